@@ -53,7 +53,7 @@ FOUND_OTHERWISE = {
     "redrive.console.screens.journal": "named in console/app/app.py, by its view",
     "redrive.console.screens.log": "named in console/app/app.py, by its view",
     "redrive.console.screens.runs": "named in console/app/app.py, by its view",
-    "redrive.console.screens.downstreams": "named in console/app/app.py, by its view",
+    "redrive.console.screens.systems": "named in console/app/app.py, by its view",
     "redrive.console.screens.history": "named in console/app/app.py, by its view",
     "redrive.console.screens.timeline": "named in console/app/app.py, by its view",
     "redrive.console.sessions.search_process": "started by console/sessions/local.py, by its name",

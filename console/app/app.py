@@ -27,9 +27,9 @@ from ..feed.live_run import BoardUpdate, CauseMemory, LiveRun, OtherRuns
 from ..keys.actions import Action, ConsoleCall, ScreenName, action_named
 from ..keys.keymap import DEFAULT_KEYS, KeyMap, Refusal
 from ..model.board import SHELL_REMEDY, Board, runner_of
-from ..model.downstreams import BadgeCounts
 from ..model.lists import ColumnChoice
 from ..model.runs import WaitingRun
+from ..model.systems import BadgeCounts
 from ..present.header import lock_reason
 from ..present.runs import deadline_note, run_style
 from ..screens.base import MESSAGE_SECONDS, ConsoleScreen, LaunchContext, LoadingScreen, run_latest
@@ -101,14 +101,12 @@ SCREENS: dict[ScreenName, tuple[str, str]] = {
     ScreenName.INBOX: ("..screens.inbox", "InboxScreen"),
     ScreenName.LOG: ("..screens.log", "LogScreen"),
     ScreenName.JOURNAL: ("..screens.journal", "JournalScreen"),
-    ScreenName.DOWNSTREAMS: ("..screens.downstreams", "DownstreamsScreen"),
+    ScreenName.SYSTEMS: ("..screens.systems", "SystemsScreen"),
     ScreenName.HISTORY: ("..screens.history", "HistoryScreen"),
 }
 
 
 def screen_maker(view: ScreenName) -> Callable[[], ConsoleScreen]:
-    """What makes the screen of a view."""
-
     def make() -> ConsoleScreen:
         module, name = SCREENS[view]
         screen: ConsoleScreen = getattr(import_module(module, __package__), name)()
@@ -375,7 +373,6 @@ class ConsoleApp(ThemedConsole):
     # --- The run ---------------------------------------------------------------------------------------------------
 
     def on_mount(self) -> None:
-        """Start to follow the run."""
         self.live.follow(self._run_id)
 
     def on_board_replaced(self, board: Board) -> None:

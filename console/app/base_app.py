@@ -60,7 +60,6 @@ class ConsoleBase(ConsoleTerminal, inherit_bindings=False):
 
     @property
     def palette(self) -> RoleStyles:
-        """The styles of roles."""
         return self._palette
 
     @palette.setter

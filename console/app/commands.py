@@ -173,7 +173,6 @@ class CommandMenu:
             await self._console.handle(action, handler)
 
     def _available(self) -> list[Action]:
-        """The actions that have a handler on the visible screen."""
         console = self._console
         return [action for action in actions_of(console.screen_name) if console.handler_of(action) is not None]
 

@@ -12,9 +12,9 @@ from ...engine.domain.acts import BY_NAME, NOTE_CHARACTERS_MAX
 from ...engine.domain.states import NEEDS_HUMAN, OPEN, TaskState
 from ...engine.domain.text import counted
 from ..model.board import Board
-from ..model.downstreams import BreakerStatus
 from ..model.inbox import InboxCause
 from ..model.preview import Preview
+from ..model.systems import BreakerStatus
 from ..present.states import STATE_STYLES, state_sign
 from ..sessions.session import RunSummary
 from ..text.figures import format_seconds

@@ -12,11 +12,11 @@ from ...engine.core.causes import DEFAULT_REASON
 from ...engine.domain.acts import Answer, Command
 from ...engine.errors import RedriveError
 from ...engine.statefile import lists
-from ..model.downstreams import BreakerStatus, ChosenRows, Downstreams, Page, RowsAct, refusal
 from ..model.inbox import targets_of
 from ..model.preview import preview_requeue
-from ..present.downstreams import breaker_style
+from ..model.systems import BreakerStatus, ChosenRows, Page, RowsAct, Systems, refusal
 from ..present.inbox import answer_line
+from ..present.systems import breaker_style
 from ..screens.base import ConsoleHost
 from ..screens.dialogs import ChoiceOption
 from ..text.text import one_line
@@ -83,13 +83,13 @@ class DownstreamActions:
     async def _choose_breaker(self) -> None:
         console, board = self._console, self._console.live.board
         assert board is not None
-        downstreams = Downstreams(board)
+        systems = Systems(board)
         try:
-            downstreams.load_breakers(await console.live.session.query(lists.BREAKERS), console.live.now_us)
+            systems.load_breakers(await console.live.session.query(lists.BREAKERS), console.live.now_us)
         except RedriveError as error:
             self._actions.show_warning(str(error))
             return
-        breakers = list(downstreams.breakers.values())
+        breakers = list(systems.breakers.values())
         if not breakers:
             self._actions.show_warning("this flow has no circuit breakers")
         elif len(breakers) == 1:
@@ -99,7 +99,7 @@ class DownstreamActions:
                 ChoiceOption(breaker.name, one_line(breaker.name), breaker_style(breaker).word) for breaker in breakers
             ]
             self._actions.choose(
-                "Which circuit breaker?", options, lambda name: self.choose_act(downstreams.breakers[name])
+                "Which circuit breaker?", options, lambda name: self.choose_act(systems.breakers[name])
             )
 
     def choose_act(self, breaker: BreakerStatus) -> None:

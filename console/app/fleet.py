@@ -215,11 +215,9 @@ class FleetApp(ConsoleBase):
         return own.get(name) or super().console_handler(name, call)
 
     def quit_view(self) -> None:
-        """Leave."""
         self.exit(0)
 
     def show_exit_hint(self) -> None:
-        """Show the key that leaves."""
         self.key_bar.show_message([Piece(f"{self.keymap.label('quit')} leaves")], MESSAGE_SECONDS)
 
     def reload(self) -> None:

@@ -209,7 +209,6 @@ class OperatorActions:
         self.confirm(question, lambda reply: self.send("note", (), "", {**about, "text": reply.value}))
 
     def pause(self) -> None:
-        """Pause the run, or unpause it."""
         board = self.actionable_board(None)
         if board is not None:
             self.send("unpause" if board.projection.run.paused_since is not None else "pause", (), DEFAULT_REASON)

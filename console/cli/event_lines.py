@@ -1,50 +1,21 @@
-"""Events as plain lines for pipes, cron and systemd, and their printer.
-
-SPEC 000 defines the lines below; other events have the sentence of the journal (``text/event_text.py``).
-
-::
-
-    [03:11:00] settle_M_000042 RUNNING
-    [03:11:00] settle_M_000042 FAILED ZeroDivisionError settle.py:87 (fp=4a7c1d): division by zero
-    [03:11:00] settle_M_000042 RETRYING attempt=1 next_retry_at=03:11:01.34
-    [03:11:01] settle_M_000042 DEAD_LETTER ZeroDivisionError settle.py:87 (fp=4a7c1d): division by zero; the same ...
-    [03:11:01] PAGED on-call: poison-pill on settle_M_000042 (4a7c1d)
-"""
+"""Prints events and the output of tasks as lines, for pipes, cron and systemd; ``text/event_text.py`` has the words."""
 
 from __future__ import annotations
 
 import io
 import os
-import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date, datetime
 from typing import TextIO
 
-from ...engine.core.causes import LAST_TRIES_SECONDS
-from ...engine.core.outcome import reason_of_unstored
 from ...engine.domain import event_payloads as payloads
-from ...engine.domain.event_payloads import ExecutorChange, PageChange, RowsChange, RunChange, RunChanged, TaskMoved
+from ...engine.domain.event_payloads import ExecutorChange, RunChange, RunChanged, TaskMoved
 from ...engine.domain.events import Event
-from ...engine.domain.states import SkipCause, TaskState
+from ...engine.domain.states import TaskState
 from ..model.log import LineAssembler
-from ..text.event_text import PayloadTable, describe_event, payload_row, shortening_text
-from ..text.text import echo, one_line, sanitize_lines, shorten
-
-FINGERPRINT_DIGITS = 6
-ERROR_CELLS = 160  # of the first line of an error
-
-
-def lines_of_event(event: Event, *, has_date: bool = False, label: str = "", target: str = "") -> Iterator[str]:
-    """The lines of an event, with ``label`` before each text; none for events that only the console shows.
-
-    ``target``: the state file that commands in the lines name; empty: the default one.
-    """
-    words = _LINES.get(type(event.payload))
-    if words is None:
-        return
-    for text in words(event, event.payload):
-        yield f"[{_clock(event.at, has_date)}] {label}{one_line(text + _advice(event, target))}"
+from ..text.event_text import lines_of_event, sensor_checks
+from ..text.text import echo, one_line, sanitize_lines
 
 
 class EventLabeller:
@@ -85,7 +56,7 @@ class EventLabeller:
         task = event.run_id, event.task
         if event.new == TaskState.SENSING:
             self._sensing.add(task)
-            return not _is_power_of_two(_checks(payload))
+            return not _is_power_of_two(sensor_checks(payload))
         if event.new in (TaskState.READY, TaskState.RUNNING):
             return task in self._sensing
         self._sensing.discard(task)
@@ -94,277 +65,6 @@ class EventLabeller:
 
 def _is_power_of_two(number: int) -> bool:
     return number & (number - 1) == 0
-
-
-def _sentence(event: Event, payload: payloads.Payload) -> Iterator[str]:
-    """The subject of the event and the sentence of the journal."""
-    about = event.task or (
-        f"run {event.run_id}" if isinstance(payload, payloads.ScheduleChanged) and event.run_id else ""
-    )
-    yield f"{about}: {describe_event(event)}" if about else describe_event(event)
-
-
-# --- Tasks -----------------------------------------------------------------------------------------------------------
-
-
-def _task(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
-    words = _MOVES.get(str(event.new))
-    if words is not None:
-        yield from words(event, payload)
-
-
-def _noticed(event: Event, payload: payloads.TaskChanged) -> Iterator[str]:
-    if notice := payload.set.get("notice"):
-        yield f"{event.task} LATE: {notice}"
-
-
-def _running(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
-    yield f"{event.task} RUNNING" + (f" attempt={event.attempt}" if (event.attempt or 0) > 1 else "")
-
-
-def _ended(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
-    why = reason_of_unstored(payload.set.get("result"))
-    lost = "" if why is None else f" (its result was not stored: {why})"
-    yield f"{event.task} {event.new}{_by(event)}{lost}{f': {payload.why}' if payload.why else ''}"
-
-
-def _skipped(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
-    columns = payload.set
-    reason = columns.get("error") if columns.get("skip_cause") == SkipCause.CONDITION else None
-    yield f"{event.task} SKIPPED{_by(event)}{f': {reason}' if reason else ''}"
-
-
-def _retrying(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
-    yield from _advised(event, payload)
-    columns = payload.set
-    outcome = payload.attempt_set.get("outcome", "error")
-    word = {"error": "FAILED", "timed_out": "TIMED_OUT", "lost": "LOST", "cancelled": "STOPPED"}.get(outcome, "FAILED")
-    yield f"{event.task} {word} {_failure(payload)}".rstrip()
-    drawn = columns.get("delay_us")
-    ceiling = columns.get("ceiling_us")
-    waits = f" drew {drawn / 1e6:.2f} s of {ceiling / 1e6:g} s" if drawn is not None and ceiling is not None else ""
-    changed = f" changed={','.join(payload.changed)}" if payload.changed else ""
-    due = _instant(columns.get("next_retry_at"))
-    yield f"{event.task} RETRYING attempt={event.attempt} next_retry_at={due}{waits}{changed}{shortening_text(payload)}"
-
-
-def _advised(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
-    """The advice after a timeout: the progress until then, and a longer timeout."""
-    attempt = payload.attempt_set
-    if attempt.get("outcome") == "timed_out" and (diagnostic := attempt.get("diagnostic")):
-        yield f"{event.task} {diagnostic}"
-
-
-def _failed(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
-    """FAILED or DEAD_LETTER."""
-    yield from _advised(event, payload)
-    between = "; " if _explanation(payload)[1] else ": "
-    failure = _failure(payload)
-    why = f"{between}{payload.why}" if payload.why and payload.explain and not failure.endswith(payload.why) else ""
-    yield f"{event.task} {event.new} {failure}{why}"
-
-
-def _sensing(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
-    checks, due = _checks(payload), _instant(payload.set.get("next_retry_at"))
-    yield f"{event.task} SENSING next_check_at={due}" + (f" checks={checks}" if checks > 1 else "")
-
-
-def _checks(payload: payloads.TaskMoved) -> int:
-    """How often a sensor has found nothing yet."""
-    return int(payload.set.get("deferrals") or 0)
-
-
-def _upstream_failed(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
-    yield f"{event.task} UPSTREAM_FAILED because of {payload.set.get('blocked_by')}"
-
-
-def _pending(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
-    if event.old not in (None, TaskState.READY):
-        yield f"{event.task} PENDING again{_by(event)}"
-
-
-_MOVES: dict[str, Callable[[Event, payloads.TaskMoved], Iterator[str]]] = {
-    TaskState.RUNNING: _running,
-    TaskState.SUCCESS: _ended,
-    TaskState.RETRYING: _retrying,
-    TaskState.FAILED: _failed,
-    TaskState.DEAD_LETTER: _failed,
-    TaskState.SENSING: _sensing,
-    TaskState.UPSTREAM_FAILED: _upstream_failed,
-    TaskState.SKIPPED: _skipped,
-    TaskState.CANCELLED: _ended,
-    TaskState.PENDING: _pending,
-}
-
-
-# --- Attempts --------------------------------------------------------------------------------------------------------
-
-
-def _stack(event: Event, payload: payloads.AttemptStack) -> Iterator[str]:
-    if payload.hang:
-        yield f"{event.task} at its end: {payload.hang}"
-    elif payload.where:
-        yield f"{event.task} was in {payload.where}"
-
-
-def _retried(event: Event, payload: payloads.AttemptRetry) -> Iterator[str]:
-    elapsed, delay = payload.elapsed_seconds or 0.0, payload.delay_seconds or 0.0
-    tries = f"try {payload.try_number} after {elapsed:.1f} s, waits {delay:.2f} s"
-    more = f"; {payload.untold:,} more since the line before" if payload.untold else ""
-    error = f"{payload.error_type}: {payload.message}"
-    yield f"{event.task} retries {payload.function} inside ({tries}): {error}{more}"
-
-
-# --- Other events ----------------------------------------------------------------------------------------------------
-
-
-def _run(event: Event, payload: payloads.RunChanged) -> Iterator[str]:
-    if payload.what == RunChange.ENDED:
-        yield f"run {event.run_id} {event.new}{_by(event)}{f': {payload.why}' if payload.why else ''}"
-    elif payload.what == RunChange.BLOCKED:
-        yield f"run {event.run_id} BLOCKED: {payload.why or 'dead letters wait for a human'}"
-    elif payload.what == RunChange.CUT_OFF:
-        yield f"run {event.run_id} was CUT OFF: {payload.why}"
-    elif payload.what in _RUN_SENTENCES:
-        yield f"run {event.run_id}: {describe_event(event)}"
-    elif payload.what in _RUN_WORDS:
-        yield f"run {event.run_id} {payload.what.upper()}{_by(event)}"
-
-
-def _advice(event: Event, target: str) -> str:
-    """The commands that end the wait of a run, as they are typed."""
-    what = event.payload.what if isinstance(event.payload, payloads.RunChanged) else None
-    place, option = ([target], ["--state", target]) if target else ([], [])
-    if what == RunChange.BLOCKED:
-        return f" ({shlex.join(['redrive', 'inbox', *place])})"
-    if what != RunChange.CUT_OFF:
-        return ""
-    resume = shlex.join(["redrive", "resume", *place, "--run", event.run_id or ""])
-    return f"; {resume} goes on with it, {shlex.join(['redrive', 'abandon', *option, event.run_id or ''])} ends it"
-
-
-_RUN_SENTENCES = frozenset(
-    [
-        RunChange.DEADLINE,
-        RunChange.POSTPONED,
-        RunChange.ACKNOWLEDGED,
-        RunChange.FLOW_CHANGED,
-        RunChange.FLOW_REFUSED,
-        RunChange.CODE_CHANGED,
-        RunChange.CODE_LOADED,
-        RunChange.CODE_REFUSED,
-    ]
-)
-_RUN_WORDS = frozenset([RunChange.PAUSED, RunChange.UNPAUSED, RunChange.REOPENED, RunChange.UNBLOCKED])
-
-
-def _breaker(event: Event, payload: payloads.BreakerChanged) -> Iterator[str]:
-    until = f", held until {_clock(payload.reopens_at)}" if payload.reopens_at else ""
-    why = f": {payload.why}" if payload.why and payload.state != "HALF_OPEN" else ""
-    yield f"downstream {payload.downstream} {payload.state}{why}{until}"
-
-
-def _page(event: Event, payload: payloads.PageChanged) -> Iterator[str]:
-    if payload.what == PageChange.SENT:
-        fingerprint = f" ({_digits(payload.fingerprint)})" if payload.fingerprint else ""
-        yield f"PAGED on-call: {payload.title}{fingerprint}"
-    elif payload.what == PageChange.OPENED and payload.why:
-        task = f" on {event.task}" if event.task is not None else ""
-        yield f"no page is sent about {payload.title}{task}: {payload.why}"
-    elif payload.what == PageChange.SEND_FAILED and payload.tries == 1:
-        until = f"until {LAST_TRIES_SECONDS:g} s after the end of the run"
-        yield f"page {payload.id} not sent by {payload.sender}, tried again {until}: {payload.error}"
-    elif payload.what == PageChange.UNSENT:
-        yield f"page {payload.id} NOT SENT: {describe_event(event)} (redrive pages)"
-
-
-def _rows(event: Event, payload: payloads.RowsChanged) -> Iterator[str]:
-    if payload.what == RowsChange.HELD and payload.rows:
-        yield from (f"{line} (redrive quarantine)" for line in _sentence(event, payload))
-
-
-def _executor(event: Event, payload: payloads.ExecutorChanged) -> Iterator[str]:
-    """Warnings and output of the flow's import, and failures of the executor's processes."""
-    if payload.what == ExecutorChange.STARTED:
-        for warning in payload.warnings:
-            yield f"warning: {warning}"
-        for line in (payload.printed or "").splitlines():
-            yield f"the import printed: {line}"
-    elif payload.what == ExecutorChange.ZYGOTE_DIED:
-        for line in (payload.printed or "").splitlines()[:-1]:  # the sentence has the last line
-            yield f"process {payload.pid} printed: {line}"
-        yield describe_event(event)
-    elif payload.what in (ExecutorChange.THREADS_KILLED, ExecutorChange.WORKER_RETIRED, ExecutorChange.PING_FAILED):
-        yield describe_event(event)
-
-
-_LINES: PayloadTable[Iterable[str]] = dict(
-    [
-        payload_row(payloads.TaskMoved, _task),
-        payload_row(payloads.TaskChanged, _noticed),
-        payload_row(payloads.TaskMapped, lambda event, payload: [f"{event.task} {describe_event(event)}"]),
-        payload_row(payloads.RunChanged, _run),
-        payload_row(payloads.AttemptEffect, _sentence),
-        payload_row(payloads.AttemptDeadline, lambda event, payload: [f"{event.task} timeout reached"]),
-        payload_row(payloads.AttemptStack, _stack),
-        payload_row(payloads.AttemptSigterm, lambda event, payload: [f"{event.task} sending SIGTERM"]),
-        payload_row(payloads.AttemptSigkill, lambda event, payload: [f"{event.task} still alive, sending SIGKILL"]),
-        payload_row(payloads.AttemptSwept, _sentence),
-        payload_row(payloads.AttemptLeaked, _sentence),
-        payload_row(payloads.AttemptLate, _sentence),
-        payload_row(payloads.AttemptRetry, _retried),
-        payload_row(payloads.AttemptSilent, _sentence),
-        payload_row(payloads.AttemptReclaimed, _sentence),
-        payload_row(payloads.RowsChanged, _rows),
-        payload_row(payloads.BreakerChanged, _breaker),
-        payload_row(payloads.PageChanged, _page),
-        payload_row(payloads.StorageChanged, _sentence),
-        payload_row(payloads.ClockMoved, _sentence),
-        payload_row(payloads.ScheduleChanged, _sentence),
-        payload_row(payloads.ExecutorChanged, _executor),
-    ]
-)
-
-
-# --- Pieces --------------------------------------------------------------------------------------------------------
-
-
-def _failure(payload: payloads.TaskMoved) -> str:
-    explain, message = _explanation(payload)
-    fingerprint = payload.attempt_set.get("fingerprint")
-    named = f"{explain} (fp={_digits(fingerprint)})" if fingerprint else explain
-    return f"{named}: {message}" if message else named
-
-
-def _explanation(payload: payloads.TaskMoved) -> tuple[str, str]:
-    """The failure in a few words, and the first line of the error unless the words contain it."""
-    attempt, explain = payload.attempt_set, payload.explain
-    error = (attempt.get("error") or "").strip()
-    if not explain or not error or attempt.get("outcome") == "timed_out":  # a timeout has its own lines
-        return explain or payload.why or error, ""
-    message = shorten(one_line(error.splitlines()[0]), ERROR_CELLS)
-    known = " ".join(explain.partition("<")[0].split())  # of a command, the error with <n> for numbers
-    return (message, "") if " ".join(message.split()).startswith(known) else (explain, message)
-
-
-def _by(event: Event) -> str:
-    if not event.actor:
-        return ""
-    return f" by {event.actor}" + (f": {event.reason}" if event.reason else "")
-
-
-def _digits(fingerprint: str | None) -> str:
-    return fingerprint[:FINGERPRINT_DIGITS] if fingerprint else "-"
-
-
-def _clock(at: int, has_date: bool = False) -> str:
-    return (
-        datetime.fromtimestamp(at // 1_000_000).astimezone().strftime("%Y-%m-%d %H:%M:%S" if has_date else "%H:%M:%S")
-    )
-
-
-def _instant(at: int | None) -> str:
-    return "-" if at is None else f"{_clock(at)}.{at % 1_000_000 // 10_000:02}"
 
 
 # --- Prints the lines of events and the output of tasks while a run goes on ------------------------------------------

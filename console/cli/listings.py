@@ -58,7 +58,7 @@ from ..sessions.target import is_remote
 from ..text.glyphs import glyphs_for
 from ..text.pieces import plain
 from ..text.text import echo, echo_json, echo_lines, json_line, one_line, print_table, shorten, table_lines
-from . import event_lines
+from .event_lines import EventLabeller
 from .main import ExitCode, command
 from .options import (
     NamedFile,
@@ -318,7 +318,7 @@ def print_events(file: NamedFile, run_id: str | None, as_json: bool, follow: boo
         if not as_json:
             run = projection.run if projection is not None and run_id is not None else None
             echo(place_line(run, session.address))
-        labeller = event_lines.EventLabeller(has_date=True, target=session.address, has_each_check=True)
+        labeller = EventLabeller(has_date=True, target=session.address, has_each_check=True)
         async with aclosing(cast("AsyncGenerator[Sequence[Event]]", session.events(since))) as batches:
             async for batch in batches:
                 for event in batch:
@@ -331,7 +331,7 @@ def print_events(file: NamedFile, run_id: str | None, as_json: bool, follow: boo
     return with_session(file.to_read(), use)
 
 
-def _print_event(event: Event, labeller: event_lines.EventLabeller | None) -> None:
+def _print_event(event: Event, labeller: EventLabeller | None) -> None:
     """Print the lines of an event; without ``labeller``, its row as JSON."""
     if labeller is None:
         echo_json(with_schema("events", row_of(event)))

@@ -209,7 +209,6 @@ class OutputPrinter:
             echo(f"redrive: {one_line(f'{task}: attempt {attempt.attempt} {word}: {failure}{more}')}", err=True)
 
     def print(self, stream: OutputStream, lines: Iterable[OutputLine]) -> None:
-        """Print lines of one attempt."""
         for line in lines:
             if self._as_json:
                 content = {"dropped_bytes": line.dropped_bytes} if line.dropped_bytes else {"text": line.text}

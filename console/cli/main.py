@@ -176,10 +176,10 @@ SECTIONS: dict[str, tuple[Listed, ...]] = {
             "A run as one HTML file to post: the graph, the timeline with a slider, causes, acts, slow tasks",
         ),
         Listed("events", "listings", "All events, in order"),
-        Listed("pages", "downstreams", "Pages: their causes, and whether they were sent"),
-        Listed("breakers", "downstreams", "Circuit breakers and retry budgets: which tasks they hold, and until when"),
+        Listed("pages", "systems", "Pages: their causes, and whether they were sent"),
+        Listed("breakers", "systems", "Circuit breakers and retry budgets: which tasks they hold, and until when"),
         Listed("pools", "maintenance", "Slots in the pools of this machine: who holds them, and who waits"),
-        Listed("quarantine", "downstreams", "Bad rows that were set aside while their task continued"),
+        Listed("quarantine", "systems", "Bad rows that were set aside while their task continued"),
         Listed("costs", "lab", "Slot seconds of a run's attempts, and how many tasks its retries healed"),
         Listed("replay", "listings", "A run as it was at some time, or as it would have been under another policy"),
         Listed("doctor", "maintenance", "Check versions, locks, integrity, and the isolation of this machine"),
@@ -267,7 +267,6 @@ class CommandGroup(click.Group):
             raise click.UsageError(f"{error.message} (Did you mean {' or '.join(map(repr, close))}?)", ctx) from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands."""
         return sorted(_LISTED)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -339,7 +338,6 @@ def command(name: str) -> Callable[[Callable[..., object]], click.Command]:
 
 
 def complete_topics(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Topics of the manual."""
     from .. import manual
 
     topics = manual.load_topics()

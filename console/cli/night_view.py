@@ -15,9 +15,9 @@ from ..model.replay import ReplayIndex
 from ..present.header import run_line
 from ..present.report import ReportData, timeline_of
 from ..present.runs import incident_summary
+from ..text.event_text import lines_of_event
 from ..text.glyphs import UTF8
 from ..text.pieces import plain
-from .event_lines import lines_of_event
 from .main import code_of_run
 
 _HEADER_CELLS = 160
@@ -50,7 +50,6 @@ class ConsoleView:
         self._index: ReplayIndex | None = None
 
     def timeline(self) -> str:
-        """The rows of the timeline."""
         rows = timeline_of(ReportData(self._end, _ADDRESS, self._end_us)).rows
         return "\n".join(plain(row.line).rstrip() for row in rows)
 

@@ -28,8 +28,9 @@ from ..present.runs import deadline_note
 from ..sessions.address import Endpoint
 from ..sessions.open import with_session
 from ..sessions.session import Session
+from ..text.event_text import lines_of_event
 from ..text.text import one_line
-from .event_lines import EventPrinter, lines_of_event
+from .event_lines import EventPrinter
 from .listings import cause_lines, load_board
 from .main import ExitCode, code_of_run, command_line
 

@@ -28,7 +28,7 @@ class ScreenName(Enum):
     INBOX = "inbox"
     LOG = "log"
     JOURNAL = "journal"
-    DOWNSTREAMS = "systems"  # the word of its tab: eight tabs with "downstreams" do not fit into 80 columns
+    SYSTEMS = "systems"
     HISTORY = "history"
     ROWS = "rows"
     DETAIL = "detail"
@@ -76,7 +76,7 @@ VIEWS = (
     ScreenName.INBOX,
     ScreenName.LOG,
     ScreenName.JOURNAL,
-    ScreenName.DOWNSTREAMS,
+    ScreenName.SYSTEMS,
     ScreenName.HISTORY,
 )
 _RUN = EVERYWHERE - {ScreenName.RUNS}
@@ -89,10 +89,10 @@ _BESIDE_DETAIL = _RUN - {ScreenName.DETAIL}
 _LOG = frozenset({ScreenName.LOG})
 _GRAPH = frozenset({ScreenName.GRAPH})
 _JOURNAL = frozenset({ScreenName.JOURNAL})
-_RECORDED = _TASKS | {ScreenName.JOURNAL, ScreenName.DOWNSTREAMS}
+_RECORDED = _TASKS | {ScreenName.JOURNAL, ScreenName.SYSTEMS}
 _TIMELINE = frozenset({ScreenName.TIMELINE})
-_DOWNSTREAMS = frozenset({ScreenName.DOWNSTREAMS})
-_QUARANTINE = frozenset({ScreenName.DOWNSTREAMS, ScreenName.ROWS})
+_SYSTEMS = frozenset({ScreenName.SYSTEMS})
+_QUARANTINE = frozenset({ScreenName.SYSTEMS, ScreenName.ROWS})
 _SEARCHED = EVERYWHERE - {ScreenName.ROWS}  # the rows screen reads only the rows in view
 _CONFIRM, _CHANGE = ActionEffect.CONFIRM, ActionEffect.CHANGE
 
@@ -172,26 +172,24 @@ _CHANGING = (
     Action("stop_run", (), "stop run…", "End the run: after the running tasks, or now.", _RUN, _CONFIRM, "stop"),
 )
 
-_OF_DOWNSTREAMS = (
+_OF_SYSTEMS = (
+    Action("force_open", ("f",), "force open…", "Hold all tasks that would call it.", _SYSTEMS, _CONFIRM, "breaker"),
     Action(
-        "force_open", ("f",), "force open…", "Hold all tasks that would call it.", _DOWNSTREAMS, _CONFIRM, "breaker"
+        "close_breaker", ("c",), "close…", "Let calls through; forget past failures.", _SYSTEMS, _CONFIRM, "breaker"
     ),
-    Action(
-        "close_breaker", ("c",), "close…", "Let calls through; forget past failures.", _DOWNSTREAMS, _CONFIRM, "breaker"
-    ),
-    Action("probe", ("b",), "probe now", "Let one call through; its result decides.", _DOWNSTREAMS, _CHANGE, "breaker"),
-    Action("disable_breaker", ("u",), "disable…", "Let every call through.", _DOWNSTREAMS, _CONFIRM, "breaker"),
+    Action("probe", ("b",), "probe now", "Let one call through; its result decides.", _SYSTEMS, _CHANGE, "breaker"),
+    Action("disable_breaker", ("u",), "disable…", "Let every call through.", _SYSTEMS, _CONFIRM, "breaker"),
     Action(
         "acknowledge_page",
         ("a",),
         "acknowledge",
         "Acknowledge the page: no more pages for this cause.",
-        _DOWNSTREAMS,
+        _SYSTEMS,
         _CHANGE,
         "ack",
         needs_stable_cursor=True,
     ),
-    Action("snooze_page", ("s",), "snooze…", "Page again later.", _DOWNSTREAMS, _CONFIRM, "snooze"),
+    Action("snooze_page", ("s",), "snooze…", "Page again later.", _SYSTEMS, _CONFIRM, "snooze"),
     Action(
         "requeue_rows", ("r",), "requeue…", "Run the task again over held rows.", _QUARANTINE, _CONFIRM, "requeue-rows"
     ),
@@ -306,7 +304,7 @@ MOVE_ACTIONS = (
 
 ACTIONS: tuple[Action, ...] = (
     *_CHANGING,
-    *_OF_DOWNSTREAMS,
+    *_OF_SYSTEMS,
     *_VIEWS,
     *_FINDING,
     *_MARKS,
@@ -351,7 +349,7 @@ _FOOTERS: Mapping[ScreenName, tuple[str, ...]] = {
         "quit",
     ),
     ScreenName.JOURNAL: ("open", "filter", "filter_states", "next", "times", "copy", "help", "quit"),
-    ScreenName.DOWNSTREAMS: (
+    ScreenName.SYSTEMS: (
         *("force_open", "close_breaker", "probe", "acknowledge_page", "snooze_page", "requeue_rows", "discard_rows"),
         *("open", "next", "help", "quit"),
     ),

@@ -51,7 +51,6 @@ class InboxEntry:
 
     @property
     def cause(self) -> str:
-        """The key of its cause."""
         return _key(self.fingerprint, self.downstream)
 
 
@@ -72,12 +71,10 @@ class InboxCause:
 
     @property
     def key(self) -> str:
-        """The key of this cause in its run."""
         return _key(self.fingerprint, self.downstream)
 
     @property
     def count(self) -> int:
-        """The number of tasks."""
         return len(self.tasks)
 
 
@@ -159,7 +156,6 @@ class Inbox:
         self._causes = None
 
     def set_filter(self, chosen: Filter) -> None:
-        """Set the filter."""
         self.filter = chosen
         self._causes = None
 
@@ -172,7 +168,6 @@ class Inbox:
 
     @property
     def dead_letters(self) -> int:
-        """The number of dead letters."""
         return self.board.dead_letters
 
     def entry(self, name: str) -> InboxEntry:
@@ -276,7 +271,6 @@ def _most_common(titles: list[str]) -> str:
 
 
 def entry_of(row: TaskRow) -> InboxEntry:
-    """Return the entry of a task."""
     latest = row.attempts.get(row.attempt)
     fingerprint = _fingerprint_of(row, latest)
     title = title_of(row, latest)
@@ -355,7 +349,6 @@ def is_sole_cause(board: Board, cause: InboxCause) -> bool:
 
 
 def targets_of(board: Board, names: Iterable[str]) -> tuple[Target, ...]:
-    """Return the targets of a ``Command``."""
     rows: Sequence[TaskRow] = [board.row(name) for name in names]
     return tuple(Target(row.name, str(row.state), row.generation) for row in rows)
 

@@ -66,7 +66,6 @@ class RegexFilter:
     pattern: re.Pattern[str]
 
     def matches(self, text: str) -> bool:
-        """Whether a text matches."""
         return self.pattern.search(text) is not None
 
 
@@ -187,7 +186,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         Column("actor", "who did it"),
         Column("reason", "why"),
     ),
-    ScreenName.DOWNSTREAMS.value: (
+    ScreenName.SYSTEMS.value: (
         Column("failed", "calls of a downstream that failed, of all"),
         Column("retries", "how many retries the budget of a downstream has left"),
         Column("holds", "how many tasks its breaker holds"),
@@ -218,7 +217,6 @@ class ColumnChoice:
         self._chosen = {name: frozenset(columns) for name, columns in (chosen or {}).items()}
 
     def shown_in(self, name: str) -> frozenset[str]:
-        """The names of the columns of a list."""
         known = frozenset(column.name for column in COLUMNS[name])
         return known & self._chosen.get(name, known)
 

@@ -210,8 +210,10 @@ def _summarize(
 ) -> Preview:
     chosen = set(targets)
     lists: dict[str, list[str]] = {kind: [] for kind in _CHANGES}
-    for name, kind in _changes(overlay, chosen):
-        lists[kind].append(name)
+    for name, derived in overlay.changed.items():
+        before = overlay.board.row(name).state
+        if derived.state is not before:
+            lists[trigger_rules.change_kind(before, derived.state, name in chosen)].append(name)
     below = overlay.board.dag.descendants(*targets) if targets else ()
     blocked = [
         (name, overlay.at(name).blocked_by) for name in below if overlay.at(name).state is TaskState.UPSTREAM_FAILED
@@ -228,24 +230,6 @@ def _summarize(
         still_held=still,
         notes=_lifted_deadline(overlay.board, bool(targets)),
     )
-
-
-_BROUGHT_BACK = (TaskState.SKIPPED, TaskState.CANCELLED)  # by a task above
-
-
-def _changes(overlay: _Overlay, chosen: set[str]) -> Iterator[tuple[str, str]]:
-    for name, derived in overlay.changed.items():
-        before = overlay.board.row(name)
-        if derived.state is before.state:
-            continue
-        if derived.state is TaskState.UPSTREAM_FAILED:
-            yield name, "stopped"
-        elif derived.state is TaskState.SKIPPED:
-            yield name, "skipped"
-        elif before.state is TaskState.UPSTREAM_FAILED or (before.state in _BROUGHT_BACK and name not in chosen):
-            yield name, "unblocked"
-        else:
-            yield name, "run_again" if name in chosen else "held_back"
 
 
 def _release(

@@ -209,7 +209,6 @@ class _Cursor:
 
 
 def _copy_row(row: TaskRow) -> TaskRow:
-    """Copy a row with its attempts."""
     copied = copy(row)
     copied.attempts = {number: copy(attempt) for number, attempt in row.attempts.items()}
     return copied

@@ -258,7 +258,6 @@ def _problem_key(task: TaskTrend) -> tuple[int, int]:
 
 
 def is_bad(cell: HistoryCell | None) -> bool:
-    """Whether the task failed in that run."""
     return cell is not None and cell.state in (TaskState.DEAD_LETTER, TaskState.FAILED, TaskState.UPSTREAM_FAILED)
 
 

@@ -71,7 +71,6 @@ class TimelineRows:
         return [group for group in self._groups.groups if not group.is_single] if self._groups is not None else []
 
     def group(self, index: int) -> GraphGroup:
-        """The group of a row."""
         assert self._groups is not None
         return self._groups.groups[index]
 
@@ -84,7 +83,6 @@ class TimelineRows:
         return self._board.dag.names_of(self.group(index).members)
 
     def problems(self, index: int) -> Sequence[str]:
-        """The tasks of a group that need a human."""
         return [name for name in self.members(index) if self._board.row(name).state in NEEDS_HUMAN]
 
     def worst_tasks(self, index: int, count: int) -> list[str]:
@@ -164,7 +162,6 @@ class TimelineRows:
         return self.lists_problems and self._board.row(name).state in NEEDS_HUMAN
 
     def open(self, index: int) -> None:
-        """List all tasks of a group."""
         self._open.add(index)
 
     def close(self, index: int) -> None:

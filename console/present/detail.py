@@ -232,7 +232,6 @@ def _attempt_facts(attempt: AttemptRow, scene: Scene, columns: int) -> Iterator[
 
 
 def _kill_steps(attempt: AttemptRow) -> Iterator[str]:
-    """The steps of a kill."""
     if attempt.deadline_at is None and attempt.sigterm_at is None:
         return
     steps = []

@@ -45,7 +45,6 @@ class GridLayout(NamedTuple):
 
     @property
     def places(self) -> range:
-        """The runs that are shown."""
         return range(self.first, self.runs)
 
 

@@ -141,7 +141,6 @@ class LogLines(Sequence[Line]):
         return [*margin, *line_pieces(line, self._glyphs)]
 
     def line_at(self, place: int) -> LogLine:
-        """The line itself."""
         return self._selection[place]
 
     def text(self, place: int) -> str:

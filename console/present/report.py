@@ -94,7 +94,6 @@ class ReportData:
 
     @property
     def end_us(self) -> int:
-        """The end of the run, or now."""
         ended_at = self.board.projection.run.ended_at
         return self.now_us if ended_at is None else ended_at
 
@@ -120,7 +119,6 @@ class ReportRow:
 
 
 def headline(data: ReportData) -> str:
-    """Flow, run and state."""
     run = data.board.projection.run
     return f"{one_line(run.dag_name)} {UTF8.dot} {one_line(run.run_id)}: {run_style(run).word}{deadline_note(run)}"
 

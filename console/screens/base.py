@@ -48,10 +48,9 @@ from ..feed.live_run import BoardUpdate, CauseMemory, LiveRun
 from ..keys.actions import BY_NAME, SUSPEND_KEY, VIEWS, Action, ScreenName, footer_of
 from ..keys.keymap import KeyMap
 from ..model.board import Board
-from ..model.downstreams import ChosenRows, RowsAct, blocking_downstream
 from ..model.lists import COLUMNS, ColumnChoice, describe_state_filter, next_state_filter
 from ..model.runs import WaitingRun
-from ..present.downstreams import compact
+from ..model.systems import ChosenRows, RowsAct, blocking_downstream
 from ..present.header import (
     ReplayPosition,
     Tab,
@@ -65,6 +64,7 @@ from ..present.header import (
     tabs_line,
     waiting_fact,
 )
+from ..present.systems import compact
 from ..sessions.session import Session
 from ..terminal.capabilities import SMALLEST_SIZE
 from ..text.figures import number
@@ -186,7 +186,6 @@ class ConsoleScreen(Screen[None]):
         self.console.show_message("this screen has one pane")
 
     def columns_changed(self) -> None:
-        """Show the chosen columns of the list."""
         for table in self.query(VirtualTable):
             table.refresh()
 
@@ -233,7 +232,6 @@ class ConsoleScreen(Screen[None]):
             self.board_replaced(board)
 
     def on_screen_resume(self) -> None:
-        """Update the frame and call ``on_shown``."""
         self.show_frame()
         self.on_shown()
 
@@ -325,7 +323,6 @@ class ConsoleScreen(Screen[None]):
         return True
 
     def footer_actions(self) -> Sequence[Action]:
-        """The actions that the footer lists."""
         return footer_of(self.PLACE)
 
     @property
@@ -364,7 +361,6 @@ class ConsoleScreen(Screen[None]):
         self.console.show_message(describe_state_filter(self.filter_text))
 
     def on_text_field_changed(self, message: TextField.Changed) -> None:
-        """Update the list."""
         if message.field is self.footer_widget.prompt:
             self._apply_filter(message.text)
 
@@ -375,7 +371,6 @@ class ConsoleScreen(Screen[None]):
             self.footer_widget.close_prompt()
 
     def on_text_field_cancelled(self, message: TextField.Cancelled) -> None:
-        """Clear the filter."""
         if message.field is self.footer_widget.prompt:
             self.footer_widget.close_prompt()
             self._apply_filter("")
@@ -428,7 +423,6 @@ class ConsoleScreen(Screen[None]):
             self.console.show_details()
 
     def show_output(self) -> None:
-        """Show the log of the selected task."""
         if self.select_task():
             self.console.open_view(ScreenName.LOG)
 
@@ -476,7 +470,7 @@ def tabs_of(console: Console, active: ScreenName) -> list[Tab]:
     counts = {
         ScreenName.RUNS: sum(not one.is_notice for one in waiting),
         ScreenName.INBOX: dead + sum(one.weight for one in waiting),
-        ScreenName.DOWNSTREAMS: console.attention_count,
+        ScreenName.SYSTEMS: console.attention_count,
     }
     badges = {view: f"{console.glyphs.dead}{compact(count)}" for view, count in counts.items() if count}
     is_seen = board is None or board.projection.run.acknowledged_at is not None
@@ -578,7 +572,6 @@ class LoadingScreen(ConsoleScreen):
         return [*back, (label("quit"), "quit")]
 
     def show_frame(self) -> None:
-        """Update header and sentence."""
         super().show_frame()
         sentence = one_line(self.console.live.error_message or "")
         self._error_bar.show([Piece(f" {sentence}", Role.WARNING)] if sentence else [], row=1)

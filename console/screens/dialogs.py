@@ -56,7 +56,6 @@ class ChoiceDialog(Modal[str | None]):
         yield bar_of([Piece("Enter", Role.KEY), Piece(" takes it  "), Piece("Esc", Role.KEY), Piece(" goes back")])
 
     def first_focus(self) -> Widget:
-        """The options."""
         return self.table
 
     def _row(self, place: int, columns: int) -> Line:
@@ -64,7 +63,6 @@ class ChoiceDialog(Modal[str | None]):
         return [Piece(f" {pad(option.label, self._word_cells)}  "), Piece(option.help, Role.DIM)]
 
     def on_virtual_table_row_opened(self, message: VirtualTable.RowOpened) -> None:
-        """Choose the option under the cursor."""
         if self.was_readable(message.time):
             self.dismiss(self._options[self.table.cursor].value)
 
@@ -107,7 +105,6 @@ class ColumnDialog(Modal[frozenset[str] | None]):
         yield bar_of([Piece("Esc", Role.KEY), Piece(" leaves them as they were")])
 
     def first_focus(self) -> Widget:
-        """The columns."""
         return self.table
 
     def _row(self, name: str, columns: int) -> Line:
@@ -115,7 +112,6 @@ class ColumnDialog(Modal[frozenset[str] | None]):
         return [Piece(f"{sign} {pad(name, self._name_cells)}  "), Piece(self._help[name], Role.DIM)]
 
     def on_virtual_table_row_opened(self, message: VirtualTable.RowOpened) -> None:
-        """Enter."""
         message.stop()  # the table below has rows of another kind
         if self.was_readable(message.time):
             self.dismiss(frozenset(self.table.marks))
@@ -175,7 +171,6 @@ class TextDialog(Modal[None]):
         self.foot.show(_FOOT, [Piece(f"{below} more below ", Role.DIM)] if below > 0 else [])
 
     def open_search_input(self) -> None:
-        """Open the search field."""
         self.field.display = True
         self.field.focus()
 
@@ -269,7 +264,6 @@ class CommandPalette(Modal[str | None]):
         yield self.prompt
 
     def first_focus(self) -> Widget:
-        """The prompt."""
         return self.prompt
 
     def _row(self, value: str, columns: int) -> Line:
@@ -289,7 +283,6 @@ class CommandPalette(Modal[str | None]):
         return [entry.label for entry in matching(list(self._entries.values()), text)]
 
     def on_text_field_changed(self, message: TextField.Changed) -> None:
-        """Update the list."""
         self._match(message.text)
 
     def on_text_field_submitted(self) -> None:

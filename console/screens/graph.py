@@ -67,7 +67,6 @@ class GraphScreen(SplitScreen):
         yield self.map_rule
 
     def main_widgets(self) -> Iterable[Widget]:
-        """Yield the heading and the graph."""
         yield self.heading
         yield self.graph_view
 
@@ -180,13 +179,11 @@ class GraphScreen(SplitScreen):
         self._rows_scene = replace(self._scene, shown=self.console.columns.shown_in(self.PLACE.value))
 
     def columns_changed(self) -> None:
-        """Show the chosen columns of the rows."""
         self._refresh_scene()
         self.graph_view.refresh()
 
     @property
     def graph(self) -> Graph | None:
-        """The graph of the run."""
         return self.graph_view.graph
 
     def board_replaced(self, board: Board) -> None:
@@ -316,11 +313,9 @@ class GraphScreen(SplitScreen):
             self.graph_view.go_to_row(self.graph.groups.row_of_group(index))
 
     def on_graph_view_task_opened(self, message: GraphView.TaskOpened) -> None:
-        """Show the details of the task that was opened."""
         self.show_details()
 
     def on_graph_view_task_marks_changed(self, message: GraphView.TaskMarksChanged) -> None:
-        """Count the marks."""
         self._show_heading()
 
     def target_tasks(self) -> Sequence[str]:

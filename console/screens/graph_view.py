@@ -168,7 +168,6 @@ class GraphView(Canvas):
     # --- Told -----------------------------------------------------------------------------------------------------
 
     def set_graph(self, graph: Graph) -> None:
-        """Show this one."""
         self.graph = graph
         self.marks = {name: None for name in self.marks if name in graph.board.projection.tasks}
         self._anchor = None
@@ -242,7 +241,6 @@ class GraphView(Canvas):
             self.scroll_into_view(0, graph.cursor_row, 1, margin=1)
 
     def select(self, name: str) -> None:
-        """Put the cursor on a task."""
         if self.graph is not None and name != self.graph.selected:
             self.graph.select(name)
             self._cursor_moved()
@@ -474,7 +472,6 @@ class GroupMap(Canvas):
         self._drawing: Drawing | None = None
 
     def show(self, graph: Graph, drawing: Drawing) -> None:
-        """Show these groups."""
         if graph is not self._graph or drawing is not self._drawing:
             self._graph, self._drawing = graph, drawing
             self.set_extent(_MARGIN + drawing.width, GROUP_ROWS * drawing.height)

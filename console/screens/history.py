@@ -66,7 +66,6 @@ class HistoryScreen(ConsoleScreen):
         self._is_stale = True
 
     def content(self) -> Iterable[Widget]:
-        """Yield the heading, the runs and the tasks."""
         yield self.heading
         yield self.runs_bar
         yield self.table
@@ -129,7 +128,6 @@ class HistoryScreen(ConsoleScreen):
 
     @property
     def place(self) -> int:
-        """The run under the cursor."""
         return self._place % max(len(self._grid.runs), 1)
 
     def _show_order(self) -> None:
@@ -146,7 +144,6 @@ class HistoryScreen(ConsoleScreen):
         return grid_layout(self._grid, columns, self.console.columns.shown_in(self.PLACE.value))
 
     def columns_changed(self) -> None:
-        """Show the chosen columns."""
         self._show_all()
 
     def _show_all(self) -> None:
@@ -170,7 +167,6 @@ class HistoryScreen(ConsoleScreen):
         self.words_bar.show_lines(lines)
 
     def task_row(self, name: str, columns: int) -> Line:
-        """A row of the grid."""
         place = self.place if name == self.table.cursor_key else None
         layout = self._layout(columns)
         return task_line(self._tasks[name], layout, self.console.glyphs, place)
@@ -196,7 +192,6 @@ class HistoryScreen(ConsoleScreen):
         self._show_lines()
 
     def on_virtual_table_row_opened(self, message: VirtualTable.RowOpened) -> None:
-        """Show the task in the run under the cursor."""
         if not self._grid.runs:
             return
         run_id, name = self._grid.runs[self.place].run.run_id, self.table.cursor_key

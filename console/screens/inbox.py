@@ -57,7 +57,6 @@ class InboxScreen(SplitScreen):
     # --- The frame ------------------------------------------------------------------------------------------------
 
     def main_widgets(self) -> Iterable[Widget]:
-        """Yield the heading and the list."""
         yield self.heading
         yield self.table
 
@@ -471,7 +470,6 @@ class InboxTable(VirtualTable[InboxRow]):
 
     @property
     def marked_count(self) -> int:
-        """The number of marked tasks."""
         return len(self._marked)
 
     def mark_tasks(self, names: Iterable[str]) -> None:

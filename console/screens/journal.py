@@ -44,7 +44,6 @@ class JournalTable(VirtualTable[int]):
         return self.cursor >= len(self.order) - 1
 
     def line(self, y: int) -> Line:
-        """An event."""
         return super().line(y) if self.order or y != 1 else self._empty_line()
 
 
@@ -75,7 +74,6 @@ class JournalScreen(SplitScreen):
         self._is_reading = False
 
     def main_widgets(self) -> Iterable[Widget]:
-        """Yield the heading and the list."""
         yield self.heading
         yield self.table
 
@@ -95,7 +93,6 @@ class JournalScreen(SplitScreen):
             self.on_seek(position.seq)
 
     def on_news(self, news: BoardUpdate) -> None:
-        """Read the new events."""
         if self.journal.append(news.events) and self.is_current:
             self._show_order()
         elif self.is_current:
@@ -208,7 +205,6 @@ class JournalScreen(SplitScreen):
     # --- Keys -----------------------------------------------------------------------------------------------------
 
     def subject(self) -> Event | None:
-        """The event under the cursor."""
         number = self.table.cursor_key
         return self.journal[number] if number is not None else None
 

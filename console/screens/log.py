@@ -82,12 +82,10 @@ class LogScreen(ConsoleScreen):
         self._poll_timer: Timer | None = None
 
     def content(self) -> Iterable[Widget]:
-        """Yield the heading and the log."""
         yield self.heading
         yield self.text
 
     def widgets_below(self) -> Iterable[Widget]:
-        """Yield the failure of the attempt."""
         yield self.failure
 
     # --- Which attempt --------------------------------------------------------------------------------------------
@@ -105,7 +103,6 @@ class LogScreen(ConsoleScreen):
         self._reader.request(Read.NEWS)
 
     def on_screen_suspend(self) -> None:
-        """Stop polling."""
         if self._poll_timer is not None:
             self._poll_timer.pause()
 
@@ -491,7 +488,6 @@ class Tail(Vertical):
         self.lines = LinesView(follow=True)
 
     def compose(self) -> ComposeResult:
-        """Yield the name and the lines."""
         yield self.heading
         yield self.lines
 

@@ -298,7 +298,6 @@ class LogView(LinesView):
         self._on_follow_requested = toggle_follow
 
     def searched_text(self, line: int) -> str:
-        """The text of a line, for the search."""
         return self.lines.text(line) if isinstance(self.lines, LogLines) else super().searched_text(line)
 
     def move_to_edge(self, direction: int) -> None:

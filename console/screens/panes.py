@@ -233,7 +233,6 @@ class PageScreen(ConsoleScreen):
         return Scene(self.board, console.live.now_us, console.glyphs, console.absolute_times, runner=console.runner)
 
     def content(self) -> Iterable[Widget]:
-        """Yield the page."""
         yield self.page
 
     def refresh_page(self) -> None:
@@ -246,7 +245,6 @@ class PageScreen(ConsoleScreen):
         self.page.tick()
 
     def filter_changed(self, text: str) -> None:
-        """Search in the page."""
         self.page.search(text)
         self.page.find_next()
 
@@ -298,7 +296,6 @@ class DetailView(PageView[AttemptKey, AttemptTexts]):
         return self.scene().board.projection.tasks.get(self.task_name) if self.task_name is not None else None
 
     def render_page(self) -> list[Line]:
-        """Render the page of the task."""
         row = self._task_row()
         return detail_page(row, self.scene(), self.texts, self.columns, self.rows) if row is not None else []
 
@@ -334,7 +331,6 @@ class DetailScreen(PageScreen):
         self.page = DetailView(self.scene)
 
     def on_shown(self) -> None:
-        """Show the selected task."""
         self.page.focus()
         self._show_selected()
 
@@ -448,7 +444,6 @@ class EvidenceScreen(PageScreen):
         self.page = EvidenceView(self.scene, self.console.memory.get)
 
     def on_shown(self) -> None:
-        """Show the task that was opened."""
         self.page.focus()
         self.page.show_subject(self._task_name)
         self.refresh_page()

@@ -59,17 +59,14 @@ class RunsScreen(ConsoleScreen):
         self.calendar = Bar(_CALENDAR_ROWS[0], id="calendar")
 
     def content(self) -> Iterable[Widget]:
-        """Yield the heading and the list."""
         yield self.heading
         yield self.table
 
     def widgets_below(self) -> Iterable[Widget]:
-        """Yield the selected run and the calendar."""
         yield self.preview
         yield self.calendar
 
     def on_shown(self) -> None:
-        """Read the list."""
         self.table.focus()
         self._read()
 
@@ -208,15 +205,12 @@ class RunsScreen(ConsoleScreen):
         self.console.show_message("no other run matches" if self.filter_text else "no other run has dead letters")
 
     def subject(self) -> object:
-        """The run under the cursor."""
         return None if self.table.cursor_key is None else self._summaries.get(self.table.cursor_key)
 
     def on_virtual_table_cursor_moved(self, message: VirtualTable.CursorMoved) -> None:
-        """Show the run under the cursor."""
         self._show_preview()
 
     def on_virtual_table_row_opened(self, message: VirtualTable.RowOpened) -> None:
-        """Follow the run."""
         self.console.follow(str(message.key))
 
 

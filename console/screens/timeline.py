@@ -69,7 +69,6 @@ class TimelineScreen(ConsoleScreen):
         yield self.load_chart
 
     def widgets_below(self) -> Iterable[Widget]:
-        """Yield the words for the selected row."""
         yield self.words_bar
 
     def on_resize(self, event: events.Resize) -> None:
@@ -116,13 +115,11 @@ class TimelineScreen(ConsoleScreen):
 
     @property
     def rows(self) -> TimelineRows:
-        """The rows of the board."""
         assert self._rows is not None
         return self._rows
 
     @property
     def labels(self) -> TimelineLabels:
-        """The labels of the rows."""
         assert self._labels is not None
         return self._labels
 

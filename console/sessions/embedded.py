@@ -17,7 +17,6 @@ from .local import LocalSession
 
 
 async def plan(path: str, run_id: str, *, trusted: bool) -> ResumePlan:
-    """Plan the resume of a run; see ``plan_resume``."""
     return await plan_resume(path, run_id, trusted=trusted)
 
 

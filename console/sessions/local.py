@@ -68,7 +68,6 @@ class LocalSession:
 
     @property
     def address(self) -> str:
-        """The path of the file."""
         return self._path
 
     @property
@@ -113,7 +112,6 @@ class LocalSession:
         return await self._load(run_id, runs.load_run)
 
     async def part(self, run_id: str | None = None, names: Sequence[str] = ()) -> RunProjection:
-        """Return some tasks of a run; see ``Session``."""
         return await self._load(run_id, lambda connection, found: runs.load_part(connection, found, names))
 
     async def _load(
@@ -176,7 +174,6 @@ class LocalSession:
             await cast("AsyncGenerator[list[Event]]", batches).aclose()
 
     async def run_events(self, run_id: str, after: int, limit: int) -> Sequence[Event]:
-        """Return a window of the events of a run; see ``Session``."""
         from . import decode
 
         return await self._read(
@@ -184,7 +181,6 @@ class LocalSession:
         )
 
     async def duration_stats(self, run_id: str) -> Mapping[str, DurationStats]:
-        """Return the durations of its tasks in earlier runs; see ``Session``."""
         return await self._read(lambda connection: lists.unpack_durations(lists.read_durations(connection, run_id)))
 
     async def send(self, command: Command) -> Answer:
@@ -205,7 +201,6 @@ class LocalSession:
     async def log(
         self, run_id: str, task: str, attempt: int, after: int = 0, limit: int = 500, before: int | None = None
     ) -> Sequence[LogChunk]:
-        """Return a window of the output of an attempt; see ``Session``."""
         from ...engine.statefile import logs
 
         return await self._read(lambda connection: logs.read(connection, run_id, task, attempt, after, limit, before))
@@ -213,14 +208,12 @@ class LocalSession:
     async def find_in_log(
         self, run_id: str, task: str, attempt: int, pattern: str, after: int = 0, before: int | None = None
     ) -> FoundChunk:
-        """Search a slice of the output of an attempt; see ``Session``."""
         where = {"run_id": run_id, "name": task, "attempt": attempt}
         return FoundChunk(*await self._search("find", **where, pattern=pattern, after=after, before=before))
 
     async def select_in_log(
         self, run_id: str, task: str, attempt: int, pattern: str, after: int = 0, rest: str = ""
     ) -> SelectedLines:
-        """Return the lines that match in a slice of the output of an attempt; see ``Session``."""
         where = {"run_id": run_id, "name": task, "attempt": attempt}
         pieces, rest, last, is_end = await self._search("select", **where, pattern=pattern, after=after, rest=rest)
         return SelectedLines([LogChunk(*piece) for piece in pieces], rest, last, is_end)
@@ -230,18 +223,15 @@ class LocalSession:
         return await self._searcher.call(search, options)
 
     async def usage(self) -> Sequence[TaskUsage]:
-        """Return what the running tasks use now; see ``Session``."""
         from ...engine.agent import command_client
         from ...engine.domain.states import TaskUsage
 
         return rows_of(TaskUsage, await asyncio.to_thread(command_client.read_usage, self._path))
 
     async def query(self, listing: lists.Listing[Row], **options: lists.Option) -> Sequence[Row]:
-        """Return the rows of a list; see ``Session``."""
         return await self._read(lambda connection: lists.query(connection, listing, options))
 
     async def cause_histories(self, run_id: str, causes: Sequence[Cause]) -> Sequence[CauseHistory]:
-        """Return the past incidents of causes; see ``Session``."""
         from ...engine.core.causes import parse_cause_history
         from ...engine.statefile import causes as cause_history
 
@@ -249,19 +239,16 @@ class LocalSession:
         return [parse_cause_history(row) for row in found]
 
     async def failures(self, run_id: str, downstream: str | None, names: Sequence[str] = ()) -> Sequence[FailedTask]:
-        """Return the tasks that failed against a downstream; see ``Session``."""
         from ...engine.statefile import causes
 
         return await self._read(lambda connection: causes.failures_against(connection, run_id, downstream, names))
 
     async def preview(self, command: Command) -> ActPreview:
-        """Return what an act would change; see ``Session``."""
         from ...engine.statefile import dry_run
 
         return await self._read(lambda connection: dry_run.preview(connection, command.as_json()))
 
     async def preview_prune(self, options: Mapping[str, int | float]) -> PrunePreview:
-        """Return what ``prune`` would delete; see ``Session``."""
         from ...engine.statefile import pruning
 
         return await self._read(lambda connection: pruning.preview_prune(connection, options))

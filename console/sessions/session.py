@@ -84,7 +84,6 @@ class SessionStatus:
         return None if self.executor_alive or self.executor_stopped else self.executor_pid
 
     def has_executor_of(self, run: RunRow) -> bool:
-        """Whether the executor runs ``run``."""
         return self.executor_alive and self.executor_run_id in (None, run.run_id)
 
 

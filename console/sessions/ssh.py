@@ -158,13 +158,11 @@ class SshSession:
                 self._connection.notify("follow", since=None)
 
     async def run_events(self, run_id: str, after: int, limit: int) -> Sequence[Event]:
-        """Return a window of the events of a run; see ``Session``."""
         rows = await self._read("past", run_id=run_id, after=after, limit=limit)
         with decoding("events"):
             return [decode.decode_event(row) for row in rows]
 
     async def duration_stats(self, run_id: str) -> Mapping[str, DurationStats]:
-        """Return the durations of its tasks in earlier runs; see ``Session``."""
         table = await self._read("duration_stats", run_id=run_id)
         with decoding("durations"):
             decode.check_table(table)
@@ -191,7 +189,6 @@ class SshSession:
     async def log(
         self, run_id: str, task: str, attempt: int, after: int = 0, limit: int = 500, before: int | None = None
     ) -> Sequence[LogChunk]:
-        """Return a window of the output of an attempt; see ``Session``."""
         where = {"run_id": run_id, "name": task, "attempt": attempt}
         rows = await self._read("log", modules=CHANGING, **where, after=after, limit=limit, before=before)
         return rows_of(LogChunk, rows)
@@ -199,7 +196,6 @@ class SshSession:
     async def find_in_log(
         self, run_id: str, task: str, attempt: int, pattern: str, after: int = 0, before: int | None = None
     ) -> FoundChunk:
-        """Search a slice of the output of an attempt; see ``Session``."""
         where = {"run_id": run_id, "name": task, "attempt": attempt}
         value = await self._read("find", modules=CHANGING, **where, pattern=pattern, after=after, before=before)
         return row_of(FoundChunk, value)
@@ -207,36 +203,29 @@ class SshSession:
     async def select_in_log(
         self, run_id: str, task: str, attempt: int, pattern: str, after: int = 0, rest: str = ""
     ) -> SelectedLines:
-        """Return the lines that match in a slice of the output of an attempt; see ``Session``."""
         where = {"run_id": run_id, "name": task, "attempt": attempt}
         value = await self._read("select", modules=CHANGING, **where, pattern=pattern, after=after, rest=rest)
         return row_of(SelectedLines, value)
 
     async def usage(self) -> Sequence[TaskUsage]:
-        """Return what the running tasks use now; see ``Session``."""
         return rows_of(TaskUsage, await self._connection.request("usage", modules=CHANGING))
 
     async def query(self, listing: Listing[Row], **options: Option) -> Sequence[Row]:
-        """Return the rows of a list; see ``Session``."""
         return rows_of(listing.row, await self._read("query", what=listing.name, options=options))
 
     async def cause_histories(self, run_id: str, causes: Sequence[Cause]) -> Sequence[CauseHistory]:
-        """Return the past incidents of causes; see ``Session``."""
         return rows_of(CauseHistory, await self._read("cause_history", modules=ON_DEMAND, run_id=run_id, causes=causes))
 
     async def failures(self, run_id: str, downstream: str | None, names: Sequence[str] = ()) -> Sequence[FailedTask]:
-        """Return the tasks that failed against a downstream; see ``Session``."""
         options = {"run_id": run_id, "downstream": downstream, "names": names}
         return rows_of(FailedTask, await self._read("failures", modules=ON_DEMAND, **options))
 
     async def preview(self, command: Command) -> ActPreview:
-        """Return what an act would change; see ``Session``."""
         from ...engine.statefile.dry_run import ActPreview
 
         return row_of(ActPreview, await self._read("preview", modules=CHANGING, command=command.as_json()))
 
     async def preview_prune(self, options: Mapping[str, int | float]) -> PrunePreview:
-        """Return what ``prune`` would delete; see ``Session``."""
         from ...engine.statefile.pruning import PrunePreview
 
         return row_of(PrunePreview, await self._read("preview_prune", modules=CHANGING, options=options))

@@ -156,7 +156,6 @@ class ConsoleDriver(Driver):
             self.output.send_control(data)
 
     def ring(self) -> None:
-        """Ring the bell."""
         if self.output is not None:
             self.output.ring()
 
@@ -361,7 +360,6 @@ class ConsoleTerminal(AppInternals):
         return True
 
     def repaint(self) -> None:
-        """Refresh all widgets of all screens."""
         for screen in self.screen_stack:
             for widget in screen.walk_children(with_self=True):
                 widget.refresh()

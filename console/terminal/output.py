@@ -372,7 +372,6 @@ class TerminalOutput:
                 self._on_drained()
 
     def on_position_report(self) -> None:
-        """The terminal reported its position."""
         if self._flow_control is not None:
             self._flow_control.record_report(self._loop.time())
             waited = self.is_busy

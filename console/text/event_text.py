@@ -1,16 +1,30 @@
-"""Describes each kind of event in one sentence, for the journal.
+"""The words of each kind of event: a sentence for the journal, and the lines of ``--plain`` and ``redrive events``.
 
-The sentence does not name the task, which is shown beside it. Values come from tasks and people: a caller that shows
-a sentence passes it through ``text/text.py`` first.
+The sentence does not name the task, which is shown beside it. SPEC 000 defines some of the lines; others have the
+sentence. ``_WORDS`` has both for each payload; the moves of a task and the changes of a run have tables of their own.
+Values come from tasks and people: a caller that shows a sentence passes it through ``text/text.py`` first. Lines are
+safe to print.
+
+::
+
+    [03:11:00] settle_M_000042 RUNNING
+    [03:11:00] settle_M_000042 FAILED ZeroDivisionError settle.py:87 (fp=4a7c1d): division by zero
+    [03:11:00] settle_M_000042 RETRYING attempt=1 next_retry_at=03:11:01.34
+    [03:11:01] settle_M_000042 DEAD_LETTER ZeroDivisionError settle.py:87 (fp=4a7c1d): division by zero; the same ...
+    [03:11:01] PAGED on-call: poison-pill on settle_M_000042 (4a7c1d)
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple, TypeVar
 
+from ...engine.core.causes import LAST_TRIES_SECONDS
 from ...engine.core.flow_difference import FlowDifference, describe, join_names
+from ...engine.core.outcome import reason_of_unstored
 from ...engine.domain import event_payloads as payloads
 from ...engine.domain import task_options as overridden
 from ...engine.domain.event_payloads import (
@@ -30,34 +44,103 @@ from ...engine.domain.events import Event, EventKind
 from ...engine.domain.states import SkipCause, TaskState
 from ...engine.domain.text import counted, format_duration
 from .figures import format_seconds, offset, wall
+from .text import one_line, shorten
 
-# --- Tables of functions by the type of an event's payload -----------------------------------------------------------
-
-
+FINGERPRINT_DIGITS = 6
+ERROR_CELLS = 160  # of the first line of an error
 _P = TypeVar("_P", bound=Payload)
-_Result = TypeVar("_Result")
-
-#: Payload type -> function of the event and its payload.
-PayloadTable = Mapping[type, Callable[[Event, Any], _Result]]
 
 
-def payload_row(
-    payload_type: type[_P], describe: Callable[[Event, _P], _Result]
-) -> tuple[type, Callable[[Event, Any], _Result]]:
-    """A row of a table by payload type; the type checker compares the function with the payload type."""
-    return payload_type, describe
+class _Words(NamedTuple):
+    """The sentence of an event, and its lines; None: it has none. ``sentence`` may return "" for the default text."""
+
+    sentence: Callable[[Event, Any], str]
+    lines: Callable[[Event, Any], Iterable[str]] | None
 
 
-# --- Describes the events of tasks and attempts in one sentence each, for the journal --------------------------------
+def _words(
+    payload_type: type[_P],
+    sentence: Callable[[Event, _P], str],
+    lines: Callable[[Event, _P], Iterable[str]] | None = None,
+) -> tuple[type, _Words]:
+    """A row of ``_WORDS``; the type checker compares the functions with the payload type."""
+    return payload_type, _Words(sentence, lines)
 
 
-def _task(event: Event, payload: payloads.TaskMoved) -> str:
-    describe = _STATE_SENTENCES.get(str(event.new))
-    return describe(event, payload) if describe is not None else str(event.new).lower()
+def describe_event(event: Event) -> str:
+    """One sentence, without task, actor and reason."""
+    words = _WORDS.get(type(event.payload))
+    return (words.sentence(event, event.payload) if words is not None else "") or _default_text(event)
+
+
+def lines_of_event(event: Event, *, has_date: bool = False, label: str = "", target: str = "") -> Iterator[str]:
+    """The lines of an event, with ``label`` before each text; none for events that only the console shows.
+
+    ``target``: the state file that commands in the lines name; empty: the default one.
+    """
+    words = _WORDS.get(type(event.payload))
+    if words is None or words.lines is None:
+        return
+    for text in words.lines(event, event.payload):
+        yield f"[{_clock(event.at, has_date)}] {label}{one_line(text + _advice(event, target))}"
+
+
+def _plain_sentence(event: Event, payload: payloads.Payload) -> Iterator[str]:
+    """The subject of the event and the sentence of the journal."""
+    about = event.task or (
+        f"run {event.run_id}" if isinstance(payload, payloads.ScheduleChanged) and event.run_id else ""
+    )
+    yield f"{about}: {describe_event(event)}" if about else describe_event(event)
+
+
+def event_subject(event: Event) -> str:
+    """The subject of an event: a task, the number of tasks, or a part of the engine."""
+    if event.task is not None:
+        return event.task
+    names = target_tasks(event)
+    if names:
+        return names[0] if len(names) == 1 else f"{len(names):,} tasks"
+    if isinstance(event.payload, payloads.BreakerChanged):
+        return event.payload.downstream or event.kind
+    return "run" if event.kind == EventKind.OPERATOR else event.kind
+
+
+def target_tasks(event: Event) -> list[str]:
+    """The tasks that an operator's act named."""
+    return [task for task, _, _ in target_results(event)]
+
+
+def target_results(event: Event) -> list[list[str]]:
+    """The result of an operator's act: task, word and sentence for each target."""
+    payload = event.payload
+    return (payload.answer.get("results") or []) if isinstance(payload, payloads.OperatorActed) else []
+
+
+def _default_text(event: Event) -> str:
+    """The text for an event without words of its own."""
+    what = getattr(event.payload, "what", None)
+    return f"{event.kind}: {what}" if what else event.kind.replace(".", " ")
+
+
+# --- The moves of a task ---------------------------------------------------------------------------------------------
+
+
+def _move(event: Event, payload: payloads.TaskMoved) -> str:
+    sentence, _ = _MOVES.get(str(event.new), _OTHER_MOVE)
+    return sentence(event, payload)
+
+
+def _move_lines(event: Event, payload: payloads.TaskMoved) -> Iterable[str]:
+    _, lines = _MOVES.get(str(event.new), _OTHER_MOVE)
+    return () if lines is None else lines(event, payload)
 
 
 def _running(event: Event, payload: payloads.TaskMoved) -> str:
     return f"attempt {event.attempt} started" if event.attempt else "started"
+
+
+def _running_lines(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
+    yield f"{event.task} RUNNING" + (f" attempt={event.attempt}" if (event.attempt or 0) > 1 else "")
 
 
 def _success(event: Event, payload: payloads.TaskMoved) -> str:
@@ -65,9 +148,29 @@ def _success(event: Event, payload: payloads.TaskMoved) -> str:
     return f"succeeded after {format_duration(took)}" if took is not None else "succeeded"
 
 
+def _ended_lines(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
+    why = reason_of_unstored(payload.set.get("result"))
+    lost = "" if why is None else f" (its result was not stored: {why})"
+    yield f"{event.task} {event.new}{_by(event)}{lost}{f': {payload.why}' if payload.why else ''}"
+
+
 def _retrying(event: Event, payload: payloads.TaskMoved) -> str:
     who = f"attempt {event.attempt} " if event.attempt else ""
     return f"{who}{_outcome(payload)}{_next_attempt(event, payload)}{_failure_text(payload)}{_changed_inputs(payload)}"
+
+
+def _retrying_lines(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
+    yield from _advised(event, payload)
+    columns = payload.set
+    outcome = payload.attempt_set.get("outcome", "error")
+    word = {"error": "FAILED", "timed_out": "TIMED_OUT", "lost": "LOST", "cancelled": "STOPPED"}.get(outcome, "FAILED")
+    yield f"{event.task} {word} {_named_failure(payload)}".rstrip()
+    drawn = columns.get("delay_us")
+    ceiling = columns.get("ceiling_us")
+    waits = f" drew {drawn / 1e6:.2f} s of {ceiling / 1e6:g} s" if drawn is not None and ceiling is not None else ""
+    changed = f" changed={','.join(payload.changed)}" if payload.changed else ""
+    due, shortened = _instant(columns.get("next_retry_at")), _shortening_text(payload)
+    yield f"{event.task} RETRYING attempt={event.attempt} next_retry_at={due}{waits}{changed}{shortened}"
 
 
 def _changed_inputs(payload: payloads.TaskMoved) -> str:
@@ -90,11 +193,11 @@ def _next_attempt(event: Event, payload: payloads.TaskMoved) -> str:
     return (
         f", again in {format_duration(drawn)}"
         + (f" of {format_duration(ceiling)}" if ceiling is not None else "")
-        + shortening_text(payload)
+        + _shortening_text(payload)
     )
 
 
-def shortening_text(payload: payloads.TaskMoved) -> str:
+def _shortening_text(payload: payloads.TaskMoved) -> str:
     """A delay shortened by the deadline of the run: ``, shortened from 4m: the run is due 02:00:00``."""
     before = payload.set.get("shortened_us")
     if before is None or payload.due_at is None:
@@ -113,19 +216,55 @@ def _dead_letter(event: Event, payload: payloads.TaskMoved) -> str:
     return f"needs a human{_failure_text(payload)}" + (f" ({kind})" if kind else "")
 
 
+def _failed_lines(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
+    """FAILED or DEAD_LETTER."""
+    yield from _advised(event, payload)
+    between = "; " if _explanation(payload)[1] else ": "
+    failure = _named_failure(payload)
+    why = f"{between}{payload.why}" if payload.why and payload.explain and not failure.endswith(payload.why) else ""
+    yield f"{event.task} {event.new} {failure}{why}"
+
+
+def _advised(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
+    """The advice after a timeout: the progress until then, and a longer timeout."""
+    attempt = payload.attempt_set
+    if attempt.get("outcome") == "timed_out" and (diagnostic := attempt.get("diagnostic")):
+        yield f"{event.task} {diagnostic}"
+
+
 def _sensing(event: Event, payload: payloads.TaskMoved) -> str:
     due_at = payload.set.get("next_retry_at")
     return "not there yet" + (f"; next check in {format_duration(due_at - event.at)}" if due_at is not None else "")
+
+
+def _sensing_lines(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
+    checks, due = sensor_checks(payload), _instant(payload.set.get("next_retry_at"))
+    yield f"{event.task} SENSING next_check_at={due}" + (f" checks={checks}" if checks > 1 else "")
+
+
+def sensor_checks(payload: payloads.TaskMoved) -> int:
+    """How often a sensor has found nothing yet."""
+    return int(payload.set.get("deferrals") or 0)
 
 
 def _upstream(event: Event, payload: payloads.TaskMoved) -> str:
     return f"cannot run: {payload.set.get('blocked_by') or 'a task above it'} failed"
 
 
+def _upstream_lines(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
+    yield f"{event.task} UPSTREAM_FAILED because of {payload.set.get('blocked_by')}"
+
+
 def _skipped(event: Event, payload: payloads.TaskMoved) -> str:
     if payload.set.get("skip_cause") == SkipCause.OPERATOR:
         return "failure permitted: skipped"
     return f"skipped: {reason}" if (reason := payload.set.get("error")) else "skipped"
+
+
+def _skipped_lines(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
+    columns = payload.set
+    reason = columns.get("error") if columns.get("skip_cause") == SkipCause.CONDITION else None
+    yield f"{event.task} SKIPPED{_by(event)}{f': {reason}' if reason else ''}"
 
 
 def _pending(event: Event, payload: payloads.TaskMoved) -> str:
@@ -139,19 +278,54 @@ def _pending(event: Event, payload: payloads.TaskMoved) -> str:
     return f"waits again: {payload.act}" if payload.act else "waits for its parents"
 
 
-_STATE_SENTENCES: dict[str, Callable[[Event, payloads.TaskMoved], str]] = {
-    TaskState.READY: lambda event, payload: "ready to run",
-    TaskState.RUNNING: _running,
-    TaskState.SUCCESS: _success,
-    TaskState.RETRYING: _retrying,
-    TaskState.FAILED: lambda event, payload: f"failed for good{_failure_text(payload)}",
-    TaskState.DEAD_LETTER: _dead_letter,
-    TaskState.SENSING: _sensing,
-    TaskState.UPSTREAM_FAILED: _upstream,
-    TaskState.SKIPPED: _skipped,
-    TaskState.CANCELLED: lambda event, payload: f"stopped{_failure_text(payload)}",
-    TaskState.PENDING: _pending,
+def _pending_lines(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
+    if event.old not in (None, TaskState.READY):
+        yield f"{event.task} PENDING again{_by(event)}"
+
+
+def _named_failure(payload: payloads.TaskMoved) -> str:
+    explain, message = _explanation(payload)
+    fingerprint = payload.attempt_set.get("fingerprint")
+    named = f"{explain} (fp={_digits(fingerprint)})" if fingerprint else explain
+    return f"{named}: {message}" if message else named
+
+
+def _explanation(payload: payloads.TaskMoved) -> tuple[str, str]:
+    """The failure in a few words, and the first line of the error unless the words contain it."""
+    attempt, explain = payload.attempt_set, payload.explain
+    error = (attempt.get("error") or "").strip()
+    if not explain or not error or attempt.get("outcome") == "timed_out":  # a timeout has its own lines
+        return explain or payload.why or error, ""
+    message = shorten(one_line(error.splitlines()[0]), ERROR_CELLS)
+    known = " ".join(explain.partition("<")[0].split())  # of a command, the error with <n> for numbers
+    return (message, "") if " ".join(message.split()).startswith(known) else (explain, message)
+
+
+def _by(event: Event) -> str:
+    if not event.actor:
+        return ""
+    return f" by {event.actor}" + (f": {event.reason}" if event.reason else "")
+
+
+_Move = tuple[Callable[[Event, payloads.TaskMoved], str], Callable[[Event, payloads.TaskMoved], Iterable[str]] | None]
+#: State that a task came into -> its sentence and its lines.
+_MOVES: Mapping[str, _Move] = {
+    TaskState.READY: (lambda event, payload: "ready to run", None),
+    TaskState.RUNNING: (_running, _running_lines),
+    TaskState.SUCCESS: (_success, _ended_lines),
+    TaskState.RETRYING: (_retrying, _retrying_lines),
+    TaskState.FAILED: (lambda event, payload: f"failed for good{_failure_text(payload)}", _failed_lines),
+    TaskState.DEAD_LETTER: (_dead_letter, _failed_lines),
+    TaskState.SENSING: (_sensing, _sensing_lines),
+    TaskState.UPSTREAM_FAILED: (_upstream, _upstream_lines),
+    TaskState.SKIPPED: (_skipped, _skipped_lines),
+    TaskState.CANCELLED: (lambda event, payload: f"stopped{_failure_text(payload)}", _ended_lines),
+    TaskState.PENDING: (_pending, _pending_lines),
 }
+_OTHER_MOVE: _Move = (lambda event, payload: str(event.new).lower(), None)  # of a later version
+
+
+# --- Other changes of tasks, and attempts ----------------------------------------------------------------------------
 
 
 def _changed(event: Event, payload: payloads.TaskChanged) -> str:
@@ -170,6 +344,11 @@ def _changed(event: Event, payload: payloads.TaskChanged) -> str:
     if due_at := columns.get("next_retry_at"):
         return f"next attempt at {wall(due_at, None)}"
     return f"changed: {', '.join(columns)}" if columns else ""
+
+
+def _changed_lines(event: Event, payload: payloads.TaskChanged) -> Iterator[str]:
+    if notice := payload.set.get("notice"):
+        yield f"{event.task} LATE: {notice}"
 
 
 def _mapped(event: Event, payload: payloads.TaskMapped) -> str:
@@ -200,6 +379,13 @@ def _stack(event: Event, payload: payloads.AttemptStack) -> str:
     return payload.hang or (f"it was in {payload.where}" if payload.where else "")
 
 
+def _stack_lines(event: Event, payload: payloads.AttemptStack) -> Iterator[str]:
+    if payload.hang:
+        yield f"{event.task} at its end: {payload.hang}"
+    elif payload.where:
+        yield f"{event.task} was in {payload.where}"
+
+
 def _sigterm(event: Event, payload: payloads.AttemptSigterm) -> str:
     grace = payload.grace_seconds
     return "SIGTERM sent" + (f"; {format_seconds(grace)} to end" if grace is not None else "")
@@ -224,62 +410,44 @@ def _reclaimed(event: Event, payload: payloads.AttemptReclaimed) -> str:
     return f"attempt {event.attempt} is lost: its processes are gone"
 
 
-TASK_SENTENCES: PayloadTable[str] = dict(
-    [
-        payload_row(payloads.TaskMoved, _task),
-        payload_row(payloads.TaskChanged, _changed),
-        payload_row(payloads.TaskMapped, _mapped),
-        payload_row(payloads.AttemptStarted, _started),
-        payload_row(
-            payloads.AttemptEffect, lambda event, payload: f"begins its effect, at most once: key {payload.key}"
-        ),
-        payload_row(payloads.AttemptExtended, _extended),
-        payload_row(payloads.AttemptDeadline, _deadline),
-        payload_row(payloads.AttemptStack, _stack),
-        payload_row(payloads.AttemptSigterm, _sigterm),
-        payload_row(payloads.AttemptSigkill, _sigkill),
-        payload_row(payloads.AttemptSwept, _swept),
-        payload_row(
-            payloads.AttemptLate, lambda event, payload: f"attempt {event.attempt} ended late: it changes nothing"
-        ),
-        payload_row(
-            payloads.AttemptLeaked, lambda *_: "ignores its cancel token: its slot is taken until its thread ends"
-        ),
-        payload_row(payloads.AttemptSilent, _silent),
-        payload_row(payloads.AttemptReclaimed, _reclaimed),
-        payload_row(payloads.AttemptRetry, lambda event, payload: "retried something inside the attempt"),
-    ]
-)
+def _retry_lines(event: Event, payload: payloads.AttemptRetry) -> Iterator[str]:
+    elapsed, delay = payload.elapsed_seconds or 0.0, payload.delay_seconds or 0.0
+    tries = f"try {payload.try_number} after {elapsed:.1f} s, waits {delay:.2f} s"
+    more = f"; {payload.untold:,} more since the line before" if payload.untold else ""
+    error = f"{payload.error_type}: {payload.message}"
+    yield f"{event.task} retries {payload.function} inside ({tries}): {error}{more}"
 
 
-# --- Describes the events of runs and executors in one sentence each, for the journal --------------------------------
+# --- Runs and executors ----------------------------------------------------------------------------------------------
 
 
 def _run(event: Event, payload: RunChanged) -> str:
-    what = payload.what
-    if what == RunChange.CREATED:
-        return f"run began: {'?' if payload.tasks is None else payload.tasks} tasks"
-    if what == RunChange.ENDED:
-        return f"run ended: {str(event.new).lower()}{f' ({payload.why})' if payload.why else ''}"
-    if what == RunChange.CUT_OFF:
-        return f"cut off: {payload.why}"
-    if what == RunChange.ACKNOWLEDGED:
-        by = payload.set.get("acknowledged_by")
-        return f"its end is acknowledged by {by}" if by else "its end is no longer acknowledged"
-    if what in (RunChange.DEADLINE, RunChange.POSTPONED):
-        return payload.why or ""
-    if what == RunChange.FLOW_CHANGED:
-        return f"the flow changed: {'; '.join(describe(_flow_difference(payload)))}"
-    if what in _CODE_SENTENCES:
-        return _CODE_SENTENCES[what](payload)
-    if what == RunChange.POOL_WAITS:
-        return _pool_waits(payload)
-    if what == RunChange.PARAMS:
-        return f"parameters: {_describe_params(payload)}"
-    return _RUN_SENTENCES.get(what, "")
+    sentence, _ = _RUN_CHANGES.get(payload.what, _OTHER_RUN_CHANGE)
+    return sentence(event, payload) if callable(sentence) else sentence
 
 
-def _pool_waits(payload: RunChanged) -> str:
+def _run_lines(event: Event, payload: RunChanged) -> Iterable[str]:
+    _, line = _RUN_CHANGES.get(payload.what, _OTHER_RUN_CHANGE)
+    return () if line is None else (f"run {event.run_id}{line(event, payload)}",)
+
+
+def _changed_by(event: Event, payload: RunChanged) -> str:
+    return f" {payload.what.upper()}{_by(event)}"
+
+
+def _as_sentence(event: Event, payload: RunChanged) -> str:
+    return f": {describe_event(event)}"
+
+
+def _ended_run(event: Event, payload: RunChanged) -> str:
+    return f"run ended: {str(event.new).lower()}{f' ({payload.why})' if payload.why else ''}"
+
+
+def _ended_run_line(event: Event, payload: RunChanged) -> str:
+    return f" {event.new}{_by(event)}{f': {payload.why}' if payload.why else ''}"
+
+
+def _pool_waits(event: Event, payload: RunChanged) -> str:
     """Name the pools of the machine that tasks wait for."""
     try:
         waits = json.loads(payload.set.get("pool_waits") or "{}")
@@ -287,18 +455,6 @@ def _pool_waits(payload: RunChanged) -> str:
     except (ValueError, AttributeError):
         return ""
     return sentence or "has slots in the pools of this machine again"
-
-
-_RUN_SENTENCES = {
-    RunChange.BLOCKED: "blocked: what is left waits for a human",
-    RunChange.UNBLOCKED: "no longer blocked",
-    RunChange.PAUSED: "paused: nothing new starts",
-    RunChange.UNPAUSED: "unpaused: tasks start again",
-    RunChange.CLOCK: "the start of its pause moved with the clock",
-    RunChange.REOPENED: "open again",
-    RunChange.OPENED: "opened by an executor",
-    RunChange.OPTIONS: "pools, downstreams, pages, deadline_action or dead_letter_ttl of the flow changed",
-}
 
 
 def _flow_difference(payload: RunChanged) -> FlowDifference:
@@ -311,30 +467,27 @@ def _flow_difference(payload: RunChanged) -> FlowDifference:
     )
 
 
-def _code_changed(payload: RunChanged) -> str:
+def _code_changed(event: Event, payload: RunChanged) -> str:
     if not payload.files:
         return "the code on the disk is again the code that the executor loaded"
     return f"{join_names(payload.files)} changed since the executor loaded it: a requeue or redrive reload loads it"
 
 
-def _code_loaded(payload: RunChanged) -> str:
+def _code_loaded(event: Event, payload: RunChanged) -> str:
     return "; ".join([f"loaded {join_names(payload.files) or 'the flow'} again", *describe(_flow_difference(payload))])
 
 
-def _flow_refused(payload: RunChanged) -> str:
+def _acknowledged(event: Event, payload: RunChanged) -> str:
+    by = payload.set.get("acknowledged_by")
+    return f"its end is acknowledged by {by}" if by else "its end is no longer acknowledged"
+
+
+def _flow_refused(event: Event, payload: RunChanged) -> str:
     return f"not resumed: {payload.why or '?'}"
 
 
-def _code_refused(payload: RunChanged) -> str:
+def _code_refused(event: Event, payload: RunChanged) -> str:
     return f"{join_names(payload.files)} changed but cannot be used, the old code stays: {payload.why or '?'}"
-
-
-_CODE_SENTENCES: Mapping[str, Callable[[RunChanged], str]] = {
-    RunChange.CODE_CHANGED: _code_changed,
-    RunChange.CODE_LOADED: _code_loaded,
-    RunChange.CODE_REFUSED: _code_refused,
-    RunChange.FLOW_REFUSED: _flow_refused,
-}
 
 
 def _describe_params(payload: RunChanged) -> str:
@@ -342,6 +495,59 @@ def _describe_params(payload: RunChanged) -> str:
     parts += [f"{name}={value} is new" for name, value in payload.params_added.items()]
     parts += [f"{name}={value} is gone from the flow" for name, value in payload.params_removed.items()]
     return ", ".join(parts)
+
+
+def _advice(event: Event, target: str) -> str:
+    """The commands that end the wait of a run, as they are typed."""
+    what = event.payload.what if isinstance(event.payload, payloads.RunChanged) else None
+    place, option = ([target], ["--state", target]) if target else ([], [])
+    if what == RunChange.BLOCKED:
+        return f" ({shlex.join(['redrive', 'inbox', *place])})"
+    if what != RunChange.CUT_OFF:
+        return ""
+    resume = shlex.join(["redrive", "resume", *place, "--run", event.run_id or ""])
+    return f"; {resume} goes on with it, {shlex.join(['redrive', 'abandon', *option, event.run_id or ''])} ends it"
+
+
+_RunSentence = str | Callable[[Event, RunChanged], str]
+_RunLine = Callable[[Event, RunChanged], str] | None
+#: What changed of a run -> its sentence, and its line after the name of the run.
+_RUN_CHANGES: Mapping[str, tuple[_RunSentence, _RunLine]] = {
+    RunChange.CREATED: (
+        lambda event, payload: f"run began: {'?' if payload.tasks is None else payload.tasks} tasks",
+        None,
+    ),
+    RunChange.ENDED: (_ended_run, _ended_run_line),
+    RunChange.CUT_OFF: (
+        lambda event, payload: f"cut off: {payload.why}",
+        lambda event, payload: f" was CUT OFF: {payload.why}",
+    ),
+    RunChange.BLOCKED: (
+        "blocked: what is left waits for a human",
+        lambda event, payload: f" BLOCKED: {payload.why or 'dead letters wait for a human'}",
+    ),
+    RunChange.UNBLOCKED: ("no longer blocked", _changed_by),
+    RunChange.PAUSED: ("paused: nothing new starts", _changed_by),
+    RunChange.UNPAUSED: ("unpaused: tasks start again", _changed_by),
+    RunChange.REOPENED: ("open again", _changed_by),
+    RunChange.DEADLINE: (lambda event, payload: payload.why or "", _as_sentence),
+    RunChange.POSTPONED: (lambda event, payload: payload.why or "", _as_sentence),
+    RunChange.ACKNOWLEDGED: (_acknowledged, _as_sentence),
+    RunChange.FLOW_CHANGED: (
+        lambda event, payload: f"the flow changed: {'; '.join(describe(_flow_difference(payload)))}",
+        _as_sentence,
+    ),
+    RunChange.FLOW_REFUSED: (_flow_refused, _as_sentence),
+    RunChange.CODE_CHANGED: (_code_changed, _as_sentence),
+    RunChange.CODE_LOADED: (_code_loaded, _as_sentence),
+    RunChange.CODE_REFUSED: (_code_refused, _as_sentence),
+    RunChange.POOL_WAITS: (_pool_waits, None),
+    RunChange.PARAMS: (lambda event, payload: f"parameters: {_describe_params(payload)}", None),
+    RunChange.CLOCK: ("the start of its pause moved with the clock", None),
+    RunChange.OPENED: ("opened by an executor", None),
+    RunChange.OPTIONS: ("pools, downstreams, pages, deadline_action or dead_letter_ttl of the flow changed", None),
+}
+_OTHER_RUN_CHANGE: tuple[_RunSentence, _RunLine] = ("", None)  # of a later version
 
 
 def _executor(event: Event, payload: ExecutorChanged) -> str:
@@ -382,52 +588,34 @@ _EXECUTOR_SENTENCES: dict[str, Callable[[ExecutorChanged], str]] = {
 }
 
 
-RUN_SENTENCES: PayloadTable[str] = dict([payload_row(RunChanged, _run), payload_row(ExecutorChanged, _executor)])
+def _executor_lines(event: Event, payload: payloads.ExecutorChanged) -> Iterator[str]:
+    """Warnings and output of the flow's import, and failures of the executor's processes."""
+    if payload.what == ExecutorChange.STARTED:
+        for warning in payload.warnings:
+            yield f"warning: {warning}"
+        for line in (payload.printed or "").splitlines():
+            yield f"the import printed: {line}"
+    elif payload.what == ExecutorChange.ZYGOTE_DIED:
+        for line in (payload.printed or "").splitlines()[:-1]:  # the sentence has the last line
+            yield f"process {payload.pid} printed: {line}"
+        yield describe_event(event)
+    elif payload.what in (ExecutorChange.THREADS_KILLED, ExecutorChange.WORKER_RETIRED, ExecutorChange.PING_FAILED):
+        yield describe_event(event)
 
 
-# --- Every kind of event ---------------------------------------------------------------------------------------------
-#
-
-
-def describe_event(event: Event) -> str:
-    """One sentence, without task, actor and reason."""
-    describe = _DESCRIPTIONS.get(type(event.payload))
-    return (describe(event, event.payload) if describe is not None else "") or _default_text(event)
-
-
-def event_subject(event: Event) -> str:
-    """The subject of an event: a task, the number of tasks, or a part of the engine."""
-    if event.task is not None:
-        return event.task
-    names = target_tasks(event)
-    if names:
-        return names[0] if len(names) == 1 else f"{len(names):,} tasks"
-    if isinstance(event.payload, payloads.BreakerChanged):
-        return event.payload.downstream or event.kind
-    return "run" if event.kind == EventKind.OPERATOR else event.kind
-
-
-def target_tasks(event: Event) -> list[str]:
-    """The tasks that an operator's act named."""
-    return [task for task, _, _ in target_results(event)]
-
-
-def target_results(event: Event) -> list[list[str]]:
-    """The result of an operator's act: task, word and sentence for each target."""
-    payload = event.payload
-    return (payload.answer.get("results") or []) if isinstance(payload, payloads.OperatorActed) else []
-
-
-def _default_text(event: Event) -> str:
-    """The text for an event without a function below."""
-    what = getattr(event.payload, "what", None)
-    return f"{event.kind}: {what}" if what else event.kind.replace(".", " ")
+# --- Breakers, pages, rows, schedules, acts --------------------------------------------------------------------------
 
 
 def _breaker(event: Event, payload: payloads.BreakerChanged) -> str:
     why = f": {payload.why}" if payload.why else ""
     again = f"; tried again at {wall(payload.reopens_at, None)}" if payload.reopens_at else ""
     return f"breaker {(payload.state or '?').replace('_', ' ').lower()}{why}{again}"
+
+
+def _breaker_lines(event: Event, payload: payloads.BreakerChanged) -> Iterator[str]:
+    until = f", held until {_clock(payload.reopens_at)}" if payload.reopens_at else ""
+    why = f": {payload.why}" if payload.why and payload.state != "HALF_OPEN" else ""
+    yield f"downstream {payload.downstream} {payload.state}{why}{until}"
 
 
 #: Who sends a page that its executor could not send: ``store/pages.py: STALE_AFTER_US``.
@@ -450,12 +638,31 @@ def _page(event: Event, payload: payloads.PageChanged) -> str:
     }.get(payload.what, "")
 
 
+def _page_lines(event: Event, payload: payloads.PageChanged) -> Iterator[str]:
+    if payload.what == PageChange.SENT:
+        fingerprint = f" ({_digits(payload.fingerprint)})" if payload.fingerprint else ""
+        yield f"PAGED on-call: {payload.title}{fingerprint}"
+    elif payload.what == PageChange.OPENED and payload.why:
+        task = f" on {event.task}" if event.task is not None else ""
+        yield f"no page is sent about {payload.title}{task}: {payload.why}"
+    elif payload.what == PageChange.SEND_FAILED and payload.tries == 1:
+        until = f"until {LAST_TRIES_SECONDS:g} s after the end of the run"
+        yield f"page {payload.id} not sent by {payload.sender}, tried again {until}: {payload.error}"
+    elif payload.what == PageChange.UNSENT:
+        yield f"page {payload.id} NOT SENT: {describe_event(event)} (redrive pages)"
+
+
 def _quarantine(event: Event, payload: payloads.RowsChanged) -> str:
     count = payload.rows
     rows = counted(count, "row") if count is not None else "rows"
     words = {RowsChange.HELD: "held in quarantine", RowsChange.PROVISIONAL: "set aside so far"}
     words[RowsChange.DROPPED] = "dropped with the attempt that failed"
     return f"{rows} {words.get(payload.what, payload.what.replace('-', ' '))}"
+
+
+def _quarantine_lines(event: Event, payload: payloads.RowsChanged) -> Iterator[str]:
+    if payload.what == RowsChange.HELD and payload.rows:
+        yield from (f"{line} (redrive quarantine)" for line in _plain_sentence(event, payload))
 
 
 def _canary(event: Event, payload: payloads.CanaryEnded) -> str:
@@ -501,23 +708,75 @@ def _operator(event: Event, payload: payloads.OperatorActed) -> str:
     return f"{payload.act}: {message}" if message else payload.act or ""
 
 
-_DESCRIPTIONS: PayloadTable[str] = {
-    **TASK_SENTENCES,
-    **RUN_SENTENCES,
-    **dict(
-        [
-            payload_row(payloads.BreakerChanged, _breaker),
-            payload_row(payloads.PageChanged, _page),
-            payload_row(payloads.RowsChanged, _quarantine),
-            payload_row(payloads.CanaryEnded, _canary),
-            payload_row(payloads.NoteWritten, lambda event, payload: f"on {payload.fingerprint}: {payload.text}"),
-            payload_row(payloads.StorageChanged, lambda event, payload: f"storage {payload.what}: {payload.sentence}"),
-            payload_row(payloads.ClockMoved, lambda event, payload: f"the clock moved by {offset(payload.moved_us)}"),
-            payload_row(payloads.ScheduleChanged, _schedule),
-            payload_row(payloads.OperatorActed, _operator),
-        ]
-    ),
-}
+def _digits(fingerprint: str | None) -> str:
+    return fingerprint[:FINGERPRINT_DIGITS] if fingerprint else "-"
+
+
+def _clock(at: int, has_date: bool = False) -> str:
+    return (
+        datetime.fromtimestamp(at // 1_000_000).astimezone().strftime("%Y-%m-%d %H:%M:%S" if has_date else "%H:%M:%S")
+    )
+
+
+def _instant(at: int | None) -> str:
+    return "-" if at is None else f"{_clock(at)}.{at % 1_000_000 // 10_000:02}"
+
+
+# --- Every kind of event ---------------------------------------------------------------------------------------------
+
+_WORDS: Mapping[type, _Words] = dict(
+    [
+        _words(payloads.TaskMoved, _move, _move_lines),
+        _words(payloads.TaskChanged, _changed, _changed_lines),
+        _words(payloads.TaskMapped, _mapped, lambda event, payload: [f"{event.task} {describe_event(event)}"]),
+        _words(payloads.AttemptStarted, _started),
+        _words(
+            payloads.AttemptEffect,
+            lambda event, payload: f"begins its effect, at most once: key {payload.key}",
+            _plain_sentence,
+        ),
+        _words(payloads.AttemptExtended, _extended),
+        _words(payloads.AttemptDeadline, _deadline, lambda event, payload: [f"{event.task} timeout reached"]),
+        _words(payloads.AttemptStack, _stack, _stack_lines),
+        _words(payloads.AttemptSigterm, _sigterm, lambda event, payload: [f"{event.task} sending SIGTERM"]),
+        _words(
+            payloads.AttemptSigkill, _sigkill, lambda event, payload: [f"{event.task} still alive, sending SIGKILL"]
+        ),
+        _words(payloads.AttemptSwept, _swept, _plain_sentence),
+        _words(
+            payloads.AttemptLate,
+            lambda event, payload: f"attempt {event.attempt} ended late: it changes nothing",
+            _plain_sentence,
+        ),
+        _words(
+            payloads.AttemptLeaked,
+            lambda *_: "ignores its cancel token: its slot is taken until its thread ends",
+            _plain_sentence,
+        ),
+        _words(payloads.AttemptSilent, _silent, _plain_sentence),
+        _words(payloads.AttemptReclaimed, _reclaimed, _plain_sentence),
+        _words(payloads.AttemptRetry, lambda *_: "retried something inside the attempt", _retry_lines),
+        _words(RunChanged, _run, _run_lines),
+        _words(ExecutorChanged, _executor, _executor_lines),
+        _words(payloads.BreakerChanged, _breaker, _breaker_lines),
+        _words(payloads.PageChanged, _page, _page_lines),
+        _words(payloads.RowsChanged, _quarantine, _quarantine_lines),
+        _words(payloads.CanaryEnded, _canary),
+        _words(payloads.NoteWritten, lambda event, payload: f"on {payload.fingerprint}: {payload.text}"),
+        _words(
+            payloads.StorageChanged,
+            lambda event, payload: f"storage {payload.what}: {payload.sentence}",
+            _plain_sentence,
+        ),
+        _words(
+            payloads.ClockMoved,
+            lambda event, payload: f"the clock moved by {offset(payload.moved_us)}",
+            _plain_sentence,
+        ),
+        _words(payloads.ScheduleChanged, _schedule, _plain_sentence),
+        _words(payloads.OperatorActed, _operator),
+    ]
+)
 
 
 # --- What a fingerprint is made of, in words -------------------------------------------------------------------------

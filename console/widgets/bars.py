@@ -43,7 +43,6 @@ class Bar(LineView):
 
     @property
     def row_count(self) -> int:
-        """The number of rows."""
         return len(self._sides)
 
     def set_row_count(self, rows: int) -> None:
@@ -273,7 +272,6 @@ class Divider(LineView):
         self._sign = sign
 
     def line(self, y: int) -> Line:
-        """Render one sign a row."""
         return [Piece(self._sign, Role.RULE)]
 
 

@@ -115,7 +115,6 @@ class Modal(ModalScreen[ModalResult]):
 
 
 def bar_of(line: Line, *, id: str | None = None) -> Bar:
-    """A bar with one line."""
     bar = Bar(id=id)
     bar.show(line)
     return bar

@@ -150,7 +150,6 @@ class LineView(DragSelection):
             self.post_message(self.HiddenRowsChanged())
 
     def render_line(self, y: int) -> Strip:
-        """Render a row for Textual."""
         return strip_of(self.with_selection(y, self.line(y)), self.columns, role_styles_of(self.app), self.row_role(y))
 
     def render_lines(self, crop: Region) -> list[Strip]:
@@ -186,7 +185,6 @@ class LineView(DragSelection):
 
     @property
     def rows(self) -> int:
-        """The rows of the viewport."""
         return self.outer_size.height
 
     def refresh_rows(self, first: int, count: int = 1) -> None:

@@ -24,14 +24,12 @@ class RoleStyles:
         self._by_row_role: dict[str | None, _StylesUnder] = {}
 
     def styles_under(self, over: str | None = None) -> _StylesUnder:
-        """The style of every role under the role of a row."""
         found = self._by_row_role.get(over)
         if found is None:
             found = self._by_row_role[over] = _StylesUnder(self, over)
         return found
 
     def style(self, role: str, over: str | None = None) -> Style:
-        """The style of one role."""
         return self.styles_under(over)[role]
 
     def mix(self, role: str, over: str | None) -> Style:

@@ -129,7 +129,6 @@ class VirtualTable(WheelView, Generic[Key], can_focus=True):
                 self.refresh_rows(y)
 
     def in_view(self) -> Sequence[Key]:
-        """The rows in view."""
         return self.order[self.first_visible : self.first_visible + self.rows]
 
     # --- moving ---------------------------------------------------------------------------------------------------

@@ -66,7 +66,6 @@ class TextField(LineView, can_focus=True):
 
     @property
     def text(self) -> str:
-        """The text."""
         return self._text
 
     @text.setter
@@ -134,7 +133,6 @@ class TextField(LineView, can_focus=True):
         self.insert(one_line(event.text, TEXT_MAX))
 
     def on_focus(self) -> None:
-        """Show the cursor."""
         self._show_cursor()
 
     def on_blur(self) -> None:

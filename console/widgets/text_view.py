@@ -197,7 +197,6 @@ class LinesView(WheelView, can_focus=True):
         self.refresh()
 
     def searched_text(self, line: int) -> str:
-        """The text of a line, for the search."""
         return plain(self.lines[line])
 
     def find_next(self, forward: bool = True) -> int | None:
@@ -241,7 +240,6 @@ class LinesView(WheelView, can_focus=True):
         return crop(pieces, self._left_column, width(pieces)) if self._left_column else pieces
 
     def row_role(self, y: int) -> str | None:
-        """The row of the current match."""
         page = self._page()
         return (
             Role.CURSOR if self._match_line is not None and y < len(page) and page[y][0] == self._match_line else None

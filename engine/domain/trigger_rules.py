@@ -324,3 +324,25 @@ def reevaluate(graph: RequeueGraph, name: str) -> str:
 def _adopt(graph: PropagationGraph, task: TaskNode, found: DerivedState) -> None:
     if (found.state, found.blocked_by) != (task.state, task.blocked_by):
         graph.apply(task, found)
+
+
+# --- What an act makes of a task, for previews -----------------------------------------------------------------------
+
+_ENDS = {
+    str(TaskState.UPSTREAM_FAILED): "stopped",
+    str(TaskState.SKIPPED): "skipped",
+    str(TaskState.CANCELLED): "cancelled",
+}
+_BROUGHT_BACK = frozenset([TaskState.SKIPPED, TaskState.CANCELLED])  # by a task above
+
+#: The kinds of change by an act, as ``change_kind`` returns them.
+CHANGE_KINDS = ("run_again", "skipped", "cancelled", "unblocked", "held_back", "stopped")
+
+
+def change_kind(before: str, after: str, is_target: bool) -> str:
+    """What became of a task by an act: one of ``CHANGE_KINDS``. ``is_target``: the act named the task, and was done."""
+    if after in _ENDS:
+        return _ENDS[after]
+    if before == TaskState.UPSTREAM_FAILED or (before in _BROUGHT_BACK and not is_target):
+        return "unblocked"
+    return "run_again" if is_target else "held_back"

@@ -98,9 +98,9 @@ async def _write_run(lease: StateFileLease, requested: _RequestedRun, flow: Flow
     early: list[Event] = []
     writer = _open_writer(lease, machine)
     lease.lock.set_run(requested.run_id)
-    host, image = socket.gethostname(), machine.environment_hash()
+    host, environment = socket.gethostname(), machine.environment_hash()
     identity = ExecutorIdentity(
-        lease.request.executor_id, host, flow.code_hash, mask.stored_params(flow), image, machine.random_hex
+        lease.request.executor_id, host, flow.code_hash, mask.stored_params(flow), environment, machine.random_hex
     )
     clock_watch = ClockWatch(machine.clock)
     stored = mask.stored_flow(flow)

@@ -11,6 +11,7 @@ from ..domain.acts import DONE, TargetResult, parse_command
 from ..domain.event_payloads import OperatorActed, TaskChanged
 from ..domain.events import EventKind
 from ..domain.states import TaskState
+from ..domain.trigger_rules import CHANGE_KINDS, change_kind
 from .operator_actions import apply
 from .transitions import Transaction, descendants_of, parents_of
 from .undo import find_act
@@ -115,27 +116,10 @@ def _group(transaction: Transaction, done: List[str]) -> Dict[str, List[str]]:
             end[event.task] = str(event.new)
         elif isinstance(event.payload, TaskChanged) and event.payload.set.get("stale"):
             stale.append(str(event.task))
-    sorted_names: Dict[str, List[str]] = {kind: [] for kind in _ENDS.values()}
-    sorted_names.update(run_again=[], unblocked=[], held_back=[])
+    sorted_names: Dict[str, List[str]] = {kind: [] for kind in CHANGE_KINDS}
     for name, state in end.items():
-        is_target = name in done
-        if state in _ENDS:
-            kind = _ENDS[state]
-        elif begin[name] == TaskState.UPSTREAM_FAILED or (begin[name] in _BROUGHT_BACK and not is_target):
-            kind = "unblocked"
-        else:
-            kind = "run_again" if is_target else "held_back"
-        sorted_names[kind].append(name)
+        sorted_names[change_kind(begin[name], state, name in done)].append(name)
     return dict(sorted_names, stale=stale)
-
-
-_BROUGHT_BACK = frozenset([TaskState.SKIPPED, TaskState.CANCELLED])  # by a task above
-
-_ENDS = {
-    str(TaskState.UPSTREAM_FAILED): "stopped",
-    str(TaskState.SKIPPED): "skipped",
-    str(TaskState.CANCELLED): "cancelled",
-}
 
 
 def _blocked_below(copy: sqlite3.Connection, run_id: str, names: List[str]) -> List[Tuple[str, Optional[str]]]:

@@ -11,12 +11,12 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
-from redrive.console.cli import event_lines
 from redrive.console.model.board import Board
 from redrive.console.model.inbox import Inbox
 from redrive.console.present import detail, evidence
 from redrive.console.present.tasks import Scene, state_facts
 from redrive.console.text.event_text import describe_event as told
+from redrive.console.text.event_text import lines_of_event
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import Line
 from redrive.engine import Executor, Flow, RetryPolicy
@@ -73,7 +73,7 @@ def test_the_sentence_stands_everywhere_and_the_evidence_has_all_of_it(tmp_path:
     scene = Scene(board, projection.run.started_at + 60_000_000, UTF8)
 
     assert hang in (row.error or "") and hang in (row.attempts[1].error or "")
-    assert hang in "\n".join(line for event in events for line in event_lines.lines_of_event(event))
+    assert hang in "\n".join(line for event in events for line in lines_of_event(event))
     assert hang in "\n".join(told(event) for event in events if event.kind == EventKind.ATTEMPT_STACK)
     assert hang in str(page["text"]) and hang in json.loads(body)["error"]
     assert hang in Inbox(board).entry("load").message

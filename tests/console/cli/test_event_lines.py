@@ -6,7 +6,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from redrive.console.cli import event_lines
+from redrive.console.cli.event_lines import EventLabeller
+from redrive.console.text.event_text import lines_of_event
 from redrive.engine import Executor, Flow, PermanentError, RetryPolicy
 from redrive.engine.domain.event_codec import decode
 from redrive.engine.domain.event_payloads import RunChange, RunChanged
@@ -21,7 +22,7 @@ def lines_of_run(tmp_path: Path, flow: Flow) -> list[str]:
     Executor(run_id="r", flow=flow, state=tmp_path / "state.db").run()
     with sqlite3.connect(tmp_path / "state.db") as connection:
         events = [runs.event_from_row(row) for row in connection.execute(*events_query(0, 100_000))]
-    lines = [line for event in events for line in event_lines.lines_of_event(event)]
+    lines = [line for event in events for line in lines_of_event(event)]
     assert all(re.fullmatch(r"\[\d\d:\d\d:\d\d\] .*", line) for line in lines)
     return [line[11:] for line in lines if not line[11:].startswith("warning: this program runs")]
 
@@ -76,9 +77,9 @@ def test_retries_inside_a_task_are_lines_of_their_own(tmp_path):
         "delay_seconds": 0.4,
         "elapsed_seconds": 3.2,
     }
-    (line,) = event_lines.lines_of_event(event("attempt.retry", data))
+    (line,) = lines_of_event(event("attempt.retry", data))
     assert line.endswith("a retries fetch inside (try 2 after 3.2 s, waits 0.40 s): TimeoutError: no answer␛[2J")
-    (line,) = event_lines.lines_of_event(event("attempt.retry", {**data, "untold": 1234}))
+    (line,) = lines_of_event(event("attempt.retry", {**data, "untold": 1234}))
     assert line.endswith("no answer␛[2J; 1,234 more since the line before")
 
 
@@ -102,7 +103,7 @@ def test_an_error_of_a_command_is_said_once(tmp_path):
 
 def test_commands_in_lines_name_the_state_file():
     blocked = event("run", {"what": "blocked"})
-    assert [line[11:] for line in event_lines.lines_of_event(blocked, target="/tmp/a b.db")] == [
+    assert [line[11:] for line in lines_of_event(blocked, target="/tmp/a b.db")] == [
         "run r BLOCKED: dead letters wait for a human (redrive inbox '/tmp/a b.db')"
     ]
 
@@ -115,7 +116,7 @@ def test_a_breaker_reports_why_it_opened_and_until_when():
         "why": "3 of 3 calls failed in 60 s",
         "reopens_at": 1_700_000_030_000_000,
     }
-    (line,) = event_lines.lines_of_event(event("breaker", opened))
+    (line,) = lines_of_event(event("breaker", opened))
     assert "downstream api OPEN: 3 of 3 calls failed in 60 s, held until" in line
 
 
@@ -154,7 +155,7 @@ def test_the_first_line_of_each_day_has_the_date() -> None:
         for number in range(4)
         for at in [int((day + timedelta(seconds=number)).timestamp() * 1e6)]
     ]
-    labeller = event_lines.EventLabeller()
+    labeller = EventLabeller()
     clocks = [line.partition("]")[0] for event in events for line in labeller.lines(event)]
     assert clocks == ["[2026-11-22 23:59:58", "[23:59:59", "[2026-11-23 00:00:00", "[00:00:01"]
 
@@ -172,7 +173,7 @@ def test_a_sensor_that_checks_often_writes_few_lines(tmp_path):
     Executor(run_id="r", flow=flow, state=tmp_path / "state.db").run()
     with sqlite3.connect(tmp_path / "state.db") as connection:
         events = [runs.event_from_row(row) for row in connection.execute(*events_query(0, 100_000))]
-    labeller, each = event_lines.EventLabeller(), event_lines.EventLabeller(has_each_check=True)
+    labeller, each = EventLabeller(), EventLabeller(has_each_check=True)
     few = [line.partition("] ")[2] for event in events for line in labeller.lines(event) if "file_is_there" in line]
     assert [re.sub(r"=\d\d:.{8}", "=T", line) for line in few] == [
         "file_is_there RUNNING",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from redrive.console.model.downstreams import PAGE_ROWS, PAGES_MAX, RowWindow
+from redrive.console.model.systems import PAGE_ROWS, PAGES_MAX, RowWindow
 from redrive.engine.statefile.lists import QuarantineRow
 
 TOTAL = 100_000

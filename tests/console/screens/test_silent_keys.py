@@ -162,7 +162,7 @@ async def test_no_key_of_the_details_is_silent(revenue: FakeSession, clock: Stil
 )
 async def test_no_key_is_silent_on_a_breaker_a_page_or_rows(clock: StillClock, way: Sequence[str]) -> None:
     async with open_console(outage(clock), clock, size=SIZE) as driver:
-        assert await silent_keys(driver, ScreenName.ROWS if len(way) == 4 else ScreenName.DOWNSTREAMS, *way) == []
+        assert await silent_keys(driver, ScreenName.ROWS if len(way) == 4 else ScreenName.SYSTEMS, *way) == []
 
 
 @pytest.mark.long

@@ -11,9 +11,8 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.cli import event_lines
 from redrive.console.sessions import decode as run_decoder
-from redrive.console.text.event_text import describe_event
+from redrive.console.text.event_text import describe_event, lines_of_event
 from redrive.engine.core.projection import AttemptRow
 from redrive.engine.domain import event_codec, event_payloads
 from redrive.engine.domain.event_codec import PAYLOAD_TYPES, decode, encode, kind_of, unreadable
@@ -109,7 +108,7 @@ def test_a_payload_without_a_word_is_blank_and_has_a_sentence(kind: str) -> None
     assert type(payload) is PAYLOAD_TYPES[kind] and encode(payload) == {}
     event = Event(1, 1, kind, "r", "a", None, None, 1, 0, None, None, None, payload)
     assert describe_event(event).strip()
-    list(event_lines.lines_of_event(event))
+    list(lines_of_event(event))
 
 
 def test_keys_of_a_later_version_are_passed_over() -> None:
@@ -170,7 +169,7 @@ def test_a_file_of_a_later_version_is_read_and_folded(make_run_file: Any) -> Non
     for event in events:
         projection.apply(event)
         assert describe_event(event)
-        list(event_lines.lines_of_event(event))
+        list(lines_of_event(event))
     assert [projection.tasks[name].stale for name in ("task_00000", "task_00001", "task_00002")] == [0, 1, 1]
     assert [run_decoder.decode_event(row) for row in rows] == events
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 import psutil
 import pytest
-from redrive.console.cli.event_lines import lines_of_event
+from redrive.console.text.event_text import lines_of_event
 from redrive.engine import Executor, Flow, FlowError, PermanentError, RetryPolicy, RunOptions, TransientError
 from redrive.engine.core import causes
 from redrive.engine.core.policy import RetryPolicy as Policy

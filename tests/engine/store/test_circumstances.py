@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.console.cli import event_lines
-from redrive.console.text.event_text import describe_event
+from redrive.console.text.event_text import describe_event, lines_of_event
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import TaskSpec
@@ -57,7 +56,7 @@ def test_where_something_changed_it_is_tried_once_more_and_reported(
     event = one_task.emitted[-1]
     assert list(event.payload.changed) == [word]
     assert f"the {word} changed since its last such failure" in describe_event(event)
-    assert any(line.endswith(f" changed={word}") for line in event_lines.lines_of_event(event))
+    assert any(line.endswith(f" changed={word}") for line in lines_of_event(event))
     assert fail(one_task, there) == "DEAD_LETTER"
 
 

@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 from redrive.console.model.board import Board
-from redrive.console.model.downstreams import (
+from redrive.console.model.lists import parse_filter
+from redrive.console.model.systems import (
     BadgeCounts,
     BreakerStatus,
     DownstreamOrder,
-    DownstreamRow,
-    Downstreams,
     GroupKey,
     Section,
+    Systems,
+    SystemsRow,
     blocking_downstream,
     refusal,
     sender_names,
 )
-from redrive.console.model.lists import parse_filter
 from redrive.engine.core.breaker import BreakerState
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import TaskState
@@ -44,10 +44,10 @@ def listed(listing: Listing[Row], session: FakeSession) -> list[Row]:
     return [build_row(listing.row, row) for row in session.lists[listing.name]]
 
 
-def downstreams_of(clock: StillClock) -> Downstreams:
+def downstreams_of(clock: StillClock) -> Systems:
     """As the screen has them."""
     session = outage(clock)
-    downstreams = Downstreams(Board(session.projection))
+    downstreams = Systems(Board(session.projection))
     downstreams.load_breakers(listed(BREAKERS, session), clock.now)
     downstreams.load_pages(listed(PAGE_HEADS, session))
     downstreams.load_row_groups(listed(QUARANTINE_GROUPS, session))
@@ -65,7 +65,7 @@ def alone(spec: dict[str, Any], row: dict[str, Any], **tasks: dict[str, Any]) ->
     for name, columns in tasks.items():
         for column, value in columns.items():
             setattr(projection.tasks[name], column, value)
-    downstreams = Downstreams(Board(projection))
+    downstreams = Systems(Board(projection))
     downstreams.load_breakers([breaker_row("api", **row)], NOW)
     return downstreams.breakers["api"]
 
@@ -184,9 +184,9 @@ def test_an_opened_breaker_shows_whom_it_holds_twenty_at_first(clock):
     board = Board(
         projection_of([(name, []) for name in names], {name: {"downstream": "api"} for name in names}, options=options)
     )
-    downstreams = Downstreams(board)
+    downstreams = Systems(board)
     downstreams.load_breakers([breaker_row("api", "FORCED_OPEN")], NOW)
-    breaker = DownstreamRow(Section.BREAKERS, "api")
+    breaker = SystemsRow(Section.BREAKERS, "api")
     downstreams.toggle(breaker)
     rows = [row for row in downstreams.rows() if row.key == "api"]
     assert names[:20] == [row.task for row in rows[1:21]]
@@ -251,7 +251,7 @@ def test_rows_of_one_cause_are_one_group_whatever_became_of_them(clock):
 
 def test_another_picture_of_the_same_run_keeps_what_was_read_and_opened(clock):
     downstreams = downstreams_of(clock)
-    downstreams.toggle(DownstreamRow(Section.BREAKERS, "rates-api"))
+    downstreams.toggle(SystemsRow(Section.BREAKERS, "rates-api"))
     again = downstreams.with_board(Board(outage(clock).projection))
     assert again.rows() == downstreams.rows()
 

@@ -17,7 +17,7 @@ from ...engine.errors import RedriveError
 from ...engine.statefile.dry_run import ActPreview
 from ...engine.statefile.lists import BREAKERS, PAGES, QUARANTINE, BreakerRow, PageRow, QuarantineRow
 from ..model.board import Board
-from ..model.downstreams import BreakerStatus, breaker_status, callers_of, downstream_specs, with_held_tasks
+from ..model.systems import BreakerStatus, breaker_status, callers_of, downstream_specs, with_held_tasks
 from ..present.runs import place_line
 from ..sessions.address import Endpoint
 from ..sessions.open import with_session

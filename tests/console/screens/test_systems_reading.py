@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from redrive.console.screens import downstreams as screen
+from redrive.console.screens import systems as screen
 from redrive.console.sessions.session import Link
 from redrive.console.text.pieces import Line
 from redrive.engine.domain.acts import Answer, Command, TargetResult

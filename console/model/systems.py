@@ -57,7 +57,7 @@ class GroupKey(NamedTuple):
     fingerprint: str | None
 
 
-class DownstreamRow(NamedTuple):
+class SystemsRow(NamedTuple):
     """One row of the list: the head of a section (``key`` None), an item, a task that a breaker holds, or the number
     of further rows (``hidden``)."""
 
@@ -68,7 +68,6 @@ class DownstreamRow(NamedTuple):
 
     @property
     def is_head(self) -> bool:
-        """Whether the row is the head of a section."""
         return self.key is None and not self.hidden
 
 
@@ -84,7 +83,6 @@ class Page(PageHead):
 
     @property
     def is_idle(self) -> bool:
-        """Whether it is resolved."""
         return self.state == "resolved"
 
     @property
@@ -173,7 +171,7 @@ def held_rows_in(group: RowGroup) -> ChosenRows:
 
 
 @dataclass(slots=True)
-class Downstreams:
+class Systems:
     """The list. The ``load_...`` methods fill it; ``board`` is the run that it belongs to."""
 
     board: Board
@@ -185,14 +183,14 @@ class Downstreams:
     order: DownstreamOrder = DownstreamOrder.URGENCY
     free_rows: int = 0  # a list that fits in so many rows shows idle items as well
     _callers: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    _expanded: set[DownstreamRow] = field(default_factory=set)
+    _expanded: set[SystemsRow] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._callers = callers_of(self.board)
 
-    def with_board(self, board: Board) -> Downstreams:
+    def with_board(self, board: Board) -> Systems:
         """Return the same list for another board; expanded rows stay expanded."""
-        found = Downstreams(
+        found = Systems(
             board, dict(self.breakers), dict(self.pages), dict(self.groups), set(self.loaded_sections), self.filter
         )
         found.order, found.free_rows = self.order, self.free_rows
@@ -225,12 +223,10 @@ class Downstreams:
         return before != self.breakers
 
     def load_pages(self, rows: Iterable[PageHead]) -> None:
-        """Load rows of the list PAGE_HEADS."""
         self.pages = {row.id: Page(*row) for row in rows}
         self.loaded_sections.add(Section.PAGES)
 
     def load_row_groups(self, rows: Iterable[QuarantineGroup]) -> None:
-        """Load rows of the list QUARANTINE_GROUPS."""
         self.groups = _merge_groups(rows)
         self.loaded_sections.add(Section.ROWS)
 
@@ -249,43 +245,42 @@ class Downstreams:
 
     # --- Queries -------------------------------------------------------------------------------------------------
 
-    def toggle(self, row: DownstreamRow) -> None:
+    def toggle(self, row: SystemsRow) -> None:
         """Expand or collapse a row: the tasks of a breaker, or the rest of a section."""
         self._expanded ^= {_without_count(row)}
 
-    def is_open(self, row: DownstreamRow) -> bool:
-        """Whether a row is expanded."""
+    def is_open(self, row: SystemsRow) -> bool:
         return _without_count(row) in self._expanded
 
-    def rows(self) -> list[DownstreamRow]:
+    def rows(self) -> list[SystemsRow]:
         """Return the whole list, section by section."""
         with_idle = [row for section in Section for row in self._rows_of(section, shows_idle=True)]
         if len(with_idle) <= self.free_rows:
             return with_idle
         return [row for section in Section for row in self._rows_of(section)]
 
-    def _rows_of(self, section: Section, shows_idle: bool = False) -> Iterator[DownstreamRow]:
-        yield DownstreamRow(section)
+    def _rows_of(self, section: Section, shows_idle: bool = False) -> Iterator[SystemsRow]:
+        yield SystemsRow(section)
         urgent, idle = self._keys(section)
         shown_idle = IDLE_BREAKERS_SHOWN if section is Section.BREAKERS else 0
-        if shows_idle or self.filter or DownstreamRow(section, hidden=1) in self._expanded:
+        if shows_idle or self.filter or SystemsRow(section, hidden=1) in self._expanded:
             shown_idle = len(idle)
         for key in (*urgent, *idle[:shown_idle]):
-            row = DownstreamRow(section, key)
+            row = SystemsRow(section, key)
             yield row
             if section is Section.BREAKERS and row in self._expanded:
                 yield from self._held_task_rows(str(key))
         if len(idle) > shown_idle:
-            yield DownstreamRow(section, hidden=len(idle) - shown_idle)
+            yield SystemsRow(section, hidden=len(idle) - shown_idle)
 
-    def _held_task_rows(self, downstream: str) -> Iterator[DownstreamRow]:
+    def _held_task_rows(self, downstream: str) -> Iterator[SystemsRow]:
         held = self.breakers[downstream].held
-        whole = DownstreamRow(Section.BREAKERS, downstream, hidden=1) in self._expanded
+        whole = SystemsRow(Section.BREAKERS, downstream, hidden=1) in self._expanded
         shown = len(held) if whole else SHOWN_AT_FIRST
         for name in held[:shown]:
-            yield DownstreamRow(Section.BREAKERS, downstream, task=name)
+            yield SystemsRow(Section.BREAKERS, downstream, task=name)
         if len(held) > shown:
-            yield DownstreamRow(Section.BREAKERS, downstream, hidden=len(held) - shown)
+            yield SystemsRow(Section.BREAKERS, downstream, hidden=len(held) - shown)
 
     def _keys(self, section: Section) -> tuple[list[Hashable], list[Hashable]]:
         """Return the keys of urgent items and of idle items, each in order."""
@@ -308,16 +303,15 @@ class Downstreams:
             for group in sorted(self.groups.values(), key=_GROUP_ORDERS[self.order]):
                 yield group.key, group.is_idle, f"{group.key.task} {group.error}"
 
-    def items_needing_human(self) -> list[DownstreamRow]:
+    def items_needing_human(self) -> list[SystemsRow]:
         """Return the rows of items that need a human, in the order shown."""
         return [row for row in self.rows() if not row.task and self.needs_human(row)]
 
-    def needs_human(self, row: DownstreamRow) -> bool:
-        """Whether the item of a row needs a human."""
+    def needs_human(self, row: SystemsRow) -> bool:
         item = self.item(row)
         return item is not None and item.needs_human
 
-    def item(self, row: DownstreamRow) -> BreakerStatus | Page | RowGroup | None:
+    def item(self, row: SystemsRow) -> BreakerStatus | Page | RowGroup | None:
         """Return the item of a row; None for heads, for "more", and for items that are gone."""
         if row.hidden:
             return None
@@ -327,7 +321,7 @@ class Downstreams:
             return self.pages.get(row.key) if isinstance(row.key, int) else None
         return self.groups.get(row.key) if isinstance(row.key, GroupKey) else None
 
-    def tasks_of(self, row: DownstreamRow) -> Sequence[str]:
+    def tasks_of(self, row: SystemsRow) -> Sequence[str]:
         """Return the tasks of this run that a row is about."""
         item = self.item(row)
         names: Sequence[str] = ()
@@ -351,7 +345,7 @@ def sender_names(options: str) -> tuple[str, ...]:
         return ()
 
 
-def _without_count(row: DownstreamRow) -> DownstreamRow:
+def _without_count(row: SystemsRow) -> SystemsRow:
     """Return the row without its changing number of hidden rows, as a key."""
     return row._replace(hidden=1) if row.hidden else row
 
@@ -431,12 +425,10 @@ class BreakerStatus:
 
     @property
     def name(self) -> str:
-        """The name of the downstream."""
         return self.spec.name
 
     @property
     def state(self) -> BreakerState:
-        """The state of the breaker."""
         return self.breaker.state
 
     @property

@@ -12,8 +12,8 @@ from ...engine.domain.states import TaskState
 from ...engine.domain.text import counted, format_duration
 from ...engine.statefile.lists import QuarantineRow
 from ..model.board import OPEN_NOTES, Board
-from ..model.downstreams import BreakerStatus, DownstreamRow, Downstreams, Page, PageBody, RowGroup, Section
 from ..model.lists import ALL_COLUMNS
+from ..model.systems import BreakerStatus, Page, PageBody, RowGroup, Section, Systems, SystemsRow
 from ..text.figures import SECOND, age, clock, format_seconds, number, wall, wall_day
 from ..text.glyphs import Glyph, Glyphs
 from ..text.pieces import Line, Piece, Role, fit, join, width, wrap
@@ -91,20 +91,20 @@ _TITLES = {Section.BREAKERS: "Breakers", Section.PAGES: "Pages", Section.ROWS: "
 
 def section_row(
     section: Section,
-    downstreams: Downstreams,
+    systems: Systems,
     senders: Sequence[str],
     columns: int,
     glyphs: Glyphs,
     shown: Collection[str] = ALL_COLUMNS,
 ) -> Line:
     """The heading of a section, with counts; that of breakers has the titles of the columns ``shown`` and the order."""
-    known = section in downstreams.loaded_sections
-    facts, right = _HEADS[section](downstreams, senders, glyphs) if known else ([Piece("reading ...", Role.DIM)], [])
+    known = section in systems.loaded_sections
+    facts, right = _HEADS[section](systems, senders, glyphs) if known else ([Piece("reading ...", Role.DIM)], [])
     left: Line = [Piece(f" {_TITLES[section]}", Role.STRONG), Piece("  "), *facts]
     if section is Section.BREAKERS:
-        if downstreams.breakers and known:
+        if systems.breakers and known:
             left = _with_column_titles(left, columns, glyphs, _figures(columns, shown))
-        order = order_line(downstreams.order, glyphs)
+        order = order_line(systems.order, glyphs)
         room = columns - width(left) - width(order)
         return [*left, Piece(" " * room), *order] if room > 0 else left
     if not right or width(right) >= columns // 2:
@@ -112,8 +112,8 @@ def section_row(
     return [*fit(left, columns - width(right) - 1, glyphs.more), *right]
 
 
-def _head_of_breakers(downstreams: Downstreams, senders: Sequence[str], glyphs: Glyphs) -> tuple[Line, Line]:
-    guards = downstreams.breakers.values()
+def _head_of_breakers(systems: Systems, senders: Sequence[str], glyphs: Glyphs) -> tuple[Line, Line]:
+    guards = systems.breakers.values()
     if not guards:
         return [Piece("no task names a downstream", Role.DIM)], []
     shut = sum(1 for guard in guards if guard.is_blocking)
@@ -123,8 +123,8 @@ def _head_of_breakers(downstreams: Downstreams, senders: Sequence[str], glyphs: 
     return [Piece(f"{len(guards)} closed" if are_closed else f"none of {len(guards)} open", Role.DIM)], []
 
 
-def _head_of_pages(downstreams: Downstreams, senders: Sequence[str], glyphs: Glyphs) -> tuple[Line, Line]:
-    pages = downstreams.pages.values()
+def _head_of_pages(systems: Systems, senders: Sequence[str], glyphs: Glyphs) -> tuple[Line, Line]:
+    pages = systems.pages.values()
     if not pages:
         return [Piece("no pages are open", Role.DIM)], _senders_line([], senders)
     counts = [(state, sum(1 for page in pages if page.state == state)) for state in PAGE_STYLES]
@@ -142,8 +142,8 @@ def _senders_line(pages: Sequence[Page], senders: Sequence[str]) -> Line:
     return [Piece(f"by {', '.join(one_line(sender) for sender in senders)}", Role.DIM)]
 
 
-def _head_of_rows(downstreams: Downstreams, senders: Sequence[str], glyphs: Glyphs) -> tuple[Line, Line]:
-    groups = downstreams.groups.values()
+def _head_of_rows(systems: Systems, senders: Sequence[str], glyphs: Glyphs) -> tuple[Line, Line]:
+    groups = systems.groups.values()
     if not groups:
         return [Piece("no row was set aside", Role.DIM)], []
     counts = [(state, sum(group.counts.get(state, 0) for group in groups)) for state in _ROW_LOOKS]
@@ -170,7 +170,7 @@ def past_section_row(section: Section, board: Board, columns: int) -> Line:
     return fit([Piece(f" {_TITLES[section]}", Role.STRONG), Piece(f"  {number(count)} {what}", Role.DIM)], columns)
 
 
-def more_row(row: DownstreamRow, key: str, glyphs: Glyphs) -> Line:
+def more_row(row: SystemsRow, key: str, glyphs: Glyphs) -> Line:
     """The number of entries that are not shown yet."""
     what = {
         Section.BREAKERS: "closed" if row.key is None else "held",

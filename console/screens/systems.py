@@ -20,13 +20,12 @@ from ...engine.statefile import lists
 from ..feed.live_run import BoardUpdate
 from ..keys.actions import BY_NAME, Action, ScreenName
 from ..model.board import Board
-from ..model.downstreams import (
+from ..model.lists import parse_filter
+from ..model.systems import (
     PAGE_ROWS,
     BreakerStatus,
     ChosenRows,
     DownstreamOrder,
-    DownstreamRow,
-    Downstreams,
     GroupKey,
     Page,
     PageBody,
@@ -34,15 +33,16 @@ from ..model.downstreams import (
     RowsAct,
     RowWindow,
     Section,
+    Systems,
+    SystemsRow,
     blocking_downstream,
     held_rows_in,
     parse_body,
     sender_names,
 )
-from ..model.lists import parse_filter
-from ..present import downstreams as present
-from ..present.downstreams import quarantined_row, row_lines, rows_heading, subject_lines
+from ..present import systems as present
 from ..present.states import order_line
+from ..present.systems import quarantined_row, row_lines, rows_heading, subject_lines
 from ..present.tasks import Scene
 from ..text.pieces import Line, Piece, Role, width
 from ..text.text import one_line
@@ -71,23 +71,23 @@ _KEYS: Mapping[type, tuple[str, ...]] = {
 _COMMON_KEYS = ("next", "filter", "help", "quit")
 
 
-class DownstreamsScreen(ConsoleScreen):
+class SystemsScreen(ConsoleScreen):
     """See the module."""
 
-    PLACE = ScreenName.DOWNSTREAMS
-    BINDINGS: ClassVar[list[BindingType]] = bindings_of(ScreenName.DOWNSTREAMS)
+    PLACE = ScreenName.SYSTEMS
+    BINDINGS: ClassVar[list[BindingType]] = bindings_of(ScreenName.SYSTEMS)
 
     def __init__(self) -> None:
         super().__init__()
-        self.downstreams = Downstreams(self.board)
-        self.table = DownstreamsTable(self._row, id="downstreams")
+        self.systems = Systems(self.board)
+        self.table = SystemsTable(self._row, id="systems")
         self.subject_bar = Bar(_SUBJECT_ROWS, id="subject")
         self._senders: Sequence[str] = ()
         self._refresher = Refresher(self, self._read)
         self._stale_sections: set[Section] = set()
         self._is_recount_due = False  # the held tasks have to be computed again
         self._was_past = False
-        self._painted_lines: dict[DownstreamRow, Line] = {}
+        self._painted_lines: dict[SystemsRow, Line] = {}
         self._bodies: OrderedDict[tuple[int, int], PageBody] = OrderedDict()
         self._rest_timer = RestTimer(self, self._on_cursor_rest)
         self._is_cursor_placed = False  # the cursor was put where it is wanted first
@@ -95,7 +95,6 @@ class DownstreamsScreen(ConsoleScreen):
     # --- The frame ------------------------------------------------------------------------------------------------
 
     def content(self) -> Iterable[Widget]:
-        """Yield the list."""
         yield self.table
 
     def widgets_below(self) -> Iterable[Widget]:
@@ -108,13 +107,12 @@ class DownstreamsScreen(ConsoleScreen):
         self.subject_bar.display = rows > 0
         self.subject_bar.styles.height = max(rows, 1)
         free_rows = event.size.height - _FRAME_ROWS - rows if event.size.height >= TALL_SCREEN_ROWS else 0
-        if free_rows != self.downstreams.free_rows:
-            self.downstreams.free_rows = free_rows
+        if free_rows != self.systems.free_rows:
+            self.systems.free_rows = free_rows
             self._refresh_list(by_hand=True)
         self._rest_timer.start()
 
     def footer_actions(self) -> Sequence[Action]:
-        """The actions for the item under the cursor."""
         row, item = self.table.cursor_key, self.subject()
         names = ("details", "output") if row is not None and row.task else _KEYS.get(type(item), ())
         return [BY_NAME[name] for name in (*names, *_COMMON_KEYS)]
@@ -128,8 +126,8 @@ class DownstreamsScreen(ConsoleScreen):
 
     def board_replaced(self, board: Board) -> None:
         """Show the lists read before until they are read again."""
-        self.downstreams = self.downstreams.with_board(board)
-        self.downstreams.refresh(self.console.live.now_us)
+        self.systems = self.systems.with_board(board)
+        self.systems.refresh(self.console.live.now_us)
         self._senders = sender_names(board.projection.run.options)
         self._was_past = False
         if self._is_seen:
@@ -170,7 +168,7 @@ class DownstreamsScreen(ConsoleScreen):
         """In the past show the breakers of the board; pages and rows are only counted."""
         past = self.console.live.is_past
         if past:
-            self.downstreams.load_snapshot(self.console.live.now_us)
+            self.systems.load_snapshot(self.console.live.now_us)
             self._refresh_list()
         elif self._was_past:
             self._request_sections(0.0, *Section)
@@ -178,9 +176,9 @@ class DownstreamsScreen(ConsoleScreen):
 
     def tick(self, now_us: int) -> None:
         """Update countdowns, ages, breaker windows and, if tasks changed, the held tasks."""
-        if self._is_recount_due or any(guard.held or not guard.is_idle for guard in self.downstreams.breakers.values()):
+        if self._is_recount_due or any(guard.held or not guard.is_idle for guard in self.systems.breakers.values()):
             self._is_recount_due = False
-            if self.downstreams.refresh(now_us):
+            if self.systems.refresh(now_us):
                 self._refresh_list()
         for y, row in enumerate(self.table.in_view()):
             before = self._painted_lines.get(row)
@@ -211,33 +209,31 @@ class DownstreamsScreen(ConsoleScreen):
 
     async def _read_section(self, section: Section, run_id: str) -> Callable[[], None]:
         """Read the rows of a section; the returned function shows them."""
-        session, downstreams = self.console.live.session, self.downstreams
+        session, systems = self.console.live.session, self.systems
         if section is Section.BREAKERS:
             breakers = await session.query(lists.BREAKERS)
-            return lambda: downstreams.load_breakers(breakers, self.console.live.now_us)
+            return lambda: systems.load_breakers(breakers, self.console.live.now_us)
         if section is Section.PAGES:
-            return partial(downstreams.load_pages, await session.query(lists.PAGE_HEADS))
-        return partial(downstreams.load_row_groups, await session.query(lists.QUARANTINE_GROUPS, run_id=run_id))
+            return partial(systems.load_pages, await session.query(lists.PAGE_HEADS))
+        return partial(systems.load_row_groups, await session.query(lists.QUARANTINE_GROUPS, run_id=run_id))
 
     # --- The list -------------------------------------------------------------------------------------------------
 
     def _refresh_list(self, by_hand: bool = False) -> None:
-        rows = self.downstreams.rows()
+        rows = self.systems.rows()
         listed, before = set(rows), self.table.cursor_key
         self._painted_lines = {row: line for row, line in self._painted_lines.items() if row in listed}
         self.table.set_order(rows)
         if self._is_cursor_placed and not by_hand and before is not None and self.table.cursor_key != before:
             self.on_row_removed()
-        if not self._is_cursor_placed and self.downstreams.loaded_sections:
-            self._is_cursor_placed = self._was_past or len(self.downstreams.loaded_sections) == len(Section)
+        if not self._is_cursor_placed and self.systems.loaded_sections:
+            self._is_cursor_placed = self._was_past or len(self.systems.loaded_sections) == len(Section)
             self._place_cursor()
         self._rest_timer.start()
 
     def _place_cursor(self) -> None:
         holder = self._blocking_downstream()
-        wanted = (
-            [DownstreamRow(Section.BREAKERS, holder)] if holder is not None else self.downstreams.items_needing_human()
-        )
+        wanted = [SystemsRow(Section.BREAKERS, holder)] if holder is not None else self.systems.items_needing_human()
         if wanted:
             self.table.move_to_key(wanted[0])
 
@@ -245,23 +241,23 @@ class DownstreamsScreen(ConsoleScreen):
         selected = self.console.selected
         return blocking_downstream(self.board, selected, self.console.live.now_us) if selected is not None else None
 
-    def _row(self, row: DownstreamRow, columns: int) -> Line:
+    def _row(self, row: SystemsRow, columns: int) -> Line:
         line = self._line_of(row, columns)
         self._painted_lines[row] = line
         return line
 
-    def _line_of(self, row: DownstreamRow, columns: int) -> Line:
-        scene, item, shown = self.scene(), self.downstreams.item(row), self.console.columns.shown_in(self.PLACE.value)
+    def _line_of(self, row: SystemsRow, columns: int) -> Line:
+        scene, item, shown = self.scene(), self.systems.item(row), self.console.columns.shown_in(self.PLACE.value)
         if row.is_head:
             if self._was_past and row.section is not Section.BREAKERS:
                 return present.past_section_row(row.section, self.board, columns)
-            return present.section_row(row.section, self.downstreams, self._senders, columns, scene.glyphs, shown)
+            return present.section_row(row.section, self.systems, self._senders, columns, scene.glyphs, shown)
         if row.hidden:
             return present.more_row(row, self.console.keymap.label("open"), scene.glyphs)
         if row.task:
             return present.held_row(row.task, scene, columns)
         if isinstance(item, BreakerStatus):
-            return present.breaker_row(item, self.downstreams.is_open(row), scene, columns, shown)
+            return present.breaker_row(item, self.systems.is_open(row), scene, columns, shown)
         if isinstance(item, Page):
             return present.page_row(item, scene, columns)
         return present.group_row(item, scene, columns) if item is not None else []
@@ -269,14 +265,13 @@ class DownstreamsScreen(ConsoleScreen):
     # --- What is selected -----------------------------------------------------------------------------------------
 
     def subject(self) -> BreakerStatus | Page | RowGroup | None:
-        """The breaker, page or group of rows under the cursor."""
         row = self.table.cursor_key
-        return self.downstreams.item(row) if row is not None else None
+        return self.systems.item(row) if row is not None else None
 
     def on_virtual_table_cursor_moved(self, message: VirtualTable.CursorMoved) -> None:
         """Select the task of the row on all screens."""
         row = self.table.cursor_key
-        names = self.downstreams.tasks_of(row) if row is not None and self._is_cursor_placed else ()
+        names = self.systems.tasks_of(row) if row is not None and self._is_cursor_placed else ()
         if names and self.console.selected not in names:
             self.console.selected = names[0]
         self._rest_timer.start()
@@ -315,9 +310,8 @@ class DownstreamsScreen(ConsoleScreen):
         self.subject_bar.show_lines(lines)
 
     def target_tasks(self) -> Sequence[str]:
-        """The tasks of the row under the cursor."""
         row = self.table.cursor_key
-        return self.downstreams.tasks_of(row) if row is not None else ()
+        return self.systems.tasks_of(row) if row is not None else ()
 
     # --- Keys: looking --------------------------------------------------------------------------------------------
 
@@ -353,9 +347,9 @@ class DownstreamsScreen(ConsoleScreen):
         """Show why nothing was done."""
         self.console.show_message(sentence, Role.WARNING)
 
-    def _toggle(self, row: DownstreamRow) -> None:
+    def _toggle(self, row: SystemsRow) -> None:
         place = self.table.cursor
-        self.downstreams.toggle(row)
+        self.systems.toggle(row)
         self._refresh_list(by_hand=True)
         if row.hidden:
             self.table.move_to(place)
@@ -365,16 +359,16 @@ class DownstreamsScreen(ConsoleScreen):
         row, wanted = self.table.cursor_key, direction > 0
         if row is None or row.section is not Section.BREAKERS or row.key is None:
             return
-        breaker = DownstreamRow(row.section, row.key)
-        if self.downstreams.is_open(breaker) != wanted:
-            self.downstreams.toggle(breaker)
+        breaker = SystemsRow(row.section, row.key)
+        if self.systems.is_open(breaker) != wanted:
+            self.systems.toggle(breaker)
             self._refresh_list(by_hand=True)
             self.table.move_to_key(breaker)
 
     def go_to_next(self, step: int) -> None:
         """Move to the next item that needs a human, or the previous one."""
         places = [
-            place for row in self.downstreams.items_needing_human() if (place := self.table.place_of(row)) is not None
+            place for row in self.systems.items_needing_human() if (place := self.table.place_of(row)) is not None
         ]
         here = self.table.cursor
         found = [place for place in places[::step] if (place - here) * step > 0] or places[::step]
@@ -386,26 +380,25 @@ class DownstreamsScreen(ConsoleScreen):
     def change_order(self) -> None:
         """Change to the next order."""
         orders = list(DownstreamOrder)
-        self.downstreams.order = orders[(orders.index(self.downstreams.order) + 1) % len(orders)]
+        self.systems.order = orders[(orders.index(self.systems.order) + 1) % len(orders)]
         self._refresh_list(by_hand=True)
         self.table.refresh()
 
-    async def on_downstreams_table_head_clicked(self, message: DownstreamsTable.HeadClicked) -> None:
+    async def on_systems_table_head_clicked(self, message: SystemsTable.HeadClicked) -> None:
         """A click on the first head is the key of the order or of the columns."""
         if message.head.section is not Section.BREAKERS:
             return
-        if message.cells_from_right <= width(order_line(self.downstreams.order, self.console.glyphs)):
+        if message.cells_from_right <= width(order_line(self.systems.order, self.console.glyphs)):
             self.change_order()
         else:
             await self.app.run_action("app.handle('columns')")
 
     def filter_changed(self, text: str) -> None:
         """Show matching rows only."""
-        self.downstreams.filter = parse_filter(text)
+        self.systems.filter = parse_filter(text)
         self._refresh_list(by_hand=True)
 
     def select_task(self) -> bool:
-        """Select the task of the row."""
         names = self.target_tasks()
         if not names:
             self.show_warning("this row belongs to no task of this run")
@@ -415,7 +408,7 @@ class DownstreamsScreen(ConsoleScreen):
 # --- The list of breakers, pages and rows, with section heads --------------------------------------------------------
 
 
-class DownstreamsTable(VirtualTable[DownstreamRow], inherit_bindings=False):
+class SystemsTable(VirtualTable[SystemsRow], inherit_bindings=False):
     """The cursor skips section heads, and the head above the cursor stays visible.
 
     Rows cannot be marked: the mark keys act on pages and breakers here.
@@ -427,7 +420,7 @@ class DownstreamsTable(VirtualTable[DownstreamRow], inherit_bindings=False):
     class HeadClicked(Message):
         """A click on the head of a section. ``cells_from_right``: of the cell that was clicked."""
 
-        head: DownstreamRow
+        head: SystemsRow
         cells_from_right: int
 
     def _clamp(self, place: int) -> int:
@@ -470,7 +463,6 @@ class RowsTable(VirtualTable[int]):
     """A table of rows whose keys are their places."""
 
     def place_of(self, key: int) -> int | None:
-        """Return the place of a row: its key."""
         return key if 0 <= key < len(self.order) else None
 
 
@@ -493,10 +485,9 @@ class RowsScreen(ConsoleScreen):
     @property
     def view(self) -> ScreenName:
         """The tab of the screen below."""
-        return ScreenName.DOWNSTREAMS
+        return ScreenName.SYSTEMS
 
     def content(self) -> Iterable[Widget]:
-        """Yield the heading and the list."""
         yield self.heading
         yield self.table
 
@@ -525,7 +516,6 @@ class RowsScreen(ConsoleScreen):
         self._show_heading()
 
     def target_tasks(self) -> Sequence[str]:
-        """The task whose rows are shown."""
         return (self.key.task,)
 
     # --- Reading --------------------------------------------------------------------------------------------------
@@ -538,12 +528,12 @@ class RowsScreen(ConsoleScreen):
     async def _refresh_group(self) -> None:
         """Read the current count and invalidate the visible rows."""
         run_id = self.board.projection.run.run_id
-        downstreams = Downstreams(self.board)
+        systems = Systems(self.board)
         try:
-            downstreams.load_row_groups(await self.console.live.session.query(lists.QUARANTINE_GROUPS, run_id=run_id))
+            systems.load_row_groups(await self.console.live.session.query(lists.QUARANTINE_GROUPS, run_id=run_id))
         except RedriveError:
             return  # the header shows the error; the next event reads again
-        self.group = downstreams.groups.get(self.key, self.group)
+        self.group = systems.groups.get(self.key, self.group)
         grown = self.group.total != self.window.total
         self.window.invalidate(self.group.total)
         if grown:
@@ -595,7 +585,6 @@ class RowsScreen(ConsoleScreen):
         self.heading.show(*rows_heading(self.group, place, marked, self.app.size.width, self.console.glyphs))
 
     def on_virtual_table_cursor_moved(self, message: VirtualTable.CursorMoved) -> None:
-        """Show the row under the cursor."""
         self._show_heading()
         self._read()
 
@@ -659,7 +648,6 @@ class RowsScreen(ConsoleScreen):
             self.table.set_marks(())
 
     def select_task(self) -> bool:
-        """The task whose rows are shown."""
         self.console.selected = self.key.task
         return True
 
