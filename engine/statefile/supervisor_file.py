@@ -1,0 +1,254 @@
+"""The file of ``redrive serve``: the schedules of one user on this machine, and what operators decided about them.
+
+Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
+
+A state file decides which logical times have run; this file says what is planned, why a start failed, and that a
+supervisor lives. Supervisors and the commands of operators write it in short transactions. Instants are microseconds
+UTC.
+"""
+
+import contextlib
+import os
+import sqlite3
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from urllib.parse import quote
+
+from ..errors import StateFileError
+from .paths import default_folder
+
+NAME = "schedules.supervisor"  # no state file: its suffix differs from theirs
+HEARTBEAT_SECONDS = 5.0
+DEAD_AFTER_US = 20 * 1000000  # a supervisor without a heartbeat for so long counts as dead
+FOREVER = 253402300799000000  # paused until somebody ends the pause: the last second of the year 9999
+MISSED_MAX = 100  # entries of one flow, the latest
+BUSY_SECONDS = 5.0
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS supervisor (
+    id           TEXT PRIMARY KEY,
+    pid          INTEGER NOT NULL,
+    host         TEXT NOT NULL,
+    sources      TEXT NOT NULL,           -- JSON: the folders and files that it serves
+    started_at   INTEGER NOT NULL,
+    heartbeat_at INTEGER NOT NULL,
+    stopped_at   INTEGER                  -- it was stopped in order
+);
+CREATE TABLE IF NOT EXISTS schedule (
+    target          TEXT PRIMARY KEY,     -- FILE:OBJECT, as `redrive run` takes it; FILE if it was never readable
+    file            TEXT NOT NULL,
+    object          TEXT,
+    flow            TEXT NOT NULL,
+    supervisor_id   TEXT NOT NULL,
+    spec            TEXT NOT NULL,        -- JSON of the flow without tasks: what holds while its file is broken
+    state_path      TEXT,
+    expression      TEXT,
+    timezone        TEXT,
+    next_at         INTEGER,              -- when the next run is due
+    next_logical    INTEGER,
+    last_run_id     TEXT,
+    last_state      TEXT,
+    last_started_at INTEGER,
+    usual_us        INTEGER,              -- median duration of its latest successful runs
+    running_since   INTEGER,              -- an executor owns its state file
+    late_since      INTEGER,              -- a run was due then and has not started
+    paused_until    INTEGER NOT NULL DEFAULT 0,
+    skip_logical    INTEGER,              -- this logical time will not run
+    start_error     TEXT,                 -- why the latest start failed; NULL after one that succeeded
+    failed_since    INTEGER,              -- the first of the starts that failed since the last good one
+    failed_at       INTEGER,
+    acknowledged_at INTEGER               -- an operator has seen the failed start
+);
+CREATE TABLE IF NOT EXISTS missed (
+    target       TEXT NOT NULL,
+    logical_time INTEGER NOT NULL,
+    due_at       INTEGER NOT NULL,
+    PRIMARY KEY (target, logical_time)
+);
+CREATE TABLE IF NOT EXISTS request (      -- starts that operators asked for; a supervisor deletes what it has started
+    target       TEXT NOT NULL,
+    logical_time INTEGER NOT NULL,
+    params       TEXT NOT NULL,           -- JSON
+    PRIMARY KEY (target, logical_time)
+);
+"""
+
+
+class MissedRun(NamedTuple):
+    """A logical time that was given up: an operator can start or dismiss it."""
+
+    logical_time: int
+    due_at: int
+
+
+class ServedSchedule(NamedTuple):
+    """The schedule of one flow.
+
+    Attributes:
+        target: ``FILE:OBJECT``; the file alone if it could never be read.
+        flow: its name; the name of the file if it could never be read.
+        state_path: of its runs; None if it could never be read.
+        next_at: when the next run is due, its splay included; None: never, or unknown.
+        next_logical: the logical time of that run.
+        usual_us: the usual duration; None before the first success.
+        running_since: an executor has owned the state file since then.
+        late_since: when the oldest run was due that has not started; None: no run is late. A run that waits for an
+            earlier run of its flow counts.
+        paused_until: no run starts before; 0: not paused; FOREVER: until somebody ends the pause.
+        skip_logical: the logical time that an operator skips.
+        start_error: why the latest start failed; None after a start that succeeded.
+        failed_since: when the first start failed since the last one that succeeded.
+        acknowledged_at: when an operator acknowledged the failed start.
+        missed: the latest ones, the oldest first.
+        pid: of the supervisor.
+        heartbeat_at: of the supervisor.
+        stopped_at: when the supervisor was stopped in order; None: it lives, or it died.
+    """
+
+    target: str
+    file: str
+    object: Optional[str]
+    flow: str
+    state_path: Optional[str]
+    expression: Optional[str]
+    timezone: Optional[str]
+    next_at: Optional[int]
+    next_logical: Optional[int]
+    last_run_id: Optional[str]
+    last_state: Optional[str]
+    last_started_at: Optional[int]
+    usual_us: Optional[int]
+    running_since: Optional[int]
+    late_since: Optional[int]
+    paused_until: int
+    skip_logical: Optional[int]
+    start_error: Optional[str]
+    failed_since: Optional[int]
+    failed_at: Optional[int]
+    acknowledged_at: Optional[int]
+    pid: Optional[int]
+    host: Optional[str]
+    heartbeat_at: int
+    stopped_at: Optional[int]
+    missed: Tuple[MissedRun, ...] = ()
+
+    def is_paused(self, now_us: int) -> bool:
+        return now_us < self.paused_until
+
+    def has_failed_start(self) -> bool:
+        """Whether the latest start failed, and nobody has acknowledged that."""
+        return self.start_error is not None and self.acknowledged_at is None
+
+
+class SupervisorView(NamedTuple):
+    """The schedules of a user on this machine, by name of the flow.
+
+    Attributes:
+        heartbeat_at: the latest heartbeat of a supervisor; None: there never was one.
+    """
+
+    path: str
+    heartbeat_at: Optional[int]
+    schedules: Tuple[ServedSchedule, ...]
+
+
+def supervisor_path() -> str:
+    """The path of the file, in the default folder for state files."""
+    return os.path.join(default_folder(), NAME)
+
+
+def heartbeat_age_us(schedule: ServedSchedule, now_us: int) -> Optional[int]:
+    """The age of the last heartbeat of a supervisor that should live; None: it lives, or was stopped in order.
+
+    Not None is an alarm: nobody starts the runs of this schedule.
+    """
+    age_us = now_us - schedule.heartbeat_at
+    return age_us if schedule.stopped_at is None and age_us > DEAD_AFTER_US else None
+
+
+def is_served(schedule: ServedSchedule, now_us: int) -> bool:
+    """Whether a living supervisor starts the runs of this schedule."""
+    return schedule.stopped_at is None and heartbeat_age_us(schedule, now_us) is None
+
+
+# --- Read ----------------------------------------------------------------------------------------------------------
+
+_COLUMNS = tuple(name for name in ServedSchedule._fields if name != "missed")
+_SCHEDULES = (
+    "SELECT target, {} FROM schedule LEFT JOIN supervisor ON supervisor.id = schedule.supervisor_id"
+    " ORDER BY flow, target"
+).format(", ".join("coalesce(heartbeat_at, 0)" if name == "heartbeat_at" else name for name in _COLUMNS[1:]))
+
+
+def read_schedules(path: Optional[str] = None) -> SupervisorView:
+    """Read all schedules; without a file there are none. Raises StateFileError if the file cannot be read."""
+    path = path or supervisor_path()
+    if not os.path.exists(path):
+        return SupervisorView(path, None, ())
+    with _translated_errors(path), contextlib.closing(_connect(path, "ro")) as connection:
+        connection.execute("BEGIN")
+        missed = _read_missed(connection)
+        schedules = tuple(
+            ServedSchedule(*row, missed=tuple(missed.get(row[0], ()))) for row in connection.execute(_SCHEDULES)
+        )
+        (heartbeat_at,) = connection.execute("SELECT max(heartbeat_at) FROM supervisor").fetchone()
+    return SupervisorView(path, heartbeat_at, schedules)
+
+
+def _read_missed(connection: sqlite3.Connection) -> Dict[str, List[MissedRun]]:
+    found: Dict[str, List[MissedRun]] = {}
+    rows = connection.execute("SELECT target, logical_time, due_at FROM missed ORDER BY target, logical_time")
+    for target, logical, due_at in rows:
+        found.setdefault(target, []).append(MissedRun(logical, due_at))
+    return found
+
+
+@contextlib.contextmanager
+def _translated_errors(path: str) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise StateFileError("{} cannot be used: {}".format(path, error)) from error
+
+
+def _connect(path: str, mode: str) -> sqlite3.Connection:
+    uri = "file:{}?mode={}".format(quote(path), mode)
+    return sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
+
+
+# --- Decisions of operators ----------------------------------------------------------------------------------------
+
+
+def pause(targets: Sequence[str], until: int, path: Optional[str] = None) -> None:
+    """Start no runs of these schedules before ``until``; 0 ends the pause."""
+    _change(path, [("UPDATE schedule SET paused_until = ? WHERE target = ?", (until, target)) for target in targets])
+
+
+def skip(target: str, logical: Optional[int], path: Optional[str] = None) -> None:
+    """Do not run this logical time; None takes the skip back."""
+    _change(path, [("UPDATE schedule SET skip_logical = ? WHERE target = ?", (logical, target))])
+
+
+def acknowledge(target: str, now_us: int, path: Optional[str] = None) -> None:
+    """Record that an operator has seen why the latest start failed."""
+    sql = "UPDATE schedule SET acknowledged_at = ? WHERE target = ? AND start_error IS NOT NULL"
+    _change(path, [(sql, (now_us, target))])
+
+
+def request_start(target: str, logical: int, params: str, path: Optional[str] = None) -> None:
+    """Ask the supervisor to start the run of a logical time, with parameters as JSON."""
+    _change(path, [("INSERT OR REPLACE INTO request VALUES (?,?,?)", (target, logical, params))])
+
+
+def dismiss(target: str, logical: Sequence[int], path: Optional[str] = None) -> None:
+    """Remove missed runs from the list."""
+    sql = "DELETE FROM missed WHERE target = ? AND logical_time = ?"
+    _change(path, [(sql, (target, at)) for at in logical])
+
+
+def _change(path: Optional[str], statements: Sequence[Tuple[str, Tuple[object, ...]]]) -> None:
+    path = path or supervisor_path()
+    with _translated_errors(path), contextlib.closing(_connect(path, "rw")) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        for sql, values in statements:
+            connection.execute(sql, values)
+        connection.execute("COMMIT")
