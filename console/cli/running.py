@@ -127,24 +127,22 @@ def attach(file: NamedFile, run_id: str | None, read_only: bool) -> int:
 
 
 @cli.command()
-@click.argument("flows", nargs=-1, required=True, metavar="FLOW...")
+@click.argument("sources", nargs=-1, metavar="[FOLDER|FLOW]...")
 @click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter of every run, for one FLOW.")
 @serving_options
-@click.option("--wait", is_flag=True, help="Wait while another process serves the state file.")
-def serve(flows: tuple[str, ...], param: tuple[str, ...], **options: Any) -> int:
-    """Start the runs of FLOW when its schedule says so, until SIGTERM.
+@click.option("--wait", is_flag=True, help="Stand by while another process serves the flows.")
+def serve(sources: tuple[str, ...], param: tuple[str, ...], **options: Any) -> int:
+    """Start the runs of all flows in FOLDERS and files when their schedules say so, until SIGTERM.
 
-    Each of several flows gets its own process and state file, and its name before its lines. A process that dies is
-    started again after a delay of at most 1 s, 2 s, 4 s, ... 60 s, drawn at random.
+    Without a FOLDER: the working folder. New, changed and removed files are noticed. Each run has an executor of its
+    own, which goes on after SIGTERM; a file that cannot be read stops its own flows alone.
     """
     from .run import run_arguments
-    from .schedule import serve_flow, serve_flows
+    from .schedule import serve_flows
 
-    if len(flows) == 1:
-        return serve_flow(flows[0], run_arguments(params_of(param), **options))
-    if param:
-        raise click.UsageError("--param goes with one flow; in several, write the default into the flow")
-    return serve_flows(flows, run_arguments({}, **options))
+    if len(sources) != 1 and (param or options["state"]):
+        raise click.UsageError("--param and --state go with one flow")
+    return serve_flows(sources or (".",), run_arguments(params_of(param), **options))
 
 
 @cli.command()

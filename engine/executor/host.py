@@ -15,7 +15,15 @@ import sys
 from collections.abc import Mapping
 from typing import Required, TypedDict
 
-from ..errors import ExecutorBusyError, FlowError, FlowImportError, RedriveError, StateFileError, StorageError
+from ..errors import (
+    ExecutorBusyError,
+    FlowError,
+    FlowImportError,
+    RedriveError,
+    RefusedError,
+    StateFileError,
+    StorageError,
+)
 from ..statefile.ownership import open_sidecar
 from .executor import Executor
 from .run_options import RunOptions
@@ -23,7 +31,7 @@ from .run_options import RunOptions
 STARTED, NOT_STARTED = 0, 1
 
 _ERRORS: dict[str, type[RedriveError]] = {
-    kind.__name__: kind for kind in (ExecutorBusyError, FlowError, StateFileError, RedriveError)
+    kind.__name__: kind for kind in (ExecutorBusyError, FlowError, StateFileError, RefusedError, RedriveError)
 }
 
 

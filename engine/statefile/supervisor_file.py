@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from ..errors import StateFileError
 from .paths import default_folder
+from .processes import identity
 
 NAME = "schedules.supervisor"  # no state file: its suffix differs from theirs
 HEARTBEAT_SECONDS = 5.0
@@ -56,7 +57,8 @@ CREATE TABLE IF NOT EXISTS schedule (
     start_error     TEXT,                 -- why the latest start failed; NULL after one that succeeded
     failed_since    INTEGER,              -- the first of the starts that failed since the last good one
     failed_at       INTEGER,
-    acknowledged_at INTEGER               -- an operator has seen the failed start
+    acknowledged_at INTEGER,              -- an operator has seen the failed start
+    missed_until    INTEGER NOT NULL DEFAULT 0  -- runs that were given up until then are listed, or dismissed
 );
 CREATE TABLE IF NOT EXISTS missed (
     target       TEXT NOT NULL,
@@ -252,3 +254,159 @@ def _change(path: Optional[str], statements: Sequence[Tuple[str, Tuple[object, .
         for sql, values in statements:
             connection.execute(sql, values)
         connection.execute("COMMIT")
+
+
+# --- The supervisor's side -----------------------------------------------------------------------------------------
+
+
+class Control(NamedTuple):
+    """What operators decided about a schedule. ``requests``: logical times to start, with parameters as JSON."""
+
+    paused_until: int = 0
+    skip_logical: Optional[int] = None
+    requests: Tuple[Tuple[int, str], ...] = ()
+
+
+class StoredSchedule(NamedTuple):
+    """What an earlier supervisor knew of a flow."""
+
+    target: str
+    file: str
+    flow: str
+    spec: str
+    state_path: Optional[str]
+    start_error: Optional[str]
+    failed_since: Optional[int]
+    failed_at: Optional[int]
+    missed_until: int
+
+
+class ScheduleRecord(NamedTuple):
+    """What a supervisor writes about a flow: columns of table ``schedule``."""
+
+    file: str
+    object: Optional[str]
+    flow: str
+    supervisor_id: str
+    spec: str = ""
+    state_path: Optional[str] = None
+    expression: Optional[str] = None
+    timezone: Optional[str] = None
+    next_at: Optional[int] = None
+    next_logical: Optional[int] = None
+    last_run_id: Optional[str] = None
+    last_state: Optional[str] = None
+    last_started_at: Optional[int] = None
+    usual_us: Optional[int] = None
+    running_since: Optional[int] = None
+    late_since: Optional[int] = None
+    start_error: Optional[str] = None
+    failed_since: Optional[int] = None
+    failed_at: Optional[int] = None
+    missed_until: int = 0
+
+
+_SAVE = "UPDATE schedule SET {}, acknowledged_at = CASE WHEN start_error IS ? THEN acknowledged_at END WHERE target = ?"
+_SAVE_ALL = _SAVE.format(", ".join("{} = ?".format(name) for name in ScheduleRecord._fields))
+
+
+class SupervisorFile(object):
+    """The file, open for the supervisor ``id``. Raises StateFileError, as every method."""
+
+    def __init__(self, path: str, id: str) -> None:
+        self.path = path
+        self._id = id
+        with _translated_errors(path):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            self._connection = _connect(path, "rw")
+            self._connection.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;" + SCHEMA)
+        self._version = -1
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def register(self, pid: int, host: str, sources: str, now_us: int) -> None:
+        """Take the place of earlier supervisors of the same folders and files."""
+        with self._transaction() as connection:
+            connection.execute(
+                "INSERT INTO supervisor VALUES (?,?,?,?,?,?,NULL)", (self._id, pid, host, sources, now_us, now_us)
+            )
+            rows = connection.execute(
+                "SELECT id, pid FROM supervisor WHERE sources = ? AND id <> ?", (sources, self._id)
+            )
+            earlier = [(self._id, other) for other, pid in rows.fetchall() if identity(pid)[0] is None]
+            connection.executemany("UPDATE schedule SET supervisor_id = ? WHERE supervisor_id = ?", earlier)
+            idle = "DELETE FROM supervisor WHERE id <> ? AND id NOT IN (SELECT supervisor_id FROM schedule)"
+            connection.execute(idle, (self._id,))
+
+    def beat(self, now_us: int) -> None:
+        """Record that the supervisor lives."""
+        with _translated_errors(self.path):
+            self._connection.execute("UPDATE supervisor SET heartbeat_at = ? WHERE id = ?", (now_us, self._id))
+
+    def stop(self, now_us: int) -> None:
+        """Record that the supervisor was stopped in order."""
+        with _translated_errors(self.path):
+            self._connection.execute("UPDATE supervisor SET stopped_at = ? WHERE id = ?", (now_us, self._id))
+
+    def stored(self) -> List[StoredSchedule]:
+        """What this and earlier supervisors wrote."""
+        with _translated_errors(self.path):
+            rows = self._connection.execute("SELECT {} FROM schedule".format(", ".join(StoredSchedule._fields)))
+            return [StoredSchedule(*row) for row in rows]
+
+    def new_controls(self) -> Optional[Dict[str, Control]]:
+        """What operators decided, by target; None: nobody else has written since the last call."""
+        with _translated_errors(self.path):
+            (version,) = self._connection.execute("PRAGMA data_version").fetchone()
+            return None if version == self._version else self._read_controls(version)
+
+    def _read_controls(self, version: int) -> Dict[str, Control]:
+        requests: Dict[str, List[Tuple[int, str]]] = {}
+        for target, logical, params in self._connection.execute("SELECT * FROM request ORDER BY logical_time"):
+            requests.setdefault(target, []).append((logical, params))
+        rows = self._connection.execute("SELECT target, paused_until, skip_logical FROM schedule")
+        controls = {target: Control(until, skip, tuple(requests.get(target, ()))) for target, until, skip in rows}
+        self._version = version
+        return controls
+
+    def save(self, target: str, record: ScheduleRecord, given_up: Sequence[int], new: Sequence[MissedRun]) -> None:
+        """Write what is known of a flow.
+
+        ``given_up``: all logical times without a run that were given up; a listed one that is not among them has run.
+        ``new``: those that are to be listed.
+        """
+        with self._transaction() as connection:
+            connection.execute(
+                "INSERT OR IGNORE INTO schedule (target, file, flow, supervisor_id, spec) VALUES (?,?,?,?,'')",
+                (target, record.file, record.flow, self._id),
+            )
+            connection.execute(_SAVE_ALL, record + (record.start_error, target))
+            listed = {at for (at,) in connection.execute("SELECT logical_time FROM missed WHERE target = ?", (target,))}
+            connection.executemany(
+                "DELETE FROM missed WHERE target = ? AND logical_time = ?",
+                [(target, at) for at in listed.difference(given_up)],
+            )
+            connection.executemany("INSERT OR IGNORE INTO missed VALUES (?,?,?)", [(target,) + run for run in new])
+
+    def finish_request(self, target: str, logical: int) -> None:
+        """Remove a request whose run has started, or cannot start."""
+        with _translated_errors(self.path):
+            self._connection.execute("DELETE FROM request WHERE target = ? AND logical_time = ?", (target, logical))
+
+    def remove(self, target: str) -> None:
+        """Remove a schedule that is no longer in its file."""
+        with self._transaction() as connection:
+            for table in ("schedule", "missed", "request"):
+                connection.execute("DELETE FROM {} WHERE target = ?".format(table), (target,))
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with _translated_errors(self.path):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
