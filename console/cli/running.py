@@ -145,16 +145,104 @@ def serve(sources: tuple[str, ...], param: tuple[str, ...], **options: Any) -> i
     return serve_flows(sources or (".",), run_arguments(params_of(param), **options))
 
 
-@cli.command()
-@click.argument("flow")
+class ScheduleGroup(click.Group):
+    """``redrive schedule FLOW`` is short for ``redrive schedule next FLOW``."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command of a line; a word that is none is a flow."""
+        return super().resolve_command(ctx, args if args[0] in self.commands else ["next", *args])
+
+
+flow_argument = click.argument("flow", metavar="FLOW")
+optional_flow = click.argument("flow", metavar="[FLOW]", required=False)
+all_option = click.option("--all", "all_flows", is_flag=True, help="All flows of this machine.")
+
+
+@cli.group(cls=ScheduleGroup, invoke_without_command=True)
+@json_option
+@click.pass_context
+def schedule(context: click.Context, as_json: bool) -> int | None:
+    """All schedules of this machine: next, last and usual run, and what holds them up; or the next runs of one FLOW."""
+    if context.invoked_subcommand is not None:
+        return None
+    from .schedule_acts import print_schedules
+
+    return print_schedules(as_json)
+
+
+@schedule.command("next")
+@flow_argument
 @click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter that the flow declares.")
 @click.option("--next", "count", default=5, show_default=True, type=click.IntRange(1, 1000), metavar="N")
 @json_option
-def schedule(flow: str, param: tuple[str, ...], count: int, as_json: bool) -> int:
+def schedule_next(flow: str, param: tuple[str, ...], count: int, as_json: bool) -> int:
     """The next runs of FLOW in its time zone and here, with changes of daylight saving time."""
     from .schedule import print_schedule
 
     return print_schedule(flow, params_of(param), count, as_json)
+
+
+@schedule.command("pause")
+@optional_flow
+@all_option
+@click.option("--until", metavar="TIME", help="As 06:00 or 2h; default: until unpause.")
+def schedule_pause(flow: str | None, all_flows: bool, until: str | None) -> int:
+    """Start no runs of FLOW; a run that goes on is not touched."""
+    from .schedule_acts import pause_schedules
+
+    return pause_schedules(flow, until, all_flows=all_flows)
+
+
+@schedule.command("unpause")
+@optional_flow
+@all_option
+def schedule_unpause(flow: str | None, all_flows: bool) -> int:
+    """End a pause; runs that were due meanwhile are started as misfire= of the flow says."""
+    from .schedule_acts import unpause_schedules
+
+    return unpause_schedules(flow, all_flows=all_flows)
+
+
+@schedule.command("skip-next")
+@flow_argument
+@click.option("--undo", is_flag=True, help="Take the skip back.")
+def schedule_skip(flow: str, undo: bool) -> int:
+    """Do not start the next run of FLOW; the one after it starts."""
+    from .schedule_acts import skip_next_run
+
+    return skip_next_run(flow, undo=undo)
+
+
+@schedule.command("start")
+@flow_argument
+@click.option("--at", metavar="TIME", help="The logical time of the run, as of a missed one; default: now.")
+@click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter of the run.")
+def schedule_start(flow: str, at: str | None, param: tuple[str, ...]) -> int:
+    """Start a run of FLOW now, by its supervisor, also while the schedule is paused."""
+    from .schedule_acts import start_now
+
+    return start_now(flow, at, params_of(param))
+
+
+@schedule.command("dismiss")
+@flow_argument
+@click.argument("at", nargs=-1, metavar="[TIME]...")
+def schedule_dismiss(flow: str, at: tuple[str, ...]) -> int:
+    """Remove missed runs of FLOW from the list; without a TIME all of them."""
+    from .schedule_acts import dismiss_missed
+
+    return dismiss_missed(flow, at)
+
+
+@schedule.command("acknowledge")
+@flow_argument
+def schedule_acknowledge(flow: str) -> int:
+    """Say that the failed start of FLOW is known; it is tried again all the same."""
+    from .schedule_acts import acknowledge_start
+
+    return acknowledge_start(flow)
 
 
 @cli.command()
