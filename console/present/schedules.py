@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 
 from ...engine.domain.text import counted, format_duration
 from ...engine.statefile.supervisor_file import FOREVER, ServedSchedule, heartbeat_age_us, is_served
@@ -93,4 +93,4 @@ def _missed_note(row: ServedSchedule) -> str:
 def missed_times(row: ServedSchedule) -> Iterator[str]:
     """The logical times of missed runs by the clock of this machine, as the commands take them."""
     for run in row.missed:
-        yield f"{datetime.fromtimestamp(run.logical_time / 1e6):%Y-%m-%dT%H:%M:%S}"
+        yield f"{datetime.fromtimestamp(run.logical_time / 1e6, UTC).astimezone():%Y-%m-%dT%H:%M:%S}"

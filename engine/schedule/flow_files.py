@@ -21,7 +21,7 @@ import msgspec
 from ..core.spec import FlowSpec
 from ..errors import RedriveError
 from ..flow.source import declared_python, split_target
-from ..statefile.reader import FileStamps, stamps_of
+from ..statefile.reader import Stamp, stamp_of
 
 IMPORT_SECONDS = 60.0  # an import that takes longer is ended
 FILE_BYTES_MAX = 4 * 1024 * 1024  # a larger one is no flow file
@@ -82,14 +82,14 @@ class FlowFinder:
 
     def __init__(self, words: Iterable[str]) -> None:
         self._words = tuple(words)
-        self._known: dict[str, tuple[FileStamps, bool]] = {}  # by file: whether it may hold a flow
+        self._known: dict[str, tuple[Stamp, bool]] = {}  # by file: whether it may hold a flow
 
-    def find(self) -> dict[FlowSource, FileStamps]:
+    def find(self) -> dict[FlowSource, Stamp]:
         """Return each file that may hold a flow, with its stamps. Raises RedriveError."""
-        found: dict[FlowSource, FileStamps] = {}
-        known: dict[str, tuple[FileStamps, bool]] = {}
+        found: dict[FlowSource, Stamp] = {}
+        known: dict[str, tuple[Stamp, bool]] = {}
         for source in find_sources(self._words):
-            stamps = stamps_of(source.file)
+            stamps = stamp_of(source.file)
             before = self._known.get(source.file)
             may_hold = before[1] if before is not None and before[0] == stamps else _mentions_flow(source.file)
             known[source.file] = (stamps, may_hold)

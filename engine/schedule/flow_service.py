@@ -14,7 +14,7 @@ import contextlib
 import json
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, replace
 
 import msgspec
@@ -45,10 +45,23 @@ DEATH_SECONDS = 5.0  # before the run of an executor that died is resumed
 
 
 @dataclass(frozen=True, slots=True)
+class Launched:
+    """A started run. ``pid``: of its executor; None: it has ended already; ``is_stopped``: by an operator."""
+
+    pid: int | None
+    is_stopped: bool = False
+
+
+#: Starts the run of a flow, or resumes one (flow None): flow, state file, run, options. Raises RedriveError.
+Launch = Callable[[str | None, str, str, RunOptions], Awaitable[Launched]]
+
+
+@dataclass(frozen=True, slots=True)
 class Supervision:
     """What the services of one supervisor share. ``wake()``: a service has something to do."""
 
     id: str
+    launch: Launch
     file: SupervisorFile
     machine: Machine
     options: RunOptions
@@ -296,9 +309,9 @@ class FlowService:
         zone = self.served.schedule.zone
         wanted = dict(self.control.requests).get(logical, "{}") if is_requested else "{}"
         params = {**self._options.params, **json.loads(wanted), LOGICAL_TIME: iso_time(logical, zone)}
-        options = replace(self._options, logical_time=logical, served=not is_requested)
+        options = replace(self._options, params=params, logical_time=logical, served=not is_requested)
         try:
-            await self._spawn(self.target, logical_name(logical, zone), params, options)
+            await self._launch(self.target, logical_name(logical, zone), options)
         except RefusedError as error:  # another process was faster, or its slot was decided before a crash
             self.report(str(error))
         except ExecutorBusyError:
@@ -317,21 +330,22 @@ class FlowService:
 
     async def _resume(self, run_id: str) -> None:
         try:
-            await self._spawn(None, run_id, {}, replace(self._options, resume=True))
+            await self._launch(None, run_id, replace(self._options, params={}, resume=True))
         except ExecutorBusyError:
             raise
         except (FlowError, RefusedError) as error:  # other runs continue
             self._unusable_run_ids.add(run_id)
             self.report(f"run {run_id} is left as it is: {error}")
 
-    async def _spawn(self, target: str | None, run_id: str, params: Mapping[str, object], options: RunOptions) -> None:
-        settings = asdict(options)
-        del settings["params"]
-        pid = await asyncio.to_thread(
-            host.spawn, flow=target, state=self.state_path, run_id=run_id, params=params, options=settings
-        )
-        self._failure, self._run_id = None, run_id
-        self.report(f"run {run_id} {'is resumed' if options.resume else 'has started'}, pid {pid}")
+    async def _launch(self, target: str | None, run_id: str, options: RunOptions) -> None:
+        launched = await self._shared.launch(target, self.state_path, run_id, options)
+        self._failure = None
+        verb = "is resumed" if options.resume else "has started"
+        self.report(f"run {run_id} {verb}" + ("" if launched.pid is None else f", pid {launched.pid}"))
+        if launched.pid is not None:
+            self._run_id = run_id
+        elif launched.is_stopped:
+            self._stopped_run_ids.add(run_id)
 
     def _report_end(self, status: ScheduleStatus) -> None:
         """Report the end of the run whose executor has ended, and decide whether it is resumed."""
@@ -399,6 +413,15 @@ class FlowService:
             failed_at=None if failure is None else failure.at,
             missed_until=self._missed_until,
         )
+
+
+async def launch_executor(flow: str | None, state_path: str, run_id: str, options: RunOptions) -> Launched:
+    """Start an executor in a session of its own, which outlives this process."""
+    settings = asdict(options)
+    params = settings.pop("params")
+    return Launched(
+        await asyncio.to_thread(host.spawn, flow=flow, state=state_path, run_id=run_id, params=params, options=settings)
+    )
 
 
 def encode_spec(flow: FlowSpec) -> str:

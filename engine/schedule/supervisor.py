@@ -25,7 +25,7 @@ from ..executor.run_options import RunOptions
 from ..executor.shutdown import handle_signals
 from ..executor.state_file_lease import create_state_folder
 from ..flow.source import split_target
-from ..statefile.reader import FileStamps
+from ..statefile.reader import Stamp
 from ..statefile.supervisor_file import (
     HEARTBEAT_SECONDS,
     Control,
@@ -37,7 +37,7 @@ from ..statefile.supervisor_file import (
 from ..store.flow_path import path_for_run
 from ..store.schedules import served_flow
 from .flow_files import FlowFile, FlowFinder, FlowSource, read_flow_files
-from .flow_service import RETRY_SECONDS, FlowService, Supervision, decode_spec
+from .flow_service import RETRY_SECONDS, FlowService, Supervision, decode_spec, launch_executor
 
 TICK_SECONDS = 1.0  # between looks at the operators' decisions
 SCAN_SECONDS = 5.0  # between looks at the flow files and the state files
@@ -49,7 +49,7 @@ class _KnownFile:
     """A flow file. ``retry_at``: when it is read again, if that failed; in microseconds UTC."""
 
     source: FlowSource
-    stamps: FileStamps
+    stamp: Stamp
     retry_at: int | None = None
 
 
@@ -97,7 +97,9 @@ class Supervisor:
         path, own_id = supervisor_path(), uuid.uuid4().hex
         create_state_folder(path)
         with contextlib.closing(SupervisorFile(path, own_id)) as file:
-            self._shared = Supervision(own_id, file, self._machine, self._options, self._report, self._wake.set)
+            self._shared = Supervision(
+                own_id, launch_executor, file, self._machine, self._options, self._report, self._wake.set
+            )
             file.register(os.getpid(), socket.gethostname(), json.dumps(self._words), self._clock.now_us())
             self._stored = {stored.target: stored for stored in file.stored()}
             try:
@@ -226,9 +228,9 @@ class Supervisor:
         else:
             self._has_read = True
 
-    def _is_changed(self, source: FlowSource, stamps: FileStamps) -> bool:
+    def _is_changed(self, source: FlowSource, stamp: Stamp) -> bool:
         known = self._files.get(source.target)
-        if known is None or known.stamps != stamps:
+        if known is None or known.stamp != stamps:
             return True
         return known.retry_at is not None and known.retry_at <= self._clock.now_us()
 
