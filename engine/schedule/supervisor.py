@@ -221,7 +221,7 @@ class Supervisor:
             return
         for target in self._files.keys() - {source.target for source in found}:
             self._remove_file(target)
-        changed = [source for source, stamps in found.items() if self._is_changed(source, stamps)]
+        changed = [source for source, stamp in found.items() if self._is_changed(source, stamps)]
         self._files.update({source.target: _KnownFile(source, found[source]) for source in changed})
         if changed:
             self._reading = asyncio.get_running_loop().create_task(self._read(changed))
@@ -230,7 +230,7 @@ class Supervisor:
 
     def _is_changed(self, source: FlowSource, stamp: Stamp) -> bool:
         known = self._files.get(source.target)
-        if known is None or known.stamp != stamps:
+        if known is None or known.stamp != stamp:
             return True
         return known.retry_at is not None and known.retry_at <= self._clock.now_us()
 
