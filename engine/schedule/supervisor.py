@@ -221,7 +221,7 @@ class Supervisor:
             return
         for target in self._files.keys() - {source.target for source in found}:
             self._remove_file(target)
-        changed = [source for source, stamp in found.items() if self._is_changed(source, stamps)]
+        changed = [source for source, stamp in found.items() if self._is_changed(source, stamp)]
         self._files.update({source.target: _KnownFile(source, found[source]) for source in changed})
         if changed:
             self._reading = asyncio.get_running_loop().create_task(self._read(changed))
