@@ -173,8 +173,7 @@ TARGETS = (
 )
 EXIT_CODES_HELP = (
     "run, resume and backfill exit with 0 success, 1 failed, 2 bad usage or flow, 3 partial or waiting for a human,"
-    " 75 another executor owns the state file, 130 interrupted; serve with 0 after a stop, 130 if the stop"
-    " interrupted a run, 1 if one of several flows was down then."
+    " 75 another executor owns the state file, 130 interrupted; serve with 0 after a stop."
 )
 
 _MODULE_OF = {name: section.module for section in SECTIONS.values() for name in section.commands}

@@ -131,7 +131,8 @@ def attach(file: NamedFile, run_id: str | None, read_only: bool) -> int:
 @click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter of every run, for one FLOW.")
 @serving_options
 @click.option("--wait", is_flag=True, help="Stand by while another process serves the flows.")
-def serve(sources: tuple[str, ...], param: tuple[str, ...], **options: Any) -> int:
+@click.option("--stop-runs", is_flag=True, help="SIGTERM stops the runs in order as well, as for a container.")
+def serve(sources: tuple[str, ...], param: tuple[str, ...], stop_runs: bool, **options: Any) -> int:
     """Start the runs of all flows in FOLDERS and files when their schedules say so, until SIGTERM.
 
     Without a FOLDER: the working folder. New, changed and removed files are noticed. Each run has an executor of its
@@ -142,7 +143,7 @@ def serve(sources: tuple[str, ...], param: tuple[str, ...], **options: Any) -> i
 
     if len(sources) != 1 and (param or options["state"]):
         raise click.UsageError("--param and --state go with one flow")
-    return serve_flows(sources or (".",), run_arguments(params_of(param), **options))
+    return serve_flows(sources or (".",), run_arguments(params_of(param), **options), stops_runs=stop_runs)
 
 
 class ScheduleGroup(click.Group):

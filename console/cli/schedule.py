@@ -35,8 +35,11 @@ from .run import RunArguments, end_sentence
 _DATE_CHARACTERS = len("2026-11-21")
 
 
-def serve_flows(words: Sequence[str], arguments: RunArguments) -> int:
-    """Start the runs of all flows in folders and files when they are due, until SIGTERM; runs go on after that."""
+def serve_flows(words: Sequence[str], arguments: RunArguments, *, stops_runs: bool = False) -> int:
+    """Start the runs of all flows in folders and files when they are due, until SIGTERM.
+
+    Runs go on after that, unless ``stops_runs``.
+    """
     for word in words:
         if not os.path.exists(split_target(word)[0]):
             raise click.UsageError(f"there is no folder or flow file {word!r}")
@@ -46,7 +49,7 @@ def serve_flows(words: Sequence[str], arguments: RunArguments) -> int:
         who = f"{one_line(flow)}: " if flow else ""
         printer.write(f"[{datetime.now().astimezone():%H:%M:%S}] {who}{one_line(sentence)}\n")
 
-    Supervisor(words, arguments.options(), report=report, state=arguments.state).run()
+    Supervisor(words, arguments.options(), report=report, state=arguments.state, stops_runs=stops_runs).run()
     return ExitCode.SUCCESS
 
 

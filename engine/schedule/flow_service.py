@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, replace
@@ -134,6 +135,17 @@ class FlowService:
         if self._held is not None:
             self._held.release()
             self._held = None
+
+    async def stop_run(self) -> None:
+        """Stop the run in order, if one goes on, and wait for the end of its executor."""
+        holder = lock_file.current_holder(self.state_path)
+        if holder is None or not holder.is_alive() or holder.host != socket.gethostname():
+            return
+        ended = asyncio.Event()
+        with contextlib.suppress(ProcessLookupError):
+            process = _WatchedProcess(holder.pid, ended.set)
+            os.kill(process.pid, signal.SIGTERM)
+            await ended.wait()
 
     def report(self, sentence: str) -> None:
         """Print a status line, unless it is the latest one."""
@@ -415,12 +427,16 @@ class FlowService:
         )
 
 
-async def launch_executor(flow: str | None, state_path: str, run_id: str, options: RunOptions) -> Launched:
+async def launch_executor(
+    start: host.StartProcess, flow: str | None, state_path: str, run_id: str, options: RunOptions
+) -> Launched:
     """Start an executor in a session of its own, which outlives this process."""
     settings = asdict(options)
     params = settings.pop("params")
     return Launched(
-        await asyncio.to_thread(host.spawn, flow=flow, state=state_path, run_id=run_id, params=params, options=settings)
+        await asyncio.to_thread(
+            host.spawn, flow=flow, state=state_path, run_id=run_id, params=params, options=settings, start=start
+        )
     )
 
 

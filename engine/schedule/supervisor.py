@@ -23,6 +23,7 @@ from ..errors import ExecutorBusyError, FlowError, RedriveError
 from ..executor.machine import Machine
 from ..executor.run_options import RunOptions
 from ..executor.shutdown import handle_signals
+from ..executor.starter import Starter
 from ..executor.state_file_lease import create_state_folder
 from ..flow.source import split_target
 from ..statefile.reader import Stamp
@@ -57,7 +58,7 @@ class Supervisor:
     """Serves flows until SIGTERM or SIGINT; runs go on after that.
 
     ``words``: folders and flow files. ``report(flow, sentence)`` prints a status line. ``state``: the state file, if
-    there is one flow.
+    there is one flow; ``stops_runs``: runs do not go on after the end of the supervisor, but are stopped in order.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Supervisor:
         *,
         report: Callable[[str, str], None],
         state: str | None = None,
+        stops_runs: bool = False,
         machine: Machine | None = None,
     ) -> None:
         self._words = [os.path.abspath(word) for word in words]
@@ -74,6 +76,7 @@ class Supervisor:
         self._options = options
         self._report = report
         self._state = state
+        self._stops_runs = stops_runs
         self._machine = machine or Machine()
         self._clock = self._machine.clock
         self._clock_watch = ClockWatch(self._clock)
@@ -96,10 +99,10 @@ class Supervisor:
         handle_signals(asyncio.get_running_loop(), self.stop)
         path, own_id = supervisor_path(), uuid.uuid4().hex
         create_state_folder(path)
-        with contextlib.closing(SupervisorFile(path, own_id)) as file:
-            self._shared = Supervision(
-                own_id, launch_executor, file, self._machine, self._options, self._report, self._wake.set
-            )
+        with contextlib.closing(SupervisorFile(path, own_id)) as file, contextlib.closing(Starter()) as starter:
+            starter.open()
+            launch = functools.partial(launch_executor, starter.start)
+            self._shared = Supervision(own_id, launch, file, self._machine, self._options, self._report, self._wake.set)
             file.register(os.getpid(), socket.gethostname(), json.dumps(self._words), self._clock.now_us())
             self._stored = {stored.target: stored for stored in file.stored()}
             try:
@@ -133,6 +136,8 @@ class Supervisor:
             self._tasks.add(self._reading)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=STOP_SECONDS)
+        if self._stops_runs:
+            await asyncio.gather(*(service.stop_run() for service in self._services.values()))
         for service in self._services.values():
             service.release()
 
