@@ -33,10 +33,10 @@ from ..flow.source import split_target
 from ..notifications.notifier import MessageOrigin, Notifier
 from ..statefile import lock_file
 from ..statefile.opening import has_content
-from ..statefile.reader import stamps_of
+from ..statefile.reader import Stamp, stamp_of
 from ..statefile.supervisor_file import Control, MissedRun, ScheduleRecord, StoredSchedule, SupervisorFile
 from ..statefile.transitions import Transaction
-from ..store import database, lock, schedules
+from ..store import database, lock, runs, schedules
 from ..store.schedules import ScheduleStatus, ServedFlow, served_flow
 from ..store.writer import Writer, WriterListener
 
@@ -83,8 +83,9 @@ class StartFailure:
 class FlowService:
     """Serves one flow. ``acquire`` comes first, ``step`` whenever ``wake_at`` has come, ``release`` last."""
 
-    def __init__(self, target: str, served: ServedFlow, state_path: str, shared: Supervision) -> None:
+    def __init__(self, target: str, served: ServedFlow, state_path: str, shared: Supervision, source: str = "") -> None:
         self.target = target
+        self.source = source  # the target of its file, as it was found
         self.served = served
         self.state_path = state_path
         self.wake_at: int | None = 0
@@ -96,7 +97,7 @@ class FlowService:
         self._held: lock.StateLock | None = None
         self._executor: _WatchedProcess | None = None
         self._run_id: str | None = None  # of the executor that this service has seen
-        self._file_version = stamps_of(state_path)
+        self._file_version = _version_of(state_path)
         self._failure: StartFailure | None = None
         self._missed_until = self._clock.now_us()
         self._retry_at = self._resend_at = 0
@@ -183,7 +184,7 @@ class FlowService:
 
     def check_state_file(self) -> None:
         """Wake up if somebody has written the state file, as a decision about a blocked run does."""
-        if self._executor is None and stamps_of(self.state_path) != self._file_version:
+        if self._executor is None and _version_of(self.state_path) != self._file_version:
             self.wake_at = 0
 
     # --- One step --------------------------------------------------------------------------------------------------
@@ -197,10 +198,11 @@ class FlowService:
             return
         now = self._clock.now_us()
         holder = self._living_holder()
-        self._file_version = stamps_of(self.state_path)
+        self._file_version = _version_of(self.state_path)
         status = await asyncio.to_thread(self._load_status, now)
-        if holder is None:
-            self._report_end(status)
+        if holder is None and self._run_id is not None:
+            await self._handle_end(self._run_id, status)
+            self._run_id = None
         step = decide_step(self.served.schedule, self._facts(status, holder is not None), now)
         self.wake_at = 0
         await self._do(step, status)
@@ -258,6 +260,10 @@ class FlowService:
             return ScheduleStatus(None)
         with database.reading(self.state_path) as connection:
             return schedules.load_status(connection, self.served, now, self._late_from)
+
+    def _state_of(self, run_id: str) -> RunState | str:
+        with database.reading(self.state_path) as connection:
+            return runs.run_state(connection, run_id)[0] if runs.exists(connection, run_id) else "was not written"
 
     @property
     def _late_from(self) -> int:
@@ -359,14 +365,11 @@ class FlowService:
         elif launched.is_stopped:
             self._stopped_run_ids.add(run_id)
 
-    def _report_end(self, status: ScheduleStatus) -> None:
+    async def _handle_end(self, run_id: str, status: ScheduleStatus) -> None:
         """Report the end of the run whose executor has ended, and decide whether it is resumed."""
-        run_id, self._run_id = self._run_id, None
-        if run_id is None or status.latest is None:
-            return
         if run_id not in status.unfinished:
-            is_waiting = status.latest.state == RunState.RUNNING
-            self.report(f"run {run_id} {'waits for a human: redrive inbox' if is_waiting else status.latest.state}")
+            state = await asyncio.to_thread(self._state_of, run_id)
+            self.report(f"run {run_id} {'waits for a human: redrive inbox' if state is RunState.RUNNING else state}")
             return
         last = lock_file.last_holder(self.state_path)
         if last is None or last.released_at is None:
@@ -425,6 +428,11 @@ class FlowService:
             failed_at=None if failure is None else failure.at,
             missed_until=self._missed_until,
         )
+
+
+def _version_of(state_path: str) -> tuple[Stamp, Stamp]:
+    """Return what changes with each write of a state file."""
+    return stamp_of(state_path), stamp_of(state_path + "-wal")
 
 
 async def launch_executor(

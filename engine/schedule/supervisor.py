@@ -26,7 +26,7 @@ from ..executor.shutdown import handle_signals
 from ..executor.starter import Starter
 from ..executor.state_file_lease import create_state_folder
 from ..flow.source import split_target
-from ..statefile.reader import Stamp
+from ..statefile.reader import Stamp, stamp_of
 from ..statefile.supervisor_file import (
     HEARTBEAT_SECONDS,
     Control,
@@ -42,6 +42,7 @@ from .flow_service import RETRY_SECONDS, FlowService, Supervision, decode_spec, 
 
 TICK_SECONDS = 1.0  # between looks at the operators' decisions
 SCAN_SECONDS = 5.0  # between looks at the flow files and the state files
+CHANGED_SECONDS = 0.2  # between tries while a changed flow file is read
 STOP_SECONDS = 20.0  # until the steps in progress have ended
 
 
@@ -52,6 +53,12 @@ class _KnownFile:
     source: FlowSource
     stamp: Stamp
     retry_at: int | None = None
+    is_read: bool = False
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the file is as it was read."""
+        return self.is_read and stamp_of(self.source.file) == self.stamp
 
 
 class Supervisor:
@@ -187,7 +194,11 @@ class Supervisor:
             if delay_seconds:
                 await asyncio.sleep(delay_seconds)
             if not self._stopping and service.target in self._services:
-                await service.step()
+                if self._files[service.source].is_current:
+                    await service.step()
+                else:  # its schedule may be another one now
+                    self._scan_at = 0.0
+                    service.wake_at = self._clock.now_us() + round(CHANGED_SECONDS * 1e6)
         except Exception as error:  # whatever it is, it must not stop the other flows
             service.record_failure(
                 str(error) if isinstance(error, RedriveError) else f"{type(error).__name__}: {error}"
@@ -255,6 +266,7 @@ class Supervisor:
         flows = {f"{known.source.file}:{name}": flow for name, flow in found.flows.items() if flow.schedule is not None}
         if error is None and not flows and known.source.is_named:
             error = f"{found.target} has no schedule: write Flow('name', schedule='0 2 * * *')"
+        known.is_read = True
         known.retry_at = None if error is None else self._clock.now_us() + round(RETRY_SECONDS * 1e6)
         if error is not None:
             self._use_broken_file(known.source, error)
@@ -264,7 +276,7 @@ class Supervisor:
             if target not in flows:
                 self._remove_service(target)
         for target, flow in flows.items():
-            self._use_flow(target, flow)
+            self._use_flow(target, flow, known.source)
 
     def _is_of(self, target: str, source: FlowSource) -> bool:
         return target == source.target or split_target(target)[0] == source.target
@@ -274,7 +286,7 @@ class Supervisor:
         for target, stored in self._stored.items():
             served = decode_spec(stored.spec)
             if target not in self._services and self._is_of(target, source) and served is not None:
-                self._use_flow(target, served.flow)
+                self._use_flow(target, served.flow, source)
         services = [service for target, service in self._services.items() if self._is_of(target, source)]
         for service in services:
             service.record_failure(error, is_of_reading=True)
@@ -300,7 +312,7 @@ class Supervisor:
             if target not in self._services:
                 self._shared.file.remove(target)
 
-    def _use_flow(self, target: str, flow: FlowSpec) -> None:
+    def _use_flow(self, target: str, flow: FlowSpec, source: FlowSource) -> None:
         """Serve a flow of a file that was read, or apply its change."""
         try:
             served = served_flow(flow)
@@ -318,7 +330,7 @@ class Supervisor:
             self._record_broken(target, str(error))
             return
         self._broken.pop(target, None)
-        service = self._services[target] = FlowService(target, served, state_path, self._shared)
+        service = self._services[target] = FlowService(target, served, state_path, self._shared, source.target)
         if stored is not None and stored.spec:
             service.restore(stored)
         service.use_control(self._controls.get(target, Control()))

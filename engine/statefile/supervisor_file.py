@@ -24,7 +24,9 @@ FOREVER = 253402300799000000  # paused until somebody ends the pause: the last s
 MISSED_MAX = 100  # entries of one flow, the latest
 BUSY_SECONDS = 5.0
 
+VERSION = 1
 SCHEMA = """
+BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS supervisor (
     id           TEXT PRIMARY KEY,
     pid          INTEGER NOT NULL,
@@ -72,6 +74,8 @@ CREATE TABLE IF NOT EXISTS request (      -- starts that operators asked for; a 
     params       TEXT NOT NULL,           -- JSON
     PRIMARY KEY (target, logical_time)
 );
+PRAGMA user_version = 1;
+COMMIT;
 """
 
 
@@ -188,6 +192,11 @@ def read_schedules(path: Optional[str] = None) -> SupervisorView:
         return SupervisorView(path, None, ())
     with _translated_errors(path), contextlib.closing(_connect(path, "ro")) as connection:
         connection.execute("BEGIN")
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version == 0:  # a supervisor is about to make its tables
+            return SupervisorView(path, None, ())
+        if version > VERSION:
+            raise StateFileError("{} was written by a later version of redrive; upgrade redrive".format(path))
         missed = _read_missed(connection)
         schedules = tuple(
             ServedSchedule(*row, missed=tuple(missed.get(row[0], ()))) for row in connection.execute(_SCHEDULES)
