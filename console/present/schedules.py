@@ -28,7 +28,7 @@ def schedule_state(row: ServedSchedule, now_us: int) -> str:
         "cannot start" if row.start_error is not None else "",
         f"late since {_time(row.late_since, now_us)}" if row.late_since is not None else "",
         paused_text(row, now_us),
-        f"skips {_time(row.skip_logical, now_us)}" if skips_next(row) else "",
+        f"skips {_time(row.skip_logical, now_us)}" if row.skip_logical is not None and skips_next(row) else "",
         f"{counted(len(row.missed), 'run')} missed" if row.missed else "",
         f"running for {format_duration(now_us - row.running_since)}" if row.running_since is not None else "",
     ]

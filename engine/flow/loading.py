@@ -41,7 +41,7 @@ def load_flow(
     """
     path, name = split_target(target)
     sources = RecordedSources(recorded or {})
-    source, code = _read_file(path, sources)
+    source, code = _read_file(path, recorded)
     with use_params(remembered or {}, params or {}), _translated_errors(source), sources.installed():
         flow = _pick_flow(_import_file(source, sources), path, name)
     flow.path = str(source) + (f":{name}" if name else "")
@@ -57,7 +57,7 @@ def load_flows(target: str) -> dict[str, Flow]:
     """
     path, name = split_target(target)
     sources = RecordedSources({})
-    source, _ = _read_file(path, sources)
+    source, _ = _read_file(path)
     with use_params({}, {}), _translated_errors(source), sources.installed():
         module = _import_file(source, sources)
         flows = {name: _pick_flow(module, path, name)} if name else _flows_of(module)
@@ -66,11 +66,11 @@ def load_flows(target: str) -> dict[str, Flow]:
     return flows
 
 
-def _read_file(path: str, sources: RecordedSources) -> tuple[Path, bytes]:
+def _read_file(path: str, recorded: Mapping[str, bytes] | None = None) -> tuple[Path, bytes]:
     """Return the resolved path of a flow file and its text. Raises FlowError."""
-    source = Path(path).resolve()
-    content = sources.content(source)
+    content = None if recorded is None else recorded.get(str(Path(path).resolve()))
     code = read_source(path) if content is None else content
+    source = Path(path).resolve()
     if not is_text(str(source)):
         raise FlowError(f"the path of the flow file {path!r} is not UTF-8, and could not be stored: rename it")
     return source, code

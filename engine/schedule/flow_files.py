@@ -143,8 +143,8 @@ async def _read_with(python: str, targets: list[str]) -> AsyncIterator[FlowFile]
             left.pop(found.target, None)
             yield found
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            child.kill()
+        if not child.stdout.at_eof():  # else it ends by itself
+            os.killpg(child.pid, signal.SIGKILL)
         await child.wait()
     for target in left:
         yield FlowFile(target, {}, f"the process that reads {target} died")

@@ -16,7 +16,7 @@ import os
 import signal
 import socket
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 
 import msgspec
 
@@ -42,6 +42,7 @@ from ..store.writer import Writer, WriterListener
 
 BUSY_SECONDS = 1.0  # between tries while another process owns the file for a moment
 RETRY_SECONDS = 60.0  # between tries after a failed start, or after a failed page
+WRITES_MAX = 16  # state files open at a time: each has the cache of a database
 DEATH_SECONDS = 5.0  # before the run of an executor that died is resumed
 
 
@@ -68,6 +69,7 @@ class Supervision:
     options: RunOptions
     report: Callable[[str, str], None]
     wake: Callable[[], None]
+    writes: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(WRITES_MAX))
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,6 +305,10 @@ class FlowService:
 
     async def _write(self, change: Callable[[Transaction], None]) -> None:
         """Change the state file under its lock, and send unsent pages."""
+        async with self._shared.writes:
+            await self._write_alone(change)
+
+    async def _write_alone(self, change: Callable[[Transaction], None]) -> None:
         held = lock.acquire(self.state_path, self._shared.id)
         try:
             check_sole_writer(self.state_path)

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from datetime import UTC
 
 import pytest
-from redrive.engine.core.schedule import Every, Misfire, Schedule, decide_schedule
+from redrive.engine.core.schedule import Every, Schedule, decide_schedule
+from redrive.engine.core.spec import Misfire
 from redrive.engine.core.supervision import FlowFacts, Step, StepKind, decide_step, spread_starts
 
 MINUTE = 60_000_000
