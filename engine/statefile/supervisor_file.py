@@ -198,10 +198,8 @@ def read_schedules(path: Optional[str] = None) -> SupervisorView:
         if version > VERSION:
             raise StateFileError("{} was written by a later version of redrive; upgrade redrive".format(path))
         missed = _read_missed(connection)
-        schedules = tuple(
-            ServedSchedule._make(tuple(row) + (tuple(missed.get(row[0], ())),))
-            for row in connection.execute(_SCHEDULES)
-        )
+        rows = connection.execute(_SCHEDULES).fetchall()
+        schedules = tuple(ServedSchedule._make(row + (tuple(missed.get(row[0], ())),)) for row in rows)
         (heartbeat_at,) = connection.execute("SELECT max(heartbeat_at) FROM supervisor").fetchone()
     return SupervisorView(path, heartbeat_at, schedules)
 
