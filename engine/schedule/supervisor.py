@@ -96,6 +96,7 @@ class Supervisor:
         self._reading: asyncio.Task[None] | None = None
         self._scan_at = self._beat_at = 0.0  # on the monotonic clock
         self._has_read = False
+        self._last_report = ""
 
     def run(self) -> None:
         """Serve. Raises StateFileError; ExecutorBusyError if others serve all flows, unless ``options.wait``."""
@@ -128,9 +129,12 @@ class Supervisor:
             self._wake.clear()
             if jump_us := self._clock_watch.jump_us():
                 self._on_clock_step(jump_us)
-            self._beat()
-            self._scan()
-            self._use_controls()
+            try:
+                self._beat()
+                self._scan()
+                self._use_controls()
+            except RedriveError as error:  # a full disk must not end what starts the runs
+                self._report_once(str(error))
             self._start_steps()
             self._refuse_if_served()
             with contextlib.suppress(TimeoutError):
@@ -156,6 +160,11 @@ class Supervisor:
             if service.wake_at is not None and not service.is_stepping
         ]
         return max(0.0, min([TICK_SECONDS, *waits]))
+
+    def _report_once(self, sentence: str) -> None:
+        if sentence != self._last_report:
+            self._last_report = sentence
+            self._report("", sentence)
 
     def _beat(self) -> None:
         if self._clock.monotonic() >= self._beat_at:
@@ -233,7 +242,7 @@ class Supervisor:
         try:
             found = self._finder.find()
         except RedriveError as error:
-            self._report("", f"the flows stay as they are: {error}")
+            self._report_once(f"the flows stay as they are: {error}")
             return
         for target in self._files.keys() - {source.target for source in found}:
             self._remove_file(target)
@@ -255,7 +264,12 @@ class Supervisor:
             async for found in read_flow_files([source.target for source in changed]):
                 self._use_file(self._files[found.target], found)
                 self._wake.set()
+        except RedriveError as error:
+            self._report_once(str(error))
         finally:
+            for known in self._files.values():
+                if not known.is_read:
+                    known.retry_at = self._clock.now_us() + round(RETRY_SECONDS * 1e6)
             self._reading = None
             self._has_read = True
             self._wake.set()

@@ -188,9 +188,7 @@ def skip_slot(transaction: Transaction, served: ServedFlow, logical: int) -> Non
     sql = "INSERT OR IGNORE INTO slot (dag_name, logical_time, state, decided_at) VALUES (?,?,'missed',?)"
     transaction.connection.execute(sql, (served.name, logical, transaction.at))
     when = iso_time(logical, served.schedule.zone)
-    transaction.emit(
-        ScheduleChanged(ScheduleChange.MISSED, served.name, runs=1, is_all=True, first=when, last=when, misfire="skip")
-    )
+    transaction.emit(ScheduleChanged(ScheduleChange.MISSED, served.name, runs=1, is_all=True, first=when, last=when))
     _advance(transaction, served, logical)
 
 
