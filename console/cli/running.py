@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -152,8 +154,15 @@ class ScheduleGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command of a line; a word that is none is a flow."""
-        return super().resolve_command(ctx, args if args[0] in self.commands else ["next", *args])
+        """Return the command of a line; a word that is none is a flow, unless it is a command with a typing error."""
+        if args[0] in self.commands:
+            return super().resolve_command(ctx, args)
+        close = [] if os.path.exists(args[0]) else get_close_matches(args[0], self.commands, n=2)
+        if close:
+            raise click.UsageError(
+                f"there is no flow file {args[0]!r} (Did you mean {' or '.join(map(repr, close))}?)", ctx
+            )
+        return super().resolve_command(ctx, ["next", *args])
 
 
 flow_argument = click.argument("flow", metavar="FLOW")
