@@ -402,13 +402,15 @@ class FlowService:
             for logical, decided_at in status.missed
             if decided_at > self._missed_until and logical != skipped
         ]
-        self._missed_until = max([self._missed_until, *(decided_at for _, decided_at in status.missed)])
-        record = self._record_of(status, step, holder)
+        missed_until = max([self._missed_until, *(decided_at for _, decided_at in status.missed)])
+        record = self._record_of(status, step, holder, missed_until)
         if (record, given_up) != self._saved:
             self._shared.file.save(self.target, record, given_up, new)
-            self._saved = record, given_up
+            self._saved, self._missed_until = (record, given_up), missed_until
 
-    def _record_of(self, status: ScheduleStatus, step: Step, holder: lock_file.LockHolder | None) -> ScheduleRecord:
+    def _record_of(
+        self, status: ScheduleStatus, step: Step, holder: lock_file.LockHolder | None, missed_until: int
+    ) -> ScheduleRecord:
         file, name = split_target(self.target)
         progress, latest, failure = status.progress, status.latest, self._failure
         next_at = None if progress is None else progress.next_at
@@ -432,7 +434,7 @@ class FlowService:
             start_error=None if failure is None else failure.error,
             failed_since=None if failure is None else failure.since,
             failed_at=None if failure is None else failure.at,
-            missed_until=self._missed_until,
+            missed_until=missed_until,
         )
 
 

@@ -117,7 +117,8 @@ class Supervisor:
                 await self._serve()
             finally:
                 await self._close()
-                file.stop(self._clock.now_us())
+                if self._stopping:  # else it failed, and its silence is an alarm
+                    file.stop(self._clock.now_us())
 
     def stop(self) -> None:
         """End the supervisor; runs go on."""
@@ -342,6 +343,7 @@ class Supervisor:
             state_path = self._state_path(target, served.name, stored)
         except RedriveError as error:
             self._record_broken(target, str(error))
+            self._files[source.target].retry_at = self._clock.now_us() + round(RETRY_SECONDS * 1e6)
             return
         self._broken.pop(target, None)
         service = self._services[target] = FlowService(target, served, state_path, self._shared, source.target)
