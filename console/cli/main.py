@@ -138,11 +138,16 @@ SECTIONS: dict[str, tuple[Listed, ...]] = {
         Listed("attach", "attach", "Open the console on a state file, here or over ssh"),
     ),
     "By a schedule": (
-        Listed("serve", "schedule", "Start the runs of FLOW when its schedule says so, until SIGTERM"),
+        Listed(
+            "serve",
+            "schedule",
+            "Start the runs of all flows in FOLDERS and files when their schedules say so, until SIGTERM",
+        ),
         Listed(
             "schedule",
-            "schedule",
-            "The next runs of FLOW in its time zone and here, with changes of daylight saving time",
+            "schedule_acts",
+            "All schedules of this machine: next, last and usual run, and what holds them up; or the next runs of one"
+            " FLOW",
         ),
         Listed("backfill", "schedule", "Run FLOW for scheduled times that have no run, the oldest first"),
     ),
@@ -244,8 +249,7 @@ TARGETS = (
 )
 EXIT_CODES_HELP = (
     "run, resume and backfill exit with 0 success, 1 failed, 2 bad usage or flow, 3 partial or waiting for a human,"
-    " 75 another executor owns the state file, 130 interrupted; serve with 0 after a stop, 130 if the stop"
-    " interrupted a run, 1 if one of several flows was down then."
+    " 75 another executor owns the state file, 130 interrupted; serve with 0 after a stop."
 )
 
 

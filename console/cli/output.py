@@ -39,6 +39,7 @@ VERSIONS = {
     "doctor": 1,
     "check": 1,
     "schedule": 1,
+    "schedules": 1,
     "backfill": 1,
     "prune": 1,
     "fleet": 1,

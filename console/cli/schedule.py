@@ -1,15 +1,13 @@
-"""``redrive serve``, ``schedule`` and ``backfill``: runs by a schedule."""
+"""``redrive serve`` and ``backfill``, and the next runs of one flow."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import random
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta, tzinfo
-from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -20,50 +18,49 @@ from ...engine.core.schedule import Cron, daylight_note, iso_time, local_time, l
 from ...engine.core.spec import LOGICAL_TIME
 from ...engine.domain.states import RunState
 from ...engine.domain.text import format_duration
-from ...engine.errors import FlowError, RedriveError, RefusedError
+from ...engine.errors import FlowError, RefusedError
 from ...engine.executor.executor import Executor
 from ...engine.executor.resume_plan import read_flow
 from ...engine.executor.run_options import RunOptions
-from ...engine.schedule.serve import BackfillSlot, ScheduleService, backfill_slots, wait_for_schedule
-from ...engine.schedule.supervisor import SupervisedService, Supervisor
-from ...engine.statefile.paths import STATE_VARIABLE
-from ...engine.store.flow_path import path_for_run
+from ...engine.flow.source import split_target
+from ...engine.schedule.backfill import BackfillSlot, backfill_slots, wait_for_schedule
+from ...engine.schedule.supervisor import Supervisor
 from ...engine.store.schedules import ServedFlow, served_flow
 from ..sessions.target import state_for_flow
-from ..text.text import cells, echo, echo_json, one_line, pad, print_table
+from ..text.text import echo, echo_json, one_line, print_table
 from .event_lines import EventPrinter
 from .main import ExitCode, command
 from .options import json_option, params_of, serving_options
 from .output import echo_values, with_schema
-from .run import RunArguments, end_sentence, run_arguments
+from .run import end_sentence, run_arguments
 
 _DATE_CHARACTERS = len("2026-11-21")
 
 
 @command("serve")
-@click.argument("flows", nargs=-1, required=True, metavar="FLOW...")
+@click.argument("sources", nargs=-1, metavar="[FOLDER|FLOW]...")
 @click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter of every run, for one FLOW.")
 @serving_options
-@click.option("--wait", is_flag=True, help="Wait while another process serves the state file.")
-def serve(flows: tuple[str, ...], param: tuple[str, ...], **options: Any) -> int:
-    """Each of several flows gets its own process and state file, and its name before its lines. A process that dies is
-    started again after a delay of at most 1 s, 2 s, 4 s, ... 60 s, drawn at random.
+@click.option("--wait", is_flag=True, help="Stand by while another process serves the flows.")
+@click.option("--stop-runs", is_flag=True, help="SIGTERM stops the runs in order as well, as for a container.")
+def serve_flows(sources: tuple[str, ...], param: tuple[str, ...], stop_runs: bool, **options: Any) -> int:
+    """Without a FOLDER: the working folder. New, changed and removed files are noticed. Each run has an executor of its
+    own, which goes on after SIGTERM; a file that cannot be read stops its own flows alone.
     """
-    if len(flows) == 1:
-        return serve_flow(flows[0], run_arguments(params_of(param), **options))
-    if param:
-        raise click.UsageError("--param goes with one flow; in several, write the default into the flow")
-    return serve_flows(flows, run_arguments({}, **options))
+    if len(sources) != 1 and (param or options["state"]):
+        raise click.UsageError("--param and --state go with one flow")
+    words, arguments = sources or (".",), run_arguments(params_of(param), **options)
+    for word in words:
+        if not os.path.exists(split_target(word)[0]):
+            raise click.UsageError(f"there is no folder or flow file {word!r}")
+    printer = EventPrinter(sys.stdout)
 
+    def report(flow: str, sentence: str) -> None:
+        who = f"{one_line(flow)}: " if flow else ""
+        printer.write(f"[{datetime.now().astimezone():%H:%M:%S}] {who}{one_line(sentence)}\n")
 
-def serve_flow(flow: str, arguments: RunArguments) -> int:
-    """Start the runs of a flow when they are due, until SIGTERM. Exit code 130 if SIGTERM interrupted a run."""
-    state = state_for_flow(flow, arguments.run.params, arguments.state)
-    printer = EventPrinter(sys.stdout, state)
-    service = ScheduleService(
-        flow, state, arguments.options(), report=_reporter(printer), on_events=printer.print_events
-    )
-    return ExitCode.INTERRUPTED if service.run().interrupted else ExitCode.SUCCESS
+    Supervisor(words, arguments.options(), report=report, state=arguments.state, stops_runs=stop_runs).run()
+    return ExitCode.SUCCESS
 
 
 def _reporter(printer: EventPrinter) -> Callable[[str], None]:
@@ -77,80 +74,12 @@ async def _read_served(flow: str, params: Mapping[str, object]) -> ServedFlow:
     return served
 
 
-# --- Several flows -------------------------------------------------------------------------------------------------
-
-_CODES_OF_STOPPED = (ExitCode.INTERRUPTED, ExitCode.SUCCESS)  # of services, the worst first
-
-
-def serve_flows(flows: Sequence[str], arguments: RunArguments) -> int:
-    """Serve several flows, each in its own process and state file, until SIGTERM.
-
-    If one of them cannot be served, nothing is started. The exit code is the worst one of the services.
-    """
-    if arguments.state or os.environ.get(STATE_VARIABLE):
-        raise click.UsageError(f"each flow has its own state file: leave --state out and unset {STATE_VARIABLE}")
-    states, problems = asyncio.run(_read_states(flows))
-    for problem in problems:
-        echo(f"redrive: {one_line(problem)}", err=True)
-    if problems:
-        return ExitCode.BAD_USAGE
-    printer, name_cells = EventPrinter(sys.stdout), max(cells(one_line(name)) for name, _ in states)
-    supervisor = Supervisor(
-        [
-            SupervisedService(name, _serve_command(flow, state, arguments))
-            for flow, (name, state) in zip(flows, states, strict=True)
-        ],
-        ended_codes=_CODES_OF_STOPPED,
-        report=lambda name, line: printer.write(f"{pad(one_line(name), name_cells)} | {one_line(line)}\n"),
-        uniform=random.SystemRandom().uniform,
-    )
-    codes = supervisor.run()
-    if not set(codes) <= set(_CODES_OF_STOPPED):
-        return ExitCode.FAILED
-    return next(code for code in _CODES_OF_STOPPED if code in codes)
-
-
-async def _read_states(flows: Sequence[str]) -> tuple[list[tuple[str, str]], list[str]]:
-    """The name and the state file of each flow, and a sentence for each flow that cannot be served with the others."""
-    read = await asyncio.gather(*(_read_served(flow, {}) for flow in flows), return_exceptions=True)
-    states: list[tuple[str, str]] = []
-    problems: list[str] = []
-    flow_of: dict[str, str] = {}  # by state file
-    for flow, served in zip(flows, read, strict=True):
-        try:
-            if isinstance(served, BaseException):
-                raise served
-            state = path_for_run(None, partial(str, served.name), flow)
-            if flow_of.setdefault(state, flow) is not flow:
-                raise FlowError(
-                    f"its flow has the name {served.name!r}, as that of {flow_of[state]}; rename one of them"
-                )
-            states.append((served.name, state))
-        except RedriveError as error:
-            problems.append(str(error) if flow in str(error) else f"{flow}: {error}")
-    return states, problems
-
-
-def _serve_command(flow: str, state: str, arguments: RunArguments) -> list[str]:
-    command = [sys.executable, "-P", "-m", "redrive.console", "serve", "--state", state]
-    command += ["--durability", arguments.run.durability]
-    if arguments.run.max_parallel is not None:
-        command += ["--max-parallel", str(arguments.run.max_parallel)]
-    if arguments.run.dask is not None:
-        command += ["--dask", arguments.run.dask]
-    return [*command, *(["--wait"] if arguments.run.wait else []), "--", flow]
-
-
 # --- Next runs -----------------------------------------------------------------------------------------------------
 
 
-@command("schedule")
-@click.argument("flow")
-@click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter that the flow declares.")
-@click.option("--next", "count", default=5, show_default=True, type=click.IntRange(1, 1000), metavar="N")
-@json_option
-def print_schedule(flow: str, param: tuple[str, ...], count: int, as_json: bool) -> int:
-    served = asyncio.run(_read_served(flow, params_of(param)))
+def print_schedule(flow: str, params: Mapping[str, str], count: int, as_json: bool) -> int:
+    """Print the next logical times, in the schedule's time zone and in this machine's."""
+    served = asyncio.run(_read_served(flow, params))
     times = list(islice(served.schedule.recurrence.after(SystemClock().now_us()), count))
     if as_json:
         echo_values("schedule", (_value(served, at) for at in times))

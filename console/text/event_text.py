@@ -685,7 +685,8 @@ def _schedule(event: Event, payload: payloads.ScheduleChanged) -> str:
         more = "" if payload.is_all else " or more"
         span = f"{payload.runs}{more}, from {_minute(payload.first)} to {last}"
         when = f"the one of {last}" if payload.runs == 1 else span
-        return f"runs of {flow} given up (misfire {payload.misfire}): {when}"
+        why = "skipped by an operator" if payload.misfire is None else f"given up (misfire {payload.misfire})"
+        return f"runs of {flow} {why}: {when}"
     if what == ScheduleChange.LATE_START:
         others = f", nor {payload.runs - 1} before it" if payload.runs and payload.runs > 1 else ""
         return f"{flow} of {last} has not started as promised{others}"

@@ -7,7 +7,6 @@ the functions of the tasks, ``tasks.py`` their source.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
@@ -27,6 +26,7 @@ from ..core.schedule import Schedule, expected_at
 from ..core.spec import FlowSpec, TaskSpec, work_of
 from ..domain.text import counted, format_duration
 from ..domain.trigger_rules import ALL_DONE
+from ..flow.env_file import environment_of
 from ..flow.flow import Flow
 from ..flow.source import Finding
 from ..flow.time_zones import open_schedule, open_zone
@@ -116,7 +116,7 @@ def _pages(context: FlowContext) -> Iterator[Finding]:
 
 def _secrets(context: FlowContext) -> Iterator[Finding]:
     for name in context.flow.secrets:
-        if name not in context.flow.params and not os.environ.get(name):
+        if name not in context.flow.params and not environment_of(context.flow).get(name):
             yield Finding("warning", "secret", f"the variable {name}, a secret of the flow, is not set here")
 
 

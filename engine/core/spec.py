@@ -204,6 +204,7 @@ class FlowSpec:
     params: Mapping[str, object] = field(default_factory=dict)
     python: str | None = None  # the interpreter that runs the tasks; None: the one of the executor
     param_types: Mapping[str, ParamSpec] = field(default_factory=dict)  # of the parameters that declare one
+    env_file: str | None = None  # the file with variables that was read when the flow was made: its absolute path
     secrets: tuple[str, ...] = ()  # names of parameters, else of variables of the environment
     schedule: ScheduleSpec | None = None
     timezone: str = "UTC"  # of times of day: of the schedule, and of ``expect_by`` of a task

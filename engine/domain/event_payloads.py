@@ -501,7 +501,7 @@ class ScheduleChanged(NamedTuple):
     is_all: Flag = None  # MISSED: whether ``runs`` counts all missed runs
     first: Text = None  # logical times by the clocks of the zone, ISO 8601
     last: Text = None
-    misfire: Text = None
+    misfire: Text = None  # MISSED: why; None: an operator skips the run
     due_at: Number = None  # microseconds UTC
 
 

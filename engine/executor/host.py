@@ -12,10 +12,18 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Required, TypedDict
 
-from ..errors import ExecutorBusyError, FlowError, FlowImportError, RedriveError, StateFileError, StorageError
+from ..errors import (
+    ExecutorBusyError,
+    FlowError,
+    FlowImportError,
+    RedriveError,
+    RefusedError,
+    StateFileError,
+    StorageError,
+)
 from ..statefile.ownership import open_sidecar
 from .executor import Executor
 from .run_options import RunOptions
@@ -23,7 +31,7 @@ from .run_options import RunOptions
 STARTED, NOT_STARTED = 0, 1
 
 _ERRORS: dict[str, type[RedriveError]] = {
-    kind.__name__: kind for kind in (ExecutorBusyError, FlowError, StateFileError, RedriveError)
+    kind.__name__: kind for kind in (ExecutorBusyError, FlowError, StateFileError, RefusedError, RedriveError)
 }
 
 
@@ -35,8 +43,31 @@ class _Report(TypedDict, total=False):
     traceback: str
 
 
+#: Starts the process of an executor: its words, its log, and its ends of the two pipes. Returns the pid.
+StartProcess = Callable[[list[str], int, int, int], int]
+
+
+def open_process(words: list[str], log: int, read_end: int, write_end: int) -> int:
+    """Start an executor in a fresh interpreter."""
+    process = subprocess.Popen(
+        words,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        pass_fds=(read_end, write_end),
+        start_new_session=True,
+    )
+    return process.pid
+
+
 def spawn(
-    *, flow: str | None, state: str, run_id: str | None, params: Mapping[str, object], options: Mapping[str, object]
+    *,
+    flow: str | None,
+    state: str,
+    run_id: str | None,
+    params: Mapping[str, object],
+    options: Mapping[str, object],
+    start: StartProcess = open_process,
 ) -> int:
     """Start an executor in its own session and return its pid once it owns the state file.
 
@@ -45,17 +76,10 @@ def spawn(
     """
     log = _open_log(state)
     parent_end, child_end = os.pipe(), os.pipe()
-    command = [sys.executable, "-P", "-m", "redrive.engine.executor.host", str(child_end[0]), str(parent_end[1])]
-    command += [os.path.abspath(state), *([flow] if flow is not None else [])]
+    words = [sys.executable, "-P", "-m", "redrive.engine.executor.host", str(child_end[0]), str(parent_end[1])]
+    words += [os.path.abspath(state), *([flow] if flow is not None else [])]
     try:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            pass_fds=(child_end[0], parent_end[1]),
-            start_new_session=True,
-        )
+        pid = start(words, log, child_end[0], parent_end[1])
     finally:
         for descriptor in (log, child_end[0], parent_end[1]):
             os.close(descriptor)
@@ -70,7 +94,7 @@ def spawn(
     if not report["ok"] and not os.path.exists(state):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(f"{state}.stderr")  # the response has the error, and there is no state file beside it
-    return _read_report(report, process.pid)
+    return _read_report(report, pid)
 
 
 def _open_log(state: str) -> int:
@@ -92,7 +116,11 @@ def _read_report(report: _Report, pid: int) -> int:
 
 def main() -> int:
     """Run the executor; the entry point of the process."""
-    read_end, write_end = int(sys.argv[1]), int(sys.argv[2])
+    return serve_executor(int(sys.argv[1]), int(sys.argv[2]))
+
+
+def serve_executor(read_end: int, write_end: int) -> int:
+    """Run the executor whose settings come from a pipe, and return the exit code of its process."""
     for descriptor in (read_end, write_end):
         os.set_inheritable(descriptor, False)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)

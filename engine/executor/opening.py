@@ -28,6 +28,7 @@ from ..domain.event_payloads import ExecutorChange, ExecutorChanged, RunChange, 
 from ..domain.events import Event
 from ..domain.states import END, RunState, cut_off_cause
 from ..errors import FlowChangesError, FlowError, NotFoundError, RedriveError, StartInterrupted, StorageError
+from ..flow.env_file import environment_of
 from ..runner.command import remove_folders
 from ..runner.zygote.client import Runner
 from ..statefile.transitions import Transaction, resolve_cause
@@ -155,7 +156,7 @@ async def _import(lease: StateFileLease, requested: _RequestedRun) -> FlowSpec:
                 raise
             raise StartInterrupted("interrupted while the flow was imported: nothing was started") from None
     try:
-        require_secrets(flow, os.environ)
+        require_secrets(flow, environment_of(flow))
     except FlowError:
         await lease.runner.close()
         raise

@@ -201,7 +201,7 @@ def _step(transaction: Transaction, keep: RetentionRule, run_id: str) -> PruneSt
 #
 # A state file has one run at a time, so a long run delays the next one, and only the executor of the long run can
 # report that, also if it was started by hand while a service waits for the file. While no executor lives,
-# ``schedule/serve.py`` reports late runs by the same function.
+# ``schedule/flow_service.py`` reports late runs by the same function.
 
 
 SERVICE_POLL_SECONDS = 10.0  # between checks whether a service has started

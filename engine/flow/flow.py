@@ -16,6 +16,7 @@ from ..core.dag import validate_graph
 from ..core.option_types import NAME, Duration, choice, is_text, short_repr
 from ..core.spec import LOGICAL_TIME, DeadlineAction, DownstreamSpec, FlowSpec, Kind, ResultSource, ScheduleSpec, Shell
 from ..errors import FlowError, OptionError
+from .env_file import use_env_file
 from .options import (
     ABOVE_ZERO,
     AFTER,
@@ -502,6 +503,9 @@ class Flow(TaskDeclarations):
         python: the interpreter in which the flow is imported and its tasks run: a path (relative to the flow file) or
             a name in PATH, written as a literal text: ``"/opt/etl/bin/python"``. It needs Python 3.11 and the same
             version of redrive; the console and the executor stay in their own interpreter. Only for flows in files.
+        env_file: a file of variables, as ".env", relative to the flow file, with lines ``NAME=value``. It is read for
+            each run, by the line ``Flow(...)``: from there on its variables are in ``os.environ``, also in all tasks,
+            and take the place of those that the process was started with.
         schedule: when ``redrive serve`` starts a run: the five fields of cron ("0 2 * * *"), or "every 15m". The
             parameter ``logical_time`` of the run is the instant that it stands for; the deadline counts from there.
         timezone: in which the schedule, and ``expect_by`` of a task, are read: a name of the IANA time zone database,
@@ -550,6 +554,7 @@ class Flow(TaskDeclarations):
         declared = {LOGICAL_TIME: ""} if self.schedule else {}
         declared.update(options["params"] or {})
         self.python: str | None = options["python"]
+        self.env_file = None if options["env_file"] is None else use_env_file(name, options["env_file"], caller_place())
         self.secrets: tuple[str, ...] = options["secrets"] or ()
         check_secret_params(name, declared, self.secrets)
         self.params, self._refused_param = read_params(name, declared, self.schedule)
@@ -719,6 +724,7 @@ class Flow(TaskDeclarations):
             params=params,
             param_types={name: param.spec for name, param in self.params.declared.items()},
             python=self.python,
+            env_file=self.env_file,
             secrets=self.secrets,
             schedule=self.schedule,
             timezone=self.timezone,

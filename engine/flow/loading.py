@@ -41,17 +41,39 @@ def load_flow(
     """
     path, name = split_target(target)
     sources = RecordedSources(recorded or {})
-    content = sources.content(Path(path).resolve()) if recorded else None
-    code = read_source(path) if content is None else content
-    source = Path(path).resolve()
-    if not is_text(str(source)):
-        raise FlowError(f"the path of the flow file {path!r} is not UTF-8, and could not be stored: rename it")
+    source, code = _read_file(path, recorded)
     with use_params(remembered or {}, params or {}), _translated_errors(source), sources.installed():
         flow = _pick_flow(_import_file(source, sources), path, name)
     flow.path = str(source) + (f":{name}" if name else "")
     flow.sources = {**source_files(source, list(sys.modules.values())), str(source): digest_of(code)}
     flow.code_hash = hash_of_sources(str(source), flow.sources)
     return flow
+
+
+def load_flows(target: str) -> dict[str, Flow]:
+    """Import a flow file and return all of its flows by the names of their variables; ``target``: as for ``load_flow``.
+
+    Raises FlowImportError, FlowError as ``load_flow``; a file without a flow is no error.
+    """
+    path, name = split_target(target)
+    sources = RecordedSources({})
+    source, _ = _read_file(path)
+    with use_params({}, {}), _translated_errors(source), sources.installed():
+        module = _import_file(source, sources)
+        flows = {name: _pick_flow(module, path, name)} if name else _flows_of(module)
+    for variable, flow in flows.items():
+        flow.path = f"{source}:{variable}"
+    return flows
+
+
+def _read_file(path: str, recorded: Mapping[str, bytes] | None = None) -> tuple[Path, bytes]:
+    """Return the resolved path of a flow file and its text. Raises FlowError."""
+    content = None if recorded is None else recorded.get(str(Path(path).resolve()))
+    code = read_source(path) if content is None else content
+    source = Path(path).resolve()
+    if not is_text(str(source)):
+        raise FlowError(f"the path of the flow file {path!r} is not UTF-8, and could not be stored: rename it")
+    return source, code
 
 
 def _import_file(path: Path, sources: RecordedSources) -> ModuleType:
@@ -127,13 +149,19 @@ def _from_file(frames: TracebackType | None, path: str) -> TracebackType | None:
 def _pick_flow(module: ModuleType, path: str, name: str | None) -> Flow:
     if name is not None:
         return _named_flow(getattr(module, name, None), path, name)
-    flows = {id(value): (key, value) for key, value in vars(module).items() if isinstance(value, Flow)}
+    flows = _flows_of(module)
     if len(flows) == 1:
-        return next(iter(flows.values()))[1]
+        return next(iter(flows.values()))
     if not flows:
         raise FlowError(f"{path!r} defines no Flow; write: flow = Flow('name')")
-    names = ", ".join(f"{path}:{key}" for key, _ in flows.values())
+    names = ", ".join(f"{path}:{key}" for key in flows)
     raise FlowError(f"{path!r} defines {len(flows)} flows; name one: {names}")
+
+
+def _flows_of(module: ModuleType) -> dict[str, Flow]:
+    """Return the flows of a module, each once, by the last variable that holds it."""
+    flows = {id(value): (key, value) for key, value in vars(module).items() if isinstance(value, Flow)}
+    return dict(flows.values())
 
 
 def _named_flow(found: object, path: str, name: str) -> Flow:

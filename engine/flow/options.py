@@ -391,6 +391,7 @@ class FlowOptions(DefaultOptions, total=False):
     params: Mapping[str, Any] | None
     secrets: Sequence[str] | None
     python: str | None
+    env_file: str | None
     schedule: str | None
     timezone: str
     misfire: Misfire
@@ -424,6 +425,7 @@ FLOW: Table = {
     "start_within": optional(duration()),
     "params": optional(OptionType("a mapping of names to defaults, as {'day': '2026-04-25'}", _parse_params)),
     "python": optional(INTERPRETER),
+    "env_file": optional(OptionType("the path of a file, a text as '.env'", TEXT.parse)),
     "secrets": optional(name_tuple("names of variables or parameters", "['PGPASSWORD']")),
 }
 

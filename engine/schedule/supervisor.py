@@ -1,136 +1,375 @@
-"""Supervises the services of several flows: one process per flow, so that no flow can stop another one.
+"""The supervisor: one process that holds the schedules of all flows below folders, or in named files.
 
-A service that dies is started again after a delay with full jitter. SIGTERM and SIGINT are passed on to every service,
-and the supervisor ends when all of them have ended. If the supervisor itself is killed, the kernel sends SIGTERM to
-the services, which then stop in order.
+It imports no flow. ``flow_files.py`` reads the files in short processes, ``flow_service.py`` decides about each flow,
+and executors run in processes that outlive this one. A flow at rest costs a row, a lock and a few hundred bytes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
+import json
 import os
-import signal
-import subprocess
-import time
-from collections.abc import Callable, Collection, Sequence
+import socket
+import uuid
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
-from ..core.policy import RetryPolicy, Uniform, draw_delay
+from ..clock import ClockWatch
+from ..core.spec import FlowSpec
+from ..core.supervision import spread_starts
+from ..errors import ExecutorBusyError, FlowError, RedriveError
+from ..executor.machine import Machine
+from ..executor.run_options import RunOptions
 from ..executor.shutdown import handle_signals
-from ..runner.process import set_parent_death_signal
+from ..executor.starter import Starter
+from ..executor.state_file_lease import create_state_folder
+from ..flow.source import split_target
+from ..statefile.reader import Stamp, stamp_of
+from ..statefile.supervisor_file import (
+    HEARTBEAT_SECONDS,
+    Control,
+    ScheduleRecord,
+    StoredSchedule,
+    SupervisorFile,
+    supervisor_path,
+)
+from ..store.flow_path import path_for_run
+from ..store.schedules import served_flow
+from .flow_files import FlowFile, FlowFinder, FlowSource, read_flow_files
+from .flow_service import RETRY_SECONDS, FlowService, Supervision, decode_spec, launch_executor
 
-RESTARTS = RetryPolicy(base=1, cap=60)
-STABLE_SECONDS = 60.0  # a service that lived so long starts again with the shortest delay
-LINE_BYTES_MAX = 1024 * 1024
+TICK_SECONDS = 1.0  # between looks at the operators' decisions
+SCAN_SECONDS = 5.0  # between looks at the flow files and the state files
+CHANGED_SECONDS = 0.2  # between tries while a changed flow file is read
+STOP_SECONDS = 20.0  # until the steps in progress have ended
 
 
-@dataclass(frozen=True, slots=True)
-class SupervisedService:
-    """The service of one flow: the name before its lines, and its command."""
+@dataclass(slots=True)
+class _KnownFile:
+    """A flow file. ``retry_at``: when it is read again, if that failed; in microseconds UTC."""
 
-    name: str
-    command: Sequence[str]
+    source: FlowSource
+    stamp: Stamp
+    retry_at: int | None = None
+    is_read: bool = False
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the file is as it was read."""
+        return self.is_read and stamp_of(self.source.file) == self.stamp
 
 
 class Supervisor:
-    """Runs services until each of them has ended in order.
+    """Serves flows until SIGTERM or SIGINT; runs go on after that.
 
-    ``ended_codes``: the exit codes of a service that was stopped; with any other one it has died. ``report(name,
-    line)`` prints a line of a service, or about it.
+    ``words``: folders and flow files. ``report(flow, sentence)`` prints a status line. ``state``: the state file, if
+    there is one flow; ``stops_runs``: runs do not go on after the end of the supervisor, but are stopped in order.
     """
 
     def __init__(
         self,
-        services: Sequence[SupervisedService],
+        words: Sequence[str],
+        options: RunOptions,
         *,
-        ended_codes: Collection[int],
         report: Callable[[str, str], None],
-        uniform: Uniform,
+        state: str | None = None,
+        stops_runs: bool = False,
+        machine: Machine | None = None,
     ) -> None:
-        self._services = services
-        self._ended_codes = ended_codes
+        self._words = [os.path.abspath(word) for word in words]
+        self._finder = FlowFinder(words)
+        self._options = options
         self._report = report
-        self._uniform = uniform
-        self._processes: set[subprocess.Popen[bytes]] = set()
+        self._state = state
+        self._stops_runs = stops_runs
+        self._machine = machine or Machine()
+        self._clock = self._machine.clock
+        self._clock_watch = ClockWatch(self._clock)
+        self._services: dict[str, FlowService] = {}  # by target
+        self._broken: dict[str, str] = {}  # by target of a file that could never be read: the error
+        self._files: dict[str, _KnownFile] = {}  # by target of the source
+        self._stored: dict[str, StoredSchedule] = {}
+        self._controls: dict[str, Control] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._reading: asyncio.Task[None] | None = None
+        self._scan_at = self._beat_at = 0.0  # on the monotonic clock
+        self._has_read = False
+        self._last_report = ""
 
-    def run(self) -> Sequence[int]:
-        """Supervise. Return the last exit code of each service; a negative one is the signal that ended it."""
-        return asyncio.run(self._supervise())
+    def run(self) -> None:
+        """Serve. Raises StateFileError; ExecutorBusyError if others serve all flows, unless ``options.wait``."""
+        asyncio.run(self._serve_until_signal())
 
-    async def _supervise(self) -> Sequence[int]:
-        self._stopping = asyncio.Event()
-        handle_signals(asyncio.get_running_loop(), self._stop)
-        return await asyncio.gather(*map(self._restart_until_ended, self._services))
-
-    def _stop(self) -> None:
-        self._stopping.set()
-        for process in self._processes:
-            process.send_signal(signal.SIGTERM)
-
-    async def _restart_until_ended(self, service: SupervisedService) -> int:
-        """Run a service, and start it again when it has died. Return its last exit code."""
-        deaths = 0
-        while True:
-            started_at = time.monotonic()
-            code = await self._run(service)
-            if self._stopping.is_set() or code in self._ended_codes:
-                return code
-            if time.monotonic() - started_at >= STABLE_SECONDS:
-                deaths = 0
-            delay_seconds, _ = draw_delay(RESTARTS, deaths, None, self._uniform)
-            deaths += 1
-            self._report(service.name, f"has died ({_describe(code)}), starts again in {delay_seconds:.1f} s")
+    async def _serve_until_signal(self) -> None:
+        self._wake, self._stopping = asyncio.Event(), False
+        handle_signals(asyncio.get_running_loop(), self.stop)
+        path, own_id = supervisor_path(), uuid.uuid4().hex
+        create_state_folder(path)
+        with contextlib.closing(SupervisorFile(path, own_id)) as file, contextlib.closing(Starter()) as starter:
+            starter.open()
+            launch = functools.partial(launch_executor, starter.start)
+            self._shared = Supervision(own_id, launch, file, self._machine, self._options, self._report, self._wake.set)
+            file.register(os.getpid(), socket.gethostname(), json.dumps(self._words), self._clock.now_us())
+            self._stored = {stored.target: stored for stored in file.stored()}
             try:
-                async with asyncio.timeout(delay_seconds):
-                    await self._stopping.wait()
-            except TimeoutError:
-                continue
-            return code
+                await self._serve()
+            finally:
+                await self._close()
+                if self._stopping:  # else it failed, and its silence is an alarm
+                    file.stop(self._clock.now_us())
 
-    async def _run(self, service: SupervisedService) -> int:
-        """Run the process of a service once, and return its exit code."""
-        process = _start(service.command)
-        self._processes.add(process)
+    def stop(self) -> None:
+        """End the supervisor; runs go on."""
+        self._stopping = True
+        self._wake.set()
+
+    async def _serve(self) -> None:
+        while not self._stopping:
+            self._wake.clear()
+            if jump_us := self._clock_watch.jump_us():
+                self._on_clock_step(jump_us)
+            try:
+                self._beat()
+                self._scan()
+                self._use_controls()
+            except RedriveError as error:  # a full disk must not end what starts the runs
+                self._report_once(str(error))
+            self._start_steps()
+            self._refuse_if_served()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._seconds_to_wait()):
+                    await self._wake.wait()
+
+    async def _close(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            self._tasks.add(self._reading)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=STOP_SECONDS)
+        if self._stops_runs:
+            await asyncio.gather(*(service.stop_run() for service in self._services.values()))
+        for service in self._services.values():
+            service.release()
+
+    def _seconds_to_wait(self) -> float:
+        now = self._clock.now_us()
+        waits = [
+            (service.wake_at - now) / 1e6
+            for service in self._services.values()
+            if service.wake_at is not None and not service.is_stepping
+        ]
+        return max(0.0, min([TICK_SECONDS, *waits]))
+
+    def _report_once(self, sentence: str) -> None:
+        if sentence != self._last_report:
+            self._last_report = sentence
+            self._report("", sentence)
+
+    def _beat(self) -> None:
+        if self._clock.monotonic() >= self._beat_at:
+            self._beat_at = self._clock.monotonic() + HEARTBEAT_SECONDS
+            self._shared.file.beat(self._clock.now_us())
+
+    def _on_clock_step(self, jump_us: int) -> None:
+        """Decide about all flows again; logical times are times of day and stay."""
+        self._report("", f"the clock of this machine moved by {jump_us / 1e6:+.0f} s")
+        for service in self._services.values():
+            service.wake_at = 0
+
+    def _use_controls(self) -> None:
+        controls = self._shared.file.new_controls()
+        if controls is not None:
+            self._controls = controls
+            for target, service in self._services.items():
+                service.use_control(controls.get(target, Control()))
+
+    # --- Steps -------------------------------------------------------------------------------------------------------
+
+    def _start_steps(self) -> None:
+        """Start the steps that are due, spread over a second: fifty flows of one minute would hold up one another."""
+        now = self._clock.now_us()
+        due = [
+            service
+            for service in self._services.values()
+            if not service.is_stepping and service.wake_at is not None and service.wake_at <= now
+        ]
+        for service, delay_seconds in zip(due, spread_starts(len(due)), strict=True):
+            service.is_stepping = True
+            self._add_task(self._step(service, delay_seconds))
+
+    async def _step(self, service: FlowService, delay_seconds: float) -> None:
         try:
-            await self._copy_lines(service.name, process)
-            code = await asyncio.to_thread(process.wait)
+            if delay_seconds:
+                await asyncio.sleep(delay_seconds)
+            if not self._stopping and service.target in self._services:
+                if self._files[service.source].is_current:
+                    await service.step()
+                else:  # its schedule may be another one now
+                    self._scan_at = 0.0
+                    service.wake_at = self._clock.now_us() + round(CHANGED_SECONDS * 1e6)
+        except Exception as error:  # whatever it is, it must not stop the other flows
+            service.record_failure(
+                str(error) if isinstance(error, RedriveError) else f"{type(error).__name__}: {error}"
+            )
+            service.wake_at = self._clock.now_us() + round(RETRY_SECONDS * 1e6)
         finally:
-            self._processes.discard(process)
-        is_stopped_at_start = self._stopping.is_set() and code == -signal.SIGTERM  # before it could handle the signal
-        return 0 if is_stopped_at_start else code
+            service.is_stepping = False
+            self._wake.set()
 
-    async def _copy_lines(self, name: str, process: subprocess.Popen[bytes]) -> None:
-        lines = asyncio.StreamReader(LINE_BYTES_MAX)
-        loop = asyncio.get_running_loop()
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), process.stdout)
-        while True:
-            try:
-                line = await lines.readline()
-            except ValueError:
-                line = b"(a line that is too long)\n"
-            if not line:
+    def _add_task(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _refuse_if_served(self) -> None:
+        """Raise ExecutorBusyError if other supervisors serve all flows, and this one shall not stand by."""
+        services = self._services.values()
+        if self._has_read and services and not self._options.wait and not self._broken:
+            self._has_read = False  # once, after the first reading
+            if all(service.is_standby and not service.is_stepping for service in services):
+                raise ExecutorBusyError("all of these flows are served already; `--wait` stands by")
+
+    # --- Flow files --------------------------------------------------------------------------------------------------
+
+    def _scan(self) -> None:
+        """Find new, changed and removed flow files, and state files that somebody has written."""
+        if self._clock.monotonic() < self._scan_at or self._reading is not None:
+            return
+        self._scan_at = self._clock.monotonic() + SCAN_SECONDS
+        for service in self._services.values():
+            service.check_state_file()
+        try:
+            found = self._finder.find()
+        except RedriveError as error:
+            self._report_once(f"the flows stay as they are: {error}")
+            return
+        for target in self._files.keys() - {source.target for source in found}:
+            self._remove_file(target)
+        changed = [source for source, stamp in found.items() if self._is_changed(source, stamp)]
+        self._files.update({source.target: _KnownFile(source, found[source]) for source in changed})
+        if changed:
+            self._reading = asyncio.get_running_loop().create_task(self._read(changed))
+        else:
+            self._has_read = True
+
+    def _is_changed(self, source: FlowSource, stamp: Stamp) -> bool:
+        known = self._files.get(source.target)
+        if known is None or known.stamp != stamp:
+            return True
+        return known.retry_at is not None and known.retry_at <= self._clock.now_us()
+
+    async def _read(self, changed: Iterable[FlowSource]) -> None:
+        try:
+            async for found in read_flow_files([source.target for source in changed]):
+                self._use_file(self._files[found.target], found)
+                self._wake.set()
+        except RedriveError as error:
+            self._report_once(str(error))
+        finally:
+            for known in self._files.values():
+                if not known.is_read:
+                    known.retry_at = self._clock.now_us() + round(RETRY_SECONDS * 1e6)
+            self._reading = None
+            self._has_read = True
+            self._wake.set()
+
+    def _use_file(self, known: _KnownFile, found: FlowFile) -> None:
+        """Apply a flow file that was read: its flows, or why it cannot be read."""
+        error = found.error
+        flows = {f"{known.source.file}:{name}": flow for name, flow in found.flows.items() if flow.schedule is not None}
+        if error is None and not flows and known.source.is_named:
+            error = f"{found.target} has no schedule: write Flow('name', schedule='0 2 * * *')"
+        known.is_read = True
+        known.retry_at = None if error is None else self._clock.now_us() + round(RETRY_SECONDS * 1e6)
+        if error is not None:
+            self._use_broken_file(known.source, error)
+            return
+        self._forget_broken(found.target)
+        for target in [target for target in self._services if self._is_of(target, known.source)]:
+            if target not in flows:
+                self._remove_service(target)
+        for target, flow in flows.items():
+            self._use_flow(target, flow, known.source)
+
+    def _is_of(self, target: str, source: FlowSource) -> bool:
+        return target == source.target or split_target(target)[0] == source.target
+
+    def _use_broken_file(self, source: FlowSource, error: str) -> None:
+        """Serve what was known of a file that cannot be read, so that its late runs page."""
+        for target, stored in self._stored.items():
+            served = decode_spec(stored.spec)
+            if target not in self._services and self._is_of(target, source) and served is not None:
+                self._use_flow(target, served.flow, source)
+        services = [service for target, service in self._services.items() if self._is_of(target, source)]
+        for service in services:
+            service.record_failure(error, is_of_reading=True)
+        if not services:
+            self._record_broken(source.target, error)
+
+    def _record_broken(self, target: str, error: str) -> None:
+        """Record a flow that could never be read: it has no schedule yet."""
+        file, name = split_target(target)
+        flow = os.path.splitext(os.path.basename(file))[0]
+        if self._broken.get(target) != error:
+            self._broken[target] = error
+            self._report(flow, f"cannot be served, tried again in {RETRY_SECONDS:g} s: {error}")
+        now = self._clock.now_us()
+        stored = self._stored.get(target)
+        since = stored.failed_since if stored is not None and stored.failed_since else now
+        record = ScheduleRecord(file, name, flow, self._shared.id, start_error=error, failed_since=since, failed_at=now)
+        self._shared.file.save(target, record, (), ())
+
+    def _forget_broken(self, target: str) -> None:
+        if self._broken.pop(target, None) is not None or target in self._stored:
+            self._stored.pop(target, None)
+            if target not in self._services:
+                self._shared.file.remove(target)
+
+    def _use_flow(self, target: str, flow: FlowSpec, source: FlowSource) -> None:
+        """Serve a flow of a file that was read, or apply its change."""
+        try:
+            served = served_flow(flow)
+            assert served is not None  # its schedule was checked
+            service = self._services.get(target)
+            if service is not None and service.served.name != served.name:
+                self._remove_service(target)
+                service = None
+            if service is not None:
+                service.use_flow(served)
                 return
-            self._report(name, line.decode("utf-8", "replace").rstrip("\n"))
+            stored = self._stored.get(target)
+            state_path = self._state_path(target, served.name, stored)
+        except RedriveError as error:
+            self._record_broken(target, str(error))
+            self._files[source.target].retry_at = self._clock.now_us() + round(RETRY_SECONDS * 1e6)
+            return
+        self._broken.pop(target, None)
+        service = self._services[target] = FlowService(target, served, state_path, self._shared, source.target)
+        if stored is not None and stored.spec:
+            service.restore(stored)
+        service.use_control(self._controls.get(target, Control()))
 
+    def _state_path(self, target: str, name: str, stored: StoredSchedule | None) -> str:
+        """Return the state file of a flow. Raises StateFileError, FlowError if another flow has it."""
+        if stored is not None and stored.flow == name and stored.state_path and self._state is None:
+            path = stored.state_path  # also if a link to a folder of releases leads elsewhere now
+        else:
+            path = path_for_run(self._state, functools.partial(str, name), target)
+        for other in self._services.values():
+            if other.state_path == path:
+                raise FlowError(f"its flow {name!r} has the state file of {other.target}: rename one of them")
+        return path
 
-def _start(command: Sequence[str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        process_group=0,  # Ctrl-C reaches the services through the supervisor alone
-        preexec_fn=partial(_end_with_parent, os.getpid()),
-    )
+    def _remove_file(self, target: str) -> None:
+        source = self._files.pop(target).source
+        self._forget_broken(target)
+        for one in [one for one in self._services if self._is_of(one, source)]:
+            self._remove_service(one)
 
-
-def _end_with_parent(parent: int) -> None:
-    """Have SIGTERM sent to this process when its parent dies. Runs in the forked process, before its program."""
-    set_parent_death_signal(signal.SIGTERM)
-    if os.getppid() != parent:
-        os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _describe(code: int) -> str:
-    return f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+    def _remove_service(self, target: str) -> None:
+        service = self._services.pop(target)
+        service.report("is no longer in its file, and not served any more")
+        service.release()
+        self._shared.file.remove(target)

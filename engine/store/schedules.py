@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from statistics import median
 
 from ..core.causes import PageRequest, schedule_cause
 from ..core.schedule import LISTED_MAX, Schedule, ScheduleDecision, decide_schedule, iso_time, late_starts, local_time
@@ -53,11 +54,22 @@ class ScheduleProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class LatestRun:
+    """The latest run of a flow."""
+
+    run_id: str
+    state: str
+    started_at: int
+
+
+@dataclass(frozen=True, slots=True)
 class ScheduleStatus:
     """A snapshot of a schedule and its runs. ``unfinished``: runs that can be resumed, oldest first.
 
-    ``progress`` None: the schedule has not started in this file. ``fired``: logical times after
+    ``progress`` None: the schedule has not started in this file, or was changed. ``fired``: logical times after
     ``progress.decided_until`` that have a run. ``next_late_at``: when the next run becomes late, in microseconds UTC.
+    ``usual_us``: the median duration of the latest successful runs. ``missed``: the latest logical times that were
+    given up.
     """
 
     progress: ScheduleProgress | None
@@ -65,12 +77,9 @@ class ScheduleStatus:
     unfinished: tuple[str, ...] = ()
     next_late_at: int | None = None
     has_unsent_page: bool = False
-
-    def decision(self, served: ServedFlow, now: int) -> ScheduleDecision | None:
-        """Return what to do now; None: the schedule has not started here, or was changed."""
-        if self.progress is None or _is_changed(self.progress, served.spec):
-            return None
-        return decide_schedule(served.schedule, self.progress.decided_until, self.fired, now)
+    latest: LatestRun | None = None
+    usual_us: int | None = None
+    missed: tuple[tuple[int, int], ...] = ()  # logical time, and when it was decided
 
 
 # --- Read ----------------------------------------------------------------------------------------------------------
@@ -84,15 +93,36 @@ _UNSENT = "SELECT 1 FROM page WHERE state = 'open' AND sent_at IS NULL AND updat
 _UNSENT_US = 24 * 3600 * 1_000_000  # like the outbox of a run: older pages are not sent any more
 
 
-def load_status(connection: sqlite3.Connection, served: ServedFlow, now: int) -> ScheduleStatus:
-    """Return the status of a flow's schedule; the file must have the current schema."""
-    progress = _load_progress(connection, served.name)
+_LATEST = "SELECT run_id, state, started_at FROM run WHERE dag_name = ? ORDER BY started_at DESC, rowid DESC LIMIT 1"
+_DURATIONS = (
+    "SELECT ended_at - started_at FROM run WHERE dag_name = ? AND state = 'SUCCESS' AND ended_at IS NOT NULL"
+    " ORDER BY started_at DESC LIMIT 20"
+)
+_MISSED = (
+    "SELECT logical_time, decided_at FROM slot WHERE dag_name = ? AND state = 'missed'"
+    f" ORDER BY logical_time DESC LIMIT {LISTED_MAX}"
+)
+
+
+def load_status(connection: sqlite3.Connection, served: ServedFlow, now: int, late_from: int = 0) -> ScheduleStatus:
+    """Return the status of a flow's schedule; the file must have the current schema.
+
+    ``late_from``: no start is late before, because the flow was paused.
+    """
+    progress, name = _load_progress(connection, served.name), served.name
+    if progress is not None and _is_changed(progress, served.spec):
+        progress = None
+    latest = connection.execute(_LATEST, (name,)).fetchone()
+    durations = [seconds for (seconds,) in connection.execute(_DURATIONS, (name,))]
     return ScheduleStatus(
         progress,
-        frozenset() if progress is None else _fired_after(connection, served.name, progress.decided_until),
-        tuple(str(run_id) for (run_id,) in connection.execute(_UNFINISHED, (served.name,))),
-        _next_late_at(connection, served, progress),
+        frozenset() if progress is None else _fired_after(connection, name, progress.decided_until),
+        tuple(str(run_id) for (run_id,) in connection.execute(_UNFINISHED, (name,))),
+        _next_late_at(connection, served, progress, late_from),
         connection.execute(_UNSENT, (now - _UNSENT_US,)).fetchone() is not None,
+        latest=None if latest is None else LatestRun(*latest),
+        usual_us=round(median(durations)) if durations else None,
+        missed=tuple(connection.execute(_MISSED, (name,))),
     )
 
 
@@ -132,15 +162,18 @@ def _is_changed(progress: ScheduleProgress, spec: ScheduleSpec) -> bool:
 # --- Update --------------------------------------------------------------------------------------------------------
 
 
-def update_schedule(transaction: Transaction, served: ServedFlow) -> None:
+def update_schedule(
+    transaction: Transaction, served: ServedFlow, *, late_from: int = 0, start_error: str | None = None
+) -> None:
     """Record a new or changed schedule, late runs, and missed logical times as of now.
 
-    Starts no run: ``claim_slot`` belongs to the transaction of its run.
+    Starts no run: ``claim_slot`` belongs to the transaction of its run. ``late_from``: no start is late before;
+    ``start_error``: why the latest start failed, for the page.
     """
     progress = _load_progress(transaction.connection, served.name)
     if progress is None or _is_changed(progress, served.spec):
         _start_schedule(transaction, served, progress)
-    record_late_runs(transaction, served)
+    record_late_runs(transaction, served, late_from=late_from, start_error=start_error)
     progress = _load_progress(transaction.connection, served.name)
     assert progress is not None
     fired = _fired_after(transaction.connection, served.name, progress.decided_until)
@@ -148,6 +181,15 @@ def update_schedule(transaction: Transaction, served: ServedFlow) -> None:
     if decision.missed:
         _record_missed(transaction, served, decision)
     _advance(transaction, served, decision.decided_until)
+
+
+def skip_slot(transaction: Transaction, served: ServedFlow, logical: int) -> None:
+    """Give up a logical time that an operator skips."""
+    sql = "INSERT OR IGNORE INTO slot (dag_name, logical_time, state, decided_at) VALUES (?,?,'missed',?)"
+    transaction.connection.execute(sql, (served.name, logical, transaction.at))
+    when = iso_time(logical, served.schedule.zone)
+    transaction.emit(ScheduleChanged(ScheduleChange.MISSED, served.name, runs=1, is_all=True, first=when, last=when))
+    _advance(transaction, served, logical)
 
 
 def claim_slot(
@@ -273,16 +315,24 @@ _NEXT_DEADLINE = (
 _LAST_LATE_START = "SELECT max(logical_time) FROM sla WHERE dag_name = ? AND promise = 'start'"
 
 
-def record_late_runs(transaction: Transaction, served: ServedFlow, running: str | None = None) -> int | None:
+def record_late_runs(
+    transaction: Transaction,
+    served: ServedFlow,
+    running: str | None = None,
+    *,
+    late_from: int = 0,
+    start_error: str | None = None,
+) -> int | None:
     """Record late starts and ends as of now, page once for each, and return when the next run becomes late.
 
     A late run is ended unless its deadline pages alone. ``running``: the run whose executor calls this, and ends it.
+    ``late_from``, ``start_error``: as for ``update_schedule``.
     """
     progress = _load_progress(transaction.connection, served.name)
     if progress is not None and _is_changed(progress, served.spec):
         progress = None  # the changed schedule has no deadlines yet
-    if progress is not None:
-        _record_late_starts(transaction, served, progress)
+    if progress is not None and transaction.at > late_from:
+        _record_late_starts(transaction, served, progress, start_error)
     for run_id, logical, due_at in transaction.connection.execute(_LATE, (served.name, transaction.at)).fetchall():
         _record_late(transaction, served, logical, "end", due_at, run_id)
         transaction.emit(ScheduleChanged(ScheduleChange.LATE_END, served.name, due_at=due_at), run_id)
@@ -290,10 +340,12 @@ def record_late_runs(transaction: Transaction, served: ServedFlow, running: str 
             _page_late_end(transaction, run_id, due_at)
         elif run_id != running:
             claims.end_at_deadline(transaction, run_id)
-    return _next_late_at(transaction.connection, served, progress)
+    return _next_late_at(transaction.connection, served, progress, late_from)
 
 
-def _next_late_at(connection: sqlite3.Connection, served: ServedFlow, progress: ScheduleProgress | None) -> int | None:
+def _next_late_at(
+    connection: sqlite3.Connection, served: ServedFlow, progress: ScheduleProgress | None, late_from: int
+) -> int | None:
     (deadline,) = connection.execute(_NEXT_DEADLINE, (served.name,)).fetchone()
     instants = [] if deadline is None else [int(deadline)]
     if progress is not None and served.schedule.start_within_us is not None:
@@ -301,7 +353,7 @@ def _next_late_at(connection: sqlite3.Connection, served: ServedFlow, progress: 
         fired = _fired_after(connection, served.name, progress.decided_until)
         upcoming = _first_unfired(served.schedule, max(progress.decided_until, reported or 0), fired)
         late_at = None if upcoming is None else served.schedule.late_at(upcoming)
-        instants += [] if late_at is None else [late_at + 1]
+        instants += [] if late_at is None else [max(late_at, late_from) + 1]
     return min(instants, default=None)
 
 
@@ -314,7 +366,9 @@ def _record_late(
     return transaction.connection.execute(sql, values).rowcount == 1
 
 
-def _record_late_starts(transaction: Transaction, served: ServedFlow, progress: ScheduleProgress) -> None:
+def _record_late_starts(
+    transaction: Transaction, served: ServedFlow, progress: ScheduleProgress, start_error: str | None
+) -> None:
     schedule = served.schedule
     fired = _fired_after(transaction.connection, served.name, progress.decided_until)
     late = late_starts(schedule, progress.decided_until, fired, transaction.at)
@@ -323,20 +377,24 @@ def _record_late_starts(transaction: Transaction, served: ServedFlow, progress: 
         return
     when = iso_time(new[-1], schedule.zone)
     transaction.emit(ScheduleChanged(ScheduleChange.LATE_START, served.name, runs=len(new), last=when))
-    trigger_page(transaction, _late_start_page(transaction, served, new))
+    trigger_page(transaction, _late_start_page(transaction, served, new, start_error))
 
 
-def _late_start_page(transaction: Transaction, served: ServedFlow, late: list[int]) -> PageRequest:
+def _late_start_page(
+    transaction: Transaction, served: ServedFlow, late: list[int], start_error: str | None
+) -> PageRequest:
     wall = local_time(late[-1], served.schedule.zone)
     more = (
         f", nor have {len(late) - 1}{' or more' if len(late) >= LISTED_MAX else ''} before it" if len(late) > 1 else ""
     )
     since = format_duration(transaction.at - served.schedule.due_at(late[-1]))
+    because = "" if start_error is None else f": {start_error}"
     return PageRequest(
         run_id=None,
         task=None,
         title=f"{served.name} has not started",
-        why=f"its run of {wall:%d %b %H:%M} {served.spec.timezone} was due {since} ago and has not started{more}",
+        why=f"its run of {wall:%d %b %H:%M} {served.spec.timezone} was due {since} ago and has not started{more}"
+        f"{because}",
         kind=DeadLetterKind.DEADLINE,
         cause=schedule_cause(served.name),
     )

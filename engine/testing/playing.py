@@ -26,7 +26,6 @@ from ..executor.run_options import RunOptions, RunRequest
 from ..executor.state_file_lease import StateFileLease
 from ..runner.reaper import Reaper
 from ..runner.zygote.client import Runner
-from ..schedule.serve import ScheduleService, ServiceResult
 from ..statefile.lists import QUARANTINE, query
 from ..store import database, lock, runs
 from .bodies import StageError
@@ -34,6 +33,7 @@ from .director import Director, PlayedFlow, Times, modules_restored
 from .faults import ClockStep, DiskFull, DownstreamFault, Fault, ProcessFault, TaskFault, When
 from .night import Night, Stored
 from .played_machine import Crash, PlayedRunner, PlayedWriter, VirtualClock, VirtualLoop
+from .played_service import PlayedService
 
 START = "2026-01-05T22:00:00+00:00"
 EXECUTORS_MAX = 1000  # in one run
@@ -285,21 +285,15 @@ class _Play:
             if self._stage.run(lambda: self._serve(seconds)) is None:
                 self._clock.seconds += self._rest_seconds()
 
-    async def _serve(self, limit: float) -> ServiceResult:
-        service = ScheduleService(
-            self._director.source,
-            self._path,
-            self._options,
-            report=lambda sentence: None,
-            on_events=lambda events: None,
-            machine=self._stage.machine,
-        )
+    async def _serve(self, limit: float) -> bool:
+        service = PlayedService(self._director.source, self._path, self._options, self._stage.machine)
         loop = asyncio.get_running_loop()
         self._arm_faults(loop)
         loop.call_at(limit, service.stop)
         operator = loop.create_task(self._operate_service(service))
         try:
-            return await service.serve_here()
+            await service.serve()
+            return True
         finally:
             operator.cancel()
             with suppress(asyncio.CancelledError):
@@ -374,7 +368,7 @@ class _Play:
                     return  # the executor leaves: the act is applied to the file
             self._acts.pop(0)
 
-    async def _operate_service(self, service: ScheduleService) -> None:
+    async def _operate_service(self, service: PlayedService) -> None:
         """Send each act at its instant to the active run; between two runs apply it to the file, for the latest run."""
         while self._acts:
             await asyncio.sleep(max(0.0, self._acts[0].seconds - self._clock.seconds))

@@ -20,6 +20,7 @@ from ...core.secret_mask import SecretMask, secret_values
 from ...core.spec import FlowSpec, Isolation, TaskSpec, work_of
 from ...domain.event_payloads import ExecutorChange, ExecutorChanged
 from ...errors import FlowError, FlowImportError
+from ...flow.env_file import environment_of
 from ...flow.source import declared_python, split_target
 from ...statefile.processes import EXECUTOR_VARIABLE
 from ...version import VERSION
@@ -187,7 +188,7 @@ class Runner:
                 f"flow {spec.name!r}: python={spec.python!r} is read before the flow is imported: write it as text in "
                 'the line flow = Flow("...", python="...") of a flow file'
             )
-        mask = SecretMask(secret_values(spec, os.environ))
+        mask = SecretMask(secret_values(spec, environment_of(spec)))
         shared = RunnerContext(opened.project_root, OutOfMemoryWatch(), opened.imports_per_process, mask=mask)
         hosts = ThreadHosts(
             shared,

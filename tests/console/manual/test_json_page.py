@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from redrive.console import cli, manual
 from redrive.console.cli.output import VERSIONS, with_schema
 from redrive.engine import Executor, Flow
 from redrive.engine.statefile.paths import default_folder
+from redrive.engine.statefile.supervisor_file import ScheduleRecord, SupervisorFile, supervisor_path
 from redrive.engine.store.machine import MachinePools
 from support.commands import invoke_redrive
 
@@ -39,6 +41,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "backfill": ("backfill", "FLOW", "--from", "2026-01-01", "--to", "2026-01-01", "--dry-run"),
     "check": ("check", "FLOW"),
     "schedule": ("schedule", "FLOW"),
+    "schedules": ("schedule",),
     "prune": ("prune", "STATE", "--keep", "1d"),
     "answer": REQUEUE,
 }
@@ -51,6 +54,9 @@ def state(recorded: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for path in recorded.parent.iterdir():
         shutil.copy(path, folder)
+    with closing(SupervisorFile(supervisor_path(), "one")) as file:
+        file.register(7, "host", "[]", 0)
+        file.save("/flow.py:flow", ScheduleRecord("/flow.py", "flow", "night", "one"), (), ())
     return folder / recorded.name
 
 

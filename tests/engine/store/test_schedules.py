@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.engine.core.schedule import LISTED_MAX
+from redrive.engine.core.schedule import LISTED_MAX, decide_schedule
 from redrive.engine.core.spec import FlowSpec, ScheduleSpec, TaskSpec
 from redrive.engine.domain.event_codec import encode
 from redrive.engine.domain.event_payloads import RunChanged
@@ -79,7 +79,10 @@ class Files:
         self.write(item)
 
     def decision(self) -> Any:
-        return schedules.load_status(self.connection, self.served, self.now).decision(self.served, self.now)
+        status = schedules.load_status(self.connection, self.served, self.now)
+        if status.progress is None:
+            return None
+        return decide_schedule(self.served.schedule, status.progress.decided_until, status.fired, self.now)
 
     def ask(self, sql: str) -> list[Any]:
         return self.connection.execute(sql).fetchall()

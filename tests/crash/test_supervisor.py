@@ -1,0 +1,202 @@
+"""``redrive serve FOLDER`` with real processes: files that come, break and go, acts of operators, kills."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redrive.engine.statefile import lock_file
+from redrive.engine.statefile.supervisor_file import (
+    DEAD_AFTER_US,
+    ServedSchedule,
+    heartbeat_age_us,
+    is_served,
+    read_schedules,
+)
+from support.commands import run_redrive, start_redrive
+from support.processes import find_processes_in, wait_until_dead
+from support.waiting import wait_until
+
+SECOND = 1_000_000
+YEARLY = "0 0 1 1 *"
+FLOW = """from redrive.engine import Flow
+{variable} = Flow('{name}', schedule='{schedule}'{more})
+@{variable}.task(timeout=600)
+def a{variable}(): {body}
+"""
+
+
+class Folder:
+    """A folder of flows, the state files in the default place, and the supervisors of the folder."""
+
+    def __init__(self, path: Path, states: Path) -> None:
+        self.path = path
+        self.states = states
+        self.processes: list[Any] = []
+        path.mkdir()
+
+    def write(
+        self, name: str, schedule: str = YEARLY, *, more: str = "", body: str = "pass", variable: str = "flow"
+    ) -> Path:
+        file = self.path / f"{name}.py"
+        text = FLOW.format(name=name, schedule=schedule, more=more, body=body, variable=variable)
+        file.write_text(text)
+        return file
+
+    def serve(self, *words: object) -> Any:
+        self.processes.append(start_redrive("serve", self.path, *words, text=False))
+        return self.processes[-1]
+
+    def row(self, flow: str) -> ServedSchedule | None:
+        found = [row for row in read_schedules().schedules if row.flow == flow]
+        return found[0] if found else None
+
+    def until(self, flow: str, holds: Callable[[ServedSchedule], object]) -> ServedSchedule:
+        """Wait until the schedule of a flow is known and this holds for it."""
+        wait_until(lambda: (row := self.row(flow)) is not None and holds(row), describe=read_schedules)
+        row = self.row(flow)
+        assert row is not None
+        return row
+
+    def ask(self, flow: str, sql: str) -> list[Any]:
+        with sqlite3.connect(self.states / f"{flow}.db") as connection:
+            return connection.execute(sql).fetchall()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Folder]:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "states"))
+    monkeypatch.delenv("REDRIVE_STATE", raising=False)
+    folder = Folder(tmp_path / "flows", tmp_path / "states/redrive")
+    yield folder
+    for process in folder.processes:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+    for pid in find_processes_in(tmp_path):
+        with contextlib.suppress(ProcessLookupError):  # it may have ended with another one
+            os.kill(pid, signal.SIGKILL)
+    assert wait_until_dead(find_processes_in(tmp_path)) == []
+
+
+def test_files_that_come_break_and_go_concern_their_own_flows_alone(folder: Folder):
+    several = (
+        folder.write("one").read_text()
+        + FLOW.format(name="two", schedule="every 1s", more="", body="pass", variable="second").partition("\n")[2]
+    )
+    (folder.path / "one.py").write_text(several)
+    (folder.path / "helper.py").write_text("1 / 0  # no flow: it is not imported\n")
+    broken = folder.path / "broken.py"
+    broken.write_text("from redrive.engine import Flow\nflow = Flow('broken',\n")
+    folder.serve()
+    assert folder.until("one", lambda row: row.next_at).object == "flow"
+    folder.until("two", lambda row: row.last_state == "SUCCESS")
+    failed = folder.until("broken", lambda row: row.start_error)
+    assert "SyntaxError" in (failed.start_error or "") and failed.has_failed_start() and failed.next_at is None
+    folder.write("broken")
+    folder.write("new")
+    folder.until("broken", lambda row: row.start_error is None and row.next_at)
+    folder.until("new", lambda row: row.next_at)
+    (folder.path / "new.py").unlink()
+    wait_until(lambda: folder.row("new") is None)
+    (folder.path / "one.py").write_text("flow = Flow(  # redrive\n")
+    folder.until("two", lambda row: row.start_error)
+    assert folder.until("one", lambda row: row.start_error).next_at, "its schedule stays"
+
+
+def test_a_broken_release_is_paged_with_its_error_when_the_run_is_late(folder: Folder):
+    pager = "\nflow.page('command', argv=['sh', '-c', 'cat >> \"$0\"', {!r}])\n".format(str(folder.path / "paged"))
+    file = folder.write("night", "every 6s", more=", start_within='1s'")
+    good = file.read_text().replace("\n@flow", f"{pager}@flow")
+    file.write_text(good)
+    folder.serve()
+    folder.until("night", lambda row: row.last_state == "SUCCESS")
+    file.write_text(good + "def broken(:\n")
+    folder.until("night", lambda row: row.start_error and row.late_since)
+    wait_until((folder.path / "paged").exists)
+    ((promised, body),) = folder.ask("night", "SELECT created_at, body FROM page")
+    ((logical,),) = folder.ask("night", "SELECT min(logical_time) FROM sla WHERE promise = 'start'")
+    assert "SyntaxError" in body and promised - logical < 4 * SECOND, "a second after it was due, and not a minute"
+    file.write_text(good)
+    folder.until("night", lambda row: row.start_error is None and row.last_state == "SUCCESS")
+
+
+def test_what_operators_decide(folder: Folder):
+    folder.write("held", "every 1s")
+    folder.write("other", more=", params={'day': 'monday'}")
+    folder.serve()
+    folder.until("held", lambda row: row.last_state == "SUCCESS")
+    other = folder.until("other", lambda row: row.next_logical)
+    assert run_redrive("schedule", "pause", "held", "--until", "2h").returncode == 0
+    folder.until(
+        "held", lambda row: row.running_since is None and (row.next_at or 0) < time.time_ns() // 1000 - 4 * SECOND
+    )
+    before = folder.ask("held", "SELECT count(*) FROM run")
+    assert run_redrive("schedule", "skip-next", "other").returncode == 0
+    assert run_redrive("schedule", "start", "other", "--param", "day=friday").returncode == 0
+    folder.until("other", lambda row: row.last_state == "SUCCESS")
+    ((params,),) = folder.ask("other", "SELECT params FROM run")
+    assert json.loads(params)["day"] == "friday"
+    assert folder.until("other", lambda row: True).skip_logical == other.next_logical
+    listed = run_redrive("schedule").stdout
+    assert "paused until" in listed and "skips" in listed and "heartbeat" in listed
+    assert before == folder.ask("held", "SELECT count(*) FROM run")
+    assert run_redrive("schedule", "unpause", "--all").returncode == 0
+    missed = folder.until("held", lambda row: len(row.missed) > 1).missed[0].logical_time
+    at = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(missed / SECOND))
+    assert run_redrive("schedule", "start", "held", "--at", at).returncode == 0
+    folder.until("held", lambda row: missed not in [run.logical_time for run in row.missed])
+    wait_until(lambda: folder.ask("held", f"SELECT 1 FROM run WHERE logical_time = {missed} AND state = 'SUCCESS'"))
+    run_redrive("schedule", "pause", "held")
+    assert folder.until("held", lambda row: row.running_since is None).missed
+    assert run_redrive("schedule", "dismiss", "held").returncode == 0
+    assert folder.until("held", lambda row: True).missed == ()
+
+
+def test_killed_again_and_again_it_starts_each_logical_time_once(folder: Folder):
+    for name in ("one", "two"):
+        folder.write(name, "every 1s", more=", misfire='all'")
+    for pause_seconds in (0.3, 0.1, 0.45, 0.2):
+        process = folder.serve()
+        seen = [len(folder.ask(name, "SELECT 1 FROM slot")) if folder.row(name) else 0 for name in ("one", "two")]
+        folder.until("one", lambda row: row.last_run_id)
+        enough = seen[0] + 1
+        wait_until(lambda: len(folder.ask("one", "SELECT 1 FROM slot")) > enough)  # noqa: B023  # called at once
+        time.sleep(pause_seconds)  # another instant of its loop each time
+        process.kill()
+        process.wait()
+    for name in ("one", "two"):
+        slots = folder.ask(name, "SELECT logical_time FROM slot ORDER BY logical_time")
+        times = [logical for (logical,) in slots]
+        assert times == list(range(times[0], times[-1] + 1, SECOND)), "none never"
+        runs = folder.ask(name, "SELECT logical_time FROM run ORDER BY logical_time")
+        assert runs == slots, "each once"
+    row = folder.until("one", lambda row: True)
+    assert heartbeat_age_us(row, row.heartbeat_at + DEAD_AFTER_US + 1) and not is_served(
+        row, row.heartbeat_at + DEAD_AFTER_US + 1
+    )
+    assert is_served(row, row.heartbeat_at + 1)
+
+
+def test_a_stop_leaves_runs_alone_or_stops_them_in_order(folder: Folder):
+    folder.write("long", "every 1s", body="__import__('time').sleep(600)")
+    process = folder.serve()
+    folder.until("long", lambda row: row.last_state == "RUNNING")
+    process.terminate()
+    assert process.wait() == 0
+    holder = lock_file.current_holder(str(folder.states / "long.db"))
+    assert holder is not None and holder.is_alive()
+    assert folder.until("long", lambda row: row.stopped_at)
+    again = folder.serve("--stop-runs")
+    wait_until(lambda: lock_file.service_pid(str(folder.states / "long.db")) == again.pid)
+    again.terminate()
+    assert again.wait() == 0
+    assert not holder.is_alive() and lock_file.last_holder(str(folder.states / "long.db")).released_at

@@ -1,0 +1,49 @@
+"""``Flow(env_file=...)``: read for each run, masked as other secrets are, refused if it is not there."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from redrive.engine import Flow
+from redrive.engine.errors import OptionError
+from redrive.engine.flow.loading import load_flow
+from support.commands import run_redrive
+
+FLOW = """from redrive.engine import Flow
+flow = Flow("f", env_file=".env", secrets=["PASSWORD"])
+@flow.task
+def show():
+    import os
+    print(os.environ["PASSWORD"], len(os.environ["PASSWORD"]), os.environ["PLACE"])
+flow.command("echo", 'echo "$PASSWORD $PLACE"')
+"""
+
+
+def test_each_run_reads_the_file_again_and_its_secrets_are_masked(tmp_path):
+    (tmp_path / "flow.py").write_text(FLOW)
+    (tmp_path / ".env").write_text('# of the database\nexport PASSWORD="first secret"\nPLACE=a$b\n')
+    words = ["run", tmp_path / "flow.py", "--state", tmp_path / "state.db", "--output"]
+    first = run_redrive(*words, env={**os.environ, "PASSWORD": "of the shell"}, cwd=tmp_path.parent)
+    assert first.returncode == 0 and "***PASSWORD*** 12 a$b" in first.stdout
+    assert "echo | ***PASSWORD*** a$b" in first.stdout
+    (tmp_path / ".env").write_text("PASSWORD=rotated\nPLACE=c\n")
+    second = run_redrive(*words)
+    assert "***PASSWORD*** 7 c" in second.stdout and "rotated" not in second.stdout
+
+
+def test_the_place_of_the_file_is_the_folder_of_the_flow_file(tmp_path, monkeypatch):
+    monkeypatch.setenv("PLACE", "before")
+    monkeypatch.setenv("PASSWORD", "before")
+    (tmp_path / "flow.py").write_text(FLOW)
+    (tmp_path / ".env").write_text("PLACE=here\nPASSWORD=secret\n")
+    assert load_flow(str(tmp_path / "flow.py")).spec().env_file == str(tmp_path / ".env")
+    assert os.environ["PLACE"] == "here"
+
+
+@pytest.mark.parametrize(
+    ("value", "why"), [("missing.env", "cannot be read: No such file"), (7, "env_file is the path")]
+)
+def test_a_file_that_cannot_be_read_is_refused_in_one_sentence(value, why):
+    with pytest.raises(OptionError, match=why):
+        Flow("f", env_file=value)
