@@ -61,11 +61,14 @@ def needs_attention(one: RunSummary) -> bool:
     return run.ended_at is None or (is_bad and run.acknowledged_at is None)
 
 
-def attention_run(one: RunSummary) -> AttentionRun:
-    """The row of the list of runs that may need a human."""
+def attention_run(one: RunSummary, known: Sequence[RunSummary] = ()) -> AttentionRun:
+    """The row of the list of runs that may need a human. ``known``: the other runs of the file."""
     run = one.run
+    later = [other.run for other in known if other.run.started_at > run.started_at and run.ended_at is not None]
+    successes = sum(other.dag_name == run.dag_name and other.state is RunState.SUCCESS for other in later)
     ends = (run.blocked_since, run.paused_since, run.deadline_at, one.dead_letters)
-    return AttentionRun(run.run_id, run.dag_name, run.started_at, run.ended_at, str(run.state), *ends)
+    row = AttentionRun(run.run_id, run.dag_name, run.started_at, run.ended_at, str(run.state), *ends)
+    return row._replace(later_successes=successes)
 
 
 class FakeSession:
@@ -196,7 +199,8 @@ class FakeSession:
     async def query(self, listing: Listing[Row], **options: Any) -> Sequence[Row]:
         self._raise()
         if listing.name == ATTENTION_RUNS.name and listing.name not in self.lists:
-            return [cast(Row, attention_run(one)) for one in await self.runs() if needs_attention(one)]
+            known = await self.runs()
+            return [cast(Row, attention_run(one, known)) for one in known if needs_attention(one)]
         return [build_row(listing.row, row) for row in self.lists.get(listing.name, [])]
 
     async def cause_histories(self, run_id: str, causes: Sequence[Cause]) -> Sequence[CauseHistory]:
