@@ -12,6 +12,7 @@ import sqlite3
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -109,7 +110,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Serve]]:
 
 
 def ask(tmp_path: Path, sql: str) -> list[Any]:
-    with sqlite3.connect(tmp_path / "state.db") as connection:
+    with closing(sqlite3.connect(tmp_path / "state.db")) as connection:
         return connection.execute(sql).fetchall()
 
 

@@ -67,7 +67,7 @@ class Folder:
         return row
 
     def ask(self, flow: str, sql: str) -> list[Any]:
-        with sqlite3.connect(self.states / f"{flow}.db") as connection:
+        with contextlib.closing(sqlite3.connect(self.states / f"{flow}.db")) as connection:
             return connection.execute(sql).fetchall()
 
 
