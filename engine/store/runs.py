@@ -487,7 +487,7 @@ def list_runs(connection: sqlite3.Connection) -> list[RunListing]:
     """Return every run of the file, latest first."""
     names = RunRow.__struct_fields__
     lines = lists.runs(connection)
-    return [RunListing(_run_row(tuple(line.run[name] for name in names)), line.counts) for line in lines]
+    return [RunListing(_run_row(tuple(line.run.get(name) for name in names)), line.counts) for line in lines]
 
 
 class RunSource(NamedTuple):
