@@ -77,7 +77,9 @@ def main() -> None:
 
 
 def _run() -> int | None:
-    """Run the command. Raises CorruptFileError for a failure that a malformed state file explains."""
+    """Run the command, or complete one. Raises CorruptFileError for a failure that a malformed state file explains."""
+    if "_REDRIVE_COMPLETE" in os.environ:
+        import_module(".options", __package__)  # registers how each shell completes
     try:
         code: int | None = cli.main(standalone_mode=False)
         return code

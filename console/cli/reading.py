@@ -10,6 +10,7 @@ from .main import cli
 from .options import (
     NamedFile,
     complete_runs,
+    complete_tasks,
     file_options,
     follow_option,
     json_option,
@@ -118,7 +119,7 @@ def events(file: NamedFile, run_id: str | None, as_json: bool, follow: bool, sin
 
 
 @cli.command()
-@click.argument("names", nargs=-1, metavar="[TARGET] [TASK]...")
+@click.argument("names", nargs=-1, metavar="[TARGET] [TASK]...", shell_complete=complete_tasks)
 @click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Default: the latest attempt of each task.")
 @click.option("--lines", type=click.IntRange(min=0), metavar="N", help="Only the last N lines of each task.")
 @click.option("-f", "--follow", is_flag=True, help="Continue with new output until the tasks have ended.")

@@ -35,6 +35,7 @@ from ..flow.source import split_target
 from ..notifications.notifier import MessageOrigin, Notifier
 from ..statefile import lock_file
 from ..statefile.opening import has_content
+from ..statefile.ownership import require_own_state_file
 from ..statefile.reader import stamps_of
 from ..store import database, lock, runs, schedules
 from ..store.schedules import ScheduleStatus, ServedFlow
@@ -100,6 +101,7 @@ class ScheduleService:
 
     async def serve_here(self) -> ServiceResult:
         """Do what ``run`` does in the caller's event loop, until ``stop`` is called."""
+        require_own_state_file(self._state_path)
         create_state_folder(self._state_path)
         held = self._acquire_service_lock()
         try:
