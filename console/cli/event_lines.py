@@ -282,6 +282,16 @@ def _rows(event: Event, payload: payloads.RowsChanged) -> Iterator[str]:
         yield from (f"{line} (redrive quarantine)" for line in _sentence(event, payload))
 
 
+_PRINTED = frozenset(
+    [
+        ExecutorChange.THREADS_KILLED,
+        ExecutorChange.WORKER_RETIRED,
+        ExecutorChange.PING_FAILED,
+        ExecutorChange.CLUSTER_CHANGED,
+    ]
+)
+
+
 def _executor(event: Event, payload: payloads.ExecutorChanged) -> Iterator[str]:
     """Warnings and output of the flow's import, and failures of the executor's processes."""
     if payload.what == ExecutorChange.STARTED:
@@ -293,7 +303,7 @@ def _executor(event: Event, payload: payloads.ExecutorChanged) -> Iterator[str]:
         for line in (payload.printed or "").splitlines()[:-1]:  # the sentence has the last line
             yield f"process {payload.pid} printed: {line}"
         yield describe_event(event)
-    elif payload.what in (ExecutorChange.THREADS_KILLED, ExecutorChange.WORKER_RETIRED, ExecutorChange.PING_FAILED):
+    elif payload.what in _PRINTED:
         yield describe_event(event)
 
 

@@ -375,6 +375,7 @@ _EXECUTOR_SENTENCES: dict[str, Callable[[ExecutorChanged], str]] = {
     ExecutorChange.ZYGOTE_DIED: _zygote_died,
     ExecutorChange.THREADS_KILLED: _threads_killed,
     ExecutorChange.WORKER_RETIRED: lambda payload: f"worker {payload.pid} ends and is replaced: {payload.how}",
+    ExecutorChange.CLUSTER_CHANGED: lambda payload: payload.how or "",
     ExecutorChange.PING_FAILED: lambda payload: payload.printed or "",
 }
 

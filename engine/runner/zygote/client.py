@@ -114,6 +114,10 @@ class Runner:
         early, self._early, self._listener = self._early, _EarlyReports(), listener
         early.repeat(listener)
 
+    def report(self, payload: ExecutorChanged) -> None:
+        """Report what concerns no single attempt."""
+        self._listener.executor_changed(payload)
+
     # --- The flow -----------------------------------------------------------------------------------------------------
 
     async def open(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -72,11 +71,3 @@ def test_a_word_goes_on_as_it_was_typed(folder: Path) -> None:
 def test_logs_offers_the_tasks_as_requeue_does(folder: Path) -> None:
     script = BASH.replace("requeue --reason x", "logs --lines 5").format(state="got.db", typed="sp")
     assert run_in(["bash", "--norc", "-c", script], folder) == "sp\\ ace\n"
-
-
-@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
-def test_fish_gets_the_names_and_quotes_them_itself(folder: Path) -> None:
-    script = "redrive completion fish | source; complete -C 'redrive requeue --state got.db '"
-    offered = [line.split("\t")[0] for line in run_in(["fish", "--no-config", "-c", script], folder).splitlines()]
-    assert "$(touch OWNED)zz" in offered and "sp ace" in offered
-    assert not (folder / "OWNED").exists()

@@ -60,15 +60,14 @@ def test_a_file_of_another_user_is_refused_and_one_of_the_owner_of_the_state_is_
 
 
 @pytest.mark.parametrize("command", ["run", "serve", "resume"])
-@pytest.mark.parametrize("mode", [0o666, 0o664, 0o600])
+@pytest.mark.parametrize("mode", [0o666, 0o664, 0o600] if os.getuid() == 0 else [0o666])
 def test_a_state_file_that_others_made_or_may_write_is_refused_before_anything_runs(
     state: Path, command: str, mode: int
 ) -> None:
-    if os.getuid() != 0:
-        pytest.skip("only root can give a file away")
     database.open_for_writing(state).close()
     state.chmod(mode)
-    os.chown(state, 4711 if mode == 0o600 else 0, 4711)
+    if os.getuid() == 0:
+        os.chown(state, 4711 if mode == 0o600 else 0, 4711)
     before = state.read_bytes()
     flow = state.parent / "flow.py"
     words = [state] if command == "resume" else [flow, "--state", state]
