@@ -261,7 +261,7 @@ def topic_list() -> str:
 
 
 @click.group(cls=CommandGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(VERSION, prog_name="redrive")
+@click.version_option(VERSION, "-V", "--version", prog_name="redrive")
 @click.pass_context
 def cli(context: click.Context) -> None:
     """Runs DAGs of tasks durably on one machine, and shows them in the terminal."""
