@@ -81,7 +81,9 @@ def main() -> None:
 
 
 def _run() -> int | None:
-    """Run the command. Raises CorruptFileError for a failure that a malformed state file explains."""
+    """Run the command, or complete one. Raises CorruptFileError for a failure that a malformed state file explains."""
+    if "_REDRIVE_COMPLETE" in os.environ:
+        import_module(".options", __package__)  # registers how each shell completes
     try:
         code: int | None = cli.main(standalone_mode=False)
         return code
@@ -303,7 +305,7 @@ class CommandGroup(click.Group):
 
 
 @click.group(cls=CommandGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(VERSION, prog_name="redrive")
+@click.version_option(VERSION, "-V", "--version", prog_name="redrive")
 @click.pass_context
 def cli(context: click.Context) -> None:
     """Runs DAGs of tasks durably on one machine, and shows them in the terminal."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from functools import wraps
 from typing import TYPE_CHECKING
 
 import click
-from click.shell_completion import CompletionItem, get_completion_class
+from click.shell_completion import BashComplete, CompletionItem, add_completion_class, get_completion_class
 
 from ...engine.errors import RedriveError
 from .main import ExitCode, cli, command
@@ -35,6 +36,37 @@ def print_script(shell: str) -> None:
     completion = get_completion_class(shell)
     assert completion is not None  # click.Choice admits only shells that click knows
     click.echo(completion(cli, {}, "redrive", _VARIABLE).source())
+
+
+@add_completion_class
+class BashCompletion(BashComplete):
+    """Completion in bash, which inserts words as they are: each is quoted here. zsh and fish quote by themselves."""
+
+    source_template = """\
+%(complete_func)s() {
+    local line
+    COMPREPLY=()
+    while IFS= read -r line; do
+        case $line in
+            dir,*) compopt -o dirnames ;;
+            file,*) compopt -o default ;;
+            plain,*) COMPREPLY+=("${line#plain,}") ;;
+        esac
+    done < <(env COMP_WORDS="${COMP_WORDS[*]}" COMP_CWORD=$COMP_CWORD %(complete_var)s=bash_complete "$1")
+}
+complete -o nosort -F %(complete_func)s %(prog_name)s
+"""
+
+    def format_completion(self, item: CompletionItem) -> str:
+        """Quote with backslashes, so that the word goes on as it was typed."""
+        return f"{item.type},{_SHELL_UNSAFE.sub(_backslash, str(item.value))}"
+
+
+_SHELL_UNSAFE = re.compile(r"[^\w.:/@%+,=-]")
+
+
+def _backslash(match: re.Match[str]) -> str:
+    return f"\\{match[0]}"
 
 
 def complete_tasks(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -109,9 +141,11 @@ def _is_flow(word: str) -> bool:
 
 
 def _items(names: Iterable[Name], incomplete: str) -> list[CompletionItem]:
+    """Offer the names that a line of the terminal shows as they are: another cannot be typed, and is not offered."""
     from ..text.text import one_line
 
-    return [CompletionItem(one_line(n.name), help=one_line(n.help)) for n in names if n.name.startswith(incomplete)]
+    offered = (name for name in names if name.name.startswith(incomplete) and one_line(name.name) == name.name)
+    return [CompletionItem(name.name, help=one_line(name.help)) for name in offered]
 
 
 # --- Options ---------------------------------------------------------------------------------------------------------

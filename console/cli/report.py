@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -57,11 +57,17 @@ def write_report(file: NamedFile, run_id: str | None, path: str | None, is_markd
         echo(text, nl=False)
         return 0
     try:
-        Path(path).write_text(text, encoding="utf-8")
+        with open(path, "w", encoding="utf-8", opener=_open_private) as report:
+            report.write(text)
     except OSError as error:
         raise RedriveError(f"{path} cannot be written: {error.strerror}") from error
     echo(f"{path}: {format_bytes(len(text.encode()))}")
     return 0
+
+
+def _open_private(path: str, flags: int) -> int:
+    """Create a file for its owner alone, because errors and logs hold secrets. A file that is there keeps its mode."""
+    return os.open(path, flags, 0o600)
 
 
 def _colours(name: str) -> PageColours:

@@ -584,8 +584,19 @@ _EXECUTOR_SENTENCES: dict[str, Callable[[ExecutorChanged], str]] = {
     ExecutorChange.ZYGOTE_DIED: _zygote_died,
     ExecutorChange.THREADS_KILLED: _threads_killed,
     ExecutorChange.WORKER_RETIRED: lambda payload: f"worker {payload.pid} ends and is replaced: {payload.how}",
+    ExecutorChange.CLUSTER_CHANGED: lambda payload: payload.how or "",
     ExecutorChange.PING_FAILED: lambda payload: payload.printed or "",
 }
+
+
+_PRINTED = frozenset(
+    [
+        ExecutorChange.THREADS_KILLED,
+        ExecutorChange.WORKER_RETIRED,
+        ExecutorChange.PING_FAILED,
+        ExecutorChange.CLUSTER_CHANGED,
+    ]
+)
 
 
 def _executor_lines(event: Event, payload: payloads.ExecutorChanged) -> Iterator[str]:
@@ -599,7 +610,7 @@ def _executor_lines(event: Event, payload: payloads.ExecutorChanged) -> Iterator
         for line in (payload.printed or "").splitlines()[:-1]:  # the sentence has the last line
             yield f"process {payload.pid} printed: {line}"
         yield describe_event(event)
-    elif payload.what in (ExecutorChange.THREADS_KILLED, ExecutorChange.WORKER_RETIRED, ExecutorChange.PING_FAILED):
+    elif payload.what in _PRINTED:
         yield describe_event(event)
 
 

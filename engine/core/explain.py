@@ -277,6 +277,8 @@ def _running(case: TaskCase) -> str:
     row = case.row
     attempt = row.attempts.get(row.attempt)
     timeout = attempt.timeout_us if attempt is not None else None
+    if case.spec.isolation == "dask" and attempt is not None and attempt.pid is None:
+        return f"waits for a worker of the Dask cluster for {case.since(row.started_at)}: attempt {row.attempt}"
     of = f" of {format_duration(timeout)}" if timeout else ""
     dying = _kill_progress(attempt, case)
     again = f", {row.failures + 1} of {row.max_attempts} since the requeue," if row.generation else ""

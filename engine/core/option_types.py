@@ -17,6 +17,7 @@ from ..errors import OptionError
 #: The largest number that every part of the engine can store.
 LARGEST = 10**12
 
+NAME_CHARACTERS_MAX = 200  # a name stands in rows, pages and command lines
 REPR_CHARACTERS = 80
 
 T = TypeVar("T")
@@ -148,14 +149,16 @@ def _parse_text(value: object) -> str:
 
 
 def _parse_name(value: object) -> str:
-    if not is_text(value) or "\0" in value or value.isspace():
+    if not is_text(value) or "\0" in value or value.isspace() or len(value) > NAME_CHARACTERS_MAX:
         raise ValueError
     return value
 
 
 FLAG = OptionType("True or False", _parse_flag)
 TEXT = OptionType("a text that is not empty", _parse_text)
-NAME = OptionType("a text that is not blank and holds no NUL character", _parse_name)
+NAME = OptionType(
+    f"a text that is not blank and holds no NUL character, of at most {NAME_CHARACTERS_MAX} characters", _parse_name
+)
 
 
 # --- Parse durations: ``90``, ``"45s"``, ``"10m"``, ``"1h30m"``, ``"2d"`` --------------------------------------------

@@ -105,7 +105,8 @@ class Outcome:
     skip_reason: str = ""  # SKIPPED: the reason that the task gave
     attempt_columns: Mapping[str, Any] = field(default_factory=dict)  # exit_code, signal, max_rss_kb, cpu_*, stack
     progress: Progress | None = None  # TIMED_OUT: what it had reported, if anything
-    is_blameless: bool = False  # LOST, and the task did not cause it: no counter of the task changes
+    is_blameless: bool = False  # LOST, and the task is not known to have caused it: no counter of the task changes
+    is_with_zygote: bool = False  # LOST with the process that forks the attempts: the next attempt runs apart
 
 
 # --- Results that cannot be stored -----------------------------------------------------------------------------------

@@ -1,14 +1,17 @@
 """Masks secrets in texts: the values that the flow declares as secrets, and the passwords of URLs.
 
 Every text from an attempt passes a ``SecretMask`` before the executor writes it anywhere. A value is also found in the
-forms in which programs print it: quoted in a URL, escaped in JSON or in a repr, and each of several lines by itself.
+forms in which programs print it (``FORMS``), and each of several lines by itself.
 """
 
 from __future__ import annotations
 
+import base64
+import html
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 from urllib.parse import quote, quote_plus
@@ -194,5 +197,62 @@ def _forms(value: str) -> Iterator[str]:
     lines = [line.strip() for line in value.splitlines()] if len(value.splitlines()) > 1 else []
     for text in (value, value.strip(), *(line for line in lines if len(line) >= SHORTEST_LINE)):
         if len(text) >= SHORTEST:
-            yield from (text, quote(text, safe=""), quote_plus(text), repr(text)[1:-1])
-            yield from (json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1])
+            yield text
+            for form in FORMS:
+                yield from form(text)
+
+
+def _quoted_in_urls(text: str) -> Iterator[str]:
+    for quoted in (quote(text, safe=""), quote(text), quote_plus(text)):
+        yield quoted
+        yield _PERCENT.sub(lambda match: match[0].lower(), quoted)
+
+
+def _escaped_in_html(text: str) -> Iterator[str]:
+    yield from (html.escape(text), html.escape(text, quote=False), html.escape(text).replace("&#x27;", "&#39;"))
+
+
+def _escaped_in_json(text: str) -> Iterator[str]:
+    """Once, and in a JSON text that is itself a text in JSON."""
+    for is_ascii in (True, False):
+        once = json.dumps(text, ensure_ascii=is_ascii)[1:-1]
+        yield from (once, json.dumps(once, ensure_ascii=is_ascii)[1:-1])
+
+
+def _quoted_in_shells(text: str) -> Iterator[str]:
+    """``'...'`` without its quotes, which are not secret, and with backslashes."""
+    yield from (shlex.quote(text).removeprefix("'").removesuffix("'"), _SHELL_UNSAFE.sub(r"\\\g<0>", text))
+
+
+def _shown_by_python(text: str) -> Iterator[str]:
+    yield from (repr(text)[1:-1], ascii(text)[1:-1], repr(text.encode("utf-8", "surrogateescape"))[2:-1])
+
+
+def _in_base64(text: str) -> Iterator[str]:
+    """Alone and within a longer text, as ``user:secret``, at each of the three places in a group of four letters.
+
+    The first and the last letter beside a form hold bits of the neighbours as well, and stay.
+    """
+    data = text.encode("utf-8", "surrogateescape")
+    for before in range(3):
+        encoded = base64.b64encode(bytes(before) + data).decode()
+        form = encoded[(before * 8 + 5) // 6 : (before + len(data)) * 8 // 6]
+        yield from (form, form.replace("+", "-").replace("/", "_"))
+
+
+def _in_hexadecimal(text: str) -> Iterator[str]:
+    digits = text.encode("utf-8", "surrogateescape").hex()
+    yield from (digits, digits.upper())
+
+
+_PERCENT = re.compile("%[0-9A-F]{2}")
+_SHELL_UNSAFE = re.compile(r"[^\w@%+=:,./-]", re.ASCII)
+FORMS: tuple[Callable[[str], Iterator[str]], ...] = (
+    _quoted_in_urls,
+    _escaped_in_html,
+    _escaped_in_json,
+    _quoted_in_shells,
+    _shown_by_python,
+    _in_base64,
+    _in_hexadecimal,
+)

@@ -48,6 +48,7 @@ class ExecutorChange(object):
     THREADS_KILLED = "threads-killed"
     WORKER_RETIRED = "worker-retired"
     PING_FAILED = "ping-failed"
+    CLUSTER_CHANGED = "cluster-changed"
 
 
 class PageChange(object):
@@ -434,7 +435,7 @@ class ExecutorChanged(NamedTuple):
     host: Text = None
     warnings: Names = ()  # STARTED: doubts about the import of the flow
     printed: Text = None  # output of that import, or of the process that died
-    how: Text = None  # ZYGOTE_DIED: exit code or signal; WORKER_RETIRED: which task left what
+    how: Text = None  # ZYGOTE_DIED: exit code or signal; WORKER_RETIRED: which task left what; CLUSTER_CHANGED: what
     leaked: Names = ()  # THREADS_KILLED: tasks that ignored the cancel token
     lost: Names = ()  # THREADS_KILLED: other tasks of the same process
 

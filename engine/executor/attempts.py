@@ -25,6 +25,7 @@ from ..runner.attempt import Attempt
 from ..runner.listener import AttemptListener, BadRow, RunningAttempt
 from ..runner.outcome_of_exit import lost, not_started
 from ..runner.protocol import AttemptOrder
+from ..runner.zygote.connection import ZygoteGone
 from ..statefile import logs
 from ..statefile.transitions import Transaction
 from ..store import claims, quarantine, runs
@@ -103,7 +104,10 @@ class AttemptSupervisor(AttemptListener):
 
     def start_failed(self, error: OSError) -> None:
         """End the attempt: it has no process. The zygote is gone, or the machine lacks memory or descriptors."""
-        self.ended(lost(str(error)) if isinstance(error, ProcessLookupError) else not_started(error))
+        if isinstance(error, ZygoteGone):
+            self.ended(lost(str(error), is_blameless=error.is_blameless, is_with_zygote=True))
+        else:
+            self.ended(lost(str(error)) if isinstance(error, ProcessLookupError) else not_started(error))
 
     def started(self, pid: int, start_ticks: int | None) -> None:
         """Record the process, unless the attempt ends within STARTED_DELAY_SECONDS."""
@@ -330,6 +334,7 @@ class AttemptManager:
         self.on_retried = on_retried
         self._on_error = on_error
         self._on_output = on_output
+        self._lost_with_zygote: set[str] = set()  # tasks whose latest attempt was
         self._settling_count = 0  # settlements that are being written
         self._unrecorded: dict[AttemptSupervisor, float] = {}  # when each process is to be recorded, in order
         self._record_timer: asyncio.TimerHandle | None = None  # one for all: most attempts end before
@@ -381,7 +386,8 @@ class AttemptManager:
             idempotency_key=effect_key(claim.run_id, claim.name, claim.key_generation),
         )
         self._idle.clear()
-        self._runner.launch(order, supervisor, supervisor.attach, supervisor.start_failed)
+        is_apart = claim.name in self._lost_with_zygote
+        self._runner.launch(order, supervisor, supervisor.attach, supervisor.start_failed, is_apart=is_apart)
 
     def record_later(self, supervisor: AttemptSupervisor) -> None:
         """Record the process of an attempt after STARTED_DELAY_SECONDS, unless the attempt ends before."""
@@ -430,6 +436,10 @@ class AttemptManager:
         self._unrecorded.pop(supervisor, None)
         if self.running.get(claim.name) is supervisor:
             del self.running[claim.name]
+        if outcome.is_with_zygote:
+            self._lost_with_zygote.add(claim.name)
+        elif self._lost_with_zygote:
+            self._lost_with_zygote.discard(claim.name)
         health = self._on_ended(claim, outcome)
         self._settling_count += 1
         self._idle.clear()

@@ -174,7 +174,7 @@ async def _connect_dask(runner: Runner, address: str | None, target: str, flow: 
         raise FlowError(f"task {dask_task!r} runs on Dask, where workers import the flow: give it in a file")
     from ..runner.dask_client import connect
 
-    runner.remote = await connect(address, runner.executor_id, target, flow.params, flow)
+    runner.remote = await connect(address, runner.executor_id, target, flow.params, flow, runner.report)
 
 
 @dataclass(frozen=True, slots=True)

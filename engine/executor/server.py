@@ -11,9 +11,10 @@ import asyncio
 import contextlib
 import json
 import os
+import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ..agent import command_client
 from ..agent.executor_socket import socket_path
@@ -48,6 +49,8 @@ T = TypeVar("T")
 LINE_BYTES_MAX = 4 * 1024 * 1024  # a frozen list of 10,000 targets is well below
 HELD_BYTES_MAX = 32 * 1024 * 1024  # of the unfinished lines of all connections
 READ_BYTES = 64 * 1024
+#: Since Python 3.13 asyncio removes the socket by its name, which here is that of a descriptor and may be reused.
+_KEEPS_SOCKET: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
 BACKLOG = 1024  # clients that wait; one more gets an error at once
 PRESENT_MAX = 20  # names in an event or a response; a script may connect a thousand times
 SOCKET_MODE = 0o600
@@ -122,7 +125,9 @@ class CommandServer:
             mask = os.umask(0o777 & ~SOCKET_MODE)
             try:
                 self._servers.append(
-                    await asyncio.start_unix_server(self._serve_connection, short, limit=READ_BYTES, backlog=BACKLOG)
+                    await asyncio.start_unix_server(
+                        self._serve_connection, short, limit=READ_BYTES, backlog=BACKLOG, **_KEEPS_SOCKET
+                    )
                 )
             except OSError as error:  # the file system supports no sockets
                 why = error.strerror or error

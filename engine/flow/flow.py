@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Unpack, cast
 
 from ..core.dag import validate_graph
-from ..core.option_types import NAME, Duration, choice, is_text, short_repr
+from ..core.option_types import NAME, NAME_CHARACTERS_MAX, Duration, choice, is_text, short_repr
 from ..core.spec import LOGICAL_TIME, DeadlineAction, DownstreamSpec, FlowSpec, Kind, ResultSource, ScheduleSpec, Shell
 from ..errors import FlowError, OptionError
 from .env_file import use_env_file
@@ -534,8 +534,10 @@ class Flow(TaskDeclarations):
     """
 
     def __init__(self, name: str, **given: Unpack[FlowOptions]) -> None:
-        if not is_text(name):
-            raise OptionError(f"a flow needs a name, which is a text that is not empty: not {short_repr(name)}")
+        if not is_text(name) or len(name) > NAME_CHARACTERS_MAX:
+            raise OptionError(
+                f"a flow needs a name, which is a text of 1 to {NAME_CHARACTERS_MAX} characters: not {short_repr(name)}"
+            )
         options = parse_flow_options(name, given)
         own_pools, machine_pools = _pools(name, options)
         super().__init__(

@@ -378,14 +378,14 @@ class Attempt(RunningAttempt):
         is_out = killed and self._shared.oom.explains(self._oom_mark, exited.max_rss_kb)
         self.end(usage, exited, crash_dump=dump, out_of_memory=is_out)
 
-    def lose(self, why: str, *, is_blameless: bool = False) -> None:
+    def lose(self, why: str, *, is_blameless: bool = False, is_with_zygote: bool = False) -> None:
         """End the attempt as LOST: its process is gone. A result that it had sent stands, as does an end by force."""
         self._place.drain()
         if self.is_over:
             return
         usage = self.duration()
         if self.ending is None and not self.is_forced:
-            self.settle(lost(why, usage, is_blameless=is_blameless))
+            self.settle(lost(why, usage, is_blameless=is_blameless, is_with_zygote=is_with_zygote))
         else:
             self.end(usage)
 

@@ -3,13 +3,19 @@
 Dask provides the queue and the workers. This module and ``dask_worker.py`` add a deadline that ends the process on the
 worker, one start per attempt, and a lease, after which a silent attempt is certainly dead. Workers need redrive, and
 the files of the flow at the same path.
+
+Where the cluster is away, nothing here fails: an attempt that no worker was permitted to start waits, and is queued
+again in the cluster that answers next; it may be withdrawn at once. One that a worker was permitted to start is lost
+when its lease has certainly expired. Dask's own client gives up for good after a few seconds; it is made again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
-from collections.abc import Callable, Coroutine, Mapping
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -17,15 +23,20 @@ import msgspec
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.spec import FlowSpec
 from ..domain.event_codec import decode
+from ..domain.event_payloads import ExecutorChange, ExecutorChanged
 from ..domain.states import LEASE_RENEWAL_SECONDS, fence_seconds
+from ..domain.text import counted
 from ..errors import FlowError
 from . import dask_worker
 from .dask_worker import Message, Report, Request
-from .listener import AttemptListener, RunningAttempt
+from .listener import AttemptListener, RunningAttempt, ignore
 from .outcome_of_exit import lost, refused
 from .protocol import AttemptOrder
 
-CONNECT_SECONDS = 10.0
+CONNECT_SECONDS = 5.0  # also of the client that reconnects: a stop waits for so long
+CLOSE_SECONDS = CONNECT_SECONDS + 2
+WATCH_SECONDS = 1.0  # how often the connection is looked at
+NO_WORKER_SECONDS = 10.0  # without a worker that takes an attempt, until people are told
 LATE_MESSAGES_SECONDS = 5.0  # how long the end of an attempt waits for messages that were sent before it
 STACK_SECONDS = 5.0
 
@@ -51,6 +62,9 @@ class Submission(RunningAttempt):
         self.worker: str | None = None  # address of the worker that was permitted to start it
         self.future: DaskFuture | None = None
         self.is_withdrawn = False
+        self.queued_at: float | None = None  # in this cluster, on the clock of the loop
+        self.unrenewed_since: float | None = None  # its lease is not renewed any more
+        self.interrupted = asyncio.Event()  # its future tells nothing any more: withdrawn, or the connection is lost
         self._cluster = cluster
         self._listener = listener
         self._messages: dict[int, Message] = {}  # that arrived before an earlier one, by number
@@ -115,9 +129,11 @@ class Submission(RunningAttempt):
             return False
         if self.worker is None:
             self.is_withdrawn = True
+            self.interrupted.set()
             self._cluster.remove(self)
         else:
             self._call("cancel", reason)
+            self._cluster.end_at_expiry(self)
         return True
 
     def extend(self, seconds: float) -> bool:
@@ -152,10 +168,28 @@ class Submission(RunningAttempt):
 
 
 class DaskCluster:
-    """The connection to one Dask scheduler and its workers."""
+    """The connection to one Dask scheduler and its workers.
 
-    def __init__(self, client: Any, executor_id: str, target: str, params: Mapping[str, Any], flow: FlowSpec) -> None:
+    ``make_client()``: connects again after the scheduler was away; ``report(payload)``: tells people what changed.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        executor_id: str,
+        target: str,
+        params: Mapping[str, Any],
+        flow: FlowSpec,
+        *,
+        make_client: Callable[[], Awaitable[Any]] | None = None,
+        report: Callable[[ExecutorChanged], object] = ignore,
+    ) -> None:
         self._client = client
+        self._make_client = make_client
+        self._report = report
+        self._is_there = asyncio.Event()  # the scheduler answers
+        self._is_there.set()
+        self._has_told_wait = False
         self._executor_id = executor_id
         self._target = target
         self._params = dict(params)
@@ -165,20 +199,35 @@ class DaskCluster:
         self._tasks: set[asyncio.Task[object]] = set()
         client.subscribe_topic(self._topic, self._on_event)
         self._spawn(self._renew_leases())
+        self._spawn(self._watch())
 
     def start(self, order: AttemptOrder, listener: AttemptListener) -> Submission:
         """Queue an attempt for the next worker that has room."""
         attempt = self._attempts[order.token] = Submission(self, order, listener)
-        request = Request(self._executor_id, self._topic, self._target, self._params, self._code_hash, order)
-        attempt.future = self._client.submit(
-            dask_worker.run_attempt,
-            msgspec.msgpack.encode(request),
-            key=f"redrive-{order.task}-{order.token}",
-            pure=False,
-            retries=0,
-        )
+        self._submit(attempt)
         self._spawn(self._wait_for_end(attempt))
         return attempt
+
+    def _submit(self, attempt: Submission) -> None:
+        """Queue an attempt, unless the cluster is away."""
+        order = attempt.order
+        attempt.future, attempt.queued_at = None, None
+        attempt.interrupted.clear()
+        if not self._is_there.is_set():
+            return
+        request = Request(self._executor_id, self._topic, self._target, self._params, self._code_hash, order)
+        try:
+            attempt.future = self._client.submit(
+                dask_worker.run_attempt,
+                msgspec.msgpack.encode(request),
+                key=f"redrive-{order.task}-{order.token}",
+                pure=False,
+                retries=0,
+            )
+        except Exception:  # whatever the connection raises: the cluster is away
+            self._lose_scheduler()
+        else:
+            attempt.queued_at = asyncio.get_running_loop().time()
 
     async def _wait_for_end(self, attempt: Submission) -> None:
         outcome = lost("the cluster could not say how it ended")
@@ -189,8 +238,7 @@ class DaskCluster:
             attempt.end(outcome)
 
     async def _outcome(self, attempt: Submission) -> Outcome:
-        assert attempt.future is not None
-        status, value = await _wait_for_future(attempt.future)
+        status, value = await self._wait_somewhere(attempt)
         if isinstance(value, bytes) and value:
             report = msgspec.msgpack.decode(value, type=Report)
             await attempt.wait_for_messages(report.message_count)
@@ -199,14 +247,93 @@ class DaskCluster:
             return Outcome(OutcomeKind.CANCELLED)
         if attempt.worker is None:
             return _start_failure(status, value)
-        await asyncio.sleep(fence_seconds(attempt.order.spec.grace_seconds))
+        await asyncio.sleep(self._stop_renewing(attempt))
         return lost(f"its worker {attempt.worker} is gone")
+
+    async def _wait_somewhere(self, attempt: Submission) -> tuple[str, bytes | BaseException | None]:
+        """Wait for the end. An attempt that no worker was permitted to start is queued again after an absence."""
+        while True:
+            if attempt.future is None:
+                await _first_of(self._is_there, attempt.interrupted)
+            else:
+                ended = await _wait_for_future(attempt.future, attempt.interrupted)
+                is_lost = ended is None or (ended[0] not in ("finished", "error") and attempt.worker is None)
+                if ended is not None and not is_lost:
+                    return ended
+                await _first_of(attempt.interrupted, seconds=WATCH_SECONDS)  # the watch sees why
+            if attempt.is_withdrawn or attempt.worker is not None:
+                return "lost", None
+            self._submit(attempt)
+
+    # --- The lease ----------------------------------------------------------------------------------------------------
+
+    def _stop_renewing(self, attempt: Submission) -> float:
+        """Return the seconds until the attempt is certainly dead."""
+        now = asyncio.get_running_loop().time()
+        if attempt.unrenewed_since is None:
+            attempt.unrenewed_since = now
+        return max(0.0, attempt.unrenewed_since + fence_seconds(attempt.order.spec.grace_seconds) - now)
+
+    def end_at_expiry(self, attempt: Submission) -> None:
+        """Let the lease expire: an attempt that is cancelled ends by then, also if nobody can say so."""
+        seconds = self._stop_renewing(attempt)
+        asyncio.get_running_loop().call_later(seconds, attempt.interrupted.set)
+
+    # --- The scheduler ------------------------------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        """Notice that the scheduler is away, and connect again until the connection is closed."""
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            if self._is_there.is_set() and self._client.status == "running":
+                self._report_waits()
+                continue
+            self._lose_scheduler()
+            if self._make_client is not None and self._client.status != "connecting":  # else it closes itself soon
+                await _close(self._client)
+                try:
+                    self._client = await self._make_client()
+                except FlowError:
+                    continue
+                self._client.subscribe_topic(self._topic, self._on_event)
+                self._is_there.set()
+                self._tell("the Dask scheduler answers again")
+
+    def _lose_scheduler(self) -> None:
+        if not self._is_there.is_set():
+            return
+        self._is_there.clear()
+        self._tell("no Dask scheduler answers: what waits for a worker goes on waiting, and what ran there is lost")
+        for attempt in self._attempts.values():
+            if attempt.worker is not None:
+                self._stop_renewing(attempt)
+            attempt.interrupted.set()
+
+    def _report_waits(self) -> None:
+        """Tell once that attempts wait for a worker."""
+        since = asyncio.get_running_loop().time() - NO_WORKER_SECONDS
+        waiting = [one for one in self._attempts.values() if one.worker is None and one.queued_at is not None]
+        is_long = any(one.queued_at is not None and one.queued_at <= since for one in waiting)
+        if is_long and not self._has_told_wait:
+            workers = len(self._client.scheduler_info()["workers"])
+            self._tell(f"{counted(len(waiting), 'attempt')} in the Dask cluster with no free worker, of {workers}")
+        self._has_told_wait = is_long
+
+    def _tell(self, what: str) -> None:
+        self._report(ExecutorChanged(ExecutorChange.CLUSTER_CHANGED, how=what))
 
     # --- Calls to workers ---------------------------------------------------------------------------------------------
 
     def remove(self, attempt: Submission) -> None:
         """Remove an attempt from the queue."""
-        self._spawn(self._client.cancel([attempt.future], force=True))
+        if attempt.future is not None:
+            self._spawn(self._cancel(attempt.future))
+
+    async def _cancel(self, future: DaskFuture) -> None:
+        try:
+            await self._client.cancel([future], force=True)
+        except Exception:  # whatever the connection raises: it is lost, and the scheduler forgets what was queued
+            return
 
     def call(self, worker: str, function: Callable[..., object], *arguments: object) -> None:
         """Call a function on a worker without waiting for the result; a worker that is gone is ignored here."""
@@ -218,7 +345,7 @@ class DaskCluster:
             results: dict[str, object] = await self._client.run(
                 function, *arguments, workers=[worker], on_error="ignore"
             )
-        except (OSError, ValueError):  # no scheduler, no such worker
+        except Exception:  # no scheduler, no such worker: whatever the connection raises
             return None
         return results.get(worker)
 
@@ -226,8 +353,10 @@ class DaskCluster:
         """Renew the leases of all attempts until the connection is closed."""
         while True:
             await asyncio.sleep(LEASE_RENEWAL_SECONDS)
-            for worker in {attempt.worker for attempt in self._attempts.values()} - {None}:
-                self.call(str(worker), dask_worker.renew_lease, self._executor_id)
+            renewed = [one for one in self._attempts.values() if one.unrenewed_since is None]
+            for worker in {attempt.worker for attempt in renewed} - {None}:
+                tokens = [attempt.order.token for attempt in renewed if attempt.worker == worker]
+                self.call(str(worker), dask_worker.renew_leases, tokens)
 
     def _on_event(self, event: tuple[float, bytes]) -> None:
         message = msgspec.msgpack.decode(event[1], type=Message)
@@ -246,32 +375,67 @@ class DaskCluster:
             task.cancel()
         for attempt in list(self._attempts.values()):
             attempt.end(lost("the executor ended"))
-        await self._client.close()
+        await _close(self._client)
 
 
 async def connect(
-    address: str, executor_id: str, target: str, params: Mapping[str, object], flow: FlowSpec
+    address: str,
+    executor_id: str,
+    target: str,
+    params: Mapping[str, object],
+    flow: FlowSpec,
+    report: Callable[[ExecutorChanged], object] = ignore,
 ) -> DaskCluster:
     """Connect to the scheduler at ``address``. Raises FlowError that says what to do."""
+
+    async def make_client() -> Any:
+        return await _connect(address)
+
+    client = await make_client()
+    return DaskCluster(client, executor_id, target, params, flow, make_client=make_client, report=report)
+
+
+async def _connect(address: str) -> Any:
     try:
         distributed: Any = importlib.import_module("distributed")
     except ImportError:
         raise FlowError("tasks with isolation='dask' need Dask: pip install 'redrive[dask]'") from None
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # the journal says when the scheduler is away
     client = distributed.Client(address, asynchronous=True, timeout=CONNECT_SECONDS, set_as_default=False)
     try:
         await client
     except (OSError, TimeoutError, ValueError) as error:
-        await client.close()
+        await _close(client)
         why = str(error) or f"no answer within {CONNECT_SECONDS:g} s"
         raise FlowError(f"no Dask scheduler answers at {address!r}: {why}") from None
-    return DaskCluster(client, executor_id, target, params, flow)
+    return client
 
 
-async def _wait_for_future(future: DaskFuture) -> tuple[str, bytes | BaseException | None]:
-    """Return the final status of a Dask future, and its result or exception."""
+async def _close(client: Any) -> None:
+    """Close a client, which may wait for a scheduler that does not answer."""
+    with contextlib.suppress(Exception):  # whatever the connection raises
+        await asyncio.wait_for(client.close(), CLOSE_SECONDS)
+
+
+async def _first_of(*events: asyncio.Event, seconds: float | None = None) -> None:
+    """Wait for one of several events, at most some seconds."""
+    waits = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+
+
+async def _wait_for_future(
+    future: DaskFuture, interrupted: asyncio.Event
+) -> tuple[str, bytes | BaseException | None] | None:
+    """Return the final status of a Dask future, and its result or exception; None: it was interrupted before."""
     loop, done = asyncio.get_running_loop(), asyncio.Event()
     future.add_done_callback(lambda _: loop.call_soon_threadsafe(done.set))
-    await done.wait()
+    await _first_of(done, interrupted)
+    if not done.is_set():
+        return None
     if future.status == "finished":
         return future.status, await future.result()
     return future.status, await future.exception() if future.status == "error" else None

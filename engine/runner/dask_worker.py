@@ -5,7 +5,7 @@ has, and ends attempts by the same escalation. Dask itself cannot end a running 
 whose worker died. Two rules make that safe:
 
 - *Permission*: the process starts only after the executor has permitted this worker; it permits one worker per attempt.
-- *Lease*: the executor renews it (``renew_lease``); after ``LEASE_SECONDS`` without a renewal the attempt is ended. So
+- *Lease*: the executor renews it (``renew_leases``); after ``LEASE_SECONDS`` without a renewal the attempt is ended. So
   an attempt without messages for ``fence_seconds`` is certainly dead, and the next one may start.
 """
 
@@ -85,7 +85,8 @@ def run_attempt(data: bytes) -> bytes:
             return msgspec.msgpack.encode(Report(zygote.run(attempt), attempt.message_count))
     finally:
         with _lock:
-            _attempts.pop(request.order.token, None)
+            if _attempts.get(request.order.token) is attempt:  # a later call may have come, after an absence
+                del _attempts[request.order.token]
 
 
 def set_permission(token: str, is_permitted: bool) -> None:
@@ -95,9 +96,10 @@ def set_permission(token: str, is_permitted: bool) -> None:
         attempt.set_permission(is_permitted)
 
 
-def renew_lease(executor_id: str) -> None:
+def renew_leases(tokens: list[str]) -> None:
+    """Renew the leases of these attempts."""
     with _lock:
-        attempts = [attempt for attempt in _attempts.values() if attempt.request.executor_id == executor_id]
+        attempts = [_attempts[token] for token in tokens if token in _attempts]
     for attempt in attempts:
         attempt.renew_lease()
 

@@ -28,6 +28,10 @@ class Forked(Protocol):
     def is_busy(self) -> bool:
         """Whether an attempt lives in it."""
 
+    @property
+    def attempt_count(self) -> int:
+        """How many attempts end with it, leaked ones included."""
+
     def has_ended(self) -> bool:
         """Whether the process has ended, although the zygote may not have reported it yet."""
 
@@ -144,6 +148,11 @@ class ForkedProcess:
         """Whether an attempt lives in it."""
         return self.attempt is not None and not self.has_ended()
 
+    @property
+    def attempt_count(self) -> int:
+        """How many attempts end with it."""
+        return int(self.attempt is not None)
+
     def subject(self, line: str | None) -> Subject:
         """Return the processes to inspect."""
         return Subject(self.pid, line=line)
@@ -212,4 +221,4 @@ class ForkedProcess:
 
     def lose(self, why: str, *, is_blameless: bool) -> None:
         """End the attempt as LOST: the zygote is gone, and the process with it."""
-        self._running.lose(why, is_blameless=is_blameless)
+        self._running.lose(why, is_blameless=is_blameless, is_with_zygote=True)

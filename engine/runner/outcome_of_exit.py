@@ -81,14 +81,27 @@ def was_killed(exit_code: int | None, signal: int | None, output: str) -> bool:
 _SHELL_SAYS_KILLED = "Killed"
 
 
-def lost(why: str, usage: Mapping[str, object] | None = None, *, is_blameless: bool = False) -> Outcome:
+def lost(
+    why: str,
+    usage: Mapping[str, object] | None = None,
+    *,
+    is_blameless: bool = False,
+    is_with_zygote: bool = False,
+) -> Outcome:
     """Return LOST: the process of the attempt or its parent is gone, and its progress is unknown.
 
-    ``is_blameless``: something other than this task is known to have ended the process.
+    ``is_blameless``: something other than this task may have ended the process.
     """
     fingerprint = Fingerprint(strict="", loose="lost", explain=why)
     failure = Failure("lost", why, FailureClass.UNCLASSIFIED, fingerprint)
-    return Outcome(OutcomeKind.LOST, failure, attempt_columns=usage or {}, is_blameless=is_blameless)
+    columns = usage or {}
+    return Outcome(
+        OutcomeKind.LOST,
+        failure,
+        attempt_columns=columns,
+        is_blameless=is_blameless,
+        is_with_zygote=is_with_zygote,
+    )
 
 
 def not_started(error: OSError) -> Outcome:

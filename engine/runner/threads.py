@@ -276,6 +276,11 @@ class ThreadHost:
     # --- The end ------------------------------------------------------------------------------------------------------
 
     @property
+    def attempt_count(self) -> int:
+        """How many attempts end with it, leaked ones included."""
+        return len(self.threads)
+
+    @property
     def is_busy(self) -> bool:
         """Whether an attempt lives in it that has not leaked."""
         return self.healthy_count > 0 and not self.has_ended()
@@ -321,12 +326,12 @@ class ThreadHost:
     def lose(self, why: str, *, is_blameless: bool) -> None:
         """End all attempts as LOST: the zygote is gone, and the host with it."""
         self._is_over = True
-        self._end(why, is_blameless=is_blameless)
+        self._end(why, is_blameless=is_blameless, is_with_zygote=True)
 
-    def _end(self, why: str, *, is_blameless: bool) -> None:
+    def _end(self, why: str, *, is_blameless: bool, is_with_zygote: bool = False) -> None:
         for thread in list(self.threads.values()):
             assert thread.attempt is not None
-            thread.attempt.lose(why, is_blameless=is_blameless)
+            thread.attempt.lose(why, is_blameless=is_blameless, is_with_zygote=is_with_zygote)
         self.threads.clear()
         self.leaked.clear()
         self.is_retired = True

@@ -147,7 +147,7 @@ class Worker(ForkedProcess):
         """End its attempt as LOST: the zygote is gone, and the worker with it."""
         self.gone.set_result(None)
         if self.attempt is not None:
-            self.attempt.lose(why, is_blameless=is_blameless)
+            self.attempt.lose(why, is_blameless=is_blameless, is_with_zygote=True)
         self._close()
 
     def _close(self) -> None:

@@ -8,9 +8,9 @@ import json
 import os
 import stat
 import time
-from typing import Collection, Dict, Optional, Set, Tuple
+from typing import Collection, Dict, Iterable, Iterator, Optional, Set, Tuple
 
-from ..errors import StorageError
+from ..errors import StateFileError, StorageError
 from .lock_file import LockHolder, lock_path, try_lock
 from .processes import EXECUTOR_VARIABLE, read_file, stat_fields
 
@@ -52,6 +52,79 @@ def trusted_users(state_path: str) -> Set[int]:
     except OSError:  # not created yet
         pass
     return found
+
+
+# --- Who may have written a state file, and the code that it names ---------------------------------------------------
+#
+# A run trusts them if only this user and root can have written them: the state file, the flow file that it names, and
+# the folders of its PYTHONPATH. A group with this user as its only member counts as this user.
+
+
+def require_own_state_file(path: str) -> None:
+    """Raise StateFileError for a state file that others may have made or may write; none for one that is not there.
+
+    It holds the output and errors of each task, and what the console shows and the next run believes.
+    """
+    if (doubt := next(doubts([path]), None)) is not None:
+        raise StateFileError(
+            f"{doubt}: nothing is run with it; remove it, make it yours alone (chown, chmod 600), or choose another "
+            "with --state"
+        )
+
+
+def doubts(paths: Iterable[str]) -> Iterator[str]:
+    """Yield one sentence for each path that another user may have written; none for a path that does not exist."""
+    own = os.geteuid()
+    for path in paths:
+        try:
+            status = os.stat(path)
+        except OSError:
+            continue
+        if status.st_uid not in (own, 0):
+            yield f"{path} belongs to {user_name(status.st_uid)}"
+        elif status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
+            yield f"{path} can be written by every user"
+        elif status.st_mode & stat.S_IWGRP and not _is_private_group(status.st_gid, status.st_uid):
+            yield f"{path} can be written by the group {_group_name(status.st_gid)}"
+
+
+def owner_of(path: str) -> str:
+    """Return the name of the owner of a file; "nobody" if it is not there."""
+    try:
+        return user_name(os.stat(path).st_uid)
+    except OSError:
+        return "nobody"
+
+
+def user_name(uid: int) -> str:
+    """Return the name of a user; the number of an unknown one."""
+    import pwd  # here, as ``grp`` below: what is imported before a flow in memory is forked costs each attempt
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
+
+
+def _group_name(gid: int) -> str:
+    import grp
+
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)
+
+
+def _is_private_group(gid: int, uid: int) -> bool:
+    """Whether a group holds only this user: it is named after the user, and lists nobody else."""
+    import grp
+    import pwd
+
+    try:
+        user, group = pwd.getpwuid(uid), grp.getgrgid(gid)
+    except KeyError:
+        return False
+    return user.pw_gid == gid and group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
 
 
 # --- The lock --------------------------------------------------------------------------------------------------------

@@ -90,31 +90,29 @@ def create_run(
     _insert_many(
         connection,
         "task (run_id, name, state, max_attempts, position, rule, spec)",
-        f"(?1,?,'{TaskState.PENDING}',?,?,?,?)",
-        run_id,
-        [value for row in _task_rows(flow.tasks) for value in row],
+        f"(?,?,'{TaskState.PENDING}',?,?,?,?)",
+        [value for row in _task_rows(flow.tasks) for value in (run_id, *row)],
     )
     _insert_many(
         connection,
         "edge (run_id, child, parent)",
-        "(?1,?,?)",
-        run_id,
-        [value for task in flow.tasks for parent in distinct(task.parents) for value in (task.name, parent)],
+        "(?,?,?)",
+        [value for task in flow.tasks for parent in distinct(task.parents) for value in (run_id, task.name, parent)],
     )
     created = RunChanged(RunChange.CREATED, columns, tasks=len(flow.tasks))
     transaction.emit(created, run_id, new=str(RunState.RUNNING))
 
 
-def _insert_many(connection: sqlite3.Connection, into: str, row: str, run_id: str, values: Sequence[object]) -> None:
+def _insert_many(connection: sqlite3.Connection, into: str, row: str, values: Sequence[object]) -> None:
     """Insert rows of a run, whose values stand one after another: two thirds of the time of a statement for each row.
 
-    ``row``: what stands for one of them in the statement; ?1 is the run. Few long statements let other threads work.
+    ``row``: what stands for one of them in the statement. Few long statements let other threads work.
     """
-    columns = row.count("?") - 1
-    size = columns * (min(connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER), _VALUES_PER_INSERT) // columns - 1)
+    columns = row.count("?")
+    size = columns * (min(connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER), _VALUES_PER_INSERT) // columns)
     for start in range(0, len(values), size):
         some = values[start : start + size]
-        connection.execute(f"INSERT INTO {into} VALUES {','.join([row] * (len(some) // columns))}", (run_id, *some))
+        connection.execute(f"INSERT INTO {into} VALUES {','.join([row] * (len(some) // columns))}", some)
 
 
 def options_of(flow: FlowSpec) -> str:

@@ -166,8 +166,10 @@ class PlayedRunner:
         listener: AttemptListener,
         on_started: Callable[[RunningAttempt], None],
         on_failed: Callable[[OSError], None],
+        *,
+        is_apart: bool = False,
     ) -> None:
-        """See ``Runner.launch``."""
+        """See ``Runner.launch``. ``is_apart`` changes nothing: a played zygote dies by itself, not by an attempt."""
         task = asyncio.get_running_loop().create_task(self._launch(order, listener, on_started, on_failed))
         self._starts.add(task)
         task.add_done_callback(self._starts.discard)
@@ -202,18 +204,19 @@ class PlayedRunner:
         if not self.is_open:
             return
         self.is_open = False
-        self._lose_attempts("its zygote died")
+        is_shared = len(self.running) > 1
+        self._lose_attempts(lost("its zygote died", is_blameless=is_shared, is_with_zygote=True))
         self._listener.executor_changed(ExecutorChanged(ExecutorChange.ZYGOTE_DIED, pid=_PIDS, how="killed"))
         self._listener.zygote_lost()
 
     async def close(self) -> None:
         """See ``Runner.close``."""
         self.is_open = False
-        self._lose_attempts("the executor ended")
+        self._lose_attempts(lost("the executor ended"))
 
-    def _lose_attempts(self, why: str) -> None:
+    def _lose_attempts(self, outcome: Outcome) -> None:
         for process in list(self.running.values()):
-            process.end(lost(why))
+            process.end(outcome)
 
 
 class PlayedProcess:

@@ -33,7 +33,7 @@ from ..outcome_of_exit import OutOfMemoryWatch
 from ..protocol import AttemptOrder
 from ..threads import PATIENCE_SECONDS, ThreadHosts
 from ..workers import WorkerPool
-from .connection import ZygoteConnection
+from .connection import ZygoteConnection, ZygoteGone
 from .launch import ZYGOTE_DIED, ZygoteProcess, fork_at_once, spawn_zygote
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ SWEEP_SECONDS = 5.0
 ZYGOTE_KILLED = "the process that forks the attempts was killed"
 PRINTED_CHARACTERS = 4000
 DESCRIPTORS_PER_ATTEMPT = 4
+OPENINGS_MAX = 2  # zygotes for one attempt each that import the flow at a time
 IDLE_SHARE = 8  # one in so many processes may be an idle worker
 DESCRIPTORS_RESERVED = 64  # reserved for the state file, the command socket and its clients, senders of pages
 
@@ -87,6 +88,9 @@ class Runner:
         self._last_number = 0
         self._cleanups: set[asyncio.Task[None]] = set()
         self._starts: set[asyncio.Task[None]] = set()  # attempts that wait for a process
+        self._openings: set[asyncio.Task[None]] = set()  # attempts that wait for a zygote of their own
+        self._opening_apart = asyncio.Semaphore(OPENINGS_MAX)
+        self._opened_pids: set[int] = set()  # zygotes that import now
 
     @classmethod
     def spawn(cls, *, environment: Mapping[str, str], keep_fds: Sequence[int] = ()) -> Runner:
@@ -110,6 +114,10 @@ class Runner:
         """Report to ``listener`` from now on, and first what happened before."""
         early, self._early, self._listener = self._early, _EarlyReports(), listener
         early.repeat(listener)
+
+    def report(self, payload: ExecutorChanged) -> None:
+        """Report what concerns no single attempt."""
+        self._listener.executor_changed(payload)
 
     # --- The flow -----------------------------------------------------------------------------------------------------
 
@@ -164,6 +172,15 @@ class Runner:
 
     async def _open_zygote(self, request: protocol.Open, python: str | None, import_seconds: float) -> OpenFlow:
         zygote = self._launch(python)
+        self._opened_pids.add(zygote.pid)
+        try:
+            return await self._open_in(zygote, request, python, import_seconds)
+        finally:
+            self._opened_pids.discard(zygote.pid)
+
+    async def _open_in(
+        self, zygote: ZygoteProcess, request: protocol.Open, python: str | None, import_seconds: float
+    ) -> OpenFlow:
         self._on_zygote(zygote.pid)
         process.set_descriptor_limits(zygote.pid, self._descriptors)
         connection = ZygoteConnection(zygote, on_exit=self._end_idle_flows, on_gone=self._on_zygote_gone)
@@ -177,6 +194,7 @@ class Runner:
             if isinstance(error, asyncio.CancelledError):
                 connection.kill()  # the import itself does not notice the cancellation
             await connection.end()
+            self._opened_pids.discard(zygote.pid)
             await self._kill_strays()  # children of the import
             raise
         if connection.link.is_closed:
@@ -204,7 +222,8 @@ class Runner:
             idle_max=idle_max,
         )
         connection.watch()
-        return OpenFlow(spec, connection, shared, hosts, workers, tuple(opened.warnings), _printed(connection, mask))
+        warnings, printed = tuple(opened.warnings), _printed(connection, mask)
+        return OpenFlow(spec, request, python, connection, shared, hosts, workers, warnings, printed)
 
     def replace(self, prepared: OpenFlow) -> None:
         """Start further attempts from ``prepared``; running attempts stay with the code that they began with."""
@@ -240,10 +259,18 @@ class Runner:
         return await asyncio.shield(attempt)
 
     def launch(
-        self, order: AttemptOrder, listener: AttemptListener, on_started: OnStarted, on_failed: OnStartFailed
+        self,
+        order: AttemptOrder,
+        listener: AttemptListener,
+        on_started: OnStarted,
+        on_failed: OnStartFailed,
+        *,
+        is_apart: bool = False,
     ) -> None:
         """Do what ``start`` does, and call one of two functions, perhaps before the return.
 
+        ``is_apart``: in a zygote of its own, because a zygote died while the task ran: if it has ended that one, it
+        ends no other attempt now.
         Without a task of asyncio for each attempt, which costs as much as all else here.
         """
         try:
@@ -255,13 +282,40 @@ class Runner:
         except OSError as error:
             on_failed(error)
             return
+        launch = Launch(number, order, listener, flow, on_started, on_failed, self._on_launched)
+        if is_apart:
+            self._spawn(self._begin_apart(launch), self._openings)
+        else:
+            self._begin(launch)
+
+    def _begin(self, launch: Launch) -> None:
+        order, flow = launch.order, launch.flow
         if order.spec.kind == "command":
             folder = attempts_folder(self.executor_id, flow.connection.pid)
-            order = msgspec.structs.replace(order, folder=os.path.join(folder, str(number)))
+            launch.order = msgspec.structs.replace(order, folder=os.path.join(folder, str(launch.number)))
         flow.starting += 1
-        launch = Launch(number, order, listener, flow, on_started, on_failed, self._on_launched)
         if not launch.begin_at_once():
             self._spawn(launch.begin(), self._starts)
+
+    async def _begin_apart(self, launch: Launch) -> None:
+        """Begin in a zygote that is opened for this attempt, and ends after it like that of a replaced flow."""
+        flow = launch.flow
+        try:
+            async with self._opening_apart:
+                own = await self._open_zygote(flow.request, flow.python, IMPORT_SECONDS)
+            if own.spec.code_hash != flow.spec.code_hash:
+                await self.discard(own)
+                raise FlowError("its code has changed: redrive reload")
+        except (FlowError, OSError) as error:
+            launch.on_failed(OSError(f"no process of its own could import the flow: {error}"))
+            return
+        except asyncio.CancelledError:  # the runner is closed
+            launch.on_failed(ZygoteGone(is_blameless=True))
+            raise
+        launch.flow = own
+        own.workers.retire()
+        self._retired.append(own)
+        self._begin(launch)
 
     def _new_number(self) -> int:
         """Return the number of the next process or thread: unique in this runner."""
@@ -327,8 +381,10 @@ class Runner:
 
     async def close(self) -> None:
         """Kill all attempts, which end as LOST, and end the zygote."""
-        while self._cleanups:
-            await asyncio.wait(self._cleanups)
+        for opening in self._openings:
+            opening.cancel()
+        while unfinished := self._cleanups | self._openings:
+            await asyncio.wait(unfinished)
         elsewhere, self.remote = self.remote, None
         if elsewhere is not None:
             await elsewhere.close()
@@ -387,7 +443,7 @@ class Runner:
 
     async def _kill_strays(self) -> None:
         """Kill all processes of this executor that do not descend from a living zygote."""
-        living = frozenset(flow.connection.pid for flow in self._flows())
+        living = frozenset(flow.connection.pid for flow in self._flows()) | self._opened_pids
         await asyncio.to_thread(reaper.kill_by_token, self.executor_id, SWEEP_SECONDS, living)
 
 
@@ -442,6 +498,8 @@ class OpenFlow:
     """A flow that a zygote has imported, with the processes that were forked from it."""
 
     spec: FlowSpec
+    request: protocol.Open  # by which it was imported
+    python: str | None  # the path of its interpreter; None: the one of the executor
     connection: ZygoteConnection
     shared: RunnerContext
     hosts: ThreadHosts

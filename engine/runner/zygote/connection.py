@@ -49,6 +49,14 @@ class Request(Protocol):
         """It was not forked, or its zygote is gone."""
 
 
+class ZygoteGone(ProcessLookupError):
+    """The zygote died before it announced the process. ``is_blameless``: other attempts may have ended it."""
+
+    def __init__(self, *, is_blameless: bool) -> None:
+        super().__init__("the process that forks the attempts died before it had announced this one")
+        self.is_blameless = is_blameless
+
+
 class _AwaitedProcess(Generic[T]):
     """A process other than an attempt, for which a coroutine waits."""
 
@@ -139,7 +147,7 @@ class ZygoteConnection:
     def request(self, frame: StartFrame, request: Request) -> None:
         """Fork a process."""
         if self.link.is_closed:
-            request.failed(ProcessLookupError("the zygote is gone"))
+            request.failed(ZygoteGone(is_blameless=True))  # nothing was asked of it
             return
         self._pending[frame.number] = request
         self.link.send_soon(frame)
@@ -216,14 +224,16 @@ class ZygoteConnection:
     def lose_all(self, why: str) -> None:
         """End what ran as LOST, when no process is left.
 
-        A start without an answer always counts as a loss: it may be what the zygote hangs in.
+        Of several attempts none is known to have ended the zygote: the loss counts for none of them. A start without
+        an answer that is alone always counts: it may be what the zygote hangs in.
         """
         pending, self._pending = self._pending, {}
-        for request in pending.values():
-            request.failed(ProcessLookupError("the zygote is gone"))
         forked, self.forked = self.forked, {}
+        is_shared = len(pending) + sum(one.attempt_count for one in forked.values()) > 1
+        for request in pending.values():
+            request.failed(ZygoteGone(is_blameless=is_shared))
         for one in forked.values():
-            one.lose(why, is_blameless=self.silence is not None)
+            one.lose(why, is_blameless=is_shared or self.silence is not None)
 
     def _on_closed(self) -> None:
         if self._ping_timer is not None:

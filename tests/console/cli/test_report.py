@@ -22,6 +22,17 @@ def test_the_report_is_one_file_with_the_facts_of_the_run(run_file: StateFileBui
     assert str(tmp_path / "night.html") in done.stdout
 
 
+def test_the_report_is_for_its_owner_alone_and_an_old_file_keeps_its_mode(
+    run_file: StateFileBuilder, tmp_path: Path
+) -> None:
+    new, old = tmp_path / "new.html", tmp_path / "old.html"
+    old.touch()
+    old.chmod(0o644)
+    for page in (new, old):
+        assert invoke_redrive("report", "--state", run_file.path, "-o", page).exit_code == 0
+    assert (new.stat().st_mode & 0o777, old.stat().st_mode & 0o777) == (0o600, 0o644)
+
+
 def test_without_a_file_it_is_printed(run_file: StateFileBuilder) -> None:
     assert invoke_redrive("report", "--state", run_file.path).output.startswith("<!DOCTYPE html>")
     assert "## Timeline" in invoke_redrive("report", "--state", run_file.path, "--markdown").output

@@ -56,6 +56,14 @@ def test_a_retry_that_is_overdue_says_so():
     assert sentence(one("RETRYING", failures=1, next_retry_at=NOW - 4 * S)) == "retry 2/3 due 4s ago"
 
 
+def test_an_attempt_that_no_worker_of_a_cluster_has_started_waits():
+    projection = one("RUNNING", started_at=NOW - 39 * S, attempt=1, spec={"isolation": "dask"})
+    attempt = projection.tasks["task"].attempts[1] = AttemptRow(1, timeout_us=5 * S)
+    assert sentence(projection) == "waits for a worker of the Dask cluster for 39s: attempt 1"
+    attempt.pid = 4711
+    assert sentence(projection) == "running: attempt 1 for 39s of 5s"
+
+
 def test_a_task_waits_for_its_parents_by_name():
     projection = projection_of(
         ("a", [], "SUCCESS", {}),

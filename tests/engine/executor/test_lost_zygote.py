@@ -229,3 +229,34 @@ def test_sigterm_ends_an_executor_whose_idle_zygote_is_stopped(tmp_path: Path) -
 def zygotes_of(executor: int) -> list[int]:
     children = Path(f"/proc/{executor}/task/{executor}/children").read_text().split()
     return [int(pid) for pid in children if "zygote.zygote" in Path(f"/proc/{pid}/cmdline").read_text()]
+
+
+# --- A task that ends its zygote, beside others -----------------------------------------------------------------------
+
+
+BESIDE = """
+def ends_it():
+    time.sleep(0.2)
+    os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(600)
+
+flow.task(ends_it, name="ends_it", isolation={isolation!r}, retry=RetryPolicy(max_attempts=3, base=0.01))
+for name in "abcd":
+    flow.task(lambda: time.sleep(0.6), name=name, isolation={isolation!r}, max_losses=2)
+"""
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_a_task_that_kills_its_zygote_becomes_a_dead_letter_and_its_neighbours_succeed(
+    tmp_path: Path, isolation: str
+) -> None:
+    flow = write_flow(tmp_path, BESIDE.format(isolation=isolation))
+    executor = Executor(run_id="r", flow=str(flow), state=tmp_path / "s.db", max_parallel=5)
+    assert executor.run() == "BLOCKED"
+    states = dict(query(tmp_path, "SELECT name, state FROM task"))
+    assert states.pop("ends_it") == "DEAD_LETTER"
+    assert set(states.values()) == {"SUCCESS"}
+    assert query(tmp_path, "SELECT losses FROM task WHERE name = 'ends_it'") == [(3,)]
+    shared, *apart = deaths(tmp_path)
+    assert {shared, *apart} == {"signal 9"}
+    assert len(apart) == 3, "each later attempt ends a zygote of its own, and its losses count"

@@ -155,10 +155,17 @@ def test_a_flow_is_held_to_its_table(options: dict[str, Any], why: str) -> None:
         Flow("f", **options)
 
 
-@pytest.mark.parametrize("name", [5, "", None, "\ud800"])
+@pytest.mark.parametrize("name", [5, "", None, "\ud800", "n" * 201])
 def test_a_flow_has_a_name(name: Any) -> None:
     with pytest.raises(OptionError, match="a flow needs a name"):
         Flow(name)
+
+
+def test_the_name_of_a_task_has_a_limit() -> None:
+    flow = Flow("n" * 200)
+    flow.task(lambda: None, name="n" * 200)
+    with pytest.raises(OptionError, match="at most 200 characters"):
+        flow.task(lambda: None, name="n" * 201)
 
 
 @pytest.mark.parametrize(

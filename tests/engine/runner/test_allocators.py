@@ -62,3 +62,12 @@ def test_a_run_ends_under_every_allocator(tmp_path: Path, variables: dict[str, s
     assert states == expected
     is_development = "PYTHONDEVMODE" in variables
     assert results == {f"{one}-second": [is_development, 499500] for one in ISOLATIONS}
+
+
+def test_a_run_with_warnings_as_errors_prints_nothing_else(tmp_path: Path) -> None:
+    """The executor, the process that forks the attempts, and each kind of attempt."""
+    flow = tmp_path / "flow.py"
+    flow.write_text(FLOW)
+    words = [sys.executable, "-P", "-W", "error", "-m", "redrive", "run", str(flow), "--state", str(tmp_path / "s.db")]
+    ran = subprocess.run([*words, "--plain"], capture_output=True, text=True, timeout=90)
+    assert (ran.returncode, ran.stderr) == (1, ""), ran.stdout

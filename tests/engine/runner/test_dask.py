@@ -6,9 +6,11 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -19,13 +21,13 @@ import psutil
 import pytest
 from redrive.engine.core.outcome import Outcome, OutcomeKind
 from redrive.engine.core.spec import FlowSpec, TaskSpec
-from redrive.engine.domain.states import LEASE_SECONDS
+from redrive.engine.domain.states import LEASE_SECONDS, fence_seconds
 from redrive.engine.runner.dask_client import DaskCluster
 from redrive.engine.runner.listener import AttemptListener
 from redrive.engine.runner.protocol import AttemptOrder
 from support.commands import run_redrive, start_redrive
 from support.marks import parametrize_mostly_long
-from support.waiting import wait_until
+from support.waiting import wait_until, wait_until_async
 
 PATIENCE_SECONDS = 100.0  # a limit for hangs: nothing here takes as long
 pytestmark = pytest.mark.xdist_group("dask")  # one cluster for all of them
@@ -98,6 +100,7 @@ class Cluster:
 
     folder: Path
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    port: int = 0  # of the scheduler; 0: any
 
     @property
     def scheduler_file(self) -> Path:
@@ -115,6 +118,23 @@ class Cluster:
         wait_until(self.scheduler_file.exists)
         return str(json.loads(self.scheduler_file.read_text())["address"])
 
+    def start_scheduler(self) -> None:
+        self.scheduler_file.unlink(missing_ok=True)
+        file = str(self.scheduler_file)
+        self.start("scheduler", "--host", "127.0.0.1", "--port", str(self.port), "--scheduler-file", file)
+
+    def start_worker(self) -> None:
+        assert self.address
+        file = str(self.scheduler_file)
+        self.start("worker", "--scheduler-file", file, "--nthreads", "4", "--local-directory", str(self.folder))
+
+    def kill(self) -> None:
+        """End all at once. Workers end with their scheduler."""
+        for process in self.processes:
+            process.kill()
+            process.wait(PATIENCE_SECONDS)
+        self.processes.clear()
+
     def end(self) -> None:
         for process in self.processes:
             process.terminate()
@@ -125,9 +145,8 @@ class Cluster:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     cluster = Cluster(tmp_path_factory.mktemp("cluster"))
-    file = str(cluster.scheduler_file)
-    cluster.start("scheduler", "--host", "127.0.0.1", "--port", "0", "--scheduler-file", file)
-    cluster.start("worker", "--scheduler-file", file, "--nthreads", "4", "--local-directory", str(cluster.folder))
+    cluster.start_scheduler()
+    cluster.start_worker()
     try:
         yield cluster
     finally:
@@ -241,6 +260,8 @@ class Unreadable:
 
     status = "finished"
 
+    async def cancel(self, futures: object, force: bool) -> None: ...
+
     def subscribe_topic(self, topic: str, handler: Callable[..., None]) -> None: ...
 
     def submit(self, *errand: object, **options: object) -> Unreadable:
@@ -269,4 +290,134 @@ async def test_an_end_that_cannot_be_read_is_an_end() -> None:
     cluster.start(AttemptOrder("run", "a", 1, 0, "token", spec), Listener())
     outcome = await asyncio.wait_for(ended, 30)
     assert outcome.kind is OutcomeKind.LOST
+    await cluster.close()
+
+
+# --- A cluster that goes away -----------------------------------------------------------------------------------------
+
+
+AWAY = """
+import time
+from pathlib import Path
+from redrive.engine import Flow, RetryPolicy
+
+flow = Flow("away", retry=RetryPolicy(max_attempts=2, base=0.1, cap=0.1))
+here = Path(__file__).parent
+
+@flow.task(isolation="dask", timeout=60, grace_seconds=0.2)
+def elsewhere(ctx):
+    if ctx.attempt == 1 and (here / "waits").exists():
+        (here / "runs").touch()
+        time.sleep(600)
+    return 1
+
+@flow.task
+def here_too():
+    time.sleep(3)
+"""
+
+
+@pytest.fixture
+def own_cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """A cluster that a test may end. Its scheduler has a port that stays."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    cluster = Cluster(tmp_path, port=port)
+    try:
+        yield cluster
+    finally:
+        cluster.end()
+
+
+def start_run(cluster: Cluster, tmp_path: Path) -> tuple[subprocess.Popen[str], Path]:
+    flow, state = write(tmp_path, AWAY)
+    cluster.start_scheduler()
+    address = cluster.address
+    return start_redrive("run", flow, "--state", state, "--dask", address, "--plain", stderr=subprocess.PIPE), state
+
+
+def rows_by_now(state: Path, sql: str) -> list[Any]:
+    """The rows; none of a file that is not written yet."""
+    try:
+        return rows(state, sql)
+    except sqlite3.OperationalError:
+        return []
+
+
+def sentences(state: Path) -> list[str]:
+    """What people are told about the cluster."""
+    data = rows_by_now(state, "SELECT data FROM event WHERE kind = 'executor' ORDER BY seq")
+    return [found["how"] for found in (json.loads(text) for (text,) in data) if found["what"] == "cluster-changed"]
+
+
+def test_without_a_worker_an_attempt_waits_and_a_stop_ends_the_executor_at_once(
+    own_cluster: Cluster, tmp_path: Path
+) -> None:
+    process, state = start_run(own_cluster, tmp_path)
+    wait_until(lambda: bool(sentences(state)))
+    assert sentences(state) == ["1 attempt in the Dask cluster with no free worker, of 0"]
+    began = time.monotonic()
+    process.terminate()
+    output, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    assert time.monotonic() - began < 10
+    assert process.returncode == 130 and "Traceback" not in errors, errors + output
+
+
+@pytest.mark.long
+def test_after_an_absence_of_the_scheduler_what_waited_is_queued_again(own_cluster: Cluster, tmp_path: Path) -> None:
+    process, state = start_run(own_cluster, tmp_path)
+    wait_until(lambda: bool(rows_by_now(state, "SELECT 1 FROM task WHERE state = 'SUCCESS'")))
+    own_cluster.kill()
+    wait_until(lambda: "no Dask scheduler answers" in " ".join(sentences(state)))
+    time.sleep(25)  # longer than Dask's client waits before it gives up for good
+    own_cluster.start_scheduler()
+    own_cluster.start_worker()
+    output, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 0 and "Traceback" not in errors, errors + output
+    assert "the Dask scheduler answers again" in sentences(state)
+    assert rows(state, "SELECT outcome FROM attempt WHERE name = 'elsewhere'") == [("success",)]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("is_running", [False, True])
+def test_a_stop_ends_the_executor_while_the_cluster_is_gone_for_ever(
+    own_cluster: Cluster, tmp_path: Path, is_running: bool
+) -> None:
+    if is_running:
+        (tmp_path / "waits").touch()
+    process, state = start_run(own_cluster, tmp_path)
+    if is_running:
+        own_cluster.start_worker()
+        wait_until((tmp_path / "runs").exists)
+    wait_until(lambda: bool(rows_by_now(state, "SELECT 1 FROM task WHERE state = 'SUCCESS'")))
+    own_cluster.kill()
+    wait_until(lambda: "no Dask scheduler answers" in " ".join(sentences(state)))
+    began = time.monotonic()
+    process.terminate()
+    output, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    assert time.monotonic() - began < (fence_seconds(0.2) + 10 if is_running else 10)
+    assert process.returncode == 130 and "Traceback" not in errors, errors + output
+
+
+async def test_a_client_that_refuses_an_attempt_is_an_absence_and_no_exception() -> None:
+    class Closed(Unreadable):
+        def submit(self, *errand: object, **options: object) -> Unreadable:
+            raise RuntimeError("Client is closed. Can't send update-graph message.")
+
+    told: list[str | None] = []
+    spec = TaskSpec("a")
+    flow = FlowSpec("f", (spec,))
+    cluster = DaskCluster(Closed(), "executor", "flow.py", {}, flow, report=lambda payload: told.append(payload.how))
+    outcomes: list[Outcome] = []
+
+    class Listener(AttemptListener):
+        def ended(self, outcome: Outcome) -> None:
+            outcomes.append(outcome)
+
+    attempt = cluster.start(AttemptOrder("run", "a", 1, 0, "token", spec), Listener())
+    assert len(told) == 1 and str(told[0]).startswith("no Dask scheduler answers")
+    assert attempt.cancel("the executor stops")
+    await wait_until_async(lambda: bool(outcomes))
+    assert outcomes[0].kind is OutcomeKind.CANCELLED
     await cluster.close()

@@ -59,6 +59,26 @@ def test_a_file_of_another_user_is_refused_and_one_of_the_owner_of_the_state_is_
     os.close(ownership.open_lock(path)[0])
 
 
+@pytest.mark.parametrize("command", ["run", "serve", "resume"])
+@pytest.mark.parametrize("mode", [0o666, 0o664, 0o600] if os.getuid() == 0 else [0o666])
+def test_a_state_file_that_others_made_or_may_write_is_refused_before_anything_runs(
+    state: Path, command: str, mode: int
+) -> None:
+    database.open_for_writing(state).close()
+    state.chmod(mode)
+    if os.getuid() == 0:
+        os.chown(state, 4711 if mode == 0o600 else 0, 4711)
+    before = state.read_bytes()
+    flow = state.parent / "flow.py"
+    words = [state] if command == "resume" else [flow, "--state", state]
+    done = run_redrive(command, *words, timeout=60)
+    assert done.returncode == 2
+    if command != "resume":  # which finds no run in this file
+        who = {0o666: "can be written by every user", 0o664: "can be written by the group", 0o600: "belongs to"}[mode]
+        assert who in done.stderr and "nothing is run with it" in done.stderr
+    assert state.read_bytes() == before
+
+
 def test_a_copy_is_never_written_through_what_is_there(state: Path) -> None:
     connection = database.open_for_writing(state)
     target = f"{state}.rescued"
