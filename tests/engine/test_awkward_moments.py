@@ -168,9 +168,9 @@ def test_an_executor_that_stops_half_way_through_what_may_not_happen_twice_asks_
 def test_an_attempt_that_no_zygote_forks_is_lost_and_spends_no_budget(tmp_path, monkeypatch):
     launch, refused = Runner.launch, []
 
-    def launch_without_zygote_once(self, order, listener, on_started, on_failed):
+    def launch_without_zygote_once(self, order, listener, on_started, on_failed, *, is_apart=False):
         if refused:
-            launch(self, order, listener, on_started, on_failed)
+            launch(self, order, listener, on_started, on_failed, is_apart=is_apart)
         else:
             refused.append(order.task)
             on_failed(ProcessLookupError("the zygote is gone"))

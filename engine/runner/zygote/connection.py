@@ -53,7 +53,7 @@ class ZygoteGone(ProcessLookupError):
     """The zygote died before it announced the process. ``is_blameless``: other attempts may have ended it."""
 
     def __init__(self, *, is_blameless: bool) -> None:
-        super().__init__("the process that forks the attempts died before it had announced this one")
+        super().__init__("the zygote is gone")
         self.is_blameless = is_blameless
 
 
