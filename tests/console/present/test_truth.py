@@ -1,0 +1,277 @@
+"""All views of one board say the same of each task and of the run, and none speaks of what nobody does."""
+
+import re
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from redrive.console.model.board import Board, runner_of
+from redrive.console.model.graph.groups import GraphForm, Zoom
+from redrive.console.model.graph.view import Graph
+from redrive.console.model.runs import fleet_entries, run_grid
+from redrive.console.model.time_axis import Span
+from redrive.console.present.detail import summary_lines, title_line
+from redrive.console.present.graph import Highlight, drawing_row, graph_row, label_width
+from redrive.console.present.header import run_line
+from redrive.console.present.history import cell_lines
+from redrive.console.present.report import ReportData, graph_rows, headline, timeline_of
+from redrive.console.present.runs import (
+    RunListEntry,
+    absence_text,
+    fleet_cells,
+    fleet_row,
+    incident_summary,
+    preview_lines,
+    run_row,
+    run_status_text,
+)
+from redrive.console.present.tasks import Scene, named_task
+from redrive.console.present.timeline import bar_line, duration_text, label_line, task_lines
+from redrive.console.sessions.session import Link, RunSummary, SessionStatus
+from redrive.console.text.glyphs import UTF8
+from redrive.console.text.pieces import plain
+from redrive.engine.core.projection import AttemptRow
+from redrive.engine.core.waiting import BreakerView
+from redrive.engine.domain.states import MOVING, TIMED, TaskState
+from redrive.engine.statefile.lists import ExecutorState, RunTaskRow
+from redrive.engine.statefile.state_files import Offer, UnfinishedRun
+
+from ..model.graphs import dags, edges
+from ..model.runs import START, S, projection_of
+
+NOW = START + 100 * S
+SPAN = Span(START, S, 200)
+GONE_AT = NOW - 60 * S
+MANY = settings(max_examples=400, deadline=None)
+
+EXECUTORS = {
+    "alive": {"executor_alive": True, "executor_pid": 7, "executor_run_id": "run-1"},
+    "dead": {"executor_pid": 7, "executor_run_id": "run-1", "executor_gone_at": GONE_AT},
+    "stopped": {"executor_pid": 7, "executor_run_id": "run-1", "executor_gone_at": GONE_AT, "executor_stopped": True},
+    "never started": {},
+    "runs another run": {"executor_alive": True, "executor_pid": 7, "executor_run_id": "run-2"},
+    "served": {"service_pid": 8},
+}
+LINKS = {
+    "live": {"link": Link.LIVE},
+    "late": {"link": Link.LIVE, "heartbeat_age_seconds": 40.0},
+    "lost": {"link": Link.STALE, "problem": "the connection is lost", "data_age_seconds": 40.0},
+    "file gone": {"link": Link.CLOSED, "problem": "there is no state file /x.db", "data_age_seconds": 40.0},
+}
+
+
+@st.composite
+def boards(draw):
+    """A board and the status of its session: any states, executors, pauses, breakers, instants, clocks and links."""
+    dag = draw(dags(6))
+    parents = {name: [above for above, below in edges(dag) if below == name] for name in dag.names}
+    projection = projection_of(
+        [(name, parents[name]) for name in dag.names], {name: {"downstream": "api"} for name in dag.names}
+    )
+    run = projection.run
+    if draw(st.booleans()):
+        run.paused_since, run.paused_by = NOW - 9 * S, "ana"
+    run.blocked_since = draw(st.sampled_from([None, NOW - 5 * S]))
+    run.deadline_at = draw(st.sampled_from([None, NOW - 3 * S, NOW + 900 * S]))
+    started_at = draw(st.sampled_from([NOW - 81 * S, NOW + 3600 * S]))  # the clock was set back by an hour
+    for row in projection.tasks.values():
+        row.state = draw(st.sampled_from(list(TaskState)))
+        row.next_retry_at = draw(st.sampled_from([NOW + 70 * S, NOW - 7 * S])) if row.state in TIMED else None
+        row.started_at, row.ended_at = started_at, None if row.state is TaskState.RUNNING else NOW - 70 * S
+        row.attempt, row.delay_us, row.ceiling_us, row.failures = 1, 7 * S, 16 * S, draw(st.integers(0, 1))
+        is_open = row.state is TaskState.RUNNING
+        ended_at, outcome = (None, "running") if is_open else (NOW - 70 * S, "error")
+        row.attempts[1] = AttemptRow(1, 0, started_at, ended_at=ended_at, outcome=outcome, timeout_us=300 * S)
+    board = Board(projection)
+    state = draw(st.sampled_from(["CLOSED", "OPEN", "HALF_OPEN", "FORCED_OPEN"]))
+    board.snapshot.breakers["api"] = BreakerView(state, draw(st.sampled_from([None, NOW + 30 * S])))
+    status = SessionStatus(**EXECUTORS[draw(st.sampled_from(list(EXECUTORS)))], **LINKS[draw(st.sampled_from(list(LINKS)))])
+    return board, status
+
+
+# --- What the views say ----------------------------------------------------------------------------------------------
+
+#: The sign of each word, as the legend lists them.
+WORDS = {
+    "·": "pending", "◌": "ready", "●": "running", "✓": "ok", "↻": "retry", "◷": "sensing",
+    "✗": "failed", "◆": "DEAD", "⊘": "upstream", "»": "skipped", "⊗": "stopped", "○": "cut off",
+}  # fmt: skip
+_CODES = {
+    "PENDING": "pending", "READY": "ready", "RUNNING": "running", "SUCCESS": "ok", "RETRYING": "retry",
+    "SENSING": "sensing", "FAILED": "failed", "DEAD_LETTER": "DEAD", "UPSTREAM_FAILED": "upstream",
+    "SKIPPED": "skipped", "CANCELLED": "stopped", "CUT OFF": "cut off",
+}  # fmt: skip
+
+
+def scene_of(board, status, now_us):
+    return Scene(board, now_us, UTF8, pools=board.pools(), runner=runner_of(board.projection.run, status))
+
+
+def graph_of(board, scene, step):
+    graph = Graph(board, lambda name: label_width(name, scene))
+    graph.selected = None
+    graph.zoom, graph.form = step
+    return graph
+
+
+def drawing_texts(board, scene):
+    graph = graph_of(board, scene, (Zoom.GRAPH, GraphForm.DRAWING))
+    for name in graph.dag.names:
+        x, y, size = graph.drawing.place(name)
+        yield name, plain(drawing_row(graph, y, 0, graph.drawing.width, scene, Highlight()))[x : x + size]
+
+
+def row_texts(board, scene):
+    graph = graph_of(board, scene, (Zoom.GRAPH, GraphForm.RAILS))
+    for y in range(graph.height):
+        yield graph.rails.name_at(y), plain(graph_row(graph, y, 120, scene, Highlight()))
+
+
+def matrix_texts(board, scene):
+    graph = graph_of(board, scene, (Zoom.MATRIX, GraphForm.RAILS))
+    for name in graph.dag.names:
+        x, y = graph.matrix.place(name)
+        yield name, plain(graph_row(graph, y, 120, scene, Highlight()))[x + 5]
+
+
+def texts_by_task(board, status, now_us):
+    """(view, task, text) of each view that shows a task's state. The text begins with its sign, or names its word."""
+    scene = scene_of(board, status, now_us)
+    yield from (("drawing", *found) for found in drawing_texts(board, scene))
+    yield from (("rows", *found) for found in row_texts(board, scene))
+    yield from (("matrix", *found) for found in matrix_texts(board, scene))
+    for name, row in board.projection.tasks.items():
+        yield "details", name, plain(title_line(row, scene, 80))
+        yield "strip", name, plain(summary_lines(row, scene, 120, 3)[0])
+        yield "relatives", name, plain(named_task(name, scene))
+        yield "timeline", name, timeline_label(row, scene)
+        yield "timeline words", name, plain(task_lines(row, scene, 120, 3)[0])
+    data = report_of(board, status, now_us)
+    for line in graph_rows(data):
+        starts = place_pieces(line.line)
+        for place, name in line.signs.items():
+            yield "report drawing", name, plain(line.line)[starts[place] :]
+    for line in timeline_of(data).rows:
+        yield from (("report timeline", name, plain(line.line)) for name in line.signs.values())
+    for line in preview_lines(scene, 120, 99)[1:]:
+        yield "run preview", plain(line).split()[1], plain(line)
+
+
+def place_pieces(line):
+    at, found = 0, []
+    for piece in line:
+        found.append(at)
+        at += len(piece.text)
+    return found
+
+
+def told(text):
+    """The words that a text says of its task: by its first sign, and by the word beside it if there is one."""
+    sign = next(character for character in text if character in WORDS)
+    beside = [word for word in WORDS.values() if re.search(rf"(?<![\w ]) ?{word}\b|{sign} {word}\b", text)]
+    return WORDS[sign], beside
+
+
+# --- The parts of today ----------------------------------------------------------------------------------------------
+
+
+def timeline_label(row, scene):
+    return plain(label_line(row, 40, UTF8))
+
+
+def report_of(board, status, now_us):
+    return ReportData(board, "/x.db", now_us)
+
+
+def ticking_texts(board, status, now_us):
+    """(view, task, text) of each view with a clock or a countdown of a task."""
+    scene = scene_of(board, status, now_us)
+    yield from (("drawing", *found) for found in drawing_texts(board, scene))
+    yield from (("rows", *found) for found in row_texts(board, scene))
+    for name, row in board.projection.tasks.items():
+        yield "bars", name, re.sub("[│ ]", "", plain(bar_line(row, SPAN, now_us, UTF8, scene.runner)))
+        yield "took", name, duration_text(row, now_us)
+
+
+def run_words(board, status, now_us):
+    """(view, word) of each view of the run."""
+    run, runner, counts = board.projection.run, runner_of(board.projection.run, status), board.counts
+    summary = RunSummary(run, {str(state): count for state, count in counts.items()}, counts[TaskState.DEAD_LETTER])
+    yield "header", run_word(plain(run_line(board, "x.db", None, now_us, 200, UTF8, runner=runner)))
+    yield "runs", run_word(plain(run_row(RunListEntry(run, counts, absence_text(run, runner)), now_us, 150, UTF8)))
+    executor = ExecutorState(
+        status.executor_alive, 0, status.executor_gone_at, status.executor_pid, status.executor_run_id,
+        status.executor_stopped,
+    )  # fmt: skip
+    unfinished = UnfinishedRun(run.run_id, "flow", START, run.blocked_since, run.paused_since, 0)
+    offer = Offer("/x.db", "flow", run.run_id, "RUNNING", START, True, None, unfinished=(unfinished,), executor=executor)
+    entry = fleet_entries([offer._replace(service_pid=status.service_pid)])[0]
+    yield "fleet", run_word(plain(fleet_row(entry, now_us, 150, UTF8)).partition("flow")[0])
+    yield "redrive fleet", run_word(fleet_cells(entry, now_us)[1])
+    yield "summary", run_word(incident_summary(board, "x.db", now_us).splitlines()[0])
+    yield "report", run_word(headline(report_of(board, status, now_us)))
+    yield "redrive runs", run_word(run_status_text(run))
+    grid = run_grid([summary], {})
+    yield "history", run_word(plain(cell_lines(grid, None, 0, UTF8)[0]).removeprefix(" run-1"))
+
+
+def run_word(text):
+    words = ("BLOCKED", "paused", "PAUSED", "cut off", "CUT OFF", "no executor", "idle", "served", "waiting", "running", "RUNNING")
+    return next((word.lower() for word in words if word in text), text).lower()
+
+
+# --- What must hold --------------------------------------------------------------------------------------------------
+
+
+@MANY
+@given(boards())
+def test_all_views_say_the_same_word_of_a_task(found):
+    board, status = found
+    said: dict[str, dict[str, str]] = {}
+    for view, name, text in texts_by_task(board, status, NOW):
+        word, beside = told(text)
+        said.setdefault(name, {})[view] = word
+        assert not beside or word in beside, (view, text)
+    for name, by_view in said.items():
+        assert len(set(by_view.values())) == 1, (name, by_view, status)
+
+
+def is_moved(row, board, status):
+    """Whether somebody takes the next step of a task without a human."""
+    run = board.projection.run
+    has_executor = status.has_executor_of(run)
+    breaker = board.snapshot.breakers["api"]
+    is_held = breaker.state in ("OPEN", "FORCED_OPEN") and breaker.reopens_at is None
+    is_held = run.paused_since is not None or is_held or breaker.state == "FORCED_OPEN"
+    return row.state in MOVING and has_executor and (row.state is TaskState.RUNNING or not is_held)
+
+
+@MANY
+@given(boards())
+def test_no_clock_ticks_where_nothing_moves(found):
+    board, status = found
+    before = {(view, name): text for view, name, text in ticking_texts(board, status, NOW)}
+    later = replace(status, data_age_seconds=status.data_age_seconds + 11) if status.link is not Link.LIVE else status
+    for view, name, text in ticking_texts(board, later, NOW + 11 * S):
+        if status.link is not Link.LIVE or not is_moved(board.row(name), board, status):
+            assert text == before[view, name], (view, status, board.row(name).state)
+
+
+COUNTDOWN = re.compile(r"\bin +\d|\bdue\b|▸")
+
+
+@MANY
+@given(boards())
+def test_no_view_counts_down_to_what_nobody_does(found):
+    board, status = found
+    for view, name, text in ticking_texts(board, status, NOW):
+        if not is_moved(board.row(name), board, status):
+            assert not COUNTDOWN.search(text), (view, text)
+
+
+@MANY
+@given(boards())
+def test_all_views_say_the_same_word_of_the_run(found):
+    board, status = found
+    words = dict(run_words(board, status, NOW))
+    assert len(set(words.values())) == 1, words
