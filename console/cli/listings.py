@@ -20,6 +20,8 @@ import msgspec
 from ...engine.core.causes import CauseHistory, describe_history, describe_last_incident
 from ...engine.core.explain import explain_task
 from ...engine.core.projection import RunProjection, RunRow, TaskRow
+from ...engine.core.views import run_code, run_view, state_code
+from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.event_codec import row_of
 from ...engine.domain.events import Event
 from ...engine.domain.states import MOVING, NEEDS_HUMAN, TaskState, cut_off_cause
@@ -41,7 +43,6 @@ from ..present.runs import (
     incident_summary,
     late_us,
     place_line,
-    run_status_text,
 )
 from ..present.tasks import STALE, attempt_label, describe_skip
 from ..sessions.address import Endpoint
@@ -76,7 +77,9 @@ def print_tasks(endpoint: Endpoint, run_id: str | None, as_json: bool, *, follow
         runner = runner_of(run, session.status)
 
         extra = {"executor": executor_json(run, status, address, now_us), "state_file": address}
-        lines = task_lines(board.projection, as_json, lambda name: board.explain(name, now_us, runner), extra, before)
+        lines = task_lines(
+            board.projection, as_json, lambda name: board.explain(name, now_us, runner), extra, before, None, runner
+        )
         return lines if as_json else [place_line(run, address), *lines, *_executor_advice_lines(run, status, address)]
 
     return print_view(endpoint, read, follow=follow, as_json=as_json)
@@ -103,6 +106,7 @@ def task_lines(
     extra: Mapping[str, object] | None = None,
     before: Mapping[str, str] | None = None,
     now_us: int | None = None,
+    runner: RunnerStatus = ALIVE,
 ) -> list[str]:
     """The lines of the tasks in ``projection`` at the instant ``now_us``; None: now.
 
@@ -118,7 +122,7 @@ def task_lines(
     for row in rows:
         parts = (_note(row, why), STALE if row.stale else "", (before or {}).get(row.name))
         note = " · ".join(filter(None, parts))
-        cells.append((row.name, str(row.state), attempt_label(row), note))
+        cells.append((row.name, state_code(row.state, runner), attempt_label(row), note))
     return list(table_lines(cells))
 
 
@@ -188,7 +192,7 @@ async def _inbox_of_run(
     lines += _executor_advice_lines(run, status, address)
     if is_lost(run, session.status):
         lines.append(one_line(f"or end it: {shlex.join(['redrive', 'abandon', '--state', address, run.run_id])}"))
-    return [f"{place_line(run, address)}: {run_status_text(run)}", *lines]
+    return [f"{place_line(run, address)}: {run_code(run, runner_of(run, status))}", *lines]
 
 
 async def load_board(session: Session, projection: RunProjection) -> Board:
@@ -242,7 +246,9 @@ def print_summary(endpoint: Endpoint, run_id: str | None, as_json: bool) -> int:
     """Print the summary of a run that the console copies."""
 
     async def use(session: Session) -> str:
-        return incident_summary(Board(await session.snapshot(run_id)), session.address, _now_us())
+        board = Board(await session.snapshot(run_id))
+        runner = runner_of(board.projection.run, session.status)
+        return incident_summary(board, session.address, _now_us(), runner)
 
     text = with_session(endpoint, use)
     echo(json_line(with_schema("summary", {"markdown": text})) if as_json else text, nl=as_json)
@@ -335,11 +341,18 @@ def print_runs(endpoint: Endpoint, as_json: bool, *, follow: bool = False) -> in
         status, address, now_us = session.status, session.address, _now_us()
         if as_json:
             return [
-                json_line(_run_value(one, executor_json(one.run, status, address, now_us), address))
+                json_line(
+                    _run_value(
+                        one, executor_json(one.run, status, address, now_us), address, runner_of(one.run, status)
+                    )
+                )
                 for one in summaries
             ]
         rows: list[Sequence[str]] = [("RUN", "FLOW", "STATE", "TASKS", "OK", "DEAD", "ELAPSED", "")]
-        rows += [(*_run_row(one), executor_advice(one.run, status, address, now_us)) for one in summaries]
+        rows += [
+            (*_run_row(one, runner_of(one.run, status)), executor_advice(one.run, status, address, now_us))
+            for one in summaries
+        ]
         waiting = len(waiting_runs(summaries, session.status))
         needs = [f"{waiting} run{' needs' if waiting == 1 else 's need'} a human: {_inbox_command(address)}"]
         return [place_line(None, address), *table_lines(rows), *(needs if waiting else []), *schedule_lines]
@@ -351,11 +364,14 @@ def _inbox_command(address: str) -> str:
     return one_line(shlex.join(["redrive", "inbox", address]))
 
 
-def _run_value(summary: RunSummary, executor: Mapping[str, object], address: str) -> dict[str, object]:
+def _run_value(
+    summary: RunSummary, executor: Mapping[str, object], address: str, runner: RunnerStatus
+) -> dict[str, object]:
     counts = {"counts": summary.counts, "dead_letters": summary.dead_letters}
     place = {"executor": executor, "state_file": address}
     return with_schema(
-        "runs", {**msgspec.to_builtins(summary.run), "state": run_status_text(summary.run), **counts, **place}
+        "runs",
+        {**msgspec.to_builtins(summary.run), "state": run_code(summary.run, runner, summary.counts), **counts, **place},
     )
 
 
@@ -366,13 +382,21 @@ async def _schedule_lines(session: Session) -> list[str]:
     return coming + describe_missed_starts(await session.query(lists.SLA, limit=_LATE_RUNS_MAX), _now_us())
 
 
-def _run_row(summary: RunSummary) -> tuple[str, ...]:
+def _run_row(summary: RunSummary, runner: RunnerStatus) -> tuple[str, ...]:
     run, counts = summary.run, summary.counts
-    elapsed_us = (run.ended_at or _now_us()) - run.started_at
+    elapsed_us = run_view(run, runner, _now_us()).clock
     total, done = sum(counts.values()), counts.get(TaskState.SUCCESS, 0)
     late = late_us(run, _now_us())
     elapsed = f"{format_duration(elapsed_us)}, late {format_duration(late)}" if late else format_duration(elapsed_us)
-    return (run.run_id, run.dag_name, run_status_text(run), str(total), str(done), str(summary.dead_letters), elapsed)
+    return (
+        run.run_id,
+        run.dag_name,
+        run_code(run, runner, counts),
+        str(total),
+        str(done),
+        str(summary.dead_letters),
+        elapsed,
+    )
 
 
 # --- ``redrive history``: every task in the last runs of a flow ------------------------------------------------------
@@ -384,16 +408,16 @@ _COLUMNS_OF_FILES = 160  # where the output is not a terminal
 def print_history(endpoint: Endpoint, as_json: bool, *, flow: str | None, sort: str) -> int:
     """Print the grid of a flow; None: the flow of the latest run."""
 
-    async def read(session: Session) -> RunGrid:
+    async def read(session: Session) -> tuple[RunGrid, SessionStatus]:
         runs = await session.runs()
         names = {one.run.dag_name for one in runs}
         if not runs:
             raise RedriveError("no run has been recorded yet")
         if flow is not None and flow not in names:
             raise RedriveError(f"no run of a flow {flow!r} in this state file; it has {', '.join(sorted(names))}")
-        return await HistoryReader(session).read(flow or runs[0].run.dag_name)
+        return await HistoryReader(session).read(flow or runs[0].run.dag_name), session.status
 
-    grid = with_session(endpoint, read)
+    grid, status = with_session(endpoint, read)
     tasks, order = grid.in_order(HistoryOrder(sort)), HistoryOrder(sort)
     if as_json:
         name = grid.runs[-1].run.dag_name
@@ -402,6 +426,6 @@ def print_history(endpoint: Endpoint, as_json: bool, *, flow: str | None, sort: 
     glyphs = glyphs_for(sys.stdout.encoding)
     columns = shutil.get_terminal_size((_COLUMNS_OF_FILES, 0)).columns
     heading, _ = heading_line(grid, len(tasks), "", order, glyphs)
-    for line in [heading, *grid_lines(grid, tasks, columns, time.time_ns() // 1000, glyphs)]:
+    for line in [heading, *grid_lines(grid, tasks, columns, time.time_ns() // 1000, glyphs, status)]:
         echo(plain(line).rstrip())
     return 0

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
 from ...engine.core.projection import RunRow
+from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.states import RunState, TaskState
 from ...engine.statefile.lists import DurationStats, ExecutorState, RunTaskRow, quantile
 from ...engine.statefile.state_files import Offer
 from ..sessions.session import Link, RunSummary, SessionStatus
+from .board import runner_of
 from .eta import is_overdue
 
 # --- Waiting runs ----------------------------------------------------------------------------------------------------
@@ -72,11 +74,16 @@ class FleetOrder(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FleetEntry:
-    """A state file. ``run``: its latest one; ``waiting``: its unfinished runs that need a human."""
+    """A state file. ``run``: its latest one; ``waiting``: its unfinished runs that need a human.
+
+    ``runner``: who runs ``run``; ``counts``: of its tasks by state, as far as they are known.
+    """
 
     offer: Offer
     run: RunRow | None
     waiting: Sequence[WaitingRun]
+    runner: RunnerStatus = ALIVE
+    counts: Mapping[TaskState, int] = field(default_factory=dict)
 
     @property
     def executor(self) -> ExecutorState:
@@ -110,7 +117,13 @@ _ORDERS: Mapping[FleetOrder, Callable[[FleetEntry], tuple[object, ...]]] = {
 def _entry(offer: Offer) -> FleetEntry:
     executor = offer.executor or _NO_EXECUTOR
     status = SessionStatus(
-        Link.LIVE, executor_alive=executor.alive, executor_run_id=executor.run_id, service_pid=offer.service_pid
+        Link.LIVE,
+        executor_alive=executor.alive,
+        executor_gone_at=executor.gone_at,
+        executor_pid=executor.pid,
+        executor_run_id=executor.run_id,
+        executor_stopped=executor.stopped,
+        service_pid=offer.service_pid,
     )
     open_runs = [
         RunSummary(
@@ -123,12 +136,20 @@ def _entry(offer: Offer) -> FleetEntry:
                 blocked_since=one.blocked_since,
                 paused_since=one.paused_since,
             ),
-            {TaskState.DEAD_LETTER: one.dead_letters},
+            {
+                TaskState.DEAD_LETTER: one.dead_letters,
+                TaskState.RUNNING: one.working,
+                TaskState.RETRYING: one.waiting,
+            },
             one.dead_letters,
         )
         for one in offer.unfinished
     ]
-    return FleetEntry(offer, _latest_run(offer, open_runs), waiting_runs(open_runs, status))
+    run = _latest_run(offer, open_runs)
+    runner = ALIVE if run is None else runner_of(run, status)
+    latest = next((one for one in open_runs if one.run is run), None)
+    counts = {} if latest is None else {TaskState(state): count for state, count in latest.counts.items()}
+    return FleetEntry(offer, run, waiting_runs(open_runs, status), runner, counts)
 
 
 def _latest_run(offer: Offer, open_runs: Iterable[RunSummary]) -> RunRow | None:

@@ -188,7 +188,7 @@ class TimelineScreen(ConsoleScreen):
                 due = self.rows.activity(key).next_due
                 place = span.cell(self._now_us) + 1 if due is not None else None
             else:
-                place = due_cell(self.board.row(key), span, self._now_us, self.console.glyphs)
+                place = due_cell(self._due_at(key), span, self._now_us, self.console.glyphs)
             if place is not None:
                 self.timeline.refresh_cells(self.timeline.label_columns + place - 1, y, span.cells - place + 1)
 
@@ -202,12 +202,12 @@ class TimelineScreen(ConsoleScreen):
 
     def _is_active(self) -> bool:
         """Whether a task runs, or has a time to go on."""
-        return bool(self.board.active)
+        return bool(self.board.active) and self.console.runner.is_alive
 
     def _find_activity(self) -> None:
         """Find the idle pauses of the run; the last one goes on until now."""
         run = self.board.projection.run
-        self._activity = activity_of(self.board.projection.tasks.values(), run.started_at)
+        self._activity = activity_of(self.board.projection.tasks.values(), run.started_at, self.console.runner)
         self._shorten_pauses()
 
     def _shorten_pauses(self) -> None:
@@ -260,9 +260,13 @@ class TimelineScreen(ConsoleScreen):
         """Render the right part of a row."""
         glyphs, runner = self.console.glyphs, self.console.runner
         if not isinstance(key, int):
-            return bar_line(self.board.row(key), span, self.now, glyphs, runner)
+            return bar_line(self.board.row(key), span, self.now, glyphs, runner, self._due_at(key))
         group, activity = self.rows.group(key), self.rows.activity(key)
         return group_bar_line(group, activity, span, self._borders_of(span), self.now, glyphs, runner)
+
+    def _due_at(self, name: str) -> int | None:
+        """When the next step of a task is taken, if anybody takes it."""
+        return self.board.view(name, self._now_us, self.console.runner).instant
 
     def _show_axis(self) -> None:
         columns = self.timeline.label_columns

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ..domain.states import MOVING, UNDER_WAY, RunState, TaskState
 from ..domain.text import counted, format_clock, format_duration
@@ -72,11 +72,27 @@ class StateRole(StrEnum):
 
 
 class StateStyle(NamedTuple):
-    """How a state is shown. ``word``: at most eight cells for states of tasks and runs."""
+    """How a state is shown. ``sign``, ``role``: of the enumerations above, or of the console's for its own tables.
 
-    sign: Sign
+    ``word``: at most eight cells for states of tasks and runs.
+    """
+
+    sign: StrEnum
     word: str
-    role: StateRole
+    role: StrEnum
+
+
+class Signed(Protocol):
+    """Whatever has a sign, a word and a role: a style or a view."""
+
+    @property
+    def sign(self) -> StrEnum: ...
+
+    @property
+    def word(self) -> str: ...
+
+    @property
+    def role(self) -> StrEnum: ...
 
 
 STATE_STYLES: Mapping[TaskState, StateStyle] = {
@@ -135,9 +151,9 @@ class TaskView:
         reason: what the task waits for; None if it has ended.
     """
 
-    sign: Sign
+    sign: StrEnum
     word: str
-    role: StateRole
+    role: StrEnum
     fact: str
     instant: int | None
     clock: int | None
@@ -152,14 +168,19 @@ def task_view(projection: RunProjection, name: str, now_us: int, context: Explai
     style, step = state_style(row.state, runner), outlook_of(reason, _due_at(case, reason), runner)
     clock = None
     if row.state is TaskState.RUNNING and row.started_at is not None:
-        clock = max(end_of_work(now_us, runner) - row.started_at, 0)
+        clock = max(end_of_work(now_us, runner, row.changed_at) - row.started_at, 0)
     is_ticking = step.is_promised and (clock is not None or step.due_at is not None)
     return TaskView(*style, _fact(case, reason), step.due_at, clock, is_ticking, reason)
 
 
-def end_of_work(now_us: int, runner: RunnerStatus) -> int:
-    """Until when an attempt without an end can have run: now, or the end of its executor."""
-    return now_us if runner.gone_at is None else min(now_us, runner.gone_at)
+def end_of_work(now_us: int, runner: RunnerStatus, seen_at: int) -> int:
+    """Until when an attempt without an end can have run: now, or the end of its executor.
+
+    ``seen_at``: when the attempt was last heard of, which counts if nothing is known of an executor.
+    """
+    if runner.is_alive:
+        return now_us
+    return min(now_us, seen_at if runner.gone_at is None else runner.gone_at)
 
 
 def _due_at(case: TaskCase, reason: WaitReason | None) -> int | None:
@@ -241,6 +262,10 @@ def failure_of(row: TaskRow) -> str:
 # --- Runs ------------------------------------------------------------------------------------------------------------
 
 
+#: Tasks by state.
+Counts = Mapping[TaskState, int] | Mapping[str, int]
+
+
 @dataclass(frozen=True, slots=True)
 class RunView:
     """What is true of a run.
@@ -252,18 +277,16 @@ class RunView:
         is_paused: whether a pause holds it beside what the word says.
     """
 
-    sign: Sign
+    sign: StrEnum
     word: str
-    role: StateRole
+    role: StrEnum
     fact: str
     clock: int
     is_moving: bool
     is_paused: bool
 
 
-def run_style(
-    run: RunRow, runner: RunnerStatus = ALIVE, counts: Mapping[TaskState, int] | None = None
-) -> StateStyle:
+def run_style(run: RunRow, runner: RunnerStatus = ALIVE, counts: Counts | None = None) -> StateStyle:
     """The sign, the word and the role of a run. ``counts``: of its tasks by state, if they are known."""
     if run.state is not RunState.RUNNING:
         return RUN_STYLES[run.state]
@@ -273,16 +296,14 @@ def run_style(
         return SERVED if runner.kind is RunnerKind.SERVED else CUT_OFF
     if run.paused_since is not None:
         return PAUSED
-    only_waits = counts is not None and any(map(counts.get, UNDER_WAY)) and not any(map(counts.get, _AT_WORK))
-    return ONLY_WAITS if only_waits else RUN_STYLES[run.state]
+    found = {state for state, count in (counts or {}).items() if count}
+    return ONLY_WAITS if found & UNDER_WAY and not found & _AT_WORK else RUN_STYLES[run.state]
 
 
-_AT_WORK = (TaskState.RUNNING, TaskState.READY)
+_AT_WORK = frozenset([TaskState.RUNNING, TaskState.READY])
 
 
-def run_view(
-    run: RunRow, runner: RunnerStatus, now_us: int, counts: Mapping[TaskState, int] | None = None
-) -> RunView:
+def run_view(run: RunRow, runner: RunnerStatus, now_us: int, counts: Counts | None = None) -> RunView:
     """What is true of a run at an instant."""
     style = run_style(run, runner, counts)
     is_open = run.state is RunState.RUNNING
@@ -320,9 +341,9 @@ def describe_run(view: RunView) -> str:
     return ", ".join(filter(None, parts))
 
 
-def run_code(run: RunRow, runner: RunnerStatus = ALIVE) -> str:
+def run_code(run: RunRow, runner: RunnerStatus = ALIVE, counts: Counts | None = None) -> str:
     """The state of a run as lists for grep print it; of an unfinished run what holds it, as ``BLOCKED PAUSED``."""
-    style = run_style(run, runner)
+    style = run_style(run, runner, counts)
     if style in RUN_STYLES.values():
         return str(run.state)
     is_paused = run.paused_since is not None and style is not PAUSED
@@ -335,9 +356,9 @@ def run_code(run: RunRow, runner: RunnerStatus = ALIVE) -> str:
 class OutcomeStyle(NamedTuple):
     """How the outcome of an attempt is shown. ``verb``: for a sentence, ``failed after 3s``."""
 
-    sign: Sign
+    sign: StrEnum
     word: str
-    role: StateRole
+    role: StrEnum
     verb: str
 
 
@@ -358,9 +379,9 @@ _CUT_OFF_OUTCOME = OutcomeStyle(*CUT_OFF, "cut off with its executor")
 class AttemptView:
     """What is true of an attempt. ``clock``: how long it ran (microseconds); ``is_moving``: the clock ticks."""
 
-    sign: Sign
+    sign: StrEnum
     word: str
-    role: StateRole
+    role: StrEnum
     verb: str
     clock: int
     is_moving: bool
@@ -374,7 +395,7 @@ def attempt_view(attempt: AttemptRow, now_us: int, runner: RunnerStatus = ALIVE)
         style = _CUT_OFF_OUTCOME
     lasts = attempt.duration_us
     if lasts is None:
-        lasts = (attempt.ended_at or end_of_work(now_us, runner)) - attempt.started_at
+        lasts = (attempt.ended_at or end_of_work(now_us, runner, attempt.started_at)) - attempt.started_at
     return AttemptView(*style, max(lasts, 0), is_open and runner.is_alive)
 
 

@@ -23,7 +23,10 @@ POLL_SECONDS = 1.0
 
 
 class UnfinishedRun(NamedTuple):
-    """A run that has not ended, or that its deadline has ended with dead letters. Instants in microseconds UTC."""
+    """A run that has not ended, or that its deadline has ended with dead letters. Instants in microseconds UTC.
+
+    ``working``: how many tasks run or are about to; ``waiting``: how many wait for an instant.
+    """
 
     run_id: str
     dag_name: str
@@ -32,6 +35,8 @@ class UnfinishedRun(NamedTuple):
     paused_since: Optional[int]
     dead_letters: int
     ended_at: Optional[int] = None
+    working: int = 0
+    waiting: int = 0
 
 
 class Offer(NamedTuple):
@@ -125,7 +130,9 @@ _LATEST = "SELECT dag_name, run_id, state, started_at, ended_at FROM run ORDER B
 # The redundant first condition matches the partial index.
 _UNFINISHED = (
     "SELECT run_id, dag_name, started_at, blocked_since, paused_since, (SELECT count(*) FROM task"
-    " WHERE task.run_id = run.run_id AND task.state = 'DEAD_LETTER') AS dead, ended_at FROM run"
+    " WHERE task.run_id = run.run_id AND task.state = 'DEAD_LETTER') AS dead, ended_at,"
+    " (SELECT count(*) FROM task WHERE task.run_id = run.run_id AND task.state IN ('READY', 'RUNNING')),"
+    " (SELECT count(*) FROM task WHERE task.run_id = run.run_id AND task.state IN ('RETRYING', 'SENSING')) FROM run"
     " WHERE (ended_at IS NULL OR ended_at > deadline_at) AND (ended_at IS NULL OR dead > 0)"
     " ORDER BY started_at DESC, rowid DESC"
 )

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,13 +18,11 @@ from redrive.console.present.history import cell_lines
 from redrive.console.present.report import ReportData, graph_rows, headline, timeline_of
 from redrive.console.present.runs import (
     RunListEntry,
-    absence_text,
     fleet_cells,
     fleet_row,
     incident_summary,
     preview_lines,
     run_row,
-    run_status_text,
 )
 from redrive.console.present.tasks import Scene, named_task
 from redrive.console.present.timeline import bar_line, duration_text, label_line, task_lines
@@ -31,9 +30,10 @@ from redrive.console.sessions.session import Link, RunSummary, SessionStatus
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import plain
 from redrive.engine.core.projection import AttemptRow
+from redrive.engine.core.views import run_code
 from redrive.engine.core.waiting import BreakerView
 from redrive.engine.domain.states import MOVING, TIMED, TaskState
-from redrive.engine.statefile.lists import ExecutorState, RunTaskRow
+from redrive.engine.statefile.lists import ExecutorState
 from redrive.engine.statefile.state_files import Offer, UnfinishedRun
 
 from ..model.graphs import dags, edges
@@ -42,9 +42,9 @@ from ..model.runs import START, S, projection_of
 NOW = START + 100 * S
 SPAN = Span(START, S, 200)
 GONE_AT = NOW - 60 * S
-MANY = settings(max_examples=400, deadline=None)
+MANY = settings(max_examples=120, deadline=None)
 
-EXECUTORS = {
+EXECUTORS: dict[str, dict[str, Any]] = {
     "alive": {"executor_alive": True, "executor_pid": 7, "executor_run_id": "run-1"},
     "dead": {"executor_pid": 7, "executor_run_id": "run-1", "executor_gone_at": GONE_AT},
     "stopped": {"executor_pid": 7, "executor_run_id": "run-1", "executor_gone_at": GONE_AT, "executor_stopped": True},
@@ -52,7 +52,7 @@ EXECUTORS = {
     "runs another run": {"executor_alive": True, "executor_pid": 7, "executor_run_id": "run-2"},
     "served": {"service_pid": 8},
 }
-LINKS = {
+LINKS: dict[str, dict[str, Any]] = {
     "live": {"link": Link.LIVE},
     "late": {"link": Link.LIVE, "heartbeat_age_seconds": 40.0},
     "lost": {"link": Link.STALE, "problem": "the connection is lost", "data_age_seconds": 40.0},
@@ -85,7 +85,9 @@ def boards(draw):
     board = Board(projection)
     state = draw(st.sampled_from(["CLOSED", "OPEN", "HALF_OPEN", "FORCED_OPEN"]))
     board.snapshot.breakers["api"] = BreakerView(state, draw(st.sampled_from([None, NOW + 30 * S])))
-    status = SessionStatus(**EXECUTORS[draw(st.sampled_from(list(EXECUTORS)))], **LINKS[draw(st.sampled_from(list(LINKS)))])
+    status = SessionStatus(
+        **EXECUTORS[draw(st.sampled_from(list(EXECUTORS)))], **LINKS[draw(st.sampled_from(list(LINKS)))]
+    )
     return board, status
 
 
@@ -104,6 +106,7 @@ _CODES = {
 
 
 def scene_of(board, status, now_us):
+    now_us = status.shown_at(now_us)
     return Scene(board, now_us, UTF8, pools=board.pools(), runner=runner_of(board.projection.run, status))
 
 
@@ -151,10 +154,10 @@ def texts_by_task(board, status, now_us):
         starts = place_pieces(line.line)
         for place, name in line.signs.items():
             yield "report drawing", name, plain(line.line)[starts[place] :]
-    for line in timeline_of(data).rows:
-        yield from (("report timeline", name, plain(line.line)) for name in line.signs.values())
-    for line in preview_lines(scene, 120, 99)[1:]:
-        yield "run preview", plain(line).split()[1], plain(line)
+    for lane in timeline_of(data).rows:
+        yield from (("report timeline", name, plain(lane.line)) for name in lane.signs.values())
+    for text in map(plain, preview_lines(scene, 120, 99)[1:]):
+        yield "run preview", text.split()[1], text
 
 
 def place_pieces(line):
@@ -176,11 +179,11 @@ def told(text):
 
 
 def timeline_label(row, scene):
-    return plain(label_line(row, 40, UTF8))
+    return plain(label_line(row, 40, UTF8, runner=scene.runner))
 
 
 def report_of(board, status, now_us):
-    return ReportData(board, "/x.db", now_us)
+    return ReportData(board, "/x.db", now_us, runner=runner_of(board.projection.run, status))
 
 
 def ticking_texts(board, status, now_us):
@@ -189,8 +192,12 @@ def ticking_texts(board, status, now_us):
     yield from (("drawing", *found) for found in drawing_texts(board, scene))
     yield from (("rows", *found) for found in row_texts(board, scene))
     for name, row in board.projection.tasks.items():
-        yield "bars", name, re.sub("[│ ]", "", plain(bar_line(row, SPAN, now_us, UTF8, scene.runner)))
-        yield "took", name, duration_text(row, now_us)
+        yield (
+            "bars",
+            name,
+            re.sub("[│┄ ]", "", plain(bar_line(row, SPAN, now_us, UTF8, scene.runner, scene.view(name).instant))),
+        )
+        yield "took", name, duration_text(row, scene.now_us, scene.runner)
 
 
 def run_words(board, status, now_us):
@@ -198,26 +205,30 @@ def run_words(board, status, now_us):
     run, runner, counts = board.projection.run, runner_of(board.projection.run, status), board.counts
     summary = RunSummary(run, {str(state): count for state, count in counts.items()}, counts[TaskState.DEAD_LETTER])
     yield "header", run_word(plain(run_line(board, "x.db", None, now_us, 200, UTF8, runner=runner)))
-    yield "runs", run_word(plain(run_row(RunListEntry(run, counts, absence_text(run, runner)), now_us, 150, UTF8)))
+    yield "runs", run_word(plain(run_row(RunListEntry(run, counts, runner), now_us, 150, UTF8)))
     executor = ExecutorState(
         status.executor_alive, 0, status.executor_gone_at, status.executor_pid, status.executor_run_id,
         status.executor_stopped,
     )  # fmt: skip
-    unfinished = UnfinishedRun(run.run_id, "flow", START, run.blocked_since, run.paused_since, 0)
-    offer = Offer("/x.db", "flow", run.run_id, "RUNNING", START, True, None, unfinished=(unfinished,), executor=executor)
+    working, waits = counts[TaskState.READY] + counts[TaskState.RUNNING], sum(counts[state] for state in TIMED)
+    unfinished = UnfinishedRun(run.run_id, "flow", START, run.blocked_since, run.paused_since, 0, None, working, waits)
+    offer = Offer(
+        "/x.db", "flow", run.run_id, "RUNNING", START, True, None, unfinished=(unfinished,), executor=executor
+    )
     entry = fleet_entries([offer._replace(service_pid=status.service_pid)])[0]
     yield "fleet", run_word(plain(fleet_row(entry, now_us, 150, UTF8)).partition("flow")[0])
     yield "redrive fleet", run_word(fleet_cells(entry, now_us)[1])
-    yield "summary", run_word(incident_summary(board, "x.db", now_us).splitlines()[0])
+    yield "summary", run_word(incident_summary(board, "x.db", now_us, runner).splitlines()[0])
     yield "report", run_word(headline(report_of(board, status, now_us)))
-    yield "redrive runs", run_word(run_status_text(run))
+    yield "redrive runs", run_word(run_code(run, runner, counts))
     grid = run_grid([summary], {})
-    yield "history", run_word(plain(cell_lines(grid, None, 0, UTF8)[0]).removeprefix(" run-1"))
+    yield "history", run_word(plain(cell_lines(grid, None, 0, UTF8, now_us, status)[0]).removeprefix(" run-1"))
 
 
 def run_word(text):
-    words = ("BLOCKED", "paused", "PAUSED", "cut off", "CUT OFF", "no executor", "idle", "served", "waiting", "running", "RUNNING")
-    return next((word.lower() for word in words if word in text), text).lower()
+    """The first word of a state in a text."""
+    found = re.search("blocked|paused|cut off|no executor|idle|served|waiting|running", text.lower())
+    return found[0] if found else text
 
 
 # --- What must hold --------------------------------------------------------------------------------------------------

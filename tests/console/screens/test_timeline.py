@@ -36,7 +36,9 @@ def apply(builder, *batches):
 def drawn(builder, name, now_seconds=None, per_cell=1.0, cells=24, glyphs=UTF8):
     span = Span(START, round(per_cell * S), cells)
     now = START + round(now_seconds * S) if now_seconds is not None else None
-    return plain(bar_line(builder.projection.tasks[name], span, now, glyphs)).rstrip()
+    return plain(
+        bar_line(builder.projection.tasks[name], span, now, glyphs, due_at=builder.projection.tasks[name].next_retry_at)
+    ).rstrip()
 
 
 def test_a_task_that_runs_reaches_to_now_and_shows_its_deadline_ahead(builder):
