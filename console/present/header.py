@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...engine.core.decide import passed_reason
-from ...engine.core.views import PAUSED, RunView, run_style, run_view
+from ...engine.core.views import PAUSED, RunView, Sign, run_style, run_view
 from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.events import Event
 from ...engine.domain.states import TaskState
 from ...engine.domain.text import counted, format_duration
 from ..model.board import Board
-from ..model.eta import Forecast
+from ..model.eta import Forecast, sensing_tasks
 from ..model.runs import WaitingRun
 from ..sessions.session import STALE_SECONDS, SessionStatus
 from ..text.event_text import describe_event, event_subject
@@ -120,7 +120,7 @@ def _facts(board: Board, forecast: Forecast | None, now_us: int, glyphs: Glyphs,
         named = one_line(min(board.noticed)) if len(board.noticed) == 1 else number(len(board.noticed))
         facts.append([Piece(f"late: {named}", Role.WARNING)])
     facts.append([Piece(clock(view.clock).strip()), *_standstill(view, glyphs)])
-    eta: list[Line] = []
+    eta: list[Line] = [_sensors(board)] if view.sign is Sign.SENSING else []
     if forecast is not None and run.blocked_since is None:
         eta = [_eta(forecast)]
     if run.deadline_at is None:
@@ -129,6 +129,15 @@ def _facts(board: Board, forecast: Forecast | None, now_us: int, glyphs: Glyphs,
     slack_us = run.deadline_at - now_us if left_us is None else left_us
     slack = [_slack(slack_us)]
     return [*facts, *slack, *eta] if slack_us < _SLACK_FIRST_US else [*facts, *eta, *slack]
+
+
+def _sensors(board: Board) -> Line:
+    """What a run waits for in which only sensors are left; empty if it waits for a retry."""
+    rows = sensing_tasks(board)
+    if not rows:
+        return []
+    more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
+    return [Piece(f"waits for {one_line(rows[0].name)} (sensor, {counted(rows[0].deferrals, 'check')}){more}")]
 
 
 def _standstill(view: RunView, glyphs: Glyphs) -> Line:

@@ -30,12 +30,12 @@ SEVERITY: tuple[TaskState, ...] = (
 
 def sign_of(style: Signed, glyphs: Glyphs) -> Piece:
     """The sign of a style, in its role."""
-    return Piece(glyphs.of(style.sign), style.role)
+    return Piece(glyphs.of(style.sign), Role(style.role))
 
 
 def sign_and_word(style: Signed, glyphs: Glyphs) -> Piece:
     """The sign and the word of a style, in its role."""
-    return Piece(f"{glyphs.of(style.sign)} {style.word}", style.role)
+    return Piece(f"{glyphs.of(style.sign)} {style.word}", Role(style.role))
 
 
 def state_sign(state: TaskState, glyphs: Glyphs, runner: RunnerStatus = ALIVE) -> Piece:
@@ -178,7 +178,7 @@ def counts_line(
             if state is TaskState.DEAD_LETTER
             else f"{number(count)} {style.word}"
         )
-        found.append([Piece(text, style.role)])
+        found.append([Piece(text, Role(style.role))])
     return join(found)
 
 

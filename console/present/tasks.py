@@ -206,10 +206,10 @@ def state_facts(row: TaskRow, scene: Scene, has_room: bool = True) -> Line:
     """Word and fact. ``has_room``: for bars, and for what a running task uses."""
     view = scene.view(row.name)
     if view.instant is not None and row.state is TaskState.RETRYING:
-        head: Line = [Piece(f"{view.word} {_due(view.instant, scene)}", view.role)]
+        head: Line = [Piece(f"{view.word} {_due(view.instant, scene)}", Role(view.role))]
         has_bar = has_room and "bars" in scene.shown and view.reason is WaitReason.RETRY
         return [*head, *_retrying(row, view, scene, has_bar)]
-    head = [Piece(view.word, view.role), Piece(" " * (WORD_CELLS + 1 - len(view.word)))]
+    head = [Piece(view.word, Role(view.role)), Piece(" " * (WORD_CELLS + 1 - len(view.word)))]
     if row.state in MOVING:
         return [
             *head,
@@ -252,7 +252,7 @@ def _waiting(row: TaskRow, view: TaskView, scene: Scene) -> Line:
     if view.reason is WaitReason.NOT_BEFORE and when:
         return [Piece(f"not before its time, {when}", Role.WAITING)]
     if view.reason is WaitReason.PARENTS:
-        return [Piece(f"{fact}{_held_by(row, scene)}", Role.DIM)]
+        return [Piece(_after(row, fact, scene), Role.DIM)]
     role = Role.WARNING if not scene.runner.is_alive and not needs_human(view.reason) else role
     return [Piece(fact + (f", {_INSTANT_WORDS.get(view.reason, '')} {when}" if when and fact else ""), role)]
 
@@ -266,11 +266,13 @@ _FACT_ROLES: Mapping[WaitReason | None, Role] = dict.fromkeys(
 )
 
 
-def _held_by(row: TaskRow, scene: Scene) -> str:
-    """The nearest dead letter above, to follow the parents; alone if it is the one parent."""
+def _after(row: TaskRow, fact: str, scene: Scene) -> str:
+    """The parents that a task waits for, and the dead letter that holds it; that alone if there is one parent."""
     unmet = unmet_parents(scene.board.projection, row.name)
     holder = _holder(row.name, unmet, scene.board)
-    return "" if holder is None else f", held by {short_name(holder)}"
+    if holder is None:
+        return fact
+    return f"{f'{fact}, ' if len(unmet) > 1 else ''}held by {short_name(holder)}"
 
 
 def _usage(usage: TaskUsage | None) -> Line:

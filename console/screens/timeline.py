@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 from typing import ClassVar
 
 from textual import events
@@ -24,6 +23,7 @@ from ..present.timeline import (
     bar_line,
     describe_path,
     due_cell,
+    end_of_past,
     group_bar_line,
     group_lines,
     legend_line,
@@ -306,7 +306,8 @@ class TimelineScreen(ConsoleScreen):
         if self.load_chart.display:
             span, columns = self.timeline.span, self.timeline.label_columns
             borders, glyphs = self._borders_of(span), self.console.glyphs
-            self.load_chart.show_activity(self.rows.whole_activity, span, borders, self.now, columns, glyphs)
+            until_us = end_of_past(span, self.now, self.console.runner)
+            self.load_chart.show_activity(self.rows.whole_activity, span, borders, self.now, until_us, columns, glyphs)
 
     def _borders_of(self, span: Span) -> Sequence[int]:
         """The instants between the cells of a span."""
@@ -513,12 +514,14 @@ class LoadChart(Bar):
         span: Span,
         borders: Sequence[int],
         now_us: int | None,
+        until_us: int,
         label_columns: int,
         glyphs: Glyphs,
     ) -> None:
-        """Show the tasks that ran in each cell of ``span``. ``borders``: the instants between its cells."""
+        """Show the most tasks that ran at once in each cell of ``span``, until ``until_us``.
+
+        ``borders``: the instants between its cells.
+        """
         past = min(max(span.cell(now_us if now_us is not None else span.end) + 1, 0), span.cells)
-        middles = [(start + end) // 2 for start, end in pairwise(borders[: past + 1])]
-        if now_us is not None and middles:
-            middles[-1] = min(middles[-1], now_us)
-        self.show_lines(load_lines(activity.running_at(middles), span, now_us, label_columns, self.row_count, glyphs))
+        peaks = activity.peaks(borders[: past + 1], until_us)
+        self.show_lines(load_lines(peaks, span, now_us, label_columns, self.row_count, glyphs))

@@ -425,7 +425,7 @@ def _kill_steps(attempt: AttemptRow) -> Iterator[KillStep]:
     if attempt.sigkill_at is not None:
         ignored = "" if attempt.sigterm_at is None else _ignored(attempt.sigkill_at - attempt.sigterm_at)
         then = f"{ignored}SIGKILL at {format_clock(attempt.sigkill_at)}"
-        yield KillStep(Sign.SIGKILL, StateRole.FAILED, attempt.sigkill_at, "SIGKILL sent, not gone yet", then)
+        yield KillStep(Sign.SIGKILL, StateRole.FAILED, attempt.sigkill_at, "SIGKILL, not gone yet", then)
 
 
 def _ignored(lasts_us: int) -> str:

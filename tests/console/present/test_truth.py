@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from redrive.console.model.board import Board, runner_of
+from redrive.console.model.eta import estimate
 from redrive.console.model.graph.groups import GraphForm, Zoom
 from redrive.console.model.graph.view import Graph
 from redrive.console.model.runs import fleet_entries, run_grid
@@ -24,16 +25,17 @@ from redrive.console.present.runs import (
     preview_lines,
     run_row,
 )
-from redrive.console.present.tasks import Scene, named_task
+from redrive.console.present.tasks import Scene, named_task, state_facts
 from redrive.console.present.timeline import bar_line, duration_text, label_line, task_lines
 from redrive.console.sessions.session import Link, RunSummary, SessionStatus
+from redrive.console.text.figures import column
 from redrive.console.text.glyphs import UTF8
-from redrive.console.text.pieces import plain
+from redrive.console.text.pieces import Role, plain
 from redrive.engine.core.projection import AttemptRow
 from redrive.engine.core.views import run_code
 from redrive.engine.core.waiting import BreakerView
 from redrive.engine.domain.states import MOVING, TIMED, TaskState
-from redrive.engine.statefile.lists import ExecutorState
+from redrive.engine.statefile.lists import DurationStats, ExecutorState
 from redrive.engine.statefile.state_files import Offer, UnfinishedRun
 
 from ..model.graphs import dags, edges
@@ -286,3 +288,69 @@ def test_all_views_say_the_same_word_of_the_run(found):
     board, status = found
     words = dict(run_words(board, status, NOW))
     assert len(set(words.values())) == 1, words
+
+
+# --- Faults that were seen -------------------------------------------------------------------------------------------
+
+
+def run_of(*states, **run):
+    projection = projection_of([(f"t{n}", []) for n in range(len(states))], **run)
+    for row, state in zip(projection.tasks.values(), states, strict=True):
+        row.state, row.attempt, row.started_at, row.deferrals = state, 1, NOW - 60 * S, 116
+        row.next_retry_at = NOW + 9 * S if state in TIMED else None
+    return Board(projection)
+
+
+def test_a_run_in_which_only_a_sensor_is_left_waits_and_has_no_eta():
+    board = run_of(TaskState.SENSING, TaskState.SUCCESS)
+    stats = {f"t{n}": DurationStats(600 * S, 900 * S, 20) for n in range(2)}
+    forecast = estimate(board, NOW, stats)
+    line = plain(run_line(board, "x.db", forecast, NOW, 160, UTF8))
+    assert "◷ waiting 1/2" in line
+    assert "waits for t0 (sensor, 116 checks)" in line
+    assert "eta" not in line
+
+
+def test_the_bar_of_a_retry_drains():
+    board = run_of(TaskState.RETRYING)
+    row = board.row("t0")
+    row.delay_us, row.ceiling_us = 10 * S, 60 * S
+    texts = [plain(state_facts(row, Scene(board, NOW + at * S, UTF8))) for at in (0, 4, 8)]
+    filled = [text.count(UTF8.bar_done) for text in texts]
+    assert filled == sorted(filled, reverse=True)
+    assert filled[0] > filled[1] > filled[2]
+    assert not any("1m00" in text for text in texts)
+
+
+def test_the_elapsed_time_is_that_of_the_work():
+    board = run_of(TaskState.DEAD_LETTER)
+    board.projection.run.blocked_since = START + 3 * S
+    assert "1m36" not in plain(run_line(board, "x.db", None, NOW, 160, UTF8)).partition(" · for")[0]
+    assert "3s · for 1m37" in plain(run_line(board, "x.db", None, NOW, 160, UTF8))
+    assert "BLOCKED after 3s, for 1m37" in incident_summary(board, "x.db", NOW)
+
+
+def test_only_a_count_in_the_fleet_has_the_accent():
+    offer = Offer("/x.db", "flow", "run-1", "SUCCESS", START, ended_at=NOW)
+    line = fleet_row(fleet_entries([offer])[0], NOW, 120, UTF8)
+    assert not any(piece.role == Role.HUMAN and piece.text for piece in line)
+
+
+def test_a_paused_run_is_paused_in_the_fleet():
+    executor = ExecutorState(True, 0, None, 7, "run-1")
+    paused = UnfinishedRun("run-1", "flow", START, None, NOW, 0)
+    offer = Offer("/x.db", "flow", "run-1", "RUNNING", START, unfinished=(paused,), executor=executor)
+    assert fleet_cells(fleet_entries([offer])[0], NOW)[1] == "PAUSED"
+
+
+def test_the_summary_of_a_killed_run_names_its_end():
+    board = run_of(TaskState.RUNNING)
+    runner = runner_of(board.projection.run, SessionStatus(Link.LIVE, executor_pid=7, executor_gone_at=START + 60 * S))
+    text = incident_summary(board, "x.db", NOW, runner)
+    assert "cut off after 1m00, no executor for 40s" in text
+    assert "1 cut off" in text
+
+
+def test_what_took_less_than_a_millisecond_is_not_zero():
+    assert column(400) == " <1ms"
+    assert column(0) == "   0s"

@@ -163,7 +163,7 @@ def test_a_kill_is_reported_in_one_sentence():
     attempt.deadline_at = attempt.sigterm_at = START + 10 * S
     attempt.sigkill_at = START + 15 * S
     assert describe_attempt(attempt, START) == (
-        "03:06:40, deadline 10s passed at 03:06:50; SIGTERM; ignored for 5s; SIGKILL at 03:06:55; "
+        "03:06:40, timeout 10s passed at 03:06:50; SIGTERM; ignored for 5s; SIGKILL at 03:06:55; "
         "it was in re.match, parser.py:87"
     )
 
