@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redrive.console.model.board import Board, runner_of
 from redrive.console.model.eta import estimate
@@ -44,7 +44,7 @@ from ..model.runs import START, S, projection_of
 NOW = START + 100 * S
 SPAN = Span(START, S, 200)
 GONE_AT = NOW - 60 * S
-MANY = settings(max_examples=120, deadline=None)
+MANY = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 EXECUTORS: dict[str, dict[str, Any]] = {
     "alive": {"executor_alive": True, "executor_pid": 7, "executor_run_id": "run-1"},
