@@ -19,7 +19,8 @@ from textual.screen import Screen
 
 from ...engine.clock import Clock, SystemClock
 from ...engine.core.projection import RunRow
-from ...engine.core.waiting import ALIVE, RunnerStatus
+from ...engine.core.views import run_style
+from ...engine.core.waiting import ALIVE, RunnerKind, RunnerStatus
 from ...engine.domain.states import TaskState
 from ...engine.domain.text import format_duration
 from ...engine.errors import RedriveError
@@ -31,7 +32,7 @@ from ..model.lists import ColumnChoice
 from ..model.runs import WaitingRun
 from ..model.systems import BadgeCounts
 from ..present.header import lock_reason
-from ..present.runs import deadline_note, run_style
+from ..present.runs import deadline_note
 from ..screens.base import MESSAGE_SECONDS, ConsoleScreen, LaunchContext, LoadingScreen, run_latest
 from ..sessions.session import Session
 from ..terminal.capabilities import detect_capabilities
@@ -614,7 +615,7 @@ def exit_lines(board: Board | None, is_executor_alive: bool, target: str) -> lis
         return []
     run = board.projection.run
     elapsed = format_duration((run.ended_at or board.projection.run.started_at) - run.started_at)
-    state = run_style(run).word
+    state = run_style(run, ALIVE if is_executor_alive else RunnerStatus(RunnerKind.STOPPED)).word
     lines = [f"{one_line(run.dag_name)} {one_line(run.run_id)}: {state}, {board.finished} of {board.total} done"]
     if run.ended_at is not None:
         lines[0] += f" in {elapsed}"

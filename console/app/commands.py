@@ -232,7 +232,7 @@ class Copying:
             line = shell_line("requeue", self._target, board.projection.run.run_id, names, "after a fix")
             if line is not None:
                 yield "command", line
-        yield "summary", incident_summary(board, console.address, console.live.now_us)
+        yield "summary", incident_summary(board, console.address, console.live.now_us, console.runner)
 
     def _copy(self, word: str, text: str) -> None:
         text = sanitize_lines(text)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...engine.core.projection import TaskRow
+from ...engine.core.views import STATE_STYLES
 from ...engine.domain.acts import BY_NAME, NOTE_CHARACTERS_MAX
 from ...engine.domain.states import NEEDS_HUMAN, OPEN, TaskState
 from ...engine.domain.text import counted
@@ -15,7 +16,7 @@ from ..model.board import Board
 from ..model.inbox import InboxCause
 from ..model.preview import Preview
 from ..model.systems import BreakerStatus
-from ..present.states import STATE_STYLES, state_sign
+from ..present.states import state_sign
 from ..sessions.session import RunSummary
 from ..text.figures import format_seconds
 from ..text.glyphs import Glyphs
@@ -160,7 +161,7 @@ def _task_line(name: str, board: Board, glyphs: Glyphs) -> Line:
     row = board.row(name)
     look = STATE_STYLES[row.state]
     return [
-        Piece(state_sign(row.state, glyphs), look.role),
+        state_sign(row.state, glyphs),
         Piece(f" {pad(one_line(name), 30)} "),
         Piece(look.word, look.role),
         Piece(f"  {one_line(row.error or '')}", Role.DIM),

@@ -20,6 +20,8 @@ import msgspec
 from ...engine.core.causes import CauseHistory, describe_history, describe_last_incident
 from ...engine.core.explain import explain_task
 from ...engine.core.projection import RunProjection, RunRow, TaskRow
+from ...engine.core.views import run_code, run_view, state_code
+from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.event_codec import row_of
 from ...engine.domain.events import Event
 from ...engine.domain.states import MOVING, NEEDS_HUMAN, TaskState, cut_off_cause
@@ -48,7 +50,6 @@ from ..present.runs import (
     late_us,
     needing_sentence,
     place_line,
-    run_status_text,
 )
 from ..present.tasks import STALE, attempt_label, describe_skip
 from ..sessions.address import Endpoint, parse
@@ -103,7 +104,9 @@ def print_tasks(endpoint: Endpoint, run_id: str | None, as_json: bool, *, follow
         runner = runner_of(run, session.status)
 
         extra = {"executor": executor_json(run, status, address, now_us), "state_file": address}
-        lines = task_lines(board.projection, as_json, lambda name: board.explain(name, now_us, runner), extra, before)
+        lines = task_lines(
+            board.projection, as_json, lambda name: board.explain(name, now_us, runner), extra, before, None, runner
+        )
         return lines if as_json else [place_line(run, address), *lines, *_executor_advice_lines(run, status, address)]
 
     return print_view(endpoint, read, follow=follow, as_json=as_json)
@@ -130,6 +133,7 @@ def task_lines(
     extra: Mapping[str, object] | None = None,
     before: Mapping[str, str] | None = None,
     now_us: int | None = None,
+    runner: RunnerStatus = ALIVE,
 ) -> list[str]:
     """The lines of the tasks in ``projection`` at the instant ``now_us``; None: now.
 
@@ -145,7 +149,7 @@ def task_lines(
     for row in rows:
         parts = (_note(row, why), STALE if row.stale else "", (before or {}).get(row.name))
         note = " · ".join(filter(None, parts))
-        cells.append((row.name, str(row.state), attempt_label(row), note))
+        cells.append((row.name, state_code(row.state, runner), attempt_label(row), note))
     return list(table_lines(cells))
 
 
@@ -198,7 +202,7 @@ async def inbox_of_run(
         lines.append(f"or acknowledge it: {ack_command(address, run.run_id)}")
     if is_lost(run, session.status):
         lines.append(one_line(f"or end it: {shlex.join(['redrive', 'abandon', '--state', address, run.run_id])}"))
-    return [f"{place_line(run, address)}: {run_status_text(run)}", *lines]
+    return [f"{place_line(run, address)}: {run_code(run, runner_of(run, status))}", *lines]
 
 
 async def load_board(session: Session, projection: RunProjection) -> Board:
@@ -300,7 +304,9 @@ def _memory_lines(memory: CauseHistory) -> Iterator[str]:
 @reading_options
 def print_summary(file: NamedFile, run_id: str | None, as_json: bool) -> int:
     async def use(session: Session) -> str:
-        return incident_summary(Board(await session.snapshot(run_id)), session.address, _now_us())
+        board = Board(await session.snapshot(run_id))
+        runner = runner_of(board.projection.run, session.status)
+        return incident_summary(board, session.address, _now_us(), runner)
 
     text = with_session(file.to_read(), use)
     echo(json_line(with_schema("summary", {"markdown": text})) if as_json else text, nl=as_json)
@@ -417,11 +423,18 @@ def print_runs(file: NamedFile, as_json: bool, follow: bool) -> int:
         status, address, now_us = session.status, session.address, _now_us()
         if as_json:
             return [
-                json_line(_run_value(one, executor_json(one.run, status, address, now_us), address))
+                json_line(
+                    _run_value(
+                        one, executor_json(one.run, status, address, now_us), address, runner_of(one.run, status)
+                    )
+                )
                 for one in summaries
             ]
         rows: list[Sequence[str]] = [("RUN", "FLOW", "STATE", "TASKS", "OK", "DEAD", "ELAPSED", "")]
-        rows += [(*_run_row(one), executor_advice(one.run, status, address, now_us)) for one in summaries]
+        rows += [
+            (*_run_row(one, runner_of(one.run, status)), executor_advice(one.run, status, address, now_us))
+            for one in summaries
+        ]
         return [place_line(None, address), *table_lines(rows), *await _needing_lines(session), *schedule_lines]
 
     return print_view(file.to_read(), read, follow=follow, as_json=as_json)
@@ -437,11 +450,14 @@ def _inbox_command(address: str) -> str:
     return one_line(shlex.join(["redrive", "inbox", address]))
 
 
-def _run_value(summary: RunSummary, executor: Mapping[str, object], address: str) -> dict[str, object]:
+def _run_value(
+    summary: RunSummary, executor: Mapping[str, object], address: str, runner: RunnerStatus
+) -> dict[str, object]:
     counts = {"counts": summary.counts, "dead_letters": summary.dead_letters}
     place = {"executor": executor, "state_file": address}
     return with_schema(
-        "runs", {**msgspec.to_builtins(summary.run), "state": run_status_text(summary.run), **counts, **place}
+        "runs",
+        {**msgspec.to_builtins(summary.run), "state": run_code(summary.run, runner, summary.counts), **counts, **place},
     )
 
 
@@ -452,13 +468,21 @@ async def _schedule_lines(session: Session) -> list[str]:
     return coming + describe_missed_starts(await session.query(lists.SLA, limit=_LATE_RUNS_MAX), _now_us())
 
 
-def _run_row(summary: RunSummary) -> tuple[str, ...]:
+def _run_row(summary: RunSummary, runner: RunnerStatus) -> tuple[str, ...]:
     run, counts = summary.run, summary.counts
-    elapsed_us = (run.ended_at or _now_us()) - run.started_at
+    elapsed_us = run_view(run, runner, _now_us()).clock
     total, done = sum(counts.values()), counts.get(TaskState.SUCCESS, 0)
     late = late_us(run, _now_us())
     elapsed = f"{format_duration(elapsed_us)}, late {format_duration(late)}" if late else format_duration(elapsed_us)
-    return (run.run_id, run.dag_name, run_status_text(run), str(total), str(done), str(summary.dead_letters), elapsed)
+    return (
+        run.run_id,
+        run.dag_name,
+        run_code(run, runner, counts),
+        str(total),
+        str(done),
+        str(summary.dead_letters),
+        elapsed,
+    )
 
 
 # --- ``redrive history``: every task in the last runs of a flow ------------------------------------------------------
@@ -501,16 +525,17 @@ def print_fleet(file: NamedFile, as_json: bool) -> int:
 )
 @file_options
 def print_history(file: NamedFile, as_json: bool, flow: str | None, sort: str) -> int:
-    async def read(session: Session) -> tuple[RunGrid, list[str]]:
+    async def read(session: Session) -> tuple[RunGrid, SessionStatus, list[str]]:
         runs = await session.runs()
         names = {one.run.dag_name for one in runs}
         if not runs:
             raise RedriveError("no run has been recorded yet")
         if flow is not None and flow not in names:
             raise RedriveError(f"no run of a flow {flow!r} in this state file; it has {', '.join(sorted(names))}")
-        return await HistoryReader(session).read(flow or runs[0].run.dag_name), await _needing_lines(session)
+        grid = await HistoryReader(session).read(flow or runs[0].run.dag_name)
+        return grid, session.status, await _needing_lines(session)
 
-    grid, needing = with_session(file.to_read(), read)
+    grid, status, needing = with_session(file.to_read(), read)
     tasks, order = grid.in_order(HistoryOrder(sort)), HistoryOrder(sort)
     if as_json:
         name = grid.runs[-1].run.dag_name
@@ -519,7 +544,7 @@ def print_history(file: NamedFile, as_json: bool, flow: str | None, sort: str) -
     glyphs = glyphs_for(sys.stdout.encoding)
     columns = shutil.get_terminal_size((_COLUMNS_OF_FILES, 0)).columns
     heading, _ = heading_line(grid, len(tasks), "", order, glyphs)
-    for line in [heading, *grid_lines(grid, tasks, columns, time.time_ns() // 1000, glyphs)]:
+    for line in [heading, *grid_lines(grid, tasks, columns, time.time_ns() // 1000, glyphs, status)]:
         echo(plain(line).rstrip())
     echo_lines(needing)
     return 0

@@ -12,6 +12,7 @@ from typing import cast
 import click
 
 from ...engine.core.projection import AttemptRow, RunProjection, TaskRow
+from ...engine.core.views import OUTCOME_STYLES
 from ...engine.domain.events import Event
 from ...engine.domain.states import FAILED_OUTCOMES, RESTING, TaskState
 from ...engine.errors import RedriveError, SnapshotNeeded
@@ -19,7 +20,6 @@ from ..feed.reads import OutputLine, OutputStream
 from ..model.board import Board
 from ..present.log import failure_text
 from ..present.runs import executor_advice
-from ..present.states import OUTCOME_STYLES
 from ..sessions.address import Endpoint
 from ..sessions.open import with_session
 from ..sessions.session import Session

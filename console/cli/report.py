@@ -19,7 +19,7 @@ from ...engine.statefile import lists
 from ..app.theme import load_theme
 from ..feed.live_run import load_memories
 from ..feed.reads import READ_EVENTS, TEXTS_OF, read_evidence
-from ..model.board import Board
+from ..model.board import Board, runner_of
 from ..model.inbox import Inbox, failures_of
 from ..present.report import CAUSES_MAX, CauseEvidence, Move, PageColours, ReportData, report_html, report_markdown
 from ..sessions.open import with_session
@@ -95,7 +95,8 @@ async def read_report(session: Session, run_id: str | None, now_us: int) -> Repo
         if is_operator_act(event) or event.kind == EventKind.NOTE:
             acts.append(event)
     causes, total = await _causes(session, board)
-    return ReportData(board, session.address, now_us, moves if is_whole else (), causes, total, acts)
+    runner = runner_of(board.projection.run, session.status)
+    return ReportData(board, session.address, now_us, moves if is_whole else (), causes, total, acts, runner)
 
 
 async def _events(session: Session, projection: RunProjection) -> AsyncIterator[Event]:

@@ -84,6 +84,7 @@ class LiveRun:
         self._stats_task: asyncio.Task[None] | None = None  # for the run ``_loading_run_id``
         self._loading_run_id: str | None = None
         self._forecasts_from = 0.0  # on the monotonic clock
+        self._still_at_us: int | None = None  # while the connection is down
         self._run_id: str | None = None
         self._pending: list[Event] = []
         self._flushed_at = float("-inf")
@@ -93,8 +94,18 @@ class LiveRun:
 
     @property
     def now_us(self) -> int:
-        """The instant that the board shows, in microseconds UTC by the clock of the run's host."""
-        return self._shown_at_us if self._present is not None else self.clock_us
+        """The instant that the board shows, in microseconds UTC by the clock of the run's host.
+
+        It stands still while the connection is down: nobody knows what goes on there.
+        """
+        if self._present is not None:
+            return self._shown_at_us
+        if self.status.connection_problem is None:
+            self._still_at_us = None
+            return self.clock_us
+        if self._still_at_us is None:
+            self._still_at_us = self.status.shown_at(self.clock_us)
+        return self._still_at_us
 
     @property
     def clock_us(self) -> int:

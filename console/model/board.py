@@ -16,6 +16,7 @@ from ...engine.core.explain import blocking_chain, explain_task
 from ...engine.core.projection import RunProjection, RunRow, TaskRow
 from ...engine.core.ready_queue import spec_of
 from ...engine.core.spec import collector_paused
+from ...engine.core.views import TaskView, task_view
 from ...engine.core.waiting import (
     ALIVE,
     BreakerView,
@@ -285,6 +286,10 @@ class Board:
     def explain(self, name: str, now_us: int, runner: RunnerStatus = ALIVE) -> str:
         """Explain in one sentence why a task is not running."""
         return explain_task(self.projection, name, now_us, self._explain_context(runner))
+
+    def view(self, name: str, now_us: int, runner: RunnerStatus = ALIVE) -> TaskView:
+        """What is true of a task at an instant."""
+        return task_view(self.projection, name, now_us, self._explain_context(runner))
 
     def blocking_chain(self, name: str, now_us: int, runner: RunnerStatus = ALIVE) -> tuple[tuple[str, str], ...]:
         """Return (task, sentence) from the task up to the task that blocks it in the end."""

@@ -1,7 +1,7 @@
 """The estimated end of a run, from past durations of its tasks and the longest remaining path.
 
 A task starts neither before its parents are done nor before its own instant, as that of a requeue with a rate. Tasks
-below a dead letter are not counted: the time of a human's decision is unknown.
+below a dead letter are not counted: the time of a human's decision is unknown. Sensors are not either.
 """
 
 from __future__ import annotations
@@ -84,9 +84,11 @@ def estimate(board: Board, now_us: int, stats: Mapping[str, DurationStats]) -> F
     dead = {name for name in board.problems if board.row(name).state is TaskState.DEAD_LETTER}
     for_human = {name for name in dead if board.row(name).canary is None} | board.held_tasks().keys()
     held = dead | for_human | set(board.names_waiting_below(*dead, *for_human))
+    sensing = [row.name for row in sensing_tasks(board)]
+    left_out = held.union(sensing, board.names_waiting_below(*sensing))
     work = [
         _Work(_remaining_us(row, expected.duration(name), now_us), max((row.next_retry_at or 0) - now_us, 0))
-        if row.state in MOVING and name not in held
+        if row.state in MOVING and name not in left_out
         else None
         for name, row in zip(board.dag.names, map(board.row, board.dag.names), strict=True)
     ]
@@ -95,6 +97,12 @@ def estimate(board: Board, now_us: int, stats: Mapping[str, DurationStats]) -> F
     left, path = _finish(board, work)
     unstarted = sum(1 for name in held if board.row(name).state in MOVING)
     return Forecast(left, path, unstarted, bool(for_human), _slack_us(board.projection.run.deadline_at, now_us, left))
+
+
+def sensing_tasks(board: Board) -> list[TaskRow]:
+    """The sensors that have not found anything yet, in the order of the flow: nobody knows how long they wait."""
+    rows = (board.row(name) for name in board.active)
+    return sorted((row for row in rows if row.state is TaskState.SENSING), key=lambda row: row.position)
 
 
 class _Work(NamedTuple):

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
 from ...engine.core.projection import RunRow
+from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.states import RunState, TaskState
 from ...engine.statefile import needs
 from ...engine.statefile.lists import AttentionRun, DurationStats, ExecutorState, RunTaskRow, quantile
 from ...engine.statefile.needs import Need, NeedKind, attention_count, need_of_run, needs_of
 from ...engine.statefile.state_files import Offer
-from ..sessions.session import RunSummary, SessionStatus
+from ..sessions.session import Link, RunSummary, SessionStatus
+from .board import runner_of
 from .eta import is_overdue
 
 # --- Waiting runs ----------------------------------------------------------------------------------------------------
@@ -101,11 +103,16 @@ class FleetOrder(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FleetEntry:
-    """A state file. ``run``: its latest one; ``needs``: what needs a human in it, and notices."""
+    """A state file. ``run``: its latest one; ``needs``: what needs a human in it, and notices.
+
+    ``runner``: who runs ``run``; ``counts``: of its tasks by state, as far as they are known.
+    """
 
     offer: Offer
     run: RunRow | None
     needs: Sequence[Need]
+    runner: RunnerStatus = ALIVE
+    counts: Mapping[TaskState, int] = field(default_factory=dict)
 
     @property
     def executor(self) -> ExecutorState:
@@ -130,7 +137,7 @@ class FleetEntry:
 
 def fleet_entries(offers: Iterable[Offer], now_us: int, order: FleetOrder = FleetOrder.ATTENTION) -> list[FleetEntry]:
     """One entry per state file, in an order."""
-    entries = (FleetEntry(offer, _latest_run(offer), needs_of([offer], now_us)) for offer in offers)
+    entries = (_entry(offer, now_us) for offer in offers)
     return sorted(entries, key=_ORDERS[order])
 
 
@@ -140,6 +147,31 @@ _ORDERS: Mapping[FleetOrder, Callable[[FleetEntry], tuple[object, ...]]] = {
     FleetOrder.NEXT: lambda entry: (entry.next_at is None, entry.next_at or 0),
     FleetOrder.NAME: lambda entry: (entry.offer.dag_name is None, entry.offer.dag_name or "", entry.offer.path),
 }
+
+
+def _entry(offer: Offer, now_us: int) -> FleetEntry:
+    executor, run = offer.executor or _NO_EXECUTOR, _latest_run(offer)
+    status = SessionStatus(
+        Link.LIVE,
+        executor_alive=executor.alive,
+        executor_gone_at=executor.gone_at,
+        executor_pid=executor.pid,
+        executor_run_id=executor.run_id,
+        executor_stopped=executor.stopped,
+        service_pid=offer.service_pid,
+    )
+    runner = ALIVE if run is None else runner_of(run, status)
+    latest = next((one for one in offer.runs if one.run_id == offer.run_id), None)
+    counts = {} if latest is None else _known_counts(latest)
+    return FleetEntry(offer, run, needs_of([offer], now_us), runner, counts)
+
+
+def _known_counts(run: AttentionRun) -> Mapping[TaskState, int]:
+    return {
+        TaskState.DEAD_LETTER: run.dead_letters,
+        TaskState.RUNNING: run.working,
+        TaskState.RETRYING: run.waiting,
+    }
 
 
 def _latest_run(offer: Offer) -> RunRow | None:

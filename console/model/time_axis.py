@@ -8,6 +8,7 @@ from heapq import nlargest
 from typing import NamedTuple
 
 from ...engine.core.projection import TaskRow
+from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.states import TIMED, TaskState
 
 # --- The visible span ------------------------------------------------------------------------------------------------
@@ -102,11 +103,16 @@ class RunActivity(NamedTuple):
     is_active: bool
 
 
-def activity_of(rows: Iterable[TaskRow], start: int) -> RunActivity:
-    """The activity of a run that began at ``start``: attempts, and the waits between attempts of one generation."""
+def activity_of(rows: Iterable[TaskRow], start: int, runner: RunnerStatus = ALIVE) -> RunActivity:
+    """The activity of a run that began at ``start``: attempts, and the waits between attempts of one generation.
+
+    Without an executor nothing goes on: what was under way ended with it.
+    """
     pauses: list[Pause] = []
     end, is_active = start, False
-    for begin, until in sorted((period for row in rows for period in _periods(row)), key=lambda period: period.start):
+    for begin, until in sorted(
+        (period for row in rows for period in _periods(row, runner)), key=lambda period: period.start
+    ):
         if begin > end and not is_active:
             pauses.append(Pause(end, begin))
         is_active = is_active or until is None
@@ -120,7 +126,7 @@ class _Period(NamedTuple):
     end: int | None  # None: goes on
 
 
-def _periods(row: TaskRow) -> Iterator[_Period]:
+def _periods(row: TaskRow, runner: RunnerStatus) -> Iterator[_Period]:
     """One period per generation of a task; the last one is open while the task runs or has a time to go on."""
     start: int | None = None
     end: int | None = None
@@ -133,4 +139,5 @@ def _periods(row: TaskRow) -> Iterator[_Period]:
         end, generation = attempt.ended_at, attempt.generation
     if start is not None:
         moves = row.state is TaskState.RUNNING or (row.state in TIMED and generation == row.generation)
-        yield _Period(start, None if moves else end)
+        gone_at = runner.gone_at if moves and not runner.is_alive else None
+        yield _Period(start, gone_at if gone_at is not None else None if moves and runner.is_alive else end or start)

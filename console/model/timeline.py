@@ -305,10 +305,21 @@ class GroupActivity:
             for cell in range(len(borders) - 1)
         ]
 
-    def running_at(self, instants: Sequence[int]) -> list[int]:
-        """How many attempts run at each of these instants."""
+    def peaks(self, borders: Sequence[int], until_us: int) -> list[int]:
+        """The most attempts that ran at once within each cell between these instants, up to ``until_us``.
+
+        The cost is that of the attempts that start within the cells, and a few bisections per cell.
+        """
         starts, ends = self._sorted[:2]
-        return [bisect_right(starts, at) - bisect_right(ends, at) for at in instants]
+        if not starts:
+            return [0] * (len(borders) - 1)
+        found = []
+        for begin, end in pairwise(borders):
+            running = bisect_right(starts, begin) - bisect_right(ends, begin) if begin < until_us else 0
+            first, last = bisect_right(starts, begin), bisect_left(starts, min(end, until_us))
+            later = (place + 1 - bisect_right(ends, starts[place]) for place in range(first, last))
+            found.append(max(running, max(later, default=0)))
+        return found
 
     @property
     def first_start(self) -> int | None:

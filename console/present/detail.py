@@ -9,6 +9,7 @@ from ...engine.core.failures import hang
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.core.ready_queue import spec_of
 from ...engine.core.spec import with_overrides
+from ...engine.core.views import kill_steps, state_style
 from ...engine.domain.states import NEEDS_HUMAN, NOT_STARTED, TaskState, TaskUsage
 from ...engine.domain.task_options import describe_overrides, load_overrides
 from ...engine.domain.text import counted, format_duration
@@ -17,19 +18,17 @@ from ..model.inbox import compare, failures_of, verdict
 from ..text.figures import clock, format_bytes, format_seconds, offset, wall
 from ..text.pieces import Line, Piece, Role, fit, two_sided, width, wrap
 from ..text.text import one_line, sanitize, shorten_middle
-from .states import OUTCOME_STYLES, STATE_STYLES, state_sign
+from .states import sign_and_word, sign_of
 from .tasks import (
     Scene,
     attempts_text,
     describe_checks_before,
-    duration_of,
     hang_of,
     latest_first,
     named_task,
     section,
     short_failure,
     state_facts,
-    state_text,
     written_line,
 )
 
@@ -55,8 +54,7 @@ class AttemptTexts:
 
 def title_line(row: TaskRow, scene: Scene, columns: int) -> Line:
     """Name, state and age."""
-    style = STATE_STYLES[row.state]
-    right: Line = [Piece(f"{state_sign(row.state, scene.glyphs)} {state_text(row, scene.runner)}", style.role)]
+    right: Line = [sign_and_word(state_style(row.state, scene.runner), scene.glyphs)]
     if row.state in NEEDS_HUMAN and row.ended_at is not None:
         right.append(Piece(f" for {clock(scene.now_us - row.ended_at).strip()}"))
     name = shorten_middle(one_line(row.name), max(columns - width(right) - 4, _NAME_CELLS_MIN), scene.glyphs.more)
@@ -65,12 +63,11 @@ def title_line(row: TaskRow, scene: Scene, columns: int) -> Line:
 
 def summary_lines(row: TaskRow, scene: Scene, columns: int, rows: int) -> list[Line]:
     """The task in at most ``rows`` rows: state and verdict, its attempts, the number of tasks that it holds."""
-    style = STATE_STYLES[row.state]
     head: Line = [
         Piece(" "),
         Piece(shorten_middle(one_line(row.name), max(columns // 2, _NAME_CELLS_MIN), scene.glyphs.more), Role.TITLE),
         Piece("  "),
-        Piece(f"{state_sign(row.state, scene.glyphs)} {state_text(row, scene.runner)}", style.role),
+        sign_and_word(state_style(row.state, scene.runner), scene.glyphs),
     ]
     if row.state in NEEDS_HUMAN and row.ended_at is not None:
         head.append(Piece(f" for {clock(scene.now_us - row.ended_at).strip()}"))
@@ -108,15 +105,15 @@ def _held_text(row: TaskRow, scene: Scene) -> Line:
 
 def attempt_line(attempt: AttemptRow, scene: Scene, checks: int = 0) -> Line:
     """One attempt in one row. ``checks``: how many checks before it found nothing either."""
-    style = OUTCOME_STYLES.get(attempt.outcome, OUTCOME_STYLES["lost"])
+    view = scene.attempt(attempt)
     when = wall(attempt.started_at, None)
     failure = (
-        short_failure(attempt.explain or "") or attempt.error or attempt.where or style.word
+        short_failure(attempt.explain or "") or attempt.error or attempt.where or view.word
     ) + describe_checks_before(checks)
     line: Line = [
         Piece(f"   #{attempt.attempt:<2} ", Role.DIM),
-        Piece(scene.glyphs.of(style.glyph), style.role),
-        Piece(f" {when} {offset(duration_of(attempt, scene.alive_until_us))}", Role.DIM),
+        sign_of(view, scene.glyphs),
+        Piece(f" {when} {offset(view.clock)}", Role.DIM),
         Piece("  "),
         Piece(one_line(failure)),
     ]
@@ -232,16 +229,10 @@ def _attempt_facts(attempt: AttemptRow, scene: Scene, columns: int) -> Iterator[
 
 
 def _kill_steps(attempt: AttemptRow) -> Iterator[str]:
-    if attempt.deadline_at is None and attempt.sigterm_at is None:
+    """The steps of a kill."""
+    steps = [step.then for step in kill_steps(attempt)]
+    if not steps:
         return
-    steps = []
-    if attempt.deadline_at is not None:
-        steps.append(f"timeout {format_duration(attempt.timeout_us or 0)} passed at {wall(attempt.deadline_at, None)}")
-    if attempt.sigterm_at is not None:
-        steps.append("SIGTERM")
-    if attempt.sigkill_at is not None:
-        after = attempt.sigkill_at - (attempt.sigterm_at or attempt.sigkill_at)
-        steps.append(f"ignored for {format_duration(after)}; SIGKILL at {wall(attempt.sigkill_at, None)}")
     if attempt.where and not hang_of(attempt):  # the autopsy sentence names the place
         steps.append(f"it was in {attempt.where}")
     yield "; ".join(steps)

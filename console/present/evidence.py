@@ -24,6 +24,7 @@ from ...engine.core.failures import hang
 from ...engine.core.failures.tables import POISON_RULE
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.core.ready_queue import spec_of
+from ...engine.core.views import STATE_STYLES, state_style
 from ...engine.domain.states import DeadLetterKind, TaskState
 from ...engine.domain.text import counted, format_duration
 from ...engine.statefile.lists import PastAttemptRow, QuarantineRow
@@ -31,12 +32,12 @@ from ..model.inbox import AttemptComparison, InboxCause, compare, failures_of, v
 from ..text.event_text import detail_text
 from ..text.figures import SECOND, age, format_seconds, number, offset, wall, wall_day, weekday
 from ..text.figures import format_bytes as size_of
-from ..text.pieces import Line, Piece, Role, two_sided, wrap, wrapped_rows
+from ..text.pieces import Line, Piece, Role, plain, two_sided, wrap, wrapped_rows
 from ..text.text import cells, one_line, pad, sanitize, shorten
 from .detail import FINGERPRINT_DIGITS, AttemptTexts
 from .inbox import cause_history_lines, task_count, verdict_of
-from .states import OUTCOME_STYLES, STATE_STYLES, sign_and_word, state_sign
-from .tasks import Scene, duration_of, hang_of, named_task, section
+from .states import sign_and_word, state_sign
+from .tasks import Scene, hang_of, named_task, section
 
 _LABEL_CELLS = 14
 _COLUMN_CELLS_MIN = 16
@@ -93,7 +94,7 @@ def title_line(row: TaskRow, scene: Scene, columns: int) -> Line:
     since = row.ended_at if row.ended_at is not None else row.changed_at
     kind = f" {one_line(row.dead_letter_kind)}" if row.dead_letter_kind else ""
     right = [
-        sign_and_word(STATE_STYLES[row.state], scene.glyphs),
+        sign_and_word(state_style(row.state, scene.runner), scene.glyphs),
         Piece(f"{kind} for {age(scene.now_us - since)} "),
     ]
     return two_sided([Piece(" "), Piece(one_line(row.name), Role.TITLE)], right, columns, scene.glyphs.more)
@@ -189,12 +190,11 @@ def _fact_line(label: str, values: Sequence[str], column_cells: int, differs: bo
 
 
 def _ended(attempt: AttemptRow, scene: Scene) -> str:
-    style = OUTCOME_STYLES.get(attempt.outcome, OUTCOME_STYLES["deferred"])
-    return f"{scene.glyphs.of(style.glyph)} {attempt.outcome.replace('_', ' ')}"
+    return plain([sign_and_word(scene.attempt(attempt), scene.glyphs)])
 
 
 def _attempt_duration(attempt: AttemptRow, scene: Scene) -> str:
-    lasts, limit = format_duration(duration_of(attempt, scene.now_us)), attempt.timeout_us
+    lasts, limit = format_duration(scene.attempt(attempt).clock), attempt.timeout_us
     return f"{lasts} of {format_duration(limit)}" if limit and attempt.outcome == "timed_out" else lasts
 
 
@@ -330,10 +330,9 @@ def _below(names: Sequence[str], scene: Scene) -> Iterator[Line]:
 def cause_page(cause: InboxCause, scene: Scene, found: EvidenceData, columns: int) -> list[Line]:
     """The tasks of a cause: when, which kinds, what they hold, and the long texts of the first of them."""
     state = TaskState.DEAD_LETTER if cause.dead else TaskState.FAILED
-    style = STATE_STYLES[state]
     head = two_sided(
         [Piece(" "), Piece(one_line(cause.title), Role.TITLE)],
-        [Piece(f"{state_sign(state, scene.glyphs)} {number(cause.count)}", style.role), Piece(" ")],
+        [state_sign(state, scene.glyphs), Piece(f" {number(cause.count)}", STATE_STYLES[state].role), Piece(" ")],
         columns,
         scene.glyphs.more,
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from ...engine.domain.states import NEEDS_HUMAN, TIMED, TaskState
+from ...engine.domain.states import NEEDS_HUMAN, UNDER_WAY, TaskState
 from ..model.graph.drawing import LABEL_SIZES, Drawing, EdgeHighlight, LabelSize, Segment, is_chain
 from ..model.graph.groups import GraphGroup, GraphOrder, Step
 from ..model.graph.rails import RailHighlight, RailRow
@@ -16,7 +16,7 @@ from ..text.glyphs import ACROSS, Glyphs
 from ..text.pieces import Line, Piece, Role, crop, fit, join, width
 from ..text.text import cells, one_line, pad, pad_left, shorten_middle
 from . import states
-from .states import STATE_STYLES, state_sign
+from .states import state_sign
 from .tasks import ATTEMPT_CELLS, Scene, attempts_text, state_facts
 
 LEVEL_CELLS = 5  # the column of levels left of the matrix
@@ -163,8 +163,7 @@ def _name_role(name: str, state: TaskState, lit: Highlight) -> Role:
 
 
 def _sign(name: str, scene: Scene) -> Piece:
-    state = scene.board.row(name).state
-    return Piece(state_sign(state, scene.glyphs), STATE_STYLES[state].role)
+    return state_sign(scene.board.row(name).state, scene.glyphs, scene.runner)
 
 
 def _mark(name: str, scene: Scene, lit: Highlight) -> Piece:
@@ -193,7 +192,12 @@ def _group_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) ->
         Piece(" "),
         *([*states.bar(group.counts, glyphs, _GROUP_BAR_CELLS), Piece("  ")] if "bars" in scene.shown else ()),
     ]
-    return [*line, *states.counts_within(group.counts, glyphs, size - width(line), without=(TaskState.PENDING,))]
+    return [
+        *line,
+        *states.counts_within(
+            group.counts, glyphs, size - width(line), without=(TaskState.PENDING,), runner=scene.runner
+        ),
+    ]
 
 
 def group_title(group: GraphGroup, room: int, scene: Scene) -> str:
@@ -214,10 +218,11 @@ def _matrix_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) -
         name = graph.dag.names[task]
         state = scene.board.row(name).state
         found[state] = found.get(state, 0) + 1
-        role = Role.CURSOR if name == graph.selected else Role.MARK if name in lit.marked else STATE_STYLES[state].role
-        line.append(Piece(state_sign(state, glyphs), role))
+        sign = _sign(name, scene)
+        role = Role.CURSOR if name == graph.selected else Role.MARK if name in lit.marked else sign.role
+        line.append(Piece(sign.text, role))
     line.append(Piece(" " * (matrix.width - len(row.tasks) + 1)))
-    return [*line, *states.counts_signs(found, glyphs, MATRIX_MARGIN - LEVEL_CELLS - 1)]
+    return [*line, *states.counts_signs(found, glyphs, MATRIX_MARGIN - LEVEL_CELLS - 1, scene.runner)]
 
 
 def _band_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) -> Line:
@@ -232,7 +237,7 @@ def _band_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) -> 
         *states.bar(band.counts, glyphs, length),
         Piece(" " * (most - length + 1)),
         Piece(f"{number(len(band.tasks)):>7}  "),
-        *states.counts_signs(band.counts, glyphs, size - most - 22),
+        *states.counts_signs(band.counts, glyphs, size - most - 22, scene.runner),
     ]
 
 
@@ -313,7 +318,7 @@ def _label(graph: Graph, name: str, run: Segment, scene: Scene, lit: Highlight) 
     if beside:
         line.append(Piece(f" {beside}", Role.DIM))
     elif size.has_time and (time := _time(name, scene)):
-        line += [Piece(" "), Piece(time, STATE_STYLES[state].role)]
+        line += [Piece(" "), Piece(time, line[0].role)]
     rest = run.width - width(line)
     if run.arms and rest > 1:
         line += [Piece(" "), Piece(scene.glyphs.lines[ACROSS] * (rest - 1), lit.line_role if run.lit else Role.RULE)]
@@ -333,12 +338,12 @@ def _hidden_relatives(graph: Graph, name: str, glyphs: Glyphs) -> str:
 
 def _time(name: str, scene: Scene) -> str:
     """The running clock or the countdown of a task: five cells or nothing."""
-    row = scene.board.row(name)
-    if row.state is TaskState.RUNNING and row.started_at is not None:
-        return clock(scene.now_us - row.started_at)
-    if row.state in TIMED and row.next_retry_at is not None:
-        return clock(max(row.next_retry_at - scene.now_us + 999_999, 0))
-    return ""
+    if scene.board.row(name).state not in UNDER_WAY:
+        return ""
+    view = scene.view(name)
+    if view.clock is not None:
+        return clock(view.clock)
+    return "" if view.instant is None else clock(max(view.instant - scene.now_us + 999_999, 0))
 
 
 # --- The drawing of the groups: each with its name, and below it a thin bar and counts -------------------------------
@@ -380,7 +385,7 @@ def _title(graph: Graph, group: GraphGroup, run: Segment, scene: Scene) -> Line:
     if not is_selected and not any(group.counts[other] for other in states.LIVELY):
         role = Role.DIM
     line = [
-        Piece(state_sign(state, scene.glyphs), STATE_STYLES[state].role),
+        state_sign(state, scene.glyphs, scene.runner),
         Piece(" "),
         Piece(group_title(group, _TITLE_CELLS_MAX, scene), role),
     ]

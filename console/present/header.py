@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...engine.core.decide import passed_reason
+from ...engine.core.views import PAUSED, RunView, Sign, run_style, run_view
 from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.events import Event
 from ...engine.domain.states import TaskState
 from ...engine.domain.text import counted, format_duration
 from ..model.board import Board
-from ..model.eta import Forecast
+from ..model.eta import Forecast, sensing_tasks
 from ..model.runs import WaitingRun
 from ..sessions.session import STALE_SECONDS, SessionStatus
 from ..text.event_text import describe_event, event_subject
@@ -20,8 +21,7 @@ from ..text.figures import SECOND, clock, number, offset, wall, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, join, width
 from ..text.text import cells, one_line, shorten, shorten_middle
-from .runs import run_style
-from .states import BLOCKED, PAUSED, sign_and_word
+from .states import sign_and_word
 
 OLD_SECONDS = 3.0  # from this age on, the data is marked as old
 CLOCK_OFFSET_SECONDS = 2.0  # from this difference on, it is shown
@@ -106,11 +106,10 @@ def run_line(
 
 def _facts(board: Board, forecast: Forecast | None, now_us: int, glyphs: Glyphs, runner: RunnerStatus) -> list[Line]:
     """The most important first."""
-    run, style = board.projection.run, run_style(board.projection.run, runner)
-    progress = f"{glyphs.of(style.glyph)} {style.word}"
-    facts: list[Line] = [[Piece(progress, style.role), Piece(f" {board.finished}/{board.total}")]]
-    if style is BLOCKED and run.paused_since is not None:
-        facts[0].insert(1, Piece(f" {PAUSED.word}", PAUSED.role))  # after a decision, tasks still do not start
+    run, view = board.projection.run, run_view(board.projection.run, runner, now_us, board.counts)
+    facts: list[Line] = [[sign_and_word(view, glyphs), Piece(f" {board.finished}/{board.total}")]]
+    if view.is_paused:
+        facts[0].insert(1, Piece(f" {PAUSED.word}", PAUSED.role))  # also with an executor, no task starts
     passed = passed_reason(run)
     if passed is not None:
         facts.append([Piece(passed, Role.WARNING)])
@@ -121,8 +120,8 @@ def _facts(board: Board, forecast: Forecast | None, now_us: int, glyphs: Glyphs,
     if board.noticed:
         named = one_line(min(board.noticed)) if len(board.noticed) == 1 else number(len(board.noticed))
         facts.append([Piece(f"late: {named}", Role.WARNING)])
-    facts.append([Piece(clock(now_us - run.started_at).strip())])
-    eta: list[Line] = []
+    facts.append([Piece(clock(view.clock).strip()), *_standstill(view, glyphs)])
+    eta: list[Line] = [_sensors(board)] if view.sign is Sign.SENSING else []
     if forecast is not None and run.blocked_since is None:
         eta = [_eta(forecast)]
     if run.deadline_at is None:
@@ -131,6 +130,20 @@ def _facts(board: Board, forecast: Forecast | None, now_us: int, glyphs: Glyphs,
     slack_us = run.deadline_at - now_us if left_us is None else left_us
     slack = [_slack(slack_us)]
     return [*facts, *slack, *eta] if slack_us < _SLACK_FIRST_US else [*facts, *eta, *slack]
+
+
+def _sensors(board: Board) -> Line:
+    """What a run waits for in which only sensors are left; empty if it waits for a retry."""
+    rows = sensing_tasks(board)
+    if not rows:
+        return []
+    more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
+    return [Piece(f"waits for {one_line(rows[0].name)} (sensor, {counted(rows[0].deferrals, 'check')}){more}")]
+
+
+def _standstill(view: RunView, glyphs: Glyphs) -> Line:
+    """For how long nothing has moved, behind the time of work."""
+    return [] if view.is_moving or not view.fact else [Piece(f" {glyphs.dot} {view.fact}", Role.DIM)]
 
 
 def _eta(forecast: Forecast) -> Line:

@@ -7,17 +7,20 @@ from datetime import date
 from typing import NamedTuple
 
 from ...engine.core.projection import RunRow
+from ...engine.core.views import Signed, run_style, run_view, state_style
+from ...engine.core.waiting import RunnerStatus
 from ...engine.domain.states import TaskState
 from ...engine.domain.text import counted, format_duration
 from ...engine.statefile.lists import quantile
+from ..model.board import runner_of
 from ..model.lists import ALL_COLUMNS
 from ..model.runs import HistoryCell, HistoryOrder, RunDay, RunGrid, TaskTrend, is_bad, weeks_until
+from ..sessions.session import SessionStatus
 from ..text.figures import CLOCK_CELLS, column, local_day, number, wall, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, join
 from ..text.text import cells, one_line, pad, pad_left, shorten_middle
-from .runs import run_style
-from .states import STATE_STYLES, StateStyle, order_line, sign_and_word
+from .states import order_line, sign_and_word
 
 _NAME_CELLS = (12, 40)
 _NARROW_CELLS = 3  # sign, mark, gap
@@ -85,7 +88,7 @@ def _median_cell(text: str, layout: GridLayout) -> str:
     return f"{pad_left(text, layout.median_cells - 1)} " if layout.median_cells > 1 else " "
 
 
-def runs_line(grid: RunGrid, layout: GridLayout, glyphs: Glyphs, now_us: int) -> Line:
+def runs_line(grid: RunGrid, layout: GridLayout, glyphs: Glyphs, now_us: int, status: SessionStatus) -> Line:
     """The runs themselves: state and duration."""
     durations = [_duration_us(one.run) for one in grid.runs]
     ended = sorted(lasts for lasts in durations if lasts is not None)
@@ -96,9 +99,9 @@ def runs_line(grid: RunGrid, layout: GridLayout, glyphs: Glyphs, now_us: int) ->
     ]
     line += _trend(durations, [False] * len(durations), layout.trend_cells, glyphs)
     for at in layout.places:
-        so_far = durations[at]
-        lasts = now_us - grid.runs[at].run.started_at if so_far is None else so_far
-        line += _cell(run_style(grid.runs[at].run), lasts, False, at >= layout.first_wide, False, glyphs)
+        run = grid.runs[at].run
+        view = run_view(run, runner_of(run, status), now_us)
+        line += _cell(view, view.clock, False, at >= layout.first_wide, False, glyphs)
     return line
 
 
@@ -108,7 +111,9 @@ def _duration_us(run: RunRow) -> int | None:
     return None if end is None else end - run.started_at
 
 
-def task_line(task: TaskTrend, layout: GridLayout, glyphs: Glyphs, place: int | None = None) -> Line:
+def task_line(
+    task: TaskTrend, grid: RunGrid, layout: GridLayout, glyphs: Glyphs, status: SessionStatus, place: int | None = None
+) -> Line:
     """A task in each run. ``place``: the run under the cursor, if the cursor is on this row."""
     typical = task.typical_us
     name = pad(shorten_middle(one_line(task.name), layout.name_cells, glyphs.more), layout.name_cells)
@@ -124,15 +129,15 @@ def task_line(task: TaskTrend, layout: GridLayout, glyphs: Glyphs, place: int | 
         if cell is None:
             line.append(Piece(" " * (_WIDE_CELLS if is_wide else _NARROW_CELLS), _under(Role.DIM, at == place)))
         else:
-            style = STATE_STYLES[cell.state]
+            style = state_style(cell.state, runner_of(grid.runs[at].run, status))
             line += _cell(style, cell.duration_us, task.is_slow(at), is_wide, at == place, glyphs)
     return line
 
 
 def _cell(
-    style: StateStyle, lasts: int | None, is_slow: bool, is_wide: bool, is_selected: bool, glyphs: Glyphs
+    style: Signed, lasts: int | None, is_slow: bool, is_wide: bool, is_selected: bool, glyphs: Glyphs
 ) -> Iterator[Piece]:
-    yield Piece(glyphs.of(style.glyph), _under(style.role, is_selected))
+    yield Piece(glyphs.of(style.sign), _under(style.role, is_selected))
     yield Piece(glyphs.up if is_slow else " ", _under(Role.WARNING, is_selected))
     if is_wide:
         text = column(lasts) if lasts is not None else " " * CLOCK_CELLS
@@ -140,7 +145,7 @@ def _cell(
     yield Piece(" ")
 
 
-def _under(role: Role, is_selected: bool) -> Role:
+def _under(role: str, is_selected: bool) -> str:
     return Role.CURSOR if is_selected else role
 
 
@@ -184,32 +189,34 @@ def slow_count(grid: RunGrid) -> int:
     return sum(task.is_slow(last) for task in grid.tasks) if last >= 0 else 0
 
 
-def cell_lines(grid: RunGrid, task: TaskTrend | None, place: int, glyphs: Glyphs) -> list[Line]:
+def cell_lines(
+    grid: RunGrid, task: TaskTrend | None, place: int, glyphs: Glyphs, now_us: int, status: SessionStatus
+) -> list[Line]:
     """The run and the task under the cursor, in words."""
     if not grid.runs:
         return [[Piece(" no run yet", Role.DIM)]]
     run = grid.runs[place].run
-    duration = _duration_us(run)
-    lasts = "" if duration is None else f" after {format_duration(duration)}"
+    runner = runner_of(run, status)
+    view = run_view(run, runner, now_us)
     first: Line = [
         Piece(f" {one_line(run.run_id)}", Role.TITLE),
         Piece(f"  {wall_day(run.started_at, None)}  ", Role.DIM),
-        sign_and_word(run_style(run), glyphs),
-        Piece(lasts),
+        sign_and_word(view, glyphs),
+        Piece("" if view.is_moving else f" after {', '.join(filter(None, (format_duration(view.clock), view.fact)))}"),
     ]
     if task is None:
         return [first]
-    return [first, _cell_line(task, place, glyphs), _task_line(task, glyphs)]
+    return [first, _cell_line(task, place, runner, glyphs), _task_line(task, glyphs)]
 
 
-def _cell_line(task: TaskTrend, place: int, glyphs: Glyphs) -> Line:
+def _cell_line(task: TaskTrend, place: int, runner: RunnerStatus, glyphs: Glyphs) -> Line:
     cell = task.cells[place]
     name = Piece(f" {one_line(task.name)}", Role.TITLE)
     if cell is None:
         return [name, Piece("  this run did not have it", Role.DIM)]
     duration = "" if cell.duration_us is None else f" {format_duration(cell.duration_us)}"
     tries = f" {glyphs.dot} {cell.attempts} attempts" if cell.attempts > 1 else ""
-    line = [name, Piece("  "), sign_and_word(STATE_STYLES[cell.state], glyphs), Piece(f"{duration}{tries}")]
+    line = [name, Piece("  "), sign_and_word(state_style(cell.state, runner), glyphs), Piece(f"{duration}{tries}")]
     if task.is_slow(place) and cell.duration_us is not None and task.typical_us:
         times = cell.duration_us / task.typical_us
         line.append(Piece(f" {glyphs.dot} {glyphs.up} {times:.1f} times the usual", Role.WARNING))
@@ -226,34 +233,38 @@ def _task_line(task: TaskTrend, glyphs: Glyphs) -> Line:
     return [Piece(f" {f' {glyphs.dot} '.join(parts)}", Role.DIM)]
 
 
-def grid_lines(grid: RunGrid, tasks: Sequence[TaskTrend], columns: int, now_us: int, glyphs: Glyphs) -> list[Line]:
+def grid_lines(
+    grid: RunGrid, tasks: Sequence[TaskTrend], columns: int, now_us: int, glyphs: Glyphs, status: SessionStatus
+) -> list[Line]:
     """The whole grid, as the shell prints it."""
     layout = grid_layout(grid, columns)
-    lines = [title_line(grid, layout), runs_line(grid, layout, glyphs, now_us)]
-    return [*lines, *(task_line(task, layout, glyphs) for task in tasks)]
+    lines = [title_line(grid, layout), runs_line(grid, layout, glyphs, now_us, status)]
+    return [*lines, *(task_line(task, grid, layout, glyphs, status) for task in tasks)]
 
 
 # --- The calendar --------------------------------------------------------------------------------------------------
 
 
-def calendar_lines(days: Mapping[date, RunDay], last: date, weeks: int, columns: int, glyphs: Glyphs) -> list[Line]:
+def calendar_lines(
+    days: Mapping[date, RunDay], last: date, weeks: int, columns: int, glyphs: Glyphs, status: SessionStatus
+) -> list[Line]:
     """A row per week, Monday first: of each day the worst run and how many there were."""
     heading: Line = [Piece(" " * _WEEK_CELLS), *(Piece(f"{day:<{_DAY_CELLS}}", Role.DIM) for day in _WEEKDAYS)]
     lines = [heading]
     for week in weeks_until(last, weeks):
         line: Line = [Piece(f" {week[0]:%d %b}".ljust(_WEEK_CELLS), Role.DIM)]
         for day in week:
-            line += _day_cell(days.get(day), day, last, glyphs)
+            line += _day_cell(days.get(day), day, last, glyphs, status)
         lines.append(line)
     return [fit(line, columns, glyphs.more) for line in lines]
 
 
-def _day_cell(found: RunDay | None, day: date, last: date, glyphs: Glyphs) -> Line:
+def _day_cell(found: RunDay | None, day: date, last: date, glyphs: Glyphs, status: SessionStatus) -> Line:
     if found is None:
         return [Piece(f"{glyphs.dot if day <= last else ' ':<{_DAY_CELLS}}", Role.DIM)]
-    style = run_style(found.worst.run)
+    style = run_style(found.worst.run, runner_of(found.worst.run, status))
     count = f" {number(found.runs)}" if found.runs > 1 else ""
-    sign = glyphs.of(style.glyph)
+    sign = glyphs.of(style.sign)
     return [Piece(f"{sign}{count}", style.role), Piece(" " * (_DAY_CELLS - len(sign + count)))]
 
 

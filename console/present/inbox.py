@@ -13,6 +13,7 @@ from ...engine.core.causes import (
     format_day,
 )
 from ...engine.core.projection import TaskRow
+from ...engine.core.views import STATE_STYLES
 from ...engine.core.waiting import RunnerStatus
 from ...engine.domain.acts import REFUSED, TargetResult
 from ...engine.domain.states import TaskState
@@ -27,7 +28,7 @@ from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, join, width, wrap
 from ..text.text import one_line, pad, pad_left, shorten, shorten_middle
 from .runs import waiting_text
-from .states import STATE_STYLES, order_line, sign_and_word, state_sign
+from .states import order_line, sign_and_word, state_sign
 from .tasks import Scene, attempts_text
 
 AGE_CELLS = 7
@@ -111,7 +112,7 @@ def cause_row(
         right = [Piece(pad_left(f"holds {number(cause.held)}", _HELD_CELLS, glyphs.more), Role.DIM), *right]
     left = [
         Piece(f"{glyphs.open if is_open else glyphs.closed} "),
-        Piece(state_sign(state, glyphs), STATE_STYLES[state].role),
+        state_sign(state, glyphs),
         Piece(f" {number(cause.count):>{_COUNT_CELLS}}  ", Role.STRONG),
         Piece(one_line(cause.title) or "unknown"),
     ]
@@ -135,7 +136,7 @@ def task_row(entry: InboxEntry, row: TaskRow, scene: Scene, columns: int) -> Lin
     name = shorten_middle(one_line(entry.name), cells, glyphs.more)
     line = [
         Piece("    "),
-        Piece(glyphs.of(style.glyph), Role.DIM),  # the accent is on the cause
+        Piece(glyphs.of(style.sign), Role.DIM),  # the accent is on the cause
         Piece(f" {pad(name, cells, glyphs.more)} "),
         Piece(f"{attempts_text(row):>5}  ", Role.DIM),
     ]

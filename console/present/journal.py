@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from datetime import datetime
 
 from ...engine.core.projection import is_operator_act
+from ...engine.core.views import STATE_STYLES
 from ...engine.domain.event_codec import encode
 from ...engine.domain.events import Event, EventKind
 from ...engine.domain.states import WAITING, TaskState
@@ -18,7 +19,6 @@ from ..text.figures import number, offset, wall, wall_day
 from ..text.glyphs import Glyph, Glyphs
 from ..text.pieces import Line, Piece, Role, join, width
 from ..text.text import cells, one_line, pad, pad_left, sanitize, shorten_middle
-from .states import STATE_STYLES
 
 _WIDE = 60
 _NARROW_NAME_CELLS = 11
@@ -85,7 +85,7 @@ def _sign(event: Event, glyphs: Glyphs) -> Piece:
         return Piece(glyphs.closed, Role.STRONG)
     if event.kind == EventKind.TASK and event.new in STATE_STYLES:
         style = STATE_STYLES[TaskState(event.new)]
-        return Piece(glyphs.of(style.glyph), style.role)
+        return Piece(glyphs.of(style.sign), style.role)
     glyph, role = _SIGNS.get(event.kind, (Glyph.DOT, Role.DIM))
     return Piece(glyphs.of(glyph), role)
 

@@ -8,6 +8,7 @@ from typing import overload
 
 from ...engine.core.failures import hang
 from ...engine.core.projection import AttemptRow, TaskRow
+from ...engine.core.views import attempt_view
 from ...engine.domain.text import format_duration
 from ...engine.statefile.logs import AttemptText
 from ..model.log import GAP, DiffLine, LogLine, LogSelection, Side, is_error_line, is_gap, printable_parts
@@ -15,7 +16,6 @@ from ..text.figures import clock, format_bytes, number, wall
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, coloured_pieces, coloured_spans, fit, width, wrapped_rows
 from ..text.text import cells, one_line, sanitize, shorten_middle
-from .states import OUTCOME_STYLES
 from .tasks import duration_of, hang_of, short_failure
 
 _NAME_CELLS_MIN = 12
@@ -80,11 +80,11 @@ def _facts(attempt: AttemptRow | None, heading: LogHeading, now_us: int, glyphs:
     """Parts of the left side, in order."""
     if attempt is None:
         return {}
-    style = OUTCOME_STYLES.get(attempt.outcome, OUTCOME_STYLES["lost"])
+    style = attempt_view(attempt, now_us)
     return {
         "number": [Piece(f"  #{attempt.attempt}", Role.STRONG)],
         "of": [Piece(f" of {heading.count}" if heading.count > 1 else "", Role.DIM)],
-        "outcome": [Piece(f"  {glyphs.of(style.glyph)} {style.word}", style.role)],
+        "outcome": [Piece(f"  {glyphs.of(style.sign)} {style.word}", style.role)],
         "duration": [Piece(f" {_ran_for(attempt, now_us)}")],
         "written": [Piece(f"  {format_bytes(heading.written)}" if heading.written is not None else "", Role.DIM)],
         "dropped": [
@@ -193,9 +193,9 @@ def failure_lines(
 
     A timeout has the innermost calls of its stack instead, an attempt without either its whole error.
     """
-    style = OUTCOME_STYLES.get(attempt.outcome, OUTCOME_STYLES["lost"])
+    style = attempt_view(attempt, attempt.ended_at or attempt.started_at)
     failure = failure_text(attempt)
-    head = [Piece(f" {glyphs.of(style.glyph)} {style.word}", style.role), Piece(f"  {one_line(failure)}", Role.STRONG)]
+    head = [Piece(f" {glyphs.of(style.sign)} {style.word}", style.role), Piece(f"  {one_line(failure)}", Role.STRONG)]
     texts = texts or AttemptText()
     stack, _ = hang.split_stack_and_report(texts.stack)
     below = "\n".join(filter(None, (texts.diagnostic, texts.traceback.rstrip() or stack.rstrip() or attempt.error)))

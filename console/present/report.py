@@ -18,6 +18,8 @@ from typing import NamedTuple
 from rich.style import Style
 
 from ...engine.core.projection import TaskRow
+from ...engine.core.views import STATE_STYLES, RunView, describe_run, end_of_work, run_view
+from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.events import Event
 from ...engine.domain.states import TaskState
 from ...engine.domain.text import counted, format_duration
@@ -35,8 +37,8 @@ from ..text.text import cells, one_line, sanitize
 from .evidence import EvidenceData, cause_page, evidence_page
 from .graph import Highlight, drawing_row, graph_row, label_width
 from .journal import event_row
-from .runs import deadline_note, run_style
-from .states import SEVERITY, STATE_STYLES, state_sign
+from .runs import deadline_note
+from .states import counts_text, state_sign
 from .tasks import Scene, TaskNames, attempt_of, duration_of
 from .timeline import (
     FOLD_INDENT,
@@ -82,6 +84,7 @@ class ReportData:
     """What a report is made of. ``moves``: in order; empty if the file no longer has the start of the run.
 
     ``causes``: the first CAUSES_MAX of ``causes_total``; ``acts``: acts of operators and their notes, in order.
+    ``runner``: who runs the run.
     """
 
     board: Board
@@ -91,17 +94,25 @@ class ReportData:
     causes: Sequence[CauseEvidence] = ()
     causes_total: int = 0
     acts: Sequence[Event] = ()
+    runner: RunnerStatus = ALIVE
 
     @property
     def end_us(self) -> int:
         ended_at = self.board.projection.run.ended_at
-        return self.now_us if ended_at is None else ended_at
+        return end_of_work(self.now_us, self.runner, self.now_us) if ended_at is None else ended_at
+
+    @property
+    def run_view(self) -> RunView:
+        """What is true of the run."""
+        return run_view(self.board.projection.run, self.runner, self.now_us, self.board.counts)
 
     @property
     def scene(self) -> Scene:
         """The context of all lines."""
         longest = max((cells(one_line(name)) for name in self.board.projection.tasks), default=0)
-        return Scene(self.board, self.now_us, UTF8, True, min(longest, _NAME_CELLS_MAX), self.board.pools())
+        return Scene(
+            self.board, self.now_us, UTF8, True, min(longest, _NAME_CELLS_MAX), self.board.pools(), self.runner
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,17 +131,15 @@ class ReportRow:
 
 def headline(data: ReportData) -> str:
     run = data.board.projection.run
-    return f"{one_line(run.dag_name)} {UTF8.dot} {one_line(run.run_id)}: {run_style(run).word}{deadline_note(run)}"
+    said = f"{describe_run(data.run_view)}{deadline_note(run)}"
+    return f"{one_line(run.dag_name)} {UTF8.dot} {one_line(run.run_id)}: {said}"
 
 
 def fact_lines(data: ReportData) -> list[str]:
     """When and where the run was, and how many tasks are in which state."""
     board, run = data.board, data.board.projection.run
     ended = f" to {wall_day(run.ended_at, None)}" if run.ended_at is not None else ", not ended"
-    counts = ", ".join(
-        f"{number(board.counts[state])} {STATE_STYLES[state].word}" for state in SEVERITY if board.counts[state]
-    )
-    took = format_duration(data.end_us - run.started_at)
+    counts, took = counts_text(board.counts, data.runner), format_duration(data.run_view.clock)
     return [
         f"{wall_day(run.started_at, None)}{ended}, {took}; in {one_line(data.address)}",
         f"{number(board.finished)} of {number(board.total)} done ({counts}), as of {wall_day(data.now_us, None)}",
@@ -178,8 +187,8 @@ class Timeline(NamedTuple):
 def timeline_of(data: ReportData) -> Timeline:
     """All attempts from the first start to the last activity, in the rows of the console's timeline."""
     board, run = data.board, data.board.projection.run
-    activity = activity_of(board.projection.tasks.values(), run.started_at)
-    is_live = run.ended_at is None and activity.is_active
+    activity = activity_of(board.projection.tasks.values(), run.started_at, data.runner)
+    is_live = run.ended_at is None and activity.is_active and data.runner.is_alive
     end = data.now_us if is_live else max(activity.end, run.started_at + 1)
     span = fitting_span(run.started_at, end, _BAR_CELLS, pauses=activity.pauses)
     listed = TimelineRows(board)
@@ -221,15 +230,24 @@ def _lanes(lanes: _Lanes) -> Iterator[ReportRow]:
 
 def _task_lane(name: str, lanes: _Lanes, indent: int) -> ReportRow:
     row = lanes.data.board.row(name)
-    label = label_line(row, lanes.columns - 1, UTF8, names=lanes.names, indent=indent)
-    return ReportRow([*label, Piece(" "), *bar_line(row, lanes.span, lanes.now_us, UTF8)], {1: name})
+    runner = lanes.data.runner
+    label = label_line(row, lanes.columns - 1, UTF8, names=lanes.names, indent=indent, runner=runner)
+    return ReportRow(
+        [
+            *label,
+            Piece(" "),
+            *bar_line(row, lanes.span, lanes.now_us, UTF8, runner, lanes.data.scene.view(name).instant),
+        ],
+        {1: name},
+    )
 
 
 def _group_lane(index: int, lanes: _Lanes, members: Sequence[ReportRow]) -> ReportRow:
     group, span = lanes.listed.group(index), lanes.span
-    label = group_label_line(group, lanes.columns - 1, UTF8, lanes.titles, is_open=False)
+    runner = lanes.data.runner
+    label = group_label_line(group, lanes.columns - 1, UTF8, lanes.titles, is_open=False, runner=runner)
     borders = [span.instant(cell) for cell in range(span.cells + 1)]
-    bar = group_bar_line(group, lanes.listed.activity(index), span, borders, lanes.now_us, UTF8)
+    bar = group_bar_line(group, lanes.listed.activity(index), span, borders, lanes.now_us, UTF8, runner)
     is_of_end = (place for place in range(len(label)) if place not in _GROUP_CONSTANT)
     return ReportRow([*label, Piece(" "), *bar], times=frozenset(is_of_end), members=members)
 
@@ -438,7 +456,7 @@ def _slider(data: ReportData, timeline: Timeline, numbers: Mapping[str, int]) ->
 
 
 def _style(state: TaskState) -> tuple[str, str, str]:
-    return state_sign(state, UTF8), str(STATE_STYLES[state].role), STATE_STYLES[state].word
+    return state_sign(state, UTF8).text, str(STATE_STYLES[state].role), STATE_STYLES[state].word
 
 
 def _colour_rules(colours: PageColours) -> str:

@@ -11,7 +11,8 @@ from datetime import datetime, timedelta
 
 from ...engine.core.decide import passed_reason
 from ...engine.core.projection import RunRow, TaskRow
-from ...engine.core.waiting import ALIVE, RunnerKind, RunnerStatus
+from ...engine.core.views import BLOCKED, RUN_STYLES, RunView, Sign, describe_run, run_code, run_style, run_view
+from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.states import FINISHED, NEEDS_HUMAN, RunState, TaskState
 from ...engine.domain.text import counted, format_duration
 from ...engine.statefile.lists import ScheduleRow, SlaRow
@@ -27,20 +28,7 @@ from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, plain, width
 from ..text.text import cells, one_line, pad, shorten_middle
 from . import states
-from .states import (
-    BLOCKED,
-    IDLE,
-    NO_EXECUTOR,
-    PAUSED,
-    RUN_STYLES,
-    SERVED,
-    SEVERITY,
-    STATE_STYLES,
-    StateStyle,
-    order_line,
-    state_sign,
-    waiting_pieces,
-)
+from .states import SEVERITY, order_line, sign_and_word, state_sign, waiting_pieces
 from .tasks import Scene, attempt_of, attempts_text, duration_of, state_facts
 
 _WORD_CELLS = 8
@@ -58,44 +46,21 @@ _UNREMARKABLE = (TaskState.SUCCESS, TaskState.PENDING)
 
 @dataclass(frozen=True, slots=True)
 class RunListEntry:
-    """A run and its counts. ``warning``: why it makes no progress, in a few words."""
+    """A run, its counts, and who runs it."""
 
     run: RunRow
     counts: states.Counts
-    warning: str = ""
+    runner: RunnerStatus = ALIVE
 
-    @property
-    def style(self) -> StateStyle:
-        """Sign, word and role; the word has room for eight cells."""
-        style = run_style(self.run)
-        return IDLE if self.warning and style is RUN_STYLES[RunState.RUNNING] else style
-
-
-def run_style(run: RunRow, runner: RunnerStatus = ALIVE) -> StateStyle:
-    """Sign, word and role of a run; only a run with an executor is "running"."""
-    if run.state is not RunState.RUNNING:
-        return RUN_STYLES[run.state]
-    if run.blocked_since is not None:
-        return BLOCKED
-    if run.paused_since is not None:
-        return PAUSED
-    if not runner.is_alive:
-        return SERVED if runner.kind is RunnerKind.SERVED else NO_EXECUTOR
-    return RUN_STYLES[run.state]
+    def view(self, now_us: int) -> RunView:
+        """What is true of the run; the word has room for eight cells."""
+        return run_view(self.run, self.runner, now_us, self.counts)
 
 
 def deadline_note(run: RunRow) -> str:
     """That the deadline has ended a run, to follow its state; empty if it has not."""
     passed = passed_reason(run)
     return "" if passed is None else f" ({passed})"
-
-
-def absence_text(run: RunRow, runner: RunnerStatus) -> str:
-    """Why an unfinished run makes no progress, in a few words; empty if an executor runs it."""
-    if run.ended_at is not None or runner.is_alive:
-        return ""
-    is_waiting = run.blocked_since is not None and runner.kind is not RunnerKind.DEAD
-    return "" if is_waiting else run_style(run, runner).word if runner.kind is RunnerKind.SERVED else NO_EXECUTOR.word
 
 
 def run_name(run: RunRow, glyphs: Glyphs) -> str:
@@ -168,12 +133,13 @@ def run_row(
     shown: Collection[str] = ALL_COLUMNS,
 ) -> Line:
     """State, name, progress, duration and counts. ``longest_name``: of all rows, in cells; ``shown``: columns."""
-    run, style = view.run, view.style
+    run, shown_view = view.run, view.view(now_us)
     total = sum(view.counts.values())
     done = sum(view.counts.get(state, 0) for state in FINISHED)
-    elapsed = clock(now_us - run.started_at) if run.ended_at is None else column(run.ended_at - run.started_at)
+    elapsed = clock(shown_view.clock) if shown_view.is_moving else column(shown_view.clock)
     if columns < _NARROW:
-        return _narrow_row(view, f"{done}/{total}" if "done" in shown else "", columns, glyphs, "counts" in shown)
+        progress = f"{done}/{total}" if "done" in shown else ""
+        return _narrow_row(view, shown_view, progress, columns, glyphs, "counts" in shown)
     low, high = _NAME_CELLS
     free = sum(cells for column, cells in _COLUMN_CELLS.items() if column not in shown)
     name_cells, room = min(longest_name or high, high), columns - _OTHER_COLUMNS_CELLS + free
@@ -182,15 +148,15 @@ def run_row(
     fixed: Line = [
         *(states.bar(view.counts, glyphs, bar) if bar else ()),
         Piece(f"{progress}{f'  {elapsed}' if 'took' in shown else ''}  "),
-        *(_counted(view.counts, columns, glyphs) if "counts" in shown else ()),
-        *(_notes(view, now_us, columns) if "notes" in shown else ()),
+        *(_counted(view.counts, columns, glyphs, view.runner) if "counts" in shown else ()),
+        *(_notes(view, shown_view, now_us, columns) if "notes" in shown else ()),
     ]
     cells = max(min(room if bar else room + _BAR_CELLS + _BAR_ENDS_CELLS, name_cells), low)
     name = shorten_middle(run_name(run, glyphs), cells, glyphs.more)
     line = [
         Piece(" "),
-        Piece(f"{glyphs.of(style.glyph)} {style.word}", style.role),
-        Piece(" " * (_WORD_CELLS - len(style.word) + 1)),
+        sign_and_word(shown_view, glyphs),
+        Piece(" " * (_WORD_CELLS - len(shown_view.word) + 1)),
         Piece(f"{pad(name, cells)} "),
         *fixed,
     ]
@@ -199,10 +165,14 @@ def run_row(
     return [*fit(line, columns - 16, glyphs.more), Piece(f" {wall_day(run.started_at, None)}", Role.DIM)]
 
 
-def _notes(view: RunListEntry, now_us: int, columns: int) -> Line:
+def _notes(view: RunListEntry, shown: RunView, now_us: int, columns: int) -> Line:
     """How late the run is, and why it makes no progress."""
     late = late_us(view.run, now_us)
-    notes = [f"late {format_duration(late)}" if late else "", view.warning]
+    notes = [
+        f"late {format_duration(late)}" if late else "",
+        "paused" if shown.is_paused else "",
+        shown.fact if shown.sign is Sign.CUT_OFF else "",
+    ]
     gap = Piece("  " if columns >= _WORDS_FROM else "")
     return [piece for note in notes if note for piece in (gap, Piece(note, Role.WARNING))]
 
@@ -214,27 +184,28 @@ def _bar_cells(name_cells: int, room: int, columns: int) -> int:
     return _BAR_CELLS if name_cells <= room else 0
 
 
-def _narrow_row(view: RunListEntry, progress: str, columns: int, glyphs: Glyphs, has_counts: bool) -> Line:
+def _narrow_row(
+    view: RunListEntry, shown: RunView, progress: str, columns: int, glyphs: Glyphs, has_counts: bool
+) -> Line:
     """A row without bar, for narrow screens."""
-    style = view.style
     signs = states.counts_signs(_problems(view.counts), glyphs, 10) if has_counts else []
     right: Line = [Piece(f" {progress} "), *signs]
     room = columns - _WORD_CELLS - 4 - width(right)
     return [
         Piece(" "),
-        Piece(f"{glyphs.of(style.glyph)} {style.word}", style.role),
-        Piece(" " * (_WORD_CELLS - len(style.word) + 1)),
+        sign_and_word(shown, glyphs),
+        Piece(" " * (_WORD_CELLS - len(shown.word) + 1)),
         Piece(pad(shorten_middle(run_name(view.run, glyphs), room, glyphs.more), room)),
         *right,
     ]
 
 
-def _counted(found: states.Counts, columns: int, glyphs: Glyphs) -> Line:
+def _counted(found: states.Counts, columns: int, glyphs: Glyphs, runner: RunnerStatus) -> Line:
     """Counts of states that are neither done nor pending; as signs where words have no room."""
     if columns >= _WORDS_FROM:
-        return states.counts_line(found, glyphs, without=_UNREMARKABLE)
+        return states.counts_line(found, glyphs, without=_UNREMARKABLE, runner=runner)
     noted = {state: count for state, count in found.items() if state not in _UNREMARKABLE}
-    return states.counts_signs(noted, glyphs, _SIGNS_CELLS)
+    return states.counts_signs(noted, glyphs, _SIGNS_CELLS, runner)
 
 
 def _problems(found: states.Counts) -> states.Counts:
@@ -301,12 +272,6 @@ def executor_json(run: RunRow, status: SessionStatus, target: str, now_us: int) 
         "stopped": status.executor_stopped,
         "advice": executor_advice(run, status, target, now_us) or None,
     }
-
-
-def run_status_text(run: RunRow) -> str:
-    """The state of a run; of an unfinished one, what holds it: BLOCKED, PAUSED, or both."""
-    holds = {"BLOCKED": run.blocked_since, "PAUSED": run.paused_since} if run.ended_at is None else {}
-    return " ".join(word for word, since in holds.items() if since is not None) or str(run.state)
 
 
 # --- Sentences about schedules in the list of runs: the next run, and runs that did not start in time ----------------
@@ -413,7 +378,7 @@ def _value(value: object) -> str:
 
 
 def _task_line(row: TaskRow, name_cells: int, scene: Scene, *, has_attempts: bool) -> Line:
-    sign = Piece(state_sign(row.state, scene.glyphs), STATE_STYLES[row.state].role)
+    sign = state_sign(row.state, scene.glyphs, scene.runner)
     tried = f"{attempts_text(row):<5}  " if has_attempts else ""
     return [Piece("   "), sign, Piece(f" {pad(one_line(row.name), name_cells)}  {tried}"), *state_facts(row, scene)]
 
@@ -425,14 +390,13 @@ _CAUSES_MAX = 10
 _NAMES_MAX = 5
 
 
-def incident_summary(board: Board, address: str, now_us: int) -> str:
+def incident_summary(board: Board, address: str, now_us: int, runner: RunnerStatus = ALIVE) -> str:
     """State, counts, and each cause that needs a decision, with its tasks."""
     run = board.projection.run
-    elapsed = format_duration((run.ended_at if run.ended_at is not None else now_us) - run.started_at)
-    counts = ", ".join(f"{board.counts[state]} {STATE_STYLES[state].word}" for state in SEVERITY if board.counts[state])
+    view, counts = run_view(run, runner, now_us, board.counts), states.counts_text(board.counts, runner)
     name = f"**{one_line(run.dag_name)}** `{_code(run.run_id)}`"
     lines = [
-        f"{name} on `{_code(address)}`: {run_style(run).word} after {elapsed}{deadline_note(run)}",
+        f"{name} on `{_code(address)}`: {describe_run(view)}{deadline_note(run)}",
         f"{board.finished} of {board.total} done ({counts}), as of {wall(now_us, None)}",
     ]
     inbox = Inbox(board)
@@ -473,7 +437,7 @@ _WITHOUT_EXECUTOR, _NOT_SERVED = "no executor", "not served"
 def executor_text(entry: FleetEntry) -> str:
     """Whether a process runs the file, or starts its runs."""
     if entry.executor.alive:
-        return "running"
+        return "alive"
     if entry.offer.service_pid is not None:
         return "served"
     if any(row.next_at is not None for row in entry.offer.schedules):
@@ -506,7 +470,7 @@ def _night_signs(entry: FleetEntry, glyphs: Glyphs) -> Line:
     is_blocked = any(run.blocked_since is not None for run in entry.offer.runs)
     styles = [RUN_STYLES[RunState(state)] for state in entry.offer.nights]
     shown = [BLOCKED if is_blocked and style is RUN_STYLES[RunState.RUNNING] else style for style in styles]
-    return [Piece(glyphs.of(style.glyph), style.role) for style in shown]
+    return [Piece(glyphs.of(style.sign), Role(style.role)) for style in shown]
 
 
 def _needs_text(entry: FleetEntry) -> str:
@@ -543,7 +507,7 @@ def _state(entry: FleetEntry) -> str:
     run = entry.run
     if run is None:
         return ""
-    return "BLOCKED" if run.state is RunState.RUNNING and run.blocked_since is not None else str(run.state)
+    return run_code(run, entry.runner, entry.counts)
 
 
 def fleet_heading(
@@ -619,8 +583,8 @@ def _latest_run_pieces(entry: FleetEntry, now_us: int, glyphs: Glyphs, shown: Co
     if run is None:
         style, done, since = Piece(pad("no run", _STATE_CELLS), Role.DIM), "", ""
     else:
-        found = run_style(run)
-        style = Piece(pad(f"{glyphs.of(found.glyph)} {found.word}", _STATE_CELLS), found.role)
+        state = sign_and_word(run_style(run, entry.runner, entry.counts), glyphs)
+        style = Piece(pad(state.text, _STATE_CELLS), state.role)
         done, since = _done_text(entry), age(_since_us(run, now_us))
     facts = [f"{done:>{_DONE_CELLS}} "] if "done" in shown else []
     facts += [f"{since:>{_SINCE_CELLS}} "] if "since" in shown else []

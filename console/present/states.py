@@ -1,50 +1,16 @@
-"""The style of each state and outcome: a sign, a word and a role. No two task states share sign and word, so that
-they can be told apart without colour."""
+"""Signs and words of states as pieces, their legend, and counts of tasks by state."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
 
-from ...engine.domain.states import FINISHED, NEEDS_HUMAN, UNDER_WAY, RunState, TaskState
+from ...engine.core.views import BLOCKED, CUT_OFF, OUTCOME_STYLES, STATE_STYLES, Signed, state_style
+from ...engine.core.waiting import ALIVE, RunnerStatus
+from ...engine.domain.states import FINISHED, NEEDS_HUMAN, UNDER_WAY, TaskState
 from ...engine.domain.trigger_rules import STATES_OF, ParentStatus
 from ..text.figures import number
 from ..text.glyphs import Glyph, Glyphs
 from ..text.pieces import Line, Piece, Role, join, width
-
-
-class StateStyle(NamedTuple):
-    """How a state is shown. ``word``: at most eight cells for task states."""
-
-    glyph: Glyph
-    word: str
-    role: Role
-
-
-STATE_STYLES: dict[TaskState, StateStyle] = {
-    TaskState.PENDING: StateStyle(Glyph.PENDING, "pending", Role.PENDING),
-    TaskState.READY: StateStyle(Glyph.READY, "ready", Role.WAITING),
-    TaskState.RUNNING: StateStyle(Glyph.RUNNING, "running", Role.RUNNING),
-    TaskState.SUCCESS: StateStyle(Glyph.DONE, "ok", Role.DONE),
-    TaskState.RETRYING: StateStyle(Glyph.RETRYING, "retry", Role.WAITING),
-    TaskState.SENSING: StateStyle(Glyph.SENSING, "sensing", Role.WAITING),
-    TaskState.FAILED: StateStyle(Glyph.FAILED, "failed", Role.FAILED),
-    TaskState.DEAD_LETTER: StateStyle(Glyph.DEAD, "DEAD", Role.HUMAN),
-    TaskState.UPSTREAM_FAILED: StateStyle(Glyph.UPSTREAM, "upstream", Role.FAILED),
-    TaskState.SKIPPED: StateStyle(Glyph.SKIPPED, "skipped", Role.SKIPPED),
-    TaskState.CANCELLED: StateStyle(Glyph.CANCELLED, "stopped", Role.SKIPPED),
-}
-
-OUTCOME_STYLES: dict[str, StateStyle] = {
-    "running": StateStyle(Glyph.RUNNING, "running", Role.RUNNING),
-    "success": StateStyle(Glyph.DONE, "ok", Role.DONE),
-    "error": StateStyle(Glyph.FAILED, "failed", Role.FAILED),
-    "timed_out": StateStyle(Glyph.SIGKILL, "timed out", Role.FAILED),
-    "lost": StateStyle(Glyph.LOST, "lost", Role.WAITING),
-    "cancelled": StateStyle(Glyph.CANCELLED, "stopped", Role.SKIPPED),
-    "deferred": StateStyle(Glyph.SENSING, "not ready", Role.WAITING),
-    "skipped": StateStyle(Glyph.SKIPPED, "skipped", Role.SKIPPED),
-}
 
 #: The worst first: where there is room for one state only, the first is shown.
 SEVERITY: tuple[TaskState, ...] = (
@@ -61,34 +27,20 @@ SEVERITY: tuple[TaskState, ...] = (
     TaskState.PENDING,
 )
 
-RUN_STYLES: dict[RunState, StateStyle] = {
-    RunState.RUNNING: StateStyle(Glyph.RUNNING, "running", Role.RUNNING),
-    RunState.SUCCESS: StateStyle(Glyph.DONE, "success", Role.DONE),
-    RunState.FAILED: StateStyle(Glyph.FAILED, "FAILED", Role.FAILED),
-    RunState.PARTIAL: StateStyle(Glyph.SKIPPED, "partial", Role.WAITING),
-    RunState.ABANDONED: StateStyle(Glyph.CANCELLED, "abandoned", Role.FAILED),
-}
 
-BLOCKED = StateStyle(Glyph.DEAD, "BLOCKED", Role.HUMAN)
-NO_EXECUTOR = StateStyle(Glyph.READY, "no executor", Role.WAITING)
-IDLE = StateStyle(Glyph.READY, "idle", Role.WAITING)
-SERVED = StateStyle(Glyph.READY, "served", Role.WAITING)
-PAUSED = StateStyle(Glyph.READY, "paused", Role.WAITING)
-
-
-def sign_of(style: StateStyle, glyphs: Glyphs) -> Piece:
+def sign_of(style: Signed, glyphs: Glyphs) -> Piece:
     """The sign of a style, in its role."""
-    return Piece(glyphs.of(style.glyph), style.role)
+    return Piece(glyphs.of(style.sign), Role(style.role))
 
 
-def sign_and_word(style: StateStyle, glyphs: Glyphs) -> Piece:
+def sign_and_word(style: Signed, glyphs: Glyphs) -> Piece:
     """The sign and the word of a style, in its role."""
-    return Piece(f"{glyphs.of(style.glyph)} {style.word}", style.role)
+    return Piece(f"{glyphs.of(style.sign)} {style.word}", Role(style.role))
 
 
-def state_sign(state: TaskState, glyphs: Glyphs) -> str:
-    """The one-cell sign of a task state."""
-    return glyphs.of(STATE_STYLES[state].glyph)
+def state_sign(state: TaskState, glyphs: Glyphs, runner: RunnerStatus = ALIVE) -> Piece:
+    """The one-cell sign of a task state, in its role."""
+    return sign_of(state_style(state, runner), glyphs)
 
 
 # --- The legend -------------------------------------------------------------------------------------------------------
@@ -100,7 +52,8 @@ _GAP = "  "
 def legend_lines(glyphs: Glyphs, columns: int, bars: Sequence[Line]) -> list[Line]:
     """The legend in lines of at most ``columns``. ``bars``: the entries of the timeline."""
     outcomes = [OUTCOME_STYLES[name] for name in ("timed_out", "lost")]
-    states = [[sign_and_word(style, glyphs)] for style in (*STATE_STYLES.values(), BLOCKED, *outcomes)]
+    shown: list[Signed] = [*STATE_STYLES.values(), CUT_OFF, BLOCKED, *outcomes]
+    states = [[sign_and_word(style, glyphs)] for style in shown]
     marks = [
         [Piece(sign, role), Piece(f" {words}")]
         for sign, role, words in (
@@ -203,45 +156,57 @@ def progress(counts: Counts, glyphs: Glyphs) -> Line:
 def _problem_counts(counts: Counts, glyphs: Glyphs) -> Line:
     """How many need a human, by state, the most severe first."""
     needed = [state for state in SEVERITY if state in NEEDS_HUMAN and counts.get(state)]
+    signed = [(state, state_sign(state, glyphs)) for state in needed]
     return join(
-        ([Piece(f"{state_sign(state, glyphs)}{number(counts[state])}", STATE_STYLES[state].role)] for state in needed),
+        ([Piece(f"{sign.text}{number(counts[state])}", sign.role)] for state, sign in signed),
         " ",
     )
 
 
-def counts_line(counts: Counts, glyphs: Glyphs, without: Sequence[TaskState] = ()) -> Line:
+def counts_line(
+    counts: Counts, glyphs: Glyphs, without: Sequence[TaskState] = (), runner: RunnerStatus = ALIVE
+) -> Line:
     """``◆3  2 failed  41 running  1,204 ok``, the worst state first."""
     found = []
     for state in SEVERITY:
         count = counts.get(state, 0)
         if not count or state in without:
             continue
-        style = STATE_STYLES[state]
+        style = state_style(state, runner)
         text = (
-            f"{state_sign(state, glyphs)}{number(count)}"
+            f"{glyphs.of(style.sign)}{number(count)}"
             if state is TaskState.DEAD_LETTER
             else f"{number(count)} {style.word}"
         )
-        found.append([Piece(text, style.role)])
+        found.append([Piece(text, Role(style.role))])
     return join(found)
 
 
-def counts_within(counts: Counts, glyphs: Glyphs, size: int, without: Sequence[TaskState] = ()) -> Line:
+def counts_text(counts: Counts, runner: RunnerStatus) -> str:
+    """``2 DEAD, 2 cut off, 1,204 ok``, the worst state first."""
+    found = ((state, counts.get(state, 0)) for state in SEVERITY)
+    return ", ".join(f"{number(count)} {state_style(state, runner).word}" for state, count in found if count)
+
+
+def counts_within(
+    counts: Counts, glyphs: Glyphs, size: int, without: Sequence[TaskState] = (), runner: RunnerStatus = ALIVE
+) -> Line:
     """The counts as words, or as signs if the words need more than ``size`` cells."""
-    words = counts_line(counts, glyphs, without)
+    words = counts_line(counts, glyphs, without, runner)
     if width(words) <= size:
         return words
-    return counts_signs({state: count for state, count in counts.items() if state not in without}, glyphs, size)
+    return counts_signs({state: count for state, count in counts.items() if state not in without}, glyphs, size, runner)
 
 
-def counts_signs(counts: Counts, glyphs: Glyphs, size: int) -> Line:
+def counts_signs(counts: Counts, glyphs: Glyphs, size: int, runner: RunnerStatus = ALIVE) -> Line:
     """``◆3 ●41 ✓1204``, the worst state first, as many as fit in ``size`` cells."""
     line: Line = []
     left = size
     for state in SEVERITY:
         count = counts.get(state, 0)
-        text = f"{state_sign(state, glyphs)}{count}"
+        sign = state_sign(state, glyphs, runner)
+        text = f"{sign.text}{count}"
         if count and left > len(text):
-            line += [Piece(text, STATE_STYLES[state].role), Piece(" ")]
+            line += [Piece(text, sign.role), Piece(" ")]
             left -= len(text) + 1
     return line

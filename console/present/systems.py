@@ -8,6 +8,7 @@ from ...engine.core.breaker import BreakerState
 from ...engine.core.causes import describe_incident, describe_note
 from ...engine.core.ready_queue import spec_of
 from ...engine.core.spec import ROWS_LIMIT
+from ...engine.core.views import STATE_STYLES, StateStyle
 from ...engine.domain.states import TaskState
 from ...engine.domain.text import counted, format_duration
 from ...engine.statefile.lists import QuarantineRow
@@ -19,7 +20,7 @@ from ..text.glyphs import Glyph, Glyphs
 from ..text.pieces import Line, Piece, Role, fit, join, width, wrap
 from ..text.text import one_line, pad, pad_left, sanitize, shorten, shorten_middle
 from .inbox import task_count
-from .states import STATE_STYLES, StateStyle, order_line, sign_of
+from .states import order_line, sign_of
 from .tasks import Scene, attempts_text, bar
 
 BREAKER_STYLES: dict[BreakerState, StateStyle] = {

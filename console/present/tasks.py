@@ -13,8 +13,15 @@ from dataclasses import dataclass, field
 
 from ...engine.core.explain import error_name, short_error
 from ...engine.core.projection import AttemptRow, TaskRow
-from ...engine.core.ready_queue import spec_of
-from ...engine.core.waiting import ALIVE, RunnerStatus, pool_waits, unmet_parents
+from ...engine.core.views import (
+    AttemptView,
+    TaskView,
+    attempt_view,
+    kill_ends_at,
+    kill_steps,
+    state_style,
+)
+from ...engine.core.waiting import ALIVE, RunnerStatus, WaitReason, needs_human, unmet_parents
 from ...engine.domain.states import MOVING, RAN, SkipCause, TaskState, TaskUsage
 from ...engine.domain.text import counted, format_duration
 from ..model.board import Board, PoolUse
@@ -27,7 +34,7 @@ from ..text.figures import SECOND, clock, column, countdown, format_bytes, wall
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role
 from ..text.text import cells, cut, one_line, shorten_middle
-from .states import STATE_STYLES, state_sign
+from .states import sign_of
 
 # --- Names in little room --------------------------------------------------------------------------------------------
 #
@@ -119,11 +126,13 @@ class Scene:
     titles: TaskNames = field(default_factory=TaskNames)  # of groups
     shown: Collection[str] = ALL_COLUMNS
 
-    @property
-    def alive_until_us(self) -> int:
-        """Until when an attempt without an end can have run."""
-        gone_at = self.runner.gone_at
-        return self.now_us if gone_at is None else min(self.now_us, gone_at)
+    def view(self, name: str) -> TaskView:
+        """What is true of a task."""
+        return self.board.view(name, self.now_us, self.runner)
+
+    def attempt(self, attempt: AttemptRow) -> AttemptView:
+        """What is true of an attempt."""
+        return attempt_view(attempt, self.now_us, self.runner)
 
 
 def section(heading: str, note: str = "") -> Iterator[Line]:
@@ -166,10 +175,8 @@ def duration_of(attempt: AttemptRow, now_us: int) -> int:
 
 def named_task(name: str, scene: Scene) -> Line:
     """A task in a list of tasks: the sign of its state, its name, the word of its state."""
-    state = scene.board.row(name).state
-    style = STATE_STYLES[state]
-    sign = Piece(state_sign(state, scene.glyphs), style.role)
-    return [Piece("   "), sign, Piece(f" {one_line(name)}"), Piece(f"  {style.word}", Role.DIM)]
+    style = state_style(scene.board.row(name).state, scene.runner)
+    return [Piece("   "), sign_of(style, scene.glyphs), Piece(f" {one_line(name)}"), Piece(f"  {style.word}", Role.DIM)]
 
 
 def short_name(name: str) -> str:
@@ -197,17 +204,23 @@ def attempt_label(row: TaskRow) -> str:
 
 def state_facts(row: TaskRow, scene: Scene, has_room: bool = True) -> Line:
     """Word and fact. ``has_room``: for bars, and for what a running task uses."""
-    if row.state in MOVING and not scene.runner.is_alive:
-        return _unattended(row, scene)
-    if row.state is TaskState.RETRYING:
-        return _retrying(row, scene, has_room and "bars" in scene.shown)
-    style, fact = STATE_STYLES[row.state], _FACTS.get(row.state)
-    rest = _running(row, scene, has_room) if row.state is TaskState.RUNNING else fact(row, scene) if fact else []
-    return [Piece(style.word, style.role), Piece(" " * (WORD_CELLS + 1 - len(style.word))), *rest]
-
-
-def _since(at: int, scene: Scene) -> str:
-    return f"since {wall(at, None)}" if scene.shows_clock_times else clock(scene.now_us - at)
+    view = scene.view(row.name)
+    if view.instant is not None and row.state is TaskState.RETRYING:
+        head: Line = [Piece(f"{view.word} {_due(view.instant, scene)}", Role(view.role))]
+        has_bar = has_room and "bars" in scene.shown and view.reason is WaitReason.RETRY
+        return [*head, *_retrying(row, view, scene, has_bar)]
+    head = [Piece(view.word, Role(view.role)), Piece(" " * (WORD_CELLS + 1 - len(view.word)))]
+    if row.state in MOVING:
+        return [
+            *head,
+            *(
+                _running(row, view, scene, has_room)
+                if view.clock is not None and view.is_moving
+                else _waiting(row, view, scene)
+            ),
+        ]
+    describe = _FACTS.get(row.state)
+    return [*head, *describe(row, view, scene)] if describe is not None else head
 
 
 def _due(at: int, scene: Scene) -> str:
@@ -215,37 +228,51 @@ def _due(at: int, scene: Scene) -> str:
     return f"at {wall(at, None)}" if scene.shows_clock_times and not late else countdown(at, scene.now_us)
 
 
-def state_text(row: TaskRow, runner: RunnerStatus) -> str:
-    """The word of the state; a task whose executor has ended does not run."""
-    return "cut off" if row.state is TaskState.RUNNING and not runner.is_alive else STATE_STYLES[row.state].word
-
-
-def _unattended(row: TaskRow, scene: Scene) -> Line:
-    """A task that cannot move because no executor runs it: what it is, and no instant."""
-    word, role = state_text(row, scene.runner), STATE_STYLES[row.state].role
-    line = [Piece(word, role), Piece(" " * (WORD_CELLS + 1 - len(word)))]
-    gone_at = scene.runner.gone_at
-    if row.state is TaskState.RUNNING:
-        since = f" since {wall(gone_at, None)}" if gone_at is not None else ""
-        return [*line, Piece(f"no executor runs it{since}", Role.WARNING)]
-    if row.state is TaskState.PENDING and (unmet := unmet_parents(scene.board.projection, row.name)):
-        return [*line, *_after(row, unmet, scene)]
-    return [*line, Piece("queued, no executor runs it", Role.WARNING)]
-
-
 # --- By state ------------------------------------------------------------------------------------------------------
 
 
-def _running(row: TaskRow, scene: Scene, has_room: bool) -> Line:
-    attempt = attempt_of(row)
-    started = row.started_at if row.started_at is not None else scene.now_us
-    line = [Piece(_since(started, scene))]
+def _running(row: TaskRow, view: TaskView, scene: Scene, has_room: bool) -> Line:
+    attempt, since = attempt_of(row), row.started_at
+    has_clock_time = scene.shows_clock_times and since is not None
+    line = [Piece(f"since {wall(since, None)}" if has_clock_time and since else clock(view.clock or 0))]
     if attempt is not None and (kill_step := _kill_step(attempt, scene)):
         return [*line, Piece("  "), *kill_step]
     line += _duration_hint(row, attempt, scene, has_room)
     if row.progress_total:
         line += [Piece("  "), *_progress(row, scene, has_room and "bars" in scene.shown)]
     return [*line, *_usage(scene.board.usage.get(row.name))] if has_room and "usage" in scene.shown else line
+
+
+def _waiting(row: TaskRow, view: TaskView, scene: Scene) -> Line:
+    """What keeps a task that does not run, and when that ends if anybody ends it."""
+    when = "" if view.instant is None else _due(view.instant, scene)
+    fact, role = one_line(view.fact), _FACT_ROLES.get(view.reason, Role.WAITING) if view.reason else Role.DIM
+    if view.reason is WaitReason.SENSOR and when:
+        return [Piece(f"next check {when}"), Piece(f" {scene.glyphs.dot} {fact}", Role.DIM)]
+    if view.reason is WaitReason.NOT_BEFORE and when:
+        return [Piece(f"not before its time, {when}", Role.WAITING)]
+    if view.reason is WaitReason.PARENTS:
+        return [Piece(_after(row, fact, scene), Role.DIM)]
+    role = Role.WARNING if not scene.runner.is_alive and not needs_human(view.reason) else role
+    return [Piece(fact + (f", {_INSTANT_WORDS.get(view.reason, '')} {when}" if when and fact else ""), role)]
+
+
+#: What happens at the instant of a wait, where the word does not say it.
+_INSTANT_WORDS: Mapping[WaitReason | None, str] = {WaitReason.OUTAGE: "probe", WaitReason.RETRY_BUDGET: "next"}
+
+#: The roles of facts about the run; those about a downstream have the colour of a wait.
+_FACT_ROLES: Mapping[WaitReason | None, Role] = dict.fromkeys(
+    (WaitReason.PAUSE, WaitReason.POOL, WaitReason.MACHINE_POOL, WaitReason.SLOT), Role.DIM
+)
+
+
+def _after(row: TaskRow, fact: str, scene: Scene) -> str:
+    """The parents that a task waits for, and the dead letter that holds it; that alone if there is one parent."""
+    unmet = unmet_parents(scene.board.projection, row.name)
+    holder = _holder(row.name, unmet, scene.board)
+    if holder is None:
+        return fact
+    return f"{f'{fact}, ' if len(unmet) > 1 else ''}held by {short_name(holder)}"
 
 
 def _usage(usage: TaskUsage | None) -> Line:
@@ -279,14 +306,11 @@ def _duration_hint(row: TaskRow, attempt: AttemptRow | None, scene: Scene, has_r
 
 def _kill_step(attempt: AttemptRow, scene: Scene) -> Line:
     """The current step of a kill."""
-    if attempt.sigkill_at is not None:
-        return [Piece("SIGKILL, not gone yet", Role.WARNING)]
-    if attempt.sigterm_at is not None:
-        left = attempt.sigterm_at + (attempt.grace_us or 0) - scene.now_us
-        return [Piece(f"SIGTERM, SIGKILL {countdown(scene.now_us + left, scene.now_us)}", Role.WARNING)]
-    if attempt.deadline_at is not None:
-        return [Piece("timeout reached", Role.WARNING)]
-    return []
+    steps, due_at = kill_steps(attempt), kill_ends_at(attempt)
+    if not steps:
+        return []
+    next_step = f", SIGKILL {countdown(due_at, scene.now_us)}" if due_at is not None else ""
+    return [Piece(f"{steps[-1].now}{next_step}", Role.WARNING)]
 
 
 def _progress(row: TaskRow, scene: Scene, bars: bool) -> Line:
@@ -311,26 +335,19 @@ def bar(part: float, glyphs: Glyphs, role: Role, size: int = _BAR_CELLS) -> Line
     ]
 
 
-def _retrying(row: TaskRow, scene: Scene, bars: bool) -> Line:
-    line: Line = [Piece("retry ", Role.WAITING)]
-    if row.next_retry_at is not None:
-        line.append(Piece(_due(row.next_retry_at, scene), Role.WAITING))
-        if row.next_retry_at <= scene.now_us and (reason := _ready(row, scene)):
-            return [*line, Piece("  "), *reason]
-    if row.delay_us is not None and row.ceiling_us and bars:
-        line += [Piece(" "), *bar(row.delay_us / row.ceiling_us, scene.glyphs, Role.WAITING, 6)]
-        line.append(Piece(f" of {format_duration(row.ceiling_us)}", Role.DIM))
+def _retrying(row: TaskRow, view: TaskView, scene: Scene, bars: bool) -> Line:
+    """A bar that drains until the retry, and the error; or what holds the retry."""
+    line: Line = []
+    if view.fact:
+        return [Piece("  "), Piece(one_line(view.fact), _FACT_ROLES.get(view.reason, Role.WAITING))]
+    if row.delay_us and bars and view.instant is not None:
+        left = min(max((view.instant - scene.now_us) / row.delay_us, 0.0), 1.0)
+        line += [Piece(" "), *bar(left, scene.glyphs, Role.WAITING, 6)]
     error = one_line(error_name(row))
     return [*line, Piece(f"  {error}")] if error else line
 
 
-def _sensing(row: TaskRow, scene: Scene) -> Line:
-    checks = f" {scene.glyphs.dot} {row.deferrals} check{'s' if row.deferrals != 1 else ''}"
-    when = _due(row.next_retry_at, scene) if row.next_retry_at is not None else "due"
-    return [Piece(f"next check {when}"), Piece(checks, Role.DIM)]
-
-
-def _success(row: TaskRow, scene: Scene) -> Line:
+def _success(row: TaskRow, view: TaskView, scene: Scene) -> Line:
     attempt = attempt_of(row)
     duration = attempt.duration_us if attempt is not None else None
     if duration is None and row.started_at is not None and row.ended_at is not None:
@@ -344,13 +361,12 @@ def _success(row: TaskRow, scene: Scene) -> Line:
     return line
 
 
-def _failure(row: TaskRow, scene: Scene) -> Line:
+def _failure(row: TaskRow, view: TaskView, scene: Scene) -> Line:
     attempt = attempt_of(row)
     hang = hang_of(attempt) if attempt is not None else ""
-    failure = (attempt.explain if attempt is not None else None) or row.error or row.dead_letter_kind or ""
     alike = [one for one in failures_of(row) if attempt is not None and one.fingerprint == attempt.fingerprint]
     times = f" {scene.glyphs.times}{len(alike)}" if len(alike) > 1 else ""
-    words = f"timeout: {hang}" if hang else _FUNCTION.sub(r"\1", short_failure(failure))
+    words = f"timeout: {hang}" if hang else _FUNCTION.sub(r"\1", short_failure(view.fact))
     return [Piece(words), Piece(times, Role.DIM)]
 
 
@@ -370,29 +386,8 @@ def short_failure(text: str) -> str:
     return f"{short_error(head)}{space}{rest}"
 
 
-def _upstream(row: TaskRow, scene: Scene) -> Line:
-    return [Piece("because of ", Role.DIM), Piece(short_name(row.blocked_by or "a task above"))]
-
-
-def _pending(row: TaskRow, scene: Scene) -> Line:
-    if row.next_retry_at is not None and row.next_retry_at > scene.now_us:
-        return [Piece(f"not for {clock(row.next_retry_at - scene.now_us + 999_999).strip()}", Role.WAITING)]
-    unmet = unmet_parents(scene.board.projection, row.name)
-    return _after(row, unmet, scene) if unmet else []
-
-
-def _after(row: TaskRow, unmet: tuple[str, ...], scene: Scene) -> Line:
-    """The parents that a task waits for, and the dead letter that holds it."""
-    after = f"after {_counted(unmet)}"
-    holder = _holder(row.name, unmet, scene.board)
-    if holder is None:
-        return [Piece(after, Role.DIM)]
-    lead = f"{after}, " if len(unmet) > 1 else ""
-    return [Piece(f"{lead}held by {short_name(holder)}", Role.DIM)]
-
-
-def _counted(names: tuple[str, ...]) -> str:
-    return short_name(names[0]) if len(names) == 1 else f"{len(names)} tasks"
+def _upstream(row: TaskRow, view: TaskView, scene: Scene) -> Line:
+    return [Piece(one_line(view.fact), Role.DIM)]
 
 
 def _holder(name: str, unmet: tuple[str, ...], board: Board) -> str | None:
@@ -408,24 +403,6 @@ def _holder(name: str, unmet: tuple[str, ...], board: Board) -> str | None:
     return None
 
 
-def _ready(row: TaskRow, scene: Scene) -> Line:
-    run, spec = scene.board.projection.run, spec_of(row)
-    if run.paused_since is not None:
-        return [Piece("the run is paused", Role.DIM)]
-    breaker = scene.board.snapshot.breakers.get(spec.downstream or "")
-    if breaker is not None and breaker.state in ("OPEN", "FORCED_OPEN", "HALF_OPEN"):
-        due = f", probe {countdown(breaker.reopens_at, scene.now_us)}" if breaker.reopens_at is not None else ""
-        return [Piece(f"breaker {one_line(spec.downstream or '')} is open{due}", Role.WAITING)]
-    use = scene.pools.get(spec.pool or "")
-    if use is not None and use.used + spec.pool_slots > use.slots:
-        return [Piece(f"waits for pool {one_line(use.name)}, {use.used}/{use.slots} used", Role.DIM)]
-    if scene.board.counts[TaskState.RUNNING] >= run.max_parallel:
-        return [Piece(f"waits for a slot, {run.max_parallel} in use", Role.DIM)]
-    if (holders := pool_waits(scene.board.projection).get(spec.pool or "")) is not None:
-        return [Piece(f"waits for pool {one_line(spec.pool or '')}, held by {one_line(holders)}", Role.DIM)]
-    return []
-
-
 def describe_skip(row: TaskRow) -> str:
     """Why a task was skipped, in the task's own words if it gave any."""
     if row.skip_cause == SkipCause.CONDITION and row.error:
@@ -433,17 +410,14 @@ def describe_skip(row: TaskRow) -> str:
     return f"by {one_line(row.skip_cause)}" if row.skip_cause else ""
 
 
-def _skipped(row: TaskRow, scene: Scene) -> Line:
+def _skipped(row: TaskRow, view: TaskView, scene: Scene) -> Line:
     return [Piece(words, Role.DIM)] if (words := describe_skip(row)) else []
 
 
-_FACTS: dict[TaskState, Callable[[TaskRow, Scene], Line]] = {
-    TaskState.SENSING: _sensing,
+_FACTS: dict[TaskState, Callable[[TaskRow, TaskView, Scene], Line]] = {
     TaskState.SUCCESS: _success,
     TaskState.FAILED: _failure,
     TaskState.DEAD_LETTER: _failure,
     TaskState.UPSTREAM_FAILED: _upstream,
-    TaskState.PENDING: _pending,
-    TaskState.READY: _ready,
     TaskState.SKIPPED: _skipped,
 }

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from enum import IntEnum
 from itertools import groupby
 
 from ...engine.core.projection import AttemptRow, TaskRow
+from ...engine.core.views import attempt_view, end_of_work, kill_steps
 from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.states import FAILED_OUTCOMES, TIMED, TaskState
 from ...engine.domain.text import format_duration
@@ -21,7 +22,7 @@ from ..text.glyphs import Glyph, Glyphs
 from ..text.pieces import Line, Piece, Role, fit, width, wrap
 from ..text.text import cells, one_line, pad, pad_left, shorten_middle
 from . import states
-from .states import STATE_STYLES, state_sign
+from .states import state_sign
 from .tasks import (
     Scene,
     TaskNames,
@@ -58,7 +59,7 @@ class CellRank(IntEnum):
 def end_of_past(axis: Span, now_us: int | None, runner: RunnerStatus) -> int:
     """Until when anything ran: now, the end of the axis if the run is over, or when the executor ended."""
     until = now_us if now_us is not None else axis.end
-    return until if runner.gone_at is None else min(until, runner.gone_at)
+    return end_of_work(until, runner, until)
 
 
 class BarCells:
@@ -66,11 +67,11 @@ class BarCells:
 
     def __init__(self, axis: Span, now_us: int | None, glyphs: Glyphs) -> None:
         self.axis = axis
-        self._cells: list[tuple[CellRank, str, Role]] = [(CellRank.NOTHING, " ", Role.TEXT)] * axis.cells
+        self._cells: list[tuple[CellRank, str, str]] = [(CellRank.NOTHING, " ", Role.TEXT)] * axis.cells
         if now_us is not None:
             self.put(axis.cell(now_us), glyphs.now, Role.NOW, CellRank.NOW)
 
-    def put(self, cell: int, character: str, role: Role, rank: CellRank) -> None:
+    def put(self, cell: int, character: str, role: str, rank: CellRank) -> None:
         """Set one cell if it is visible and has no content of a higher rank."""
         if 0 <= cell < len(self._cells) and self._cells[cell][0] <= rank:
             self._cells[cell] = (rank, character, role)
@@ -180,19 +181,29 @@ _MARKS_ROOM = 2  # cells that deadline, SIGTERM and SIGKILL need beside each oth
 # --- Bars ----------------------------------------------------------------------------------------------------------
 
 
-def bar_line(row: TaskRow, axis: Span, now_us: int | None, glyphs: Glyphs, runner: RunnerStatus = ALIVE) -> Line:
-    """The past of a task as bars, and its future if an executor lives. ``now_us``: None if the run is over."""
+def bar_line(
+    row: TaskRow,
+    axis: Span,
+    now_us: int | None,
+    glyphs: Glyphs,
+    runner: RunnerStatus = ALIVE,
+    due_at: int | None = None,
+) -> Line:
+    """The past of a task as bars, and its future if an executor lives.
+
+    ``now_us``: None if the run is over; ``due_at``: when the next step of a waiting task is taken, if anybody takes it.
+    """
     canvas, until = BarCells(axis, now_us, glyphs), end_of_past(axis, now_us, runner)
     resumes, generation = until if row.state in TIMED else None, row.generation
     for attempt in _attempts_in(row, axis):
-        end = attempt.ended_at if attempt.ended_at is not None else until
+        end = attempt.ended_at if attempt.ended_at is not None else end_of_work(until, runner, row.changed_at)
         if resumes is not None and attempt.ended_at is not None and attempt.generation == generation:
             canvas.fill(axis.cell(end), axis.cell(resumes), glyphs.backoff, Role.WAITING, CellRank.GAP)
         _paint_attempt(canvas, row, attempt, end, now_us if runner.is_alive else None, glyphs)
         resumes, generation = attempt.started_at, attempt.generation
     _paint_decision(canvas, row, glyphs)
     if now_us is not None and runner.is_alive:
-        _paint_ahead(canvas, row, now_us, glyphs)
+        _paint_ahead(canvas, row, due_at, now_us, glyphs)
     return canvas.line()
 
 
@@ -239,12 +250,7 @@ def _paint_attempt(
 def _paint_kill_steps(canvas: BarCells, attempt: AttemptRow, last: int, glyphs: Glyphs) -> None:
     """Deadline, SIGTERM, grace, SIGKILL: side by side if there is room, else only the last of them."""
     axis = canvas.axis
-    instants = (
-        (attempt.deadline_at, glyphs.deadline, Role.WARNING),
-        (attempt.sigterm_at, glyphs.sigterm, Role.WARNING),
-        (attempt.sigkill_at, glyphs.sigkill, Role.FAILED),
-    )
-    marks = [(axis.cell(at), character, role) for at, character, role in instants if at is not None]
+    marks = [(axis.cell(step.at), glyphs.of(step.sign), str(step.role)) for step in kill_steps(attempt)]
     if last - marks[0][0] < _MARKS_ROOM and attempt.ended_at is not None:
         marks = [(last, *marks[-1][1:])]
     before: int | None = None
@@ -263,8 +269,7 @@ def _paint_decision(canvas: BarCells, row: TaskRow, glyphs: Glyphs) -> None:
     if row.state in (TaskState.SKIPPED, TaskState.CANCELLED) and row.ended_at is not None:
         canvas.put(
             canvas.axis.cell(row.ended_at),
-            state_sign(row.state, glyphs),
-            STATE_STYLES[row.state].role,
+            *state_sign(row.state, glyphs),
             CellRank.DECISION,
         )
 
@@ -275,7 +280,7 @@ def _progress(row: TaskRow) -> str:
     return f"{100 * done // total}%" if done is not None and total else ""
 
 
-def _paint_ahead(canvas: BarCells, row: TaskRow, now_us: int, glyphs: Glyphs) -> None:
+def _paint_ahead(canvas: BarCells, row: TaskRow, due_at: int | None, now_us: int, glyphs: Glyphs) -> None:
     """To the right of now: when the task continues, or its deadline."""
     axis, attempt = canvas.axis, row.attempts.get(row.attempt)
     now_cell = axis.cell(now_us)
@@ -284,21 +289,19 @@ def _paint_ahead(canvas: BarCells, row: TaskRow, now_us: int, glyphs: Glyphs) ->
         if deadline > now_cell:
             canvas.put(deadline, glyphs.deadline, Role.DIM, CellRank.AHEAD)
         return
-    place = due_cell(row, axis, now_us, glyphs)
-    if place is not None:
+    place = due_cell(due_at, axis, now_us, glyphs)
+    if place is not None and due_at is not None:
         canvas.fill(now_cell + 1, place - 1, glyphs.backoff, Role.WAITING, CellRank.GAP)
-        assert row.next_retry_at is not None
-        canvas.write(place, due_text(row.next_retry_at, now_us, glyphs), Role.WAITING)
+        canvas.write(place, due_text(due_at, now_us, glyphs), Role.WAITING)
 
 
-def due_cell(row: TaskRow, axis: Span, now_us: int, glyphs: Glyphs) -> int | None:
+def due_cell(due_at: int | None, axis: Span, now_us: int, glyphs: Glyphs) -> int | None:
     """The cell of the countdown of a waiting task; None if there is none in view."""
-    waits = row.state in TIMED or (row.state is TaskState.PENDING and row.next_retry_at is not None)
     now_cell = axis.cell(now_us)
-    if not waits or row.next_retry_at is None or not 0 <= now_cell < axis.cells:
+    if due_at is None or not 0 <= now_cell < axis.cells:
         return None
-    room = axis.cells - len(due_text(row.next_retry_at, now_us, glyphs))
-    return max(min(axis.cell(row.next_retry_at), room), now_cell + 1)
+    room = axis.cells - len(due_text(due_at, now_us, glyphs))
+    return max(min(axis.cell(due_at), room), now_cell + 1)
 
 
 def due_text(due_at: int, now_us: int, glyphs: Glyphs) -> str:
@@ -319,20 +322,22 @@ def label_line(
     names: TaskNames | None = None,
     indent: int = 0,
     took: str = "",
+    runner: RunnerStatus = ALIVE,
 ) -> Line:
     """The sign of a task's state and its name, padded, and ``took``; together ``columns`` wide."""
-    style, room = STATE_STYLES[row.state], columns - indent - 3 - len(took)
+    room = columns - indent - 3 - len(took)
     name = names.short(row.name, room, glyphs.more) if names else shorten_middle(one_line(row.name), room, glyphs.more)
-    lead = [Piece(" " * (indent + 1)), Piece(glyphs.of(style.glyph), style.role), Piece(f" {pad(name, room)}", role)]
+    lead = [Piece(" " * (indent + 1)), state_sign(row.state, glyphs, runner), Piece(f" {pad(name, room)}", role)]
     return [*lead, Piece(took, Role.DIM)] if took else lead
 
 
-def duration_text(row: TaskRow, now_us: int) -> str:
+def duration_text(row: TaskRow, now_us: int, runner: RunnerStatus = ALIVE) -> str:
     """How long the attempts of a task ran together, until now if one still runs; blank before the first."""
     if not row.attempts:
         return " " * TOOK_CELLS
-    spent = sum(duration_of(attempt, now_us) for attempt in row.attempts.values())
-    return f" {clock(spent) if row.state is TaskState.RUNNING else column(spent)}"
+    views = [attempt_view(attempt, now_us, runner) for attempt in row.attempts.values()]
+    spent = sum(view.clock for view in views)
+    return f" {clock(spent) if any(view.is_moving for view in views) else column(spent)}"
 
 
 def fit_label_columns(name_cells: int, columns: int) -> int:
@@ -407,6 +412,7 @@ def group_label_line(
     role: Role = Role.TEXT,
     shown: Collection[str] = ALL_COLUMNS,
     took: str = "",
+    runner: RunnerStatus = ALIVE,
 ) -> Line:
     """Whether the group is open, the sign of its worst state, its title, and the columns ``shown``."""
     state = states.leading_state(group.counts)
@@ -414,7 +420,7 @@ def group_label_line(
     facts = [*facts, Piece(took, Role.DIM)] if took else facts
     lead = [
         Piece(f" {glyphs.open if is_open else glyphs.closed} ", Role.DIM),
-        Piece(state_sign(state, glyphs), STATE_STYLES[state].role),
+        state_sign(state, glyphs, runner),
         Piece(" "),
     ]
     room = columns - width(lead) - width(facts) - 1
@@ -486,7 +492,7 @@ def _sign(count: int, peak: int, rows: int, height: int, glyphs: Glyphs) -> str:
 def task_lines(row: TaskRow, scene: Scene, columns: int, rows: int) -> list[Line]:
     """The selected task in sentences: its state, then its attempts, the latest first."""
     head = [Piece(" "), Piece(one_line(row.name), Role.TITLE), Piece("  ")]
-    head.append(Piece(f"{state_sign(row.state, scene.glyphs)} ", STATE_STYLES[row.state].role))
+    head += [state_sign(row.state, scene.glyphs, scene.runner), Piece(" ")]
     tried = attempts_text(row)
     head += [*state_facts(row, scene), Piece(f"   {tried}" if tried else "", Role.DIM)]
     lines = [fit(head, columns, scene.glyphs.more)]
@@ -510,7 +516,7 @@ def group_lines(
     if end is not None:
         facts.append(f"{format_duration(activity.work_us)} of work")
     head = [Piece(" "), Piece(one_line(group.title), Role.TITLE), Piece("  ")]
-    head += states.counts_line(group.counts, scene.glyphs)
+    head += states.counts_line(group.counts, scene.glyphs, runner=scene.runner)
     for place, fact in enumerate(facts):
         text = ("   " if place == 0 else f" {scene.glyphs.dot} ") + fact
         if width(head) + cells(text) <= columns:
@@ -519,7 +525,7 @@ def group_lines(
     room = max((cells(one_line(name)) for name in worst), default=0)
     for name in worst:
         row = scene.board.row(name)
-        sign = Piece(state_sign(row.state, scene.glyphs), STATE_STYLES[row.state].role)
+        sign = state_sign(row.state, scene.glyphs, scene.runner)
         title = Piece(f" {pad(one_line(name), min(room, columns // 3))}  ")
         lines.append([Piece("   "), sign, title, *state_facts(row, scene)])
     return [fit(line, columns, scene.glyphs.more) for line in lines[:rows]]
@@ -527,18 +533,16 @@ def group_lines(
 
 def describe_attempt(attempt: AttemptRow, now_us: int, runner: RunnerStatus = ALIVE) -> str:
     """One attempt as a sentence."""
-    duration = format_duration(duration_of(attempt, now_us))
+    view = attempt_view(attempt, now_us, runner)
+    duration = format_duration(view.clock)
     start = f"{wall(attempt.started_at, None)}, "
     if attempt.deadline_at is not None or attempt.sigterm_at is not None:
         return start + "; ".join(_describe_kill(attempt))
-    if attempt.ended_at is None and not runner.is_alive:
-        return f"{start}cut off with its executor"
     if attempt.ended_at is None:
         limit = f" of {format_duration(attempt.timeout_us)}" if attempt.timeout_us else ""
-        return f"{start}runs for {duration}{limit}"
+        return f"{start}{view.verb} for {duration}{limit}" if view.is_moving else f"{start}{view.verb}"
     why = attempt.explain or attempt.error or ""
-    said = _OUTCOME_WORDS.get(attempt.outcome, attempt.outcome)
-    text = f"{start}{said} after {duration}" + (f": {why}" if why else "")
+    text = f"{start}{view.verb} after {duration}" + (f": {why}" if why else "")
     if attempt.delay_us is not None:
         ceiling = f" of up to {format_duration(attempt.ceiling_us)}" if attempt.ceiling_us else ""
         shortened = (
@@ -546,17 +550,6 @@ def describe_attempt(attempt: AttemptRow, now_us: int, runner: RunnerStatus = AL
         )
         text += f"; then waited {format_duration(attempt.delay_us)}{ceiling}{shortened}"
     return text
-
-
-_OUTCOME_WORDS: Mapping[str, str] = {
-    "success": "succeeded",
-    "error": "failed",
-    "timed_out": "timed out",
-    "lost": "lost with its executor",
-    "cancelled": "stopped",
-    "deferred": "checked, not ready,",
-    "skipped": "skipped itself",
-}
 
 
 def legend_line(glyphs: Glyphs, columns: int, *, has_groups: bool = False) -> Line:
@@ -619,17 +612,9 @@ def describe_path(board: Board, path: Sequence[str], now_us: int) -> str:
 
 
 def _describe_kill(attempt: AttemptRow) -> Iterator[str]:
-    """``deadline 3s passed at 02:29:27; SIGTERM; ignored for 2s; SIGKILL at 02:29:29; it was in demo.py:41``."""
-    if attempt.deadline_at is not None:
-        timeout = f"{format_duration(attempt.timeout_us)} " if attempt.timeout_us else ""
-        yield f"deadline {timeout}passed at {wall(attempt.deadline_at, None)}"
-    if attempt.sigterm_at is not None:
-        yield "SIGTERM" if attempt.deadline_at is not None else f"SIGTERM at {wall(attempt.sigterm_at, None)}"
-    if attempt.sigkill_at is not None:
-        if attempt.sigterm_at is not None:
-            yield f"ignored for {format_duration(attempt.sigkill_at - attempt.sigterm_at)}"
-        yield f"SIGKILL at {wall(attempt.sigkill_at, None)}"
-    elif attempt.sigterm_at is not None and attempt.ended_at is not None:
+    """``timeout 3s passed at 02:29:27; SIGTERM; ignored for 2s; SIGKILL at 02:29:29; it was in demo.py:41``."""
+    yield from (step.then for step in kill_steps(attempt))
+    if attempt.sigkill_at is None and attempt.sigterm_at is not None and attempt.ended_at is not None:
         after = attempt.ended_at - attempt.sigterm_at
         yield f"gone after {format_duration(after)}" if after >= SECOND // 20 else "gone at once"
     if hang := hang_of(attempt):

@@ -219,6 +219,7 @@ class GraphScreen(SplitScreen):
             self._refresh_scene()
             if self.console.selected is not None:
                 self.graph_view.select(self.console.selected)
+                self._show_on_overview(self.console.selected)
             self.graph_view.refresh()
             self._update_details()
 
@@ -285,6 +286,8 @@ class GraphScreen(SplitScreen):
 
     def _selection_changed(self, name: str | None) -> None:
         self.console.selected = name
+        if name is not None:
+            self._show_on_overview(name)
         self._update_details()
         self._show_heading()
 
@@ -294,7 +297,6 @@ class GraphScreen(SplitScreen):
             return
         self._selection_changed(name)
         self.graph_view.select(name)
-        self._show_on_overview(name)
 
     def _show_on_overview(self, name: str) -> None:
         drawn = self.map_view.graph

@@ -158,18 +158,21 @@ class HistoryScreen(ConsoleScreen):
 
     def _show_runs(self) -> None:
         layout = self._layout(self.app.size.width)
-        line = runs_line(self._grid, layout, self.console.glyphs, self.console.live.now_us)
+        line = runs_line(self._grid, layout, self.console.glyphs, self.console.live.now_us, self.console.live.status)
         self.runs_bar.show(line if self._grid.runs else [])
 
     def _show_lines(self) -> None:
         task = self._tasks.get(self.table.cursor_key or "")
-        lines = cell_lines(self._grid, task, self.place, self.console.glyphs)
+        lines = cell_lines(
+            self._grid, task, self.place, self.console.glyphs, self.console.live.now_us, self.console.live.status
+        )
         self.words_bar.show_lines(lines)
 
     def task_row(self, name: str, columns: int) -> Line:
         place = self.place if name == self.table.cursor_key else None
         layout = self._layout(columns)
-        return task_line(self._tasks[name], layout, self.console.glyphs, place)
+        status = self.console.live.status
+        return task_line(self._tasks[name], self._grid, layout, self.console.glyphs, status, place)
 
     def on_resize(self, event: events.Resize) -> None:
         """Lay out the columns for the new width."""

@@ -19,7 +19,7 @@ from ..model.lists import parse_filter
 from ..model.runs import days_of, waiting_runs
 from ..present.header import ReplayPosition
 from ..present.history import calendar_lines
-from ..present.runs import RunListEntry, absence_text, describe_next_run, heading_line, preview_lines, run_name, run_row
+from ..present.runs import RunListEntry, describe_next_run, heading_line, preview_lines, run_name, run_row
 from ..present.tasks import Scene
 from ..sessions.session import RunSummary
 from ..text.figures import local_day
@@ -145,7 +145,7 @@ class RunsScreen(ConsoleScreen):
         count = _CALENDAR_ROWS[rows >= _MORE_WEEKS_FROM]
         last = max(*found, local_day(self.console.live.now_us))
         self.calendar.set_row_count(count)
-        lines = calendar_lines(found, last, count - 1, columns, self.console.glyphs)
+        lines = calendar_lines(found, last, count - 1, columns, self.console.glyphs, self.console.live.status)
         for row, line in enumerate(lines):
             self.calendar.show(line, row=row)
 
@@ -175,13 +175,11 @@ class RunsScreen(ConsoleScreen):
     def _view_of(self, run_id: str) -> RunListEntry:
         board = self.console.live.board
         if board is not None and board.projection.run.run_id == run_id:
-            return RunListEntry(
-                board.projection.run, board.counts, absence_text(board.projection.run, self.console.runner)
-            )
+            return RunListEntry(board.projection.run, board.counts, self.console.runner)
         summary = self._summaries[run_id]
         runner = runner_of(summary.run, self.console.live.status)
         known = {TaskState(state): count for state, count in summary.counts.items()}
-        return RunListEntry(summary.run, known, absence_text(summary.run, runner))
+        return RunListEntry(summary.run, known, runner)
 
     # --- Keys -----------------------------------------------------------------------------------------------------
 

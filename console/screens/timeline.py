@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 from typing import ClassVar
 
 from textual import events
@@ -24,6 +23,7 @@ from ..present.timeline import (
     bar_line,
     describe_path,
     due_cell,
+    end_of_past,
     group_bar_line,
     group_lines,
     legend_line,
@@ -185,7 +185,7 @@ class TimelineScreen(ConsoleScreen):
                 due = self.rows.activity(key).next_due
                 place = span.cell(self._now_us) + 1 if due is not None else None
             else:
-                place = due_cell(self.board.row(key), span, self._now_us, self.console.glyphs)
+                place = due_cell(self._due_at(key), span, self._now_us, self.console.glyphs)
             if place is not None:
                 self.timeline.refresh_cells(self.timeline.label_columns + place - 1, y, span.cells - place + 1)
 
@@ -199,12 +199,12 @@ class TimelineScreen(ConsoleScreen):
 
     def _is_active(self) -> bool:
         """Whether a task runs, or has a time to go on."""
-        return bool(self.board.active)
+        return bool(self.board.active) and self.console.runner.is_alive
 
     def _find_activity(self) -> None:
         """Find the idle pauses of the run; the last one goes on until now."""
         run = self.board.projection.run
-        self._activity = activity_of(self.board.projection.tasks.values(), run.started_at)
+        self._activity = activity_of(self.board.projection.tasks.values(), run.started_at, self.console.runner)
         self._shorten_pauses()
 
     def _shorten_pauses(self) -> None:
@@ -257,9 +257,13 @@ class TimelineScreen(ConsoleScreen):
         """Render the right part of a row."""
         glyphs, runner = self.console.glyphs, self.console.runner
         if not isinstance(key, int):
-            return bar_line(self.board.row(key), span, self.now, glyphs, runner)
+            return bar_line(self.board.row(key), span, self.now, glyphs, runner, self._due_at(key))
         group, activity = self.rows.group(key), self.rows.activity(key)
         return group_bar_line(group, activity, span, self._borders_of(span), self.now, glyphs, runner)
+
+    def _due_at(self, name: str) -> int | None:
+        """When the next step of a task is taken, if anybody takes it."""
+        return self.board.view(name, self._now_us, self.console.runner).instant
 
     def _show_axis(self) -> None:
         columns = self.timeline.label_columns
@@ -299,7 +303,8 @@ class TimelineScreen(ConsoleScreen):
         if self.load_chart.display:
             span, columns = self.timeline.span, self.timeline.label_columns
             borders, glyphs = self._borders_of(span), self.console.glyphs
-            self.load_chart.show_activity(self.rows.whole_activity, span, borders, self.now, columns, glyphs)
+            until_us = end_of_past(span, self.now, self.console.runner)
+            self.load_chart.show_activity(self.rows.whole_activity, span, borders, self.now, until_us, columns, glyphs)
 
     def _borders_of(self, span: Span) -> Sequence[int]:
         """The instants between the cells of a span."""
@@ -506,12 +511,14 @@ class LoadChart(Bar):
         span: Span,
         borders: Sequence[int],
         now_us: int | None,
+        until_us: int,
         label_columns: int,
         glyphs: Glyphs,
     ) -> None:
-        """Show the tasks that ran in each cell of ``span``. ``borders``: the instants between its cells."""
+        """Show the most tasks that ran at once in each cell of ``span``, until ``until_us``.
+
+        ``borders``: the instants between its cells.
+        """
         past = min(max(span.cell(now_us if now_us is not None else span.end) + 1, 0), span.cells)
-        middles = [(start + end) // 2 for start, end in pairwise(borders[: past + 1])]
-        if now_us is not None and middles:
-            middles[-1] = min(middles[-1], now_us)
-        self.show_lines(load_lines(activity.running_at(middles), span, now_us, label_columns, self.row_count, glyphs))
+        peaks = activity.peaks(borders[: past + 1], until_us)
+        self.show_lines(load_lines(peaks, span, now_us, label_columns, self.row_count, glyphs))

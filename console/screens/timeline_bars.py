@@ -332,9 +332,18 @@ class TimelineLabels:
         glyphs, role = self._console.glyphs, Role.CURSOR if is_cursor else Role.TEXT
         if isinstance(key, str):
             row, is_critical = self._board.row(key), key in self.critical and not is_cursor
-            took = duration_text(row, self._until_us) if self._has_duration_column else ""
+            took = duration_text(row, self._until_us, self._console.runner) if self._has_duration_column else ""
             indent = 0 if is_filtered else self._indent(key)
-            return label_line(row, columns, glyphs, Role.CRITICAL if is_critical else role, self._names, indent, took)
+            return label_line(
+                row,
+                columns,
+                glyphs,
+                Role.CRITICAL if is_critical else role,
+                self._names,
+                indent,
+                took,
+                self._console.runner,
+            )
         group, is_open = self._rows.group(key), self._rows.shows_tasks(key)
         took = group_duration_text(self._rows.activity(key)) if self._has_duration_column else ""
         return group_label_line(

@@ -83,6 +83,10 @@ class SessionStatus:
         """The process of an executor that ended without cleaning up."""
         return None if self.executor_alive or self.executor_stopped else self.executor_pid
 
+    def shown_at(self, now_us: int) -> int:
+        """The instant that the data shows: now, or when the last data came over a connection that is down."""
+        return now_us if self.connection_problem is None else now_us - round(self.data_age_seconds * 1_000_000)
+
     def has_executor_of(self, run: RunRow) -> bool:
         return self.executor_alive and self.executor_run_id in (None, run.run_id)
 

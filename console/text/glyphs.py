@@ -49,6 +49,7 @@ class Glyphs:
     # states
     done: str = _sign("✓", "o")
     running: str = _sign("●", ">")
+    cut_off: str = _sign("○", "%")
     retrying: str = _sign("↻", "~")
     sensing: str = _sign("◷", "?")
     ready: str = _sign("◌", ":")
@@ -119,9 +120,9 @@ class Glyphs:
         ("_", ".", "-", "=", "+", "*", "#", "#"),
     )
 
-    def of(self, glyph: Glyph) -> str:
-        """The character of a glyph that a table names."""
-        character: str = getattr(self, glyph.value)
+    def of(self, sign: StrEnum) -> str:
+        """The character of a sign that a table names: of ``Glyph``, or of the engine's ``Sign``."""
+        character: str = getattr(self, sign.value)
         return character
 
 

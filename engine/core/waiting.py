@@ -296,10 +296,19 @@ def find_wait(case: TaskCase) -> WaitReason | None:
     if row.state is TaskState.PENDING and _has_unmet_parent(case):
         return WaitReason.PARENTS
     if row.state in WITH_INSTANT and row.next_retry_at is not None and row.next_retry_at > case.now:
-        return _INSTANT_REASONS[row.state]
+        return _longer_wait(case) or _INSTANT_REASONS[row.state]
     found = next((reason for reason, holds in _CAPACITY_REASONS if holds(case)), WaitReason.DISPATCH)
     is_retry_due = found is WaitReason.DISPATCH and row.state in TIMED
     return _INSTANT_REASONS[row.state] if is_retry_due else found
+
+
+def _longer_wait(case: TaskCase) -> WaitReason | None:
+    """What keeps a task beyond its instant: a hold that only a human ends, or a breaker that opens later."""
+    hold = next((reason for reason, holds in _HOLDS if holds(case)), None)
+    breaker = breaker_against(case) if hold is None else None
+    if breaker is None or breaker.reopens_at is None or breaker.state != "OPEN":
+        return hold
+    return WaitReason.OUTAGE if breaker.reopens_at >= (case.row.next_retry_at or 0) else None
 
 
 def _waits_for_nothing(case: TaskCase) -> bool:
@@ -472,6 +481,9 @@ _CAPACITY_REASONS: tuple[tuple[WaitReason, Callable[[TaskCase], bool]], ...] = (
     (WaitReason.SLOT, _has_no_slot),
     (WaitReason.MACHINE_POOL, lambda case: case.spec.pool in pool_waits(case.projection)),
 )
+
+#: Those of them that a human ends. They hold a task also before its instant, so that no countdown is wrong.
+_HOLDS = tuple((reason, holds) for reason, holds in _CAPACITY_REASONS if needs_human(reason))
 
 
 # --- Decide the state of a run: running, blocked, or ended -----------------------------------------------------------

@@ -250,6 +250,7 @@ class AttentionRun(NamedTuple):
     Attributes:
         failed: a FAILED task; ``error``: its error.
         later_successes: of its flow since its start; at most SUCCESSES_MAX. 0 for an unfinished run.
+        working: how many tasks of an unfinished run are running or about to; ``waiting``: for an instant.
     """
 
     run_id: str
@@ -264,6 +265,8 @@ class AttentionRun(NamedTuple):
     failed: Optional[str] = None
     error: Optional[str] = None
     later_successes: int = 0
+    working: int = 0
+    waiting: int = 0
 
 
 class DeadLetterGroup(NamedTuple):
@@ -447,6 +450,10 @@ UNACKNOWLEDGED = (
     " AND state <> 'ABANDONED'"
 )
 _OF_FAILED = "(SELECT {} FROM task WHERE task.run_id = run.run_id AND task.state = 'FAILED' ORDER BY name LIMIT 1)"
+_OPEN_COUNT = (
+    "CASE WHEN ended_at IS NULL THEN (SELECT count(*) FROM task"
+    " WHERE task.run_id = run.run_id AND task.state IN ({})) ELSE 0 END"
+)
 ATTENTION_RUNS = Listing(
     "attention_runs",
     AttentionRun,
@@ -455,7 +462,10 @@ ATTENTION_RUNS = Listing(
     + ", ".join(_OF_FAILED.format(column) for column in ("name", "substr(error, 1, :characters)"))
     + ", CASE WHEN ended_at IS NULL THEN 0 ELSE (SELECT count(*) FROM (SELECT 1 FROM run AS later"
     " WHERE later.dag_name = run.dag_name AND later.started_at > run.started_at AND later.state = 'SUCCESS'"
-    " LIMIT {})) END FROM run WHERE {}".format(SUCCESSES_MAX, UNACKNOWLEDGED)
+    " LIMIT {})) END, ".format(SUCCESSES_MAX)
+    + ", ".join(_OPEN_COUNT.format(states) for states in ("'READY', 'RUNNING'", "'RETRYING', 'SENSING'"))
+    + " FROM run WHERE "
+    + UNACKNOWLEDGED
     + " ORDER BY started_at DESC, rowid DESC LIMIT :limit",
     {"characters": TEXT_CHARACTERS, "limit": ROWS_MAX},
 )

@@ -108,7 +108,7 @@ def test_a_killed_run_is_reported_paged_and_listed(nightly: NightlyFlow) -> None
     assert "run first was cut off" in nightly.pages.read_text()
     assert f"redrive resume {nightly.state} --run first" in nightly.pages.read_text()
     inbox = nightly.inbox()
-    assert f"nightly first in {nightly.state}: RUNNING" in inbox
+    assert f"nightly first in {nightly.state}: CUT OFF" in inbox
     assert inbox[-1] == f"or end it: redrive abandon --state {nightly.state} first"
     (value,) = map(json.loads, nightly.redrive("inbox", nightly.state, "--json").stdout.splitlines())
     assert (value["run_id"], value["title"], value["tasks"]) == ("first", "run first has no executor", [])
@@ -186,7 +186,7 @@ def test_a_run_with_a_running_task_is_not_abandoned(nightly: NightlyFlow) -> Non
     finally:
         process.terminate()
         process.communicate(timeout=60)
-    assert nightly.states() == {"first": "RUNNING"}
+    assert nightly.states() == {"first": "CUT OFF"}
 
 
 def test_an_executor_that_stays_ends_with_its_abandoned_run(nightly: NightlyFlow) -> None:

@@ -5,10 +5,11 @@ from dataclasses import fields
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.present.states import RUN_STYLES, SEVERITY, STATE_STYLES, state_sign
+from redrive.console.present.states import SEVERITY
 from redrive.console.text.glyphs import ASCII, UTF8, Glyph, Glyphs, glyphs_for
 from redrive.console.text.pieces import Piece, Role, crop, fit, join, plain, two_sided, width
 from redrive.console.text.text import cells, sanitize
+from redrive.engine.core.views import CUT_OFF, RUN_STYLES, STATE_STYLES, Sign
 from redrive.engine.domain.states import NEEDS_HUMAN, RunState, TaskState
 
 SETS = {"UTF-8": UTF8, "ASCII": ASCII}
@@ -31,7 +32,7 @@ def test_every_sign_takes_one_cell(glyphs):
     assert [(name, sign) for name, sign in signs_of(glyphs) if len(sign) != 1 or cells(sign) != 1] == []
 
 
-@pytest.mark.parametrize("glyph", Glyph)
+@pytest.mark.parametrize("glyph", [*Glyph, *Sign])
 def test_every_glyph_that_a_table_names_is_a_sign(glyph):
     assert len(UTF8.of(glyph)) == len(ASCII.of(glyph)) == 1
 
@@ -42,8 +43,8 @@ def test_the_ascii_set_is_ascii():
 
 @pytest.mark.parametrize("glyphs", SETS.values(), ids=SETS)
 def test_no_two_states_share_a_sign_or_a_word(glyphs):
-    assert len({state_sign(state, glyphs) for state in TaskState}) == len(TaskState)
-    assert len({STATE_STYLES[state].word for state in TaskState}) == len(TaskState)
+    styles = [*STATE_STYLES.values(), CUT_OFF]
+    assert len({glyphs.of(style.sign) for style in styles}) == len({style.word for style in styles}) == len(styles)
     assert len({RUN_STYLES[state].word for state in RunState}) == len(RunState)
 
 
@@ -52,7 +53,7 @@ def test_words_of_states_keep_their_column():
 
 
 def test_the_one_accent_belongs_to_what_needs_a_decision():
-    assert {state for state in TaskState if STATE_STYLES[state].role is Role.HUMAN} == {TaskState.DEAD_LETTER}
+    assert {state for state in TaskState if STATE_STYLES[state].role == Role.HUMAN} == {TaskState.DEAD_LETTER}
     assert set(SEVERITY) == set(TaskState)
     assert set(SEVERITY[:2]) == NEEDS_HUMAN
 

@@ -82,7 +82,7 @@ def texts_of(board: Board, runner: RunnerStatus):
         yield from (sentence for _, sentence in board.blocking_chain(row.name, NOW, runner))
         yield from (plain(line) for line in detail.summary_lines(row, scene, 120, 4))
         yield from (plain(line) for line in detail.detail_page(row, scene, None, 120))
-        yield plain(bar_line(row, SPAN, NOW, UTF8, runner))
+        yield plain(bar_line(row, SPAN, NOW, UTF8, runner, scene.view(row.name).instant))
         yield from (plain(line) for line in task_lines(row, scene, 120, 6))
     activity = GroupActivity(board.projection.tasks.values())
     for group in groups_of(board).groups:

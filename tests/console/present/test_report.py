@@ -134,7 +134,7 @@ def test_the_policy_allows_the_style_and_the_script_of_the_page_and_nothing_else
 def test_the_signs_of_graph_and_timeline_are_the_states_of_the_board():
     board = board_of_all_states("name")
     page, _ = page_of(report_of(board))
-    expected = sorted((n, state_sign(row.state, UTF8)) for n, row in enumerate(board.projection.tasks.values()))
+    expected = sorted((n, state_sign(row.state, UTF8).text) for n, row in enumerate(board.projection.tasks.values()))
     assert sorted(page.signs) == sorted(expected * 2)
 
 

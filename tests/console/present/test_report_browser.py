@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from redrive.console.present.report import Move, timeline_of
-from redrive.console.present.states import STATE_STYLES, state_sign
+from redrive.console.present.states import state_sign
 from redrive.console.text.glyphs import UTF8
+from redrive.engine.core.views import STATE_STYLES
 from redrive.engine.domain.states import TaskState
 from support.browser import Browser
 
@@ -66,12 +67,12 @@ def test_the_slider_shows_the_states_of_each_instant(page: Browser) -> None:
     at_the_end = page.evaluate(SIGNS)
     assert page.evaluate("!night.hidden && hand.hidden")
     slide(page, "0")
-    assert set(page.evaluate(SIGNS)) == {state_sign(TaskState.PENDING, UTF8)}
+    assert set(page.evaluate(SIGNS)) == {state_sign(TaskState.PENDING, UTF8).text}
     assert page.evaluate("instant.textContent").endswith(STATE_STYLES[TaskState.PENDING].word)
     assert not page.evaluate("hand.hidden")
     slide(page, "3")
     halfway = page.evaluate(SIGNS)
-    assert set(halfway) > {state_sign(TaskState.PENDING, UTF8)}
+    assert set(halfway) > {state_sign(TaskState.PENDING, UTF8).text}
     slide(page, "slider.max")
     assert page.evaluate(SIGNS) == at_the_end != halfway
 

@@ -86,7 +86,7 @@ def every_line(board, columns, glyphs):
         for line in evidence.cause_page(cause, scene, evidence.EvidenceData(), columns):
             yield "cause page", line
     for row in board.projection.tasks.values():
-        yield "bar", timeline.bar_line(row, span, NOW, glyphs)
+        yield "bar", timeline.bar_line(row, span, NOW, glyphs, due_at=row.next_retry_at)
         yield "label", timeline.label_line(row, columns, glyphs)
         for line in timeline.task_lines(row, scene, columns, 6):
             yield "words", line
@@ -190,7 +190,7 @@ def test_a_bar_is_full_only_when_all_is_done(states, size):
 
 
 def bar(row, now=NOW, start=NOW - 20 * S, cells=40):
-    return plain(timeline.bar_line(row, Span(start, S, cells), now, UTF8))
+    return plain(timeline.bar_line(row, Span(start, S, cells), now, UTF8, due_at=row.next_retry_at))
 
 
 def test_a_retry_shows_its_failures_its_backoff_and_counts_down_behind_now():

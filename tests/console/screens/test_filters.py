@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from redrive.console.app.preferences import load_filters, save_filter
-from redrive.console.present.states import STATE_STYLES
+from redrive.engine.core.views import STATE_STYLES
 
 from ..conftest import FakeSession, StillClock, press, rows_of, shown, text_of
 
@@ -64,7 +64,7 @@ async def test_help_begins_with_what_the_signs_mean(revenue: FakeSession, clock:
         await press(app, pilot, "question_mark")
         text = text_of(app)
         for state, style in STATE_STYLES.items():
-            assert f"{app.glyphs.of(style.glyph)} {style.word}" in text, state
+            assert f"{app.glyphs.of(style.sign)} {style.word}" in text, state
         assert text.index("Signs") < text.index("Change the run")
         assert "SIGTERM" in text and "slower than usual" in text
 

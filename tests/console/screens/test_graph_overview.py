@@ -112,3 +112,17 @@ def test_a_group_has_the_sign_of_a_finished_one_only_if_all_its_tasks_are():
     assert states.leading_state({TaskState.SUCCESS: 3, TaskState.PENDING: 1}) is TaskState.PENDING
     assert states.leading_state({TaskState.SUCCESS: 3, TaskState.SKIPPED: 1}) is TaskState.SKIPPED
     assert states.leading_state({TaskState.SUCCESS: 3, TaskState.RUNNING: 1}) is TaskState.RUNNING
+
+
+async def test_the_drawing_and_the_rows_have_one_cursor(clock):
+    session = pipeline(3)
+    async with open_console(session, clock, "2", size=(120, 40)) as driver:
+        screen = driver.app.screen
+        last = list(screen.board.dag.names)[-1]
+        driver.app.selected = last  # as the console does when it moves to the first problem
+        await driver.press("3", "2")
+        assert screen.graph.selected == screen.map_view.graph.selected == last
+        screen.graph_view.set_graph(screen.graph)
+        driver.app.selected = first = next(iter(screen.board.dag.names))
+        screen.board_replaced(screen.board)
+        assert screen.graph.selected == screen.map_view.graph.selected == first

@@ -36,7 +36,9 @@ def apply(builder, *batches):
 def drawn(builder, name, now_seconds=None, per_cell=1.0, cells=24, glyphs=UTF8):
     span = Span(START, round(per_cell * S), cells)
     now = START + round(now_seconds * S) if now_seconds is not None else None
-    return plain(bar_line(builder.projection.tasks[name], span, now, glyphs)).rstrip()
+    return plain(
+        bar_line(builder.projection.tasks[name], span, now, glyphs, due_at=builder.projection.tasks[name].next_retry_at)
+    ).rstrip()
 
 
 def test_a_task_that_runs_reaches_to_now_and_shows_its_deadline_ahead(builder):
@@ -161,7 +163,7 @@ def test_a_kill_is_reported_in_one_sentence():
     attempt.deadline_at = attempt.sigterm_at = START + 10 * S
     attempt.sigkill_at = START + 15 * S
     assert describe_attempt(attempt, START) == (
-        "03:06:40, deadline 10s passed at 03:06:50; SIGTERM; ignored for 5s; SIGKILL at 03:06:55; "
+        "03:06:40, timeout 10s passed at 03:06:50; SIGTERM; ignored for 5s; SIGKILL at 03:06:55; "
         "it was in re.match, parser.py:87"
     )
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 from redrive.console.cli.main import ExitCode
-from redrive.console.present.runs import run_style
 from redrive.engine import Executor, Flow, NotReady, RetryPolicy, RunOptions, TransientError
 from redrive.engine.core import explain, waiting
 from redrive.engine.core.breaker import BreakerRecord
 from redrive.engine.core.projection import RunProjection
+from redrive.engine.core.views import run_style
 from redrive.engine.core.waiting import WAITS, BreakerView, EndedBy, ExplainContext, WaitReason, wait_of
 from redrive.engine.domain.event_payloads import RunChange, RunChanged
 from redrive.engine.domain.events import Event

@@ -1,0 +1,439 @@
+"""What is true of a task, of a run, of an attempt and of a kill at an instant, in a sign, a word and a role.
+
+Every view formats these values and decides nothing: drawings, rows, bars, lists, reports and answers. They are computed
+here because pages and answers of the engine use the words that the console shows, and this is the lowest layer that
+both read.
+
+A clock or an instant is present only while somebody acts: an executor that lives runs the attempt, or will take the
+next step without a human.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple, Protocol
+
+from ..domain.states import MOVING, UNDER_WAY, RunState, TaskState
+from ..domain.text import counted, format_clock, format_duration
+from .projection import AttemptRow, RunProjection, RunRow, TaskRow
+from .waiting import (
+    ALIVE,
+    NO_CONTEXT,
+    ExplainContext,
+    RunnerKind,
+    RunnerStatus,
+    TaskCase,
+    WaitReason,
+    breaker_against,
+    find_wait,
+    needs_human,
+    outlook_of,
+    pool_use,
+    pool_waits,
+    reserve_at,
+    unmet_parents,
+)
+
+
+class Sign(StrEnum):
+    """The sign of a state. The console has a character for each, in UTF-8 and in ASCII."""
+
+    DONE = "done"
+    RUNNING = "running"
+    CUT_OFF = "cut_off"
+    RETRYING = "retrying"
+    SENSING = "sensing"
+    READY = "ready"
+    PENDING = "pending"
+    FAILED = "failed"
+    UPSTREAM = "upstream"
+    DEAD = "dead"
+    SKIPPED = "skipped"
+    CANCELLED = "cancelled"
+    DEADLINE = "deadline"
+    SIGTERM = "sigterm"
+    SIGKILL = "sigkill"
+    LOST = "lost"
+
+
+class StateRole(StrEnum):
+    """What a state means to a reader. Every theme has a style for each."""
+
+    DONE = "done"
+    RUNNING = "running"
+    WAITING = "waiting"
+    PENDING = "pending"
+    FAILED = "failed"
+    HUMAN = "human"  # the one accent: a human must decide
+    SKIPPED = "skipped"
+    WARNING = "warning"
+
+
+class StateStyle(NamedTuple):
+    """How a state is shown. ``sign``, ``role``: of the enumerations above, or of the console's for its own tables.
+
+    ``word``: at most eight cells for states of tasks and runs.
+    """
+
+    sign: StrEnum
+    word: str
+    role: StrEnum
+
+
+class Signed(Protocol):
+    """Whatever has a sign, a word and a role: a style or a view."""
+
+    @property
+    def sign(self) -> StrEnum: ...
+
+    @property
+    def word(self) -> str: ...
+
+    @property
+    def role(self) -> StrEnum: ...
+
+
+STATE_STYLES: Mapping[TaskState, StateStyle] = {
+    TaskState.PENDING: StateStyle(Sign.PENDING, "pending", StateRole.PENDING),
+    TaskState.READY: StateStyle(Sign.READY, "ready", StateRole.WAITING),
+    TaskState.RUNNING: StateStyle(Sign.RUNNING, "running", StateRole.RUNNING),
+    TaskState.SUCCESS: StateStyle(Sign.DONE, "ok", StateRole.DONE),
+    TaskState.RETRYING: StateStyle(Sign.RETRYING, "retry", StateRole.WAITING),
+    TaskState.SENSING: StateStyle(Sign.SENSING, "sensing", StateRole.WAITING),
+    TaskState.FAILED: StateStyle(Sign.FAILED, "failed", StateRole.FAILED),
+    TaskState.DEAD_LETTER: StateStyle(Sign.DEAD, "DEAD", StateRole.HUMAN),
+    TaskState.UPSTREAM_FAILED: StateStyle(Sign.UPSTREAM, "upstream", StateRole.FAILED),
+    TaskState.SKIPPED: StateStyle(Sign.SKIPPED, "skipped", StateRole.SKIPPED),
+    TaskState.CANCELLED: StateStyle(Sign.CANCELLED, "stopped", StateRole.SKIPPED),
+}
+
+#: A RUNNING task, or an unfinished run, that no executor runs.
+CUT_OFF = StateStyle(Sign.CUT_OFF, "cut off", StateRole.WAITING)
+
+RUN_STYLES: Mapping[RunState, StateStyle] = {
+    RunState.RUNNING: StateStyle(Sign.RUNNING, "running", StateRole.RUNNING),
+    RunState.SUCCESS: StateStyle(Sign.DONE, "success", StateRole.DONE),
+    RunState.FAILED: StateStyle(Sign.FAILED, "FAILED", StateRole.FAILED),
+    RunState.PARTIAL: StateStyle(Sign.SKIPPED, "partial", StateRole.WAITING),
+    RunState.ABANDONED: StateStyle(Sign.CANCELLED, "abandoned", StateRole.FAILED),
+}
+BLOCKED = StateStyle(Sign.DEAD, "BLOCKED", StateRole.HUMAN)
+PAUSED = StateStyle(Sign.READY, "paused", StateRole.WAITING)
+SERVED = StateStyle(Sign.READY, "served", StateRole.WAITING)
+ONLY_WAITS = StateStyle(Sign.SENSING, "waiting", StateRole.WAITING)
+
+
+def state_style(state: TaskState, runner: RunnerStatus = ALIVE) -> StateStyle:
+    """The sign, the word and the role of a state: a task whose executor has ended does not run."""
+    return CUT_OFF if state is TaskState.RUNNING and not runner.is_alive else STATE_STYLES[state]
+
+
+def state_code(state: TaskState, runner: RunnerStatus = ALIVE) -> str:
+    """The state as lists for grep print it: that of the state file, or ``CUT OFF``."""
+    style = state_style(state, runner)
+    return style.word.upper() if style is CUT_OFF else str(state)
+
+
+# --- Tasks -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TaskView:
+    """What is true of a task.
+
+    Attributes:
+        fact: why it is in its state, in a few words; empty if the word says all. Names in it come in raw.
+        instant: when the next step is due (microseconds UTC); None if nobody takes it.
+        clock: how long the attempt under way has run, or had when its executor ended (microseconds); None without one.
+        is_moving: whether the clock ticks, or the instant comes nearer.
+        reason: what the task waits for; None if it has ended.
+    """
+
+    sign: StrEnum
+    word: str
+    role: StrEnum
+    fact: str
+    instant: int | None
+    clock: int | None
+    is_moving: bool
+    reason: WaitReason | None
+
+
+def task_view(projection: RunProjection, name: str, now_us: int, context: ExplainContext = NO_CONTEXT) -> TaskView:
+    """What is true of a task at an instant. Raises KeyError for an unknown task."""
+    case = TaskCase(projection, projection.tasks[name], now_us, context)
+    row, runner, reason = case.row, context.runner, find_wait(case)
+    style, step = state_style(row.state, runner), outlook_of(reason, _due_at(case, reason), runner)
+    clock = None
+    if row.state is TaskState.RUNNING and row.started_at is not None:
+        clock = max(end_of_work(now_us, runner, row.changed_at) - row.started_at, 0)
+    is_ticking = step.is_promised and (clock is not None or step.due_at is not None)
+    return TaskView(*style, _fact(case, reason), step.due_at, clock, is_ticking, reason)
+
+
+def end_of_work(now_us: int, runner: RunnerStatus, seen_at: int) -> int:
+    """Until when an attempt without an end can have run: now, or the end of its executor.
+
+    ``seen_at``: when the attempt was last heard of, which counts if nothing is known of an executor.
+    """
+    if runner.is_alive:
+        return now_us
+    return min(now_us, seen_at if runner.gone_at is None else runner.gone_at)
+
+
+def _due_at(case: TaskCase, reason: WaitReason | None) -> int | None:
+    """When the wait ends by itself; None if no instant is known."""
+    if reason in (WaitReason.NOT_BEFORE, WaitReason.RETRY, WaitReason.SENSOR):
+        return case.row.next_retry_at
+    if reason is WaitReason.RETRY_BUDGET:
+        return reserve_at(case)
+    breaker = breaker_against(case) if reason is WaitReason.OUTAGE else None
+    return breaker.reopens_at if breaker is not None else None
+
+
+def _fact(case: TaskCase, reason: WaitReason | None) -> str:
+    row = case.row
+    if row.state in MOVING and not case.context.runner.is_alive and reason not in _WITHOUT_EXECUTOR:
+        return _unattended(case)
+    describe = _FACTS_OF_ENDED.get(row.state) or (_FACTS.get(reason) if reason is not None else None)
+    return describe(case) if describe is not None else ""
+
+
+def _unattended(case: TaskCase) -> str:
+    gone_at = case.context.runner.gone_at
+    if case.row.state is not TaskState.RUNNING:
+        return "queued, no executor runs it"
+    return "no executor runs it" + (f" since {format_clock(gone_at)}" if gone_at is not None else "")
+
+
+def _after(case: TaskCase) -> str:
+    unmet = unmet_parents(case.projection, case.row.name)
+    return f"after {unmet[0] if len(unmet) == 1 else counted(len(unmet), 'task')}" if unmet else ""
+
+
+def _pool_full(case: TaskCase) -> str:
+    use = pool_use(case)
+    return f"waits for pool {case.spec.pool}, {use[1]}/{use[0]} used" if use is not None else ""
+
+
+def _machine_pool_full(case: TaskCase) -> str:
+    return f"waits for pool {case.spec.pool}, held by {pool_waits(case.projection).get(case.spec.pool or '')}"
+
+
+def _breaker_open(case: TaskCase) -> str:
+    return f"breaker {case.spec.downstream} is open"
+
+
+#: What follows the word of a waiting task. A wait that is not listed needs no words, or stands in the details.
+_FACTS: Mapping[WaitReason, Callable[[TaskCase], str]] = {
+    WaitReason.PARENTS: _after,
+    WaitReason.PAUSE: lambda case: "the run is paused",
+    WaitReason.PROBE: _breaker_open,
+    WaitReason.FORCED_OPEN: _breaker_open,
+    WaitReason.CREDENTIAL: _breaker_open,
+    WaitReason.OUTAGE: _breaker_open,
+    WaitReason.RETRY_BUDGET: lambda case: f"the retry budget of {case.spec.downstream} is spent",
+    WaitReason.RELEASE: lambda case: f"{case.spec.downstream} is back, its tasks start one by one",
+    WaitReason.POOL: _pool_full,
+    WaitReason.MACHINE_POOL: _machine_pool_full,
+    WaitReason.SLOT: lambda case: f"waits for a slot, {case.projection.run.max_parallel} in use",
+    WaitReason.SENSOR: lambda case: counted(case.row.deferrals, "check"),
+    WaitReason.NOTHING: lambda case: "waits for nothing: a fault of redrive",
+}
+
+#: Waits that an executor alone would not end: their fact comes before its absence.
+_WITHOUT_EXECUTOR = frozenset([WaitReason.PARENTS, *filter(needs_human, WaitReason)])
+
+_FACTS_OF_ENDED: Mapping[TaskState, Callable[[TaskCase], str]] = {
+    TaskState.UPSTREAM_FAILED: lambda case: f"because of {case.row.blocked_by or 'a task above'}",
+    TaskState.FAILED: lambda case: failure_of(case.row),
+    TaskState.DEAD_LETTER: lambda case: failure_of(case.row),
+}
+
+
+def failure_of(row: TaskRow) -> str:
+    """The latest failure of a task, as its attempt or the engine says it."""
+    attempt = row.attempts.get(row.attempt)
+    return (attempt.explain if attempt is not None else None) or row.error or row.dead_letter_kind or ""
+
+
+# --- Runs ------------------------------------------------------------------------------------------------------------
+
+
+#: Tasks by state.
+Counts = Mapping[TaskState, int] | Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """What is true of a run.
+
+    Attributes:
+        fact: what holds it and for how long, in a few words; empty while it moves, and after its end.
+        clock: how long it lasted, or has lasted so far, without the time in which nothing could move (microseconds).
+        is_moving: whether the clock ticks.
+        is_paused: whether a pause holds it beside what the word says.
+    """
+
+    sign: StrEnum
+    word: str
+    role: StrEnum
+    fact: str
+    clock: int
+    is_moving: bool
+    is_paused: bool
+
+
+def run_style(run: RunRow, runner: RunnerStatus = ALIVE, counts: Counts | None = None) -> StateStyle:
+    """The sign, the word and the role of a run. ``counts``: of its tasks by state, if they are known."""
+    if run.state is not RunState.RUNNING:
+        return RUN_STYLES[run.state]
+    if run.blocked_since is not None:
+        return BLOCKED
+    if not runner.is_alive:
+        return SERVED if runner.kind is RunnerKind.SERVED else CUT_OFF
+    if run.paused_since is not None:
+        return PAUSED
+    found = {state for state, count in (counts or {}).items() if count}
+    return ONLY_WAITS if found & UNDER_WAY and not found & _AT_WORK else RUN_STYLES[run.state]
+
+
+_AT_WORK = frozenset([TaskState.RUNNING, TaskState.READY])
+
+
+def run_view(run: RunRow, runner: RunnerStatus, now_us: int, counts: Counts | None = None) -> RunView:
+    """What is true of a run at an instant."""
+    style = run_style(run, runner, counts)
+    is_open = run.state is RunState.RUNNING
+    stopped_at = _stopped_at(run, runner) if is_open else None
+    end = run.ended_at if run.ended_at is not None else now_us if stopped_at is None else min(stopped_at, now_us)
+    fact = _run_fact(run, style, stopped_at, now_us) if is_open else ""
+    is_moving = is_open and style in (PAUSED, ONLY_WAITS, RUN_STYLES[RunState.RUNNING])
+    is_paused = is_open and style is not PAUSED and run.paused_since is not None
+    return RunView(*style, fact, max(end - run.started_at, 0), is_moving, is_paused)
+
+
+def _stopped_at(run: RunRow, runner: RunnerStatus) -> int | None:
+    """Since when nothing of an unfinished run could move."""
+    if run.blocked_since is not None:
+        return run.blocked_since
+    if runner.is_alive:
+        return None
+    return runner.gone_at if runner.gone_at is not None and runner.gone_at > run.started_at else run.started_at
+
+
+def _run_fact(run: RunRow, style: StateStyle, stopped_at: int | None, now_us: int) -> str:
+    lasts = "" if stopped_at is None else f" for {format_duration(now_us - stopped_at)}"
+    if style is BLOCKED:
+        return lasts.strip()
+    if style is SERVED:
+        return "redrive serve starts an executor"
+    if style is CUT_OFF:
+        return f"no executor{lasts}" if stopped_at != run.started_at else "no executor"
+    return f"for {format_duration(now_us - run.paused_since)}" if style is PAUSED and run.paused_since else ""
+
+
+def describe_run(view: RunView) -> str:
+    """``cut off after 20s, no executor for 8m10``, for the first line of a summary."""
+    parts = [f"{view.word}{' and paused' if view.is_paused else ''} after {format_duration(view.clock)}", view.fact]
+    return ", ".join(filter(None, parts))
+
+
+def run_code(run: RunRow, runner: RunnerStatus = ALIVE, counts: Counts | None = None) -> str:
+    """The state of a run as lists for grep print it; of an unfinished run what holds it, as ``BLOCKED PAUSED``."""
+    style = run_style(run, runner, counts)
+    if style in RUN_STYLES.values():
+        return str(run.state)
+    is_paused = run.paused_since is not None and style is not PAUSED
+    return style.word.upper() + (" PAUSED" if is_paused else "")
+
+
+# --- The end of an attempt, and the steps of a kill ------------------------------------------------------------------
+
+
+class OutcomeStyle(NamedTuple):
+    """How the outcome of an attempt is shown. ``verb``: for a sentence, ``failed after 3s``."""
+
+    sign: StrEnum
+    word: str
+    role: StrEnum
+    verb: str
+
+
+OUTCOME_STYLES: Mapping[str, OutcomeStyle] = {
+    "running": OutcomeStyle(Sign.RUNNING, "running", StateRole.RUNNING, "runs"),
+    "success": OutcomeStyle(Sign.DONE, "ok", StateRole.DONE, "succeeded"),
+    "error": OutcomeStyle(Sign.FAILED, "failed", StateRole.FAILED, "failed"),
+    "timed_out": OutcomeStyle(Sign.SIGKILL, "timed out", StateRole.FAILED, "timed out"),
+    "lost": OutcomeStyle(Sign.LOST, "lost", StateRole.WAITING, "lost with its executor"),
+    "cancelled": OutcomeStyle(Sign.CANCELLED, "stopped", StateRole.SKIPPED, "stopped"),
+    "deferred": OutcomeStyle(Sign.SENSING, "not ready", StateRole.WAITING, "checked, not ready,"),
+    "skipped": OutcomeStyle(Sign.SKIPPED, "skipped", StateRole.SKIPPED, "skipped itself"),
+}
+_CUT_OFF_OUTCOME = OutcomeStyle(*CUT_OFF, "cut off with its executor")
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptView:
+    """What is true of an attempt. ``clock``: how long it ran (microseconds); ``is_moving``: the clock ticks."""
+
+    sign: StrEnum
+    word: str
+    role: StrEnum
+    verb: str
+    clock: int
+    is_moving: bool
+
+
+def attempt_view(attempt: AttemptRow, now_us: int, runner: RunnerStatus = ALIVE) -> AttemptView:
+    """What is true of an attempt at an instant. A later version may know more outcomes: they read as lost."""
+    is_open = attempt.ended_at is None
+    style = OUTCOME_STYLES.get(attempt.outcome, OUTCOME_STYLES["lost"])
+    if is_open and not runner.is_alive:
+        style = _CUT_OFF_OUTCOME
+    lasts = attempt.duration_us
+    if lasts is None:
+        lasts = (attempt.ended_at or end_of_work(now_us, runner, attempt.started_at)) - attempt.started_at
+    return AttemptView(*style, max(lasts, 0), is_open and runner.is_alive)
+
+
+class KillStep(NamedTuple):
+    """A step of a kill. ``now``: the words while it is the latest step; ``then``: as a part of a sentence."""
+
+    sign: Sign
+    role: StateRole
+    at: int
+    now: str
+    then: str
+
+
+def kill_steps(attempt: AttemptRow) -> tuple[KillStep, ...]:
+    """The steps of the kill of an attempt so far, in order; empty if nothing has begun to kill it."""
+    return tuple(_kill_steps(attempt))
+
+
+def _kill_steps(attempt: AttemptRow) -> Iterator[KillStep]:
+    if attempt.deadline_at is not None:
+        limit = f"{format_duration(attempt.timeout_us)} " if attempt.timeout_us else ""
+        then = f"timeout {limit}passed at {format_clock(attempt.deadline_at)}"
+        yield KillStep(Sign.DEADLINE, StateRole.WARNING, attempt.deadline_at, "timeout reached", then)
+    if attempt.sigterm_at is not None:
+        then = "SIGTERM" if attempt.deadline_at is not None else f"SIGTERM at {format_clock(attempt.sigterm_at)}"
+        yield KillStep(Sign.SIGTERM, StateRole.WARNING, attempt.sigterm_at, "SIGTERM sent", then)
+    if attempt.sigkill_at is not None:
+        ignored = "" if attempt.sigterm_at is None else _ignored(attempt.sigkill_at - attempt.sigterm_at)
+        then = f"{ignored}SIGKILL at {format_clock(attempt.sigkill_at)}"
+        yield KillStep(Sign.SIGKILL, StateRole.FAILED, attempt.sigkill_at, "SIGKILL, not gone yet", then)
+
+
+def _ignored(lasts_us: int) -> str:
+    return f"ignored for {format_duration(lasts_us)}; "
+
+
+def kill_ends_at(attempt: AttemptRow) -> int | None:
+    """When SIGKILL follows SIGTERM (microseconds UTC); None outside of the grace."""
+    if attempt.sigterm_at is None or attempt.sigkill_at is not None or attempt.ended_at is not None:
+        return None
+    return attempt.sigterm_at + (attempt.grace_us or 0)

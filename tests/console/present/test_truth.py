@@ -1,0 +1,356 @@
+"""All views of one board say the same of each task and of the run, and none speaks of what nobody does."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from redrive.console.model.board import Board, runner_of
+from redrive.console.model.eta import estimate
+from redrive.console.model.graph.groups import GraphForm, Zoom
+from redrive.console.model.graph.view import Graph
+from redrive.console.model.runs import fleet_entries, run_grid
+from redrive.console.model.time_axis import Span
+from redrive.console.present.detail import summary_lines, title_line
+from redrive.console.present.graph import Highlight, drawing_row, graph_row, label_width
+from redrive.console.present.header import run_line
+from redrive.console.present.history import cell_lines
+from redrive.console.present.report import ReportData, graph_rows, headline, timeline_of
+from redrive.console.present.runs import (
+    RunListEntry,
+    fleet_cells,
+    fleet_row,
+    incident_summary,
+    preview_lines,
+    run_row,
+)
+from redrive.console.present.tasks import Scene, named_task, state_facts
+from redrive.console.present.timeline import bar_line, duration_text, label_line, task_lines
+from redrive.console.sessions.session import Link, RunSummary, SessionStatus
+from redrive.console.text.figures import column
+from redrive.console.text.glyphs import UTF8
+from redrive.console.text.pieces import Role, plain
+from redrive.engine.core.projection import AttemptRow
+from redrive.engine.core.views import run_code
+from redrive.engine.core.waiting import BreakerView
+from redrive.engine.domain.states import MOVING, TIMED, TaskState
+from redrive.engine.statefile.lists import AttentionRun, DurationStats, ExecutorState
+from redrive.engine.statefile.state_files import Offer
+
+from ..model.graphs import dags, edges
+from ..model.runs import START, S, projection_of
+
+NOW = START + 100 * S
+SPAN = Span(START, S, 200)
+GONE_AT = NOW - 60 * S
+MANY = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+EXECUTORS: dict[str, dict[str, Any]] = {
+    "alive": {"executor_alive": True, "executor_pid": 7, "executor_run_id": "run-1"},
+    "dead": {"executor_pid": 7, "executor_run_id": "run-1", "executor_gone_at": GONE_AT},
+    "stopped": {"executor_pid": 7, "executor_run_id": "run-1", "executor_gone_at": GONE_AT, "executor_stopped": True},
+    "never started": {},
+    "runs another run": {"executor_alive": True, "executor_pid": 7, "executor_run_id": "run-2"},
+    "served": {"service_pid": 8},
+}
+LINKS: dict[str, dict[str, Any]] = {
+    "live": {"link": Link.LIVE},
+    "late": {"link": Link.LIVE, "heartbeat_age_seconds": 40.0},
+    "lost": {"link": Link.STALE, "problem": "the connection is lost", "data_age_seconds": 40.0},
+    "file gone": {"link": Link.CLOSED, "problem": "there is no state file /x.db", "data_age_seconds": 40.0},
+}
+
+
+@st.composite
+def boards(draw):
+    """A board and the status of its session: any states, executors, pauses, breakers, instants, clocks and links."""
+    dag = draw(dags(6))
+    parents = {name: [above for above, below in edges(dag) if below == name] for name in dag.names}
+    projection = projection_of(
+        [(name, parents[name]) for name in dag.names], {name: {"downstream": "api"} for name in dag.names}
+    )
+    run = projection.run
+    if draw(st.booleans()):
+        run.paused_since, run.paused_by = NOW - 9 * S, "ana"
+    run.blocked_since = draw(st.sampled_from([None, NOW - 5 * S]))
+    run.deadline_at = draw(st.sampled_from([None, NOW - 3 * S, NOW + 900 * S]))
+    started_at = draw(st.sampled_from([NOW - 81 * S, NOW + 3600 * S]))  # the clock was set back by an hour
+    for row in projection.tasks.values():
+        row.state = draw(st.sampled_from(list(TaskState)))
+        row.next_retry_at = draw(st.sampled_from([NOW + 70 * S, NOW - 7 * S])) if row.state in TIMED else None
+        row.started_at, row.ended_at = started_at, None if row.state is TaskState.RUNNING else NOW - 70 * S
+        row.attempt, row.delay_us, row.ceiling_us, row.failures = 1, 7 * S, 16 * S, draw(st.integers(0, 1))
+        is_open = row.state is TaskState.RUNNING
+        ended_at, outcome = (None, "running") if is_open else (NOW - 70 * S, "error")
+        row.attempts[1] = AttemptRow(1, 0, started_at, ended_at=ended_at, outcome=outcome, timeout_us=300 * S)
+    board = Board(projection)
+    state = draw(st.sampled_from(["CLOSED", "OPEN", "HALF_OPEN", "FORCED_OPEN"]))
+    board.snapshot.breakers["api"] = BreakerView(state, draw(st.sampled_from([None, NOW + 30 * S])))
+    status = SessionStatus(
+        **EXECUTORS[draw(st.sampled_from(list(EXECUTORS)))], **LINKS[draw(st.sampled_from(list(LINKS)))]
+    )
+    return board, status
+
+
+# --- What the views say ----------------------------------------------------------------------------------------------
+
+#: The sign of each word, as the legend lists them.
+WORDS = {
+    "·": "pending", "◌": "ready", "●": "running", "✓": "ok", "↻": "retry", "◷": "sensing",
+    "✗": "failed", "◆": "DEAD", "⊘": "upstream", "»": "skipped", "⊗": "stopped", "○": "cut off",
+}  # fmt: skip
+_CODES = {
+    "PENDING": "pending", "READY": "ready", "RUNNING": "running", "SUCCESS": "ok", "RETRYING": "retry",
+    "SENSING": "sensing", "FAILED": "failed", "DEAD_LETTER": "DEAD", "UPSTREAM_FAILED": "upstream",
+    "SKIPPED": "skipped", "CANCELLED": "stopped", "CUT OFF": "cut off",
+}  # fmt: skip
+
+
+def scene_of(board, status, now_us):
+    now_us = status.shown_at(now_us)
+    return Scene(board, now_us, UTF8, pools=board.pools(), runner=runner_of(board.projection.run, status))
+
+
+def graph_of(board, scene, step):
+    graph = Graph(board, lambda name: label_width(name, scene))
+    graph.selected = None
+    graph.zoom, graph.form = step
+    return graph
+
+
+def drawing_texts(board, scene):
+    graph = graph_of(board, scene, (Zoom.GRAPH, GraphForm.DRAWING))
+    for name in graph.dag.names:
+        x, y, size = graph.drawing.place(name)
+        yield name, plain(drawing_row(graph, y, 0, graph.drawing.width, scene, Highlight()))[x : x + size]
+
+
+def row_texts(board, scene):
+    graph = graph_of(board, scene, (Zoom.GRAPH, GraphForm.RAILS))
+    for y in range(graph.height):
+        yield graph.rails.name_at(y), plain(graph_row(graph, y, 120, scene, Highlight()))
+
+
+def matrix_texts(board, scene):
+    graph = graph_of(board, scene, (Zoom.MATRIX, GraphForm.RAILS))
+    for name in graph.dag.names:
+        x, y = graph.matrix.place(name)
+        yield name, plain(graph_row(graph, y, 120, scene, Highlight()))[x + 5]
+
+
+def texts_by_task(board, status, now_us):
+    """(view, task, text) of each view that shows a task's state. The text begins with its sign, or names its word."""
+    scene = scene_of(board, status, now_us)
+    yield from (("drawing", *found) for found in drawing_texts(board, scene))
+    yield from (("rows", *found) for found in row_texts(board, scene))
+    yield from (("matrix", *found) for found in matrix_texts(board, scene))
+    for name, row in board.projection.tasks.items():
+        yield "details", name, plain(title_line(row, scene, 80))
+        yield "strip", name, plain(summary_lines(row, scene, 120, 3)[0])
+        yield "relatives", name, plain(named_task(name, scene))
+        yield "timeline", name, timeline_label(row, scene)
+        yield "timeline words", name, plain(task_lines(row, scene, 120, 3)[0])
+    data = report_of(board, status, now_us)
+    for line in graph_rows(data):
+        starts = place_pieces(line.line)
+        for place, name in line.signs.items():
+            yield "report drawing", name, plain(line.line)[starts[place] :]
+    for lane in timeline_of(data).rows:
+        yield from (("report timeline", name, plain(lane.line)) for name in lane.signs.values())
+    for text in map(plain, preview_lines(scene, 120, 99)[1:]):
+        yield "run preview", text.split()[1], text
+
+
+def place_pieces(line):
+    at, found = 0, []
+    for piece in line:
+        found.append(at)
+        at += len(piece.text)
+    return found
+
+
+def told(text):
+    """The words that a text says of its task: by its first sign, and by the word beside it if there is one."""
+    sign = next(character for character in text if character in WORDS)
+    beside = [word for word in WORDS.values() if re.search(rf"(?<![\w ]) ?{word}\b|{sign} {word}\b", text)]
+    return WORDS[sign], beside
+
+
+# --- The parts of today ----------------------------------------------------------------------------------------------
+
+
+def timeline_label(row, scene):
+    return plain(label_line(row, 40, UTF8, runner=scene.runner))
+
+
+def report_of(board, status, now_us):
+    return ReportData(board, "/x.db", now_us, runner=runner_of(board.projection.run, status))
+
+
+def ticking_texts(board, status, now_us):
+    """(view, task, text) of each view with a clock or a countdown of a task."""
+    scene = scene_of(board, status, now_us)
+    yield from (("drawing", *found) for found in drawing_texts(board, scene))
+    yield from (("rows", *found) for found in row_texts(board, scene))
+    for name, row in board.projection.tasks.items():
+        yield (
+            "bars",
+            name,
+            re.sub("[│┄ ]", "", plain(bar_line(row, SPAN, now_us, UTF8, scene.runner, scene.view(name).instant))),
+        )
+        yield "took", name, duration_text(row, scene.now_us, scene.runner)
+
+
+def run_words(board, status, now_us):
+    """(view, word) of each view of the run."""
+    run, runner, counts = board.projection.run, runner_of(board.projection.run, status), board.counts
+    summary = RunSummary(run, {str(state): count for state, count in counts.items()}, counts[TaskState.DEAD_LETTER])
+    yield "header", run_word(plain(run_line(board, "x.db", None, now_us, 200, UTF8, runner=runner)))
+    yield "runs", run_word(plain(run_row(RunListEntry(run, counts, runner), now_us, 150, UTF8)))
+    executor = ExecutorState(
+        status.executor_alive, 0, status.executor_gone_at, status.executor_pid, status.executor_run_id,
+        status.executor_stopped,
+    )  # fmt: skip
+    working, waits = counts[TaskState.READY] + counts[TaskState.RUNNING], sum(counts[state] for state in TIMED)
+    unfinished = AttentionRun(
+        run.run_id, "flow", START, None, "RUNNING", run.blocked_since, run.paused_since, working=working, waiting=waits
+    )
+    offer = Offer("/x.db", "flow", run.run_id, "RUNNING", START, True, None, runs=(unfinished,), executor=executor)
+    entry = fleet_entries([offer._replace(service_pid=status.service_pid)], now_us)[0]
+    yield "fleet", run_word(plain(fleet_row(entry, now_us, 150, UTF8)).partition("flow")[2])
+    yield "redrive fleet", run_word(fleet_cells(entry, now_us, UTF8)[2])
+    yield "summary", run_word(incident_summary(board, "x.db", now_us, runner).splitlines()[0])
+    yield "report", run_word(headline(report_of(board, status, now_us)))
+    yield "redrive runs", run_word(run_code(run, runner, counts))
+    grid = run_grid([summary], {})
+    yield "history", run_word(plain(cell_lines(grid, None, 0, UTF8, now_us, status)[0]).removeprefix(" run-1"))
+
+
+def run_word(text):
+    """The first word of a state in a text."""
+    found = re.search("blocked|paused|cut off|no executor|idle|served|waiting|running", text.lower())
+    return found[0] if found else text
+
+
+# --- What must hold --------------------------------------------------------------------------------------------------
+
+
+@MANY
+@given(boards())
+def test_all_views_say_the_same_word_of_a_task(found):
+    board, status = found
+    said: dict[str, dict[str, str]] = {}
+    for view, name, text in texts_by_task(board, status, NOW):
+        word, beside = told(text)
+        said.setdefault(name, {})[view] = word
+        assert not beside or word in beside, (view, text)
+    for name, by_view in said.items():
+        assert len(set(by_view.values())) == 1, (name, by_view, status)
+
+
+def is_moved(row, board, status):
+    """Whether somebody takes the next step of a task without a human."""
+    run = board.projection.run
+    has_executor = status.has_executor_of(run)
+    breaker = board.snapshot.breakers["api"]
+    is_held = breaker.state in ("OPEN", "FORCED_OPEN") and breaker.reopens_at is None
+    is_held = run.paused_since is not None or is_held or breaker.state == "FORCED_OPEN"
+    return row.state in MOVING and has_executor and (row.state is TaskState.RUNNING or not is_held)
+
+
+@MANY
+@given(boards())
+def test_no_clock_ticks_where_nothing_moves(found):
+    board, status = found
+    before = {(view, name): text for view, name, text in ticking_texts(board, status, NOW)}
+    later = replace(status, data_age_seconds=status.data_age_seconds + 11) if status.link is not Link.LIVE else status
+    for view, name, text in ticking_texts(board, later, NOW + 11 * S):
+        if status.link is not Link.LIVE or not is_moved(board.row(name), board, status):
+            assert text == before[view, name], (view, status, board.row(name).state)
+
+
+COUNTDOWN = re.compile(r"\bin +\d|\bdue\b|▸")
+
+
+@MANY
+@given(boards())
+def test_no_view_counts_down_to_what_nobody_does(found):
+    board, status = found
+    for view, name, text in ticking_texts(board, status, NOW):
+        if not is_moved(board.row(name), board, status):
+            assert not COUNTDOWN.search(text), (view, text)
+
+
+@MANY
+@given(boards())
+def test_all_views_say_the_same_word_of_the_run(found):
+    board, status = found
+    words = dict(run_words(board, status, NOW))
+    assert len(set(words.values())) == 1, words
+
+
+# --- Faults that were seen -------------------------------------------------------------------------------------------
+
+
+def run_of(*states, **run):
+    projection = projection_of([(f"t{n}", []) for n in range(len(states))], **run)
+    for row, state in zip(projection.tasks.values(), states, strict=True):
+        row.state, row.attempt, row.started_at, row.deferrals = state, 1, NOW - 60 * S, 116
+        row.next_retry_at = NOW + 9 * S if state in TIMED else None
+    return Board(projection)
+
+
+def test_a_run_in_which_only_a_sensor_is_left_waits_and_has_no_eta():
+    board = run_of(TaskState.SENSING, TaskState.SUCCESS)
+    stats = {f"t{n}": DurationStats(600 * S, 900 * S, 20) for n in range(2)}
+    forecast = estimate(board, NOW, stats)
+    line = plain(run_line(board, "x.db", forecast, NOW, 160, UTF8))
+    assert "◷ waiting 1/2" in line
+    assert "waits for t0 (sensor, 116 checks)" in line
+    assert "eta" not in line
+
+
+def test_the_bar_of_a_retry_drains():
+    board = run_of(TaskState.RETRYING)
+    row = board.row("t0")
+    row.delay_us, row.ceiling_us = 10 * S, 60 * S
+    texts = [plain(state_facts(row, Scene(board, NOW + at * S, UTF8))) for at in (0, 4, 8)]
+    filled = [text.count(UTF8.bar_done) for text in texts]
+    assert filled == sorted(filled, reverse=True)
+    assert filled[0] > filled[1] > filled[2]
+    assert not any("1m00" in text for text in texts)
+
+
+def test_the_elapsed_time_is_that_of_the_work():
+    board = run_of(TaskState.DEAD_LETTER)
+    board.projection.run.blocked_since = START + 3 * S
+    assert "1m36" not in plain(run_line(board, "x.db", None, NOW, 160, UTF8)).partition(" · for")[0]
+    assert "3s · for 1m37" in plain(run_line(board, "x.db", None, NOW, 160, UTF8))
+    assert "BLOCKED after 3s, for 1m37" in incident_summary(board, "x.db", NOW)
+
+
+def test_only_a_count_in_the_fleet_has_the_accent():
+    offer = Offer("/x.db", "flow", "run-1", "SUCCESS", START, ended_at=NOW)
+    line = fleet_row(fleet_entries([offer], NOW)[0], NOW, 120, UTF8)
+    assert not any(piece.role == Role.HUMAN and piece.text for piece in line)
+
+
+def test_a_paused_run_is_paused_in_the_fleet():
+    executor = ExecutorState(True, 0, None, 7, "run-1")
+    paused = AttentionRun("run-1", "flow", START, paused_since=NOW)
+    offer = Offer("/x.db", "flow", "run-1", "RUNNING", START, runs=(paused,), executor=executor)
+    assert fleet_cells(fleet_entries([offer], NOW)[0], NOW, UTF8)[2] == "PAUSED"
+
+
+def test_the_summary_of_a_killed_run_names_its_end():
+    board = run_of(TaskState.RUNNING)
+    runner = runner_of(board.projection.run, SessionStatus(Link.LIVE, executor_pid=7, executor_gone_at=START + 60 * S))
+    text = incident_summary(board, "x.db", NOW, runner)
+    assert "cut off after 1m00, no executor for 40s" in text
+    assert "1 cut off" in text
+
+
+def test_what_took_less_than_a_millisecond_is_not_zero():
+    assert column(400) == " <1ms"
+    assert column(0) == "   0s"
