@@ -65,7 +65,8 @@ def require_own_state_file(path: str) -> None:
 
     It holds the output and errors of each task, and what the console shows and the next run believes.
     """
-    if (doubt := next(doubts([path]), None)) is not None:
+    doubt = next(doubts([path]), None)
+    if doubt is not None:
         raise StateFileError(
             f"{doubt}: nothing is run with it; remove it, make it yours alone (chown, chmod 600), or choose another "
             "with --state"

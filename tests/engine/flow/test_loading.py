@@ -106,7 +106,7 @@ def test_what_is_no_file_is_reported_and_not_waited_for(tmp_path: Path, monkeypa
         ("nowhere.py", "there is no flow file 'nowhere.py'"),
         ("nowhere.py:flow", "there is no flow file 'nowhere.py'"),
         ("", "there is no flow file ''"),
-        ("a\0b.py", "cannot be read: embedded null byte"),
+        ("a\0b.py", "cannot be read: .*embedded null"),
         ("x" * 5000, "cannot be read: File name too long"),
     ):
         with pytest.raises(FlowError, match=why):
