@@ -12,6 +12,7 @@ from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional
 from ..domain.states import RunState
 from .lists import AttentionRun
 from .state_files import Offer
+from .supervisor_file import SupervisorView, heartbeat_age_us
 
 START_GRACE_US = 60000000  # that a due start may be late
 BREAKER_GRACE_US = 600000000  # that a breaker may be open
@@ -93,6 +94,24 @@ OF_SCHEDULES = frozenset(
 )
 _ENDS: Dict[str, NeedKind] = {RunState.FAILED: NeedKind.FAILED, RunState.PARTIAL: NeedKind.PARTIAL}
 _RANKS: Dict[NeedKind, int] = {kind: rank for rank, kind in enumerate(NeedKind)}
+
+
+def schedule_facts(view: SupervisorView, now_us: int) -> List[ScheduleFacts]:
+    """What the file of the supervisor says of each schedule."""
+    return [
+        ScheduleFacts(
+            row.flow,
+            row.file,
+            row.state_path,
+            failed_at=row.failed_at if row.has_failed_start() else None,
+            error=row.start_error or "",
+            missed=len(row.missed),
+            missed_since=row.missed[0].due_at if row.missed else 0,
+            late_since=None if row.is_paused(now_us) else row.late_since,
+            dead_since=None if heartbeat_age_us(row, now_us) is None else row.heartbeat_at,
+        )
+        for row in view.schedules
+    ]
 
 
 def needs_of(files: Iterable[Offer], now_us: int, schedules: Iterable[ScheduleFacts] = ()) -> List[Need]:
