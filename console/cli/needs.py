@@ -172,7 +172,7 @@ async def _lines_of_file(session: Session, needs: Sequence[Need], *, as_json: bo
         command = one_line(shlex.join(["redrive", "runs", session.address]))
         lines.append(f"{len(chosen) - _RUNS_MAX} more runs: {command}")
     lines += [_line_of_need(need, session.address, as_json) for need in needs if need.kind not in OF_RUNS]
-    return lines
+    return lines if lines or as_json else ["nothing needs a human"]  # a schedule whose first run is still to come
 
 
 async def _latest_run(session: Session) -> str | None:

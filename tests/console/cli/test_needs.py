@@ -192,6 +192,7 @@ def test_a_killed_scheduler_needs_a_human_and_a_stopped_one_does_not(machine: Ma
         while "next " not in service.stdout.readline():
             assert service.poll() is None
         assert machine.quiet_code() == 0
+        assert machine.inbox().stdout == "nothing needs a human\n"
         service.send_signal(end)
         service.communicate(timeout=60)
         assert machine.quiet_code() == code
