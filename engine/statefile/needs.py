@@ -117,12 +117,15 @@ def schedule_facts(view: SupervisorView, now_us: int) -> List[ScheduleFacts]:
 def needs_of(files: Iterable[Offer], now_us: int, schedules: Iterable[ScheduleFacts] = ()) -> List[Need]:
     """What needs a human in these files and in these schedules: notices last, then by kind, the oldest first.
 
-    What a supervisor knows of a schedule replaces what the state file says of it.
+    What a supervisor knows of a schedule replaces what the state file says of it; but the lock that a killed process
+    has left is known before its heartbeat is missed.
     """
     known = list(schedules)
     supervised = {schedule.state_path for schedule in known}
     found = [need for offer in files for need in _needs_of_file(offer, now_us, offer.path in supervised)]
-    found += [need for schedule in known for need in _needs_of_schedule(schedule)]
+    dead = {need.path for need in found if need.kind is NeedKind.SCHEDULER_DEAD}
+    told = (need for schedule in known for need in _needs_of_schedule(schedule))
+    found += [need for need in told if need.kind is not NeedKind.SCHEDULER_DEAD or need.path not in dead]
     return sorted(found, key=_order)
 
 
@@ -153,7 +156,7 @@ def _needs_of_file(offer: Offer, now_us: int, is_supervised: bool) -> Iterator[N
                 fingerprint=group.fingerprint,
             )
     yield from _needs_of_lists(offer, now_us)
-    if not is_supervised:
+    if not is_supervised or offer.has_lost_service:
         yield from _needs_of_schedules(offer, now_us)
 
 
