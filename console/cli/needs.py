@@ -19,8 +19,19 @@ from ...engine.domain.acts import Answer
 from ...engine.errors import NotFoundError, RedriveError, StateFileError
 from ...engine.statefile import lists
 from ...engine.statefile.lists import AttentionRun
-from ...engine.statefile.needs import ENDS, OF_RUNS, OF_SCHEDULES, Need, NeedKind, exit_code_of, needs_of
+from ...engine.statefile.needs import (
+    ENDS,
+    OF_RUNS,
+    OF_SCHEDULES,
+    Need,
+    NeedKind,
+    ScheduleFacts,
+    exit_code_of,
+    needs_of,
+    schedule_facts,
+)
 from ...engine.statefile.state_files import Offer, offer_of, offers
+from ...engine.statefile.supervisor_file import read_schedules
 from ..model.inbox import InboxCause
 from ..present.needs import ack_command, need_sentence, summary_sentence
 from ..sessions.address import Endpoint, SshOptions, parse
@@ -67,6 +78,16 @@ def files_of(file: NamedFile) -> Sequence[Offer]:
     return [with_session(Endpoint(target, file.ssh), _offer_of_session)]
 
 
+def _schedules_of(file: NamedFile, found: Sequence[Offer]) -> list[ScheduleFacts]:
+    """The schedules of this machine; of a file that is named, those of its runs; none of another host."""
+    target = named_target(file.name)
+    if target is not None and is_remote(target):
+        return []
+    now_us = _now_us()
+    known = schedule_facts(read_schedules(), now_us)
+    return [one for one in known if target is None or one.state_path in {offer.path for offer in found}]
+
+
 async def _offer_of_session(session: Session) -> Offer:
     """What the list of a host says about a file, read through a session."""
     status = session.status
@@ -103,7 +124,7 @@ def print_inbox(file: NamedFile, run_id: str | None, as_json: bool, follow: bool
     found = files_of(file)
     if named_target(file.name) is not None and len(found) == 1 and found[0].problem is not None:
         raise StateFileError(found[0].problem)
-    needs = needs_of(found, _now_us())
+    needs = needs_of(found, _now_us(), _schedules_of(file, found))
     if not quiet:
         echo_lines(_lines_of_files(found, needs, file.ssh, as_json))
     return exit_code_of(needs)

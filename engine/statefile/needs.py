@@ -12,6 +12,7 @@ from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional
 from ..domain.states import RunState
 from .lists import AttentionRun
 from .state_files import Offer
+from .supervisor_file import SupervisorView, heartbeat_age_us
 
 START_GRACE_US = 60000000  # that a due start may be late
 BREAKER_GRACE_US = 600000000  # that a breaker may be open
@@ -95,15 +96,36 @@ _ENDS: Dict[str, NeedKind] = {RunState.FAILED: NeedKind.FAILED, RunState.PARTIAL
 _RANKS: Dict[NeedKind, int] = {kind: rank for rank, kind in enumerate(NeedKind)}
 
 
+def schedule_facts(view: SupervisorView, now_us: int) -> List[ScheduleFacts]:
+    """What the file of the supervisor says of each schedule."""
+    return [
+        ScheduleFacts(
+            row.flow,
+            row.file,
+            row.state_path,
+            failed_at=row.failed_at if row.has_failed_start() else None,
+            error=row.start_error or "",
+            missed=len(row.missed),
+            missed_since=row.missed[0].due_at if row.missed else 0,
+            late_since=None if row.is_paused(now_us) else row.late_since,
+            dead_since=None if heartbeat_age_us(row, now_us) is None else row.heartbeat_at,
+        )
+        for row in view.schedules
+    ]
+
+
 def needs_of(files: Iterable[Offer], now_us: int, schedules: Iterable[ScheduleFacts] = ()) -> List[Need]:
     """What needs a human in these files and in these schedules: notices last, then by kind, the oldest first.
 
-    What a supervisor knows of a schedule replaces what the state file says of it.
+    What a supervisor knows of a schedule replaces what the state file says of it; but the lock that a killed process
+    has left is known before its heartbeat is missed.
     """
     known = list(schedules)
     supervised = {schedule.state_path for schedule in known}
     found = [need for offer in files for need in _needs_of_file(offer, now_us, offer.path in supervised)]
-    found += [need for schedule in known for need in _needs_of_schedule(schedule)]
+    dead = {need.path for need in found if need.kind is NeedKind.SCHEDULER_DEAD}
+    told = (need for schedule in known for need in _needs_of_schedule(schedule))
+    found += [need for need in told if need.kind is not NeedKind.SCHEDULER_DEAD or need.path not in dead]
     return sorted(found, key=_order)
 
 
@@ -134,7 +156,7 @@ def _needs_of_file(offer: Offer, now_us: int, is_supervised: bool) -> Iterator[N
                 fingerprint=group.fingerprint,
             )
     yield from _needs_of_lists(offer, now_us)
-    if not is_supervised:
+    if not is_supervised or offer.has_lost_service:
         yield from _needs_of_schedules(offer, now_us)
 
 

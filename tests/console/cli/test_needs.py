@@ -231,3 +231,21 @@ def test_a_lost_run_is_one_of_the_answer(machine: Machine) -> None:
     process.wait()
     wait_until(lambda: machine.quiet_code() == 3)
     assert f"or end it: redrive abandon --state {machine.states}/slow.db night" in machine.inbox().stdout
+
+
+def test_a_release_that_cannot_be_imported_is_a_failure_until_it_is_mended(machine: Machine) -> None:
+    flow = machine.write("etl")
+    good = flow.read_text()
+    service = start_redrive("serve", flow)
+    try:
+        assert service.stdout is not None
+        while "next " not in service.stdout.readline():
+            assert service.poll() is None
+        flow.write_text(good.replace("def load():", "def load(:"))
+        wait_until(lambda: machine.quiet_code() == 1)
+        assert "could not start" in machine.inbox().stdout and "SyntaxError" in machine.inbox().stdout
+        flow.write_text(good)
+        wait_until(lambda: machine.quiet_code() == 0)
+    finally:
+        service.terminate()
+        service.communicate(timeout=60)

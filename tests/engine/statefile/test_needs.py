@@ -138,10 +138,11 @@ def test_a_supervisor_knows_starts_that_failed_and_whether_it_lives() -> None:
 
 
 def test_what_a_supervisor_knows_replaces_what_the_state_file_says_of_a_schedule() -> None:
+    late, _, _ = CASES["due and not started"]
+    assert needs_of([late], NOW, [ScheduleFacts("etl", "etl.py", "f")]) == []
     killed, _, _ = CASES["scheduler killed"]
-    assert [need.kind for need in needs_of([killed], NOW, [ScheduleFacts("etl", "etl.py", "f")])] == []
-    (need,) = needs_of([killed], NOW, [ScheduleFacts("etl", "etl.py", "f", dead_since=NOW)])
-    assert (need.kind, need.path) == (NeedKind.SCHEDULER_DEAD, "f")
+    for facts in (ScheduleFacts("etl", "etl.py", "f"), ScheduleFacts("etl", "etl.py", "f", dead_since=NOW)):
+        assert [need.kind for need in needs_of([killed], NOW, [facts])] == [NeedKind.SCHEDULER_DEAD]
 
 
 # --- The facts of a file -------------------------------------------------------------------------------------------
