@@ -25,6 +25,7 @@ from ...engine.executor.run_options import RunOptions
 from ...engine.flow.source import split_target
 from ...engine.schedule.backfill import BackfillSlot, backfill_slots, wait_for_schedule
 from ...engine.schedule.supervisor import Supervisor
+from ...engine.statefile.ownership import require_own_state_file
 from ...engine.store.schedules import ServedFlow, served_flow
 from ..sessions.target import state_for_flow
 from ..text.text import echo, echo_json, one_line, print_table
@@ -53,6 +54,8 @@ def serve_flows(sources: tuple[str, ...], param: tuple[str, ...], stop_runs: boo
     for word in words:
         if not os.path.exists(split_target(word)[0]):
             raise click.UsageError(f"there is no folder or flow file {word!r}")
+    if arguments.state is not None:
+        require_own_state_file(state_for_flow(words[0], arguments.run.params, arguments.state))
     printer = EventPrinter(sys.stdout)
 
     def report(flow: str, sentence: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from datetime import datetime
@@ -132,7 +131,7 @@ def start_now(flow: str, at: str | None, param: tuple[str, ...]) -> int:
     if not is_served(row, _now_us()):
         raise RefusedError(f"no supervisor serves {row.flow}: redrive serve, or redrive run {row.target}")
     logical = _now_us() // 1_000_000 * 1_000_000 if at is None else _instant(at)
-    supervisor_file.request_start(row.target, logical, json.dumps(params_of(param)))
+    supervisor_file.request_start(row.target, logical, params_of(param))
     echo(one_line(f"{row.flow}: its run of {_local(logical)} starts now; redrive schedule says if it cannot"))
     return ExitCode.SUCCESS
 

@@ -42,6 +42,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple, TypedDict
 
+from ..domain.states import SHUT_BREAKERS
 from .outcome import OUTAGE_CLASSES, FailureClass
 from .spec import DownstreamSpec
 
@@ -92,7 +93,7 @@ class DownstreamHealth(StrEnum):
 PASSING = frozenset([BreakerState.CLOSED, BreakerState.DISABLED, BreakerState.METRICS_ONLY])
 
 #: States in which no call passes, except a probe once an OPEN breaker is due.
-SHUT = frozenset([BreakerState.OPEN, BreakerState.FORCED_OPEN])
+SHUT = frozenset(map(BreakerState, SHUT_BREAKERS))
 
 
 class WindowSlice(NamedTuple):

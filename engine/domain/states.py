@@ -160,6 +160,9 @@ FINISHED = frozenset([_S.SUCCESS, _S.SKIPPED])
 #: ``attempt.outcome`` of attempts that count as failures. Losses and deferrals have counters of their own.
 FAILED_OUTCOMES = frozenset(["error", "timed_out"])
 
+#: States of a breaker in which no call passes.
+SHUT_BREAKERS = ("OPEN", "FORCED_OPEN")
+
 #: The states that the inbox shows.
 NEEDS_HUMAN = frozenset([_S.DEAD_LETTER, _S.FAILED])
 

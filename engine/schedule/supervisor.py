@@ -26,6 +26,7 @@ from ..executor.shutdown import handle_signals
 from ..executor.starter import Starter
 from ..executor.state_file_lease import create_state_folder
 from ..flow.source import split_target
+from ..statefile.ownership import require_own_state_file
 from ..statefile.reader import Stamp, stamp_of
 from ..statefile.supervisor_file import (
     HEARTBEAT_SECONDS,
@@ -360,6 +361,7 @@ class Supervisor:
         for other in self._services.values():
             if other.state_path == path:
                 raise FlowError(f"its flow {name!r} has the state file of {other.target}: rename one of them")
+        require_own_state_file(path)
         return path
 
     def _remove_file(self, target: str) -> None:

@@ -289,7 +289,7 @@ class HeldRows(NamedTuple):
 
 
 class OpenBreaker(NamedTuple):
-    """A breaker that lets no call through."""
+    """A breaker that is not closed."""
 
     downstream: str
     state: str
@@ -489,7 +489,7 @@ HELD_ROWS = Listing(
 OPEN_BREAKERS = Listing(
     "open_breakers",
     OpenBreaker,
-    "SELECT {columns} FROM breaker WHERE state IN ('OPEN', 'FORCED_OPEN') ORDER BY changed_at",
+    "SELECT {columns} FROM breaker WHERE state <> 'CLOSED' ORDER BY changed_at",
 )
 #: When the latest run was over, or the latest logical time that had one: what was missed before is made up for.
 _LATEST_RUN = (

@@ -9,7 +9,7 @@ reads this rule: the commands ``inbox``, ``fleet`` and ``runs``, the header and 
 from enum import Enum
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional
 
-from ..domain.states import RunState
+from ..domain.states import SHUT_BREAKERS, RunState
 from .lists import AttentionRun
 from .state_files import Offer
 from .supervisor_file import SupervisorView, heartbeat_age_us
@@ -193,7 +193,7 @@ def _needs_of_lists(offer: Offer, now_us: int) -> Iterator[Need]:
     for rows in offer.held_rows:
         yield Need(NeedKind.HELD_ROWS, offer.path, rows.since, rows.dag_name, rows.run_id, True, rows.rows)
     for breaker in offer.breakers:
-        if now_us - breaker.changed_at >= BREAKER_GRACE_US:
+        if breaker.state in SHUT_BREAKERS and now_us - breaker.changed_at >= BREAKER_GRACE_US:
             is_ours = breaker.state == "FORCED_OPEN"  # an operator holds it open
             name = breaker.downstream
             yield Need(NeedKind.BREAKER, offer.path, breaker.changed_at, offer.dag_name, None, is_ours, detail=name)

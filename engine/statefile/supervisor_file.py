@@ -8,9 +8,10 @@ UTC.
 """
 
 import contextlib
+import json
 import os
 import sqlite3
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 from urllib.parse import quote
 
 from ..errors import StateFileError
@@ -244,9 +245,10 @@ def acknowledge(target: str, now_us: int, path: Optional[str] = None) -> None:
     _change(path, [(sql, (now_us, target))])
 
 
-def request_start(target: str, logical: int, params: str, path: Optional[str] = None) -> None:
-    """Ask the supervisor to start the run of a logical time, with parameters as JSON."""
-    _change(path, [("INSERT OR REPLACE INTO request VALUES (?,?,?)", (target, logical, params))])
+def request_start(target: str, logical: int, params: Mapping[str, str], path: Optional[str] = None) -> None:
+    """Ask the supervisor to start the run of a logical time."""
+    row = (target, logical, json.dumps(params))
+    _change(path, [("INSERT OR REPLACE INTO request VALUES (?,?,?)", row)])
 
 
 def dismiss(target: str, logical: Sequence[int], path: Optional[str] = None) -> None:

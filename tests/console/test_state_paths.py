@@ -74,7 +74,7 @@ def run_program(folder: Path, name: str, run_id: str) -> str:
 @example("a  b")
 @example("日本")
 @example("../../etc/passwd")
-@example("x" * 500)
+@example("x" * 200)
 def test_a_command_and_a_program_name_the_same_file(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
     path = tmp_path_factory.getbasetemp() / "named.py"
     path.write_text(textwrap.dedent(FLOW).format(name=repr(name)))

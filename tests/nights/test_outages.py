@@ -146,7 +146,7 @@ def test_what_does_not_call_the_downstream_goes_on() -> None:
     flow.task(name="send", after="report")(int)
     night = play(flow, faults=[down("bank", lasts="1h")])
     assert night.start_seconds("send")[0] < 1 and night.state == "SUCCESS"
-    assert "running" in night.header("30m") and night.inbox_at("30m") == []
+    assert "waiting" in night.header("30m") and night.inbox_at("30m") == []
 
 
 def test_a_hang_of_every_connection_ends_by_the_timeout_and_opens_the_breaker() -> None:

@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redrive.console.model.board import Board, runner_of
@@ -44,7 +45,7 @@ from ..model.runs import START, S, projection_of
 NOW = START + 100 * S
 SPAN = Span(START, S, 200)
 GONE_AT = NOW - 60 * S
-MANY = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+MANY = settings(max_examples=settings().max_examples // 2, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 EXECUTORS: dict[str, dict[str, Any]] = {
     "alive": {"executor_alive": True, "executor_pid": 7, "executor_run_id": "run-1"},
@@ -236,6 +237,7 @@ def run_word(text):
 # --- What must hold --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.timeout(900)
 @MANY
 @given(boards())
 def test_all_views_say_the_same_word_of_a_task(found):
@@ -259,6 +261,7 @@ def is_moved(row, board, status):
     return row.state in MOVING and has_executor and (row.state is TaskState.RUNNING or not is_held)
 
 
+@pytest.mark.timeout(900)
 @MANY
 @given(boards())
 def test_no_clock_ticks_where_nothing_moves(found):
@@ -273,6 +276,7 @@ def test_no_clock_ticks_where_nothing_moves(found):
 COUNTDOWN = re.compile(r"\bin +\d|\bdue\b|▸")
 
 
+@pytest.mark.timeout(900)
 @MANY
 @given(boards())
 def test_no_view_counts_down_to_what_nobody_does(found):
@@ -282,6 +286,7 @@ def test_no_view_counts_down_to_what_nobody_does(found):
             assert not COUNTDOWN.search(text), (view, text)
 
 
+@pytest.mark.timeout(900)
 @MANY
 @given(boards())
 def test_all_views_say_the_same_word_of_the_run(found):
