@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from ...engine.core.decide import passed_reason
 from ...engine.core.projection import RunRow, TaskRow
-from ...engine.core.views import BLOCKED, RUN_STYLES, RunView, Sign, describe_run, run_code, run_style, run_view
+from ...engine.core.views import RUN_STYLES, RunView, Sign, describe_run, run_code, run_style, run_view
 from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.states import FINISHED, NEEDS_HUMAN, RunState, TaskState
 from ...engine.domain.text import counted, format_duration
@@ -466,10 +466,11 @@ def _since_us(run: RunRow, now_us: int) -> int:
 
 
 def _night_signs(entry: FleetEntry, glyphs: Glyphs) -> Line:
-    """A sign for each of the last days with runs; the runs of an unfinished day may be blocked."""
-    is_blocked = any(run.blocked_since is not None for run in entry.offer.runs)
+    """A sign for each of the last days with runs; that of an unfinished day is the one of the latest run."""
+    running = RUN_STYLES[RunState.RUNNING]
+    latest = running if entry.run is None else run_style(entry.run, entry.runner, entry.counts)
     styles = [RUN_STYLES[RunState(state)] for state in entry.offer.nights]
-    shown = [BLOCKED if is_blocked and style is RUN_STYLES[RunState.RUNNING] else style for style in styles]
+    shown = [latest if style is running else style for style in styles]
     return [Piece(glyphs.of(style.sign), Role(style.role)) for style in shown]
 
 
@@ -546,7 +547,7 @@ def fleet_row(
     """
     count, offer = entry.attention_count, entry.offer
     needs = f"{glyphs.dead if count else ' '}{_needs_text(entry)}" if entry.needs else ""
-    line: Line = [Piece(f" {pad(needs, _COUNT_CELLS)} ", Role.HUMAN if count else Role.DIM)]
+    line: Line = [Piece(" "), *_padded(Piece(needs, Role.HUMAN if count else Role.DIM), _COUNT_CELLS), Piece(" ")]
     if offer.problem is not None:
         return fit([*line, Piece(f"{file_name(entry)}  "), Piece(one_line(offer.problem), Role.WARNING)], columns)
     cells = _flow_cells(columns, longest_name)
@@ -562,6 +563,11 @@ def fleet_row(
         return fit(line, columns, glyphs.more)
     file = pad(shorten_middle(file_name(entry), _FILE_CELLS, glyphs.more), _FILE_CELLS)
     return [*fit(line, columns - _FILE_CELLS - 1, glyphs.more), Piece(f" {file}", Role.DIM)]
+
+
+def _padded(piece: Piece, cells: int) -> Line:
+    """A piece with blanks behind it that have no colour."""
+    return [piece, Piece(" " * max(cells - width([piece]), 0))]
 
 
 def _has_next(columns: int, shown: Collection[str]) -> bool:
@@ -581,14 +587,13 @@ def _flow_name(entry: FleetEntry) -> str:
 def _latest_run_pieces(entry: FleetEntry, now_us: int, glyphs: Glyphs, shown: Collection[str]) -> Line:
     run = entry.run
     if run is None:
-        style, done, since = Piece(pad("no run", _STATE_CELLS), Role.DIM), "", ""
+        state, done, since = Piece("no run", Role.DIM), "", ""
     else:
         state = sign_and_word(run_style(run, entry.runner, entry.counts), glyphs)
-        style = Piece(pad(state.text, _STATE_CELLS), state.role)
         done, since = _done_text(entry), age(_since_us(run, now_us))
     facts = [f"{done:>{_DONE_CELLS}} "] if "done" in shown else []
     facts += [f"{since:>{_SINCE_CELLS}} "] if "since" in shown else []
-    return [style, Piece(" "), *(Piece(fact, Role.DIM) for fact in facts)]
+    return [*_padded(state, _STATE_CELLS), Piece(" "), *(Piece(fact, Role.DIM) for fact in facts)]
 
 
 def _executor_pieces(entry: FleetEntry, shown: Collection[str]) -> Line:
