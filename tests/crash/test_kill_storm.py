@@ -26,7 +26,7 @@ from support.waiting import wait_until
 
 from .test_kill_executor import bearers, projection_is_table
 
-SURVIVORS_SECONDS = 0.1
+SURVIVORS_SECONDS = 0.3  # 0.1 where nothing else runs
 STOPPED_SECONDS = 7.0  # longer than the five seconds after which a lock file without a heartbeat is old
 LINES_MAX = 60  # after so many events of one executor at most, something dies
 FLOW = """

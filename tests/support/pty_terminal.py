@@ -33,6 +33,13 @@ ENVIRONMENT = {"TERM": "xterm-256color", "LANG": "C.UTF-8", "PATH": os.environ["
 _TRIES = 40
 
 
+def is_readable(descriptor: int, seconds: float = 0.0) -> bool:
+    """Whether there is something to read, also from a descriptor above 1,024, which ``select`` refuses."""
+    poller = select.poll()
+    poller.register(descriptor, select.POLLIN)
+    return bool(poller.poll(seconds * 1000))
+
+
 class PtyTerminal:
     """A program on a terminal of its own.
 
@@ -78,7 +85,7 @@ class PtyTerminal:
 
     def read(self, seconds: float = 0.0) -> int:
         """Read what there is, waiting up to ``seconds`` for the first byte. Returns how many bytes were read."""
-        if self.master < 0 or not select.select([self.master], [], [], seconds)[0]:
+        if self.master < 0 or not is_readable(self.master, seconds):
             return 0
         try:
             data = os.read(self.master, 65536)
@@ -176,7 +183,7 @@ class PtyTerminal:
         settings = termios.tcgetattr(self._slave)
         settings[3] &= ~termios.ICANON
         termios.tcsetattr(self._slave, termios.TCSANOW, settings)
-        return os.read(self._slave, 4096) if select.select([self._slave], [], [], 0)[0] else b""
+        return os.read(self._slave, 4096) if is_readable(self._slave) else b""
 
     def colour_codes(self) -> set[str]:
         """The SGR parameters sent so far that set a colour."""

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ class Place:
 
     def task(self, name: str) -> str:
         """The state of a task, from the file."""
-        with sqlite3.connect(f"file:{self.state}?mode=ro", uri=True) as connection:
+        with closing(sqlite3.connect(f"file:{self.state}?mode=ro", uri=True)) as connection:
             return str(connection.execute("SELECT state FROM task WHERE name = ?", (name,)).fetchone()[0])
 
     def until(self, met: Callable[[], Any]) -> None:

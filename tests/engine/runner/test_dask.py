@@ -115,7 +115,7 @@ class Cluster:
 
     @property
     def address(self) -> str:
-        wait_until(self.scheduler_file.exists)
+        wait_until(lambda: self.scheduler_file.exists() and self.scheduler_file.read_text())
         return str(json.loads(self.scheduler_file.read_text())["address"])
 
     def start_scheduler(self) -> None:
