@@ -214,11 +214,14 @@ def has_token(pid: int, executor_ids: Collection[str]) -> bool:
 def _environment(pid: int) -> bytes:
     """The environment of a process. Waits while a call of exec replaces it, when there is nothing to read."""
     path = "/proc/{}/environ".format(pid)
-    found, limit = read_file(path), time.monotonic() + EXEC_SECONDS_MAX
+    found, limit, was_bare = read_file(path), time.monotonic() + EXEC_SECONDS_MAX, False
     while not found and time.monotonic() < limit:
         os.readlink("/proc/{}/exe".format(pid))  # OSError: a kernel thread, or a process that has ended
-        if stat_fields(pid)[48] != b"0":  # env_end
-            return read_file(path)
+        env_start, env_end = stat_fields(pid)[47:49]
+        is_bare = env_end != b"0" and env_start == env_end
+        if is_bare and was_bare:
+            return b""  # it has none; once may be the middle of an exec
+        was_bare = is_bare
         time.sleep(0.001)  # no event reports the end of an exec to a process that is not the parent
         found = read_file(path)
     return found
