@@ -274,7 +274,9 @@ def status_lines(board: Board | None, status: SessionStatus, armed_seconds: int,
     # Beside the labels of eight tabs, "ARMED" is more important than a healthy executor.
     is_well = all(piece.role is Role.DIM for piece in short)
     last = parts[0] if armed_seconds and is_well else join([*parts[: bool(armed_seconds)], short[:1]])
-    return [*found, join([*parts, short]), last]
+    is_alive = is_well and status.executor_alive and not armed_seconds
+    nothing: list[Line] = [[]] if is_alive else []  # the label of a tab says more
+    return [*found, join([*parts, short]), last, *nothing]
 
 
 def _executor(board: Board | None, status: SessionStatus) -> Line:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from ...engine.core.views import BLOCKED, CUT_OFF, OUTCOME_STYLES, STATE_STYLES, Signed, state_style
+from ...engine.core.views import BLOCKED, CUT_OFF, OUTCOME_STYLES, STATE_STYLES, Sign, Signed, state_style
 from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.states import FINISHED, NEEDS_HUMAN, UNDER_WAY, TaskState
 from ...engine.domain.trigger_rules import STATES_OF, ParentStatus
@@ -90,11 +90,11 @@ DONE = FINISHED | {TaskState.CANCELLED}
 FAILED = STATES_OF[ParentStatus.FAILED] - DONE
 LIVELY = UNDER_WAY | FAILED | {TaskState.READY}  # states that a reader wants to find
 #: The parts of a bar in order; the rest are tasks that are not done yet.
-_PARTS: Sequence[tuple[Collection[TaskState], Glyph, Role]] = (
+_PARTS: Sequence[tuple[Collection[TaskState], Sign | Glyph, Role]] = (
     (DONE, Glyph.BAR_QUIET, Role.DONE),
     (UNDER_WAY, Glyph.BAR_ACTIVE, Role.RUNNING),
-    (FAILED, Glyph.FAILED, Role.FAILED),
-    ((TaskState.DEAD_LETTER,), Glyph.DEAD, Role.HUMAN),
+    (FAILED, Sign.FAILED, Role.FAILED),
+    ((TaskState.DEAD_LETTER,), Sign.DEAD, Role.HUMAN),
 )
 
 

@@ -8,7 +8,7 @@ from ...engine.core.breaker import BreakerState
 from ...engine.core.causes import describe_incident, describe_note
 from ...engine.core.ready_queue import spec_of
 from ...engine.core.spec import ROWS_LIMIT
-from ...engine.core.views import STATE_STYLES, StateStyle
+from ...engine.core.views import STATE_STYLES, Sign, StateStyle
 from ...engine.domain.states import TaskState
 from ...engine.domain.text import counted, format_duration
 from ...engine.statefile.lists import QuarantineRow
@@ -16,7 +16,7 @@ from ..model.board import OPEN_NOTES, Board
 from ..model.lists import ALL_COLUMNS
 from ..model.systems import BreakerStatus, Page, PageBody, RowGroup, Section, Systems, SystemsRow
 from ..text.figures import SECOND, age, clock, format_seconds, number, wall, wall_day
-from ..text.glyphs import Glyph, Glyphs
+from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, join, width, wrap
 from ..text.text import one_line, pad, pad_left, sanitize, shorten, shorten_middle
 from .inbox import task_count
@@ -24,21 +24,21 @@ from .states import order_line, sign_of
 from .tasks import Scene, attempts_text, bar
 
 BREAKER_STYLES: dict[BreakerState, StateStyle] = {
-    BreakerState.CLOSED: StateStyle(Glyph.DONE, "closed", Role.DONE),
-    BreakerState.OPEN: StateStyle(Glyph.FAILED, "open", Role.FAILED),
-    BreakerState.HALF_OPEN: StateStyle(Glyph.RETRYING, "half-open", Role.WAITING),
-    BreakerState.FORCED_OPEN: StateStyle(Glyph.CANCELLED, "forced open", Role.HUMAN),
-    BreakerState.DISABLED: StateStyle(Glyph.SKIPPED, "disabled", Role.WARNING),
-    BreakerState.METRICS_ONLY: StateStyle(Glyph.PENDING, "metrics only", Role.DIM),
+    BreakerState.CLOSED: StateStyle(Sign.DONE, "closed", Role.DONE),
+    BreakerState.OPEN: StateStyle(Sign.FAILED, "open", Role.FAILED),
+    BreakerState.HALF_OPEN: StateStyle(Sign.RETRYING, "half-open", Role.WAITING),
+    BreakerState.FORCED_OPEN: StateStyle(Sign.CANCELLED, "forced open", Role.HUMAN),
+    BreakerState.DISABLED: StateStyle(Sign.SKIPPED, "disabled", Role.WARNING),
+    BreakerState.METRICS_ONLY: StateStyle(Sign.PENDING, "metrics only", Role.DIM),
 }
 #: An open breaker that only a human closes.
-NEEDS_HUMAN_STYLE = StateStyle(Glyph.DEAD, "open", Role.HUMAN)
+NEEDS_HUMAN_STYLE = StateStyle(Sign.DEAD, "open", Role.HUMAN)
 
 PAGE_STYLES: dict[str, StateStyle] = {
-    "open": StateStyle(Glyph.DEAD, "open", Role.HUMAN),
-    "acked": StateStyle(Glyph.DONE, "acked", Role.DIM),
-    "snoozed": StateStyle(Glyph.SENSING, "snoozed", Role.WAITING),
-    "resolved": StateStyle(Glyph.DONE, "resolved", Role.DONE),
+    "open": StateStyle(Sign.DEAD, "open", Role.HUMAN),
+    "acked": StateStyle(Sign.DONE, "acked", Role.DIM),
+    "snoozed": StateStyle(Sign.SENSING, "snoozed", Role.WAITING),
+    "resolved": StateStyle(Sign.DONE, "resolved", Role.DONE),
 }
 _SEVERITY_ROLES = {"critical": Role.FAILED, "high": Role.TEXT}
 
@@ -75,11 +75,11 @@ def page_style(page: Page) -> StateStyle:
 def group_style(group: RowGroup) -> StateStyle:
     """Sign, word and colour of rows with the same error, by the most urgent state among them."""
     if group.held:
-        return StateStyle(Glyph.DEAD, "held", Role.HUMAN)
+        return StateStyle(Sign.DEAD, "held", Role.HUMAN)
     if group.counts.get("provisional"):
-        return StateStyle(Glyph.RUNNING, "provisional", Role.RUNNING)
+        return StateStyle(Sign.RUNNING, "provisional", Role.RUNNING)
     return (
-        StateStyle(Glyph.RETRYING, "requeued", Role.WAITING)
+        StateStyle(Sign.RETRYING, "requeued", Role.WAITING)
         if group.counts.get("requeued")
         else STATE_STYLES[TaskState.SUCCESS]
     )
@@ -415,12 +415,12 @@ def compact(count: int) -> str:
 
 
 _ROW_LOOKS: dict[str, StateStyle] = {
-    "held": StateStyle(Glyph.DEAD, "held", Role.HUMAN),
-    "provisional": StateStyle(Glyph.RUNNING, "provisional", Role.RUNNING),
-    "requeued": StateStyle(Glyph.RETRYING, "requeued", Role.WAITING),
-    "dropped": StateStyle(Glyph.FAILED, "dropped", Role.FAILED),
-    "discarded": StateStyle(Glyph.SKIPPED, "discarded", Role.DIM),
-    "resolved": StateStyle(Glyph.DONE, "resolved", Role.DONE),
+    "held": StateStyle(Sign.DEAD, "held", Role.HUMAN),
+    "provisional": StateStyle(Sign.RUNNING, "provisional", Role.RUNNING),
+    "requeued": StateStyle(Sign.RETRYING, "requeued", Role.WAITING),
+    "dropped": StateStyle(Sign.FAILED, "dropped", Role.FAILED),
+    "discarded": StateStyle(Sign.SKIPPED, "discarded", Role.DIM),
+    "resolved": StateStyle(Sign.DONE, "resolved", Role.DONE),
 }
 
 

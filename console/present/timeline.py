@@ -8,7 +8,7 @@ from enum import IntEnum
 from itertools import groupby
 
 from ...engine.core.projection import AttemptRow, TaskRow
-from ...engine.core.views import attempt_view, end_of_work, kill_steps
+from ...engine.core.views import Sign, attempt_view, end_of_work, kill_steps
 from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.states import FAILED_OUTCOMES, TIMED, TaskState
 from ...engine.domain.text import format_duration
@@ -222,10 +222,10 @@ _BAR_ROLES = {"running": Role.RUNNING, "success": Role.DONE}
 _ENDS = {
     "error": (Glyph.RUN_FAIL, Role.FAILED),
     "timed_out": (Glyph.RUN_FAIL, Role.FAILED),
-    "lost": (Glyph.LOST, Role.WAITING),
-    "cancelled": (Glyph.CANCELLED, Role.SKIPPED),
-    "skipped": (Glyph.SKIPPED, Role.SKIPPED),
-    "deferred": (Glyph.SENSING, Role.WAITING),
+    "lost": (Sign.LOST, Role.WAITING),
+    "cancelled": (Sign.CANCELLED, Role.SKIPPED),
+    "skipped": (Sign.SKIPPED, Role.SKIPPED),
+    "deferred": (Sign.SENSING, Role.WAITING),
 }
 
 
@@ -240,7 +240,7 @@ def _paint_attempt(
     elif attempt.ended_at is not None and attempt.outcome in _ENDS:
         (glyph, end_role), rank = _ENDS[attempt.outcome], CellRank.MARK
         if attempt.attempt == row.attempt and row.state is TaskState.DEAD_LETTER:
-            glyph, end_role, rank = Glyph.DEAD, Role.HUMAN, CellRank.DECISION
+            glyph, end_role, rank = Sign.DEAD, Role.HUMAN, CellRank.DECISION
         canvas.put(last, glyphs.of(glyph), end_role, rank)
     if attempt.ended_at is None and now_us is not None:
         canvas.put(axis.cell(now_us), glyphs.running, Role.RUNNING, CellRank.HEAD)

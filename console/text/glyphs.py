@@ -11,27 +11,12 @@ from typing import Any
 
 
 class Glyph(StrEnum):
-    """Signs that tables refer to. The value is the field of ``Glyphs``."""
+    """Signs of the console alone; those of states are ``Sign`` of the engine. The value is the field of ``Glyphs``."""
 
-    DONE = "done"
-    RUNNING = "running"
-    RETRYING = "retrying"
-    SENSING = "sensing"
-    READY = "ready"
-    PENDING = "pending"
-    FAILED = "failed"
-    UPSTREAM = "upstream"
-    DEAD = "dead"
-    SKIPPED = "skipped"
-    CANCELLED = "cancelled"
     DOT = "dot"
     BAR_QUIET = "bar_quiet"
     BAR_ACTIVE = "bar_active"
     RUN_FAIL = "run_fail"
-    DEADLINE = "deadline"
-    SIGTERM = "sigterm"
-    SIGKILL = "sigkill"
-    LOST = "lost"
 
 
 def _sign(utf8: str | tuple[str, ...], ascii: str | tuple[str, ...]) -> Any:

@@ -102,7 +102,7 @@ def _failure_message(target: str, timed_out: bool, status: int) -> str:
 def _read_stack(pidfd: int, stack: int) -> str:
     """Return where the import stands."""
     reaper.signal_process(pidfd, process.STACK_SIGNAL)
-    time.sleep(connection.STACK_WAIT_SECONDS)
+    time.sleep(connection.STACK_WAIT_SECONDS)  # a signal handler in foreign code announces no end of its writing
     return os.pread(stack, connection.OUTPUT_BYTES_MAX, 0).decode(errors="replace")
 
 

@@ -143,7 +143,7 @@ def _wait_for_lock(descriptor: int, state_path: str, wait: bool) -> None:
             continue
         elif time.monotonic() > deadline:
             raise ExecutorBusyError(f"{state_path} is locked by an unknown process; try again")
-        time.sleep(POLL_SECONDS)
+        time.sleep(POLL_SECONDS)  # flock with a limit of time: the kernel only offers to wait without one
 
 
 def _busy(state_path: str, holder: LockHolder) -> ExecutorBusyError:

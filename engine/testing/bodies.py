@@ -192,7 +192,7 @@ def _played(clock: BodyTime, recording: _Recording) -> Iterator[None]:
     forward_retries(lambda data: recording.send(protocol.Retried(dict(data))))
     output: Any = recording
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-        time.sleep, time.time, time.monotonic = clock.sleep, clock.time, clock.monotonic  # type: ignore[assignment]
+        time.sleep, time.time, time.monotonic = clock.sleep, clock.time, clock.monotonic  # type: ignore[assignment]  # played time
         try:
             yield
         finally:

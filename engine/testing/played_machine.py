@@ -402,7 +402,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._elapsed.seconds
 
-    def call_soon_threadsafe(  # type: ignore[override]
+    def call_soon_threadsafe(  # type: ignore[override]  # one thread plays: typeshed has type variables here
         self, callback: Any, *args: Any, context: Any = None
     ) -> asyncio.Handle:
         return self.call_soon(callback, *args, context=context)

@@ -236,7 +236,7 @@ def _validate(
 
 def _pause(seconds: float) -> None:
     """Sleep by the clock of the moment of the call, which a played night replaces."""
-    time.sleep(seconds)
+    time.sleep(seconds)  # the backoff itself
 
 
 def _monotonic() -> float:

@@ -28,6 +28,7 @@ from redrive.console.model.preview import preview_requeue
 from redrive.console.present.graph import Highlight, drawing_row, graph_row, label_width
 from redrive.console.present.tasks import Scene, TaskNames
 from redrive.console.text.glyphs import UTF8
+from redrive.console.text.pieces import Line
 from redrive.engine.core.dag import Dag
 from redrive.engine.core.projection import AttemptRow, RunProjection, RunRow, TaskRow
 from redrive.engine.domain.event_payloads import TaskMoved
@@ -110,8 +111,11 @@ def pages(pairs: Pairs) -> None:
         report(f"page of {zoom.name.lower()}, 200x60", best(work), f"{graph.height} rows")
     graph.form = GraphForm.DRAWING
     rows = range(max(graph.height // 2 - 30, 0), min(graph.height // 2 + 30, graph.height))
-    work = lambda: [drawing_row(graph, y, 100, 300, scene, Highlight()) for y in rows]  # type: ignore[assignment,misc]  # noqa: E731
-    report("page of the drawing, 200x60", best(work), f"{len(graph.drawing.dag)} tasks drawn")
+
+    def draw() -> list[Line]:
+        return [drawing_row(graph, y, 100, 300, scene, Highlight()) for y in rows]
+
+    report("page of the drawing, 200x60", best(draw), f"{len(graph.drawing.dag)} tasks drawn")
 
 
 def changes(pairs: Pairs) -> None:
