@@ -18,11 +18,13 @@ from ...engine.analysis.costs import (
     SUCCESS,
     ContentionResult,
     Cost,
+    InnerRetries,
     PolicyCosts,
     RetryTail,
     RetryYield,
     Scenario,
     costs_by_outcome,
+    inner_retries,
     policy_costs,
     retry_yields,
     simulate_contention,
@@ -45,9 +47,10 @@ from ...engine.core.policy import (
     worst_case_elapsed_seconds,
     worst_case_wait_seconds,
 )
+from ...engine.core.projection import RunProjection
 from ...engine.domain.text import counted
 from ...engine.errors import FlowError
-from ..feed.reads import EventHistory
+from ..feed.reads import EventHistory, events_of_run
 from ..feed.trials import WhatIfResult, replay_under_policy, table, title
 from ..model.replay import NUMBER_MAX, parse_when
 from ..present.runs import place_line
@@ -460,25 +463,29 @@ _ORDER = (SUCCESS, *map(str, FailureMode))
 @command("costs")
 @reading_options
 def print_costs(file: NamedFile, run_id: str | None, as_json: bool) -> int:
-    async def use(session: Session) -> tuple[str, dict[str, Cost], list[RetryYield], list[PolicyCosts]]:
+    async def use(session: Session) -> tuple[str, RunProjection, dict[str, InnerRetries]]:
         projection = await session.snapshot(run_id)
-        return (
-            place_line(projection.run, session.address),
-            costs_by_outcome(projection),
-            retry_yields(projection),
-            policy_costs(projection),
-        )
+        events = [event async for event in events_of_run(session, projection)]
+        return place_line(projection.run, session.address), projection, inner_retries(projection, events)
 
-    place, costs, yields, policies = with_session(file.to_read(), use)
+    place, projection, inner = with_session(file.to_read(), use)
+    costs, yields, policies = costs_by_outcome(projection), retry_yields(projection), policy_costs(projection)
     if as_json:
         by_mode = {how: asdict(cost) for how, cost in costs.items()}
-        value = {"costs": by_mode, "yields": _yields_value(yields), "policies": [*map(_entry, policies)]}
+        value = {
+            "costs": by_mode,
+            "yields": _yields_value(yields),
+            "inner_retries": {name: asdict(one) for name, one in inner.items()},
+            "policies": [*map(_entry, policies)],
+        }
         echo_json(with_schema("costs", value))
         return 0
     echo(place)
     _print_costs(costs)
     for healed in yields:
         echo(one_line(_sentence(healed)))
+    for name, retried in inner.items():
+        echo(one_line(_inner_sentence(name, retried)))
     for one in policies:
         if len(one.tries) > 1:
             echo_lines(policy_lines(one))
@@ -508,6 +515,11 @@ def _sentence(healed: RetryYield) -> str:
     first = f"{healed.by_failures.get(0, 0)} succeeded at the first try"
     degraded = " · DEGRADED: most needed a retry" if healed.is_degraded else ""
     return f"{name}: {', '.join([first, *parts])}{degraded}"
+
+
+def _inner_sentence(name: str, retried: InnerRetries) -> str:
+    who, waits = name or "tasks without a downstream", f"{retried.wait_seconds:.1f} slot seconds of waits"
+    return f"{who}: {counted(retried.calls, 'call')} retried inside attempts, {waits}"
 
 
 # --- The retry policy ----------------------------------------------------------------------------------------------

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from ...engine.core.projection import RunProjection, is_operator_act
+from ...engine.core.projection import is_operator_act
 from ...engine.domain.event_payloads import RunChange, RunChanged, TaskMoved
 from ...engine.domain.events import Event, EventKind
 from ...engine.domain.states import TaskState
@@ -18,7 +18,7 @@ from ...engine.errors import RedriveError
 from ...engine.statefile import lists
 from ..app.theme import load_theme
 from ..feed.live_run import load_memories
-from ..feed.reads import READ_EVENTS, TEXTS_OF, read_evidence
+from ..feed.reads import TEXTS_OF, events_of_run, read_evidence
 from ..model.board import Board, runner_of
 from ..model.inbox import Inbox, failures_of
 from ..present.report import CAUSES_MAX, CauseEvidence, Move, PageColours, ReportData, report_html, report_markdown
@@ -88,7 +88,7 @@ async def read_report(session: Session, run_id: str | None, now_us: int) -> Repo
     moves: list[Move] = []
     acts: list[Event] = []
     is_whole = False
-    async for event in _events(session, board.projection):
+    async for event in events_of_run(session, board.projection):
         is_whole |= isinstance(event.payload, RunChanged) and event.payload.what == RunChange.CREATED
         if isinstance(event.payload, TaskMoved) and event.task in board.projection.tasks and event.new is not None:
             moves.append(Move(event.at, event.task, TaskState(event.new)))
@@ -97,18 +97,6 @@ async def read_report(session: Session, run_id: str | None, now_us: int) -> Repo
     causes, total = await _causes(session, board)
     runner = runner_of(board.projection.run, session.status)
     return ReportData(board, session.address, now_us, moves if is_whole else (), causes, total, acts, runner)
-
-
-async def _events(session: Session, projection: RunProjection) -> AsyncIterator[Event]:
-    """The events of a run up to its projection, in pages."""
-    after, is_last = 0, False
-    while not is_last:
-        page = await session.run_events(projection.run.run_id, after, READ_EVENTS)
-        is_last = len(page) < READ_EVENTS or page[-1].seq >= projection.seq
-        for event in page:
-            if event.seq <= projection.seq:
-                yield event
-        after = page[-1].seq if page else after
 
 
 async def _causes(session: Session, board: Board) -> tuple[Sequence[CauseEvidence], int]:

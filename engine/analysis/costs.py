@@ -19,6 +19,8 @@ from ..core.policy import RetryPolicy, draw_delay
 from ..core.projection import AttemptRow, RunProjection, TaskRow
 from ..core.ready_queue import spec_of
 from ..core.spec import DownstreamSpec, FlowSpec
+from ..domain.event_payloads import AttemptRetry
+from ..domain.events import Event
 from ..domain.states import FAILED_OUTCOMES, MOVING
 
 SUCCESS = "success"
@@ -201,6 +203,26 @@ def _seconds(attempt: AttemptRow) -> float:
     if attempt.duration_us is not None:
         return attempt.duration_us / 1e6
     return max(0, (attempt.ended_at or attempt.started_at) - attempt.started_at) / 1e6
+
+
+@dataclass(slots=True)
+class InnerRetries:
+    """Calls that ``@retry`` made again inside attempts. ``wait_seconds``: of the waits that were reported."""
+
+    calls: int = 0
+    wait_seconds: float = 0.0
+
+
+def inner_retries(projection: RunProjection, events: Iterable[Event]) -> dict[str, InnerRetries]:
+    """Retries inside attempts per downstream; "" stands for tasks without one. The waits hold the slot."""
+    found: dict[str, InnerRetries] = {}
+    for event in events:
+        row = projection.tasks.get(event.task or "")
+        if row is not None and isinstance(event.payload, AttemptRetry):
+            cost = found.setdefault(spec_of(row).downstream or NO_DOWNSTREAM, InnerRetries())
+            cost.calls += 1 + event.payload.untold
+            cost.wait_seconds += event.payload.delay_seconds or 0.0
+    return found
 
 
 def total(costs: Iterable[Cost]) -> Cost:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from redrive.console.cli.lab import policy_lines
-from redrive.engine import Executor, Flow, RetryPolicy, TransientError
+from redrive.engine import Executor, Flow, RetryPolicy, TransientError, retry
 from redrive.engine.analysis.costs import PolicyCosts, RetryStats
 from support.commands import invoke_redrive
 
@@ -58,6 +58,23 @@ def test_the_same_as_json(state: Path) -> None:
     assert (15, 0, 2) == (policy["tasks"], policy["undecided"], policy["suggested_max_attempts"])
     assert [15, 13, 12] == [one["starts"] for one in policy["tries"]]
     assert 3 == policy["policy"]["max_attempts"]
+
+
+def test_calls_that_were_retried_inside_attempts_are_counted_by_downstream(tmp_path: Path) -> None:
+    flow = Flow("f")
+    flow.downstream("api")
+    answers = iter(["503", "503", ""])
+
+    @retry(base=0.01)
+    def call() -> None:
+        if error := next(answers):
+            raise ConnectionError(error)
+
+    flow.task(call, name="calls", downstream="api", retry=NEVER)
+    Executor(run_id="r", flow=flow, state=tmp_path / "state.db").run()
+    assert "api: 2 calls retried inside attempts, 0.0 slot seconds of waits" in costs(tmp_path / "state.db")
+    (inner,) = json.loads(costs(tmp_path / "state.db", "--json"))["inner_retries"].values()
+    assert inner["calls"] == 2 and 0 < inner["wait_seconds"] < 0.1
 
 
 def rendered(*tries: RetryStats, tasks: int = 600, undecided: int = 0, downstream: str = "api") -> list[str]:
