@@ -50,9 +50,10 @@ from ...engine.core.policy import (
 from ...engine.core.projection import RunProjection
 from ...engine.domain.text import counted
 from ...engine.errors import FlowError
-from ..feed.reads import EventHistory, events_of_run
+from ...engine.statefile import lists
+from ..feed.reads import EventHistory
 from ..feed.trials import WhatIfResult, replay_under_policy, table, title
-from ..model.replay import NUMBER_MAX, parse_when
+from ..model.replay import NUMBER_MAX, event_of, parse_when
 from ..present.runs import place_line
 from ..sessions.address import Endpoint
 from ..sessions.open import with_session
@@ -465,8 +466,8 @@ _ORDER = (SUCCESS, *map(str, FailureMode))
 def print_costs(file: NamedFile, run_id: str | None, as_json: bool) -> int:
     async def use(session: Session) -> tuple[str, RunProjection, dict[str, InnerRetries]]:
         projection = await session.snapshot(run_id)
-        events = [event async for event in events_of_run(session, projection)]
-        return place_line(projection.run, session.address), projection, inner_retries(projection, events)
+        rows = await session.query(lists.INNER_RETRIES, run_id=projection.run.run_id)
+        return place_line(projection.run, session.address), projection, inner_retries(projection, map(event_of, rows))
 
     place, projection, inner = with_session(file.to_read(), use)
     costs, yields, policies = costs_by_outcome(projection), retry_yields(projection), policy_costs(projection)

@@ -421,6 +421,13 @@ JOURNAL = Listing(
     + " ORDER BY seq DESC LIMIT :limit) ORDER BY seq",
     {"run_id": None, "task": None, "acts": 0, "before": None, "limit": ROWS_MAX},
 )
+#: Calls that tasks of a run retried themselves.
+INNER_RETRIES = Listing(
+    "inner_retries",
+    EventRow,
+    "SELECT {columns} FROM event WHERE run_id = :run_id AND kind = 'attempt.retry' ORDER BY seq LIMIT :limit",
+    {"run_id": None, "limit": 100000},
+)
 #: The latest acts of operators in all runs.
 OPERATOR_ACTS = Listing(
     "operator_acts",
@@ -529,7 +536,7 @@ LISTINGS: Dict[str, "Listing[Any]"] = {
     for listing in (
         *(EXECUTORS, BREAKERS, PAGES, PAGE_HEADS, QUARANTINE, QUARANTINE_GROUPS, QUARANTINE_ROWS),
         *(JOURNAL, OPERATOR_ACTS, SCHEDULES, SLOTS, SLA, HISTORY, RUN_TASKS, OUTPUT),
-        *(ATTENTION_RUNS, DEAD_LETTER_GROUPS, HELD_ROWS, OPEN_BREAKERS, MISSED_STARTS),
+        *(INNER_RETRIES, ATTENTION_RUNS, DEAD_LETTER_GROUPS, HELD_ROWS, OPEN_BREAKERS, MISSED_STARTS),
     )
 }
 #: Fields that are JSON texts in the file -> the value of a damaged text.

@@ -93,7 +93,7 @@ def test_no_listing_prints_a_control_sequence(
     for words in LISTINGS:
         code, output = printed(words[0], *format_words, *words[1:], str(path))
         assert sorted(FORBIDDEN & set(output)) == [], words
-        assert code == (3 if words[0] == "inbox" else 0), words  # a dead letter waits
+        assert code == (3 if words[0] == "inbox" else 0), (words, output)  # a dead letter waits
         assert output
         if format_words:
             for line in output.splitlines():
