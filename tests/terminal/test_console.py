@@ -221,7 +221,7 @@ def test_stopping_now_ends_the_executor_and_capital_r_takes_the_run_up_again(mak
     terminal.read_for(0.4)
     terminal.send("a")
     place.until(lambda: place.task("slow") == "SUCCESS")
-    terminal.until(lambda: terminal.lines[1].endswith("alive"))
+    terminal.until(lambda: "R to resume here" not in terminal.text and "BLOCKED" in terminal.text)
 
 
 @pytest.mark.long
