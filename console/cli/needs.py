@@ -25,13 +25,10 @@ from ...engine.statefile.needs import (
     OF_SCHEDULES,
     Need,
     NeedKind,
-    ScheduleFacts,
     exit_code_of,
     needs_of,
-    schedule_facts,
 )
 from ...engine.statefile.state_files import Offer, offer_of, offers
-from ...engine.statefile.supervisor_file import read_schedules
 from ..model.inbox import InboxCause
 from ..present.needs import ack_command, need_sentence, summary_sentence
 from ..sessions.address import Endpoint, SshOptions, parse
@@ -69,23 +66,15 @@ def files_of(file: NamedFile) -> Sequence[Offer]:
     """
     target = named_target(file.name)
     if target is None:
-        existing_target(None)  # raises without any file
-        return offers()
+        found = offers()
+        if not found:
+            existing_target(None)  # raises
+        return found
     if not is_remote(target):
         return [offer_of(target)]
     if not parse(target).path:
         return read_remote(Endpoint(target, file.ssh))
     return [with_session(Endpoint(target, file.ssh), _offer_of_session)]
-
-
-def _schedules_of(file: NamedFile, found: Sequence[Offer]) -> list[ScheduleFacts]:
-    """The schedules of this machine; of a file that is named, those of its runs; none of another host."""
-    target = named_target(file.name)
-    if target is not None and is_remote(target):
-        return []
-    now_us = _now_us()
-    known = schedule_facts(read_schedules(), now_us)
-    return [one for one in known if target is None or one.state_path in {offer.path for offer in found}]
 
 
 async def _offer_of_session(session: Session) -> Offer:
@@ -124,7 +113,7 @@ def print_inbox(file: NamedFile, run_id: str | None, as_json: bool, follow: bool
     found = files_of(file)
     if named_target(file.name) is not None and len(found) == 1 and found[0].problem is not None:
         raise StateFileError(found[0].problem)
-    needs = needs_of(found, _now_us(), _schedules_of(file, found))
+    needs = needs_of(found, _now_us())
     if not quiet:
         echo_lines(_lines_of_files(found, needs, file.ssh, as_json))
     return exit_code_of(needs)
@@ -139,7 +128,7 @@ async def _lines_of_session(session: Session, *, run_id: str | None, as_json: bo
 
 
 def _lines_of_files(found: Sequence[Offer], needs: Sequence[Need], ssh: SshOptions, as_json: bool) -> list[str]:
-    is_only = len(found) == 1
+    is_only = len(found) == 1 and found[0].has_file
     paths = [found[0].path] if is_only else list(dict.fromkeys(need.path for need in needs))
     lines = [] if is_only or as_json else [f"{summary_sentence(needs)} in {len(found)} state files"]
     for path in paths:

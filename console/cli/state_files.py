@@ -12,11 +12,10 @@ from collections.abc import Awaitable, Sequence
 
 from ...engine.domain.text import format_duration
 from ...engine.errors import AddressError
-from ...engine.statefile.paths import default_paths
 from ...engine.statefile.state_files import Offer
 from ..sessions.address import Endpoint, SshOptions, parse
 from ..sessions.open import FleetTarget, connect_with_sign_in, is_interactive, list_state_files
-from ..sessions.target import is_remote, named_target, run_state
+from ..sessions.target import is_one_file, is_remote, named_target, run_state
 from ..text.text import echo, one_line
 
 
@@ -45,7 +44,7 @@ def fleet_of(name: str | None, ssh: SshOptions) -> FleetTarget | None:
     """
     target = named_target(name)
     if target is None:
-        return FleetTarget("this machine") if len(default_paths()) > 1 else None
+        return None if is_one_file(None) else FleetTarget("this machine")
     if not is_remote(target) or parse(target).path:
         return None
 
@@ -53,7 +52,8 @@ def fleet_of(name: str | None, ssh: SshOptions) -> FleetTarget | None:
         return options, await list_state_files(target, options)
 
     options, found = asyncio.run(connect_with_sign_in(parse(target), ssh, read))
-    return FleetTarget(target, options) if sum(offer.problem is None for offer in found) > 1 else None
+    is_one = all(offer.has_file for offer in found) and sum(offer.problem is None for offer in found) <= 1
+    return None if is_one else FleetTarget(target, options)
 
 
 def read_remote(endpoint: Endpoint) -> Sequence[Offer]:

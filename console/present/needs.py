@@ -70,8 +70,7 @@ def _dead_letters(need: Need, now_us: int) -> str:
 _SENTENCES: Mapping[NeedKind, Callable[[Need, int], str]] = {
     NeedKind.UNREADABLE: lambda need, now_us: need.detail,
     NeedKind.SCHEDULER_DEAD: _scheduler,
-    NeedKind.NEVER_SERVED: lambda need, now_us: "its schedule was never served: redrive serve",
-    NeedKind.FAILED_START: lambda need, now_us: f"could not start at {instant(need.since, now_us)}: {need.detail}",
+    NeedKind.FAILED_START: lambda need, now_us: f"cannot start since {instant(need.since, now_us)}: {need.detail}",
     NeedKind.NOT_STARTED: _due,
     NeedKind.DEAD_LETTERS: _dead_letters,
     NeedKind.BLOCKED: lambda need, now_us: f"blocked for {format_duration(now_us - need.since)}",

@@ -426,18 +426,20 @@ def _code(text: str) -> str:
 
 FLEET_COLUMNS = ("NEEDS", "FLOW", "STATE", "DONE", "SINCE", "EXECUTOR", "NIGHTS", "NEXT", "RUN", "FILE")
 
-_COUNT_CELLS, _STATE_CELLS, _DONE_CELLS, _SINCE_CELLS, _EXECUTOR_CELLS, _NIGHTS_CELLS = 6, 10, 9, 5, 11, 14
+_COUNT_CELLS, _STATE_CELLS, _DONE_CELLS, _SINCE_CELLS, _EXECUTOR_CELLS, _NIGHTS_CELLS = 6, 10, 9, 5, 12, 14
 _FLEET_NAME_CELLS = (12, 32)
 _FLEET_CELLS = _COUNT_CELLS + _STATE_CELLS + _DONE_CELLS + _SINCE_CELLS + _EXECUTOR_CELLS + _NIGHTS_CELLS + 8
 _NEXT_FROM, _NEXT_CELLS = 96, 18  # columns
 _FLEET_WIDE, _FILE_CELLS = 150, 32
-_WITHOUT_EXECUTOR, _NOT_SERVED = "no executor", "not served"
+_WITHOUT_EXECUTOR, _NOT_SERVED, _CANNOT_START = "no executor", "not served", "cannot start"
 
 
 def executor_text(entry: FleetEntry) -> str:
     """Whether a process runs the file, or starts its runs."""
     if entry.executor.alive:
         return "alive"
+    if any(facts.failed_since is not None for facts in entry.offer.supervised):
+        return _CANNOT_START
     if entry.offer.service_pid is not None:
         return "served"
     if any(row.next_at is not None for row in entry.offer.schedules):
@@ -448,7 +450,11 @@ def executor_text(entry: FleetEntry) -> str:
 def fleet_cells(entry: FleetEntry, now_us: int, glyphs: Glyphs) -> Sequence[str]:
     """The columns of FLEET_COLUMNS as plain text."""
     run, offer = entry.run, entry.offer
-    known = (run.dag_name, _state(entry), _done_text(entry), age(_since_us(run, now_us))) if run else ("", "", "", "")
+    known = (
+        (run.dag_name, _state(entry), _done_text(entry), age(_since_us(run, now_us)))
+        if run
+        else (offer.dag_name or "", "", "", "")
+    )
     coming = describe_next_run(offer.schedules, now_us)
     nights = plain(_night_signs(entry, glyphs))
     place = (run.run_id if run else "", offer.problem or offer.path)
@@ -598,7 +604,7 @@ def _latest_run_pieces(entry: FleetEntry, now_us: int, glyphs: Glyphs, shown: Co
 
 def _executor_pieces(entry: FleetEntry, shown: Collection[str]) -> Line:
     word = executor_text(entry)
-    is_missing = word in (_WITHOUT_EXECUTOR, _NOT_SERVED)
+    is_missing = word in (_WITHOUT_EXECUTOR, _NOT_SERVED, _CANNOT_START)
     return (
         [Piece(f"{word:{_EXECUTOR_CELLS}} ", Role.WARNING if is_missing else Role.DIM)] if "executor" in shown else []
     )

@@ -33,7 +33,7 @@ CHANGING = (
     *(f"statefile/{name}" for name in ("ownership", "pruning", "quarantine", "requeue", "transitions", "undo")),
 )
 #: What an inbox and a list of state files need; sent before the first such request.
-ON_DEMAND = ("domain", "statefile/causes", "statefile/state_files")
+ON_DEMAND = ("domain", "statefile/causes", "statefile/state_files", "statefile/supervisor_file")
 
 _STATEMENT_ENDS = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
 _BOOT = "import sys,zlib;r=sys.stdin.buffer;exec(zlib.decompress(r.read(int(r.readline()))))"
@@ -83,6 +83,7 @@ def _without_docs(text: str) -> str:
     """Remove docstrings, comments and most of the indentation, a third of the bytes. The lines keep their numbers."""
     lines = text.splitlines()
     before, docstring_line = tokenize.NEWLINE, 0
+    inside: set[int] = set()  # numbers of the lines that begin inside a string
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         (first, column), (last, _) = token.start, token.end
         if token.type == tokenize.COMMENT:
@@ -90,13 +91,16 @@ def _without_docs(text: str) -> str:
         elif token.type == tokenize.STRING and before in _STATEMENT_ENDS and token.string.startswith('"""'):
             lines[first - 1 : last] = [" " * column + '""'] + [""] * (last - first)
             docstring_line = first
+        elif token.type == tokenize.STRING:
+            inside.update(range(first + 1, last + 1))
         elif docstring_line and token.type not in (tokenize.NEWLINE, tokenize.NL):
             if token.type != tokenize.DEDENT:  # other statements follow in the same body
                 lines[docstring_line - 1] = ""
             docstring_line = 0
         if token.type not in (tokenize.COMMENT, tokenize.NL):
             before = token.type
-    return "\n".join(map(_with_small_indentation, lines)) + "\n"
+    lean = (line if at in inside else _with_small_indentation(line) for at, line in enumerate(lines, 1))
+    return "\n".join(lean) + "\n"
 
 
 def _with_small_indentation(line: str) -> str:

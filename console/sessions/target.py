@@ -44,9 +44,18 @@ def is_remote(target: str) -> bool:
 
 
 def is_one_file(target: str | None) -> bool:
-    """Whether a command means one state file of this machine, and no list of them; ``target``: its argument, if any."""
+    """Whether a command means one state file of this machine, and no list of them; ``target``: its argument, if any.
+
+    A machine with schedules has a list: some flow may never have started.
+    """
     named = named_target(target)
-    return len(default_paths()) <= 1 if named is None else not is_remote(named)
+    if named is not None:
+        return not is_remote(named)
+    if len(default_paths()) > 1:
+        return False
+    from ...engine.statefile.supervisor_file import supervisor_path  # here: SQLite would delay the first frame
+
+    return not os.path.exists(supervisor_path())
 
 
 def state_for_flow(flow: str, params: Mapping[str, object], state: str | None) -> str:

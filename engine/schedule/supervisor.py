@@ -39,7 +39,7 @@ from ..statefile.supervisor_file import (
 from ..store.flow_path import path_for_run
 from ..store.schedules import served_flow
 from .flow_files import FlowFile, FlowFinder, FlowSource, read_flow_files
-from .flow_service import RETRY_SECONDS, FlowService, Supervision, decode_spec, launch_executor
+from .flow_service import RETRY_SECONDS, FlowService, StartFailure, Supervision, decode_spec, launch_executor
 
 TICK_SECONDS = 1.0  # between looks at the operators' decisions
 SCAN_SECONDS = 5.0  # between looks at the flow files and the state files
@@ -89,7 +89,7 @@ class Supervisor:
         self._clock = self._machine.clock
         self._clock_watch = ClockWatch(self._clock)
         self._services: dict[str, FlowService] = {}  # by target
-        self._broken: dict[str, str] = {}  # by target of a file that could never be read: the error
+        self._broken: dict[str, StartFailure] = {}  # by target of a file that could never be read
         self._files: dict[str, _KnownFile] = {}  # by target of the source
         self._stored: dict[str, StoredSchedule] = {}
         self._controls: dict[str, Control] = {}
@@ -313,12 +313,17 @@ class Supervisor:
         """Record a flow that could never be read: it has no schedule yet."""
         file, name = split_target(target)
         flow = os.path.splitext(os.path.basename(file))[0]
-        if self._broken.get(target) != error:
-            self._broken[target] = error
+        now, known, stored = self._clock.now_us(), self._broken.get(target), self._stored.get(target)
+        if known is None or known.error != error:
             self._report(flow, f"cannot be served, tried again in {RETRY_SECONDS:g} s: {error}")
-        now = self._clock.now_us()
-        stored = self._stored.get(target)
-        since = stored.failed_since if stored is not None and stored.failed_since else now
+        since = (
+            known.since
+            if known is not None
+            else stored.failed_since
+            if stored is not None and stored.failed_since
+            else now
+        )
+        self._broken[target] = StartFailure(error, since, now)
         record = ScheduleRecord(file, name, flow, self._shared.id, start_error=error, failed_since=since, failed_at=now)
         self._shared.file.save(target, record, (), ())
 

@@ -11,8 +11,7 @@ from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional
 
 from ..domain.states import SHUT_BREAKERS, RunState
 from .lists import AttentionRun
-from .state_files import Offer
-from .supervisor_file import SupervisorView, heartbeat_age_us
+from .state_files import Offer, ScheduleFacts
 
 START_GRACE_US = 60000000  # that a due start may be late
 BREAKER_GRACE_US = 600000000  # that a breaker may be open
@@ -23,7 +22,6 @@ class NeedKind(Enum):
 
     UNREADABLE = "unreadable file"
     SCHEDULER_DEAD = "dead scheduler"
-    NEVER_SERVED = "schedule that was never served"
     FAILED_START = "failed start"
     NOT_STARTED = "missed start"
     DEAD_LETTERS = "dead letters"
@@ -61,79 +59,29 @@ class Need(NamedTuple):
     fingerprint: Optional[str] = None
 
 
-class ScheduleFacts(NamedTuple):
-    """What a supervisor of several flows knows about one of them.
-
-    Attributes:
-        file: of the flow; ``state_path``: of its runs, None if the flow could never be read.
-        failed_at: when the latest start failed, if none has succeeded since; ``error``: why.
-        missed: starts without a run that nobody has started or dismissed; ``missed_since``: the first of them.
-        late_since: when a start was due that has not begun.
-        dead_since: the last sign of life of its supervisor, if that did not stop in order.
-        is_served: False if no supervisor has ever served the schedule.
-    """
-
-    flow: str
-    file: str
-    state_path: Optional[str] = None
-    failed_at: Optional[int] = None
-    error: str = ""
-    missed: int = 0
-    missed_since: int = 0
-    late_since: Optional[int] = None
-    dead_since: Optional[int] = None
-    is_served: bool = True
-
-
 #: What can be acknowledged, and what the tasks of one run explain.
 ENDS = frozenset([NeedKind.FAILED, NeedKind.PARTIAL, NeedKind.LATE])
 OF_RUNS = ENDS | frozenset([NeedKind.DEAD_LETTERS, NeedKind.BLOCKED, NeedKind.LOST])
 #: What needs no look into a state file, which may not exist.
-OF_SCHEDULES = frozenset(
-    [NeedKind.SCHEDULER_DEAD, NeedKind.NEVER_SERVED, NeedKind.FAILED_START, NeedKind.NOT_STARTED, NeedKind.UNREADABLE]
-)
+OF_SCHEDULES = frozenset([NeedKind.SCHEDULER_DEAD, NeedKind.FAILED_START, NeedKind.NOT_STARTED, NeedKind.UNREADABLE])
 _ENDS: Dict[str, NeedKind] = {RunState.FAILED: NeedKind.FAILED, RunState.PARTIAL: NeedKind.PARTIAL}
 _RANKS: Dict[NeedKind, int] = {kind: rank for rank, kind in enumerate(NeedKind)}
 
 
-def schedule_facts(view: SupervisorView, now_us: int) -> List[ScheduleFacts]:
-    """What the file of the supervisor says of each schedule."""
-    return [
-        ScheduleFacts(
-            row.flow,
-            row.file,
-            row.state_path,
-            failed_at=row.failed_at if row.has_failed_start() else None,
-            error=row.start_error or "",
-            missed=len(row.missed),
-            missed_since=row.missed[0].due_at if row.missed else 0,
-            late_since=None if row.is_paused(now_us) else row.late_since,
-            dead_since=None if heartbeat_age_us(row, now_us) is None else row.heartbeat_at,
-        )
-        for row in view.schedules
-    ]
-
-
-def needs_of(files: Iterable[Offer], now_us: int, schedules: Iterable[ScheduleFacts] = ()) -> List[Need]:
-    """What needs a human in these files and in these schedules: notices last, then by kind, the oldest first.
-
-    What a supervisor knows of a schedule replaces what the state file says of it; but the lock that a killed process
-    has left is known before its heartbeat is missed.
-    """
-    known = list(schedules)
-    supervised = {schedule.state_path for schedule in known}
-    found = [need for offer in files for need in _needs_of_file(offer, now_us, offer.path in supervised)]
-    dead = {need.path for need in found if need.kind is NeedKind.SCHEDULER_DEAD}
-    told = (need for schedule in known for need in _needs_of_schedule(schedule))
-    found += [need for need in told if need.kind is not NeedKind.SCHEDULER_DEAD or need.path not in dead]
-    return sorted(found, key=_order)
+def needs_of(files: Iterable[Offer], now_us: int) -> List[Need]:
+    """What needs a human in these files and in their schedules: notices last, then by kind, the oldest first."""
+    return sorted((need for offer in files for need in _needs_of_file(offer, now_us)), key=_order)
 
 
 def _order(need: Need) -> "tuple[bool, int, int]":
     return need.is_notice, _RANKS[need.kind], need.since
 
 
-def _needs_of_file(offer: Offer, now_us: int, is_supervised: bool) -> Iterator[Need]:
+def _needs_of_file(offer: Offer, now_us: int) -> Iterator[Need]:
+    of_schedules = list(_needs_of_schedules(offer, now_us))
+    if not offer.has_file:
+        yield from of_schedules
+        return
     if offer.problem is not None:
         yield Need(NeedKind.UNREADABLE, offer.path, 0, detail=offer.problem)
         return
@@ -156,8 +104,7 @@ def _needs_of_file(offer: Offer, now_us: int, is_supervised: bool) -> Iterator[N
                 fingerprint=group.fingerprint,
             )
     yield from _needs_of_lists(offer, now_us)
-    if not is_supervised or offer.has_lost_service:
-        yield from _needs_of_schedules(offer, now_us)
+    yield from of_schedules
 
 
 def need_of_run(run: AttentionRun, now_us: int, has_process: bool) -> Optional[Need]:
@@ -199,7 +146,20 @@ def _needs_of_lists(offer: Offer, now_us: int) -> Iterator[Need]:
             yield Need(NeedKind.BREAKER, offer.path, breaker.changed_at, offer.dag_name, None, is_ours, detail=name)
 
 
-def _needs_of_schedules(offer: Offer, now_us: int) -> Iterator[Need]:
+def _needs_of_schedules(offer: Offer, now_us: int) -> List[Need]:
+    """What a supervisor knows of a schedule replaces what the state file says of it.
+
+    But the lock that a killed process has left is known before its heartbeat is missed.
+    """
+    of_file = list(_needs_by_file(offer, now_us))
+    if not offer.supervised:
+        return of_file
+    dead = [need for need in of_file if need.kind is NeedKind.SCHEDULER_DEAD and offer.has_lost_service]
+    told = [need._replace(path=offer.path) for facts in offer.supervised for need in _needs_by_supervisor(facts)]
+    return dead + [need for need in told if need.kind is not NeedKind.SCHEDULER_DEAD or not dead]
+
+
+def _needs_by_file(offer: Offer, now_us: int) -> Iterator[Need]:
     """Schedules that nobody serves, and starts that are due or were missed since the latest run."""
     missed = {one.dag_name: one for one in offer.missed}
     busy = {run.dag_name for run in offer.runs if run.ended_at is None}
@@ -215,18 +175,16 @@ def _needs_of_schedules(offer: Offer, now_us: int) -> Iterator[Need]:
             yield need._replace(since=one.first, counted=one.starts)
 
 
-def _needs_of_schedule(schedule: ScheduleFacts) -> Iterator[Need]:
-    need = Need(NeedKind.NOT_STARTED, schedule.state_path or schedule.file, 0, schedule.flow)
-    if schedule.dead_since is not None:
-        yield need._replace(kind=NeedKind.SCHEDULER_DEAD, since=schedule.dead_since)
-    elif not schedule.is_served:
-        yield need._replace(kind=NeedKind.NEVER_SERVED)
-    if schedule.failed_at is not None:
-        yield need._replace(kind=NeedKind.FAILED_START, since=schedule.failed_at, detail=schedule.error)
-    elif schedule.missed:
-        yield need._replace(since=schedule.missed_since, counted=schedule.missed)
-    elif schedule.late_since is not None and schedule.dead_since is None:
-        yield need._replace(since=schedule.late_since)
+def _needs_by_supervisor(facts: ScheduleFacts) -> Iterator[Need]:
+    need = Need(NeedKind.NOT_STARTED, "", 0, facts.flow)
+    if facts.dead_since is not None:
+        yield need._replace(kind=NeedKind.SCHEDULER_DEAD, since=facts.dead_since)
+    if facts.failed_since is not None:
+        yield need._replace(kind=NeedKind.FAILED_START, since=facts.failed_since, detail=facts.error)
+    elif facts.missed:
+        yield need._replace(since=facts.missed_since, counted=facts.missed)
+    elif facts.late_since is not None and facts.dead_since is None:
+        yield need._replace(since=facts.late_since)
 
 
 # --- What follows from needs -----------------------------------------------------------------------------------------

@@ -34,17 +34,40 @@ from .lock_file import SERVICE, heartbeat_at, last_holder, served_by
 from .opening import open_readonly
 from .paths import default_folder, default_paths, named_path
 from .reader import FileStamps, stamps_of
+from .supervisor_file import SupervisorView, heartbeat_age_us, read_schedules, supervisor_path
 
 POLL_SECONDS = 1.0
 NIGHTS = 14  # days whose ends are shown
 NIGHTS_US = 4 * NIGHTS * 86400 * 1000000  # how far back they are looked for: a flow may run on working days only
 
 
+class ScheduleFacts(NamedTuple):
+    """What a supervisor knows of the schedule of a flow. Instants in microseconds UTC.
+
+    Attributes:
+        file: of the flow; ``state_path``: of its runs, None if the flow could never be read.
+        failed_since: of the starts since the last one that succeeded, the first that failed; ``error``: why.
+        missed: starts without a run that nobody has started or dismissed; ``missed_since``: the first of them.
+        late_since: when a start was due that has not begun.
+        dead_since: the last sign of life of its supervisor, if that did not stop in order.
+    """
+
+    flow: str
+    file: str
+    state_path: Optional[str] = None
+    failed_since: Optional[int] = None
+    error: str = ""
+    missed: int = 0
+    missed_since: int = 0
+    late_since: Optional[int] = None
+    dead_since: Optional[int] = None
+
+
 class Offer(NamedTuple):
     """A state file with its latest run. Instants in microseconds UTC.
 
     Attributes:
-        path: here; of another host its address.
+        path: here; of another host its address. Of a flow that could never be read, that of the flow file.
         started_at: of the latest run; 0 without a run.
         has_work: whether a run of the file is unfinished, or the latest run has failed.
         problem: why the file cannot be read.
@@ -55,6 +78,8 @@ class Offer(NamedTuple):
         has_lost_service: the latest ``redrive serve`` was killed.
         tasks: how many the latest run has; ``finished``: how many of them are done.
         nights: the worst end on each of the last days with runs of its flow, the oldest first.
+        supervised: the schedules whose runs it holds, as a supervisor knows them.
+        has_file: False for a flow that could never be read, which has no state file; ``problem`` says why.
     """
 
     path: str
@@ -77,6 +102,8 @@ class Offer(NamedTuple):
     tasks: int = 0
     finished: int = 0
     nights: Sequence[str] = ()
+    supervised: Sequence[ScheduleFacts] = ()
+    has_file: bool = True
 
 
 class OfferReader(object):
@@ -93,7 +120,8 @@ class OfferReader(object):
         named = named_path("")
         paths = default_paths() if named is None else [named]
         self._known = {path: self._entry(path) for path in paths}
-        return sorted((_with_service(path, offer) for path, (_, offer) in self._known.items()), key=_rank)
+        found = [_with_service(path, offer) for path, (_, offer) in self._known.items()]
+        return sorted(_with_supervisor(found, is_whole=named is None), key=_rank)
 
     def _entry(self, path: str) -> Tuple[FileStamps, Offer]:
         stamps = stamps_of(path)
@@ -111,9 +139,45 @@ def _with_service(path: str, offer: Offer) -> Offer:
     return offer._replace(has_lost_service=last is not None and last.released_at is None)
 
 
+def _with_supervisor(found: List[Offer], is_whole: bool) -> List[Offer]:
+    """Join what a supervisor knows of the schedules. ``is_whole``: also of those that have no state file."""
+    try:
+        view = read_schedules()
+    except StateFileError as error:
+        return found + [Offer(supervisor_path(), problem=str(error))] * is_whole
+    known: Dict[Optional[str], List[ScheduleFacts]] = {}
+    for facts in _schedule_facts(view, int(time.time() * 1000000)):
+        known.setdefault(facts.state_path, []).append(facts)
+    joined = [offer._replace(supervised=known.pop(offer.path, ())) for offer in found]
+    without_file = [facts for rows in known.values() for facts in rows if facts.failed_since is not None]
+    return joined + [_offer_without_file(facts) for facts in without_file] * is_whole
+
+
+def _schedule_facts(view: SupervisorView, now_us: int) -> List[ScheduleFacts]:
+    """Facts that stay equal while nothing happens, though heartbeats are written."""
+    return [
+        ScheduleFacts(
+            row.flow,
+            row.file,
+            row.state_path,
+            failed_since=row.failed_since if row.has_failed_start() else None,
+            error=row.start_error or "",
+            missed=len(row.missed),
+            missed_since=row.missed[0].due_at if row.missed else 0,
+            late_since=None if row.is_paused(now_us) else row.late_since,
+            dead_since=None if heartbeat_age_us(row, now_us) is None else row.heartbeat_at,
+        )
+        for row in view.schedules
+    ]
+
+
+def _offer_without_file(facts: ScheduleFacts) -> Offer:
+    return Offer(facts.file, facts.flow, problem="cannot start: " + facts.error, supervised=[facts], has_file=False)
+
+
 def offer_of(path: str) -> Offer:
     """The offer of one state file as of now."""
-    return _with_service(path, _offer(path))
+    return _with_supervisor([_with_service(path, _offer(path))], is_whole=False)[0]
 
 
 def offers() -> List[Offer]:
@@ -123,7 +187,7 @@ def offers() -> List[Offer]:
 
 def default_path() -> str:
     """The first of ``offers``. Raises StateFileError when there is none."""
-    found = offers()
+    found = [offer for offer in offers() if offer.has_file]
     if not found:
         sentence = "there is no state file in {}; start a run, or name one with --state"
         raise StateFileError(sentence.format(default_folder()))

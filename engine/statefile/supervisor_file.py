@@ -18,7 +18,6 @@ from ..errors import StateFileError
 from .paths import default_folder
 from .processes import identity
 
-NAME = "schedules.supervisor"  # no state file: its suffix differs from theirs
 HEARTBEAT_SECONDS = 5.0
 DEAD_AFTER_US = 20 * 1000000  # a supervisor without a heartbeat for so long counts as dead
 FOREVER = 253402300799000000  # paused until somebody ends the pause: the last second of the year 9999
@@ -160,7 +159,7 @@ class SupervisorView(NamedTuple):
 
 def supervisor_path() -> str:
     """The path of the file, in the default folder for state files."""
-    return os.path.join(default_folder(), NAME)
+    return os.path.join(default_folder(), "schedules.supervisor")  # no state file: its suffix differs from theirs
 
 
 def heartbeat_age_us(schedule: ServedSchedule, now_us: int) -> Optional[int]:

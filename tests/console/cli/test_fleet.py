@@ -102,6 +102,27 @@ def test_a_served_file_says_who_serves_it_and_what_comes(tmp_path: Path) -> None
         service.communicate()
 
 
+def test_a_flow_that_could_never_start_is_in_the_fleet_though_it_has_no_state_file(tmp_path: Path) -> None:
+    folder = tmp_path / "flows"
+    folder.mkdir()
+    (folder / "broken.py").write_text(YEARLY.replace("def a():", "def a(:"))
+    service = start_redrive("serve", folder)
+    try:
+        assert service.stdout is not None
+        while "cannot be served" not in service.stdout.readline():
+            pass
+        (found,) = fleet().values()
+        assert (found["flow"], found["needs_human"]) == ("broken", 1) and "SyntaxError" in found["problem"]
+        row = run_redrive("fleet").stdout.splitlines()[1].split()
+        assert row[:3] == ["1", "broken", "cannot"]
+        inbox = run_redrive("inbox")
+        assert inbox.returncode == 1 and "cannot start since" in inbox.stdout
+        assert OfferReader().read() == OfferReader().read()  # a heartbeat alone changes nothing
+    finally:
+        service.terminate()
+        service.communicate()
+
+
 def test_a_reader_opens_a_file_again_only_after_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
     run_flow("one")
     run_flow("two")

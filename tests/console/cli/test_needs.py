@@ -243,7 +243,7 @@ def test_a_release_that_cannot_be_imported_is_a_failure_until_it_is_mended(machi
             assert service.poll() is None
         flow.write_text(good.replace("def load():", "def load(:"))
         wait_until(lambda: machine.quiet_code() == 1)
-        assert "could not start" in machine.inbox().stdout and "SyntaxError" in machine.inbox().stdout
+        assert "cannot start since" in machine.inbox().stdout and "SyntaxError" in machine.inbox().stdout
         flow.write_text(good)
         wait_until(lambda: machine.quiet_code() == 0)
     finally:

@@ -24,12 +24,11 @@ from redrive.engine.statefile.lists import (
 )
 from redrive.engine.statefile.needs import (
     NeedKind,
-    ScheduleFacts,
     attention_count,
     exit_code_of,
     needs_of,
 )
-from redrive.engine.statefile.state_files import Offer, offer_of
+from redrive.engine.statefile.state_files import Offer, ScheduleFacts, offer_of
 
 MINUTE = 60_000_000
 NOW = 1_000 * MINUTE
@@ -119,30 +118,28 @@ def test_notices_come_last_and_dead_letters_before_failures() -> None:
 
 def test_a_supervisor_knows_starts_that_failed_and_whether_it_lives() -> None:
     facts = [
-        ScheduleFacts("a", "a.py", failed_at=NOW, error="SyntaxError: invalid syntax", missed=3),
+        ScheduleFacts("a", "a.py", failed_since=NOW, error="SyntaxError: invalid syntax", missed=3),
         ScheduleFacts("b", "b.py", missed=2, missed_since=NOW),
-        ScheduleFacts("c", "c.py", is_served=False),
         ScheduleFacts("d", "d.py"),
         ScheduleFacts("e", "e.py", dead_since=NOW - MINUTE, late_since=NOW),
         ScheduleFacts("f", "f.py", late_since=NOW),
     ]
-    needs = needs_of([], NOW, facts)
+    needs = needs_of([Offer("s", supervised=facts)], NOW)
     assert [(need.kind, need.flow, need.counted) for need in needs] == [
         (NeedKind.SCHEDULER_DEAD, "e", 1),
-        (NeedKind.NEVER_SERVED, "c", 1),
         (NeedKind.FAILED_START, "a", 1),
         (NeedKind.NOT_STARTED, "b", 2),
         (NeedKind.NOT_STARTED, "f", 1),
     ]
-    assert exit_code_of(needs_of([], NOW, facts[:1])) == 1
+    assert exit_code_of(needs_of([Offer("s", supervised=facts[:1])], NOW)) == 1
 
 
 def test_what_a_supervisor_knows_replaces_what_the_state_file_says_of_a_schedule() -> None:
     late, _, _ = CASES["due and not started"]
-    assert needs_of([late], NOW, [ScheduleFacts("etl", "etl.py", "f")]) == []
+    assert needs_of([late._replace(supervised=[ScheduleFacts("etl", "etl.py", "f")])], NOW) == []
     killed, _, _ = CASES["scheduler killed"]
     for facts in (ScheduleFacts("etl", "etl.py", "f"), ScheduleFacts("etl", "etl.py", "f", dead_since=NOW)):
-        assert [need.kind for need in needs_of([killed], NOW, [facts])] == [NeedKind.SCHEDULER_DEAD]
+        assert [need.kind for need in needs_of([killed._replace(supervised=[facts])], NOW)] == [NeedKind.SCHEDULER_DEAD]
 
 
 # --- The facts of a file -------------------------------------------------------------------------------------------
