@@ -16,8 +16,8 @@ import msgspec
 
 from ...engine.core.projection import RunRow
 from ...engine.domain.acts import Answer
+from ...engine.domain.text import counted
 from ...engine.errors import NotFoundError, RedriveError, StateFileError
-from ...engine.statefile import lists
 from ...engine.statefile.lists import AttentionRun
 from ...engine.statefile.needs import (
     ENDS,
@@ -28,13 +28,13 @@ from ...engine.statefile.needs import (
     exit_code_of,
     needs_of,
 )
-from ...engine.statefile.state_files import Offer, offer_of, offers
+from ...engine.statefile.state_files import Offer
 from ..model.inbox import InboxCause
 from ..present.needs import ack_command, need_sentence, summary_sentence
-from ..sessions.address import Endpoint, SshOptions, parse
+from ..sessions.address import Endpoint, SshOptions
 from ..sessions.open import with_session
 from ..sessions.session import Session, new_command
-from ..sessions.target import existing_target, is_remote, named_target
+from ..sessions.target import named_target
 from ..text.text import echo, echo_lines, json_line, one_line
 from .listings import inbox_of_run, need_fields
 from .main import code_of_answers, command
@@ -50,48 +50,10 @@ from .options import (
     state_option,
 )
 from .output import print_view, with_schema
-from .state_files import read_remote
+from .state_files import files_of, offer_of_session
 
 _NAMED_MAX = 5
 _RUNS_MAX = 20  # of a file; the others are counted
-
-
-# --- The files that a command line means -----------------------------------------------------------------------------
-
-
-def files_of(file: NamedFile) -> Sequence[Offer]:
-    """Every state file of this machine or of ``ssh://host``, or the one that is named.
-
-    Raises RedriveError if there is none, or if the one that is named cannot be read.
-    """
-    target = named_target(file.name)
-    if target is None:
-        found = offers()
-        if not found:
-            existing_target(None)  # raises
-        return found
-    if not is_remote(target):
-        return [offer_of(target)]
-    if not parse(target).path:
-        return read_remote(Endpoint(target, file.ssh))
-    return [with_session(Endpoint(target, file.ssh), _offer_of_session)]
-
-
-async def _offer_of_session(session: Session) -> Offer:
-    """What the list of a host says about a file, read through a session."""
-    status = session.status
-    executor = lists.ExecutorState(status.executor_alive, pid=status.executor_pid, run_id=status.executor_run_id)
-    return Offer(
-        session.address,
-        runs=await session.query(lists.ATTENTION_RUNS),
-        executor=executor,
-        service_pid=status.service_pid,
-        schedules=await session.query(lists.SCHEDULES),
-        dead_letters=await session.query(lists.DEAD_LETTER_GROUPS),
-        held_rows=await session.query(lists.HELD_ROWS),
-        breakers=await session.query(lists.OPEN_BREAKERS),
-        missed=await session.query(lists.MISSED_STARTS),
-    )
 
 
 # --- ``redrive inbox`` -----------------------------------------------------------------------------------------------
@@ -110,7 +72,7 @@ def print_inbox(file: NamedFile, run_id: str | None, as_json: bool, follow: bool
     if run_id is not None or follow:
         read = partial(_lines_of_session, run_id=run_id, as_json=as_json)
         return print_view(file.to_read(), read, follow=follow, as_json=as_json)
-    found = files_of(file)
+    found = files_of(file.name, file.ssh)
     if named_target(file.name) is not None and len(found) == 1 and found[0].problem is not None:
         raise StateFileError(found[0].problem)
     needs = needs_of(found, _now_us())
@@ -120,7 +82,7 @@ def print_inbox(file: NamedFile, run_id: str | None, as_json: bool, follow: bool
 
 
 async def _lines_of_session(session: Session, *, run_id: str | None, as_json: bool) -> list[str]:
-    needs = needs_of([await _offer_of_session(session)], _now_us())
+    needs = needs_of([await offer_of_session(session)], _now_us())
     if run_id is None:
         return await _lines_of_file(session, needs, as_json=as_json, is_only=True)
     need = next((one for one in needs if one.run_id == run_id), None)
@@ -145,23 +107,52 @@ def _lines_of_path(endpoint: Endpoint, needs: Sequence[Need], *, as_json: bool, 
 
 
 async def _lines_of_file(session: Session, needs: Sequence[Need], *, as_json: bool, is_only: bool) -> list[str]:
-    """What needs a human in one file; of the only file also that its latest run needs nothing."""
+    """What needs a human in one file; of the only file also that its latest run needs nothing.
+
+    Runs that need the same for the same cause are one block, that of the latest of them.
+    """
     latest = await _latest_run(session) if is_only else None
     by_run = {need.run_id: need for need in reversed(needs) if need.kind in OF_RUNS}
     chosen = [one for one in dict.fromkeys([latest, *reversed(by_run)]) if one is not None]
+    alike = {} if as_json else _runs_alike(needs)
+    shown = [run_id for run_id in chosen if run_id not in alike]
     lines: list[str] = []
-    for run_id in chosen[:_RUNS_MAX]:
+    for run_id in shown[:_RUNS_MAX]:
         need = by_run.get(run_id)
         if need is not None and need.is_notice and run_id != latest:
             lines.append(_line_of_need(need, session.address, as_json))
             continue
         projection = await session.part(run_id)
         lines += await inbox_of_run(session, projection, need, as_json=as_json, is_alone=not needs)
-    if len(chosen) > _RUNS_MAX and not as_json:
+        others = [other for other in chosen if alike.get(other) == run_id]
+        if others and need is not None:
+            lines.append(_same_in_line(others, need, session.address))
+    if len(shown) > _RUNS_MAX and not as_json:
         command = one_line(shlex.join(["redrive", "runs", session.address]))
-        lines.append(f"{len(chosen) - _RUNS_MAX} more runs: {command}")
+        lines.append(f"{len(shown) - _RUNS_MAX} more runs: {command}")
     lines += [_line_of_need(need, session.address, as_json) for need in needs if need.kind not in OF_RUNS]
     return lines if lines or as_json else ["nothing needs a human"]  # a schedule whose first run is still to come
+
+
+def _runs_alike(needs: Sequence[Need]) -> Mapping[str, str]:
+    """Run -> the latest run of its flow that needs the same for the same cause, if that is another."""
+    facts: dict[str, list[tuple[object, ...]]] = {}
+    for need in needs:
+        if need.kind in OF_RUNS and need.run_id is not None and not need.is_notice:
+            fact = (need.kind, need.fingerprint, need.counted, need.detail)
+            facts.setdefault(need.run_id, [(need.flow,)]).append(fact)
+    latest = {tuple(found): run_id for run_id, found in facts.items()}  # needs are in the order of their runs
+    return {run_id: latest[tuple(found)] for run_id, found in facts.items() if latest[tuple(found)] != run_id}
+
+
+def _same_in_line(others: Sequence[str], need: Need, address: str) -> str:
+    words = f"the same in {counted(len(others), 'other run')}, the first {others[0]}; all of them: "
+    if need.kind in ENDS and need.flow is not None:
+        return one_line(words + shlex.join(["redrive", "ack", "--state", address, need.flow, "--all"]))
+    if need.fingerprint is None:
+        return one_line(words + shlex.join(["redrive", "runs", address]))
+    act = ["redrive", "requeue", "--state", address, "--fingerprint", need.fingerprint[:12], "--all-runs"]
+    return one_line(f"{words}{shlex.join(act)} --reason TEXT")
 
 
 async def _latest_run(session: Session) -> str | None:
@@ -220,7 +211,12 @@ class _Ending:
 def acknowledge_runs(file: NamedFile, names: tuple[str, ...], everything: bool, reason: str, as_json: bool) -> int:
     if not names and not everything:
         raise click.UsageError("name a run or a flow, or give --all")
-    found = [_Ending(offer.path, run) for offer in files_of(file) for run in offer.runs if run.ended_at is not None]
+    found = [
+        _Ending(offer.path, run)
+        for offer in files_of(file.name, file.ssh)
+        for run in offer.runs
+        if run.ended_at is not None
+    ]
     named = [one for name in names for one in _named(name, found, everything=everything)] if names else found
     if everything:  # one act for all runs of a flow, so that one undo takes it back
         named = list({(one.path, one.run.dag_name): one for one in reversed(named)}.values())

@@ -8,10 +8,11 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from datetime import time as time_of_day
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any, NamedTuple
 
 import click
@@ -77,6 +78,10 @@ BULK_STATES: Mapping[str, AbstractSet[TaskState]] = {
 _GLOB_CHARACTERS = frozenset("*?[")
 
 
+class NoSuchCauseError(RedriveError):
+    """No task of a run failed with the fingerprint."""
+
+
 @dataclass(frozen=True, slots=True)
 class BulkFilter:
     """The filters of a bulk act. ``failure_class``: of the latest failure; ``states``: instead of ``BULK_STATES``."""
@@ -134,9 +139,9 @@ def names_like(projection: RunProjection, patterns: Sequence[str]) -> list[str]:
     return [row.name for row in sorted(projection.tasks.values(), key=lambda row: row.position) if row.name in found]
 
 
-def require_consent(act: str, count: int) -> None:
+def require_consent(act: str, count: int, runs: int = 1) -> None:
     """Ask at the terminal whether to go on. Raises UsageError without a terminal, Abort if the answer is no."""
-    words = f"{BY_NAME[act].verb} {counted(count, 'task')}"
+    words = f"{BY_NAME[act].verb} {counted(count, 'task')}{f' of {runs} runs' if runs > 1 else ''}"
     if not is_interactive():
         raise click.UsageError(f"this would {words}: check it with --dry-run, and repeat it with --yes")
     echo(f"{words[0].upper()}{words[1:]}? [y/N] ", err=True, nl=False)
@@ -238,6 +243,64 @@ def _preview_action(endpoint: Endpoint, request: ActRequest, *, as_json: bool) -
     return ExitCode.SUCCESS if preview.ok else ExitCode.FAILED
 
 
+class _Plan(NamedTuple):
+    """An act on one of several runs, and its preview."""
+
+    endpoint: Endpoint
+    command: Command
+    preview: ActPreview
+    place: ActPlace
+
+
+def act_on_all_runs(file: NamedFile, request: ActRequest, *, as_json: bool, dry_run: bool, yes: bool) -> int:
+    """Send an act on one cause in every run that it holds: of the named file, or of all files of the machine.
+
+    One preview and one question stand before all of them. Raises RedriveError if the cause holds no run.
+    """
+    from .state_files import files_of
+
+    plans: list[_Plan] = []
+    for offer in files_of(file.name, file.ssh):
+        endpoint, run_ids = Endpoint(offer.path, file.ssh), [*dict.fromkeys(one.run_id for one in offer.dead_letters)]
+        if run_ids:
+            plans += with_session(endpoint, partial(_plans_of, endpoint=endpoint, run_ids=run_ids, request=request))
+    if not plans:
+        raise RedriveError(f"no run waits with fingerprint {request.fingerprint}; see: redrive inbox")
+    if dry_run:
+        for plan in plans:
+            print_preview(plan.preview, as_json, plan.place)
+        return ExitCode.SUCCESS if all(plan.preview.ok for plan in plans) else ExitCode.FAILED
+    require_reason(request.act, request.reason)
+    for plan in plans:
+        for line in (place_line(plan.place.run, plan.place.address), *preview_lines(plan.preview)):
+            echo(shorten(one_line(line), PREVIEW_CELLS), err=True)
+    if not yes:
+        require_consent(request.act, sum(len(plan.command.targets) for plan in plans), len(plans))
+    answers = [_send_plan(plan) for plan in plans]
+    for plan, answer in zip(plans, answers, strict=True):
+        print_answer(answer, as_json, plan.place)
+    hints = (_resume_hint(request.act, answer, plan.place) for plan, answer in zip(plans, answers, strict=True))
+    for hint in dict.fromkeys(filter(None, hints)):
+        echo(hint, err=True)
+    return code_of_answers(*answers)
+
+
+async def _plans_of(session: Session, endpoint: Endpoint, run_ids: Sequence[str], request: ActRequest) -> list[_Plan]:
+    plans: list[_Plan] = []
+    for run_id in run_ids:
+        try:
+            built = await _build_command(session, replace(request, run_id=run_id))
+        except NoSuchCauseError:
+            continue
+        preview = await session.preview(built.command)
+        plans.append(_Plan(endpoint, built.command, preview, place_of(session, built.run)))
+    return plans
+
+
+def _send_plan(plan: _Plan) -> Answer:
+    return with_session(plan.endpoint, lambda session: session.send(plan.command))
+
+
 async def _build_command(session: Session, request: ActRequest) -> _BuiltCommand:
     projection = await session.snapshot(request.run_id)
     bulk = names_in_bulk(projection, request.act, request.names, request.filters)
@@ -249,14 +312,19 @@ async def _build_command(session: Session, request: ActRequest) -> _BuiltCommand
 
 def print_resume_hint(act: str, answer: Answer, place: ActPlace) -> None:
     """Print how to start an executor for the run, if the act needs one and none runs it."""
+    hint = _resume_hint(act, answer, place)
+    if hint:
+        echo(hint, err=True)
+
+
+def _resume_hint(act: str, answer: Answer, place: ActPlace) -> str:
     run, status = place.run, place.status
     if run is None or not answer.ok or act not in STARTS_WORK or status.has_executor_of(run):
-        return
+        return ""
     if status.service_pid is not None:
-        echo(f"redrive serve (pid {status.service_pid}) goes on with it", err=True)
-        return
+        return f"redrive serve (pid {status.service_pid}) goes on with it"
     why = describe_executor_loss(run, status, time.time_ns() // 1000)
-    echo(one_line(f"{why}; go on with: {resume_command(run, status, place.address)}"), err=True)
+    return one_line(f"{why}; go on with: {resume_command(run, status, place.address)}")
 
 
 def require_reason(act: str, reason: str) -> None:
@@ -291,7 +359,9 @@ def select_targets(
         rows = [row for row in rows if downstream in (None, _downstream(row))]
         if not rows:
             calling = f" and calls {downstream}" if downstream is not None else ""
-            raise RedriveError(f"no task of run {projection.run.run_id} failed with fingerprint {fingerprint}{calling}")
+            raise NoSuchCauseError(
+                f"no task of run {projection.run.run_id} failed with fingerprint {fingerprint}{calling}"
+            )
         _demand_one_cause(rows, fingerprint)
     return tuple(Target(row.name, str(TaskState(row.state)), row.generation) for row in rows)
 
@@ -497,6 +567,11 @@ acting_options = options(
     ),
     click.option("--downstream", metavar="NAME", help="With --fingerprint: only tasks that call this."),
     click.option(
+        "--all-runs",
+        is_flag=True,
+        help="With --fingerprint: in every run, of all state files of this machine unless --state names one.",
+    ),
+    click.option(
         "--class",
         "failure_class",
         type=click.Choice([str(one) for one in FailureClass]),
@@ -508,7 +583,7 @@ acting_options = options(
         type=click.Choice([str(one) for one in TaskState], case_sensitive=False),
         help="Only tasks in this state; repeatable.",
     ),
-    click.option("--yes", is_flag=True, help="Several tasks by glob, --class or --only: do not ask."),
+    click.option("--yes", is_flag=True, help="Several tasks by glob, --class, --only or --all-runs: do not ask."),
     reason_option,
     click.option("--dry-run", is_flag=True, help="Print the changes without making them."),
     json_option,
@@ -589,7 +664,7 @@ def unpause(file: NamedFile, run_id: str | None, reason: str, as_json: bool) -> 
 
 
 def _act(act: str, file: NamedFile, extra: Mapping[str, Json], options: dict[str, Any]) -> int:
-    endpoint = file.to_change()
+    all_runs = options.pop("all_runs", False)
     printed = {name: options.pop(name) for name in ("as_json", "dry_run", "yes") if name in options}
     filters = BulkFilter(options.pop("failure_class", None), options.pop("only", ()))
     request = ActRequest(act, filters=filters, options=extra, **options)
@@ -597,7 +672,11 @@ def _act(act: str, file: NamedFile, extra: Mapping[str, Json], options: dict[str
         raise click.UsageError("name tasks, or give --fingerprint, --class or --only")
     if request.names and request.downstream:
         raise click.UsageError("--downstream goes with --fingerprint")
-    return send_action(endpoint, request, **printed)
+    if not all_runs:
+        return send_action(file.to_change(), request, **printed)
+    if request.fingerprint is None or request.run_id is not None:
+        raise click.UsageError("--all-runs goes with --fingerprint, and without --run")
+    return act_on_all_runs(file, request, **printed)
 
 
 def _act_on_run(

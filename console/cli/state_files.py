@@ -1,4 +1,4 @@
-"""The choice of a state file of a host, for an address without a path (``ssh://host``).
+"""The state files that a command line means: one that a person chooses on a host, or all of a machine.
 
 Without a person at the terminal, several files are an error that names them: a guess could show the wrong run.
 """
@@ -12,10 +12,12 @@ from collections.abc import Awaitable, Sequence
 
 from ...engine.domain.text import format_duration
 from ...engine.errors import AddressError
-from ...engine.statefile.state_files import Offer
+from ...engine.statefile import lists
+from ...engine.statefile.state_files import Offer, offer_of, offers
 from ..sessions.address import Endpoint, SshOptions, parse
-from ..sessions.open import FleetTarget, connect_with_sign_in, is_interactive, list_state_files
-from ..sessions.target import is_one_file, is_remote, named_target, run_state
+from ..sessions.open import FleetTarget, connect_with_sign_in, is_interactive, list_state_files, with_session
+from ..sessions.session import Session
+from ..sessions.target import existing_target, is_one_file, is_remote, named_target, run_state
 from ..text.text import echo, one_line
 
 
@@ -87,3 +89,41 @@ def _describe(offer: Offer) -> str:
         return "no run yet"
     age = format_duration(max(0, time.time_ns() // 1000 - offer.started_at))
     return f"{offer.dag_name} · {offer.run_id} · {run_state(offer)} · started {age} ago"
+
+
+# --- The files that a command line means -----------------------------------------------------------------------------
+
+
+def files_of(name: str | None, ssh: SshOptions) -> Sequence[Offer]:
+    """Every state file of this machine or of ``ssh://host``, or the one that is named.
+
+    Raises RedriveError if there is none, or if the one that is named cannot be read.
+    """
+    target = named_target(name)
+    if target is None:
+        found = offers()
+        if not found:
+            existing_target(None)  # raises
+        return found
+    if not is_remote(target):
+        return [offer_of(target)]
+    if not parse(target).path:
+        return read_remote(Endpoint(target, ssh))
+    return [with_session(Endpoint(target, ssh), offer_of_session)]
+
+
+async def offer_of_session(session: Session) -> Offer:
+    """What the list of a host says about a file, read through a session."""
+    status = session.status
+    executor = lists.ExecutorState(status.executor_alive, pid=status.executor_pid, run_id=status.executor_run_id)
+    return Offer(
+        session.address,
+        runs=await session.query(lists.ATTENTION_RUNS),
+        executor=executor,
+        service_pid=status.service_pid,
+        schedules=await session.query(lists.SCHEDULES),
+        dead_letters=await session.query(lists.DEAD_LETTER_GROUPS),
+        held_rows=await session.query(lists.HELD_ROWS),
+        breakers=await session.query(lists.OPEN_BREAKERS),
+        missed=await session.query(lists.MISSED_STARTS),
+    )

@@ -237,7 +237,8 @@ REASON_CHARACTERS = 60
 
 @dataclass(frozen=True, slots=True)
 class PastIncident:
-    """Tasks of one run that failed alike, and the one decision about them. Instants are microseconds UTC.
+    """Tasks of one run that failed alike, and the one decision about them; or all that are still undecided in several
+    ``runs``. Instants are microseconds UTC.
 
     ``decision``: requeue, skip, cancel, expired, undecided; ``decided``: its past tense, as "requeued". Counts of the
     requeued tasks: ``healed``, failed ``again`` in the same way, ended ``otherwise``, not ended (``open``).
@@ -247,6 +248,7 @@ class PastIncident:
     at: int | None  # when the first task failed
     tasks: int
     decision: str
+    runs: int = 1
     decided: str = ""
     decided_at: int | None = None
     actor: str | None = None
@@ -317,7 +319,7 @@ def describe_incident(
     """``12 March: 41 tasks, requeued by ana 'schema reloaded', healed after 6 min``."""
     at = incident.at if incident.at is not None else incident.decided_at
     when = f"{format_day(at, now_us, zone)}: " if at is not None else ""
-    count = counted(incident.tasks, "task")
+    count = f"{counted(incident.tasks, 'task')}{f' in {incident.runs} runs' if incident.runs > 1 else ''}"
     return f"{when}{', '.join([count, *_result_texts(incident, reason_characters)])}"
 
 

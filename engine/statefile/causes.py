@@ -22,6 +22,7 @@ from .lists import dag_name_of, in_list
 
 CAUSES_MAX = 100  # per request
 EPISODES_MAX = 5  # per cause
+RUNS_MAX = 200  # searched per cause, the latest
 NOTES_MAX = 5
 NOTES_READ_MAX = 1000
 TASKS_MAX = 20000  # read per request, over all of its causes
@@ -95,7 +96,9 @@ def read_cause_histories(connection: sqlite3.Connection, run_id: str, causes: It
     """The history of each of ``causes`` [[loose fingerprint, downstream or None], ...] of a run, in their order.
 
     ``fingerprint`` and ``downstream`` as given; ``runs``: the number of other runs with the cause, since ``first_at``;
-    ``episodes``: the latest first, without what waits for a decision in this run; ``notes``: the latest first.
+    ``episodes``: the latest first, without what waits for a decision in this run; what waits in other runs is one
+    episode, and only if nothing was ever decided, because each of these runs is listed itself; ``notes``: the latest
+    first.
     Instants in microseconds UTC. Raises NotFoundError for a run that the file does not have.
     """
     requested = [(str(loose), None if downstream is None else str(downstream)) for loose, downstream in causes]
@@ -133,13 +136,16 @@ class _Search(object):
         if loose in _NO_CAUSE:
             return _history_row(cause, [], [])
         runs = self._connection.execute(_RUNS, {"loose": loose, "dag": self._dag_name}).fetchall()
-        episodes: List[Row] = []
-        for run_id, _ in runs:
-            if len(episodes) >= EPISODES_MAX or self._room <= 0:
+        decided: List[Row] = []
+        waiting: List[Row] = []
+        for run_id, _ in runs[:RUNS_MAX]:
+            if len(decided) >= EPISODES_MAX or self._room <= 0:
                 break
-            episodes += self._episodes(cause, run_id)
+            for episode in self._episodes(cause, run_id):
+                (waiting if episode["decision"] == "undecided" else decided).append(episode)
+        episodes = decided[:EPISODES_MAX] or _merged(waiting)
         others = [run for run in runs if run[0] != self._run_id]
-        return dict(_history_row(cause, others, episodes[:EPISODES_MAX]), notes=self._notes_on(loose, downstream))
+        return dict(_history_row(cause, others, episodes), notes=self._notes_on(loose, downstream))
 
     def _notes_on(self, loose: str, downstream: Optional[str]) -> List[Row]:
         found = []
@@ -214,6 +220,7 @@ def _new_episode(run_id: str, word: str, decision: Optional[_Decision]) -> Row:
         "run_id": run_id,
         "at": None,
         "tasks": 0,
+        "runs": 1,
         "decision": word,
         "decided": past_of(word) if word in _STATE_AFTER else "",
         "decided_at": None if decision is None else decision.at,
@@ -225,6 +232,15 @@ def _new_episode(run_id: str, word: str, decision: Optional[_Decision]) -> Row:
         "open": 0,
         "healed_at": None,
     }
+
+
+def _merged(waiting: List[Row]) -> List[Row]:
+    """What waits for a decision in several runs, as one episode of the latest of them."""
+    if not waiting:
+        return []
+    instants = [one["at"] for one in waiting if one["at"] is not None]
+    first_at = min(instants) if instants else None
+    return [dict(waiting[0], at=first_at, tasks=sum(one["tasks"] for one in waiting), runs=len(waiting))]
 
 
 def _failures(attempts: List[_Attempt], loose: str) -> List[Tuple[_Attempt, List[_Attempt]]]:

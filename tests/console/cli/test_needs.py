@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import sqlite3
 import subprocess
@@ -98,6 +99,29 @@ def test_the_inbox_answers_for_every_file_that_waits(machine: Machine) -> None:
     assert not [line for line in lines if line.startswith("third")]
     assert {Path(one["state_file"]).stem for one in machine.values("inbox")} == {"first", "second"}
     assert [machine.quiet_code(*words) for words in ([], ["second"], ["third"])] == [3, 3, 0]
+
+
+def test_runs_that_wait_for_one_cause_are_one_block_and_one_act_decides_all(machine: Machine) -> None:
+    for run_id in ("mon", "tue", "wed"):
+        machine.run("etl", run_id, "blocks")
+    machine.run("other", "night", "blocks")
+    lines = machine.inbox().stdout.splitlines()
+    assert [line.partition(" in ")[0] for line in lines if line.endswith(": BLOCKED")] == ["etl wed", "other night"]
+    (same,) = [line for line in lines if line.startswith("the same in 2 other runs, the first mon")]
+    words = shlex.split(same.partition("all of them: redrive ")[2])
+    assert words[-2:] == ["--reason", "TEXT"]
+    dry = run_redrive(*words, "--dry-run")
+    assert dry.stdout.count("would run again (1): load") == 3 and dry.returncode == 0
+    refused = run_redrive(*words)
+    assert refused.returncode == 2 and "requeue 3 tasks of 3 runs" in refused.stderr
+    done = run_redrive(*words, "--yes")
+    assert done.returncode == 0 and all(f"etl {run_id} in " in done.stdout for run_id in ("mon", "tue", "wed"))
+    (load,) = machine.values("tasks", "etl", "--run", "mon")
+    assert load["state"] == "PENDING"
+    again = run_redrive(*words, "--yes")
+    assert again.returncode == 2 and "no run waits with fingerprint" in again.stderr
+    assert run_redrive("requeue", "load", "--all-runs", "--state", "etl").returncode == 2
+    assert machine.needs()["other"] == (1, 0)
 
 
 def test_a_failed_run_needs_a_human_everywhere(machine: Machine) -> None:

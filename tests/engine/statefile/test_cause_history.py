@@ -122,6 +122,20 @@ def test_what_waits_for_a_decision_in_this_run_is_no_memory_and_in_another_run_i
     history.wait(DAY)
     history.begin("second")
     assert history.last_time("second") == "last time 14 November: 3 tasks, undecided"
+    history.wait(DAY)
+    history.end("second", failing(), *LOADS)
+    history.begin("third")
+    assert history.last_time("third") == "last time 14 November: 6 tasks in 2 runs, undecided"
+
+
+def test_runs_without_a_decision_do_not_hide_what_helped(history: RunHistory) -> None:
+    history.act("first", "skip", *LOADS, reason="a holiday")
+    for number in range(7):
+        history.wait(DAY)
+        history.begin(f"later_{number}")
+        history.end(f"later_{number}", failing(), *LOADS)
+    assert [one.decision for one in history.read("later_6").episodes] == ["skip"]
+    assert history.last_time("later_6") == "last time 14 November: 3 tasks, skipped by ana 'a holiday'"
 
 
 def test_a_fix_that_was_none_is_reported_within_the_same_run(history: RunHistory) -> None:
@@ -197,6 +211,7 @@ def test_a_task_that_went_on_to_fail_otherwise_belongs_to_the_other_cause(histor
 
 
 def test_another_downstream_and_another_flow_are_another_cause(history: RunHistory) -> None:
+    history.act("first", "skip", *LOADS)
     history.begin("payments", downstream="payments-api")
     history.end("payments", failing(), "load_1")
     history.act("payments", "skip", "load_1")
