@@ -19,7 +19,7 @@ from ...engine.errors import RedriveError, SnapshotNeeded
 from ..feed.reads import OutputLine, OutputStream
 from ..model.board import Board
 from ..present.log import failure_text
-from ..present.runs import executor_advice
+from ..present.runs import executor_advice, place_line
 from ..sessions.address import Endpoint
 from ..sessions.open import with_session
 from ..sessions.session import Session
@@ -32,6 +32,7 @@ from .options import NamedFile, complete_target_and_tasks, run_options
 from .output import with_schema
 
 _NAME_CELLS_MAX = 30
+_NAMED_MAX = 3
 
 
 def target_and_tasks(file: NamedFile, words: Sequence[str], run_id: str | None) -> tuple[Endpoint, Sequence[str]]:
@@ -96,6 +97,9 @@ def print_logs(
         tasks = [_TaskOutput(session, projection.run.run_id, name, attempt, printer) for name in names]
         for task in tasks:
             await task.print_new(projection, lines)
+        if not (follow or as_json or printer.has_printed):
+            which = ", ".join(map(one_line, names)) if len(names) <= _NAMED_MAX else f"{len(names)} tasks"
+            echo(f"redrive: no output of {which} in {place_line(projection.run, session.address)}", err=True)
         if follow:
             status = session.status
             if advice := executor_advice(projection.run, status, session.address, time.time_ns() // 1000):
@@ -196,6 +200,7 @@ class OutputPrinter:
     """Prints lines of output, of several tasks with the name of the task before each; failures go to stderr."""
 
     def __init__(self, names: Sequence[str], as_json: bool) -> None:
+        self.has_printed = False
         self._as_json = as_json
         self._has_names = len(names) > 1
         self._cells = min(max((len(one_line(name)) for name in names), default=0), _NAME_CELLS_MAX)
@@ -206,10 +211,12 @@ class OutputPrinter:
             word = OUTCOME_STYLES[attempt.outcome].word
             failure, error = failure_text(attempt), (attempt.error or "").partition("\n")[0]
             more = f": {error}" if error and error not in failure else ""
+            self.has_printed = True
             echo(f"redrive: {one_line(f'{task}: attempt {attempt.attempt} {word}: {failure}{more}')}", err=True)
 
     def print(self, stream: OutputStream, lines: Iterable[OutputLine]) -> None:
         for line in lines:
+            self.has_printed = True
             if self._as_json:
                 content = {"dropped_bytes": line.dropped_bytes} if line.dropped_bytes else {"text": line.text}
                 place = {"run_id": stream.run_id, "task": stream.task, "attempt": stream.attempt, "at": line.at}

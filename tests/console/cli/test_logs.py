@@ -55,6 +55,13 @@ def test_a_failure_follows_the_output_on_stderr(run_file: StateFileBuilder) -> N
     assert "route to the ledger" in done.stderr and "\x1b" not in done.stderr
 
 
+def test_a_task_that_printed_nothing_says_in_which_run(run_file: StateFileBuilder) -> None:
+    run_file.finish("task_00000", text="")
+    done = run_redrive("logs", "--state", run_file.path, "task_00000")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.startswith("redrive: no output of task_00000 in ") and "night-1" in done.stderr
+
+
 def test_output_cannot_steer_the_terminal(run_file: StateFileBuilder) -> None:
     run_file.finish("task_00000", text="\x1b]0;owned\x07\x1b[2Jred\u202eevil\n")
     (line,) = lines_of("--state", run_file.path, "task_00000")
