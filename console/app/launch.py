@@ -92,7 +92,6 @@ def attach_fleet(tty: Tty, fleet: FleetTarget, read_only: bool, ssh: SshOptions)
     from ...engine.errors import RedriveError
     from .app import ConsoleEnd
 
-    ssh = fleet.options or ssh  # with what the operator answered at sign-in
     settings = UserSettings.read()
     chosen, message = None, ""
     while True:
@@ -100,7 +99,8 @@ def attach_fleet(tty: Tty, fleet: FleetTarget, read_only: bool, ssh: SshOptions)
         if chosen is None:
             return ConsoleEnd(code)
         try:
-            end = attach(tty, ConsoleLaunch(chosen, None, is_of_fleet=True), read_only, ssh)
+            options = fleet.options_for(chosen) or ssh  # with what the operator answered at sign-in
+            end = attach(tty, ConsoleLaunch(chosen, None, is_of_fleet=True), read_only, options)
         except RedriveError as error:
             tty.release()
             message = str(error)

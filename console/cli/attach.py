@@ -12,7 +12,7 @@ import click
 from ..sessions.target import is_remote
 from ..text.text import echo
 from .main import code_of_run, command
-from .options import run_option, ssh_options, state_option, target_argument
+from .options import hosts_argument, run_option, ssh_options, state_option, target_argument
 
 if TYPE_CHECKING:
     from ..app.app import ConsoleEnd
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 @command("attach")
 @target_argument
+@hosts_argument
 @state_option
 @run_option
 @click.option("--read-only", is_flag=True, help="Send no commands.")
@@ -37,10 +38,10 @@ def attach_console(file: NamedFile, run_id: str | None, read_only: bool) -> int:
     terminal = detect_capabilities()
     reason = terminal.unsupported_reason
     fleet = None
-    if reason is None and run_id is None and not is_one_file(file.name):
+    if reason is None and run_id is None and (file.hosts or not is_one_file(file.name)):
         from .state_files import fleet_of  # imports asyncio, and would delay the first frame
 
-        fleet = fleet_of(file.name, file.ssh)
+        fleet = fleet_of(file.name, file.ssh, file.hosts)
     if fleet is not None:
         return code_of_console(show_fleet(terminal, fleet, file.ssh, read_only=read_only))
     endpoint = file.to_read()

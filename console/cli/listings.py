@@ -29,7 +29,7 @@ from ...engine.domain.text import format_duration
 from ...engine.errors import RedriveError
 from ...engine.statefile import lists
 from ...engine.statefile.needs import Need
-from ...engine.statefile.state_files import Offer, offers
+from ...engine.statefile.state_files import offers
 from ..feed.live_run import load_memories
 from ..feed.reads import HistoryReader
 from ..model.board import Board, runner_of
@@ -66,6 +66,7 @@ from .options import (
     complete_target_and_tasks,
     file_options,
     follow_option,
+    hosts_argument,
     json_option,
     reading_options,
     run_options,
@@ -73,7 +74,7 @@ from .options import (
     target_argument,
 )
 from .output import echo_values, print_view, with_schema
-from .state_files import read_remote
+from .state_files import files_of
 
 if TYPE_CHECKING:
     from ..model.inbox import InboxCause
@@ -493,16 +494,14 @@ _COLUMNS_OF_FILES = 160  # where the output is not a terminal
 
 @command("fleet")
 @target_argument
+@hosts_argument
 @json_option
 @ssh_options
 def print_fleet(file: NamedFile, as_json: bool) -> int:
     target = file.name
-    if target is None:
-        found: Sequence[Offer] = offers()
-    elif is_remote(target) and not parse(target).path:
-        found = read_remote(Endpoint(target, file.ssh))
-    else:
+    if target is not None and not (is_remote(target) and not parse(target).path):
         raise click.UsageError(f"{target}: a fleet is all state files of a host: write ssh://host, or nothing")
+    found = offers() if target is None else files_of(file.name, file.ssh, file.hosts)
     now_us = time.time_ns() // 1000
     entries, glyphs = fleet_entries(found, now_us), glyphs_for(sys.stdout.encoding)
     if as_json:

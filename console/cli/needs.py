@@ -43,6 +43,7 @@ from .options import (
     NamedFile,
     complete_runs,
     follow_option,
+    hosts_argument,
     json_option,
     reading_options,
     reason_option,
@@ -61,6 +62,7 @@ _RUNS_MAX = 20  # of a file; the others are counted
 
 @command("inbox")
 @reading_options
+@hosts_argument
 @follow_option
 @click.option("--quiet", is_flag=True, help="Print nothing: the exit code says it.")
 def print_inbox(file: NamedFile, run_id: str | None, as_json: bool, follow: bool, quiet: bool) -> int:
@@ -69,10 +71,12 @@ def print_inbox(file: NamedFile, run_id: str | None, as_json: bool, follow: bool
     """
     if quiet and (follow or as_json or run_id is not None):
         raise click.UsageError("--quiet prints nothing: leave --follow, --json and --run out")
+    if file.hosts and (follow or run_id is not None):
+        raise click.UsageError("--follow and --run are of one state file")
     if run_id is not None or follow:
         read = partial(_lines_of_session, run_id=run_id, as_json=as_json)
         return print_view(file.to_read(), read, follow=follow, as_json=as_json)
-    found = files_of(file.name, file.ssh)
+    found = files_of(file.name, file.ssh, file.hosts)
     if named_target(file.name) is not None and len(found) == 1 and found[0].problem is not None:
         raise StateFileError(found[0].problem)
     needs = needs_of(found, _now_us())

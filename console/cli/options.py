@@ -216,10 +216,14 @@ def is_storable(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class NamedFile:
-    """The state file that a command line names. ``name``: a path or an ssh address; None for the default file."""
+    """The state file that a command line names. ``name``: a path or an ssh address; None for the default file.
+
+    ``hosts``: all of several hosts, in place of one name.
+    """
 
     name: str | None
     ssh: SshOptions
+    hosts: tuple[str, ...] = ()
 
     def to_read(self) -> Endpoint:
         """The state file of a command that only reads. Raises RedriveError."""
@@ -262,6 +266,15 @@ def named_once(target: str | None, state: str | None) -> str | None:
     return state if target is None else target
 
 
+def _hosts(first: str | None, more: tuple[str, ...]) -> tuple[str, ...]:
+    """All hosts, if more than one is named. Raises UsageError for what is no host."""
+    named = (first, *more) if first is not None and more else ()
+    for name in named:
+        if not name.startswith("ssh://") or "/" in name.removeprefix("ssh://"):
+            raise click.UsageError(f"{name!r} is no host: several targets are hosts, as ssh://a ssh://b")
+    return named
+
+
 def with_file(function: Command) -> Command:
     """Pass a command the parameters ``target``, ``state``, ``python`` and ``ssh_option`` as one NamedFile."""
 
@@ -272,11 +285,13 @@ def with_file(function: Command) -> Command:
         state: str | None = None,
         python: str | None = None,
         ssh_option: tuple[str, ...] = (),
+        hosts: tuple[str, ...] = (),
         **given: object,
     ) -> object:
         from ..sessions.address import SshOptions
 
-        file = NamedFile(named_once(target, state), SshOptions(python or "python3", ssh_option))
+        name = named_once(target, state)
+        file = NamedFile(name, SshOptions(python or "python3", ssh_option), _hosts(name, hosts))
         return function(file, **given)
 
     return command
@@ -290,6 +305,7 @@ state_option = click.option(
     shell_complete=complete_targets,
 )
 target_argument = click.argument("target", required=False, shell_complete=complete_targets)
+hosts_argument = click.argument("hosts", nargs=-1, metavar="[ssh://HOST]...")
 run_option = click.option(
     "--run", "run_id", metavar="RUN", help="Default: the latest run.", shell_complete=complete_runs
 )

@@ -15,7 +15,14 @@ from ...engine.errors import AddressError
 from ...engine.statefile import lists
 from ...engine.statefile.state_files import Offer, offer_of, offers
 from ..sessions.address import Endpoint, SshOptions, parse
-from ..sessions.open import FleetTarget, connect_with_sign_in, is_interactive, list_state_files, with_session
+from ..sessions.open import (
+    FleetTarget,
+    connect_with_sign_in,
+    is_interactive,
+    list_hosts,
+    list_state_files,
+    with_session,
+)
 from ..sessions.session import Session
 from ..sessions.target import existing_target, is_one_file, is_remote, named_target, run_state
 from ..text.text import echo, one_line
@@ -39,11 +46,14 @@ def choose_file(endpoint: Endpoint, *, to_act: bool = False) -> str:
     return usable[0].path if usable else target  # opening it reports the problem
 
 
-def fleet_of(name: str | None, ssh: SshOptions) -> FleetTarget | None:
-    """The machine whose state files a command without the path of a file means; None if it means one file.
+def fleet_of(name: str | None, ssh: SshOptions, hosts: Sequence[str] = ()) -> FleetTarget | None:
+    """The machines whose state files a command without the path of a file means; None if it means one file.
 
     Raises AddressError, LinkError.
     """
+    if hosts:
+        reached, _ = asyncio.run(list_hosts(hosts, ssh))
+        return FleetTarget(f"{len(reached)} hosts", reached)
     target = named_target(name)
     if target is None:
         return None if is_one_file(None) else FleetTarget("this machine")
@@ -55,7 +65,7 @@ def fleet_of(name: str | None, ssh: SshOptions) -> FleetTarget | None:
 
     options, found = asyncio.run(connect_with_sign_in(parse(target), ssh, read))
     is_one = all(offer.has_file for offer in found) and sum(offer.problem is None for offer in found) <= 1
-    return None if is_one else FleetTarget(target, options)
+    return None if is_one else FleetTarget(target, {target: options})
 
 
 def read_remote(endpoint: Endpoint) -> Sequence[Offer]:
@@ -94,11 +104,13 @@ def _describe(offer: Offer) -> str:
 # --- The files that a command line means -----------------------------------------------------------------------------
 
 
-def files_of(name: str | None, ssh: SshOptions) -> Sequence[Offer]:
-    """Every state file of this machine or of ``ssh://host``, or the one that is named.
+def files_of(name: str | None, ssh: SshOptions, hosts: Sequence[str] = ()) -> Sequence[Offer]:
+    """Every state file of this machine or of the hosts that are named, or the one file that is named.
 
     Raises RedriveError if there is none, or if the one that is named cannot be read.
     """
+    if hosts:
+        return asyncio.run(list_hosts(hosts, ssh))[1]
     target = named_target(name)
     if target is None:
         found = offers()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from enum import StrEnum
 from typing import NamedTuple
@@ -105,7 +105,8 @@ class FleetOrder(StrEnum):
 class FleetEntry:
     """A state file. ``run``: its latest one; ``needs``: what needs a human in it, and notices.
 
-    ``runner``: who runs ``run``; ``counts``: of its tasks by state, as far as they are known.
+    ``runner``: who runs ``run``; ``counts``: of its tasks by state, as far as they are known; ``host``: if the list is
+    of several.
     """
 
     offer: Offer
@@ -113,6 +114,7 @@ class FleetEntry:
     needs: Sequence[Need]
     runner: RunnerStatus = ALIVE
     counts: Mapping[TaskState, int] = field(default_factory=dict)
+    host: str = ""
 
     @property
     def executor(self) -> ExecutorState:
@@ -135,10 +137,17 @@ class FleetEntry:
         return min((row.next_at for row in self.offer.schedules if row.next_at is not None), default=None)
 
 
-def fleet_entries(offers: Iterable[Offer], now_us: int, order: FleetOrder = FleetOrder.ATTENTION) -> list[FleetEntry]:
+def fleet_entries(offers: Sequence[Offer], now_us: int, order: FleetOrder = FleetOrder.ATTENTION) -> list[FleetEntry]:
     """One entry per state file, in an order."""
-    entries = (_entry(offer, now_us) for offer in offers)
+    hosts = {offer.path: _host_of(offer.path) for offer in offers}
+    is_named = len(set(hosts.values())) > 1
+    entries = (replace(_entry(offer, now_us), host=hosts[offer.path] if is_named else "") for offer in offers)
     return sorted(entries, key=_ORDERS[order])
+
+
+def _host_of(path: str) -> str:
+    """``ana@far:22`` of an address; empty for a file of this machine."""
+    return path.removeprefix("ssh://").partition("/")[0] if path.startswith("ssh://") else ""
 
 
 _ORDERS: Mapping[FleetOrder, Callable[[FleetEntry], tuple[object, ...]]] = {

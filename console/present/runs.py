@@ -587,7 +587,8 @@ def _flow_cells(columns: int, longest_name: int) -> int:
 
 
 def _flow_name(entry: FleetEntry) -> str:
-    return one_line(entry.run.dag_name) if entry.run is not None else file_name(entry)
+    name = entry.run.dag_name if entry.run is not None else file_name(entry)
+    return one_line(f"{entry.host} {name}" if entry.host else name)
 
 
 def _latest_run_pieces(entry: FleetEntry, now_us: int, glyphs: Glyphs, shown: Collection[str]) -> Line:

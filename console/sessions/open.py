@@ -9,13 +9,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from ...engine.domain.states import RunState
-from ...engine.errors import LinkError
+from ...engine.errors import LinkError, RedriveError
 from ...engine.statefile.state_files import POLL_SECONDS, Offer, OfferReader
 from .address import Endpoint, SshAddress, SshOptions, parse
 from .bundle import boot_command
@@ -127,18 +127,32 @@ def _sign_out(argv: Sequence[str], folder: str) -> None:
 
 
 DEFAULT_OPTIONS = SshOptions()
+AGAIN_SECONDS = 10.0  # until a lost connection to one of several hosts is made again
 
 
 @dataclass(frozen=True, slots=True)
 class FleetTarget:
-    """A machine with several state files. ``options``: None for this machine."""
+    """Machines with several state files. ``place``: for people; ``hosts``: ``ssh://host`` -> how it is reached.
+
+    Without hosts: this machine.
+    """
 
     place: str
-    options: SshOptions | None = None
+    hosts: Mapping[str, SshOptions] = field(default_factory=dict)
 
     def watch(self) -> AsyncIterator[Sequence[Offer]]:
-        """Yield its state files, again whenever they change."""
-        return watch_state_files() if self.options is None else watch_remote_files(self.place, self.options)
+        """Yield their state files, again whenever they change."""
+        if not self.hosts:
+            return watch_state_files()
+        ((target, options), *more) = self.hosts.items()
+        return watch_hosts(self.hosts) if more else watch_remote_files(target, options)
+
+    def options_for(self, path: str) -> SshOptions | None:
+        """How the host of a state file is reached; None for this machine."""
+        if not is_remote(path):
+            return None
+        host = replace(parse(path), path="")
+        return next((options for target, options in self.hosts.items() if parse(target) == host), None)
 
 
 async def watch_state_files() -> AsyncIterator[Sequence[Offer]]:
@@ -177,6 +191,65 @@ async def watch_remote_files(
             message = waiting.result()
     finally:
         await agent.close()
+
+
+async def watch_hosts(hosts: Mapping[str, SshOptions]) -> AsyncGenerator[Sequence[Offer], None]:
+    """Yield the state files of all hosts whenever those of one change.
+
+    A host that cannot be reached is a row with the reason, beside what was known of it; its connection is made again.
+    """
+    found: dict[str, Sequence[Offer]] = dict.fromkeys(hosts, ())
+    changed = asyncio.Event()
+
+    async def follow(target: str, options: SshOptions) -> None:
+        is_final = False
+        while not is_final:
+            try:
+                async with aclosing(watch_remote_files(target, options)) as files:
+                    async for offers in files:
+                        found[target] = offers
+                        changed.set()
+            except RedriveError as error:
+                is_final = isinstance(error, LinkError) and error.final
+                found[target] = [_unreachable(target, error), *(one for one in found[target] if one.path != target)]
+                changed.set()
+            await asyncio.sleep(0 if is_final else AGAIN_SECONDS)
+
+    tasks = [asyncio.create_task(follow(target, options)) for target, options in hosts.items()]
+    try:
+        while True:
+            await changed.wait()
+            changed.clear()
+            yield [offer for offers in found.values() for offer in offers]
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def list_hosts(hosts: Iterable[str], ssh: SshOptions) -> tuple[Mapping[str, SshOptions], Sequence[Offer]]:
+    """Read the state files of all hosts at once; ssh may ask for passwords, one host after the other.
+
+    Return how each host is reached, and the files; a host that cannot be reached is a row with the reason.
+    """
+
+    async def read(target: str) -> tuple[SshOptions, Sequence[Offer]]:
+        async def use(options: SshOptions) -> tuple[SshOptions, Sequence[Offer]]:
+            return options, await list_state_files(target, options)
+
+        try:
+            return await connect_with_sign_in(parse(target), ssh, use)
+        except RedriveError as error:
+            return ssh, [_unreachable(target, error)]
+
+    targets = [*dict.fromkeys(hosts)]
+    read_hosts = await asyncio.gather(*map(read, targets))
+    options = {target: used for target, (used, _) in zip(targets, read_hosts, strict=True)}
+    return options, [offer for _, offers in read_hosts for offer in offers]
+
+
+def _unreachable(target: str, error: RedriveError) -> Offer:
+    return Offer(target, problem=str(error))
 
 
 async def list_state_files(target: str, options: SshOptions = DEFAULT_OPTIONS) -> Sequence[Offer]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import sqlite3
 import subprocess
@@ -90,6 +91,31 @@ def test_a_list_of_another_host_shows_what_happens_there(
     with sqlite3.connect(folder / "one.db") as connection:
         connection.execute("UPDATE run SET state = 'SUCCESS', ended_at = started_at + 1000000")
     terminal.until(lambda: "success" in terminal.text)
+
+
+def test_several_hosts_are_one_list_and_one_answer(
+    make_files: Callable[..., Path], on_terminal: Callable[..., PtyTerminal], far: Any
+) -> None:
+    """A host that cannot be reached is a row that needs a human; the others are there all the same."""
+    user = getpass.getuser()
+    make_files("two.db", "one.db")
+    hosts = ("ssh://far", f"ssh://{user}@far", "ssh://far:1")
+    inbox = run_redrive("inbox", *hosts)
+    assert inbox.returncode == 3 and "5 things need a human in 5 state files" in inbox.stdout
+    assert "no ssh server listens" in inbox.stdout
+    fleet = run_redrive("fleet", *hosts)
+    assert [fleet.stdout.count(f"{host}/") for host in hosts[:2]] == [2, 2] and "ssh://far:1" not in inbox.stderr
+    terminal = on_terminal("attach", *hosts)
+    terminal.until(lambda: shows(terminal, "5 state files on 3 hosts") and "no ssh server listens" in terminal.text)
+    assert f" {user}@far nightly" in terminal.text
+    terminal.send("\x1b[H" + "\x1b[B" * 3)
+    terminal.send("\r")
+    terminal.until(lambda: shows(terminal, " 6 J"))
+    terminal.send("\x1b")
+    terminal.until(lambda: shows(terminal, "5 state files on 3 hosts"))
+    terminal.send("q")
+    assert terminal.wait() == 0
+    assert run_redrive("fleet", "ssh://far", "ssh://far/x.db").returncode == 2
 
 
 def test_an_act_asks_which_of_several_files_is_meant(
