@@ -16,7 +16,7 @@ import msgspec
 
 from ...engine.core.projection import RunRow
 from ...engine.domain.acts import Answer
-from ...engine.domain.text import counted
+from ...engine.domain.text import counted, format_duration
 from ...engine.errors import NotFoundError, RedriveError, StateFileError
 from ...engine.statefile.lists import AttentionRun
 from ...engine.statefile.needs import (
@@ -97,10 +97,24 @@ def _lines_of_files(found: Sequence[Offer], needs: Sequence[Need], ssh: SshOptio
     is_only = len(found) == 1 and found[0].has_file
     paths = [found[0].path] if is_only else list(dict.fromkeys(need.path for need in needs))
     lines = [] if is_only or as_json else [f"{summary_sentence(needs)} in {len(found)} state files"]
+    unserved = [need for need in needs if need.kind is NeedKind.SCHEDULER_DEAD]
+    if len(unserved) > 1 and not as_json:
+        lines.append(_unserved_line(unserved))
+        needs = [need for need in needs if need.kind is not NeedKind.SCHEDULER_DEAD]
+        paths = list(dict.fromkeys(need.path for need in needs))
     for path in paths:
         of_file = [need for need in needs if need.path == path]
         lines += _lines_of_path(Endpoint(path, ssh), of_file, as_json=as_json, is_only=is_only)
     return lines
+
+
+def _unserved_line(needs: Sequence[Need]) -> str:
+    """One line for all schedules that wait for a supervisor: its death is one cause."""
+    flows, first, now_us = [one.flow or one.path for one in needs], min(one.since for one in needs), _now_us()
+    more = f" and {len(flows) - _NAMED_MAX} more" if len(flows) > _NAMED_MAX else ""
+    due = f"; the first start was due {format_duration(now_us - first)} ago" if first < now_us else ""
+    names = f"{', '.join(flows[:_NAMED_MAX])}{more}"
+    return one_line(f"no process serves {len(flows)} schedules ({names}){due}: redrive serve starts one")
 
 
 def _lines_of_path(endpoint: Endpoint, needs: Sequence[Need], *, as_json: bool, is_only: bool) -> list[str]:

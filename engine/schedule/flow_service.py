@@ -23,6 +23,7 @@ import msgspec
 from ..core.schedule import iso_time, local_time, logical_name
 from ..core.spec import LOGICAL_TIME, FlowSpec
 from ..core.supervision import FlowFacts, Step, StepKind, decide_step
+from ..core.views import run_code
 from ..domain.states import RunState
 from ..errors import ExecutorBusyError, FlowError, RedriveError, RefusedError
 from ..executor import host
@@ -426,7 +427,7 @@ class FlowService:
             next_at=next_at,
             next_logical=None if next_at is None else next_at - self.served.schedule.splay_us,
             last_run_id=None if latest is None else latest.run_id,
-            last_state=None if latest is None else latest.state,
+            last_state=None if latest is None else run_code(latest),
             last_started_at=None if latest is None else latest.started_at,
             usual_us=status.usual_us,
             running_since=None if holder is None else holder.started_at,

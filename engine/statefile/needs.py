@@ -40,7 +40,7 @@ class Need(NamedTuple):
     Attributes:
         is_notice: it is listed until somebody has acknowledged it, but nothing waits for it.
         path: of the state file; of another host its address.
-        since: when it began.
+        since: when it began; of a schedule that nobody serves, when its next start is due, or was.
         counted: dead letters, rows, starts; else 1.
         detail: a task, a downstream, or an error, as the file has it.
         later_successes: of the flow, after an ended run.
@@ -155,7 +155,9 @@ def _needs_of_schedules(offer: Offer, now_us: int) -> List[Need]:
     if not offer.supervised:
         return of_file
     dead = [need for need in of_file if need.kind is NeedKind.SCHEDULER_DEAD and offer.has_lost_service]
-    told = [need._replace(path=offer.path) for facts in offer.supervised for need in _needs_by_supervisor(facts)]
+    told = [
+        need._replace(path=offer.path) for facts in offer.supervised for need in _needs_by_supervisor(facts, now_us)
+    ]
     return dead + [need for need in told if need.kind is not NeedKind.SCHEDULER_DEAD or not dead]
 
 
@@ -175,15 +177,19 @@ def _needs_by_file(offer: Offer, now_us: int) -> Iterator[Need]:
             yield need._replace(since=one.first, counted=one.starts)
 
 
-def _needs_by_supervisor(facts: ScheduleFacts) -> Iterator[Need]:
+def _needs_by_supervisor(facts: ScheduleFacts, now_us: int) -> Iterator[Need]:
     need = Need(NeedKind.NOT_STARTED, "", 0, facts.flow)
-    if facts.dead_since is not None:
-        yield need._replace(kind=NeedKind.SCHEDULER_DEAD, since=facts.dead_since)
+    is_unserved = False
+    if facts.due_at is not None:
+        is_due = facts.due_at < now_us - START_GRACE_US
+        is_unserved = facts.is_dead or (facts.is_stopped and is_due)
+        if is_unserved:
+            yield need._replace(kind=NeedKind.SCHEDULER_DEAD, since=facts.due_at)
     if facts.failed_since is not None:
         yield need._replace(kind=NeedKind.FAILED_START, since=facts.failed_since, detail=facts.error)
     elif facts.missed:
         yield need._replace(since=facts.missed_since, counted=facts.missed)
-    elif facts.late_since is not None and facts.dead_since is None:
+    elif facts.late_since is not None and not is_unserved:
         yield need._replace(since=facts.late_since)
 
 

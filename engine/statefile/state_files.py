@@ -49,7 +49,8 @@ class ScheduleFacts(NamedTuple):
         failed_since: of the starts since the last one that succeeded, the first that failed; ``error``: why.
         missed: starts without a run that nobody has started or dismissed; ``missed_since``: the first of them.
         late_since: when a start was due that has not begun.
-        dead_since: the last sign of life of its supervisor, if that did not stop in order.
+        due_at: when the first start that has not begun was due, or will be; None: no start comes.
+        is_dead: its supervisor gives no sign of life; ``is_stopped``: it was stopped in order.
     """
 
     flow: str
@@ -60,7 +61,9 @@ class ScheduleFacts(NamedTuple):
     missed: int = 0
     missed_since: int = 0
     late_since: Optional[int] = None
-    dead_since: Optional[int] = None
+    due_at: Optional[int] = None
+    is_dead: bool = False
+    is_stopped: bool = False
 
 
 class Offer(NamedTuple):
@@ -155,20 +158,26 @@ def _with_supervisor(found: List[Offer], is_whole: bool) -> List[Offer]:
 
 def _schedule_facts(view: SupervisorView, now_us: int) -> List[ScheduleFacts]:
     """Facts that stay equal while nothing happens, though heartbeats are written."""
-    return [
-        ScheduleFacts(
-            row.flow,
-            row.file,
-            row.state_path,
-            failed_since=row.failed_since if row.has_failed_start() else None,
-            error=row.start_error or "",
-            missed=len(row.missed),
-            missed_since=row.missed[0].due_at if row.missed else 0,
-            late_since=None if row.is_paused(now_us) else row.late_since,
-            dead_since=None if heartbeat_age_us(row, now_us) is None else row.heartbeat_at,
+    facts = []
+    for row in view.schedules:
+        is_paused = row.is_paused(now_us)
+        coming = [at for at in (row.late_since, row.next_at) if at is not None and not is_paused]
+        facts.append(
+            ScheduleFacts(
+                row.flow,
+                row.file,
+                row.state_path,
+                failed_since=row.failed_since if row.has_failed_start() else None,
+                error=row.start_error or "",
+                missed=len(row.missed),
+                missed_since=row.missed[0].due_at if row.missed else 0,
+                late_since=None if is_paused else row.late_since,
+                due_at=min(coming) if coming else None,
+                is_dead=heartbeat_age_us(row, now_us) is not None,
+                is_stopped=row.stopped_at is not None,
+            )
         )
-        for row in view.schedules
-    ]
+    return facts
 
 
 def _offer_without_file(facts: ScheduleFacts) -> Offer:

@@ -49,7 +49,7 @@ CREATE TABLE IF NOT EXISTS schedule (
     next_at         INTEGER,              -- when the next run is due
     next_logical    INTEGER,
     last_run_id     TEXT,
-    last_state      TEXT,
+    last_state      TEXT,                 -- as lists print it: RUNNING, BLOCKED, SUCCESS, ...
     last_started_at INTEGER,
     usual_us        INTEGER,              -- median duration of its latest successful runs
     running_since   INTEGER,              -- an executor owns its state file

@@ -10,8 +10,10 @@ import sqlite3
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 from ..core.causes import PageRequest, schedule_cause
+from ..core.projection import RunRow
 from ..core.schedule import LISTED_MAX, Schedule, ScheduleDecision, decide_schedule, iso_time, late_starts, local_time
 from ..core.spec import FlowSpec, ScheduleSpec
 from ..domain.event_payloads import ScheduleChange, ScheduleChanged
@@ -54,15 +56,6 @@ class ScheduleProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class LatestRun:
-    """The latest run of a flow."""
-
-    run_id: str
-    state: str
-    started_at: int
-
-
-@dataclass(frozen=True, slots=True)
 class ScheduleStatus:
     """A snapshot of a schedule and its runs. ``unfinished``: runs that can be resumed, oldest first.
 
@@ -77,7 +70,7 @@ class ScheduleStatus:
     unfinished: tuple[str, ...] = ()
     next_late_at: int | None = None
     has_unsent_page: bool = False
-    latest: LatestRun | None = None
+    latest: RunRow | None = None
     usual_us: int | None = None
     missed: tuple[tuple[int, int], ...] = ()  # logical time, and when it was decided
 
@@ -93,7 +86,10 @@ _UNSENT = "SELECT 1 FROM page WHERE state = 'open' AND sent_at IS NULL AND updat
 _UNSENT_US = 24 * 3600 * 1_000_000  # like the outbox of a run: older pages are not sent any more
 
 
-_LATEST = "SELECT run_id, state, started_at FROM run WHERE dag_name = ? ORDER BY started_at DESC, rowid DESC LIMIT 1"
+_LATEST = (
+    "SELECT run_id, dag_name, started_at, ended_at, state, blocked_since, paused_since FROM run WHERE dag_name = ?"
+    " ORDER BY started_at DESC, rowid DESC LIMIT 1"
+)
 _DURATIONS = (
     "SELECT ended_at - started_at FROM run WHERE dag_name = ? AND state = 'SUCCESS' AND ended_at IS NOT NULL"
     " ORDER BY started_at DESC LIMIT 20"
@@ -102,6 +98,11 @@ _MISSED = (
     "SELECT logical_time, decided_at FROM slot WHERE dag_name = ? AND state = 'missed'"
     f" ORDER BY logical_time DESC LIMIT {LISTED_MAX}"
 )
+
+
+def _run_of(row: tuple[Any, ...]) -> RunRow:
+    run_id, dag_name, started_at, ended_at, state, blocked_since, paused_since = row
+    return RunRow(run_id, dag_name, started_at, ended_at, RunState(state), blocked_since, paused_since)
 
 
 def load_status(connection: sqlite3.Connection, served: ServedFlow, now: int, late_from: int = 0) -> ScheduleStatus:
@@ -120,7 +121,7 @@ def load_status(connection: sqlite3.Connection, served: ServedFlow, now: int, la
         tuple(str(run_id) for (run_id,) in connection.execute(_UNFINISHED, (name,))),
         _next_late_at(connection, served, progress, late_from),
         connection.execute(_UNSENT, (now - _UNSENT_US,)).fetchone() is not None,
-        latest=None if latest is None else LatestRun(*latest),
+        latest=None if latest is None else _run_of(latest),
         usual_us=round(median(durations)) if durations else None,
         missed=tuple(connection.execute(_MISSED, (name,))),
     )

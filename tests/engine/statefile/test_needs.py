@@ -121,11 +121,15 @@ def test_a_supervisor_knows_starts_that_failed_and_whether_it_lives() -> None:
         ScheduleFacts("a", "a.py", failed_since=NOW, error="SyntaxError: invalid syntax", missed=3),
         ScheduleFacts("b", "b.py", missed=2, missed_since=NOW),
         ScheduleFacts("d", "d.py"),
-        ScheduleFacts("e", "e.py", dead_since=NOW - MINUTE, late_since=NOW),
+        ScheduleFacts("e", "e.py", is_dead=True, due_at=NOW + MINUTE),
+        ScheduleFacts("never", "g.py", is_dead=True),
+        ScheduleFacts("stopped", "h.py", is_stopped=True, due_at=NOW + MINUTE),
+        ScheduleFacts("forgotten", "i.py", is_stopped=True, due_at=NOW - 2 * MINUTE),
         ScheduleFacts("f", "f.py", late_since=NOW),
     ]
     needs = needs_of([Offer("s", supervised=facts)], NOW)
     assert [(need.kind, need.flow, need.counted) for need in needs] == [
+        (NeedKind.SCHEDULER_DEAD, "forgotten", 1),
         (NeedKind.SCHEDULER_DEAD, "e", 1),
         (NeedKind.FAILED_START, "a", 1),
         (NeedKind.NOT_STARTED, "b", 2),
@@ -138,7 +142,7 @@ def test_what_a_supervisor_knows_replaces_what_the_state_file_says_of_a_schedule
     late, _, _ = CASES["due and not started"]
     assert needs_of([late._replace(supervised=[ScheduleFacts("etl", "etl.py", "f")])], NOW) == []
     killed, _, _ = CASES["scheduler killed"]
-    for facts in (ScheduleFacts("etl", "etl.py", "f"), ScheduleFacts("etl", "etl.py", "f", dead_since=NOW)):
+    for facts in (ScheduleFacts("etl", "etl.py", "f"), ScheduleFacts("etl", "etl.py", "f", is_dead=True, due_at=NOW)):
         assert [need.kind for need in needs_of([killed._replace(supervised=[facts])], NOW)] == [NeedKind.SCHEDULER_DEAD]
 
 
