@@ -227,6 +227,24 @@ def test_a_killed_scheduler_needs_a_human_and_a_stopped_one_does_not(machine: Ma
     assert "not served" in run_redrive("fleet").stdout
 
 
+def test_the_death_of_a_supervisor_is_one_line_for_all_its_schedules(machine: Machine) -> None:
+    service = start_redrive("serve", machine.write("bank"), machine.write("etl"))
+    assert service.stdout is not None
+    served = 0
+    while served < 2:
+        line = service.stdout.readline()
+        assert line
+        served += "next " in line
+    service.kill()
+    service.communicate(timeout=60)
+    assert machine.quiet_code() == 3
+    done = machine.inbox().stdout.splitlines()
+    assert done == [
+        "2 things need a human in 2 state files",
+        "no process serves 2 schedules (bank, etl): redrive serve starts one",
+    ]
+
+
 def test_a_file_that_cannot_be_read_is_no_reason_for_silence(machine: Machine) -> None:
     machine.run("etl", "night")
     (machine.states / "odd.db").write_text("no database")
