@@ -34,7 +34,7 @@ from ...engine.analysis.costs import (
     with_jitter,
 )
 from ...engine.analysis.trials import PolicyChange, parse_change
-from ...engine.core.outcome import FailureMode
+from ...engine.core.outcome import FailureClass, FailureMode
 from ...engine.core.policy import (
     Jitter,
     PlannedWait,
@@ -458,7 +458,7 @@ def _print_contention(title: str, counts: Sequence[int], values: Mapping[str, Se
 # --- ``redrive costs``: slot seconds by the end of attempts, and the costs and successes of each retry ---------------
 
 
-_ORDER = (SUCCESS, *map(str, FailureMode))
+_ORDER = (SUCCESS, *map(str, FailureMode), *map(str, FailureClass))
 
 
 @command("costs")
@@ -499,7 +499,7 @@ def _yields_value(yields: Sequence[RetryYield]) -> list[dict[str, object]]:
 
 def _print_costs(costs: Mapping[str, Cost]) -> None:
     rows: list[Sequence[str]] = [("ended in", "attempts", "slot seconds", "wasted")]
-    for how in (how for how in _ORDER if how in costs):
+    for how in (how for how in dict.fromkeys((*_ORDER, *costs)) if how in costs):
         rows.append(_row(how, costs[how]))
     rows.append(_row("all", total(costs.values())))
     echo_lines(table_lines(rows))

@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol
 
 from ..domain.states import MOVING, UNDER_WAY, RunState, TaskState
 from ..domain.text import counted, format_clock, format_duration
+from .outcome import FailureMode
 from .projection import AttemptRow, RunProjection, RunRow, TaskRow
 from .waiting import (
     ALIVE,
@@ -397,6 +398,17 @@ def attempt_view(attempt: AttemptRow, now_us: int, runner: RunnerStatus = ALIVE)
     if lasts is None:
         lasts = (attempt.ended_at or end_of_work(now_us, runner, attempt.started_at)) - attempt.started_at
     return AttemptView(*style, max(lasts, 0), is_open and runner.is_alive)
+
+
+def failure_mode_word(attempt: AttemptRow) -> str:
+    """The mode of a failure where it says more than its class: ``hang``, ``slow``, ``poisoned``, ``lost``; or empty."""
+    mode = attempt.failure_mode or ""
+    return "" if mode in (FailureMode.OTHER, (attempt.failure_class or "").lower()) else mode
+
+
+def failure_word(attempt: AttemptRow) -> str:
+    """The one word for a failure: its mode, or else its class; empty without either."""
+    return failure_mode_word(attempt) or (attempt.failure_class or "").lower()
 
 
 class KillStep(NamedTuple):
