@@ -19,6 +19,7 @@ from ..present.tasks import TaskNames
 from ..present.timeline import (
     FOLD_CELLS,
     FOLD_INDENT,
+    NAME_AT_BAR_CELLS,
     TOOK_CELLS,
     duration_text,
     group_duration_text,
@@ -320,6 +321,11 @@ class TimelineLabels:
     def ticks(self, key: RowKey) -> bool:
         """Whether the label shows a running time, which has to be redrawn each second."""
         return isinstance(key, str) and self._has_duration_column and self._board.row(key).state is TaskState.RUNNING
+
+    def name_at_bar(self, key: RowKey) -> str:
+        """The name that stands before a bar that begins far from its label."""
+        names, name = (self._titles, self._rows.group(key).title) if isinstance(key, int) else (self._names, key)
+        return names.short(name, NAME_AT_BAR_CELLS, self._console.glyphs.more)
 
     def heading(self, title: str, columns: int, role: Role) -> Line:
         """A title above the names, and that of the column beside them."""

@@ -210,6 +210,40 @@ async def test_the_chart_follows_the_run_and_the_span(session, clock):
         assert bar.line(bar.row_count - 1) != later
 
 
+async def test_a_heat_map_shows_each_level_over_time(session, clock):
+    async with open_console(session, clock, "3", "g", size=(120, 40)) as driver:
+        columns = driver.app.screen.timeline.label_columns
+        heading = driver.lines.index(driver.find(" by level"))
+        levels = driver.lines[heading + 1 : heading + 5]
+        assert [row[:columns].split()[:3] for row in levels] == [
+            ["level", "0", "1"], ["level", "1", "40"], ["level", "2", "40"], ["level", "3", "1"],
+        ]  # fmt: skip
+        fetch, load, check, report = (row[columns:] for row in levels)
+        assert set(fetch) <= {*"░ │"} and not report.strip(" │")
+        assert load.index("█") < load.index("▒") and load.count("◆") == 2, "40 at once, then fewer, two dead letters"
+        assert load.index("█") == len(fetch.rstrip(" │")), "a level begins where the one above has ended"
+        assert check.strip(" │")[0] == "▒", "11 of 40"
+
+
+async def test_the_heat_map_of_many_levels_has_bands_and_moves_with_the_run(clock):
+    flow = [(f"{name}_{level}", [f"{name}_{level - 1}"] if level else []) for level in range(40) for name in "abc"]
+    session = FakeSession(projection_of(flow))
+    async with open_console(session, clock, "3", size=(120, 40)) as driver:
+        bands = driver.app.screen.rows.level_bands(8)
+        assert [(band.first, band.depth, band.tasks) for band in bands] == [(n * 5, 5, 15) for n in range(8)]
+        before = driver.find(" levels 0 to ")
+        clock.now += 5 * S
+        await driver.emit(session, *session.builder.start("a_0"))
+        assert driver.find(" levels 0 to ") != before
+
+
+async def test_a_bar_far_from_its_label_has_its_name_before_it(session, clock):
+    async with open_console(session, clock, "3", "g", size=(120, 40)) as driver:
+        label, before, _ = driver.find(" check  ").partition("  check ▆")
+        assert before and label.strip(), "the group of the checks ran late"
+        assert driver.find(" fetch  ").count("fetch") == 1
+
+
 async def test_a_small_screen_has_no_chart(session, clock):
     async with open_console(session, clock, "3", "g", "j", "enter") as driver:
         assert not driver.app.screen.load_chart.display
