@@ -48,6 +48,7 @@ from ...engine.core.policy import (
     worst_case_wait_seconds,
 )
 from ...engine.core.projection import RunProjection
+from ...engine.domain.events import EventKind
 from ...engine.domain.text import counted
 from ...engine.errors import FlowError
 from ...engine.statefile import lists
@@ -466,7 +467,7 @@ _ORDER = (SUCCESS, *map(str, FailureMode), *map(str, FailureClass))
 def print_costs(file: NamedFile, run_id: str | None, as_json: bool) -> int:
     async def use(session: Session) -> tuple[str, RunProjection, dict[str, InnerRetries]]:
         projection = await session.snapshot(run_id)
-        rows = await session.query(lists.INNER_RETRIES, run_id=projection.run.run_id)
+        rows = await session.query(lists.EVENTS_OF_KIND, run_id=projection.run.run_id, kind=EventKind.ATTEMPT_RETRY)
         return place_line(projection.run, session.address), projection, inner_retries(projection, map(event_of, rows))
 
     place, projection, inner = with_session(file.to_read(), use)

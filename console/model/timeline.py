@@ -8,7 +8,10 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple
 
+from ...engine.core.breaker import PASSING
 from ...engine.core.projection import TaskRow
+from ...engine.domain.event_payloads import BreakerChanged
+from ...engine.domain.events import Event
 from ...engine.domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, TIMED, TaskState
 from .board import Board, Delta
 from .graph.groups import GRAPH_MAX, GraphGroup, groups_of
@@ -266,6 +269,36 @@ _SORT_KEYS: dict[TaskOrder, Callable[[TaskRow], tuple[int, int]]] = {
     TaskOrder.PATH: _start_key,
     TaskOrder.PROBLEMS: _problem_key,
 }
+
+
+# --- Breakers over time ----------------------------------------------------------------------------------------------
+
+
+class BreakerPeriods:
+    """When the breakers of a run let no call through, or a probe alone: by downstream, the state from each instant."""
+
+    def __init__(self, events: Iterable[Event] = ()) -> None:
+        self._states: dict[str, list[tuple[int, str]]] = {}
+        self._seq = 0
+        self.add(events)
+
+    def add(self, events: Iterable[Event]) -> None:
+        """Add later events; those of other kinds are ignored."""
+        for event in events:
+            if event.seq > self._seq and isinstance(event.payload, BreakerChanged):
+                self._seq = event.seq
+                self._states.setdefault(event.payload.downstream, []).append((event.at, event.payload.state))
+
+    @property
+    def downstreams(self) -> list[str]:
+        """The downstreams whose breakers did not only let calls pass."""
+        return [name for name, found in self._states.items() if any(state not in PASSING for _, state in found)]
+
+    def of(self, downstream: str) -> list[tuple[int, int | None, str]]:
+        """The start, the end and the state of each period in which it was not closed; the end is None if it lasts."""
+        found = self._states[downstream]
+        ends = [*(at for at, _ in found[1:]), None]
+        return [(at, end, state) for (at, state), end in zip(found, ends, strict=True) if state not in PASSING]
 
 
 # --- Activity of groups ----------------------------------------------------------------------------------------------

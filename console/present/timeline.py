@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import IntEnum
 from itertools import groupby
 
+from ...engine.core.breaker import SHUT
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.core.views import AttemptView, Sign, attempt_view, end_of_work, kill_steps
 from ...engine.core.waiting import ALIVE, RunnerStatus
@@ -16,7 +17,7 @@ from ..model.board import Board
 from ..model.graph.groups import GraphGroup
 from ..model.lists import ALL_COLUMNS
 from ..model.time_axis import Span
-from ..model.timeline import CellActivity, GroupActivity, LevelBand
+from ..model.timeline import BreakerPeriods, CellActivity, GroupActivity, LevelBand
 from ..text.figures import CLOCK_CELLS, MINUTE, SECOND, clock, column, number, wall, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, width, wrap
@@ -230,14 +231,14 @@ def _attempts_in(row: TaskRow, axis: Span) -> Iterator[AttemptRow]:
 
 
 #: The roles of bars by the sign of their attempt; the others are dim.
-_BAR_ROLES = {Sign.RUNNING: Role.RUNNING, Sign.CUT_OFF: Role.WAITING, Sign.DONE: Role.DONE}
+_BAR_ROLES: Mapping[Sign, Role] = {Sign.RUNNING: Role.RUNNING, Sign.CUT_OFF: Role.WAITING, Sign.DONE: Role.DONE}
 
 
 def _paint_attempt(
     canvas: BarCells, row: TaskRow, attempt: AttemptRow, view: AttemptView, end: int, glyphs: Glyphs
 ) -> None:
     first, last = canvas.axis.cell(attempt.started_at), canvas.axis.cell(end)
-    canvas.fill(first, last, glyphs.run, _BAR_ROLES.get(view.sign, Role.DIM), CellRank.BAR)
+    canvas.fill(first, last, glyphs.run, _BAR_ROLES.get(Sign(view.sign), Role.DIM), CellRank.BAR)
     if attempt.sigterm_at is not None or attempt.sigkill_at is not None:
         _paint_kill_steps(canvas, attempt, last, glyphs)
     elif attempt.attempt == row.attempt and row.state is TaskState.DEAD_LETTER:
@@ -486,6 +487,30 @@ def load_lines(
         lines.append(
             [Piece(pad(label, label_columns), Role.DIM), Piece(before, Role.DONE), now, Piece(after, Role.DONE)]
         )
+    return lines
+
+
+def breaker_lines(
+    periods: BreakerPeriods, axis: Span, now_us: int | None, until_us: int, label_columns: int, glyphs: Glyphs
+) -> list[Line]:
+    """A band for each breaker that was not only closed: solid while it was open, light while it let a probe through."""
+    lines = []
+    for name in periods.downstreams:
+        canvas = BarCells(axis, now_us, glyphs)
+        for start, ended_at, state in periods.of(name):
+            if start > until_us:
+                break  # of a time after the instant that is shown
+            end = None if ended_at is not None and ended_at > until_us else ended_at
+            shade = glyphs.bar_done if state in SHUT else glyphs.heat[0]
+            canvas.fill(
+                axis.cell(start), axis.cell(until_us if end is None else end), shade, Role.WAITING, CellRank.BAR
+            )
+            if end is None and now_us is not None:
+                word = state.replace("_", "-").lower()
+                canvas.write(axis.cell(until_us) + 2, word, Role.WAITING)
+        room = label_columns - len(" breaker ") - 1
+        label = f" breaker {shorten_middle(one_line(name), room, glyphs.more)}"
+        lines.append([Piece(pad(label, label_columns), Role.DIM), *canvas.line()])
     return lines
 
 

@@ -10,18 +10,23 @@ from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.widget import Widget
 
+from ...engine.domain.events import EventKind
 from ...engine.domain.states import TIMED
+from ...engine.statefile.lists import EVENTS_OF_KIND
 from ..feed.live_run import BoardUpdate
 from ..keys.actions import ScreenName
 from ..model.board import Board
 from ..model.eta import critical_path
+from ..model.replay import event_of
+from ..model.systems import downstream_specs
 from ..model.time_axis import Pause, RunActivity, Span, activity_of
-from ..model.timeline import RowKey, TaskOrder, TimelineRows
+from ..model.timeline import BreakerPeriods, RowKey, TaskOrder, TimelineRows
 from ..present.tasks import Scene
 from ..present.timeline import (
     TOOK_CELLS,
     axis_line,
     bar_line,
+    breaker_lines,
     describe_path,
     due_cell,
     end_of_past,
@@ -45,7 +50,7 @@ from ..widgets.bars import (
     has_room_for_strip,
 )
 from ..widgets.table import VirtualTable
-from .base import ConsoleScreen, RestTimer
+from .base import ConsoleScreen, RestTimer, run_latest
 from .panes import DetailView, read_page
 from .timeline_bars import TaskTimeline, TimelineLabels, TimelineView
 
@@ -77,6 +82,7 @@ class TimelineScreen(ConsoleScreen):
         self._labels: TimelineLabels | None = None
         self._borders: tuple[Span, Sequence[int]] | None = None  # the instants between the cells of a span
         self._activity = RunActivity((), 0, True)
+        self._breakers = BreakerPeriods()
         self._now_us = 0
 
     # --- The frame ------------------------------------------------------------------------------------------------
@@ -145,10 +151,19 @@ class TimelineScreen(ConsoleScreen):
             rows.sort(self._rows.order)
         self._rows = rows
         self._labels = TimelineLabels(self.console, board, rows)
+        self._breakers = BreakerPeriods()
+        if downstream_specs(board):
+            run_latest(self, self._read_breakers, "breakers", shows_errors=False)
         self._find_activity()
         self._fit_labels()
         self._show_whole_run()
         self._show_order()
+
+    async def _read_breakers(self) -> None:
+        run_id = self.board.projection.run.run_id
+        rows = await self.console.live.session.query(EVENTS_OF_KIND, run_id=run_id, kind=EventKind.BREAKER)
+        self._breakers = BreakerPeriods(map(event_of, rows))
+        self._fit_text()
 
     @property
     def rows(self) -> TimelineRows:
@@ -175,6 +190,9 @@ class TimelineScreen(ConsoleScreen):
         """Update the bars of changed tasks."""
         if self.rows.apply(news.delta) or (news.delta.moves and self.filter_text):
             self._show_order()
+        if EventKind.BREAKER in news.delta.other_kinds:
+            self._breakers.add(news.events)
+            self._fit_text()
         if self not in self.app.screen_stack:
             return
         live = self.console.live
@@ -346,7 +364,7 @@ class TimelineScreen(ConsoleScreen):
         free = height - _FRAME_ROWS - len(self.timeline.order)
         if levels > 1 and height >= _HEAT_FROM:
             free = max(free, height // 2)  # the rows of the groups scroll
-        free -= self.load_chart.fit_rows(free - _WORDS_BEFORE_LOAD, levels)
+        free -= self.load_chart.fit_rows(free - _WORDS_BEFORE_LOAD, levels, len(self._breakers.downstreams))
         rows = max(free, STRIP_ROWS)
         self.words_bar.set_row_count(rows)
         has_details = rows >= _DETAIL_ROWS_MIN and has_room_for_detail_pane(self.app.size.width)
@@ -360,7 +378,7 @@ class TimelineScreen(ConsoleScreen):
             span, columns = self.timeline.span, self.timeline.label_columns
             borders, glyphs = self._borders_of(span), self.console.glyphs
             until_us = end_of_past(span, self.now, self.console.runner)
-            self.load_chart.show_load(self.rows, span, borders, self.now, until_us, columns, glyphs)
+            self.load_chart.show_load(self.rows, self._breakers, span, borders, self.now, until_us, columns, glyphs)
 
     def _borders_of(self, span: Span) -> Sequence[int]:
         """The instants between the cells of a span."""
@@ -547,7 +565,7 @@ _PART = 3  # of many free rows the chart takes this part
 
 
 class LoadChart(Bar):
-    """How many tasks ran at once: of each band of levels as a heat map, of the whole run as a chart below it.
+    """When breakers were open, and how many tasks ran at once: of each band of levels as a heat map, of the whole run as a chart below it.
 
     Hidden where it has no room. ``heat_rows``: of the heat map, which a large run has.
     """
@@ -558,20 +576,22 @@ class LoadChart(Bar):
         self.heat_rows = 0
         self._shown: tuple[object, ...] = ()
 
-    def fit_rows(self, rows: int, levels: int) -> int:
+    def fit_rows(self, rows: int, levels: int, breakers: int) -> int:
         """Use as many of the free rows as the charts need; none if they are too few. Returns how many they use."""
+        rows -= breakers
         load = min(rows, max(_ROWS_MAX, rows // _PART)) if levels < 2 else min(rows, _ROWS_MAX, max(rows // _PART, 3))
         self.display = load >= _ROWS_MIN
         if not self.display:
             return 0
         self.heat_rows = min(levels + _HEADING_ROWS, rows - load) if levels > 1 else 0
         self._shown = ()
-        self.set_row_count(load + self.heat_rows)
+        self.set_row_count(breakers + load + self.heat_rows)
         return self.row_count
 
     def show_load(
         self,
         rows: TimelineRows,
+        breakers: BreakerPeriods,
         span: Span,
         borders: Sequence[int],
         now_us: int | None,
@@ -591,5 +611,6 @@ class LoadChart(Bar):
         bands = rows.level_bands(self.heat_rows - _HEADING_ROWS) if self.heat_rows > _HEADING_ROWS else ()
         lines = heat_lines(bands, span, known, now_us, until_us, label_columns, glyphs)
         peaks = rows.whole_activity.peaks(known, until_us)
+        lines = [*breaker_lines(breakers, span, now_us, until_us, label_columns, glyphs), *lines]
         load_rows = self.row_count - len(lines)
         self.show_lines([*lines, *load_lines(peaks, span, now_us, label_columns, load_rows, glyphs)])

@@ -15,6 +15,7 @@ from redrive.engine.statefile.logs import AttemptText
 
 from ..conftest import FakeSession, make_app
 from ..model.runs import START, EventBuilder, S, projection_of
+from .outages import outage
 from .screen_driver import ScreenDriver, open_console
 
 FLOW = [("first", []), ("second", []), ("hang", []), ("third", ["first"]), ("last", ["third"])]
@@ -498,3 +499,29 @@ async def test_free_rows_below_the_bars_show_the_details_of_the_selected_task(re
         assert driver.app.screen.timeline.has_focus
     async with open_console(revenue, clock, "3", "n") as driver:
         assert "holds 3 tasks" not in driver.text
+
+
+async def test_a_breaker_that_opened_has_a_band_below_the_bars(clock):
+    session = outage(clock)
+    opened = {"downstream": "rates-api", "state": "OPEN", "reopens_at": clock.now}
+    session.lists["events_of_kind"] = [
+        event_row(session.builder.event(EventKind.BREAKER, data=opened), clock.now - 30 * S)
+    ]
+    async with open_console(session, clock, "3", size=(120, 40)) as driver:
+        band = driver.find(" breaker rates-api ")
+        columns = driver.app.screen.timeline.label_columns
+        span = driver.app.screen.timeline.span
+        assert band[columns:].index("█") == span.cell(clock.now - 30 * S) and band.endswith("█ open")
+        session.builder.at = clock.now
+        half = session.builder.event(EventKind.BREAKER, data={"downstream": "rates-api", "state": "HALF_OPEN"})
+        closed = session.builder.after(4).event(EventKind.BREAKER, data={"downstream": "rates-api", "state": "CLOSED"})
+        clock.now += 6 * S
+        await driver.emit(session, half, closed)
+        band = driver.find(" breaker rates-api ")
+        assert "█░" in band and "open" not in band
+        assert "payments-api" not in driver.text, "it was closed all the time"
+
+
+def event_row(event, at):
+    """A row of the table of events."""
+    return {**event._asdict(), "at": at, "data": event.payload._asdict()}
