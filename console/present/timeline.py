@@ -9,7 +9,7 @@ from itertools import groupby
 
 from ...engine.core.breaker import SHUT
 from ...engine.core.projection import AttemptRow, TaskRow
-from ...engine.core.views import AttemptView, Sign, attempt_view, end_of_work, kill_steps
+from ...engine.core.views import AttemptView, Sign, attempt_view, end_of_work, kill_steps, state_style
 from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.states import FAILED_OUTCOMES, TIMED, TaskState
 from ...engine.domain.text import format_duration
@@ -382,8 +382,9 @@ def group_bar_line(
     found = activity.cells(borders[: past + 1]) if past else []
     running_from = axis.cell(activity.oldest_running) if activity.oldest_running is not None else axis.cells
     peak = max((cell.running for cell in found), default=0)
+    running = Role(state_style(TaskState.RUNNING, runner).role)  # without an executor nothing runs
     for place, cell in enumerate(found):
-        _paint_cell(canvas, place, cell, peak, Role.RUNNING if place >= running_from else Role.DONE, glyphs)
+        _paint_cell(canvas, place, cell, peak, running if place >= running_from else Role.DONE, glyphs)
     if now_us is not None and runner.is_alive:
         _paint_now(canvas, group, activity, now_us, glyphs)
     canvas.write_before(name)

@@ -565,7 +565,7 @@ _PART = 3  # of many free rows the chart takes this part
 
 
 class LoadChart(Bar):
-    """When breakers were open, and how many tasks ran at once: of each band of levels as a heat map, of the whole run as a chart below it.
+    """When breakers were open, and how many tasks ran at once: by level as a heat map, of the whole run as a chart.
 
     Hidden where it has no room. ``heat_rows``: of the heat map, which a large run has.
     """

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from redrive.console.model.time_axis import Span
 from redrive.console.present.timeline import legend_line, load_lines
 from redrive.console.text.glyphs import ASCII, UTF8
-from redrive.console.text.pieces import plain, width
+from redrive.console.text.pieces import Role, plain, width
 
 from ..conftest import FakeSession, make_app
 from ..model.runs import START, S, projection_of
@@ -67,6 +67,15 @@ async def test_the_bar_of_a_group_is_as_tall_as_many_tasks_ran_and_shows_what_fa
         assert (heights[0], heights[-1]) == ("▆", "▁")
         assert "↻" in checks
         assert "● 10" in checks
+
+
+async def test_without_an_executor_no_group_looks_as_if_it_ran(session, clock):
+    session.set_status(executor_alive=False, heartbeat_age_seconds=None, executor_gone_at=clock.now)
+    async with open_console(session, clock, "3", "g") as driver:
+        screen = driver.app.screen
+        shown = [*screen.label(CHECK, 20), *screen.bar(CHECK, screen.timeline.span)]
+        assert Role.RUNNING not in {piece.role for piece in shown}
+        assert "○" in driver.find(" check "), "cut off, as everywhere"
 
 
 async def test_enter_opens_a_group_and_closes_it(session, clock):
