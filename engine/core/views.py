@@ -97,18 +97,19 @@ class Signed(Protocol):
     def role(self) -> StrEnum: ...
 
 
+#: The worst first: where there is room for one state only, the first is shown.
 STATE_STYLES: Mapping[TaskState, StateStyle] = {
-    TaskState.PENDING: StateStyle(Sign.PENDING, "pending", StateRole.PENDING),
-    TaskState.READY: StateStyle(Sign.READY, "ready", StateRole.WAITING),
+    TaskState.DEAD_LETTER: StateStyle(Sign.DEAD, "DEAD", StateRole.HUMAN),
+    TaskState.FAILED: StateStyle(Sign.FAILED, "failed", StateRole.FAILED),
+    TaskState.UPSTREAM_FAILED: StateStyle(Sign.UPSTREAM, "upstream", StateRole.FAILED),
     TaskState.RUNNING: StateStyle(Sign.RUNNING, "running", StateRole.RUNNING),
-    TaskState.SUCCESS: StateStyle(Sign.DONE, "ok", StateRole.DONE),
     TaskState.RETRYING: StateStyle(Sign.RETRYING, "retry", StateRole.WAITING),
     TaskState.SENSING: StateStyle(Sign.SENSING, "sensing", StateRole.WAITING),
-    TaskState.FAILED: StateStyle(Sign.FAILED, "failed", StateRole.FAILED),
-    TaskState.DEAD_LETTER: StateStyle(Sign.DEAD, "DEAD", StateRole.HUMAN),
-    TaskState.UPSTREAM_FAILED: StateStyle(Sign.UPSTREAM, "upstream", StateRole.FAILED),
-    TaskState.SKIPPED: StateStyle(Sign.SKIPPED, "skipped", StateRole.SKIPPED),
+    TaskState.READY: StateStyle(Sign.READY, "ready", StateRole.WAITING),
     TaskState.CANCELLED: StateStyle(Sign.CANCELLED, "stopped", StateRole.SKIPPED),
+    TaskState.SKIPPED: StateStyle(Sign.SKIPPED, "skipped", StateRole.SKIPPED),
+    TaskState.SUCCESS: StateStyle(Sign.DONE, "ok", StateRole.DONE),
+    TaskState.PENDING: StateStyle(Sign.PENDING, "pending", StateRole.PENDING),
 }
 
 #: A RUNNING task, or an unfinished run, that no executor runs.
