@@ -34,7 +34,7 @@ from ...engine.analysis.costs import (
     with_jitter,
 )
 from ...engine.analysis.trials import PolicyChange, parse_change
-from ...engine.core.outcome import FailureMode
+from ...engine.core.outcome import FailureClass, FailureMode
 from ...engine.core.policy import (
     Jitter,
     PlannedWait,
@@ -48,6 +48,7 @@ from ...engine.core.policy import (
     worst_case_wait_seconds,
 )
 from ...engine.core.projection import RunProjection
+from ...engine.domain.events import EventKind
 from ...engine.domain.text import counted
 from ...engine.errors import FlowError
 from ...engine.statefile import lists
@@ -458,7 +459,7 @@ def _print_contention(title: str, counts: Sequence[int], values: Mapping[str, Se
 # --- ``redrive costs``: slot seconds by the end of attempts, and the costs and successes of each retry ---------------
 
 
-_ORDER = (SUCCESS, *map(str, FailureMode))
+_ORDER = (SUCCESS, *map(str, FailureMode), *map(str, FailureClass))
 
 
 @command("costs")
@@ -466,7 +467,7 @@ _ORDER = (SUCCESS, *map(str, FailureMode))
 def print_costs(file: NamedFile, run_id: str | None, as_json: bool) -> int:
     async def use(session: Session) -> tuple[str, RunProjection, dict[str, InnerRetries]]:
         projection = await session.snapshot(run_id)
-        rows = await session.query(lists.INNER_RETRIES, run_id=projection.run.run_id)
+        rows = await session.query(lists.EVENTS_OF_KIND, run_id=projection.run.run_id, kind=EventKind.ATTEMPT_RETRY)
         return place_line(projection.run, session.address), projection, inner_retries(projection, map(event_of, rows))
 
     place, projection, inner = with_session(file.to_read(), use)
@@ -499,7 +500,7 @@ def _yields_value(yields: Sequence[RetryYield]) -> list[dict[str, object]]:
 
 def _print_costs(costs: Mapping[str, Cost]) -> None:
     rows: list[Sequence[str]] = [("ended in", "attempts", "slot seconds", "wasted")]
-    for how in (how for how in _ORDER if how in costs):
+    for how in (how for how in dict.fromkeys((*_ORDER, *costs)) if how in costs):
         rows.append(_row(how, costs[how]))
     rows.append(_row("all", total(costs.values())))
     echo_lines(table_lines(rows))

@@ -174,7 +174,7 @@ SECTIONS: dict[str, tuple[Listed, ...]] = {
         Listed(
             "history",
             "listings",
-            "Every task in the last 14 runs of a flow: state, duration, trend, what was slower than usual",
+            "Every task in the last 40 runs of a flow: state, duration, what was slower than usual",
         ),
         Listed("summary", "listings", "A run in a few lines of Markdown, for an incident channel or the next shift"),
         Listed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -223,13 +224,14 @@ class HistoryReader:
         runs = latest_runs(await self._session.runs(), dag_name)
         rows: dict[str, list[RunTaskRow]] = {}
         kept = {}
-        for one in runs:
-            key = (one.run.run_id, one.run.ended_at, tuple(sorted(one.counts.items())))
-            found = self._ended.get(key)
-            if found is None:
-                found = list(await self._session.query(RUN_TASKS, run_id=one.run.run_id))
-            if one.run.ended_at is not None:
-                kept[key] = found
-            rows[one.run.run_id] = found
+        keys = [(one.run.run_id, one.run.ended_at, tuple(sorted(one.counts.items()))) for one in runs]
+        missing = [key for key in keys if key not in self._ended]
+        # all at once: each waits for a link of its own delay
+        read = await asyncio.gather(*(self._session.query(RUN_TASKS, run_id=run_id) for run_id, *_ in missing))
+        known = {**self._ended, **{key: list(found) for key, found in zip(missing, read, strict=True)}}
+        for key in keys:
+            rows[key[0]] = known[key]
+            if key[1] is not None:
+                kept[key] = known[key]
         self._ended = kept
         return run_grid(runs, rows)

@@ -205,7 +205,7 @@ _VIEWS = (
     Action("view_journal", ("6",), "Journal", "Everything that happened, and who did what.", EVERYWHERE),
     Action("view_systems", ("7",), "Systems", "Breakers, pages and quarantined rows.", EVERYWHERE),
     Action(
-        "view_history", ("8",), "History", "Every task in the last 14 runs: states, durations, slow tasks.", EVERYWHERE
+        "view_history", ("8",), "History", "Every task in the last 40 runs: states, durations, slow tasks.", EVERYWHERE
     ),
     Action("open", ("enter",), "open", "Drill in; fold or unfold a group.", EVERYWHERE - {ScreenName.LOG}),
     Action("back", ("escape",), "back", "Back; clear the filter; return to the present.", EVERYWHERE),

@@ -193,7 +193,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
     ),
     ScreenName.HISTORY.value: (
         Column("usual", "how long the task takes usually"),
-        Column("trend", "its duration in each run as a small chart, on wide screens"),
+        Column("trend", "a cell for each run: the darker, the longer it took"),
     ),
     FLEET: (
         Column("done", "finished tasks of its latest run, of all"),

@@ -18,6 +18,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from ...engine.core.projection import EventCounter, RunProjection, RunRow, TaskRow, is_operator_act
+from ...engine.core.views import KILL_STYLES
 from ...engine.core.waiting import BreakerView
 from ...engine.domain.acts import UNDOABLE
 from ...engine.domain.event_codec import decode, unreadable
@@ -241,10 +242,8 @@ _SHOWN_KINDS = frozenset(
     [
         EventKind.TASK,
         EventKind.RUN,
-        EventKind.ATTEMPT_DEADLINE,
+        *KILL_STYLES,
         EventKind.ATTEMPT_STACK,
-        EventKind.ATTEMPT_SIGTERM,
-        EventKind.ATTEMPT_SIGKILL,
         EventKind.ATTEMPT_SILENT,
         EventKind.ATTEMPT_RECLAIMED,
         EventKind.BREAKER,

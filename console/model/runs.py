@@ -198,7 +198,7 @@ def _latest_run(offer: Offer) -> RunRow | None:
 # Also the calendar of a state file: what became of the runs of each day.
 
 
-RUNS_MAX = 14
+RUNS_MAX = 40
 _WEEK_DAYS = 7
 
 

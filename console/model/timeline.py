@@ -8,7 +8,10 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple
 
+from ...engine.core.breaker import PASSING
 from ...engine.core.projection import TaskRow
+from ...engine.domain.event_payloads import BreakerChanged
+from ...engine.domain.events import Event
 from ...engine.domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, TIMED, TaskState
 from .board import Board, Delta
 from .graph.groups import GRAPH_MAX, GraphGroup, groups_of
@@ -61,6 +64,8 @@ class TimelineRows:
         self.lists_problems = False  # below their groups, also if these are closed
         self._activities: dict[int, GroupActivity] = {}
         self._whole_activity: GroupActivity | None = None
+        self._bands: list[LevelBand] = []
+        self.changes = 0  # updates of tasks so far: what is drawn of their past stays valid between them
         self.sort(self.order)
 
     # --- Groups ----------------------------------------------------------------------------------------------------
@@ -108,6 +113,30 @@ class TimelineRows:
             self._whole_activity = GroupActivity(self._board.projection.tasks.values())
         return self._whole_activity
 
+    @property
+    def levels(self) -> int:
+        """How many levels have rows in the heat map: those of a large run."""
+        return self._board.dag.depth if self._groups is not None else 0
+
+    def level_bands(self, count: int) -> Sequence[LevelBand]:
+        """The levels of a large run in at most ``count`` bands of equal depth."""
+        levels = self.levels
+        depth = -(-levels // max(count, 1))
+        if not self._bands or self._bands[0].depth != depth:
+            names: list[list[str]] = [[] for _ in range(0, levels, depth)]
+            for number in self._board.dag.topological:
+                names[self._board.dag.levels[number] // depth].append(self._board.dag.names[number])
+            self._bands = [
+                LevelBand(
+                    place * depth,
+                    min(depth, levels - place * depth),
+                    len(found),
+                    GroupActivity(map(self._board.row, found)),
+                )
+                for place, found in enumerate(names)
+            ]
+        return self._bands
+
     # --- Updates ---------------------------------------------------------------------------------------------------
 
     def apply(self, delta: Delta) -> bool:
@@ -121,8 +150,12 @@ class TimelineRows:
         if self._groups is not None:
             for name, before, after in delta.moves:
                 self._groups.apply_move(name, before, after)
+        self.changes += len(delta.tasks)
         for name in delta.tasks:
             index, row = self.group_of(name), self._board.row(name)
+            if self._bands:
+                level = self._board.dag.levels[self._board.dag.number[name]]
+                self._bands[level // self._bands[0].depth].activity.update(row)
             if index in self._activities:
                 self._activities[index].update(row)
             if self._whole_activity is not None:
@@ -236,6 +269,36 @@ _SORT_KEYS: dict[TaskOrder, Callable[[TaskRow], tuple[int, int]]] = {
     TaskOrder.PATH: _start_key,
     TaskOrder.PROBLEMS: _problem_key,
 }
+
+
+# --- Breakers over time ----------------------------------------------------------------------------------------------
+
+
+class BreakerPeriods:
+    """When the breakers of a run let no call through, or a probe alone: by downstream, the state from each instant."""
+
+    def __init__(self, events: Iterable[Event] = ()) -> None:
+        self._states: dict[str, list[tuple[int, str]]] = {}
+        self._seq = 0
+        self.add(events)
+
+    def add(self, events: Iterable[Event]) -> None:
+        """Add later events; those of other kinds are ignored."""
+        for event in events:
+            if event.seq > self._seq and isinstance(event.payload, BreakerChanged):
+                self._seq = event.seq
+                self._states.setdefault(event.payload.downstream, []).append((event.at, event.payload.state))
+
+    @property
+    def downstreams(self) -> list[str]:
+        """The downstreams whose breakers did not only let calls pass."""
+        return [name for name, found in self._states.items() if any(state not in PASSING for _, state in found)]
+
+    def of(self, downstream: str) -> list[tuple[int, int | None, str]]:
+        """The start, the end and the state of each period in which it was not closed; the end is None if it lasts."""
+        found = self._states[downstream]
+        ends = [*(at for at, _ in found[1:]), None]
+        return [(at, end, state) for (at, state), end in zip(found, ends, strict=True) if state not in PASSING]
 
 
 # --- Activity of groups ----------------------------------------------------------------------------------------------
@@ -355,6 +418,15 @@ class GroupActivity:
     def _at(self, place: int, index: int = 0) -> int | None:
         instants = self._sorted[place]
         return instants[index] if instants else None
+
+
+class LevelBand(NamedTuple):
+    """The tasks of ``depth`` levels of the graph, from level ``first`` on."""
+
+    first: int
+    depth: int
+    tasks: int
+    activity: GroupActivity
 
 
 _NOTHING = _Instants(*[()] * len(_Instants._fields))

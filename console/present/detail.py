@@ -9,7 +9,7 @@ from ...engine.core.failures import hang
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.core.ready_queue import spec_of
 from ...engine.core.spec import with_overrides
-from ...engine.core.views import kill_steps, state_style
+from ...engine.core.views import failure_mode_word, kill_steps, state_style
 from ...engine.domain.states import NEEDS_HUMAN, NOT_STARTED, TaskState, TaskUsage
 from ...engine.domain.task_options import describe_overrides, load_overrides
 from ...engine.domain.text import counted, format_duration
@@ -212,7 +212,7 @@ def _attempt_facts(attempt: AttemptRow, scene: Scene, columns: int) -> Iterator[
         yield from _indented(attempt.error, columns, Role.TEXT)
     words = [
         f"class {attempt.failure_class.lower()}" if attempt.failure_class else "",
-        f"mode {attempt.failure_mode}" if attempt.failure_mode else "",
+        f"mode {mode}" if (mode := failure_mode_word(attempt)) else "",
         f"exit {attempt.exit_code}" if attempt.exit_code else "",
         f"signal {attempt.signal}" if attempt.signal else "",
         _wait(attempt),

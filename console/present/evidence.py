@@ -24,7 +24,7 @@ from ...engine.core.failures import hang
 from ...engine.core.failures.tables import POISON_RULE
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.core.ready_queue import spec_of
-from ...engine.core.views import STATE_STYLES, state_style
+from ...engine.core.views import STATE_STYLES, failure_mode_word, state_style
 from ...engine.domain.states import DeadLetterKind, TaskState
 from ...engine.domain.text import counted, format_duration
 from ...engine.statefile.lists import PastAttemptRow, QuarantineRow
@@ -236,7 +236,7 @@ _FACTS: Sequence[tuple[str, Callable[[AttemptRow, Scene], str]]] = (
     ("place", _place),
     ("fingerprint", lambda attempt, scene: _text_of(attempt.fingerprint)[:FINGERPRINT_DIGITS]),
     ("class", lambda attempt, scene: _text_of(attempt.failure_class).lower()),
-    ("mode", lambda attempt, scene: _text_of(attempt.failure_mode)),
+    ("mode", lambda attempt, scene: one_line(failure_mode_word(attempt))),
     ("exit code", lambda attempt, scene: _text_of(attempt.exit_code)),
     ("signal", lambda attempt, scene: _text_of(attempt.signal)),
     ("killed", _killed),

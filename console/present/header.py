@@ -34,6 +34,7 @@ _NARROW = 56
 _MISSING = "there is no state file"  # of a session whose file is gone
 _MINUTE_CELLS = 5  # of an instant without its seconds
 _SHORT_LABEL = 5  # characters
+_STATUS_CELLS = 8  # of the status right of the tabs: room for its shortest words
 
 
 def lock_reason(status: SessionStatus) -> str | None:
@@ -48,7 +49,8 @@ def lock_reason(status: SessionStatus) -> str | None:
         return f"stale {_age(status.data_age_seconds)}"
     if status.age_seconds >= STALE_SECONDS:
         return f"executor silent for {_age(status.age_seconds)}"
-    return f"read-only: {status.read_only}" if status.read_only else None
+    why = status.read_only
+    return why if why is None or "read-only" in why else f"read-only: {why}"
 
 
 def _executor_loss(status: SessionStatus) -> str:
@@ -188,22 +190,25 @@ def location_text(address: str) -> str:
 
 
 def tabs_line(tabs: Sequence[Tab], rights: Sequence[Line], size: int) -> Line:
-    """The tabs with the longest of ``rights`` (longest first) that leaves room for whole tab labels.
+    """The tabs, with the longest of ``rights`` (longest first) that fits beside them; with none if none fits.
 
-    If none does, the last tab loses its label, then all labels become short. In the end only the active tab has one,
-    beside the last of ``rights``.
+    The shape depends on the size and the badges alone, so that no key and no status moves a tab. Where whole labels do
+    not fit, the last tab loses its label, then all labels become short; in the end only the active tab has one.
     """
-    whole, named = [_label_tab(tab) for tab in tabs], [_label_active_tab(tab) for tab in tabs]
-    brief = [_label_tab_briefly(tab) for tab in tabs]
-    steps = ((whole, "  "), (whole, " "), ([*whole[:-1], named[-1]], " "), (brief, " "), (named, "  "))
-    for labels, gap in steps:
-        for right in rights:
-            left = _tabs(labels, gap)
-            if width(left) + width(right) + 2 <= size:
-                return [*fit(left, size - width(right) - 1), *right, Piece(" ")]
-    left = _tabs(named)
+    left = _shape_of_tabs(tabs, size)
     room = size - width(left) - 2
-    return [*left, Piece("  "), *fit(rights[-1], room)] if room > 0 else left
+    right = next((one for one in rights if width(one) <= room), [])
+    return [*fit(left, size - width(right) - 1), *right, Piece(" ")] if right else left
+
+
+def _shape_of_tabs(tabs: Sequence[Tab], size: int) -> Line:
+    whole, brief = [_label_tab(tab) for tab in tabs], [_label_tab_briefly(tab) for tab in tabs]
+    keys = [_key_of_tab(tab) for tab in tabs]
+    for labels, gap in ((whole, "  "), (whole, " "), ([*whole[:-1], keys[-1]], " "), (brief, " ")):
+        left = _tabs(labels, gap)
+        if width(left) + _STATUS_CELLS + 2 <= size:
+            return left
+    return fit([*_tabs(keys, " "), *(Piece(f"  {tab.label}", Role.STRONG) for tab in tabs if tab.is_active)], size)
 
 
 def tab_at(line: Line, tabs: Sequence[Tab], x: int) -> int | None:
@@ -232,7 +237,7 @@ def _label_tab(tab: Tab) -> Line:
 
 def _label_tab_briefly(tab: Tab) -> Line:
     key, word, *rest = _label_tab(tab)
-    return [key, word._replace(text=_labels(tab)[not tab.is_active]), *rest]
+    return [key, word._replace(text=_labels(tab)[1]), *rest]
 
 
 def _labels(tab: Tab) -> tuple[str, str]:
@@ -241,8 +246,8 @@ def _labels(tab: Tab) -> tuple[str, str]:
     return f" {word}", f" {word if len(word) <= _SHORT_LABEL else word[: _SHORT_LABEL - 1]}"
 
 
-def _label_active_tab(tab: Tab) -> Line:
-    return _label_tab(tab) if tab.is_active else [Piece(tab.key, Role.KEY), *_badge(tab)]
+def _key_of_tab(tab: Tab) -> Line:
+    return [Piece(tab.key, Role.STRONG if tab.is_active else Role.KEY), *_badge(tab)]
 
 
 def _badge(tab: Tab) -> Line:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import date
+from datetime import date, timedelta
 from typing import NamedTuple
 
 from ...engine.core.projection import RunRow
-from ...engine.core.views import Signed, run_style, run_view, state_style
+from ...engine.core.views import Sign, Signed, run_style, run_view, state_style
 from ...engine.core.waiting import RunnerStatus
 from ...engine.domain.states import TaskState
 from ...engine.domain.text import counted, format_duration
@@ -16,71 +17,77 @@ from ..model.board import runner_of
 from ..model.lists import ALL_COLUMNS
 from ..model.runs import HistoryCell, HistoryOrder, RunDay, RunGrid, TaskTrend, is_bad, weeks_until
 from ..sessions.session import SessionStatus
-from ..text.figures import CLOCK_CELLS, column, local_day, number, wall, wall_day
+from ..text.figures import CLOCK_CELLS, column, column_chart, local_day, number, wall, wall_day
 from ..text.glyphs import Glyphs
-from ..text.pieces import Line, Piece, Role, fit, join
+from ..text.pieces import Line, Piece, Role, join
 from ..text.text import cells, one_line, pad, pad_left, shorten_middle
 from .states import order_line, sign_and_word
 
 _NAME_CELLS = (12, 40)
-_NARROW_CELLS = 3  # sign, mark, gap
-_WIDE_CELLS = _NARROW_CELLS - 1 + CLOCK_CELLS + 1
+_WIDE_CELLS = 2 + CLOCK_CELLS + 1  # sign, mark, duration, gap
 _MEDIAN_CELLS = CLOCK_CELLS + 2
-_TREND_FROM = 66  # columns
+_DATE_CELLS = 5
+_DATE_STEP = 8  # cells from one date above the heat map to the next
 _WHOLE_RUN = "the whole run"
-_DAY_CELLS = 7
-_WEEK_CELLS = 14
+_CHART_ROWS_MIN = 4
 _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+
+#: Up to which multiple of the usual duration a cell of the heat map has which of the shades.
+_SHADES = (0.67, 1.5, 2.5)
 
 
 class GridLayout(NamedTuple):
-    """The widths of the grid. ``first``: the first run that has room; ``first_wide``: the first one with durations.
+    """The widths of the grid. ``first``: the first run of the heat map, which has a cell for each run from it on;
+    ``first_wide``: the first one with a duration.
 
-    ``trend_cells``: with a blank on either side; 0 if the trend is not shown.
+    ``heat_cells``: with a blank behind them; 0 without a heat map.
     """
 
     name_cells: int
     median_cells: int
-    trend_cells: int
+    heat_cells: int
     first: int
     first_wide: int
     runs: int
 
     @property
     def places(self) -> range:
-        return range(self.first, self.runs)
+        """The runs that can be selected."""
+        return range(min(self.first, self.first_wide), self.runs)
 
 
 def grid_layout(grid: RunGrid, columns: int, chosen: Collection[str] = ALL_COLUMNS) -> GridLayout:
-    """Durations for as many of the latest runs as have room beside the names; signs for those before.
+    """A heat map of as many of the latest runs as have room beside the names, then durations of the last of them.
 
-    ``chosen``: the columns beside the runs.
+    ``chosen``: the columns beside the durations.
     """
     count, (low, high) = len(grid.runs), _NAME_CELLS
     longest = max((cells(one_line(task.name)) for task in grid.tasks), default=low)
     name_cells = max(min(longest, high), min(len(_WHOLE_RUN), columns // 4), low)
     median_cells = _MEDIAN_CELLS if "usual" in chosen else 1
-    trend_cells = max(count, len("trend")) + 2 if columns >= _TREND_FROM and "trend" in chosen else 0
-    side_cells = 1 + median_cells + trend_cells
-    name_cells = max(min(name_cells, columns - side_cells - count * _NARROW_CELLS), low)
-    room = columns - name_cells - side_cells
-    shown = max(min(count, room // _NARROW_CELLS), 0)
-    wide = max(min(shown, (room - shown * _NARROW_CELLS) // (_WIDE_CELLS - _NARROW_CELLS)), 0)
-    return GridLayout(name_cells, median_cells, trend_cells, count - shown, count - wide, count)
+    wanted = count + 1 if "trend" in chosen and count else 0
+    name_cells = max(min(name_cells, columns - 1 - median_cells - wanted - _WIDE_CELLS), low)
+    room = columns - 1 - name_cells - median_cells
+    heat_cells = min(wanted, max(room - _WIDE_CELLS, 0))
+    wide = max(min(count, (room - heat_cells) // _WIDE_CELLS), 0)
+    return GridLayout(name_cells, median_cells, heat_cells, count - max(heat_cells - 1, 0), count - wide, count)
 
 
 def title_line(grid: RunGrid, layout: GridLayout, place: int | None = None) -> Line:
     """The names of the columns: the day of each run, or its time if all runs are of one day."""
     days = {local_day(one.run.started_at) for one in grid.runs}
     line: Line = [Piece(f" {pad('task', layout.name_cells)}{_median_cell('usual', layout)}", Role.DIM)]
-    if layout.trend_cells:
-        line.append(Piece(pad(" trend", layout.trend_cells), Role.DIM))
-    for at in layout.places:
+
+    def when(at: int) -> str:
         started_at = grid.runs[at].run.started_at
-        when = wall_day(started_at, None)[:5] if len(days) > 1 else wall(started_at, None)[:5]
-        narrow = when[3:] if len(days) > 1 else when[:2]
-        label = f"{when:>{_WIDE_CELLS - 1}} " if at >= layout.first_wide else f"{narrow:<{_NARROW_CELLS}}"
-        line.append(Piece(label, Role.STRONG if at == place else Role.DIM))
+        return wall_day(started_at, None)[:_DATE_CELLS] if len(days) > 1 else wall(started_at, None)[:_DATE_CELLS]
+
+    if layout.heat_cells:
+        last = layout.first + max(layout.heat_cells - _DATE_CELLS, 0)  # a date that is cut would be another one
+        dates = "".join(f"{when(at):{_DATE_STEP}}" for at in range(layout.first, layout.runs, _DATE_STEP) if at <= last)
+        line.append(Piece(pad(dates.rstrip(), layout.heat_cells)[: layout.heat_cells], Role.DIM))
+    for at in range(layout.first_wide, layout.runs):
+        line.append(Piece(f"{when(at):>{_WIDE_CELLS - 1}} ", Role.STRONG if at == place else Role.DIM))
     return line
 
 
@@ -92,16 +99,20 @@ def runs_line(grid: RunGrid, layout: GridLayout, glyphs: Glyphs, now_us: int, st
     """The runs themselves: state and duration."""
     durations = [_duration_us(one.run) for one in grid.runs]
     ended = sorted(lasts for lasts in durations if lasts is not None)
-    median = format_duration(quantile(ended, 0.5)) if ended else ""
+    usual = quantile(ended, 0.5) if ended else None
     line: Line = [
         Piece(f" {pad(_WHOLE_RUN, layout.name_cells)}", Role.STRONG),
-        Piece(_median_cell(median, layout), Role.DIM),
+        Piece(_median_cell("" if usual is None else format_duration(usual), layout), Role.DIM),
     ]
-    line += _trend(durations, [False] * len(durations), layout.trend_cells, glyphs)
-    for at in layout.places:
-        run = grid.runs[at].run
-        view = run_view(run, runner_of(run, status), now_us)
-        line += _cell(view, view.clock, False, at >= layout.first_wide, False, glyphs)
+    views = [run_view(one.run, runner_of(one.run, status), now_us) for one in grid.runs]
+    if layout.heat_cells:
+        found = zip(views, durations, strict=True)
+        heat = [
+            _heat_piece(view, lasts if view.sign is Sign.DONE else None, usual, False, glyphs) for view, lasts in found
+        ]
+        line += [*heat[layout.first :], Piece(" ")]
+    for at in range(layout.first_wide, layout.runs):
+        line += _wide_cell(views[at], views[at].clock, False, False, glyphs)
     return line
 
 
@@ -122,26 +133,45 @@ def task_line(
         Piece(name, Role.TEXT if place is None else Role.CURSOR),
         Piece(_median_cell("" if typical is None else format_duration(typical), layout), Role.DIM),
     ]
-    durations = [None if cell is None else cell.duration_us for cell in task.cells]
-    line += _trend(durations, [is_bad(cell) for cell in task.cells], layout.trend_cells, glyphs)
-    for at in layout.places:
-        cell, is_wide = task.cells[at], at >= layout.first_wide
+    if layout.heat_cells:
+        line += [
+            *(_heat_cell(task, at, grid, glyphs, status, place) for at in range(layout.first, layout.runs)),
+            Piece(" "),
+        ]
+    for at in range(layout.first_wide, layout.runs):
+        cell = task.cells[at]
         if cell is None:
-            line.append(Piece(" " * (_WIDE_CELLS if is_wide else _NARROW_CELLS), _under(Role.DIM, at == place)))
+            line.append(Piece(" " * _WIDE_CELLS, _under(Role.DIM, at == place)))
         else:
             style = state_style(cell.state, runner_of(grid.runs[at].run, status))
-            line += _cell(style, cell.duration_us, task.is_slow(at), is_wide, at == place, glyphs)
+            line += _wide_cell(style, cell.duration_us, task.is_slow(at), at == place, glyphs)
     return line
 
 
-def _cell(
-    style: Signed, lasts: int | None, is_slow: bool, is_wide: bool, is_selected: bool, glyphs: Glyphs
-) -> Iterator[Piece]:
+def _heat_cell(
+    task: TaskTrend, at: int, grid: RunGrid, glyphs: Glyphs, status: SessionStatus, place: int | None
+) -> Piece:
+    cell = task.cells[at]
+    if cell is None:
+        return Piece(" ", _under(Role.DIM, at == place))
+    style = state_style(cell.state, runner_of(grid.runs[at].run, status))
+    piece = _heat_piece(style, cell.ok_us, task.typical_us, task.is_slow(at), glyphs)
+    return piece._replace(role=_under(piece.role, at == place))
+
+
+def _heat_piece(style: Signed, ok_us: int | None, usual_us: int | None, is_slow: bool, glyphs: Glyphs) -> Piece:
+    """One cell: the darker, the longer a success took beside what is usual; anything else has its own sign."""
+    if ok_us is None or not usual_us:
+        return Piece(glyphs.of(style.sign), style.role)
+    shade = glyphs.heat[bisect_left(_SHADES, ok_us / usual_us)]
+    return Piece(shade, Role.WARNING if is_slow else Role.DONE)
+
+
+def _wide_cell(style: Signed, lasts: int | None, is_slow: bool, is_selected: bool, glyphs: Glyphs) -> Iterator[Piece]:
     yield Piece(glyphs.of(style.sign), _under(style.role, is_selected))
     yield Piece(glyphs.up if is_slow else " ", _under(Role.WARNING, is_selected))
-    if is_wide:
-        text = column(lasts) if lasts is not None else " " * CLOCK_CELLS
-        yield Piece(text, _under(Role.WARNING if is_slow else Role.TEXT, is_selected))
+    text = column(lasts) if lasts is not None else " " * CLOCK_CELLS
+    yield Piece(text, _under(Role.WARNING if is_slow else Role.TEXT, is_selected))
     yield Piece(" ")
 
 
@@ -149,21 +179,69 @@ def _under(role: str, is_selected: bool) -> str:
     return Role.CURSOR if is_selected else role
 
 
-def _trend(durations: Sequence[int | None], failed: Sequence[bool], trend_cells: int, glyphs: Glyphs) -> Line:
-    """A column per run, as high as the task took long, usually half of the row; failed ones in their colour."""
-    if not trend_cells:
+# --- How long a task took in each run, beside its timeout ------------------------------------------------------------
+
+
+_CHART_LABEL_CELLS = CLOCK_CELLS + 2
+_COLUMN_CELLS_MAX = 4  # of a run, with a gap
+_TIMEOUT_SHOWN = 4.0  # at most so many times the longest duration; a higher timeout would make all columns flat
+
+
+def duration_lines(
+    task: TaskTrend, timeout_us: int | None, rows: int, columns: int, glyphs: Glyphs, place: int | None = None
+) -> list[Line]:
+    """A column per run, as high as the task took long, failures in their colour, with the timeout as a line across.
+
+    The first of the ``rows`` lines says what is shown; ``place``: the run under the cursor. Empty if the task never
+    ended, or without room.
+    """
+    found = [(at, cell.duration_us) for at, cell in enumerate(task.cells) if cell is not None and cell.duration_us]
+    if rows < _CHART_ROWS_MIN or not found:
         return []
-    known = sorted(lasts for lasts in durations if lasts is not None)
-    most = max(known[-1], 2 * quantile(known, 0.5)) if known else 0
-    steps, line = len(glyphs.spark), [Piece(" ")]
-    for lasts, is_failed in zip(durations, failed, strict=True):
-        if lasts is None or most == 0:
-            line.append(Piece(glyphs.dot, Role.DIM))
-        else:
-            height = min(max(round(lasts / most * steps), 1), steps)
-            line.append(Piece(glyphs.spark[height - 1], Role.FAILED if is_failed else Role.DONE))
-    line.append(Piece(" " * (trend_cells - len(line))))
-    return line
+    longest, height, room = max(lasts for _, lasts in found), rows - 1, columns - _CHART_LABEL_CELLS
+    limit_us = timeout_us if timeout_us is not None and timeout_us <= _TIMEOUT_SHOWN * longest else None
+    most = max(longest, limit_us or 0)
+    limit_row = height - max(-(-limit_us * height // most), 1) if limit_us is not None else -1
+    size = max(min(room // len(found), _COLUMN_CELLS_MAX), 1)
+    shown = found[-(room // size) :]
+    roles = [_column_role(task, at, place) for at, _ in shown]
+    lines: list[Line] = [[Piece(f" {_describe_durations(task, timeout_us, longest, glyphs)}", Role.DIM)]]
+    for row, text in enumerate(column_chart([lasts for _, lasts in shown], most, height, glyphs)):
+        label = most if row == 0 else limit_us if row == limit_row else None
+        line: Line = [Piece(f" {' ' * CLOCK_CELLS if label is None else column(label)} ", Role.DIM)]
+        for sign, role in zip(text.ljust(len(shown)), roles, strict=True):
+            line += _chart_cells(sign, role, size, row == limit_row, glyphs)
+        if row == limit_row:
+            line.append(Piece(f"{glyphs.backoff} timeout", Role.WARNING))
+        lines.append(line)
+    return lines
+
+
+def _column_role(task: TaskTrend, at: int, place: int | None) -> Role:
+    if at == place:
+        return Role.STRONG
+    return Role.FAILED if is_bad(task.cells[at]) else Role.WARNING if task.is_slow(at) else Role.DONE
+
+
+def _chart_cells(sign: str, role: Role, size: int, is_limit: bool, glyphs: Glyphs) -> Iterator[Piece]:
+    """``size`` cells of a column, the last of them a gap; where there is no column the timeout shows through."""
+    across, bar_cells = glyphs.backoff if is_limit else " ", max(size - 1, 1)
+    yield Piece(across * bar_cells, Role.WARNING) if sign == " " else Piece(sign * bar_cells, role)
+    yield Piece(across * (size - bar_cells), Role.WARNING)
+
+
+def _describe_durations(task: TaskTrend, timeout_us: int | None, longest: int, glyphs: Glyphs) -> str:
+    """What a timeout is chosen by: how long is usual, the longest, and the timeout beside it."""
+    parts = [f"{one_line(task.name)} in each run"]
+    if (typical := task.typical_us) is not None:
+        parts.append(f"usually {format_duration(typical)}")
+    parts.append(f"at most {format_duration(longest)}")
+    times = "" if timeout_us is None else f" ({timeout_us / longest:.1f} times that)"
+    parts.append("no timeout" if timeout_us is None else f"timeout {format_duration(timeout_us)}{times}")
+    return f" {glyphs.dot} ".join(parts)
+
+
+# --- What is said above and below the grid ---------------------------------------------------------------------------
 
 
 def heading_line(grid: RunGrid, shown: int, filter_text: str, order: HistoryOrder, glyphs: Glyphs) -> tuple[Line, Line]:
@@ -245,27 +323,58 @@ def grid_lines(
 # --- The calendar --------------------------------------------------------------------------------------------------
 
 
+YEAR_ROWS = 8  # of the calendar: the months, and the days of the week
+_YEAR_WEEKS, _WEEKS_MIN = 53, 12
+_WEEKDAY_CELLS = 5
+
+
 def calendar_lines(
-    days: Mapping[date, RunDay], last: date, weeks: int, columns: int, glyphs: Glyphs, status: SessionStatus
+    days: Mapping[date, RunDay], last: date, rows: int, columns: int, glyphs: Glyphs, status: SessionStatus
 ) -> list[Line]:
-    """A row per week, Monday first: of each day the worst run and how many there were."""
-    heading: Line = [Piece(" " * _WEEK_CELLS), *(Piece(f"{day:<{_DAY_CELLS}}", Role.DIM) for day in _WEEKDAYS)]
-    lines = [heading]
-    for week in weeks_until(last, weeks):
-        line: Line = [Piece(f" {week[0]:%d %b}".ljust(_WEEK_CELLS), Role.DIM)]
-        for day in week:
-            line += _day_cell(days.get(day), day, last, glyphs, status)
+    """The sign of the worst run of each day: a column per week of a year, or in fewer rows the last days in one.
+
+    The weeks begin with that of the first run.
+    """
+    if rows >= YEAR_ROWS:
+        return _year_lines(days, last, columns, glyphs, status)
+    heading = " last days  "
+    shown = [last - timedelta(days=back) for back in reversed(range(columns - len(heading) - 1))]
+    return [[Piece(heading, Role.DIM), *(_day_piece(days.get(day), glyphs, status) for day in shown)]]
+
+
+def _year_lines(
+    days: Mapping[date, RunDay], last: date, columns: int, glyphs: Glyphs, status: SessionStatus
+) -> list[Line]:
+    room = columns - _WEEKDAY_CELLS - 1
+    size = 2 if room >= 2 * _YEAR_WEEKS else 1  # cells of a week
+    since_first = (last - min(days, default=last)).days // len(_WEEKDAYS) + 2
+    weeks = weeks_until(last, min(_YEAR_WEEKS, room // size, max(since_first, _WEEKS_MIN)))
+    lines: list[Line] = [[Piece(" " * _WEEKDAY_CELLS + _month_names(weeks, size), Role.DIM)]]
+    for place, name in enumerate(_WEEKDAYS):
+        line: Line = [Piece(f" {name} ", Role.DIM)]
+        for week in weeks:
+            is_ahead = week[place] > last
+            line.append(Piece(" ") if is_ahead else _day_piece(days.get(week[place]), glyphs, status))
+            line.append(Piece(" " * (size - 1)))
         lines.append(line)
-    return [fit(line, columns, glyphs.more) for line in lines]
+    return lines
 
 
-def _day_cell(found: RunDay | None, day: date, last: date, glyphs: Glyphs, status: SessionStatus) -> Line:
+def _month_names(weeks: Sequence[Sequence[date]], size: int) -> str:
+    """The name of each month above the week in which it begins, if it does not touch the name before."""
+    text = ""
+    for place, week in enumerate(weeks):
+        begins = next((day for day in week if day.day == 1), None)
+        if begins is not None and (not text or place * size > len(text)):
+            text = f"{text:{place * size}}{begins:%b}"
+    return text
+
+
+def _day_piece(found: RunDay | None, glyphs: Glyphs, status: SessionStatus) -> Piece:
     if found is None:
-        return [Piece(f"{glyphs.dot if day <= last else ' ':<{_DAY_CELLS}}", Role.DIM)]
+        return Piece(glyphs.dot, Role.DIM)
     style = run_style(found.worst.run, runner_of(found.worst.run, status))
-    count = f" {number(found.runs)}" if found.runs > 1 else ""
-    sign = glyphs.of(style.sign)
-    return [Piece(f"{sign}{count}", style.role), Piece(" " * (_DAY_CELLS - len(sign + count)))]
+    return Piece(glyphs.of(style.sign), style.role)
 
 
 def history_value(task: TaskTrend, grid: RunGrid) -> dict[str, object]:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from datetime import datetime
 
 from ...engine.core.projection import is_operator_act
-from ...engine.core.views import STATE_STYLES, Sign
+from ...engine.core.views import KILL_STYLES, STATE_STYLES, Sign
 from ...engine.domain.event_codec import encode
 from ...engine.domain.events import Event, EventKind
 from ...engine.domain.states import WAITING, TaskState
@@ -34,9 +34,7 @@ _FAINT_KINDS = frozenset([EventKind.TASK_CHANGED, EventKind.ATTEMPT_STARTED, Eve
 
 #: kind -> (glyph, role)
 _SIGNS = {
-    EventKind.ATTEMPT_DEADLINE: (Sign.DEADLINE, Role.WARNING),
-    EventKind.ATTEMPT_SIGTERM: (Sign.SIGTERM, Role.WARNING),
-    EventKind.ATTEMPT_SIGKILL: (Sign.SIGKILL, Role.FAILED),
+    **{kind: (step.sign, Role(step.role)) for kind, step in KILL_STYLES.items()},
     EventKind.ATTEMPT_RECLAIMED: (Sign.LOST, Role.WAITING),
     EventKind.ATTEMPT_SILENT: (Sign.LOST, Role.WAITING),
     EventKind.STORAGE: (Sign.FAILED, Role.WARNING),

@@ -12,20 +12,7 @@ from ..text.figures import number
 from ..text.glyphs import Glyph, Glyphs
 from ..text.pieces import Line, Piece, Role, join, width
 
-#: The worst first: where there is room for one state only, the first is shown.
-SEVERITY: tuple[TaskState, ...] = (
-    TaskState.DEAD_LETTER,
-    TaskState.FAILED,
-    TaskState.UPSTREAM_FAILED,
-    TaskState.RUNNING,
-    TaskState.RETRYING,
-    TaskState.SENSING,
-    TaskState.READY,
-    TaskState.CANCELLED,
-    TaskState.SKIPPED,
-    TaskState.SUCCESS,
-    TaskState.PENDING,
-)
+SEVERITY: tuple[TaskState, ...] = tuple(STATE_STYLES)
 
 
 def sign_of(style: Signed, glyphs: Glyphs) -> Piece:

@@ -103,7 +103,7 @@ def _numbered(lines: Sequence[str], size: int, more: str) -> list[str]:
 WORD_CELLS = 8
 _NOT_READY = "deferred"  # outcome
 ATTEMPT_CELLS = 5
-_BAR_CELLS = 7
+_BAR_CELLS = 6
 _HOLDERS_SEARCHED = 50
 _NAME_CELLS_MAX = 40
 
@@ -239,7 +239,7 @@ def _running(row: TaskRow, view: TaskView, scene: Scene, has_room: bool) -> Line
         return [*line, Piece("  "), *kill_step]
     line += _duration_hint(row, attempt, scene, has_room)
     if row.progress_total:
-        line += [Piece("  "), *_progress(row, scene, has_room and "bars" in scene.shown)]
+        line += [Piece(" "), *_progress(row, scene, has_room and "bars" in scene.shown)]
     return [*line, *_usage(scene.board.usage.get(row.name))] if has_room and "usage" in scene.shown else line
 
 
@@ -276,10 +276,10 @@ def _after(row: TaskRow, fact: str, scene: Scene) -> str:
 
 
 def _usage(usage: TaskUsage | None) -> Line:
-    """`` 98% 340 MB`` and the last line: the CPU time of a running task, of one CPU, its memory, its output."""
+    """``cpu 98% 340 MB`` and the last line: the time of a running task on one CPU, its memory, its output."""
     if usage is None:
         return []
-    percent = f"{usage.cpu_percent:3}%" if usage.cpu_percent is not None else " " * 4
+    percent = f"cpu {usage.cpu_percent:2}%" if usage.cpu_percent is not None else " " * 7
     memory = f"{format_bytes(usage.memory_bytes):>6}" if usage.memory_bytes is not None else " " * 6
     return [Piece(f"  {percent} {memory}", Role.DIM), Piece(f"  {written_line(usage)}")]
 
@@ -294,13 +294,13 @@ def _duration_hint(row: TaskRow, attempt: AttemptRow | None, scene: Scene, has_r
     limit = format_duration(attempt.timeout_us) if attempt is not None and attempt.timeout_us else ""
     usual = scene.board.duration_stats.get(row.name)
     if usual is None or usual.p50_us < SECOND:
-        return [Piece(f" of {limit}", Role.DIM)] if limit and not scene.shows_clock_times else []
+        return [Piece(f", timeout {limit}", Role.DIM)] if limit and not scene.shows_clock_times else []
     usual_duration = format_duration(usual.p50_us)
     if is_overdue(scene.now_us - (row.started_at or scene.now_us), usual):
         return [Piece(f", usually {usual_duration}", Role.WARNING)]
     if scene.shows_clock_times:
         return []
-    at_most = f", at most {limit}" if limit and has_room and not row.progress_total else ""
+    at_most = f", timeout {limit}" if limit and has_room and not row.progress_total else ""
     return [Piece(f" of ~{usual_duration}{at_most}", Role.DIM)]
 
 
@@ -319,9 +319,9 @@ def _progress(row: TaskRow, scene: Scene, bars: bool) -> Line:
     part = min(max((row.progress_done or 0) / total, 0.0), 1.0)
     still_us = stalled_for_us(row, scene.now_us)
     if still_us is not None:
-        return [Piece(f"{int(part * 100)} %"), Piece(f" no progress for {clock(still_us).strip()}", Role.WARNING)]
+        return [Piece(f"{int(part * 100)} % done"), Piece(f", no progress for {clock(still_us).strip()}", Role.WARNING)]
     shown = [*bar(part, scene.glyphs, Role.RUNNING), Piece(" ")] if bars else []
-    return [*shown, Piece(f"{int(part * 100):3} %")]
+    return [*shown, Piece(f"{int(part * 100):2} % done")]
 
 
 def bar(part: float, glyphs: Glyphs, role: Role, size: int = _BAR_CELLS) -> Line:
@@ -342,7 +342,7 @@ def _retrying(row: TaskRow, view: TaskView, scene: Scene, bars: bool) -> Line:
         return [Piece("  "), Piece(one_line(view.fact), _FACT_ROLES.get(view.reason, Role.WAITING))]
     if row.delay_us and bars and view.instant is not None:
         left = min(max((view.instant - scene.now_us) / row.delay_us, 0.0), 1.0)
-        line += [Piece(" "), *bar(left, scene.glyphs, Role.WAITING, 6)]
+        line += [Piece(" "), *bar(left, scene.glyphs, Role.WAITING)]
     error = one_line(error_name(row))
     return [*line, Piece(f"  {error}")] if error else line
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import IntEnum
 from itertools import groupby
 
+from ...engine.core.breaker import SHUT
 from ...engine.core.projection import AttemptRow, TaskRow
-from ...engine.core.views import Sign, attempt_view, end_of_work, kill_steps
+from ...engine.core.views import AttemptView, Sign, attempt_view, end_of_work, kill_steps, state_style
 from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.states import FAILED_OUTCOMES, TIMED, TaskState
 from ...engine.domain.text import format_duration
@@ -16,9 +17,9 @@ from ..model.board import Board
 from ..model.graph.groups import GraphGroup
 from ..model.lists import ALL_COLUMNS
 from ..model.time_axis import Span
-from ..model.timeline import CellActivity, GroupActivity
+from ..model.timeline import BreakerPeriods, CellActivity, GroupActivity, LevelBand
 from ..text.figures import CLOCK_CELLS, MINUTE, SECOND, clock, column, number, wall, wall_day
-from ..text.glyphs import Glyph, Glyphs
+from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, width, wrap
 from ..text.text import cells, one_line, pad, pad_left, shorten_middle
 from . import states
@@ -85,6 +86,12 @@ class BarCells:
         """Write a text from ``cell`` on."""
         for place, character in enumerate(text):
             self.put(cell + place, character, role, CellRank.WORDS)
+
+    def write_before(self, name: str) -> None:
+        """Write a name before the first bar, if that begins far from the label of its row."""
+        first = next((cell for cell, found in enumerate(self._cells) if found[0] > CellRank.NOW), 0)
+        if first >= NAME_AT_BAR_CELLS + _FAR_CELLS:
+            self.write(first - 1 - cells(name), name, Role.DIM)
 
     def line(self) -> Line:
         """The cells, grouped into pieces."""
@@ -175,6 +182,8 @@ FOLD_CELLS = 3  # the sign that opens a group, with its margins
 FOLD_INDENT = 2  # members of a group stand to the right of its sign
 _LABEL_COLUMNS_MAX = 40
 TOOK_CELLS = CLOCK_CELLS + 1  # how long the attempts ran, with a gap
+NAME_AT_BAR_CELLS = 24
+_FAR_CELLS = 12  # from the label to such a name
 _MARKS_ROOM = 2  # cells that deadline, SIGTERM and SIGKILL need beside each other
 
 
@@ -188,10 +197,12 @@ def bar_line(
     glyphs: Glyphs,
     runner: RunnerStatus = ALIVE,
     due_at: int | None = None,
+    name: str = "",
 ) -> Line:
     """The past of a task as bars, and its future if an executor lives.
 
-    ``now_us``: None if the run is over; ``due_at``: when the next step of a waiting task is taken, if anybody takes it.
+    ``now_us``: None if the run is over; ``due_at``: when the next step of a waiting task is taken, if anybody takes it;
+    ``name``: stands before bars that begin far from the label of the row.
     """
     canvas, until = BarCells(axis, now_us, glyphs), end_of_past(axis, now_us, runner)
     resumes, generation = until if row.state in TIMED else None, row.generation
@@ -199,11 +210,15 @@ def bar_line(
         end = attempt.ended_at if attempt.ended_at is not None else end_of_work(until, runner, row.changed_at)
         if resumes is not None and attempt.ended_at is not None and attempt.generation == generation:
             canvas.fill(axis.cell(end), axis.cell(resumes), glyphs.backoff, Role.WAITING, CellRank.GAP)
-        _paint_attempt(canvas, row, attempt, end, now_us if runner.is_alive else None, glyphs)
+        view = attempt_view(attempt, until, runner)
+        _paint_attempt(canvas, row, attempt, view, end, glyphs)
+        if view.is_moving and now_us is not None:
+            _paint_head(canvas, row, now_us, glyphs)
         resumes, generation = attempt.started_at, attempt.generation
     _paint_decision(canvas, row, glyphs)
     if now_us is not None and runner.is_alive:
         _paint_ahead(canvas, row, due_at, now_us, glyphs)
+    canvas.write_before(name)
     return canvas.line()
 
 
@@ -215,36 +230,29 @@ def _attempts_in(row: TaskRow, axis: Span) -> Iterator[AttemptRow]:
             return
 
 
-#: outcome -> role of the bar; the others are dim
-_BAR_ROLES = {"running": Role.RUNNING, "success": Role.DONE}
-
-#: outcome -> (glyph, role) of the mark at its end; the others have none
-_ENDS = {
-    "error": (Glyph.RUN_FAIL, Role.FAILED),
-    "timed_out": (Glyph.RUN_FAIL, Role.FAILED),
-    "lost": (Sign.LOST, Role.WAITING),
-    "cancelled": (Sign.CANCELLED, Role.SKIPPED),
-    "skipped": (Sign.SKIPPED, Role.SKIPPED),
-    "deferred": (Sign.SENSING, Role.WAITING),
-}
+#: The roles of bars by the sign of their attempt; the others are dim.
+_BAR_ROLES: Mapping[Sign, Role] = {Sign.RUNNING: Role.RUNNING, Sign.CUT_OFF: Role.WAITING, Sign.DONE: Role.DONE}
 
 
 def _paint_attempt(
-    canvas: BarCells, row: TaskRow, attempt: AttemptRow, end: int, now_us: int | None, glyphs: Glyphs
+    canvas: BarCells, row: TaskRow, attempt: AttemptRow, view: AttemptView, end: int, glyphs: Glyphs
 ) -> None:
-    axis, first, last = canvas.axis, canvas.axis.cell(attempt.started_at), canvas.axis.cell(end)
-    role = _BAR_ROLES.get(attempt.outcome, Role.DIM)
-    canvas.fill(first, last, glyphs.run, role, CellRank.BAR)
+    first, last = canvas.axis.cell(attempt.started_at), canvas.axis.cell(end)
+    canvas.fill(first, last, glyphs.run, _BAR_ROLES.get(Sign(view.sign), Role.DIM), CellRank.BAR)
     if attempt.sigterm_at is not None or attempt.sigkill_at is not None:
         _paint_kill_steps(canvas, attempt, last, glyphs)
-    elif attempt.ended_at is not None and attempt.outcome in _ENDS:
-        (glyph, end_role), rank = _ENDS[attempt.outcome], CellRank.MARK
-        if attempt.attempt == row.attempt and row.state is TaskState.DEAD_LETTER:
-            glyph, end_role, rank = Sign.DEAD, Role.HUMAN, CellRank.DECISION
-        canvas.put(last, glyphs.of(glyph), end_role, rank)
-    if attempt.ended_at is None and now_us is not None:
-        canvas.put(axis.cell(now_us), glyphs.running, Role.RUNNING, CellRank.HEAD)
-        canvas.write(axis.cell(now_us) + 2, _progress(row), Role.DIM)
+    elif attempt.attempt == row.attempt and row.state is TaskState.DEAD_LETTER:
+        canvas.put(last, glyphs.dead, Role.HUMAN, CellRank.DECISION)
+    elif view.sign not in (Sign.DONE, Sign.RUNNING):
+        sign = Sign.FAILED if attempt.outcome in FAILED_OUTCOMES else view.sign
+        canvas.put(last, glyphs.of(sign), view.role, CellRank.MARK)
+
+
+def _paint_head(canvas: BarCells, row: TaskRow, now_us: int, glyphs: Glyphs) -> None:
+    """At now: that the attempt runs, and how far it is."""
+    place = canvas.axis.cell(now_us)
+    canvas.put(place, glyphs.running, Role.RUNNING, CellRank.HEAD)
+    canvas.write(place + 2, _progress(row), Role.DIM)
 
 
 def _paint_kill_steps(canvas: BarCells, attempt: AttemptRow, last: int, glyphs: Glyphs) -> None:
@@ -363,17 +371,23 @@ def group_bar_line(
     now_us: int | None,
     glyphs: Glyphs,
     runner: RunnerStatus = ALIVE,
+    name: str = "",
 ) -> Line:
-    """The past of a group as one bar, and what runs now. ``borders``: the instants between the cells of ``axis``."""
+    """The past of a group as one bar, and what runs now; ``name``: as for ``bar_line``.
+
+    ``borders``: the instants between the cells of ``axis``.
+    """
     canvas, until = BarCells(axis, now_us, glyphs), end_of_past(axis, now_us, runner)
     past = min(max(axis.cell(until) + 1, 0), axis.cells)
     found = activity.cells(borders[: past + 1]) if past else []
     running_from = axis.cell(activity.oldest_running) if activity.oldest_running is not None else axis.cells
     peak = max((cell.running for cell in found), default=0)
+    running = Role(state_style(TaskState.RUNNING, runner).role)  # without an executor nothing runs
     for place, cell in enumerate(found):
-        _paint_cell(canvas, place, cell, peak, Role.RUNNING if place >= running_from else Role.DONE, glyphs)
+        _paint_cell(canvas, place, cell, peak, running if place >= running_from else Role.DONE, glyphs)
     if now_us is not None and runner.is_alive:
         _paint_now(canvas, group, activity, now_us, glyphs)
+    canvas.write_before(name)
     return canvas.line()
 
 
@@ -382,7 +396,7 @@ def _paint_cell(canvas: BarCells, place: int, cell: CellActivity, peak: int, rol
     if cell.dead_letters:
         canvas.put(place, glyphs.dead, Role.HUMAN, CellRank.DECISION)
     elif cell.failures:
-        canvas.put(place, glyphs.run_fail, Role.FAILED, CellRank.MARK)
+        canvas.put(place, glyphs.failed, Role.FAILED, CellRank.MARK)
     elif cell.retried:
         canvas.put(place, glyphs.retrying, Role.WAITING, CellRank.MARK)
     elif cell.running:
@@ -475,6 +489,70 @@ def load_lines(
             [Piece(pad(label, label_columns), Role.DIM), Piece(before, Role.DONE), now, Piece(after, Role.DONE)]
         )
     return lines
+
+
+def breaker_lines(
+    periods: BreakerPeriods, axis: Span, now_us: int | None, until_us: int, label_columns: int, glyphs: Glyphs
+) -> list[Line]:
+    """A band for each breaker that was not only closed: solid while it was open, light while it let a probe through."""
+    lines = []
+    for name in periods.downstreams:
+        canvas = BarCells(axis, now_us, glyphs)
+        for start, ended_at, state in periods.of(name):
+            if start > until_us:
+                break  # of a time after the instant that is shown
+            end = None if ended_at is not None and ended_at > until_us else ended_at
+            shade = glyphs.bar_done if state in SHUT else glyphs.heat[0]
+            canvas.fill(
+                axis.cell(start), axis.cell(until_us if end is None else end), shade, Role.WAITING, CellRank.BAR
+            )
+            if end is None and now_us is not None:
+                word = state.replace("_", "-").lower()
+                canvas.write(axis.cell(until_us) + 2, word, Role.WAITING)
+        room = label_columns - len(" breaker ") - 1
+        label = f" breaker {shorten_middle(one_line(name), room, glyphs.more)}"
+        lines.append([Piece(pad(label, label_columns), Role.DIM), *canvas.line()])
+    return lines
+
+
+def heat_lines(
+    bands: Sequence[LevelBand],
+    axis: Span,
+    borders: Sequence[int],
+    now_us: int | None,
+    until_us: int,
+    label_columns: int,
+    glyphs: Glyphs,
+) -> list[Line]:
+    """A heading, then levels from top to bottom, time from left to right: the darker, the more tasks ran at once.
+
+    Failures stand out in front. ``borders``: the instants between the cells up to ``until_us``.
+    """
+    if not bands:
+        return []
+    past = [band.activity.cells(borders) for band in bands]
+    peaks = [band.activity.peaks(borders, until_us) for band in bands]
+    most = max((count for found in peaks for count in found), default=0)
+    heading = f" by level{pad_left('tasks', label_columns - 10)} "
+    lines = [[Piece(f"{heading}{''.join(glyphs.heat)} few to {number(most)} ran at once", Role.DIM)]]
+    for band, cells_of_band, counts in zip(bands, past, peaks, strict=True):
+        canvas = BarCells(axis, now_us, glyphs)
+        for place, (cell, count) in enumerate(zip(cells_of_band, counts, strict=True)):
+            _paint_heat(canvas, place, cell, count / most if most else 0, glyphs)
+        name = f" level {band.first}" if band.depth == 1 else f" levels {band.first} to {band.first + band.depth - 1}"
+        label = f"{name}{pad_left(number(band.tasks), label_columns - len(name) - 1)} "
+        lines.append([Piece(pad(label, label_columns), Role.DIM), *canvas.line()])
+    return lines
+
+
+def _paint_heat(canvas: BarCells, place: int, cell: CellActivity, part: float, glyphs: Glyphs) -> None:
+    if cell.dead_letters:
+        canvas.put(place, glyphs.dead, Role.HUMAN, CellRank.DECISION)
+    elif cell.failures:
+        canvas.put(place, glyphs.failed, Role.FAILED, CellRank.MARK)
+    elif part:
+        shade = glyphs.heat[min(int(part * len(glyphs.heat)), len(glyphs.heat) - 1)]
+        canvas.put(place, shade, Role.WAITING if cell.retried else Role.DONE, CellRank.BAR)
 
 
 def _sign(count: int, peak: int, rows: int, height: int, glyphs: Glyphs) -> str:
@@ -579,7 +657,7 @@ def _legend_entries(glyphs: Glyphs, has_groups: bool) -> Sequence[_LegendEntry]:
     return (
         *(_group_entries(glyphs) if has_groups else [(1, glyphs.run, Role.DONE, "ran")]),
         (4, glyphs.backoff, Role.WAITING, "waits"),
-        (3, glyphs.run_fail, Role.FAILED, "failed"),
+        (3, glyphs.failed, Role.FAILED, "failed"),
         (2, glyphs.dead, Role.HUMAN, "dead letter"),
         (5, glyphs.deadline, Role.WARNING, "timeout"),
         (7, glyphs.sigterm, Role.WARNING, "SIGTERM"),

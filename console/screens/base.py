@@ -304,12 +304,16 @@ class ConsoleScreen(Screen[None]):
         """The key hints of the footer, most important first."""
         label = self.console.keymap.label
         hints = [(label(action.name), action.label) for action in self.footer_actions() if self.is_offered(action)]
+        if self.console.live.status.read_only and self.console.launch.open_for_changes is not None:
+            hints.insert(0, (label("arm"), BY_NAME["arm"].label))
         if self.back_label:
             hints.insert(0, (label("back"), self.back_label))
         return [(key, word) for key, word in hints if key]
 
     def is_offered(self, action: Action) -> bool:
-        """Whether an action can do anything to what is selected."""
+        """Whether an action can do anything to what is selected; an act can do nothing while changes are locked."""
+        if action.act is not None and self.console.lock_reason is not None:
+            return False
         board, name = self.console.live.board, self.console.selected
         row = board.projection.tasks.get(name) if board is not None and name is not None else None
         if action.name != "skip" or row is None or not self.acts_on_one:

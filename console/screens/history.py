@@ -9,6 +9,7 @@ from textual import events
 from textual.binding import BindingType
 from textual.widget import Widget
 
+from ...engine.core.ready_queue import spec_of
 from ...engine.domain.events import EventKind
 from ...engine.domain.states import TaskState
 from ..feed.live_run import BoardUpdate
@@ -18,7 +19,17 @@ from ..model.board import Board
 from ..model.lists import parse_task_filter
 from ..model.runs import HistoryOrder, RunGrid, TaskTrend, is_bad
 from ..present.header import ReplayPosition
-from ..present.history import GridLayout, cell_lines, grid_layout, heading_line, runs_line, task_line, title_line
+from ..present.history import (
+    GridLayout,
+    cell_lines,
+    duration_lines,
+    grid_layout,
+    heading_line,
+    runs_line,
+    task_line,
+    title_line,
+)
+from ..text.figures import SECOND
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
 from ..widgets.bars import Bar, bindings_of
@@ -27,6 +38,8 @@ from .base import ConsoleScreen, run_latest
 
 _REFRESH_SECONDS = 5
 _WORDS_ROWS = 3
+_FRAME_ROWS = 8 + _WORDS_ROWS  # header, tabs, rules, heading, runs and key bar
+_CHART_ROWS_MAX = 16
 
 
 class GridTable(VirtualTable[str]):
@@ -56,6 +69,7 @@ class HistoryScreen(ConsoleScreen):
         self.heading = Bar(2, id="heading")
         self.runs_bar = Bar(id="runs-bar")
         self.table = GridTable(self)
+        self.chart = Bar(0, id="chart")
         self.words_bar = Bar(_WORDS_ROWS, id="words")
         self._grid = RunGrid()
         self._reader: HistoryReader | None = None
@@ -69,6 +83,7 @@ class HistoryScreen(ConsoleScreen):
         yield self.heading
         yield self.runs_bar
         yield self.table
+        yield self.chart
 
     def widgets_below(self) -> Iterable[Widget]:
         """Yield the words for the cell under the cursor."""
@@ -167,6 +182,20 @@ class HistoryScreen(ConsoleScreen):
             self._grid, task, self.place, self.console.glyphs, self.console.live.now_us, self.console.live.status
         )
         self.words_bar.show_lines(lines)
+        self._show_chart(task)
+
+    def _show_chart(self, task: TaskTrend | None) -> None:
+        """Show how long the selected task took in each run, beside its timeout, in the rows that the grid leaves."""
+        columns, rows = self.app.size
+        room = rows - _FRAME_ROWS - len(self.table.order)
+        known = self.board.projection.tasks.get(task.name) if task is not None else None
+        limit = spec_of(known).timeout if known is not None else None
+        timeout_us = None if limit is None else round(limit * SECOND)
+        height = min(room - 1, _CHART_ROWS_MAX)
+        found = duration_lines(task, timeout_us, height, columns, self.console.glyphs, self.place) if task else []
+        self.table.styles.height = len(self.table.order) if found else "1fr"
+        self.chart.set_row_count(room if found else 0)
+        self.chart.show_lines([[], *found] if found else [])
 
     def task_row(self, name: str, columns: int) -> Line:
         place = self.place if name == self.table.cursor_key else None
@@ -184,7 +213,7 @@ class HistoryScreen(ConsoleScreen):
     def move_to_run(self, step: int) -> None:
         """Select an earlier or later run, as far as there are columns."""
         layout = self._layout(self.app.size.width)
-        self._place = min(max(self.place + step, layout.first), len(self._grid.runs) - 1)
+        self._place = min(max(self.place + step, layout.places.start), len(self._grid.runs) - 1)
         self._show_all()
 
     def on_virtual_table_cursor_moved(self, message: VirtualTable.CursorMoved) -> None:

@@ -18,7 +18,7 @@ from ..model.board import Board, runner_of
 from ..model.lists import parse_filter
 from ..model.runs import days_of, waiting_runs
 from ..present.header import ReplayPosition
-from ..present.history import calendar_lines
+from ..present.history import YEAR_ROWS, calendar_lines
 from ..present.runs import RunListEntry, describe_next_run, heading_line, preview_lines, run_name, run_row
 from ..present.tasks import Scene
 from ..sessions.session import RunSummary
@@ -30,8 +30,7 @@ from ..widgets.table import VirtualTable
 from .base import Console, ConsoleScreen, RestTimer, run_latest
 
 _REFRESH_SECONDS = 5  # how often runs that are not followed are counted again
-_CALENDAR_FROM, _MORE_WEEKS_FROM = 20, 36  # rows of the screen
-_CALENDAR_ROWS = (4, 7)
+_CALENDAR_FROM, _YEAR_FROM = 20, 30  # rows of the screen
 _FRAME_ROWS = 6  # header, tabs, two rules, heading, keys
 _PREVIEW_FROM, _PREVIEW_ROWS = 36, 8  # from this height on, a long list leaves so many rows to the selected run
 _PREVIEW_ROWS_MIN = 3
@@ -56,7 +55,7 @@ class RunsScreen(ConsoleScreen):
         self.heading = Bar(id="heading")
         self.table: VirtualTable[str] = VirtualTable(self._row, id="runs")
         self.preview = RunPreview()
-        self.calendar = Bar(_CALENDAR_ROWS[0], id="calendar")
+        self.calendar = Bar(YEAR_ROWS, id="calendar")
 
     def content(self) -> Iterable[Widget]:
         yield self.heading
@@ -116,7 +115,7 @@ class RunsScreen(ConsoleScreen):
         self.table.refresh()
 
     def on_resize(self, event: events.Resize) -> None:
-        """Show as many weeks of the calendar as leave most rows to the list."""
+        """Show as much of the calendar as leaves most rows to the list."""
         self._show_calendar()
         self._show_preview()
 
@@ -136,16 +135,16 @@ class RunsScreen(ConsoleScreen):
         return self.preview.is_settled
 
     def _show_calendar(self) -> None:
-        """Show the worst run of each day and how many there were; nothing on small screens or of one day."""
+        """Show the worst run of each day of a year, or of the last days; nothing on small screens or of one day."""
         columns, rows = self.app.size
         found = days_of(self._summaries.values(), local_day)
         self.calendar.display = rows >= _CALENDAR_FROM and len(found) > 1
         if not self.calendar.display:
             return
-        count = _CALENDAR_ROWS[rows >= _MORE_WEEKS_FROM]
+        count = YEAR_ROWS if rows >= _YEAR_FROM else 1
         last = max(*found, local_day(self.console.live.now_us))
         self.calendar.set_row_count(count)
-        lines = calendar_lines(found, last, count - 1, columns, self.console.glyphs, self.console.live.status)
+        lines = calendar_lines(found, last, count, columns, self.console.glyphs, self.console.live.status)
         for row, line in enumerate(lines):
             self.calendar.show(line, row=row)
 

@@ -7,25 +7,32 @@ from typing import ClassVar
 
 from textual import events
 from textual.binding import BindingType
+from textual.containers import Horizontal
 from textual.widget import Widget
 
+from ...engine.domain.events import EventKind
 from ...engine.domain.states import TIMED
+from ...engine.statefile.lists import EVENTS_OF_KIND
 from ..feed.live_run import BoardUpdate
 from ..keys.actions import ScreenName
 from ..model.board import Board
 from ..model.eta import critical_path
+from ..model.replay import event_of
+from ..model.systems import downstream_specs
 from ..model.time_axis import Pause, RunActivity, Span, activity_of
-from ..model.timeline import GroupActivity, RowKey, TaskOrder, TimelineRows
+from ..model.timeline import BreakerPeriods, RowKey, TaskOrder, TimelineRows
 from ..present.tasks import Scene
 from ..present.timeline import (
     TOOK_CELLS,
     axis_line,
     bar_line,
+    breaker_lines,
     describe_path,
     due_cell,
     end_of_past,
     group_bar_line,
     group_lines,
+    heat_lines,
     legend_line,
     load_lines,
     task_lines,
@@ -33,13 +40,24 @@ from ..present.timeline import (
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
-from ..widgets.bars import STRIP_ROWS, TALL_SCREEN_ROWS, Bar, bindings_of, has_room_for_strip
+from ..widgets.bars import (
+    STRIP_ROWS,
+    TALL_SCREEN_ROWS,
+    Bar,
+    Divider,
+    bindings_of,
+    has_room_for_detail_pane,
+    has_room_for_strip,
+)
 from ..widgets.table import VirtualTable
-from .base import ConsoleScreen
+from .base import ConsoleScreen, RestTimer, run_latest
+from .panes import DetailView, read_page
 from .timeline_bars import TaskTimeline, TimelineLabels, TimelineView
 
 _WORDS_BEFORE_LOAD = 8  # rows of words before the chart has any
 _FRAME_ROWS = 8  # header, tabs, rules, axis and key bar
+_DETAIL_ROWS_MIN = 12  # below the bars, from which the details of the task have room
+_HEAT_FROM = 30  # rows of the screen, from which a large run always has its heat map
 
 
 class TimelineScreen(ConsoleScreen):
@@ -47,6 +65,9 @@ class TimelineScreen(ConsoleScreen):
 
     PLACE = ScreenName.TIMELINE
     BINDINGS: ClassVar[list[BindingType]] = bindings_of(ScreenName.TIMELINE)
+    DEFAULT_CSS = """
+    TimelineScreen > #below { height: auto; }
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,10 +75,14 @@ class TimelineScreen(ConsoleScreen):
         self.timeline = TaskTimeline(self)
         self.load_chart = LoadChart()
         self.words_bar = Bar(STRIP_ROWS, id="words")
+        self.divider = Divider(self.console.glyphs.divider)
+        self.detail = DetailView(self._scene, id="beside")
+        self._rest_timer = RestTimer(self, lambda: read_page(self, self.detail))
         self._rows: TimelineRows | None = None
         self._labels: TimelineLabels | None = None
         self._borders: tuple[Span, Sequence[int]] | None = None  # the instants between the cells of a span
         self._activity = RunActivity((), 0, True)
+        self._breakers = BreakerPeriods()
         self._now_us = 0
 
     # --- The frame ------------------------------------------------------------------------------------------------
@@ -69,7 +94,25 @@ class TimelineScreen(ConsoleScreen):
         yield self.load_chart
 
     def widgets_below(self) -> Iterable[Widget]:
-        yield self.words_bar
+        """Yield the selected task in sentences, and beside them its details where the rows leave room."""
+        with Horizontal(id="below"):
+            yield self.words_bar
+            yield self.divider
+            yield self.detail
+
+    def next_pane(self) -> None:
+        """Switch between the bars and the details."""
+        if not self.detail.display:
+            super().next_pane()
+        elif self.detail.has_focus:
+            self.timeline.focus()
+        else:
+            self.detail.focus()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no text is about to be read."""
+        return not self._rest_timer.is_waiting
 
     def on_resize(self, event: events.Resize) -> None:
         """Fit labels and words to the new size."""
@@ -108,10 +151,19 @@ class TimelineScreen(ConsoleScreen):
             rows.sort(self._rows.order)
         self._rows = rows
         self._labels = TimelineLabels(self.console, board, rows)
+        self._breakers = BreakerPeriods()
+        if downstream_specs(board):
+            run_latest(self, self._read_breakers, "breakers", shows_errors=False)
         self._find_activity()
         self._fit_labels()
         self._show_whole_run()
         self._show_order()
+
+    async def _read_breakers(self) -> None:
+        run_id = self.board.projection.run.run_id
+        rows = await self.console.live.session.query(EVENTS_OF_KIND, run_id=run_id, kind=EventKind.BREAKER)
+        self._breakers = BreakerPeriods(map(event_of, rows))
+        self._fit_text()
 
     @property
     def rows(self) -> TimelineRows:
@@ -138,6 +190,9 @@ class TimelineScreen(ConsoleScreen):
         """Update the bars of changed tasks."""
         if self.rows.apply(news.delta) or (news.delta.moves and self.filter_text):
             self._show_order()
+        if EventKind.BREAKER in news.delta.other_kinds:
+            self._breakers.add(news.events)
+            self._fit_text()
         if self not in self.app.screen_stack:
             return
         live = self.console.live
@@ -159,6 +214,9 @@ class TimelineScreen(ConsoleScreen):
         if self.now is None:
             self._now_us = now_us
             return
+        if self._activity.is_active and not self.console.runner.is_alive:
+            self._find_activity()  # the executor ended: from here on the axis is broken
+            self.timeline.refresh()
         self._set_now(now_us)
         self._update_span()
         self._tick_countdowns(self.timeline.span)
@@ -257,9 +315,13 @@ class TimelineScreen(ConsoleScreen):
         """Render the right part of a row."""
         glyphs, runner = self.console.glyphs, self.console.runner
         if not isinstance(key, int):
-            return bar_line(self.board.row(key), span, self.now, glyphs, runner, self._due_at(key))
+            return bar_line(
+                self.board.row(key), span, self.now, glyphs, runner, self._due_at(key), self.labels.name_at_bar(key)
+            )
         group, activity = self.rows.group(key), self.rows.activity(key)
-        return group_bar_line(group, activity, span, self._borders_of(span), self.now, glyphs, runner)
+        return group_bar_line(
+            group, activity, span, self._borders_of(span), self.now, glyphs, runner, self.labels.name_at_bar(key)
+        )
 
     def _due_at(self, name: str) -> int | None:
         """When the next step of a task is taken, if anybody takes it."""
@@ -277,6 +339,11 @@ class TimelineScreen(ConsoleScreen):
 
     def _show_text(self) -> None:
         rows, columns = self.words_bar.row_count, self.app.size.width
+        if self.detail.display:
+            columns = (columns - 1) // 2
+            self.detail.show_task(self.console.selected)
+            if self.detail.missing_text_key() is not None:
+                self._rest_timer.start()
         lines = self._text_lines(self.timeline.cursor_key, columns, rows)
         if len(lines) + 1 < rows:
             legend = legend_line(self.console.glyphs, columns, has_groups=bool(self.rows.groups))
@@ -293,9 +360,16 @@ class TimelineScreen(ConsoleScreen):
 
     def _fit_text(self) -> None:
         """Give the chart and the words the rows that the tasks do not need."""
-        free = self.app.size.height - _FRAME_ROWS - len(self.timeline.order)
-        free -= self.load_chart.fit_rows(free - _WORDS_BEFORE_LOAD)
-        self.words_bar.set_row_count(max(free, STRIP_ROWS))
+        height, levels = self.app.size.height, self.rows.levels
+        free = height - _FRAME_ROWS - len(self.timeline.order)
+        if levels > 1 and height >= _HEAT_FROM:
+            free = max(free, height // 2)  # the rows of the groups scroll
+        free -= self.load_chart.fit_rows(free - _WORDS_BEFORE_LOAD, levels, len(self._breakers.downstreams))
+        rows = max(free, STRIP_ROWS)
+        self.words_bar.set_row_count(rows)
+        has_details = rows >= _DETAIL_ROWS_MIN and has_room_for_detail_pane(self.app.size.width)
+        self.detail.display = self.divider.display = has_details
+        self.detail.styles.height = self.divider.styles.height = rows
         self._show_load()
 
     def _show_load(self) -> None:
@@ -304,7 +378,7 @@ class TimelineScreen(ConsoleScreen):
             span, columns = self.timeline.span, self.timeline.label_columns
             borders, glyphs = self._borders_of(span), self.console.glyphs
             until_us = end_of_past(span, self.now, self.console.runner)
-            self.load_chart.show_activity(self.rows.whole_activity, span, borders, self.now, until_us, columns, glyphs)
+            self.load_chart.show_load(self.rows, self._breakers, span, borders, self.now, until_us, columns, glyphs)
 
     def _borders_of(self, span: Span) -> Sequence[int]:
         """The instants between the cells of a span."""
@@ -486,28 +560,38 @@ class TimelineScreen(ConsoleScreen):
 
 
 _ROWS_MIN, _ROWS_MAX = 3, 6
+_HEADING_ROWS = 1  # of the heat map
 _PART = 3  # of many free rows the chart takes this part
 
 
 class LoadChart(Bar):
-    """The chart; hidden where it has no room."""
+    """When breakers were open, and how many tasks ran at once: by level as a heat map, of the whole run as a chart.
+
+    Hidden where it has no room. ``heat_rows``: of the heat map, which a large run has.
+    """
 
     def __init__(self) -> None:
         super().__init__(id="load")
         self.display = False
+        self.heat_rows = 0
+        self._shown: tuple[object, ...] = ()
 
-    def fit_rows(self, rows: int) -> int:
-        """Use as many of the free rows as the chart needs; none if they are too few. Returns how many it uses."""
-        rows = min(rows, max(_ROWS_MAX, rows // _PART))
-        self.display = rows >= _ROWS_MIN
+    def fit_rows(self, rows: int, levels: int, breakers: int) -> int:
+        """Use as many of the free rows as the charts need; none if they are too few. Returns how many they use."""
+        rows -= breakers
+        load = min(rows, max(_ROWS_MAX, rows // _PART)) if levels < 2 else min(rows, _ROWS_MAX, max(rows // _PART, 3))
+        self.display = load >= _ROWS_MIN
         if not self.display:
             return 0
-        self.set_row_count(rows)
-        return rows
+        self.heat_rows = min(levels + _HEADING_ROWS, rows - load) if levels > 1 else 0
+        self._shown = ()
+        self.set_row_count(breakers + load + self.heat_rows)
+        return self.row_count
 
-    def show_activity(
+    def show_load(
         self,
-        activity: GroupActivity,
+        rows: TimelineRows,
+        breakers: BreakerPeriods,
         span: Span,
         borders: Sequence[int],
         now_us: int | None,
@@ -520,5 +604,13 @@ class LoadChart(Bar):
         ``borders``: the instants between its cells.
         """
         past = min(max(span.cell(now_us if now_us is not None else span.end) + 1, 0), span.cells)
-        peaks = activity.peaks(borders[: past + 1], until_us)
-        self.show_lines(load_lines(peaks, span, now_us, label_columns, self.row_count, glyphs))
+        shown = (rows, rows.changes, span, past, span.cell(until_us), label_columns, self.row_count)
+        if shown == self._shown:
+            return  # of the past nothing has changed
+        self._shown, known = shown, borders[: past + 1]
+        bands = rows.level_bands(self.heat_rows - _HEADING_ROWS) if self.heat_rows > _HEADING_ROWS else ()
+        lines = heat_lines(bands, span, known, now_us, until_us, label_columns, glyphs)
+        peaks = rows.whole_activity.peaks(known, until_us)
+        lines = [*breaker_lines(breakers, span, now_us, until_us, label_columns, glyphs), *lines]
+        load_rows = self.row_count - len(lines)
+        self.show_lines([*lines, *load_lines(peaks, span, now_us, label_columns, load_rows, glyphs)])

@@ -10,7 +10,6 @@ from textual import events
 from textual.binding import BindingType
 from textual.message import Message
 
-from ...engine.domain.states import TaskState
 from ..keys.actions import ScreenName
 from ..model.board import Board
 from ..model.time_axis import SECOND, STEPS, Span, fitting_span
@@ -19,6 +18,7 @@ from ..present.tasks import TaskNames
 from ..present.timeline import (
     FOLD_CELLS,
     FOLD_INDENT,
+    NAME_AT_BAR_CELLS,
     TOOK_CELLS,
     duration_text,
     group_duration_text,
@@ -319,7 +319,15 @@ class TimelineLabels:
 
     def ticks(self, key: RowKey) -> bool:
         """Whether the label shows a running time, which has to be redrawn each second."""
-        return isinstance(key, str) and self._has_duration_column and self._board.row(key).state is TaskState.RUNNING
+        if not isinstance(key, str) or not self._has_duration_column:
+            return False
+        view = self._board.view(key, self._console.live.now_us, self._console.runner)
+        return view.is_moving and view.clock is not None
+
+    def name_at_bar(self, key: RowKey) -> str:
+        """The name that stands before a bar that begins far from its label."""
+        names, name = (self._titles, self._rows.group(key).title) if isinstance(key, int) else (self._names, key)
+        return names.short(name, NAME_AT_BAR_CELLS, self._console.glyphs.more)
 
     def heading(self, title: str, columns: int, role: Role) -> Line:
         """A title above the names, and that of the column beside them."""
@@ -332,7 +340,9 @@ class TimelineLabels:
         glyphs, role = self._console.glyphs, Role.CURSOR if is_cursor else Role.TEXT
         if isinstance(key, str):
             row, is_critical = self._board.row(key), key in self.critical and not is_cursor
-            took = duration_text(row, self._until_us, self._console.runner) if self._has_duration_column else ""
+            took = (
+                duration_text(row, self._console.live.now_us, self._console.runner) if self._has_duration_column else ""
+            )
             indent = 0 if is_filtered else self._indent(key)
             return label_line(
                 row,
@@ -347,14 +357,16 @@ class TimelineLabels:
         group, is_open = self._rows.group(key), self._rows.shows_tasks(key)
         took = group_duration_text(self._rows.activity(key)) if self._has_duration_column else ""
         return group_label_line(
-            group, columns, glyphs, self._titles, is_open=is_open, role=role, shown=self._shown, took=took
+            group,
+            columns,
+            glyphs,
+            self._titles,
+            is_open=is_open,
+            role=role,
+            shown=self._shown,
+            took=took,
+            runner=self._console.runner,
         )
-
-    @property
-    def _until_us(self) -> int:
-        """Until when an attempt without an end can have run."""
-        now_us, gone_at = self._console.live.now_us, self._console.runner.gone_at
-        return now_us if gone_at is None else min(now_us, gone_at)
 
     def _indent(self, name: str) -> int:
         """How far a task stands to the right: below its group, or beside groups."""

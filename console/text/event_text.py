@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, TypeVar
 from ...engine.core.causes import LAST_TRIES_SECONDS
 from ...engine.core.flow_difference import FlowDifference, describe, join_names
 from ...engine.core.outcome import reason_of_unstored
+from ...engine.core.views import OUTCOME_STYLES, OutcomeStyle
 from ...engine.domain import event_payloads as payloads
 from ...engine.domain import task_options as overridden
 from ...engine.domain.event_payloads import (
@@ -156,14 +157,14 @@ def _ended_lines(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
 
 def _retrying(event: Event, payload: payloads.TaskMoved) -> str:
     who = f"attempt {event.attempt} " if event.attempt else ""
-    return f"{who}{_outcome(payload)}{_next_attempt(event, payload)}{_failure_text(payload)}{_changed_inputs(payload)}"
+    ended = f"{who}{_outcome(payload).verb}"
+    return f"{ended}{_next_attempt(event, payload)}{_failure_text(payload)}{_changed_inputs(payload)}"
 
 
 def _retrying_lines(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
     yield from _advised(event, payload)
     columns = payload.set
-    outcome = payload.attempt_set.get("outcome", "error")
-    word = {"error": "FAILED", "timed_out": "TIMED_OUT", "lost": "LOST", "cancelled": "STOPPED"}.get(outcome, "FAILED")
+    word = _outcome(payload).word.upper().replace(" ", "_")
     yield f"{event.task} {word} {_named_failure(payload)}".rstrip()
     drawn = columns.get("delay_us")
     ceiling = columns.get("ceiling_us")
@@ -178,10 +179,9 @@ def _changed_inputs(payload: payloads.TaskMoved) -> str:
     return f"; the {' and the '.join(words)} changed since its last such failure" if words else ""
 
 
-def _outcome(payload: payloads.TaskMoved) -> str:
-    outcome = payload.attempt_set.get("outcome") or "error"
-    words = {"error": "failed", "timed_out": "timed out", "lost": "was lost", "cancelled": "was stopped"}
-    return words.get(outcome, outcome)
+def _outcome(payload: payloads.TaskMoved) -> OutcomeStyle:
+    """How the attempt ended before the next one. A later version may know more outcomes: they read as failures."""
+    return OUTCOME_STYLES.get(payload.attempt_set.get("outcome") or "", OUTCOME_STYLES["error"])
 
 
 def _next_attempt(event: Event, payload: payloads.TaskMoved) -> str:

@@ -35,8 +35,8 @@ def clock(duration_us: int) -> str:
 
 
 def column(duration_us: int) -> str:
-    """``format_duration`` in five cells, for what has ended: `` <1ms`` for what took less."""
-    return f"{'<1ms' if 0 < duration_us < 1000 else format_duration(duration_us):>{CLOCK_CELLS}}"
+    """``format_duration`` in five cells, for what has ended."""
+    return f"{format_duration(duration_us):>{CLOCK_CELLS}}"
 
 
 def age(duration_us: int) -> str:

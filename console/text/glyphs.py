@@ -16,7 +16,6 @@ class Glyph(StrEnum):
     DOT = "dot"
     BAR_QUIET = "bar_quiet"
     BAR_ACTIVE = "bar_active"
-    RUN_FAIL = "run_fail"
 
 
 def _sign(utf8: str | tuple[str, ...], ascii: str | tuple[str, ...]) -> Any:
@@ -91,7 +90,6 @@ class Glyphs:
     bar_right: str = _sign("▏", "]")
     # timeline
     run: str = _sign("▆", "=")
-    run_fail: str = _sign("✗", "x")
     backoff: str = _sign("┄", ".")
     deadline: str = _sign("▏", "|")
     sigterm: str = _sign("T", "T")
@@ -104,6 +102,9 @@ class Glyphs:
         ("▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"),
         ("_", ".", "-", "=", "+", "*", "#", "#"),
     )
+
+    #: few to many, in the cells of a heat map
+    heat: tuple[str, ...] = _sign(("░", "▒", "▓", "█"), (".", "+", "*", "#"))
 
     def of(self, sign: StrEnum) -> str:
         """The character of a sign that a table names: of ``Glyph``, or of the engine's ``Sign``."""

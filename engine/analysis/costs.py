@@ -19,6 +19,7 @@ from ..core.policy import RetryPolicy, draw_delay
 from ..core.projection import AttemptRow, RunProjection, TaskRow
 from ..core.ready_queue import spec_of
 from ..core.spec import DownstreamSpec, FlowSpec
+from ..core.views import failure_word
 from ..domain.event_payloads import AttemptRetry
 from ..domain.events import Event
 from ..domain.states import FAILED_OUTCOMES, MOVING
@@ -127,7 +128,7 @@ class PolicyCosts:
 
 
 def costs_by_outcome(projection: RunProjection) -> dict[str, Cost]:
-    """Costs by "success" or failure mode; running attempts are left out."""
+    """Costs by "success" or the word of the failure (``failure_word``); without attempts that run."""
     costs: dict[str, Cost] = {}
     for row in projection.tasks.values():
         for attempt, seen_before in _ended_attempts(row):
@@ -196,7 +197,7 @@ def _ended_attempts(row: TaskRow) -> Iterator[tuple[AttemptRow, bool]]:
 
 
 def _outcome_key(attempt: AttemptRow) -> str:
-    return SUCCESS if attempt.outcome == SUCCESS else attempt.failure_mode or str(FailureMode.OTHER)
+    return SUCCESS if attempt.outcome == SUCCESS else failure_word(attempt) or str(FailureMode.OTHER)
 
 
 def _seconds(attempt: AttemptRow) -> float:

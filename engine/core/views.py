@@ -10,13 +10,15 @@ next step without a human.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
+from ..domain.events import EventKind
 from ..domain.states import MOVING, UNDER_WAY, RunState, TaskState
 from ..domain.text import counted, format_clock, format_duration
+from .outcome import FailureMode
 from .projection import AttemptRow, RunProjection, RunRow, TaskRow
 from .waiting import (
     ALIVE,
@@ -95,18 +97,19 @@ class Signed(Protocol):
     def role(self) -> StrEnum: ...
 
 
+#: The worst first: where there is room for one state only, the first is shown.
 STATE_STYLES: Mapping[TaskState, StateStyle] = {
-    TaskState.PENDING: StateStyle(Sign.PENDING, "pending", StateRole.PENDING),
-    TaskState.READY: StateStyle(Sign.READY, "ready", StateRole.WAITING),
+    TaskState.DEAD_LETTER: StateStyle(Sign.DEAD, "DEAD", StateRole.HUMAN),
+    TaskState.FAILED: StateStyle(Sign.FAILED, "failed", StateRole.FAILED),
+    TaskState.UPSTREAM_FAILED: StateStyle(Sign.UPSTREAM, "upstream", StateRole.FAILED),
     TaskState.RUNNING: StateStyle(Sign.RUNNING, "running", StateRole.RUNNING),
-    TaskState.SUCCESS: StateStyle(Sign.DONE, "ok", StateRole.DONE),
     TaskState.RETRYING: StateStyle(Sign.RETRYING, "retry", StateRole.WAITING),
     TaskState.SENSING: StateStyle(Sign.SENSING, "sensing", StateRole.WAITING),
-    TaskState.FAILED: StateStyle(Sign.FAILED, "failed", StateRole.FAILED),
-    TaskState.DEAD_LETTER: StateStyle(Sign.DEAD, "DEAD", StateRole.HUMAN),
-    TaskState.UPSTREAM_FAILED: StateStyle(Sign.UPSTREAM, "upstream", StateRole.FAILED),
-    TaskState.SKIPPED: StateStyle(Sign.SKIPPED, "skipped", StateRole.SKIPPED),
+    TaskState.READY: StateStyle(Sign.READY, "ready", StateRole.WAITING),
     TaskState.CANCELLED: StateStyle(Sign.CANCELLED, "stopped", StateRole.SKIPPED),
+    TaskState.SKIPPED: StateStyle(Sign.SKIPPED, "skipped", StateRole.SKIPPED),
+    TaskState.SUCCESS: StateStyle(Sign.DONE, "ok", StateRole.DONE),
+    TaskState.PENDING: StateStyle(Sign.PENDING, "pending", StateRole.PENDING),
 }
 
 #: A RUNNING task, or an unfinished run, that no executor runs.
@@ -171,6 +174,11 @@ def task_view(projection: RunProjection, name: str, now_us: int, context: Explai
         clock = max(end_of_work(now_us, runner, row.changed_at) - row.started_at, 0)
     is_ticking = step.is_promised and (clock is not None or step.due_at is not None)
     return TaskView(*style, _fact(case, reason), step.due_at, clock, is_ticking, reason)
+
+
+def describe_task(view: TaskView) -> str:
+    """``sensing, 3 checks``: the word of a task and its fact."""
+    return f"{view.word}, {view.fact}" if view.fact else view.word
 
 
 def end_of_work(now_us: int, runner: RunnerStatus, seen_at: int) -> int:
@@ -399,6 +407,54 @@ def attempt_view(attempt: AttemptRow, now_us: int, runner: RunnerStatus = ALIVE)
     return AttemptView(*style, max(lasts, 0), is_open and runner.is_alive)
 
 
+def failure_mode_word(attempt: AttemptRow) -> str:
+    """The mode of a failure where it says more than its class: ``hang``, ``slow``, ``poisoned``, ``lost``; or empty."""
+    mode = attempt.failure_mode or ""
+    return "" if mode in (FailureMode.OTHER, (attempt.failure_class or "").lower()) else mode
+
+
+def failure_word(attempt: AttemptRow) -> str:
+    """The one word for a failure: its mode, or else its class; empty without either."""
+    return failure_mode_word(attempt) or (attempt.failure_class or "").lower()
+
+
+class KillStyle(NamedTuple):
+    """How a step of a kill is shown. ``column``: of the attempt, its instant; ``now``: while it is the latest step;
+    ``then``: as a part of a sentence, of what came before."""
+
+    column: str
+    sign: Sign
+    role: StateRole
+    now: str
+    then: Callable[[AttemptRow, int], str]
+
+
+def _timeout_passed(attempt: AttemptRow, at: int) -> str:
+    limit = f"{format_duration(attempt.timeout_us)} " if attempt.timeout_us else ""
+    return f"timeout {limit}passed at {format_clock(at)}"
+
+
+def _sigterm_sent(attempt: AttemptRow, at: int) -> str:
+    return "SIGTERM" if attempt.deadline_at is not None else f"SIGTERM at {format_clock(at)}"
+
+
+def _sigkill_sent(attempt: AttemptRow, at: int) -> str:
+    ignored = "" if attempt.sigterm_at is None else _ignored(at - attempt.sigterm_at)
+    return f"{ignored}SIGKILL at {format_clock(at)}"
+
+
+#: The steps of a kill in order, by the kind of their event.
+KILL_STYLES: Mapping[str, KillStyle] = {
+    EventKind.ATTEMPT_DEADLINE: KillStyle(
+        "deadline_at", Sign.DEADLINE, StateRole.WARNING, "timeout reached", _timeout_passed
+    ),
+    EventKind.ATTEMPT_SIGTERM: KillStyle("sigterm_at", Sign.SIGTERM, StateRole.WARNING, "SIGTERM sent", _sigterm_sent),
+    EventKind.ATTEMPT_SIGKILL: KillStyle(
+        "sigkill_at", Sign.SIGKILL, StateRole.FAILED, "SIGKILL, not gone yet", _sigkill_sent
+    ),
+}
+
+
 class KillStep(NamedTuple):
     """A step of a kill. ``now``: the words while it is the latest step; ``then``: as a part of a sentence."""
 
@@ -411,21 +467,12 @@ class KillStep(NamedTuple):
 
 def kill_steps(attempt: AttemptRow) -> tuple[KillStep, ...]:
     """The steps of the kill of an attempt so far, in order; empty if nothing has begun to kill it."""
-    return tuple(_kill_steps(attempt))
-
-
-def _kill_steps(attempt: AttemptRow) -> Iterator[KillStep]:
-    if attempt.deadline_at is not None:
-        limit = f"{format_duration(attempt.timeout_us)} " if attempt.timeout_us else ""
-        then = f"timeout {limit}passed at {format_clock(attempt.deadline_at)}"
-        yield KillStep(Sign.DEADLINE, StateRole.WARNING, attempt.deadline_at, "timeout reached", then)
-    if attempt.sigterm_at is not None:
-        then = "SIGTERM" if attempt.deadline_at is not None else f"SIGTERM at {format_clock(attempt.sigterm_at)}"
-        yield KillStep(Sign.SIGTERM, StateRole.WARNING, attempt.sigterm_at, "SIGTERM sent", then)
-    if attempt.sigkill_at is not None:
-        ignored = "" if attempt.sigterm_at is None else _ignored(attempt.sigkill_at - attempt.sigterm_at)
-        then = f"{ignored}SIGKILL at {format_clock(attempt.sigkill_at)}"
-        yield KillStep(Sign.SIGKILL, StateRole.FAILED, attempt.sigkill_at, "SIGKILL, not gone yet", then)
+    found = ((style, getattr(attempt, style.column)) for style in KILL_STYLES.values())
+    return tuple(
+        KillStep(style.sign, style.role, at, style.now, style.then(attempt, at))
+        for style, at in found
+        if at is not None
+    )
 
 
 def _ignored(lasts_us: int) -> str:

@@ -25,11 +25,13 @@ SECOND = 1000000
 
 
 def format_duration(duration_us: int) -> str:
-    """Format microseconds: ``40ms``, ``0.4s``, ``12s``, ``1m43``, ``2h00``, ``4d03h``, ``123d``; ``0s`` below zero.
+    """Format microseconds: ``<1ms``, ``40ms``, ``0.4s``, ``12s``, ``1m43``, ``2h00``, ``4d03h``, ``123d``.
 
-    At most five cells below 10,000 days; cut, never rounded up.
+    At most five cells below 10,000 days; cut, never rounded up; ``0s`` for nothing and below.
     """
     duration_us = max(duration_us, 0)
+    if 0 < duration_us < 1000:
+        return "<1ms"
     seconds = duration_us // SECOND
     if seconds < 10 and duration_us % SECOND // 100000:
         return "{}.{}s".format(seconds, duration_us % SECOND // 100000)

@@ -18,6 +18,7 @@ from ..core.downstreams import DownstreamStates, LongOutage, LongOutages
 from ..core.projection import TaskRow
 from ..core.schedule import expected_at
 from ..core.spec import ExpectedBy
+from ..core.views import describe_task, task_view
 from ..domain import states
 from ..domain.event_payloads import AttemptReclaimed, AttemptSilent, StorageChange, StorageChanged
 from ..domain.events import Event, EventKind
@@ -126,8 +127,8 @@ class Watchdog:
             at, name = self._expected.pop()
             row = tasks[name]
             if row.state in MOVING and row.spec is not None:
-                state_text = _STATE_TEXT.get(row.state, "has not started")
-                why = f"it was expected by {self._describe(row.spec.expect_by, at)} and {state_text}"
+                state_text = describe_task(task_view(self._projection, name, now))
+                why = f"it was expected by {self._describe(row.spec.expect_by, at)} and is not done: {state_text}"
                 self._notice(row, why, "later than expected", f"expected:{self._projection.run.run_id}/{name}")
 
     def _describe(self, expected: ExpectedBy | None, at: int) -> str:
@@ -194,7 +195,7 @@ class Watchdog:
         run, row = self._projection.run, self._projection.tasks[slack.task]
         assert run.deadline_at is not None
         is_missed = self._clock.now_us() >= run.deadline_at
-        state_text = _STATE_TEXT.get(row.state, "has not started")
+        state_text = describe_task(task_view(self._projection, row.name, self._clock.now_us()))
         needs = (
             f"{format_duration(round(slack.needs_seconds * 1e6))} of work are left"
             if slack.needs_seconds
@@ -205,20 +206,11 @@ class Watchdog:
             run_id=run.run_id,
             task=row.name,
             title="deadline missed" if is_missed else "deadline at risk",
-            why=f"the run can no longer make {format_clock(run.deadline_at)}: {row.name} {state_text}, and from there"
-            f" {needs}",
+            why=f"the run can no longer make {format_clock(run.deadline_at)}: {row.name} is not done"
+            f" ({state_text}), and from there {needs}",
             kind=DeadLetterKind.DEADLINE,
             owner=None if spec is None else spec.owner,
         )
-
-
-_STATE_TEXT = {
-    TaskState.RUNNING: "is running",
-    TaskState.RETRYING: "waits for its next attempt",
-    TaskState.SENSING: "is still waiting for what it looks for",
-    TaskState.DEAD_LETTER: "waits for a human",
-    TaskState.READY: "waits for a slot",
-}
 
 
 # --- Whether the state file can be written, as reported by the writer ------------------------------------------------

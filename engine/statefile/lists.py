@@ -421,12 +421,12 @@ JOURNAL = Listing(
     + " ORDER BY seq DESC LIMIT :limit) ORDER BY seq",
     {"run_id": None, "task": None, "acts": 0, "before": None, "limit": ROWS_MAX},
 )
-#: Calls that tasks of a run retried themselves.
-INNER_RETRIES = Listing(
-    "inner_retries",
+#: The events of one kind of a run, the oldest first.
+EVENTS_OF_KIND = Listing(
+    "events_of_kind",
     EventRow,
-    "SELECT {columns} FROM event WHERE run_id = :run_id AND kind = 'attempt.retry' ORDER BY seq LIMIT :limit",
-    {"run_id": None, "limit": 100000},
+    "SELECT {columns} FROM event WHERE run_id = :run_id AND kind = :kind ORDER BY seq LIMIT :limit",
+    {"run_id": None, "kind": None, "limit": 100000},
 )
 #: The latest acts of operators in all runs.
 OPERATOR_ACTS = Listing(
@@ -536,7 +536,7 @@ LISTINGS: Dict[str, "Listing[Any]"] = {
     for listing in (
         *(EXECUTORS, BREAKERS, PAGES, PAGE_HEADS, QUARANTINE, QUARANTINE_GROUPS, QUARANTINE_ROWS),
         *(JOURNAL, OPERATOR_ACTS, SCHEDULES, SLOTS, SLA, HISTORY, RUN_TASKS, OUTPUT),
-        *(INNER_RETRIES, ATTENTION_RUNS, DEAD_LETTER_GROUPS, HELD_ROWS, OPEN_BREAKERS, MISSED_STARTS),
+        *(EVENTS_OF_KIND, ATTENTION_RUNS, DEAD_LETTER_GROUPS, HELD_ROWS, OPEN_BREAKERS, MISSED_STARTS),
     )
 }
 #: Fields that are JSON texts in the file -> the value of a damaged text.

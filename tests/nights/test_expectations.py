@@ -24,7 +24,7 @@ def test_a_task_that_is_not_done_when_it_was_expected_is_paged_once_before_it_fa
     (page,) = night.pages
     assert (page.title, page.severity, page.state) == ("later than expected on load", "normal", "resolved")
     assert page.created_at == about("2026-01-06T01:00+01:00")
-    sentence = "it was expected by 01:00 Europe/Berlin and has not started"
+    sentence = "it was expected by 01:00 Europe/Berlin and is not done: pending, after extract"
     assert sentence in night.why("load", "2h31m") and "late: load" in night.header("2h31m")
     assert any(f"load LATE: {sentence}" in line for line in night.journal)
     assert "late" not in night.header("3h20m") and sentence not in night.why("load", "3h20m")

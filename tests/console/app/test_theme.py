@@ -85,6 +85,13 @@ def test_everything_can_be_read_under_the_cursor_and_states_keep_their_colours(n
         assert palette.style(Role.RUNNING, Role.CURSOR).color == palette.style(Role.RUNNING).color
 
 
+@pytest.mark.parametrize("name", FULL)
+def test_the_row_of_the_cursor_stands_out_from_the_ground(name: str, folder: Path):
+    found = theme.load_theme(name, folder)
+    under = found.palette().style(Role.TEXT, Role.CURSOR).bgcolor
+    assert contrast(Style(color=under, bgcolor=found.background)) >= 1.4
+
+
 def test_a_stale_palette_greys_all_but_what_says_so(folder: Path):
     found = theme.load_theme("dark", folder)
     stale = found.stale_palette()

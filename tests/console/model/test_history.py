@@ -58,9 +58,9 @@ def test_the_grid_has_the_tasks_of_all_runs_in_the_order_of_the_latest() -> None
 
 
 def test_only_the_last_runs_of_the_flow_are_in_it() -> None:
-    runs = [summary(number, flow="other" if number % 2 else "revenue") for number in reversed(range(60))]
+    runs = [summary(number, flow="other" if number % 2 else "revenue") for number in reversed(range(100))]
     found = [one.run.run_id for one in latest_runs(runs, "revenue")]
-    assert len(found) == RUNS_MAX and found[-1] == "night-58" and found[0] == "night-32"
+    assert len(found) == RUNS_MAX and found[-1] == "night-98" and found[0] == "night-20"
 
 
 def test_tasks_that_are_not_read_are_counted() -> None:

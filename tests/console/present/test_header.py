@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from redrive.console.present.header import status_lines, storage_line
+from redrive.console.present.header import Tab, status_lines, storage_line, tabs_line
 from redrive.console.sessions.session import Link, SessionStatus
-from redrive.console.text.pieces import plain
+from redrive.console.text.pieces import Line, Piece, plain
 
 from ..conftest import rows_of, shown
 
@@ -49,3 +49,28 @@ async def test_changed_code_is_named_until_it_is_loaded(revenue, clock):
     revenue.projection.run.code_changed = "lib/x.py"
     async with shown(revenue, clock, size=(120, 30)) as (app, _):
         assert "code changed since start: lib/x.py" in rows_of(app)[0]
+
+
+LABELS = ("Runs", "Graph", "Timeline", "Inbox", "Log", "Journal", "Systems", "History")
+BADGES = ({}, {3: "◆1"}, {3: "◆20 ✗3", 6: "◆1"})
+STATUSES: tuple[list[Line], ...] = (
+    [[Piece("executor alive")], [Piece("alive")], []],
+    [[Piece("executor gone 03:11:20")], [Piece("executor gone")], [Piece("gone")]],
+    [[Piece("no executor")]],
+)
+
+
+@pytest.mark.parametrize("size", [40, 60, 80, 100, 120, 200])
+@pytest.mark.parametrize("badges", BADGES)
+def test_no_key_and_no_status_moves_a_tab(size: int, badges: dict[int, str]):
+    shapes = set()
+    for active in range(len(LABELS)):
+        for rights in STATUSES:
+            tabs = [
+                Tab(str(place + 1), label, place == active, badges.get(place, "")) for place, label in enumerate(LABELS)
+            ]
+            text = plain(tabs_line(tabs, rights, size))
+            assert len(text) <= size
+            shapes.add(tuple(text.find(f" {place} ") for place in range(1, 8)))
+            assert LABELS[active][:4] in text or (active == 7 and " 8 " in f"{text} ")
+    assert len(shapes) == 1

@@ -260,11 +260,11 @@ def running_row(usual=None, progress=None, elapsed=41, **scene):
 @pytest.mark.parametrize(
     ("usual", "elapsed", "shown"),
     [
-        (None, 41, "41s of 5m00"),
-        (DurationStats(130 * S, 160 * S, 9), 41, "41s of ~2m10, at most 5m00"),
-        (DurationStats(130 * S, 160 * S, 9), 170, "2m50 of ~2m10, at most 5m00"),
+        (None, 41, "41s, timeout 5m00"),
+        (DurationStats(130 * S, 160 * S, 9), 41, "41s of ~2m10, timeout 5m00"),
+        (DurationStats(130 * S, 160 * S, 9), 170, "2m50 of ~2m10, timeout 5m00"),
         (DurationStats(130 * S, 160 * S, 9), 250, "4m10, usually 2m10"),
-        (DurationStats(S // 2, S, 9), 5, "5s of 5m00"),
+        (DurationStats(S // 2, S, 9), 5, "5s, timeout 5m00"),
     ],
 )
 def test_a_running_task_is_held_against_what_is_usual(usual, elapsed, shown):
@@ -278,8 +278,8 @@ def test_clock_times_leave_what_is_usual_out_until_it_is_passed():
 
 
 def test_a_task_that_reports_how_far_it_is_and_no_more_is_said_to_stand_still():
-    assert running_row(progress=(41, 100, NOW - 5 * S)).endswith("▕███░░░░▏  41 %")
-    assert running_row(progress=(41, 100, NOW - 130 * S), elapsed=200).endswith("41 % no progress for 2m10")
+    assert running_row(progress=(41, 100, NOW - 5 * S)).endswith("▕██░░░░▏ 41 % done")
+    assert running_row(progress=(41, 100, NOW - 130 * S), elapsed=200).endswith("41 % done, no progress for 2m10")
 
 
 def test_the_details_say_what_is_usual():

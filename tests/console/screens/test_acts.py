@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from unittest.mock import AsyncMock
+
 import pytest
+from redrive.console.app.app import ConsoleApp
+from redrive.console.keys.actions import VIEWS, footer_of
 from redrive.console.sessions.session import Link
 from redrive.console.text.pieces import plain
 from redrive.console.widgets.dialog import Dialog
@@ -346,6 +350,23 @@ async def test_an_armed_console_sends_its_acts_through_a_session_of_their_own(re
         assert [command.act for command in acting.commands] == ["requeue"]
         await press(app, pilot, "W", "r")
         assert len(acting.commands) == 1
+
+
+@pytest.mark.parametrize("view", "234")
+async def test_a_read_only_console_offers_no_acts(revenue: FakeSession, clock: StillClock, view: str):
+    async with shown(revenue, clock, (200, 40), open_for_changes=AsyncMock()) as (app, pilot):
+        await press(app, pilot, view)
+        acts = {action.label for action in footer_of(VIEWS[int(view) - 1]) if action.act}
+        assert acts & offered(app)
+        revenue.set_status(read_only="opened read-only")
+        await settle(app, pilot)
+        assert not acts & offered(app)
+        assert rows_of(app)[-1].startswith(" opened read-only  W arm…")
+
+
+def offered(app: ConsoleApp) -> set[str]:
+    """The words of the key bar."""
+    return {word for _, word in app.console_screen.hints()}
 
 
 async def test_what_follows_a_canary_is_not_listed_as_refused(clock: StillClock):

@@ -94,7 +94,7 @@ async def test_the_figures_of_breakers_go_with_their_titles(clock: StillClock) -
 async def test_rows_of_the_graph_lack_what_is_hidden(revenue: FakeSession, clock: StillClock) -> None:
     async with shown(revenue, clock, (200, 40)) as (app, pilot):
         await press(app, pilot, "2", "g", "j")
-        assert find(app, "extract_payments", "2/3", "▕█████░▏") and find(app, "clean_orders", "▕███░░░░▏")
+        assert find(app, "extract_payments", "2/3", "▕█████░▏") and find(app, "clean_orders", "▕██░░░░▏")
         await press(app, pilot, "C", "j", "space", "space", "enter")  # attempts and bars
         row = find(app, "clean_orders", "running")[:120]
         assert "41 %" in row and "▕" not in row and "1/3" not in row

@@ -33,8 +33,8 @@ def row_with(app, words: str) -> str:
 async def test_each_row_says_what_its_task_is_at(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, _):
         assert "1/3  ok         12s" in row_with(app, "✓ extract_orders")
-        assert "running    29s of 5m00" in row_with(app, "● clean_orders")
-        assert "41 %" in row_with(app, "● clean_orders")
+        assert "running    29s, timeout 5m00" in row_with(app, "● clean_orders")
+        assert "41 % done" in row_with(app, "● clean_orders")
         assert "2/3  retry in  7s" in row_with(app, "↻ extract_payments")
         assert "▏  ConnectTimeout" in row_with(app, "↻ extract_payments")
         assert "pending  after extract_payments" in row_with(app, "· clean_payments")

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date
 from typing import Any
 
 import pytest
-from redrive.console.sessions.session import RunSummary
+from redrive.console.model.runs import HistoryCell, RunDay, TaskTrend
+from redrive.console.present.history import calendar_lines, duration_lines
+from redrive.console.sessions.session import Link, RunSummary, SessionStatus
+from redrive.console.text.glyphs import UTF8
+from redrive.console.text.pieces import Role, plain
 from redrive.engine.core.projection import RunRow
-from redrive.engine.domain.states import RunState
+from redrive.engine.core.spec import TaskSpec
+from redrive.engine.domain.states import RunState, TaskState
 from redrive.engine.statefile.lists import RUN_TASKS, Listing, Row
 
 from ..conftest import FakeSession, StillClock, make_app
@@ -76,19 +82,51 @@ def row_of(driver: ScreenDriver, name: str) -> str:
 async def test_every_task_is_shown_in_every_run(session: ManyRuns, clock: StillClock) -> None:
     async with open_console(session, clock, "8") as driver:
         assert "14 runs · 5 tasks · 1 slower than usual ↑" in driver.lines[3]
-        assert row_of(driver, "settle").count("✓") == 12 and row_of(driver, "settle").count("◆") == 2
-        assert row_of(driver, "notify").count("✓") == 8 and row_of(driver, "notify").count("·") >= 2
-        assert row_of(driver, "clean_orders").endswith("✓↑")
-        assert row_of(driver, "the whole run").count("◆") == 2
+        assert row_of(driver, "settle")[:40].count("◆") == 2
+        assert row_of(driver, "notify")[:40].count("▒") == 8 and row_of(driver, "notify").count("·") >= 2
+        assert row_of(driver, "clean_orders").endswith("✓↑ 5m42")
+        assert row_of(driver, "the whole run")[:40].count("◆") == 2
 
 
-async def test_the_first_run_has_a_whole_heading_above_its_trend(session: ManyRuns, clock: StillClock) -> None:
-    assert session.summaries is not None
-    session.summaries = session.summaries[:1]
-    async with open_console(session, clock, "8") as driver:
-        heading, row = driver.lines[4], row_of(driver, "settle")
-        assert row[heading.index("trend")] in "▁▂▃▄▅▆▇█"
-        assert row.index("✓") == heading.index("trend") + len("trend") + 1
+async def test_a_cell_of_the_heat_map_is_as_dark_as_the_task_took_long(session: ManyRuns, clock: StillClock) -> None:
+    async with open_console(session, clock, "8", size=(120, 40)) as driver:
+        column = driver.lines[4].index("04-11")
+        heat = {name: row_of(driver, name)[column : column + 14] for name in NAMES}
+        assert heat["clean_orders"] == "▒" * 13 + "█", "the last night took 3.5 times the usual"
+        assert heat["settle"] == "▒▒▒▒▒◆▒▒▒▒◆▒▒▒" and heat["notify"][:4] == " " * 4, "dead twice; not in the flow yet"
+        slow = next(piece for piece in driver.app.screen.task_row("clean_orders", 120) if piece.text == "█")
+        assert slow.role is Role.WARNING
+
+
+async def test_the_runs_before_those_with_a_duration_can_be_selected(session: ManyRuns, clock: StillClock) -> None:
+    async with open_console(session, clock, "8", *["left"] * 20) as driver:
+        assert "night-1 " in driver.lines[-4]
+
+
+async def test_the_duration_of_each_run_stands_beside_the_timeout(session: ManyRuns, clock: StillClock) -> None:
+    session.projection.tasks["settle"].spec = TaskSpec("settle", timeout=600.0)
+    session.projection.tasks["clean_orders"].spec = TaskSpec("clean_orders", timeout=7200.0)
+    async with open_console(session, clock, "8", "j", "j", size=(120, 40)) as driver:
+        assert "settle in each run · usually 3m54 · at most 4m15 · timeout 10m00 (2.4 times that)" in driver.text
+        across = driver.find("┄ timeout")
+        assert across.startswith(" 10m00 ") and "█" not in across
+        below = driver.lines[driver.lines.index(across) + 1 :]
+        assert max(line.count("███") for line in below) == 14, "a column for each run, below the timeout"
+        await driver.press("k")
+        assert "timeout 2h00 (2" in driver.text
+        assert "┄ timeout" not in driver.text, "so far away, it would make all columns flat"
+
+
+def test_a_timeout_that_cut_off_runs_crosses_their_columns() -> None:
+    cells = [HistoryCell(TaskState.SUCCESS, 1, 2 * S), HistoryCell(TaskState.FAILED, 1, 4 * S)]
+    lines = duration_lines(TaskTrend("a", tuple(cells)), 3 * S, 5, 40, UTF8)
+    assert [plain(line).rstrip() for line in lines[1:]] == [
+        "    4s     ███",
+        "    3s ┄┄┄┄███┄┄ timeout",
+        "       ███ ███",
+        "       ███ ███",
+    ]
+    assert duration_lines(TaskTrend("a", (None,)), None, 5, 40, UTF8) == []
 
 
 async def test_wide_screens_show_durations(session: ManyRuns, clock: StillClock) -> None:
@@ -128,12 +166,23 @@ async def test_ended_runs_are_read_once(session: ManyRuns, clock: StillClock) ->
         assert driver.app.screen_name.value == "history"
 
 
-async def test_the_list_of_runs_has_a_calendar(session: ManyRuns, clock: StillClock) -> None:
+async def test_the_list_of_runs_has_a_calendar_of_a_year(session: ManyRuns, clock: StillClock) -> None:
+    async with open_console(session, clock, "1", size=(120, 40)) as driver:
+        week = [line for line in driver.lines if line[1:4] in ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")]
+        assert [line[1:4] for line in week] == ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]
+        assert sum(line.count("✓") for line in week) == 12 and sum(line.count("◆") for line in week) == 2
+        assert "Apr" in driver.lines[driver.lines.index(week[0]) - 1]
     async with open_console(session, clock, "1") as driver:
-        text = driver.text
-        assert "Mon    Tue    Wed    Thu    Fri    Sat    Sun" in text
-        weeks = [line for line in driver.lines if line.strip().endswith(("·", "✓", "◆")) and "Apr" in line]
-        assert sum(line.count("✓") + line.count("◆") for line in weeks) >= 12
+        assert driver.find(" last days ").endswith("✓✓✓✓✓◆✓✓✓✓◆✓✓✓")
+
+
+def test_a_year_has_its_months_above_their_weeks() -> None:
+    last, day = date(2026, 4, 24), RunDay(1, summary(14))
+    lines = calendar_lines({date(2025, 4, 24): day, last: day}, last, 8, 80, UTF8, SessionStatus(Link.LIVE))
+    months = plain(lines[0])
+    assert months.split() == ["May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec", "Jan", "Feb", "Mar", "Apr"]
+    assert {len(plain(line)) for line in lines[1:]} == {5 + 53} and plain(lines[5]).endswith("✓")
+    assert plain(lines[6])[-1] == " ", "what lies ahead is blank"
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 55)], ids=lambda size: "x".join(map(str, size)))

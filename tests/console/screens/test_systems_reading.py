@@ -192,7 +192,7 @@ async def test_the_answer_says_how_many_rows_run_again(session, clock):
 
 LOCKS: list[tuple[dict[str, Any], str]] = [
     ({"link": Link.STALE, "data_age_seconds": 14.0}, "stale 14s"),
-    ({"read_only": "opened read-only"}, "read-only: opened read-only"),
+    ({"read_only": "opened read-only"}, "opened read-only"),
 ]
 
 

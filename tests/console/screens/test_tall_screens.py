@@ -50,7 +50,7 @@ async def test_the_chart_of_the_timeline_grows(clock: StillClock, size: tuple[in
     async with open_console(poisoned_run(clock, 40), clock, "3", size=size) as driver:
         assert driver.app.screen.load_chart.row_count > 6
     async with open_console(poisoned_run(clock, 40), clock, "3", size=(120, 40)) as driver:
-        assert driver.app.screen.load_chart.row_count == 6
+        assert driver.app.screen.load_chart.row_count < 12
 
 
 async def test_the_timeline_lists_the_problems_of_closed_groups_if_they_fit(clock: StillClock) -> None:

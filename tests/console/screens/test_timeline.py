@@ -7,12 +7,15 @@ from redrive.console.model.eta import critical_path
 from redrive.console.model.time_axis import Span
 from redrive.console.present.timeline import axis_line, bar_line, describe_attempt, fit_label_columns
 from redrive.console.text.glyphs import ASCII, UTF8
-from redrive.console.text.pieces import plain
+from redrive.console.text.pieces import Role, plain
 from redrive.engine.core.projection import AttemptRow
+from redrive.engine.core.waiting import RunnerKind, RunnerStatus
 from redrive.engine.domain.events import EventKind
+from redrive.engine.statefile.logs import AttemptText
 
 from ..conftest import FakeSession, make_app
 from ..model.runs import START, EventBuilder, S, projection_of
+from .outages import outage
 from .screen_driver import ScreenDriver, open_console
 
 FLOW = [("first", []), ("second", []), ("hang", []), ("third", ["first"]), ("last", ["third"])]
@@ -98,6 +101,14 @@ def test_a_lost_attempt_ends_in_a_question_mark(builder):
     apply(builder, builder.after(3).fail("first", "RETRYING", attempt={"outcome": "lost"}))
     apply(builder, builder.after(2).start("first"))
     assert drawn(builder, "first", 6) == "▆▆▆?┄▆●"
+
+
+def test_an_attempt_whose_executor_died_ends_as_cut_off_and_not_as_running(builder):
+    apply(builder, builder.start("first"))
+    span, dead = Span(START, S, 24), RunnerStatus(RunnerKind.DEAD, START + 4 * S)
+    line = bar_line(builder.projection.tasks["first"], span, START + 20 * S, UTF8, dead)
+    assert plain(line) == "▆▆▆▆○" + " " * 15 + "│" + " " * 3
+    assert Role.RUNNING not in {piece.role for piece in line}
 
 
 def test_a_dead_letter_ends_in_its_own_sign_and_its_requeue_leaves_a_gap_without_backoff(builder):
@@ -458,3 +469,59 @@ def _eventful(clock):
 
 def _hung():
     return {"outcome": "timed_out", "where": "re.match, parser.py:87", "error": "task exceeded 20 s"}
+
+
+# --- Below the bars ---------------------------------------------------------------------------------------------------
+
+
+async def test_the_axis_breaks_when_the_executor_dies_before_the_eyes(revenue, clock):
+    async with open_console(revenue, clock, "3", size=(120, 40)) as driver:
+        clock.now += 2 * S
+        revenue.set_status(executor_alive=False, heartbeat_age_seconds=None, executor_gone_at=clock.now)
+        await driver.settle()
+        clock.now += 480 * S
+        driver.app.tick(clock.now)
+        await driver.settle()
+        (axis,) = [line for line in driver.lines if "by start" in line]
+        assert "┄ 8m00 ┄" in axis
+        row = driver.find("○ clean_orders")
+        assert row.count("▆") > 40, "29 s of work are not a few cells of nine minutes"
+
+
+async def test_free_rows_below_the_bars_show_the_details_of_the_selected_task(revenue, clock):
+    revenue.texts = {("clean_refunds", 2): AttemptText(traceback="Traceback\n  settle.py, line 87\n")}
+    async with open_console(revenue, clock, "3", "n", size=(200, 55)) as driver:
+        assert "holds 3 tasks and the run's end" in driver.text
+        assert "settle.py, line 87" in driver.text
+        await driver.press("tab")
+        assert driver.app.screen.detail.has_focus
+        await driver.press("tab")
+        assert driver.app.screen.timeline.has_focus
+    async with open_console(revenue, clock, "3", "n") as driver:
+        assert "holds 3 tasks" not in driver.text
+
+
+async def test_a_breaker_that_opened_has_a_band_below_the_bars(clock):
+    session = outage(clock)
+    opened = {"downstream": "rates-api", "state": "OPEN", "reopens_at": clock.now}
+    session.lists["events_of_kind"] = [
+        event_row(session.builder.event(EventKind.BREAKER, data=opened), clock.now - 30 * S)
+    ]
+    async with open_console(session, clock, "3", size=(120, 40)) as driver:
+        band = driver.find(" breaker rates-api ")
+        columns = driver.app.screen.timeline.label_columns
+        span = driver.app.screen.timeline.span
+        assert band[columns:].index("█") == span.cell(clock.now - 30 * S) and band.endswith("█ open")
+        session.builder.at = clock.now
+        half = session.builder.event(EventKind.BREAKER, data={"downstream": "rates-api", "state": "HALF_OPEN"})
+        closed = session.builder.after(4).event(EventKind.BREAKER, data={"downstream": "rates-api", "state": "CLOSED"})
+        clock.now += 6 * S
+        await driver.emit(session, half, closed)
+        band = driver.find(" breaker rates-api ")
+        assert "█░" in band and "open" not in band
+        assert "payments-api" not in driver.text, "it was closed all the time"
+
+
+def event_row(event, at):
+    """A row of the table of events."""
+    return {**event._asdict(), "at": at, "data": event.payload._asdict()}

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from redrive.console.model.time_axis import Span
 from redrive.console.present.timeline import legend_line, load_lines
 from redrive.console.text.glyphs import ASCII, UTF8
-from redrive.console.text.pieces import plain, width
+from redrive.console.text.pieces import Role, plain, width
 
 from ..conftest import FakeSession, make_app
 from ..model.runs import START, S, projection_of
@@ -67,6 +67,15 @@ async def test_the_bar_of_a_group_is_as_tall_as_many_tasks_ran_and_shows_what_fa
         assert (heights[0], heights[-1]) == ("▆", "▁")
         assert "↻" in checks
         assert "● 10" in checks
+
+
+async def test_without_an_executor_no_group_looks_as_if_it_ran(session, clock):
+    session.set_status(executor_alive=False, heartbeat_age_seconds=None, executor_gone_at=clock.now)
+    async with open_console(session, clock, "3", "g") as driver:
+        screen = driver.app.screen
+        shown = [*screen.label(CHECK, 20), *screen.bar(CHECK, screen.timeline.span)]
+        assert Role.RUNNING not in {piece.role for piece in shown}
+        assert "○" in driver.find(" check "), "cut off, as everywhere"
 
 
 async def test_enter_opens_a_group_and_closes_it(session, clock):
@@ -208,6 +217,40 @@ async def test_the_chart_follows_the_run_and_the_span(session, clock):
         assert later != before
         await driver.press("equals_sign")
         assert bar.line(bar.row_count - 1) != later
+
+
+async def test_a_heat_map_shows_each_level_over_time(session, clock):
+    async with open_console(session, clock, "3", "g", size=(120, 40)) as driver:
+        columns = driver.app.screen.timeline.label_columns
+        heading = driver.lines.index(driver.find(" by level"))
+        levels = driver.lines[heading + 1 : heading + 5]
+        assert [row[:columns].split()[:3] for row in levels] == [
+            ["level", "0", "1"], ["level", "1", "40"], ["level", "2", "40"], ["level", "3", "1"],
+        ]  # fmt: skip
+        fetch, load, check, report = (row[columns:] for row in levels)
+        assert set(fetch) <= {*"░ │"} and not report.strip(" │")
+        assert load.index("█") < load.index("▒") and load.count("◆") == 2, "40 at once, then fewer, two dead letters"
+        assert load.index("█") == len(fetch.rstrip(" │")), "a level begins where the one above has ended"
+        assert check.strip(" │")[0] == "▒", "11 of 40"
+
+
+async def test_the_heat_map_of_many_levels_has_bands_and_moves_with_the_run(clock):
+    flow = [(f"{name}_{level}", [f"{name}_{level - 1}"] if level else []) for level in range(40) for name in "abc"]
+    session = FakeSession(projection_of(flow))
+    async with open_console(session, clock, "3", size=(120, 40)) as driver:
+        bands = driver.app.screen.rows.level_bands(8)
+        assert [(band.first, band.depth, band.tasks) for band in bands] == [(n * 5, 5, 15) for n in range(8)]
+        before = driver.find(" levels 0 to ")
+        clock.now += 5 * S
+        await driver.emit(session, *session.builder.start("a_0"))
+        assert driver.find(" levels 0 to ") != before
+
+
+async def test_a_bar_far_from_its_label_has_its_name_before_it(session, clock):
+    async with open_console(session, clock, "3", "g", size=(120, 40)) as driver:
+        label, before, _ = driver.find(" check  ").partition("  check ▆")
+        assert before and label.strip(), "the group of the checks ran late"
+        assert driver.find(" fetch  ").count("fetch") == 1
 
 
 async def test_a_small_screen_has_no_chart(session, clock):

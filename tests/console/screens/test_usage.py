@@ -26,11 +26,11 @@ async def second(driver) -> None:
 
 
 async def test_the_row_and_the_details_of_a_running_task_show_what_it_uses(session, clock):
-    async with open_console(session, clock, size=(160, 40)) as driver:
+    async with open_console(session, clock, size=(170, 40)) as driver:
         driver.app.selected = RUNNING
         await second(driver)
         (row,) = [line for line in driver.lines if RUNNING in line and "1/3" in line]
-        assert " 98% 340 MB  batch 90 of 96" in row
+        assert " cpu 98% 340 MB  batch 90 of 96" in row
         await driver.press("d")
         await second(driver)
         assert "now 98 % of a CPU, 340 MB, 3 child processes" in driver.text

@@ -55,6 +55,14 @@ def test_what_failed_as_it_had_failed_before_is_wasted():
     assert (40.0, 20.0) == (costs["other"].seconds, costs["other"].wasted_seconds)
 
 
+def test_a_failure_without_a_mode_of_its_own_has_the_word_of_the_inbox():
+    """A permanent error is "permanent" in the costs, as in the inbox; a hang says more than its class."""
+    denied = AttemptRow(1, ended_at=1, outcome="error", failure_mode="other", failure_class="PERMANENT")
+    hung = AttemptRow(1, ended_at=1, outcome="timed_out", failure_mode="hang", failure_class="TIMEOUT")
+    rows = (TaskRow("denied", attempts={1: denied}), TaskRow("hung", attempts={1: hung}))
+    assert ["permanent", "hang"] == [*costs_by_outcome(projection(*rows))]
+
+
 def test_attempts_that_run_still_have_no_price_yet():
     row = TaskRow("a", attempts={1: AttemptRow(1)})
     assert {} == costs_by_outcome(projection(row))
