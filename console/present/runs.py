@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from ...engine.core.decide import passed_reason
 from ...engine.core.projection import RunRow, TaskRow
-from ...engine.core.views import RUN_STYLES, RunView, Sign, describe_run, run_code, run_style, run_view
+from ...engine.core.views import RUN_STYLES, RunView, Sign, describe_part, describe_run, run_code, run_style, run_view
 from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.states import FINISHED, NEEDS_HUMAN, RunState, TaskState
 from ...engine.domain.text import counted, format_duration
@@ -70,7 +70,10 @@ def run_name(run: RunRow, glyphs: Glyphs) -> str:
 
 def place_line(run: RunRow | None, address: str) -> str:
     """Flow, run and state file: the first line of every listing and answer; without a run, the state file."""
-    return one_line(address if run is None else f"{run.dag_name} {run.run_id} in {address}")
+    if run is None:
+        return one_line(address)
+    part = f", {describe_part(run.part)}" if run.part else ""
+    return one_line(f"{run.dag_name} {run.run_id} in {address}{part}")
 
 
 def waiting_sentence(waiting: Sequence[WaitingRun]) -> str:

@@ -22,7 +22,7 @@ from ...engine.core.views import (
     state_style,
 )
 from ...engine.core.waiting import ALIVE, RunnerStatus, WaitReason, needs_human, unmet_parents
-from ...engine.domain.states import MOVING, RAN, SkipCause, TaskState, TaskUsage
+from ...engine.domain.states import MOVING, RAN, SAID_SKIPS, TaskState, TaskUsage
 from ...engine.domain.text import counted, format_duration
 from ..model.board import Board, PoolUse
 from ..model.eta import is_overdue, stalled_for_us
@@ -405,7 +405,7 @@ def _holder(name: str, unmet: tuple[str, ...], board: Board) -> str | None:
 
 def describe_skip(row: TaskRow) -> str:
     """Why a task was skipped, in the task's own words if it gave any."""
-    if row.skip_cause == SkipCause.CONDITION and row.error:
+    if row.skip_cause in SAID_SKIPS and row.error:
         return one_line(row.error)
     return f"by {one_line(row.skip_cause)}" if row.skip_cause else ""
 

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, TypeVar
 from ...engine.core.causes import LAST_TRIES_SECONDS
 from ...engine.core.flow_difference import FlowDifference, describe, join_names
 from ...engine.core.outcome import reason_of_unstored
+from ...engine.core.views import describe_part
 from ...engine.domain import event_payloads as payloads
 from ...engine.domain import task_options as overridden
 from ...engine.domain.event_payloads import (
@@ -41,7 +42,7 @@ from ...engine.domain.event_payloads import (
     ScheduleChange,
 )
 from ...engine.domain.events import Event, EventKind
-from ...engine.domain.states import SkipCause, TaskState
+from ...engine.domain.states import SAID_SKIPS, SkipCause, TaskState
 from ...engine.domain.text import counted, format_duration
 from .figures import format_seconds, offset, wall
 from .text import one_line, shorten
@@ -263,7 +264,7 @@ def _skipped(event: Event, payload: payloads.TaskMoved) -> str:
 
 def _skipped_lines(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
     columns = payload.set
-    reason = columns.get("error") if columns.get("skip_cause") == SkipCause.CONDITION else None
+    reason = columns.get("error") if columns.get("skip_cause") in SAID_SKIPS else None
     yield f"{event.task} SKIPPED{_by(event)}{f': {reason}' if reason else ''}"
 
 
@@ -509,12 +510,18 @@ def _advice(event: Event, target: str) -> str:
     return f"; {resume} goes on with it, {shlex.join(['redrive', 'abandon', *option, event.run_id or ''])} ends it"
 
 
+def _began(event: Event, payload: RunChanged) -> str:
+    part = payload.set.get("part")
+    tasks = f"run began: {'?' if payload.tasks is None else payload.tasks} tasks"
+    return f"{tasks}; {describe_part(part)}" if part else tasks
+
+
 _RunSentence = str | Callable[[Event, RunChanged], str]
 _RunLine = Callable[[Event, RunChanged], str] | None
 #: What changed of a run -> its sentence, and its line after the name of the run.
 _RUN_CHANGES: Mapping[str, tuple[_RunSentence, _RunLine]] = {
     RunChange.CREATED: (
-        lambda event, payload: f"run began: {'?' if payload.tasks is None else payload.tasks} tasks",
+        _began,
         None,
     ),
     RunChange.ENDED: (_ended_run, _ended_run_line),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import nsmallest
 
-from ..domain.states import DEADLINE_MODE, MOVING, NEEDS_HUMAN, DeadLetterKind, SkipCause, TaskState
+from ..domain.states import DEADLINE_MODE, MOVING, NEEDS_HUMAN, SAID_SKIPS, DeadLetterKind, SkipCause, TaskState
 from ..domain.text import format_duration
 from .outcome import FailureMode
 from .projection import AttemptRow, RunProjection, TaskRow
@@ -368,7 +368,9 @@ _SKIPPED: dict[str | None, str] = {
 
 def _skipped(case: TaskCase) -> str:
     sentence, row = _SKIPPED.get(case.row.skip_cause, "skipped"), case.row
-    return f"{sentence}: {row.error}" if row.skip_cause == SkipCause.CONDITION and row.error else sentence
+    if row.skip_cause in (SkipCause.PART, SkipCause.IMPORTED) and row.error:
+        return row.error
+    return f"{sentence}: {row.error}" if row.skip_cause in SAID_SKIPS and row.error else sentence
 
 
 def _cancelled(case: TaskCase) -> str:

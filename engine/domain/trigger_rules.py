@@ -17,8 +17,8 @@ from .states import ABOUT_TO_START, OPEN, WAITING, SkipCause, TaskState
 class ParentStatus(Enum):
     """What the state of a task means to its children."""
 
-    SUCCEEDED = "succeeded"
-    PERMITTED = "permitted"  # an operator skipped the task: its children may start without its result
+    SUCCEEDED = "succeeded"  # in this run, or in the earlier one whose result it has
+    PERMITTED = "permitted"  # an operator skipped the task or left it out: its children may start without its result
     NOT_TAKEN = "not taken"  # the task is on a branch that was not taken
     FAILED = "failed"  # the task failed, was cancelled, or was stopped by a task above it
     OPEN = "open"  # the task is not finished, or is a dead letter that waits for a human
@@ -57,15 +57,19 @@ RULES: Tuple[str, ...] = tuple(VERDICTS)
 
 _ALLOWS = frozenset([Verdict.ALLOW, Verdict.ALLOW_UNLESS_ALL])
 
-#: The states of each status. SKIPPED has two, by who skipped the task.
+#: The states of each status, besides SKIPPED.
 STATES_OF: Dict[ParentStatus, FrozenSet[TaskState]] = {
     ParentStatus.SUCCEEDED: frozenset([TaskState.SUCCESS]),
-    ParentStatus.PERMITTED: frozenset([TaskState.SKIPPED]),
-    ParentStatus.NOT_TAKEN: frozenset([TaskState.SKIPPED]),
     ParentStatus.FAILED: frozenset([TaskState.FAILED, TaskState.CANCELLED, TaskState.UPSTREAM_FAILED]),
     ParentStatus.OPEN: OPEN,
 }
 _STATUS_OF: Dict[str, ParentStatus] = {state: status for status, states in STATES_OF.items() for state in states}
+#: The status of a SKIPPED task, by the cause of its skip; of any other cause: NOT_TAKEN.
+STATUS_OF_SKIP: Dict[str, ParentStatus] = {
+    SkipCause.OPERATOR: ParentStatus.PERMITTED,
+    SkipCause.PART: ParentStatus.PERMITTED,
+    SkipCause.IMPORTED: ParentStatus.SUCCEEDED,
+}
 
 #: States that follow from a task above; of SKIPPED, only with the cause CASCADE.
 DERIVED = frozenset([TaskState.UPSTREAM_FAILED, TaskState.SKIPPED])
@@ -74,7 +78,7 @@ DERIVED = frozenset([TaskState.UPSTREAM_FAILED, TaskState.SKIPPED])
 def parent_status(state: str, skip_cause: Optional[str]) -> ParentStatus:
     """The status of a task for its children. ``skip_cause`` is read only in state SKIPPED."""
     if state == TaskState.SKIPPED:
-        return ParentStatus.PERMITTED if skip_cause == SkipCause.OPERATOR else ParentStatus.NOT_TAKEN
+        return STATUS_OF_SKIP.get(skip_cause or "", ParentStatus.NOT_TAKEN)
     return _STATUS_OF[state]
 
 

@@ -22,6 +22,7 @@ from ..core.advice import PastDuration
 from ..core.breaker import SHUT
 from ..core.causes import declared_sender
 from ..core.dag import distinct
+from ..core.part import Part
 from ..core.projection import AttemptRow, RunProjection, RunRow, TaskRow, children_of, order_parents
 from ..core.spec import FlowSpec, TaskSpec, collector_paused, positions_of
 from ..core.waiting import RunOutcome
@@ -62,8 +63,11 @@ def create_run(
     deadline_at: int | None,
     logical_time: int | None = None,
     python_path: str | None = None,
+    part: Part | None = None,
 ) -> None:
     """Insert a run with its tasks and edges, with one event. Times are microseconds UTC.
+
+    ``part``: of the flow that it is to run; ``flow_changes.leave_out`` skips the other tasks.
 
     Raises RefusedError if the file has a run of this name already.
     """
@@ -82,6 +86,8 @@ def create_run(
         columns["python_path"] = python_path
     if logical_time is not None:
         columns["logical_time"] = logical_time
+    if part is not None:
+        columns["part"] = part.words
     connection = transaction.connection
     if exists(connection, run_id):
         raise RefusedError(f"run {run_id!r} is in this state file already; resume it, or give another --run-id")

@@ -27,7 +27,8 @@ CREATE TABLE run (
     python_path   TEXT,                   -- PYTHONPATH of the start, absolute; NULL: none
     logical_time  INTEGER,                -- the instant of its schedule that it stands for; NULL: started by hand
     acknowledged_at INTEGER,              -- when an operator took note of how it ended; NULL again once it is reopened
-    acknowledged_by TEXT
+    acknowledged_by TEXT,
+    part          TEXT                    -- the options that named the part of the flow that it runs; NULL: all of it
 );
 
 CREATE INDEX idx_run_late ON run(dag_name) WHERE ended_at IS NULL OR ended_at > deadline_at;

@@ -286,9 +286,11 @@ def allows(rule: str, state: str, skip_cause: str | None) -> bool:
     """Whether a parent lets a child start."""
     if rule == "all_done":
         return state in _ENDED - {"DEAD_LETTER"}
+    if state == "SKIPPED" and skip_cause != "imported":
+        is_permitted = skip_cause in ("operator", "part")
+        return is_permitted if rule == "all_success" else rule == "none_failed"
     if state == "SKIPPED":
-        by_operator = skip_cause == "operator"
-        return by_operator if rule == "all_success" else rule == "none_failed"
+        return True
     return state == "SUCCESS"
 
 
