@@ -136,6 +136,14 @@ def _move_lines(event: Event, payload: payloads.TaskMoved) -> Iterable[str]:
     return () if lines is None else lines(event, payload)
 
 
+def _ready_lines(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
+    """Of an approval, which says why it waits."""
+    if payload.why:
+        expires_at = payload.set.get("expires_at")
+        until = f" until {_instant(expires_at)}" if expires_at is not None else ""
+        yield f"{event.task} READY: {payload.why}{until}"
+
+
 def _running(event: Event, payload: payloads.TaskMoved) -> str:
     return f"attempt {event.attempt} started" if event.attempt else "started"
 
@@ -146,6 +154,8 @@ def _running_lines(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
 
 def _success(event: Event, payload: payloads.TaskMoved) -> str:
     took = payload.attempt_set.get("duration_us")
+    if payload.act == "approve":
+        return f"approved{_by(event)}"
     return f"succeeded after {format_duration(took)}" if took is not None else "succeeded"
 
 
@@ -217,8 +227,15 @@ def _dead_letter(event: Event, payload: payloads.TaskMoved) -> str:
     return f"needs a human{_failure_text(payload)}" + (f" ({kind})" if kind else "")
 
 
+def _failed(event: Event, payload: payloads.TaskMoved) -> str:
+    return f"rejected{_by(event)}" if payload.act == "reject" else f"failed for good{_failure_text(payload)}"
+
+
 def _failed_lines(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
     """FAILED or DEAD_LETTER."""
+    if payload.act == "reject":
+        yield f"{event.task} {event.new}: rejected{_by(event)}"
+        return
     yield from _advised(event, payload)
     between = "; " if _explanation(payload)[1] else ": "
     failure = _named_failure(payload)
@@ -311,11 +328,11 @@ def _by(event: Event) -> str:
 _Move = tuple[Callable[[Event, payloads.TaskMoved], str], Callable[[Event, payloads.TaskMoved], Iterable[str]] | None]
 #: State that a task came into -> its sentence and its lines.
 _MOVES: Mapping[str, _Move] = {
-    TaskState.READY: (lambda event, payload: "ready to run", None),
+    TaskState.READY: (lambda event, payload: payload.why or "ready to run", _ready_lines),
     TaskState.RUNNING: (_running, _running_lines),
     TaskState.SUCCESS: (_success, _ended_lines),
     TaskState.RETRYING: (_retrying, _retrying_lines),
-    TaskState.FAILED: (lambda event, payload: f"failed for good{_failure_text(payload)}", _failed_lines),
+    TaskState.FAILED: (_failed, _failed_lines),
     TaskState.DEAD_LETTER: (_dead_letter, _failed_lines),
     TaskState.SENSING: (_sensing, _sensing_lines),
     TaskState.UPSTREAM_FAILED: (_upstream, _upstream_lines),

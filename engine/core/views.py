@@ -109,6 +109,9 @@ STATE_STYLES: Mapping[TaskState, StateStyle] = {
     TaskState.CANCELLED: StateStyle(Sign.CANCELLED, "stopped", StateRole.SKIPPED),
 }
 
+#: A READY task that waits for an operator's answer.
+ASKS = StateStyle(Sign.DEAD, "approve?", StateRole.HUMAN)
+
 #: A RUNNING task, or an unfinished run, that no executor runs.
 CUT_OFF = StateStyle(Sign.CUT_OFF, "cut off", StateRole.WAITING)
 
@@ -165,7 +168,8 @@ def task_view(projection: RunProjection, name: str, now_us: int, context: Explai
     """What is true of a task at an instant. Raises KeyError for an unknown task."""
     case = TaskCase(projection, projection.tasks[name], now_us, context)
     row, runner, reason = case.row, context.runner, find_wait(case)
-    style, step = state_style(row.state, runner), outlook_of(reason, _due_at(case, reason), runner)
+    style = ASKS if reason is WaitReason.APPROVAL else state_style(row.state, runner)
+    step = outlook_of(reason, _due_at(case, reason), runner)
     clock = None
     if row.state is TaskState.RUNNING and row.started_at is not None:
         clock = max(end_of_work(now_us, runner, row.changed_at) - row.started_at, 0)
@@ -239,6 +243,7 @@ _FACTS: Mapping[WaitReason, Callable[[TaskCase], str]] = {
     WaitReason.POOL: _pool_full,
     WaitReason.MACHINE_POOL: _machine_pool_full,
     WaitReason.SLOT: lambda case: f"waits for a slot, {case.projection.run.max_parallel} in use",
+    WaitReason.APPROVAL: lambda case: "waits for an approval",
     WaitReason.SENSOR: lambda case: counted(case.row.deferrals, "check"),
     WaitReason.NOTHING: lambda case: "waits for nothing: a fault of redrive",
 }

@@ -337,16 +337,19 @@ _ENDS = {
     str(TaskState.SKIPPED): "skipped",
     str(TaskState.CANCELLED): "cancelled",
 }
+_ANSWERED = frozenset([TaskState.SUCCESS, TaskState.FAILED])  # of an approval
 _BROUGHT_BACK = frozenset([TaskState.SKIPPED, TaskState.CANCELLED])  # by a task above
 
 #: The kinds of change by an act, as ``change_kind`` returns them.
-CHANGE_KINDS = ("run_again", "skipped", "cancelled", "unblocked", "held_back", "stopped")
+CHANGE_KINDS = ("run_again", "answered", "skipped", "cancelled", "unblocked", "held_back", "stopped")
 
 
 def change_kind(before: str, after: str, is_target: bool) -> str:
     """What became of a task by an act: one of ``CHANGE_KINDS``. ``is_target``: the act named the task, and was done."""
     if after in _ENDS:
         return _ENDS[after]
+    if before == TaskState.READY and after in _ANSWERED:
+        return "answered"
     if before == TaskState.UPSTREAM_FAILED or (before in _BROUGHT_BACK and not is_target):
         return "unblocked"
     return "run_again" if is_target else "held_back"

@@ -392,7 +392,7 @@ def reevaluate(transaction: Transaction, run_id: str, name: str) -> str:
 _INSTANTS = {
     "next_retry_at": WITH_INSTANT | DERIVED,
     "first_started_at": MOVING | DERIVED,
-    "expires_at": frozenset([TaskState.DEAD_LETTER]),
+    "expires_at": frozenset([TaskState.DEAD_LETTER, TaskState.READY]),
 }
 
 
