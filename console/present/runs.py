@@ -28,7 +28,7 @@ from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, plain, width
 from ..text.text import cells, one_line, pad, shorten_middle
 from . import states
-from .states import SEVERITY, order_line, sign_and_word, state_sign, waiting_pieces
+from .states import SEVERITY, order_line, row_sign, sign_and_word, waiting_pieces
 from .tasks import Scene, attempt_of, attempts_text, duration_of, state_facts
 
 _WORD_CELLS = 8
@@ -381,7 +381,7 @@ def _value(value: object) -> str:
 
 
 def _task_line(row: TaskRow, name_cells: int, scene: Scene, *, has_attempts: bool) -> Line:
-    sign = state_sign(row.state, scene.glyphs, scene.runner)
+    sign = row_sign(row, scene.glyphs, scene.runner)
     tried = f"{attempts_text(row):<5}  " if has_attempts else ""
     return [Piece("   "), sign, Piece(f" {pad(one_line(row.name), name_cells)}  {tried}"), *state_facts(row, scene)]
 

@@ -19,7 +19,7 @@ from ...engine.core.views import (
     attempt_view,
     kill_ends_at,
     kill_steps,
-    state_style,
+    row_style,
 )
 from ...engine.core.waiting import ALIVE, RunnerStatus, WaitReason, needs_human, unmet_parents
 from ...engine.domain.states import MOVING, RAN, SAID_SKIPS, TaskState, TaskUsage
@@ -175,7 +175,7 @@ def duration_of(attempt: AttemptRow, now_us: int) -> int:
 
 def named_task(name: str, scene: Scene) -> Line:
     """A task in a list of tasks: the sign of its state, its name, the word of its state."""
-    style = state_style(scene.board.row(name).state, scene.runner)
+    style = row_style(scene.board.row(name), scene.runner)
     return [Piece("   "), sign_of(style, scene.glyphs), Piece(f" {one_line(name)}"), Piece(f"  {style.word}", Role.DIM)]
 
 

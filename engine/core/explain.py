@@ -44,6 +44,7 @@ from .waiting import (
     root_blocker,
     running_rows,
     unmet_parents,
+    waits_for_approval,
 )
 
 
@@ -114,7 +115,8 @@ def _waits_for_nothing(case: TaskCase) -> str:
 def _is_held_by_human(case: TaskCase, reason: WaitReason) -> bool:
     """Whether an executor alone would not change what the task waits for."""
     root = root_blocker(case) if reason is WaitReason.PARENTS else None
-    return root is not None and case.projection.tasks[root].state in NEEDS_HUMAN
+    row = None if root is None else case.projection.tasks[root]
+    return row is not None and (row.state in NEEDS_HUMAN or waits_for_approval(row))
 
 
 def _not_before(case: TaskCase) -> str:
@@ -130,6 +132,8 @@ def _state_text(case: TaskCase) -> str:
             note = case.context.page_notes.get(_cause(row), "")
             kind = f" ({row.dead_letter_kind})" if row.dead_letter_kind else ""
             return f"dead-lettered{kind} for {case.since(row.ended_at)}" + (f", {note}" if note else "")
+        case TaskState.READY if waits_for_approval(row):
+            return "which waits for an approval"
         case TaskState.RUNNING if case.context.runner.is_alive:
             return f"running for {case.since(row.started_at)}"
         case TaskState.RUNNING:

@@ -34,6 +34,7 @@ from .waiting import (
     pool_waits,
     reserve_at,
     unmet_parents,
+    waits_for_approval,
 )
 
 
@@ -133,6 +134,11 @@ def state_style(state: TaskState, runner: RunnerStatus = ALIVE) -> StateStyle:
     return CUT_OFF if state is TaskState.RUNNING and not runner.is_alive else STATE_STYLES[state]
 
 
+def row_style(row: TaskRow, runner: RunnerStatus = ALIVE) -> StateStyle:
+    """The sign, the word and the role of a task: one that waits for an approval is no task for an executor."""
+    return ASKS if waits_for_approval(row) else state_style(row.state, runner)
+
+
 def state_code(state: TaskState, runner: RunnerStatus = ALIVE) -> str:
     """The state as lists for grep print it: that of the state file, or ``CUT OFF``."""
     style = state_style(state, runner)
@@ -168,7 +174,7 @@ def task_view(projection: RunProjection, name: str, now_us: int, context: Explai
     """What is true of a task at an instant. Raises KeyError for an unknown task."""
     case = TaskCase(projection, projection.tasks[name], now_us, context)
     row, runner, reason = case.row, context.runner, find_wait(case)
-    style = ASKS if reason is WaitReason.APPROVAL else state_style(row.state, runner)
+    style = row_style(row, runner)
     step = outlook_of(reason, _due_at(case, reason), runner)
     clock = None
     if row.state is TaskState.RUNNING and row.started_at is not None:

@@ -374,6 +374,10 @@ _BLOCKER_PRIORITY = (
 _RANK = {state: rank for rank, state in enumerate(_BLOCKER_PRIORITY)}
 
 
+def _rank(row: TaskRow) -> int:
+    return _RANK[TaskState.DEAD_LETTER] if waits_for_approval(row) else _RANK[row.state]
+
+
 def root_blocker(case: TaskCase) -> str | None:
     """Return the ancestor that blocks most, by ``_BLOCKER_PRIORITY``; among equals the nearest."""
     tasks = case.projection.tasks
@@ -387,7 +391,7 @@ def root_blocker(case: TaskCase) -> str | None:
         if above:
             queue.extend(parent for parent in above if parent not in seen)
             seen.update(above)
-        elif best is None or _RANK[state] < _RANK[tasks[best].state]:
+        elif best is None or _rank(tasks[name]) < _rank(tasks[best]):
             best = name
             if state is _BLOCKER_PRIORITY[0]:
                 break
@@ -479,7 +483,7 @@ _INSTANT_REASONS = {
 
 #: Why a task that could start does not, in the order in which the executor asks.
 _CAPACITY_REASONS: tuple[tuple[WaitReason, Callable[[TaskCase], bool]], ...] = (
-    (WaitReason.APPROVAL, lambda case: _waits_for_approval(case.row)),
+    (WaitReason.APPROVAL, lambda case: waits_for_approval(case.row)),
     (WaitReason.PAUSE, lambda case: case.projection.run.paused_since is not None),
     (WaitReason.PROBE, _is_breaker("HALF_OPEN")),
     (WaitReason.FORCED_OPEN, _is_breaker("FORCED_OPEN")),
@@ -493,7 +497,8 @@ _CAPACITY_REASONS: tuple[tuple[WaitReason, Callable[[TaskCase], bool]], ...] = (
 )
 
 
-def _waits_for_approval(row: TaskRow) -> bool:
+def waits_for_approval(row: TaskRow) -> bool:
+    """Return whether an operator is to answer the task now."""
     return row.state is TaskState.READY and is_approval(row)
 
 
@@ -521,7 +526,7 @@ def find_held_tasks(projection: RunProjection, now_us: int, context: ExplainCont
     Empty: some task goes on by itself, or none is left that could start.
     """
     may_be_held = projection.run.paused_since is not None or any(map(_needs_operator, context.breakers.values()))
-    if not may_be_held and not any(map(_waits_for_approval, projection.tasks.values())):
+    if not may_be_held and not any(map(waits_for_approval, projection.tasks.values())):
         return ()  # asked whenever nothing runs, of 10,000 tasks as well
     found: dict[tuple[WaitReason, str | None], list[str]] = {}
     for name, row in projection.tasks.items():

@@ -392,7 +392,8 @@ def load_part(connection: sqlite3.Connection, run_id: str, names: Sequence[str] 
 #: SQL: the tasks that need a human, also what the deadline has ended, and those below them.
 _OF_INBOX = (
     f"WITH RECURSIVE found(name) AS (SELECT name FROM task WHERE run_id = :run AND (state IN {in_list(NEEDS_HUMAN)}"
-    f" OR (state = '{TaskState.CANCELLED}' AND failure_mode = '{DEADLINE_MODE}'))"
+    f" OR (state = '{TaskState.CANCELLED}' AND failure_mode = '{DEADLINE_MODE}')"
+    f" OR (state = '{TaskState.READY}' AND attempt = 0 AND {IS_APPROVAL}))"
     " UNION SELECT edge.child FROM found CROSS JOIN edge ON edge.run_id = :run AND edge.parent = found.name)"
     " SELECT name FROM found"
 )
