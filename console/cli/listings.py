@@ -19,8 +19,9 @@ import msgspec
 
 from ...engine.core.causes import CauseHistory, describe_history, describe_last_incident
 from ...engine.core.explain import explain_task
+from ...engine.core.part import describe_part
 from ...engine.core.projection import RunProjection, RunRow, TaskRow
-from ...engine.core.views import describe_part, run_code, run_view, state_code
+from ...engine.core.views import run_code, run_view, state_code
 from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.event_codec import row_of
 from ...engine.domain.events import Event
@@ -441,7 +442,7 @@ def print_runs(file: NamedFile, as_json: bool, follow: bool) -> int:
 
 
 def _run_note(run: RunRow, status: SessionStatus, address: str, now_us: int) -> str:
-    notes = (describe_part(run.part), executor_advice(run, status, address, now_us))
+    notes = (describe_part(run.options), executor_advice(run, status, address, now_us))
     return one_line("; ".join(filter(None, notes)))
 
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from ...engine.core.decide import passed_reason
+from ...engine.core.part import describe_part
 from ...engine.core.projection import RunRow, TaskRow
-from ...engine.core.views import RUN_STYLES, RunView, Sign, describe_part, describe_run, run_code, run_style, run_view
+from ...engine.core.views import RUN_STYLES, RunView, Sign, describe_run, run_code, run_style, run_view
 from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.states import FINISHED, NEEDS_HUMAN, RunState, TaskState
 from ...engine.domain.text import counted, format_duration
@@ -72,7 +73,7 @@ def place_line(run: RunRow | None, address: str) -> str:
     """Flow, run and state file: the first line of every listing and answer; without a run, the state file."""
     if run is None:
         return one_line(address)
-    part = f", {describe_part(run.part)}" if run.part else ""
+    part = f", {words}" if (words := describe_part(run.options)) else ""
     return one_line(f"{run.dag_name} {run.run_id} in {address}{part}")
 
 

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, TypeVar
 from ...engine.core.causes import LAST_TRIES_SECONDS
 from ...engine.core.flow_difference import FlowDifference, describe, join_names
 from ...engine.core.outcome import reason_of_unstored
-from ...engine.core.views import describe_part
+from ...engine.core.part import describe_part
 from ...engine.domain import event_payloads as payloads
 from ...engine.domain import task_options as overridden
 from ...engine.domain.event_payloads import (
@@ -528,9 +528,9 @@ def _advice(event: Event, target: str) -> str:
 
 
 def _began(event: Event, payload: RunChanged) -> str:
-    part = payload.set.get("part")
+    part = describe_part(payload.set.get("options") or "")
     tasks = f"run began: {'?' if payload.tasks is None else payload.tasks} tasks"
-    return f"{tasks}; {describe_part(part)}" if part else tasks
+    return f"{tasks}; {part}" if part else tasks
 
 
 _RunSentence = str | Callable[[Event, RunChanged], str]

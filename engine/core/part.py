@@ -13,6 +13,7 @@ What is below the part gets no earlier result: it would be older than what it fo
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -85,7 +86,7 @@ class Part:
     """The part of a flow that a run takes.
 
     Attributes:
-        words: the options that name it, as ``run.part``.
+        words: the options that name it, as in ``run.options``.
         left_out: the tasks outside of it.
         chosen: map tasks of which only some children run -> the indexes of these.
         siblings: the same map tasks -> how each other child is skipped, by its name; else as ``LeftOut(PART)``.
@@ -95,6 +96,23 @@ class Part:
     left_out: Mapping[str, LeftOut]
     chosen: Mapping[str, frozenset[int]] = field(default_factory=dict)
     siblings: Mapping[str, Mapping[str, LeftOut]] = field(default_factory=dict)
+
+
+def part_of(options: str) -> str | None:
+    """Return the options that named the part of the flow that a run takes; None: all of it. ``options``: of the run."""
+    if '"part"' not in options:
+        return None
+    try:
+        found = json.loads(options).get("part")
+    except (ValueError, AttributeError):
+        return None
+    return found if isinstance(found, str) else None
+
+
+def describe_part(options: str) -> str:
+    """Return ``part of the flow: --only report``; empty for a run of all of it."""
+    part = part_of(options)
+    return f"part of the flow: {part}" if part else ""
 
 
 def plan_part(flow: FlowSpec, choice: PartChoice, earlier: EarlierRun | None) -> Part:

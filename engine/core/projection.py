@@ -149,7 +149,6 @@ class RunRow(Struct):
     logical_time: int | None = None  # the instant of the schedule that the run is for
     acknowledged_at: int | None = None  # when an operator took note of how it ended
     acknowledged_by: str | None = None
-    part: str | None = None  # the options that named the part of the flow that it runs
 
 
 @dataclass(slots=True)

@@ -346,11 +346,6 @@ def _run_fact(run: RunRow, style: StateStyle, stopped_at: int | None, now_us: in
     return f"for {format_duration(now_us - run.paused_since)}" if style is PAUSED and run.paused_since else ""
 
 
-def describe_part(part: str | None) -> str:
-    """``part of the flow: --only report``; empty for a run of all of it. ``part``: as ``run.part``."""
-    return f"part of the flow: {part}" if part else ""
-
-
 def describe_run(view: RunView) -> str:
     """``cut off after 20s, no executor for 8m10``, for the first line of a summary."""
     parts = [f"{view.word}{' and paused' if view.is_paused else ''} after {format_duration(view.clock)}", view.fact]

@@ -224,7 +224,6 @@ if TYPE_CHECKING:
         logical_time: Optional[int]
         acknowledged_at: Optional[int]
         acknowledged_by: Optional[str]
-        part: Optional[str]
 
     class PageColumns(TypedDict, total=False):
         """Columns of table ``page`` that change."""

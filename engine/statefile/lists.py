@@ -480,7 +480,7 @@ ATTENTION_RUNS = Listing(
     + ", ".join(_OF_FAILED.format(column) for column in ("name", "substr(error, 1, :characters)"))
     + ", CASE WHEN ended_at IS NULL THEN 0 ELSE (SELECT count(*) FROM (SELECT 1 FROM run AS later"
     " WHERE later.dag_name = run.dag_name AND later.started_at > run.started_at AND later.state = 'SUCCESS'"
-    " AND later.part IS NULL"
+    ' AND instr(later.options, \'"part":"--\') = 0'
     " LIMIT {})) END, ".format(SUCCESSES_MAX)
     + ", ".join(_OPEN_COUNT.format(states) for states in ("'READY', 'RUNNING'", "'RETRYING', 'SENSING'"))
     + " FROM run WHERE "

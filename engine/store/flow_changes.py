@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from ..core.flow_difference import FlowDifference, is_outdated, stays_input, with_children
-from ..core.part import EarlierRun, EarlierTask, LeftOut, Part, left_out_of
+from ..core.part import EarlierRun, EarlierTask, LeftOut, Part, left_out_of, part_of
 from ..core.projection import RunProjection
 from ..core.spec import FlowSpec, TaskSpec, positions_of
 from ..domain.event_payloads import NO_PAIRS, NO_VALUES, Pairs, RunChange, RunChanged, TaskColumns, TaskMoved
@@ -139,7 +139,7 @@ def _write_spec(transaction: Transaction, run_id: str, spec: TaskSpec) -> None:
 
 def write_options(transaction: Transaction, run_id: str, known: str, flow: FlowSpec) -> None:
     """Store the current pools, downstreams, pages and dead_letter_ttl of the flow."""
-    current = runs.options_of(flow)
+    current = runs.options_of(flow, part_of(known))
     if json.loads(current) != json.loads(known):
         transaction.change_run(run_id, RunChanged(RunChange.OPTIONS, {"options": current}))
 

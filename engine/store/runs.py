@@ -92,15 +92,13 @@ def create_run(
         "max_parallel": max_parallel,
         "flow_path": flow.path,
         "params": json.dumps(dict(params), ensure_ascii=False),
-        "options": options_of(flow),
+        "options": options_of(flow, None if part is None else part.words),
         "code_hash": flow.code_hash,
     }
     if python_path:
         columns["python_path"] = python_path
     if logical_time is not None:
         columns["logical_time"] = logical_time
-    if part is not None:
-        columns["part"] = part.words
     connection = transaction.connection
     if exists(connection, run_id):
         raise RefusedError(f"run {run_id!r} is in this state file already; resume it, or give another --run-id")
@@ -134,13 +132,16 @@ def _insert_many(connection: sqlite3.Connection, into: str, row: str, values: Se
         connection.execute(f"INSERT INTO {into} VALUES {','.join([row] * (len(some) // columns))}", some)
 
 
-def options_of(flow: FlowSpec) -> str:
+def options_of(flow: FlowSpec, part: str | None = None) -> str:
     """Return the options of a flow (pools, pages, TTL, deadline_action, ...) as JSON, as stored in the run.
 
     Of a sender of pages only its kind, its host and a hash: the executor takes its options from the flow file.
+    ``part``: the options that named the part of the flow that the run takes.
     """
     senders = [declared_sender(options) for options in flow.pages]
     options: dict[str, object] = {"pools": flow.pools, "downstreams": flow.downstreams, "pages": senders}
+    if part is not None:
+        options["part"] = part
     if flow.param_types:
         options["params"] = flow.param_types
     if flow.deadline_action != END:

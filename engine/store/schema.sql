@@ -20,15 +20,14 @@ CREATE TABLE run (
     max_parallel  INTEGER NOT NULL DEFAULT 4,
     flow_path     TEXT,                   -- what `resume` starts again; NULL for a flow built in a program
     params        TEXT NOT NULL DEFAULT '{}',
-    options       TEXT NOT NULL DEFAULT '{}', -- pools, downstreams, ... as the flow declares them (JSON)
+    options       TEXT NOT NULL DEFAULT '{}', -- pools, downstreams, ... as the flow declares them (JSON); part: what it runs
     code_hash     TEXT,
     pool_waits    TEXT,                   -- JSON: each pool of the machine that tasks wait for, and who holds it
     code_changed  TEXT,                   -- source files that changed after the executor loaded them, for people
     python_path   TEXT,                   -- PYTHONPATH of the start, absolute; NULL: none
     logical_time  INTEGER,                -- the instant of its schedule that it stands for; NULL: started by hand
     acknowledged_at INTEGER,              -- when an operator took note of how it ended; NULL again once it is reopened
-    acknowledged_by TEXT,
-    part          TEXT                    -- the options that named the part of the flow that it runs; NULL: all of it
+    acknowledged_by TEXT
 );
 
 CREATE INDEX idx_run_late ON run(dag_name) WHERE ended_at IS NULL OR ended_at > deadline_at;

@@ -260,5 +260,5 @@ def test_a_task_gets_what_its_flow_declares(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [timedelta(hours=2), time(3), {1, 2}, [date(2026, 1, 31)]], ids=repr)
 def test_a_default_that_would_arrive_as_a_text_is_refused(value: object) -> None:
-    with pytest.raises(OptionError, match="parameter 'wait' is .*, which cannot be kept as JSON"):
+    with pytest.raises(OptionError, match=r"parameter 'wait' is .*, which cannot be kept as JSON"):
         Flow("f", params={"wait": value})
