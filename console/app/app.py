@@ -25,7 +25,7 @@ from ...engine.domain.states import TaskState
 from ...engine.domain.text import format_duration
 from ...engine.errors import RedriveError
 from ..feed.live_run import BoardUpdate, CauseMemory, LiveRun, OtherRuns
-from ..keys.actions import Action, ConsoleCall, ScreenName, action_named
+from ..keys.actions import ANSWERS, Action, ConsoleCall, ScreenName, action_named
 from ..keys.keymap import DEFAULT_KEYS, KeyMap, Refusal
 from ..model.board import SHELL_REMEDY, Board, runner_of
 from ..model.lists import ColumnChoice
@@ -563,6 +563,11 @@ class ConsoleApp(ThemedConsole):
     def handler_of(self, action: Action) -> Callable[[], object] | None:
         """The handler of an action on the visible screen, also below a dialog; None if it has none."""
         return self.handler(action, self.console_screen)
+
+    def meaning_of(self, name: str) -> str:
+        """On a task that waits for an approval, ``y`` and ``n`` answer it."""
+        is_asked = name in ANSWERS and self.screen is self.console_screen and self.console_screen.asks_for_answer
+        return ANSWERS[name] if is_asked else name
 
     def console_handler(self, name: str, call: ConsoleCall) -> Callable[[], object]:
         """The function of the table, called with this app."""

@@ -81,11 +81,15 @@ class ConsoleBase(ConsoleTerminal, inherit_bindings=False):
 
     async def action_handle(self, name: str) -> None:
         """Call the handler of an action; Textual's handler of every binding (``widgets.bindings``)."""
-        action = action_named(name)
+        action = action_named(self.meaning_of(name))
         handler = self.handler(action, self.screen)
         if handler is None:
             raise SkipAction  # the next binding of the key may have a handler
         await self.handle(action, handler)
+
+    def meaning_of(self, name: str) -> str:
+        """The action that the key of an action calls now: another one, if the task under the cursor asks for it."""
+        return name
 
     async def handle(self, action: Action, handler: Callable[[], object]) -> None:
         """Call a handler of ``handler()`` and await its result if it is awaitable."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...engine.core.projection import TaskRow
-from ...engine.core.views import STATE_STYLES
+from ...engine.core.views import row_style
 from ...engine.domain.acts import BY_NAME, NOTE_CHARACTERS_MAX
 from ...engine.domain.states import NEEDS_HUMAN, OPEN, TaskState
 from ...engine.domain.text import counted
@@ -16,7 +16,7 @@ from ..model.board import Board
 from ..model.inbox import InboxCause
 from ..model.preview import Preview
 from ..model.systems import BreakerStatus
-from ..present.states import state_sign
+from ..present.states import sign_of
 from ..sessions.session import RunSummary
 from ..text.figures import format_seconds
 from ..text.glyphs import Glyphs
@@ -159,9 +159,9 @@ def _consequences(preview: Preview) -> Iterator[str]:
 
 def _task_line(name: str, board: Board, glyphs: Glyphs) -> Line:
     row = board.row(name)
-    look = STATE_STYLES[row.state]
+    look = row_style(row)
     return [
-        state_sign(row.state, glyphs),
+        sign_of(look, glyphs),
         Piece(f" {pad(one_line(name), 30)} "),
         Piece(look.word, look.role),
         Piece(f"  {one_line(row.error or '')}", Role.DIM),
@@ -193,6 +193,21 @@ def _stop_facts(rows: Sequence[TaskRow]) -> Iterator[str]:
         yield "A running attempt gets SIGTERM, its grace, then SIGKILL, with all its processes."
     if running < len(rows):
         yield "What does not run now counts as cancelled and does not run again."
+
+
+def answer_question(act: str, names: Sequence[str], board: Board, trigger: str | None, glyphs: Glyphs) -> Question:
+    """The question before an approval is answered. ``act``: approve or reject."""
+    below = board.waiting_below(*names)
+    then = {"approve": "may start then", "reject": "will not run"}[act]
+    return Question(
+        title=[Piece(f"{BY_NAME[act].verb.capitalize()} {named(names)}", Role.TITLE)],
+        facts=[[Piece(f"{tasks(below)} below {then}." if below else "Nothing waits below.")]],
+        preview=[_task_line(name, board, glyphs) for name in names],
+        accept=f"{act} {len(names):,}" if len(names) > 1 else act,
+        trigger=trigger,
+        reason_hint="why; it goes into the journal",
+        is_reason_required=True,
+    )
 
 
 def abandon_question(summary: RunSummary, trigger: str | None) -> Question:

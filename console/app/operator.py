@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from ...engine.core.causes import DEFAULT_REASON, describe_note
+from ...engine.core.waiting import waits_for_approval
 from ...engine.domain.acts import DONE, STOPPABLE, Answer, Command, Target
 from ...engine.domain.event_payloads import OperatorActed
 from ...engine.domain.events import Event
@@ -22,6 +23,7 @@ from ...engine.domain.states import ENDED_BADLY, TaskState
 from ...engine.errors import RedriveError
 from ...engine.statefile import lists
 from ...engine.statefile.lists import EventRow
+from ..keys.actions import ANSWERS
 from ..model.board import Board
 from ..model.inbox import causes_of, is_sole_cause, targets_of
 from ..model.preview import PREVIEWS, Preview, latest_redrive, progress_of, requeued_names
@@ -138,6 +140,20 @@ class OperatorActions:
             self.send("skip", targets, reply.reason, options)
 
         self.confirm(question, skip)
+
+    def answer(self, act: Literal["approve", "reject"], names: Sequence[str]) -> None:
+        """Approve or reject what waits for an approval, with a reason."""
+        board = self.actionable_board(names)
+        if board is None:
+            return
+        asked = [name for name in names if waits_for_approval(board.row(name))]
+        if not asked:
+            self.show_warning("it waits for no approval")
+            return
+        targets = targets_of(board, asked)
+        key = self.key_for(next(name for name, answer in ANSWERS.items() if answer == act))
+        question = confirmations.answer_question(act, asked, board, key, self._console.glyphs)
+        self.confirm(question, lambda reply: self.send(act, targets, reply.reason))
 
     def stop(self, names: Sequence[str]) -> None:
         """Stop running attempts, or cancel waiting tasks."""

@@ -19,6 +19,7 @@ import msgspec
 
 from ...engine.core.causes import CauseHistory, describe_history, describe_last_incident
 from ...engine.core.explain import explain_task
+from ...engine.core.part import describe_part
 from ...engine.core.projection import RunProjection, RunRow, TaskRow
 from ...engine.core.views import run_code, run_view, state_code
 from ...engine.core.waiting import ALIVE, RunnerStatus
@@ -433,12 +434,17 @@ def print_runs(file: NamedFile, as_json: bool, follow: bool) -> int:
             ]
         rows: list[Sequence[str]] = [("RUN", "FLOW", "STATE", "TASKS", "OK", "DEAD", "ELAPSED", "")]
         rows += [
-            (*_run_row(one, runner_of(one.run, status)), executor_advice(one.run, status, address, now_us))
+            (*_run_row(one, runner_of(one.run, status)), _run_note(one.run, status, address, now_us))
             for one in summaries
         ]
         return [place_line(None, address), *table_lines(rows), *await _needing_lines(session), *schedule_lines]
 
     return print_view(file.to_read(), read, follow=follow, as_json=as_json)
+
+
+def _run_note(run: RunRow, status: SessionStatus, address: str, now_us: int) -> str:
+    notes = (describe_part(run.options), executor_advice(run, status, address, now_us))
+    return one_line("; ".join(filter(None, notes)))
 
 
 async def _needing_lines(session: Session) -> list[str]:

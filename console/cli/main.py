@@ -194,6 +194,8 @@ SECTIONS: dict[str, tuple[Listed, ...]] = {
     "Act": (
         Listed("requeue", "operate", "Run tasks again, with a fresh budget"),
         Listed("skip", "operate", "Accept failures: the children run without these tasks"),
+        Listed("approve", "operate", "Approve what waits for an approval: what depends on it runs"),
+        Listed("reject", "operate", "Reject what waits for an approval: it fails, and is not tried again"),
         Listed("cancel", "operate", "Stop tasks: a running attempt is ended by SIGTERM, grace, SIGKILL"),
         Listed("extend", "operate", "Give running tasks more time before their timeout, once: redrive extend load 10m"),
         Listed("pause", "operate", "Start no more tasks; running tasks continue"),

@@ -72,6 +72,8 @@ from .output import with_schema
 BULK_STATES: Mapping[str, AbstractSet[TaskState]] = {
     "requeue": NEEDS_HUMAN,
     "skip": NEEDS_HUMAN,
+    "approve": frozenset([TaskState.READY]),
+    "reject": frozenset([TaskState.READY]),
     "cancel": STOPPABLE,
     "extend": frozenset([TaskState.RUNNING]),
 }
@@ -510,6 +512,7 @@ def _rate(text: str) -> float:
 #: Fields of a preview -> words, in the order of the output.
 _KINDS = (
     ("run_again", "would run again"),
+    ("answered", "would be answered"),
     ("skipped", "would be skipped"),
     ("cancelled", "would be cancelled"),
     ("unblocked", "would no longer be stopped"),
@@ -622,6 +625,20 @@ def skip(file: NamedFile, substitute: str | None, **options: object) -> int:
     """TASK may be a glob, as 'load_*': it means tasks that need a human, or the states given with --only."""
     extra = {} if substitute is None else {"substitute": json_of("--substitute", substitute)}
     return _act("skip", file, extra, options)
+
+
+@command("approve")
+@acting_options
+def approve(file: NamedFile, **options: object) -> int:
+    """TASK waits for an approval (`redrive help approvals`)."""
+    return _act("approve", file, {}, options)
+
+
+@command("reject")
+@acting_options
+def reject(file: NamedFile, **options: object) -> int:
+    """TASK waits for an approval (`redrive help approvals`): it fails, and what depends on it does not run."""
+    return _act("reject", file, {}, options)
 
 
 @command("cancel")

@@ -57,6 +57,15 @@ def run_arguments(params: Mapping[str, object], **options: Any) -> RunArguments:
     "--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter of the flow; @FILE or - reads it."
 )
 @click.option("--accept-changes", is_flag=True, help="As for resume, if the run exists.")
+@click.option("--only", multiple=True, metavar="TASK", help="Run this task alone; may be given again.")
+@click.option("--from", "start_from", multiple=True, metavar="TASK", help="Run this task and those below it.")
+@click.option("--until", multiple=True, metavar="TASK", help="Run this task and those above it.")
+@click.option(
+    "--results-of",
+    "results_of",
+    metavar="RUN",
+    help="With --only, --from, --until: the run whose results stand for the others; `latest`.",
+)
 @running_options
 def run_flow(flow: str, run_id: str | None, param: tuple[str, ...], **options: Any) -> int:
     arguments = run_arguments(params_of(param), **options)

@@ -135,6 +135,7 @@ async def offer_of_session(session: Session) -> Offer:
         service_pid=status.service_pid,
         schedules=await session.query(lists.SCHEDULES),
         dead_letters=await session.query(lists.DEAD_LETTER_GROUPS),
+        approvals=await session.query(lists.APPROVALS),
         held_rows=await session.query(lists.HELD_ROWS),
         breakers=await session.query(lists.OPEN_BREAKERS),
         missed=await session.query(lists.MISSED_STARTS),

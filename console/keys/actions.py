@@ -108,6 +108,16 @@ _CHANGING = (
         needs_stable_cursor=True,
     ),
     Action("skip", ("s",), "skip…", "Accept a failure, with a reason: the children run.", _TASKS, _CONFIRM, "skip"),
+    Action("approve", (), "approve…", "Approve what waits for it, with a reason.", _TASKS, _CONFIRM, "approve"),
+    Action(
+        "reject",
+        (),
+        "reject…",
+        "Reject what waits for an approval, with a reason: it fails for good.",
+        _TASKS,
+        _CONFIRM,
+        "reject",
+    ),
     Action(
         "note",
         ("w",),
@@ -312,6 +322,8 @@ ACTIONS: tuple[Action, ...] = (
     *TIME_TRAVEL_ACTIONS,
     *MOVE_ACTIONS,
 )
+#: What the keys of these actions, y and n, do instead while the task under the cursor waits for an approval.
+ANSWERS: Mapping[str, str] = {"copy": "approve", "next": "reject"}
 BY_NAME: Mapping[str, Action] = {action.name: action for action in ACTIONS}
 
 #: Keys that ``keys.toml`` cannot change: they belong to the terminal, or to dialogs, which show their own keys.
@@ -419,6 +431,7 @@ class OperatorHandlers(Protocol):
 
     def requeue(self, names: Sequence[str], /) -> object: ...
     def skip(self, names: Sequence[str], /) -> object: ...
+    def answer(self, act: Literal["approve", "reject"], names: Sequence[str], /) -> object: ...
     def note(self, names: Sequence[str], /) -> object: ...
     def stop(self, names: Sequence[str], /) -> object: ...
     def extend(self, names: Sequence[str], /) -> object: ...
@@ -570,6 +583,8 @@ HANDLERS: Mapping[str, Handler] = {
     # the run
     "requeue": _on_tasks(lambda operator, names: operator.requeue(names)),
     "skip": _on_tasks(lambda operator, names: operator.skip(names)),
+    "approve": _on_tasks(lambda operator, names: operator.answer("approve", names)),
+    "reject": _on_tasks(lambda operator, names: operator.answer("reject", names)),
     "note": _on_tasks(lambda operator, names: operator.note(names)),
     "stop_task": _on_tasks(lambda operator, names: operator.stop(names)),
     "extend": _on_tasks(lambda operator, names: operator.extend(names)),

@@ -14,7 +14,7 @@ from ...engine.core.breaker import SHUT
 from ...engine.core.dag import Dag, bits_of
 from ...engine.core.explain import blocking_chain, explain_task
 from ...engine.core.projection import RunProjection, RunRow, TaskRow
-from ...engine.core.ready_queue import spec_of
+from ...engine.core.ready_queue import is_approval, spec_of
 from ...engine.core.spec import collector_paused
 from ...engine.core.views import TaskView, task_view
 from ...engine.core.waiting import (
@@ -27,6 +27,7 @@ from ...engine.core.waiting import (
     needs_human,
     pool_sizes,
     wait_of,
+    waits_for_approval,
 )
 from ...engine.domain.event_payloads import BreakerChanged, PageChange, PageChanged
 from ...engine.domain.events import Event, EventKind, Json
@@ -76,6 +77,7 @@ class Board:
         same = before is not None and _same_graph(before.projection, projection)
         self.dag: Dag = before.dag if before is not None and same else _dag_of(projection)
         self.duration_stats: Mapping[str, DurationStats] = {}  # of earlier runs, by task
+        self._approvals = [row.name for row in projection.tasks.values() if is_approval(row)]
         self._count_all()
 
     def _count_all(self) -> None:
@@ -198,12 +200,20 @@ class Board:
         """The tasks that need a human, parents first."""
         return list(self.dag.names_of(sorted(self._problems, key=self.dag.topological_index.__getitem__)))
 
+    @property
+    def asked(self) -> list[str]:
+        """The tasks that wait for an approval now."""
+        if self.projection.run.ended_at is not None:
+            return []
+        return [name for name in self._approvals if waits_for_approval(self.projection.tasks[name])]
+
     def held_tasks(self) -> dict[str, WaitReason]:
         """Return the tasks that could start if a human ended their wait, and those that nothing will start."""
         run, now_us = self.projection.run, _ANY_TIME_US
         tasks = self.projection.tasks.items() if self.counts[TaskState.CANCELLED] else ()
         late = {name: WaitReason.DEADLINE for name, row in tasks if is_late(row)}
         shut = any(view.state in SHUT and view.reopens_at is None for view in self.snapshot.breakers.values())
+        late.update(dict.fromkeys(self.asked, WaitReason.APPROVAL))
         is_blocked = run.blocked_since is not None
         is_pause_forgotten = is_blocked and run.paused_since is not None
         is_stranded = is_blocked and not self.dead_letters  # held by a breaker, by a pause, or by nothing

@@ -19,7 +19,8 @@ from ...engine.core.outcome import ENVIRONMENT_FIELDS
 from ...engine.core.projection import AttemptRow, RunProjection, TaskRow
 from ...engine.core.waiting import WAITS, WaitReason
 from ...engine.domain.acts import Target
-from ...engine.domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, TaskState
+from ...engine.domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, REJECTED, UNANSWERED, TaskState
+from ...engine.domain.text import format_clock
 from .board import Board, Delta
 from .lists import Filter
 
@@ -302,20 +303,30 @@ def held_entry_of(board: Board, name: str, reason: WaitReason) -> InboxEntry:
     whys = {
         WaitReason.PAUSE: f"paused by {board.projection.run.paused_by or 'an operator'}",
         WaitReason.DEADLINE: entry.message,
+        WaitReason.APPROVAL: _asked(board.row(name)),
         WaitReason.NOTHING: "all tasks above it have ended, and it was not told",
     }
     view = None if reason in whys else board.snapshot.breakers.get(entry.downstream or "")
     why = whys.get(reason, "") if view is None else view.why
     how = wait.how if view is None else f"{wait.how} {entry.downstream}"
     title, message = str(wait.inbox), f"{why}; it ends with: {how}"
+    since = entry.since if reason is not WaitReason.APPROVAL else board.row(name).started_at or entry.since
     return replace(
         entry,
-        fingerprint=str(reason),
+        kind=str(reason),
+        first_seen=since,
+        since=since,
+        fingerprint=f"{reason} {name}" if reason is WaitReason.APPROVAL else str(reason),  # each is a decision
         downstream=None if view is None else entry.downstream,
         title=title,
         message=message,
         search_text=f"{entry.search_text}\n{title}\n{message}".casefold(),
     )
+
+
+def _asked(row: TaskRow) -> str:
+    ends = "" if row.expires_at is None else f", and it fails at {format_clock(row.expires_at)} without an answer"
+    return f"asked at {format_clock(row.started_at or row.changed_at)}{ends}"
 
 
 def _fingerprint_of(row: TaskRow, latest: AttemptRow | None) -> str:
@@ -334,7 +345,8 @@ def title_of(row: TaskRow, latest: AttemptRow | None) -> str:
         return latest.explain
     if latest is not None and latest.error_type:
         return short_error(latest.error_type)
-    return row.dead_letter_kind or str(row.state)
+    answer = row.failure_class if row.failure_class in (REJECTED, UNANSWERED) else None
+    return row.dead_letter_kind or answer or str(row.state)
 
 
 def causes_of(board: Board, names: Iterable[str]) -> list[InboxCause]:

@@ -9,7 +9,7 @@ from ...engine.core.failures import hang
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.core.ready_queue import spec_of
 from ...engine.core.spec import with_overrides
-from ...engine.core.views import failure_mode_word, kill_steps, state_style
+from ...engine.core.views import failure_mode_word, kill_steps, row_style
 from ...engine.domain.states import NEEDS_HUMAN, NOT_STARTED, TaskState, TaskUsage
 from ...engine.domain.task_options import describe_overrides, load_overrides
 from ...engine.domain.text import counted, format_duration
@@ -54,7 +54,7 @@ class AttemptTexts:
 
 def title_line(row: TaskRow, scene: Scene, columns: int) -> Line:
     """Name, state and age."""
-    right: Line = [sign_and_word(state_style(row.state, scene.runner), scene.glyphs)]
+    right: Line = [sign_and_word(row_style(row, scene.runner), scene.glyphs)]
     if row.state in NEEDS_HUMAN and row.ended_at is not None:
         right.append(Piece(f" for {clock(scene.now_us - row.ended_at).strip()}"))
     name = shorten_middle(one_line(row.name), max(columns - width(right) - 4, _NAME_CELLS_MIN), scene.glyphs.more)
@@ -67,7 +67,7 @@ def summary_lines(row: TaskRow, scene: Scene, columns: int, rows: int) -> list[L
         Piece(" "),
         Piece(shorten_middle(one_line(row.name), max(columns // 2, _NAME_CELLS_MIN), scene.glyphs.more), Role.TITLE),
         Piece("  "),
-        sign_and_word(state_style(row.state, scene.runner), scene.glyphs),
+        sign_and_word(row_style(row, scene.runner), scene.glyphs),
     ]
     if row.state in NEEDS_HUMAN and row.ended_at is not None:
         head.append(Piece(f" for {clock(scene.now_us - row.ended_at).strip()}"))

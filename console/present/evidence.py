@@ -24,7 +24,7 @@ from ...engine.core.failures import hang
 from ...engine.core.failures.tables import POISON_RULE
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.core.ready_queue import spec_of
-from ...engine.core.views import STATE_STYLES, failure_mode_word, state_style
+from ...engine.core.views import STATE_STYLES, failure_mode_word, row_style
 from ...engine.domain.states import DeadLetterKind, TaskState
 from ...engine.domain.text import counted, format_duration
 from ...engine.statefile.lists import PastAttemptRow, QuarantineRow
@@ -94,7 +94,7 @@ def title_line(row: TaskRow, scene: Scene, columns: int) -> Line:
     since = row.ended_at if row.ended_at is not None else row.changed_at
     kind = f" {one_line(row.dead_letter_kind)}" if row.dead_letter_kind else ""
     right = [
-        sign_and_word(state_style(row.state, scene.runner), scene.glyphs),
+        sign_and_word(row_style(row, scene.runner), scene.glyphs),
         Piece(f"{kind} for {age(scene.now_us - since)} "),
     ]
     return two_sided([Piece(" "), Piece(one_line(row.name), Role.TITLE)], right, columns, scene.glyphs.more)

@@ -16,7 +16,7 @@ from ..text.glyphs import ACROSS, Glyphs
 from ..text.pieces import Line, Piece, Role, crop, fit, join, width
 from ..text.text import cells, one_line, pad, pad_left, shorten_middle
 from . import states
-from .states import state_sign
+from .states import row_sign, state_sign
 from .tasks import ATTEMPT_CELLS, Scene, attempts_text, state_facts
 
 LEVEL_CELLS = 5  # the column of levels left of the matrix
@@ -163,7 +163,7 @@ def _name_role(name: str, state: TaskState, lit: Highlight) -> Role:
 
 
 def _sign(name: str, scene: Scene) -> Piece:
-    return state_sign(scene.board.row(name).state, scene.glyphs, scene.runner)
+    return row_sign(scene.board.row(name), scene.glyphs, scene.runner)
 
 
 def _mark(name: str, scene: Scene, lit: Highlight) -> Piece:

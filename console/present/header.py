@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...engine.core.decide import passed_reason
+from ...engine.core.part import part_of
 from ...engine.core.views import PAUSED, RunView, Sign, run_style, run_view
 from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.events import Event
@@ -166,7 +167,8 @@ def _slack(slack_us: int) -> Line:
 
 def location_line(board: Board, address: str, size: int, glyphs: Glyphs) -> Line:
     """Flow, run and address; without room the run's name is cut in its middle, then the address is left out."""
-    flow, run_id = one_line(board.projection.run.dag_name), one_line(board.projection.run.run_id)
+    run = board.projection.run
+    flow, run_id = one_line(f"{run.dag_name} (part)" if part_of(run.options) else run.dag_name), one_line(run.run_id)
     for rest in ([one_line(address)], [location_text(address)], []):
         room = size - sum(cells(text) + _DOT_CELLS for text in (flow, *rest))
         is_long = rest == [one_line(address)] and rest != [location_text(address)]

@@ -13,10 +13,10 @@ from ...engine.core.causes import (
     format_day,
 )
 from ...engine.core.projection import TaskRow
-from ...engine.core.views import STATE_STYLES
-from ...engine.core.waiting import RunnerStatus
+from ...engine.core.views import row_style
+from ...engine.core.waiting import RunnerStatus, waits_for_approval
 from ...engine.domain.acts import REFUSED, TargetResult
-from ...engine.domain.states import TaskState
+from ...engine.domain.states import NEEDS_HUMAN, TaskState
 from ...engine.domain.text import counted, format_duration
 from ..model.board import Board
 from ..model.inbox import Inbox, InboxCause, InboxEntry, compare, failures_of, verdict
@@ -84,8 +84,11 @@ def _heading_parts(inbox: Inbox, filter_text: str, now_us: int) -> list[Line]:
         return [*parts, [Piece(found, Role.MATCH)]]
     if dead:
         parts.append([Piece(counted(dead, "dead letter"))])
-    if inbox.total > dead:
-        parts.append([Piece(f"{number(inbox.total - dead)} failed")])
+    asked = len(inbox.board.asked)
+    if asked:
+        parts.append([Piece(counted(asked, "approval"))])
+    if inbox.total > dead + asked:
+        parts.append([Piece(f"{number(inbox.total - dead - asked)} failed")])
     if causes:
         parts.append([Piece(f"oldest {age(now_us - min(cause.oldest for cause in causes))}", Role.DIM)])
     return parts
@@ -106,7 +109,8 @@ def cause_row(
 ) -> Line:
     """Number of tasks, title, downstream, message, number of held tasks, age. ``shown``: columns."""
     glyphs = scene.glyphs
-    state = TaskState.DEAD_LETTER if cause.dead else TaskState.FAILED
+    is_held = all(scene.board.row(name).state not in NEEDS_HUMAN for name in cause.tasks)
+    state = TaskState.DEAD_LETTER if cause.dead or is_held else TaskState.FAILED
     right = cause_age(cause, scene) if "age" in shown else []
     if columns >= _HELD_FROM and cause.held and "holds" in shown:
         right = [Piece(pad_left(f"holds {number(cause.held)}", _HELD_CELLS, glyphs.more), Role.DIM), *right]
@@ -131,7 +135,7 @@ def cause_age(cause: InboxCause, scene: Scene) -> Line:
 
 def task_row(entry: InboxEntry, row: TaskRow, scene: Scene, columns: int) -> Line:
     """One task of a cause."""
-    glyphs, style = scene.glyphs, STATE_STYLES[TaskState(entry.state)]
+    glyphs, style = scene.glyphs, row_style(row)
     cells = min(scene.name_cells, _NAME_CELLS_MAX, columns - 14)
     name = shorten_middle(one_line(entry.name), cells, glyphs.more)
     line = [
@@ -200,7 +204,7 @@ def other_run_lines(other: WaitingRun, open_key: str, runs_key: str, ack_key: st
 def selection_lines(names: Sequence[str], scene: Scene) -> list[Line]:
     """The selected tasks in two rows: names, times and error; then the verdict."""
     rows = [scene.board.row(name) for name in names]
-    state = next((row.state for row in rows if row.state is TaskState.DEAD_LETTER), rows[0].state)
+    shown = next((row for row in rows if row.state is TaskState.DEAD_LETTER), rows[0])
     who = one_line(rows[0].name) if len(names) == 1 else task_count(len(names))
     kinds, errors = {row.dead_letter_kind or "" for row in rows}, {row.error or "" for row in rows}
     parts = [one_line(kinds.pop()) if len(kinds) == 1 else "", "", one_line(errors.pop())]
@@ -208,7 +212,7 @@ def selection_lines(names: Sequence[str], scene: Scene) -> list[Line]:
     if len(names) > 1 and ends:
         parts[1] = f"from {wall(min(ends), None)} to {wall(max(ends), None)}"
         parts[2] = f"{number(len(errors) + 1)} different errors" if errors else parts[2]
-    sign = sign_and_word(STATE_STYLES[state], scene.glyphs)
+    sign = sign_and_word(row_style(shown), scene.glyphs)
     head: Line = [Piece(" "), Piece(who, Role.TITLE), Piece(" "), sign, Piece(f" {parts[0]}")]
     for part in filter(None, parts[1:]):
         head += [Piece(f" {scene.glyphs.dot} ", Role.DIM), Piece(part)]
@@ -260,6 +264,8 @@ def _past_runs(memory: CauseHistory, now_us: int) -> str:
 
 def verdict_of(names: Sequence[str], board: Board) -> str:
     """The verdict on the attempts of one or many tasks, in one sentence."""
+    if any(map(waits_for_approval, map(board.row, names))):
+        return "nothing failed: it waits for an answer"
     if len(names) == 1:
         return verdict(compare(failures_of(board.row(names[0]))))
     looked_at = names[:_COMPARED_MAX]

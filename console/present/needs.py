@@ -73,6 +73,7 @@ _SENTENCES: Mapping[NeedKind, Callable[[Need, int], str]] = {
     NeedKind.FAILED_START: lambda need, now_us: f"cannot start since {instant(need.since, now_us)}: {need.detail}",
     NeedKind.NOT_STARTED: _due,
     NeedKind.DEAD_LETTERS: _dead_letters,
+    NeedKind.APPROVAL: lambda need, now_us: f"{need.detail} waits for an approval: redrive approve or reject",
     NeedKind.BLOCKED: lambda need, now_us: f"blocked for {format_duration(now_us - need.since)}",
     NeedKind.LOST: lambda need, now_us: "no executor runs it",
     NeedKind.LATE: _run,

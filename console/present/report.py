@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from rich.style import Style
 
+from ...engine.core.part import describe_part
 from ...engine.core.projection import TaskRow
 from ...engine.core.views import STATE_STYLES, RunView, describe_run, end_of_work, run_view
 from ...engine.core.waiting import ALIVE, RunnerStatus
@@ -140,7 +141,9 @@ def fact_lines(data: ReportData) -> list[str]:
     board, run = data.board, data.board.projection.run
     ended = f" to {wall_day(run.ended_at, None)}" if run.ended_at is not None else ", not ended"
     counts, took = counts_text(board.counts, data.runner), format_duration(data.run_view.clock)
+    part = [one_line(words)] if (words := describe_part(run.options)) else []
     return [
+        *part,
         f"{wall_day(run.started_at, None)}{ended}, {took}; in {one_line(data.address)}",
         f"{number(board.finished)} of {number(board.total)} done ({counts}), as of {wall_day(data.now_us, None)}",
     ]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from ...engine.core.decide import passed_reason
+from ...engine.core.part import describe_part
 from ...engine.core.projection import RunRow, TaskRow
 from ...engine.core.views import RUN_STYLES, RunView, Sign, describe_run, run_code, run_style, run_view
 from ...engine.core.waiting import ALIVE, RunnerStatus
@@ -28,7 +29,7 @@ from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, plain, width
 from ..text.text import cells, one_line, pad, shorten_middle
 from . import states
-from .states import SEVERITY, order_line, sign_and_word, state_sign, waiting_pieces
+from .states import SEVERITY, order_line, row_sign, sign_and_word, waiting_pieces
 from .tasks import Scene, attempt_of, attempts_text, duration_of, state_facts
 
 _WORD_CELLS = 8
@@ -70,7 +71,10 @@ def run_name(run: RunRow, glyphs: Glyphs) -> str:
 
 def place_line(run: RunRow | None, address: str) -> str:
     """Flow, run and state file: the first line of every listing and answer; without a run, the state file."""
-    return one_line(address if run is None else f"{run.dag_name} {run.run_id} in {address}")
+    if run is None:
+        return one_line(address)
+    part = f", {words}" if (words := describe_part(run.options)) else ""
+    return one_line(f"{run.dag_name} {run.run_id} in {address}{part}")
 
 
 def waiting_sentence(waiting: Sequence[WaitingRun]) -> str:
@@ -378,7 +382,7 @@ def _value(value: object) -> str:
 
 
 def _task_line(row: TaskRow, name_cells: int, scene: Scene, *, has_attempts: bool) -> Line:
-    sign = state_sign(row.state, scene.glyphs, scene.runner)
+    sign = row_sign(row, scene.glyphs, scene.runner)
     tried = f"{attempts_text(row):<5}  " if has_attempts else ""
     return [Piece("   "), sign, Piece(f" {pad(one_line(row.name), name_cells)}  {tried}"), *state_facts(row, scene)]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from ...engine.core.views import BLOCKED, CUT_OFF, OUTCOME_STYLES, STATE_STYLES, Sign, Signed, state_style
+from ...engine.core.projection import TaskRow
+from ...engine.core.views import BLOCKED, CUT_OFF, OUTCOME_STYLES, STATE_STYLES, Sign, Signed, row_style, state_style
 from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.states import FINISHED, NEEDS_HUMAN, UNDER_WAY, TaskState
 from ...engine.domain.trigger_rules import STATES_OF, ParentStatus
@@ -23,6 +24,11 @@ def sign_of(style: Signed, glyphs: Glyphs) -> Piece:
 def sign_and_word(style: Signed, glyphs: Glyphs) -> Piece:
     """The sign and the word of a style, in its role."""
     return Piece(f"{glyphs.of(style.sign)} {style.word}", Role(style.role))
+
+
+def row_sign(row: TaskRow, glyphs: Glyphs, runner: RunnerStatus = ALIVE) -> Piece:
+    """The sign of a task, in the colour of its role."""
+    return sign_of(row_style(row, runner), glyphs)
 
 
 def state_sign(state: TaskState, glyphs: Glyphs, runner: RunnerStatus = ALIVE) -> Piece:

@@ -19,10 +19,10 @@ from ...engine.core.views import (
     attempt_view,
     kill_ends_at,
     kill_steps,
-    state_style,
+    row_style,
 )
 from ...engine.core.waiting import ALIVE, RunnerStatus, WaitReason, needs_human, unmet_parents
-from ...engine.domain.states import MOVING, RAN, SkipCause, TaskState, TaskUsage
+from ...engine.domain.states import MOVING, RAN, SAID_SKIPS, TaskState, TaskUsage
 from ...engine.domain.text import counted, format_duration
 from ..model.board import Board, PoolUse
 from ..model.eta import is_overdue, stalled_for_us
@@ -175,7 +175,7 @@ def duration_of(attempt: AttemptRow, now_us: int) -> int:
 
 def named_task(name: str, scene: Scene) -> Line:
     """A task in a list of tasks: the sign of its state, its name, the word of its state."""
-    style = state_style(scene.board.row(name).state, scene.runner)
+    style = row_style(scene.board.row(name), scene.runner)
     return [Piece("   "), sign_of(style, scene.glyphs), Piece(f" {one_line(name)}"), Piece(f"  {style.word}", Role.DIM)]
 
 
@@ -405,7 +405,7 @@ def _holder(name: str, unmet: tuple[str, ...], board: Board) -> str | None:
 
 def describe_skip(row: TaskRow) -> str:
     """Why a task was skipped, in the task's own words if it gave any."""
-    if row.skip_cause == SkipCause.CONDITION and row.error:
+    if row.skip_cause in SAID_SKIPS and row.error:
         return one_line(row.error)
     return f"by {one_line(row.skip_cause)}" if row.skip_cause else ""
 

@@ -23,7 +23,7 @@ from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, width, wrap
 from ..text.text import cells, one_line, pad, pad_left, shorten_middle
 from . import states
-from .states import state_sign
+from .states import row_sign, state_sign
 from .tasks import (
     Scene,
     TaskNames,
@@ -277,7 +277,7 @@ def _paint_decision(canvas: BarCells, row: TaskRow, glyphs: Glyphs) -> None:
     if row.state in (TaskState.SKIPPED, TaskState.CANCELLED) and row.ended_at is not None:
         canvas.put(
             canvas.axis.cell(row.ended_at),
-            *state_sign(row.state, glyphs),
+            *row_sign(row, glyphs),
             CellRank.DECISION,
         )
 
@@ -335,7 +335,7 @@ def label_line(
     """The sign of a task's state and its name, padded, and ``took``; together ``columns`` wide."""
     room = columns - indent - 3 - len(took)
     name = names.short(row.name, room, glyphs.more) if names else shorten_middle(one_line(row.name), room, glyphs.more)
-    lead = [Piece(" " * (indent + 1)), state_sign(row.state, glyphs, runner), Piece(f" {pad(name, room)}", role)]
+    lead = [Piece(" " * (indent + 1)), row_sign(row, glyphs, runner), Piece(f" {pad(name, room)}", role)]
     return [*lead, Piece(took, Role.DIM)] if took else lead
 
 
@@ -570,7 +570,7 @@ def _sign(count: int, peak: int, rows: int, height: int, glyphs: Glyphs) -> str:
 def task_lines(row: TaskRow, scene: Scene, columns: int, rows: int) -> list[Line]:
     """The selected task in sentences: its state, then its attempts, the latest first."""
     head = [Piece(" "), Piece(one_line(row.name), Role.TITLE), Piece("  ")]
-    head += [state_sign(row.state, scene.glyphs, scene.runner), Piece(" ")]
+    head += [row_sign(row, scene.glyphs, scene.runner), Piece(" ")]
     tried = attempts_text(row)
     head += [*state_facts(row, scene), Piece(f"   {tried}" if tried else "", Role.DIM)]
     lines = [fit(head, columns, scene.glyphs.more)]
@@ -603,7 +603,7 @@ def group_lines(
     room = max((cells(one_line(name)) for name in worst), default=0)
     for name in worst:
         row = scene.board.row(name)
-        sign = state_sign(row.state, scene.glyphs, scene.runner)
+        sign = row_sign(row, scene.glyphs, scene.runner)
         title = Piece(f" {pad(one_line(name), min(room, columns // 3))}  ")
         lines.append([Piece("   "), sign, title, *state_facts(row, scene)])
     return [fit(line, columns, scene.glyphs.more) for line in lines[:rows]]

@@ -45,7 +45,7 @@ from ...engine.domain.acts import act_refusal
 from ...engine.domain.states import TaskState
 from ...engine.errors import RedriveError
 from ..feed.live_run import BoardUpdate, CauseMemory, LiveRun
-from ..keys.actions import BY_NAME, SUSPEND_KEY, VIEWS, Action, ScreenName, footer_of
+from ..keys.actions import ANSWERS, BY_NAME, SUSPEND_KEY, VIEWS, Action, ScreenName, footer_of
 from ..keys.keymap import KeyMap
 from ..model.board import Board
 from ..model.lists import COLUMNS, ColumnChoice, describe_state_filter, next_state_filter
@@ -192,7 +192,9 @@ class ConsoleScreen(Screen[None]):
     @property
     def guarded_keys(self) -> frozenset[str]:
         """The keys that change the run here; the same key may only navigate on another screen."""
-        return self.console.keymap.guarded_keys(self.PLACE) | {SUSPEND_KEY}
+        keymap = self.console.keymap
+        answers = [key for name in ANSWERS for key in keymap.keys_of(name)] if self.asks_for_answer else ()
+        return keymap.guarded_keys(self.PLACE) | {SUSPEND_KEY, *answers}
 
     # --- What is at hand ------------------------------------------------------------------------------------------
 
@@ -306,6 +308,10 @@ class ConsoleScreen(Screen[None]):
         hints = [(label(action.name), action.label) for action in self.footer_actions() if self.is_offered(action)]
         if self.console.live.status.read_only and self.console.launch.open_for_changes is not None:
             hints.insert(0, (label("arm"), BY_NAME["arm"].label))
+        if self.asks_for_answer:
+            answers = [(label(name), BY_NAME[answer].label) for name, answer in ANSWERS.items()]
+            keys = {key for key, _ in answers}
+            hints = [*answers, *(hint for hint in hints if hint[0] not in keys)]
         if self.back_label:
             hints.insert(0, (label("back"), self.back_label))
         return [(key, word) for key, word in hints if key]
@@ -320,6 +326,13 @@ class ConsoleScreen(Screen[None]):
             return True
         is_lost = row.state is TaskState.RUNNING and not self.console.runner.is_alive
         return is_lost or act_refusal("skip", row.state) is None
+
+    @property
+    def asks_for_answer(self) -> bool:
+        """Whether the tasks that an act applies to wait for an approval; asked in every frame."""
+        board = self.console.live.board
+        asked = board.asked if board is not None and self.PLACE in BY_NAME["approve"].screens else ()
+        return bool(asked) and bool(names := self.target_tasks()) and set(names) <= set(asked)
 
     @property
     def acts_on_one(self) -> bool:
@@ -470,7 +483,7 @@ def status_texts(console: Console, columns: int) -> list[Line]:
 def tabs_of(console: Console, active: ScreenName) -> list[Tab]:
     """The tabs, with the number of what needs a human in each."""
     board = console.live.board
-    dead, waiting = board.dead_letters if board is not None else 0, console.waiting_runs
+    dead, waiting = board.dead_letters + len(board.asked) if board is not None else 0, console.waiting_runs
     counts = {
         ScreenName.RUNS: sum(not one.is_notice for one in waiting),
         ScreenName.INBOX: dead + sum(one.weight for one in waiting),

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, TypeVar
 from ...engine.core.causes import LAST_TRIES_SECONDS
 from ...engine.core.flow_difference import FlowDifference, describe, join_names
 from ...engine.core.outcome import reason_of_unstored
+from ...engine.core.part import describe_part
 from ...engine.core.views import OUTCOME_STYLES, OutcomeStyle
 from ...engine.domain import event_payloads as payloads
 from ...engine.domain import task_options as overridden
@@ -42,7 +43,7 @@ from ...engine.domain.event_payloads import (
     ScheduleChange,
 )
 from ...engine.domain.events import Event, EventKind
-from ...engine.domain.states import SkipCause, TaskState
+from ...engine.domain.states import SAID_SKIPS, SkipCause, TaskState
 from ...engine.domain.text import counted, format_duration
 from .figures import format_seconds, offset, wall
 from .text import one_line, shorten
@@ -136,6 +137,14 @@ def _move_lines(event: Event, payload: payloads.TaskMoved) -> Iterable[str]:
     return () if lines is None else lines(event, payload)
 
 
+def _ready_lines(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
+    """Of an approval, which says why it waits."""
+    if payload.why:
+        expires_at = payload.set.get("expires_at")
+        until = f" until {_instant(expires_at)}" if expires_at is not None else ""
+        yield f"{event.task} READY: {payload.why}{until}"
+
+
 def _running(event: Event, payload: payloads.TaskMoved) -> str:
     return f"attempt {event.attempt} started" if event.attempt else "started"
 
@@ -146,6 +155,8 @@ def _running_lines(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
 
 def _success(event: Event, payload: payloads.TaskMoved) -> str:
     took = payload.attempt_set.get("duration_us")
+    if payload.act == "approve":
+        return f"approved{_by(event)}"
     return f"succeeded after {format_duration(took)}" if took is not None else "succeeded"
 
 
@@ -216,8 +227,15 @@ def _dead_letter(event: Event, payload: payloads.TaskMoved) -> str:
     return f"needs a human{_failure_text(payload)}" + (f" ({kind})" if kind else "")
 
 
+def _failed(event: Event, payload: payloads.TaskMoved) -> str:
+    return f"rejected{_by(event)}" if payload.act == "reject" else f"failed for good{_failure_text(payload)}"
+
+
 def _failed_lines(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
     """FAILED or DEAD_LETTER."""
+    if payload.act == "reject":
+        yield f"{event.task} {event.new}: rejected{_by(event)}"
+        return
     yield from _advised(event, payload)
     between = "; " if _explanation(payload)[1] else ": "
     failure = _named_failure(payload)
@@ -263,7 +281,7 @@ def _skipped(event: Event, payload: payloads.TaskMoved) -> str:
 
 def _skipped_lines(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
     columns = payload.set
-    reason = columns.get("error") if columns.get("skip_cause") == SkipCause.CONDITION else None
+    reason = columns.get("error") if columns.get("skip_cause") in SAID_SKIPS else None
     yield f"{event.task} SKIPPED{_by(event)}{f': {reason}' if reason else ''}"
 
 
@@ -310,11 +328,11 @@ def _by(event: Event) -> str:
 _Move = tuple[Callable[[Event, payloads.TaskMoved], str], Callable[[Event, payloads.TaskMoved], Iterable[str]] | None]
 #: State that a task came into -> its sentence and its lines.
 _MOVES: Mapping[str, _Move] = {
-    TaskState.READY: (lambda event, payload: "ready to run", None),
+    TaskState.READY: (lambda event, payload: payload.why or "ready to run", _ready_lines),
     TaskState.RUNNING: (_running, _running_lines),
     TaskState.SUCCESS: (_success, _ended_lines),
     TaskState.RETRYING: (_retrying, _retrying_lines),
-    TaskState.FAILED: (lambda event, payload: f"failed for good{_failure_text(payload)}", _failed_lines),
+    TaskState.FAILED: (_failed, _failed_lines),
     TaskState.DEAD_LETTER: (_dead_letter, _failed_lines),
     TaskState.SENSING: (_sensing, _sensing_lines),
     TaskState.UPSTREAM_FAILED: (_upstream, _upstream_lines),
@@ -509,12 +527,18 @@ def _advice(event: Event, target: str) -> str:
     return f"; {resume} goes on with it, {shlex.join(['redrive', 'abandon', *option, event.run_id or ''])} ends it"
 
 
+def _began(event: Event, payload: RunChanged) -> str:
+    part = describe_part(payload.set.get("options") or "")
+    tasks = f"run began: {'?' if payload.tasks is None else payload.tasks} tasks"
+    return f"{tasks}; {part}" if part else tasks
+
+
 _RunSentence = str | Callable[[Event, RunChanged], str]
 _RunLine = Callable[[Event, RunChanged], str] | None
 #: What changed of a run -> its sentence, and its line after the name of the run.
 _RUN_CHANGES: Mapping[str, tuple[_RunSentence, _RunLine]] = {
     RunChange.CREATED: (
-        lambda event, payload: f"run began: {'?' if payload.tasks is None else payload.tasks} tasks",
+        _began,
         None,
     ),
     RunChange.ENDED: (_ended_run, _ended_run_line),

@@ -24,6 +24,7 @@ from ..core.policy import (
 )
 from ..core.schedule import Schedule, expected_at
 from ..core.spec import FlowSpec, TaskSpec, work_of
+from ..domain.states import APPROVAL
 from ..domain.text import counted, format_duration
 from ..domain.trigger_rules import ALL_DONE
 from ..flow.env_file import environment_of
@@ -152,6 +153,8 @@ def worst_case_seconds(task: TaskSpec, observed: TaskDurations | None = None) ->
     if task.kind == "sensor":
         patience = task.retry.max_elapsed
         return None if patience is None else patience + (task.timeout or 0.0)
+    if task.kind == APPROVAL:
+        return task.timeout
     timeout = task.timeout if task.timeout is not None or observed is None else observed.p99
     worst = worst_case_elapsed_seconds(task.retry, timeout, task.grace_seconds if task.timeout is not None else 0.0)
     return worst if math.isfinite(worst) else None
@@ -162,7 +165,7 @@ def worst_case_sum(task: TaskSpec, observed: TaskDurations | None = None) -> str
     worst = worst_case_seconds(task, observed)
     if worst is None:
         return "without a bound"
-    if task.kind == "sensor" or task.timeout is None:
+    if task.kind in ("sensor", APPROVAL) or task.timeout is None:
         return f"{worst:g} s"
     grace = f" + {task.grace_seconds:g}" if task.grace_seconds else ""
     whole = f"{task.retry.max_attempts} x ({task.timeout:g}{grace}) + {worst_case_wait_seconds(task.retry):g}"
@@ -201,7 +204,7 @@ def _lasting(seconds: float) -> str:
 
 
 def _no_timeout(task: TaskSpec, context: FlowContext) -> Iterator[Finding]:
-    if task.timeout is None:
+    if task.timeout is None and task.kind != APPROVAL:
         yield Finding("warning", "no-timeout", "no timeout: a hang holds its slot until an operator notices", task.name)
 
 

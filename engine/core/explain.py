@@ -6,13 +6,25 @@ to the task that blocks it. Task names come in raw: the caller makes the sentenc
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from heapq import nsmallest
 
-from ..domain.states import DEADLINE_MODE, MOVING, NEEDS_HUMAN, DeadLetterKind, SkipCause, TaskState
+from ..domain.states import (
+    DEADLINE_MODE,
+    MOVING,
+    NEEDS_HUMAN,
+    REJECTED,
+    SAID_SKIPS,
+    UNANSWERED,
+    DeadLetterKind,
+    SkipCause,
+    TaskState,
+)
 from ..domain.text import format_duration
 from .outcome import FailureMode
 from .projection import AttemptRow, RunProjection, TaskRow
+from .ready_queue import is_approval
 from .waiting import (
     NO_CONTEXT,
     Actor,
@@ -32,6 +44,7 @@ from .waiting import (
     root_blocker,
     running_rows,
     unmet_parents,
+    waits_for_approval,
 )
 
 
@@ -102,7 +115,8 @@ def _waits_for_nothing(case: TaskCase) -> str:
 def _is_held_by_human(case: TaskCase, reason: WaitReason) -> bool:
     """Whether an executor alone would not change what the task waits for."""
     root = root_blocker(case) if reason is WaitReason.PARENTS else None
-    return root is not None and case.projection.tasks[root].state in NEEDS_HUMAN
+    row = None if root is None else case.projection.tasks[root]
+    return row is not None and (row.state in NEEDS_HUMAN or waits_for_approval(row))
 
 
 def _not_before(case: TaskCase) -> str:
@@ -118,6 +132,8 @@ def _state_text(case: TaskCase) -> str:
             note = case.context.page_notes.get(_cause(row), "")
             kind = f" ({row.dead_letter_kind})" if row.dead_letter_kind else ""
             return f"dead-lettered{kind} for {case.since(row.ended_at)}" + (f", {note}" if note else "")
+        case TaskState.READY if waits_for_approval(row):
+            return "which waits for an approval"
         case TaskState.RUNNING if case.context.runner.is_alive:
             return f"running for {case.since(row.started_at)}"
         case TaskState.RUNNING:
@@ -298,14 +314,35 @@ def _kill_progress(attempt: AttemptRow | None, case: TaskCase) -> str:
 def _success(case: TaskCase) -> str:
     row = case.row
     stale = "; a parent was run again since, so what it made may be out of date" if row.stale else ""
+    if is_approval(row) and not row.attempt:
+        return f"approved {case.since(row.ended_at)} ago{approver(row)}{stale}"
     return f"finished {case.since(row.ended_at)} ago, in attempt {row.attempt}{stale}"
+
+
+def approver(row: TaskRow) -> str:
+    """`` by ana@db1: the numbers fit``, of an approval that was approved."""
+    found = json.loads(row.result or "{}")
+    return f" by {found.get('approved_by')}: {found.get('reason')}" if isinstance(found, dict) and found else ""
 
 
 def _failed(case: TaskCase) -> str:
     row = case.row
+    if row.failure_class in (REJECTED, UNANSWERED):
+        return f"{row.error}; requeue it to be asked again"
     name = error_name(row)
     last = f", the last by {name}" if name else ""
     return f"failed: {row.failures} of {row.max_attempts} attempts are spent{last}; requeue it to try again"
+
+
+def _waits_for_approval(case: TaskCase) -> str:
+    row = case.row
+    ends = f"; {describe_unanswered_in(row.expires_at - case.now)}" if row.expires_at is not None else ""
+    return f"waits for an approval for {case.since(row.started_at)}: redrive approve or reject {quoted(row.name)}{ends}"
+
+
+def describe_unanswered_in(left_us: int) -> str:
+    """What the timeout of an approval does. ``left_us``: until then, microseconds."""
+    return f"without an answer it fails in {format_duration(left_us)}" if left_us > 0 else "its time is over"
 
 
 def _waits_for_canary(case: TaskCase) -> str:
@@ -368,7 +405,9 @@ _SKIPPED: dict[str | None, str] = {
 
 def _skipped(case: TaskCase) -> str:
     sentence, row = _SKIPPED.get(case.row.skip_cause, "skipped"), case.row
-    return f"{sentence}: {row.error}" if row.skip_cause == SkipCause.CONDITION and row.error else sentence
+    if row.skip_cause in (SkipCause.PART, SkipCause.IMPORTED) and row.error:
+        return row.error
+    return f"{sentence}: {row.error}" if row.skip_cause in SAID_SKIPS and row.error else sentence
 
 
 def _cancelled(case: TaskCase) -> str:
@@ -397,6 +436,7 @@ _SENTENCES: dict[WaitReason, Callable[[TaskCase], str]] = {
     WaitReason.FORCED_OPEN: _forced_open,
     WaitReason.PAUSE: _paused,
     WaitReason.DECISION: _dead_lettered,
+    WaitReason.APPROVAL: _waits_for_approval,
     WaitReason.CANARY: _waits_for_canary,
     WaitReason.DEADLINE: _ended_by_deadline,
     WaitReason.NOTHING: _waits_for_nothing,

@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 from ..domain.events import EventKind
-from ..domain.states import TIMED, TaskState
+from ..domain.states import APPROVAL, TIMED, TaskState
 from ..domain.trigger_rules import satisfied_rules
 from .projection import RunProjection, TaskRow
 from .spec import DownstreamSpec, FlowSpec, TaskSpec
@@ -237,7 +237,7 @@ class ReadyQueue:
             heappush(self._lanes.setdefault(lane_of(row), []), self._priority(row))
 
     def _is_startable(self, row: TaskRow) -> bool:
-        if row.name in self.claiming or self.unmet_counts[row.name]:
+        if row.name in self.claiming or self.unmet_counts[row.name] or is_approval(row):
             return False
         return row.state is TaskState.READY or row.name in self.promotable or row.name in self.due
 
@@ -247,6 +247,11 @@ def spec_of(row: TaskRow) -> TaskSpec:
     if row.spec is None:
         row.spec = TaskSpec(row.name)
     return row.spec
+
+
+def is_approval(row: TaskRow) -> bool:
+    """Return whether an operator decides about the task: no executor starts it."""
+    return row.spec is not None and row.spec.kind == APPROVAL
 
 
 def lane_of(row: TaskRow) -> Lane:

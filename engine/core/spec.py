@@ -18,7 +18,7 @@ from ..domain.task_options import GRACE_SECONDS, child_name, load_overrides, pos
 from ..domain.text import format_duration
 from .policy import RetryPolicy
 
-Kind = Literal["python", "command", "sensor"]
+Kind = Literal["python", "command", "sensor", "approval"]
 Isolation = Literal["process", "worker", "thread", "dask"]
 Durability = Literal["full", "normal"]
 Misfire = Literal["skip", "one", "all"]

@@ -36,6 +36,7 @@ from .waiting import (
     pool_waits,
     reserve_at,
     unmet_parents,
+    waits_for_approval,
 )
 
 
@@ -112,6 +113,9 @@ STATE_STYLES: Mapping[TaskState, StateStyle] = {
     TaskState.PENDING: StateStyle(Sign.PENDING, "pending", StateRole.PENDING),
 }
 
+#: A READY task that waits for an operator's answer.
+ASKS = StateStyle(Sign.DEAD, "approve?", StateRole.HUMAN)
+
 #: A RUNNING task, or an unfinished run, that no executor runs.
 CUT_OFF = StateStyle(Sign.CUT_OFF, "cut off", StateRole.WAITING)
 
@@ -131,6 +135,11 @@ ONLY_WAITS = StateStyle(Sign.SENSING, "waiting", StateRole.WAITING)
 def state_style(state: TaskState, runner: RunnerStatus = ALIVE) -> StateStyle:
     """The sign, the word and the role of a state: a task whose executor has ended does not run."""
     return CUT_OFF if state is TaskState.RUNNING and not runner.is_alive else STATE_STYLES[state]
+
+
+def row_style(row: TaskRow, runner: RunnerStatus = ALIVE) -> StateStyle:
+    """The sign, the word and the role of a task: one that waits for an approval is no task for an executor."""
+    return ASKS if waits_for_approval(row) else state_style(row.state, runner)
 
 
 def state_code(state: TaskState, runner: RunnerStatus = ALIVE) -> str:
@@ -168,7 +177,8 @@ def task_view(projection: RunProjection, name: str, now_us: int, context: Explai
     """What is true of a task at an instant. Raises KeyError for an unknown task."""
     case = TaskCase(projection, projection.tasks[name], now_us, context)
     row, runner, reason = case.row, context.runner, find_wait(case)
-    style, step = state_style(row.state, runner), outlook_of(reason, _due_at(case, reason), runner)
+    style = row_style(row, runner)
+    step = outlook_of(reason, _due_at(case, reason), runner)
     clock = None
     if row.state is TaskState.RUNNING and row.started_at is not None:
         clock = max(end_of_work(now_us, runner, row.changed_at) - row.started_at, 0)
@@ -247,6 +257,7 @@ _FACTS: Mapping[WaitReason, Callable[[TaskCase], str]] = {
     WaitReason.POOL: _pool_full,
     WaitReason.MACHINE_POOL: _machine_pool_full,
     WaitReason.SLOT: lambda case: f"waits for a slot, {case.projection.run.max_parallel} in use",
+    WaitReason.APPROVAL: lambda case: "waits for an approval",
     WaitReason.SENSOR: lambda case: counted(case.row.deferrals, "check"),
     WaitReason.NOTHING: lambda case: "waits for nothing: a fault of redrive",
 }

@@ -29,7 +29,7 @@ from ..domain.text import format_duration
 from ..domain.trigger_rules import STATES_OF, ParentStatus, satisfied_rules
 from .breaker import PASSING, SHUT, is_releasing
 from .projection import RunProjection, TaskRow
-from .ready_queue import is_retry, spec_of
+from .ready_queue import is_approval, is_retry, spec_of
 from .spec import TaskSpec
 
 # --- What a run can wait for, who ends each wait, and where it is shown ----------------------------------------------
@@ -58,6 +58,7 @@ class WaitReason(StrEnum):
     CREDENTIAL = "credential"
     FORCED_OPEN = "forced open"
     PAUSE = "pause"
+    APPROVAL = "approval"
     DECISION = "decision"
     CANARY = "canary"
     DEADLINE = "deadline"
@@ -113,6 +114,14 @@ WAITS: Mapping[WaitReason, Wait] = {
         EndedBy.HUMAN, "redrive breakers --close", _HELD, _BLOCKED, _EXIT_CODE, "is held open"
     ),
     WaitReason.PAUSE: Wait(EndedBy.HUMAN, "redrive unpause", "held by a pause", _BLOCKED, _EXIT_CODE, "paused"),
+    WaitReason.APPROVAL: Wait(
+        EndedBy.HUMAN,
+        "redrive approve or reject",
+        "waits for an approval",
+        _BLOCKED,
+        _EXIT_CODE,
+        "approval",
+    ),
     WaitReason.DECISION: Wait(
         EndedBy.HUMAN, "redrive requeue or skip; dead_letter_ttl", "DEAD_LETTER", _BLOCKED, _EXIT_CODE, "the cause"
     ),
@@ -365,6 +374,10 @@ _BLOCKER_PRIORITY = (
 _RANK = {state: rank for rank, state in enumerate(_BLOCKER_PRIORITY)}
 
 
+def _rank(row: TaskRow) -> int:
+    return _RANK[TaskState.DEAD_LETTER] if waits_for_approval(row) else _RANK[row.state]
+
+
 def root_blocker(case: TaskCase) -> str | None:
     """Return the ancestor that blocks most, by ``_BLOCKER_PRIORITY``; among equals the nearest."""
     tasks = case.projection.tasks
@@ -378,7 +391,7 @@ def root_blocker(case: TaskCase) -> str | None:
         if above:
             queue.extend(parent for parent in above if parent not in seen)
             seen.update(above)
-        elif best is None or _RANK[state] < _RANK[tasks[best].state]:
+        elif best is None or _rank(tasks[name]) < _rank(tasks[best]):
             best = name
             if state is _BLOCKER_PRIORITY[0]:
                 break
@@ -470,6 +483,7 @@ _INSTANT_REASONS = {
 
 #: Why a task that could start does not, in the order in which the executor asks.
 _CAPACITY_REASONS: tuple[tuple[WaitReason, Callable[[TaskCase], bool]], ...] = (
+    (WaitReason.APPROVAL, lambda case: waits_for_approval(case.row)),
     (WaitReason.PAUSE, lambda case: case.projection.run.paused_since is not None),
     (WaitReason.PROBE, _is_breaker("HALF_OPEN")),
     (WaitReason.FORCED_OPEN, _is_breaker("FORCED_OPEN")),
@@ -481,6 +495,12 @@ _CAPACITY_REASONS: tuple[tuple[WaitReason, Callable[[TaskCase], bool]], ...] = (
     (WaitReason.SLOT, _has_no_slot),
     (WaitReason.MACHINE_POOL, lambda case: case.spec.pool in pool_waits(case.projection)),
 )
+
+
+def waits_for_approval(row: TaskRow) -> bool:
+    """Return whether an operator is to answer the task now."""
+    return row.state is TaskState.READY and is_approval(row)
+
 
 #: Those of them that a human ends. They hold a task also before its instant, so that no countdown is wrong.
 _HOLDS = tuple((reason, holds) for reason, holds in _CAPACITY_REASONS if needs_human(reason))
@@ -505,7 +525,8 @@ def find_held_tasks(projection: RunProjection, now_us: int, context: ExplainCont
 
     Empty: some task goes on by itself, or none is left that could start.
     """
-    if projection.run.paused_since is None and not any(map(_needs_operator, context.breakers.values())):
+    may_be_held = projection.run.paused_since is not None or any(map(_needs_operator, context.breakers.values()))
+    if not may_be_held and not any(map(waits_for_approval, projection.tasks.values())):
         return ()  # asked whenever nothing runs, of 10,000 tasks as well
     found: dict[tuple[WaitReason, str | None], list[str]] = {}
     for name, row in projection.tasks.items():
@@ -516,12 +537,17 @@ def find_held_tasks(projection: RunProjection, now_us: int, context: ExplainCont
             return ()
         downstream = spec_of(row).downstream if reason in _OF_BREAKERS else None
         found.setdefault((reason, downstream), []).append(name)
+    approvals = found.pop((WaitReason.APPROVAL, None), ())
+    asked = [HeldTasks(WaitReason.APPROVAL, (name,), f"{name} waits for an approval") for name in approvals]
     holder = partial(_holder, projection, now_us, context)
-    return tuple(
-        _nothing(names)
-        if reason is WaitReason.NOTHING
-        else HeldTasks(reason, tuple(names), f"{_count(names)} held by {holder(downstream)}", downstream)
-        for (reason, downstream), names in found.items()
+    return (
+        *asked,
+        *(
+            _nothing(names)
+            if reason is WaitReason.NOTHING
+            else HeldTasks(reason, tuple(names), f"{_count(names)} held by {holder(downstream)}", downstream)
+            for (reason, downstream), names in found.items()
+        ),
     )
 
 

@@ -61,6 +61,7 @@ class Act(NamedTuple):
 
 
 _CANCEL_FROM = OPEN - frozenset([TaskState.RUNNING])
+_APPROVAL_FROM = frozenset([TaskState.READY])
 _ROWS_FROM = REQUEUE_FROM - ABOUT_TO_START  # rows can only be requeued through a task that is at rest
 
 _TABLE = (
@@ -86,6 +87,8 @@ _TABLE = (
         shell="quarantine --discard",
     ),
     Act("skip", "skipped", Scope.TASKS, SKIP_FROM, needs_reason=True, starts_work=True, is_undoable=True),
+    Act("approve", "approved", Scope.TASKS, _APPROVAL_FROM, needs_reason=True, starts_work=True),
+    Act("reject", "rejected", Scope.TASKS, _APPROVAL_FROM, needs_reason=True, starts_work=True),
     Act("cancel", "cancelled", Scope.TASKS, _CANCEL_FROM, awaited="to be ended", needs_reason=True, is_undoable=True),
     Act("extend", "extended", Scope.TASKS, awaited="to be extended"),
     Act(

@@ -75,8 +75,14 @@ class SkipCause(str, Enum):
     OPERATOR = "operator"  # permitted failure: satisfies children
     CONDITION = "condition"  # the task itself: its branch is not taken
     CASCADE = "cascade"  # all of its parents were skipped by condition
+    PART = "part"  # the run is of a part of the flow, without this task
+    IMPORTED = "imported"  # the same, and the task has the result that it had in an earlier run
 
     __str__ = _word
+
+
+#: Causes of a skip whose words are in ``task.error``.
+SAID_SKIPS = frozenset([SkipCause.CONDITION, SkipCause.PART, SkipCause.IMPORTED])
 
 
 _S = TaskState
@@ -104,7 +110,7 @@ OPERATOR_MOVES: Dict[TaskState, FrozenSet[TaskState]] = {
     _S.PENDING: frozenset(
         [_S.SKIPPED, _S.CANCELLED, _S.FAILED, _S.DEAD_LETTER, _S.UPSTREAM_FAILED, _S.SUCCESS, _S.RETRYING, _S.SENSING]
     ),
-    _S.READY: frozenset([_S.PENDING, _S.SKIPPED, _S.CANCELLED]),
+    _S.READY: frozenset([_S.PENDING, _S.SKIPPED, _S.CANCELLED, _S.SUCCESS, _S.FAILED]),  # an approval is answered
     _S.RUNNING: frozenset([_S.CANCELLED]),
     _S.RETRYING: frozenset([_S.PENDING, _S.READY, _S.SKIPPED, _S.CANCELLED]),
     _S.SENSING: frozenset([_S.PENDING, _S.READY, _S.SKIPPED, _S.CANCELLED]),
@@ -212,6 +218,24 @@ def describe_passed(deadline_at: int) -> str:
 def deadline_cause(run_id: str) -> str:
     """The cause of the page about the deadline of a run."""
     return "deadline:{}".format(run_id)
+
+
+# --- Approvals -------------------------------------------------------------------------------------------------------
+#
+# A task of kind APPROVAL runs nothing: while it is READY, it waits for an operator, who approves or rejects it. With a
+# timeout, ``task.expires_at`` is when it fails without an answer. Neither failure is tried again.
+
+
+APPROVAL = "approval"
+REJECTED, UNANSWERED = "rejected", "unanswered"  # ``task.failure_class``
+
+#: SQL: whether ``task`` is one. No text inside a spec can contain these characters unescaped.
+IS_APPROVAL = 'instr(task.spec, \'"kind":"{}"\') > 0'.format(APPROVAL)
+
+
+def describe_unanswered(expires_at: int) -> str:
+    """Why an approval has failed without an answer."""
+    return "nobody has approved it by {}".format(format_clock(expires_at))
 
 
 # --- Attempts --------------------------------------------------------------------------------------------------------

@@ -17,8 +17,8 @@ from .states import ABOUT_TO_START, OPEN, WAITING, SkipCause, TaskState
 class ParentStatus(Enum):
     """What the state of a task means to its children."""
 
-    SUCCEEDED = "succeeded"
-    PERMITTED = "permitted"  # an operator skipped the task: its children may start without its result
+    SUCCEEDED = "succeeded"  # in this run, or in the earlier one whose result it has
+    PERMITTED = "permitted"  # an operator skipped the task or left it out: its children may start without its result
     NOT_TAKEN = "not taken"  # the task is on a branch that was not taken
     FAILED = "failed"  # the task failed, was cancelled, or was stopped by a task above it
     OPEN = "open"  # the task is not finished, or is a dead letter that waits for a human
@@ -57,15 +57,19 @@ RULES: Tuple[str, ...] = tuple(VERDICTS)
 
 _ALLOWS = frozenset([Verdict.ALLOW, Verdict.ALLOW_UNLESS_ALL])
 
-#: The states of each status. SKIPPED has two, by who skipped the task.
+#: The states of each status, besides SKIPPED.
 STATES_OF: Dict[ParentStatus, FrozenSet[TaskState]] = {
     ParentStatus.SUCCEEDED: frozenset([TaskState.SUCCESS]),
-    ParentStatus.PERMITTED: frozenset([TaskState.SKIPPED]),
-    ParentStatus.NOT_TAKEN: frozenset([TaskState.SKIPPED]),
     ParentStatus.FAILED: frozenset([TaskState.FAILED, TaskState.CANCELLED, TaskState.UPSTREAM_FAILED]),
     ParentStatus.OPEN: OPEN,
 }
 _STATUS_OF: Dict[str, ParentStatus] = {state: status for status, states in STATES_OF.items() for state in states}
+#: The status of a SKIPPED task, by the cause of its skip; of any other cause: NOT_TAKEN.
+STATUS_OF_SKIP: Dict[str, ParentStatus] = {
+    SkipCause.OPERATOR: ParentStatus.PERMITTED,
+    SkipCause.PART: ParentStatus.PERMITTED,
+    SkipCause.IMPORTED: ParentStatus.SUCCEEDED,
+}
 
 #: States that follow from a task above; of SKIPPED, only with the cause CASCADE.
 DERIVED = frozenset([TaskState.UPSTREAM_FAILED, TaskState.SKIPPED])
@@ -74,7 +78,7 @@ DERIVED = frozenset([TaskState.UPSTREAM_FAILED, TaskState.SKIPPED])
 def parent_status(state: str, skip_cause: Optional[str]) -> ParentStatus:
     """The status of a task for its children. ``skip_cause`` is read only in state SKIPPED."""
     if state == TaskState.SKIPPED:
-        return ParentStatus.PERMITTED if skip_cause == SkipCause.OPERATOR else ParentStatus.NOT_TAKEN
+        return STATUS_OF_SKIP.get(skip_cause or "", ParentStatus.NOT_TAKEN)
     return _STATUS_OF[state]
 
 
@@ -333,16 +337,19 @@ _ENDS = {
     str(TaskState.SKIPPED): "skipped",
     str(TaskState.CANCELLED): "cancelled",
 }
+_ANSWERED = frozenset([TaskState.SUCCESS, TaskState.FAILED])  # of an approval
 _BROUGHT_BACK = frozenset([TaskState.SKIPPED, TaskState.CANCELLED])  # by a task above
 
 #: The kinds of change by an act, as ``change_kind`` returns them.
-CHANGE_KINDS = ("run_again", "skipped", "cancelled", "unblocked", "held_back", "stopped")
+CHANGE_KINDS = ("run_again", "answered", "skipped", "cancelled", "unblocked", "held_back", "stopped")
 
 
 def change_kind(before: str, after: str, is_target: bool) -> str:
     """What became of a task by an act: one of ``CHANGE_KINDS``. ``is_target``: the act named the task, and was done."""
     if after in _ENDS:
         return _ENDS[after]
+    if before == TaskState.READY and after in _ANSWERED:
+        return "answered"
     if before == TaskState.UPSTREAM_FAILED or (before in _BROUGHT_BACK and not is_target):
         return "unblocked"
     return "run_again" if is_target else "held_back"

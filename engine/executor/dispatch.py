@@ -13,7 +13,7 @@ from ..core.downstreams import Capacity, DownstreamStates
 from ..core.projection import TaskRow, missing_inputs
 from ..core.ready_queue import spec_of
 from ..domain.event_payloads import RunChange, RunChanged
-from ..domain.states import TaskState
+from ..domain.states import APPROVAL, TaskState
 from ..statefile.transitions import Transaction
 from ..store import claims
 from ..store.claims import Claim, ClaimOrder, expire
@@ -41,7 +41,7 @@ class Dispatcher:
         self._pool_gate.update()
         if not self._runner.is_open:
             return None
-        if expired := self._view.expired_dead_letters():
+        if expired := self._view.expired_tasks():
             return Commit(lambda transaction: expire(transaction, self._view.projection.run.run_id, expired))
         if rejected := dict(self._capacity.rejected()):
             return self._reject(rejected)
@@ -57,7 +57,7 @@ class Dispatcher:
 
         ``freed``: the children that its success makes READY.
         """
-        if not self._runner.is_open or self._view.expired_dead_letters():
+        if not self._runner.is_open or self._view.expired_tasks():
             return None
         free = self._free_slots()
         picked = self._view.ready_queue.pop_startable(free, self._admits)
@@ -83,7 +83,8 @@ class Dispatcher:
         return [
             spec.name
             for spec in specs
-            if spec.pool is None and spec.downstream is None and spec.max_active is None and spec.map is None
+            if (spec.pool, spec.downstream, spec.max_active, spec.map) == (None, None, None, None)
+            and spec.kind != APPROVAL
         ]
 
     def close(self) -> None:

@@ -20,6 +20,7 @@ from typing import TypeVar
 from ..clock import ClockWatch
 from ..core import flow_difference
 from ..core.breaker import BreakerRecord
+from ..core.part import Part, PartChoice, plan_part
 from ..core.policy import Uniform
 from ..core.projection import RunProjection, RunRow, new_projection
 from ..core.secret_mask import require_secrets
@@ -27,7 +28,15 @@ from ..core.spec import FlowSpec, TaskSpec, collector_paused, work_of
 from ..domain.event_payloads import ExecutorChange, ExecutorChanged, RunChange, RunChanged, RunColumns
 from ..domain.events import Event
 from ..domain.states import END, RunState, cut_off_cause
-from ..errors import FlowChangesError, FlowError, NotFoundError, RedriveError, StartInterrupted, StorageError
+from ..errors import (
+    FlowChangesError,
+    FlowError,
+    NotFoundError,
+    RedriveError,
+    RefusedError,
+    StartInterrupted,
+    StorageError,
+)
 from ..flow.env_file import environment_of
 from ..runner.command import remove_folders
 from ..runner.zygote.client import Runner
@@ -88,13 +97,35 @@ async def open_run(lease: StateFileLease, machine: Machine) -> OpenRun:
         flow = await _import(lease, requested)
         try:
             await _connect_dask(runner, request.options.dask, requested.flow_target, flow)
-            return await _write_run(lease, requested, flow, machine)
+            part = _plan_part(request, requested, flow)
+            return await _write_run(lease, requested, flow, part, machine)
         except BaseException:
             await runner.close()
             raise
 
 
-async def _write_run(lease: StateFileLease, requested: _RequestedRun, flow: FlowSpec, machine: Machine) -> OpenRun:
+def _plan_part(request: RunRequest, requested: _RequestedRun, flow: FlowSpec) -> Part | None:
+    """Return the part of the flow that a new run is to run; None: all of it. Raises RedriveError."""
+    options = request.options
+    choice = PartChoice(options.only, options.start_from, options.until, options.results_of)
+    if choice.is_whole:
+        if options.results_of is not None:
+            raise FlowError("name the part of the flow that runs: --only, --from or --until beside --results-of")
+        return None
+    if requested.exists:
+        raise RefusedError(f"run {requested.run_id!r} exists: a part of a flow is a run of its own; leave out --run-id")
+    if choice.results_of is None:
+        return plan_part(flow, choice, None)
+    if _is_missing_or_empty(request.state_path):
+        raise NotFoundError(f"there is no earlier run of flow {flow.name!r}: {request.state_path} does not exist yet")
+    with database.reading(request.state_path) as connection:
+        earlier = flow_changes.read_earlier(connection, flow.name, choice.results_of)
+    return plan_part(flow, replace(choice, results_of=earlier.run_id), earlier)
+
+
+async def _write_run(
+    lease: StateFileLease, requested: _RequestedRun, flow: FlowSpec, part: Part | None, machine: Machine
+) -> OpenRun:
     mask = lease.runner.mask
     early: list[Event] = []
     writer = _open_writer(lease, machine)
@@ -105,9 +136,10 @@ async def _write_run(lease: StateFileLease, requested: _RequestedRun, flow: Flow
     )
     clock_watch = ClockWatch(machine.clock)
     stored = mask.stored_flow(flow)
-    first_write = _FirstWrite(requested, flow, stored, lease, identity, machine.clock.uniform)
+    first_write = _FirstWrite(requested, flow, stored, lease, identity, machine.clock.uniform, part)
     # A new run is built while the thread of the writer writes it.
-    building = None if requested.exists else asyncio.create_task(_build_projection(requested.run_id, stored))
+    is_read = requested.exists or part is not None
+    building = None if is_read else asyncio.create_task(_build_projection(requested.run_id, stored))
     projection, durations, breakers = await _write_first(lease, writer, first_write.write, early)
     if building is not None:
         projection = replace(await building, run=projection.run, seq=projection.seq)
@@ -272,7 +304,7 @@ async def _build_projection(run_id: str, flow: FlowSpec) -> RunProjection:
 class _FirstWrite:
     """The transaction that opens a run: recovers what dead executors left, and creates or resumes the run.
 
-    ``stored``: the flow as the state file holds it.
+    ``stored``: the flow as the state file holds it. ``part``: of a new run; None: all of the flow.
     """
 
     requested: _RequestedRun
@@ -281,6 +313,7 @@ class _FirstWrite:
     lease: StateFileLease
     identity: ExecutorIdentity
     uniform: Uniform
+    part: Part | None = None
 
     def write(self, transaction: Transaction) -> tuple[RunProjection, PastDurations, list[BreakerRecord]]:
         """Write, and return the run (a new one without its tasks), durations by task, and the breakers."""
@@ -292,7 +325,12 @@ class _FirstWrite:
             projection = _resume_run(transaction, run_id, self.stored, self.lease.request.options)
         else:
             self._create_run(transaction)
-            projection = runs.load_run_alone(connection, run_id)
+            whole = self.part is None
+            projection = (
+                runs.load_run_alone(connection, run_id)
+                if whole
+                else runs.load_run(connection, run_id, has_attempts=False)
+            )
         return projection, runs.durations(connection, self.flow.name), claims.read_breakers(connection)
 
     def _create_run(self, transaction: Transaction) -> None:
@@ -310,7 +348,10 @@ class _FirstWrite:
             deadline_at=deadline_at if missed_at is None else None,
             logical_time=options.logical_time,
             python_path=os.pathsep.join(own_python_path()),
+            part=self.part,
         )
+        if self.part is not None:
+            flow_changes.leave_out(transaction, run_id, self.part)
         if missed_at is not None and served is not None and options.logical_time is not None:
             schedules.record_start_after_deadline(transaction, served, options.logical_time, run_id, missed_at)
 

@@ -17,7 +17,7 @@ from ..core.spec import FlowSpec
 from ..core.waiting import ExplainContext, HeldTasks, RunOutcome, evaluate_run, find_held_tasks
 from ..domain.acts import Answer, Author
 from ..domain.event_payloads import OperatorActed, RunChange, RunChanged
-from ..domain.states import RunState
+from ..domain.states import RunState, TaskState
 from ..domain.text import counted
 from ..errors import StorageError
 from ..runner.context import Missing
@@ -125,7 +125,7 @@ class RunEndCheck:
             return self._go_on()
         verdict = evaluate_run(self._view.projection.tasks.values(), active, held, passed_reason(run))
         if verdict.is_blocked and run.blocked_since is not None:
-            return None if self._stays else self._result(blocked=True)
+            return None if self._stays or self._awaits_timeout else self._result(blocked=True)
         if not verdict.is_blocked and run.ended_at is not None:
             return self._result()
         return self._commit_verdict(verdict)
@@ -133,6 +133,12 @@ class RunEndCheck:
     def interrupted_result(self) -> RunResult | None:
         """Return the result of a run that was asked to stop; None while attempts run."""
         return None if self._is_busy else self._result(interrupted=True)
+
+    @property
+    def _awaits_timeout(self) -> bool:
+        """Whether an approval fails at its timeout unless it is answered: the executor is there to fail it."""
+        tasks = self._view.projection.tasks.values()
+        return any(row.state is TaskState.READY and row.expires_at is not None for row in tasks)
 
     @property
     def _is_busy(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,9 @@ class RunOptions:
             skipped, or defines a finished task otherwise, whose result stays.
         trust: True: the flow file that the state file names is run although other users may have written it.
         replaced_run: the ended run that ``logical_time`` has now; the new run takes its place in the schedule.
+        only, start_from, until: tasks by name: of a new run only these, those from some on, those until some. The other
+            tasks are skipped.
+        results_of: the run of the same flow whose results stand for those of the other tasks, or "latest".
         served: True: ``redrive serve`` starts the run, and its schedule waits for the run.
 
     Example:
@@ -52,6 +55,10 @@ class RunOptions:
     served: bool = False
     accept_changes: bool = False
     trust: bool = False
+    only: Sequence[str] = ()
+    start_from: Sequence[str] = ()
+    until: Sequence[str] = ()
+    results_of: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

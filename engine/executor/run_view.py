@@ -14,7 +14,7 @@ from ..clock import Clock
 from ..core.dag import Dag, remaining_path
 from ..core.decide import ending_deadline
 from ..core.projection import RunProjection, TaskRow
-from ..core.ready_queue import ReadyQueue, spec_of
+from ..core.ready_queue import ReadyQueue, is_approval, spec_of
 from ..core.spec import TaskSpec, with_overrides
 from ..domain.events import Event, EventKind
 from ..domain.states import TIMED, WITH_INSTANT, TaskState
@@ -41,7 +41,7 @@ class RunView:
         self.ready_queue = ReadyQueue(self.projection, self._longest)
         self._on_due = on_due
         self.now_us = clock.now_us
-        self._expired: set[str] = set()  # dead letters past their TTL
+        self._expired: set[str] = set()  # dead letters past their TTL, approvals past their timeout
         self.use_specs(opened.flow.tasks, opened.stored_tasks)
         self._timers = Timers(asyncio.get_running_loop(), clock.now_us, self._on_timer)
 
@@ -93,8 +93,8 @@ class RunView:
         """Call ``on_due`` at ``instant`` (microseconds UTC), when tasks that call ``downstream`` may start again."""
         self._timers.arm(f"\0{downstream}", instant)  # task names cannot contain this character (``flow.py``)
 
-    def expired_dead_letters(self) -> dict[str, int]:
-        """Return the dead letters past their TTL, with their generations."""
+    def expired_tasks(self) -> dict[str, int]:
+        """Return the dead letters past their TTL and the approvals past their timeout, with their generations."""
         if not self._expired:
             return {}
         rows = [self.projection.tasks[name] for name in self._expired]
@@ -134,8 +134,9 @@ class RunView:
 
 
 def _expires(row: TaskRow) -> bool:
-    """True for a dead letter with a TTL, except while its canary runs."""
-    return row.state is TaskState.DEAD_LETTER and row.expires_at is not None and row.canary is None
+    """True for a dead letter with a TTL, except while its canary runs, and for an approval with a timeout."""
+    is_undecided = row.state is TaskState.DEAD_LETTER or (row.state is TaskState.READY and is_approval(row))
+    return is_undecided and row.expires_at is not None and row.canary is None
 
 
 def _path_seconds(projection: RunProjection, medians: Mapping[str, float]) -> dict[str, float]:

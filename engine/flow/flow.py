@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Unpack, cast
 
 from ..core.dag import validate_graph
 from ..core.option_types import NAME, NAME_CHARACTERS_MAX, Duration, choice, is_text, short_repr
-from ..core.spec import LOGICAL_TIME, DeadlineAction, DownstreamSpec, FlowSpec, Kind, ResultSource, ScheduleSpec, Shell
+from ..core.spec import (
+    LOGICAL_TIME,
+    DeadlineAction,
+    DownstreamSpec,
+    FlowSpec,
+    Kind,
+    ResultSource,
+    ScheduleSpec,
+    Shell,
+    TriggerRule,
+)
 from ..errors import FlowError, OptionError
 from .env_file import use_env_file
 from .options import (
@@ -339,6 +349,43 @@ class TaskDeclarations:
         own = {"command": line, "shell": shell, "cwd": cwd, "env": env, "stdin": stdin, "result": result}
         return self._add("command", name, None, after, options, kind, **own)
 
+    def approval(
+        self,
+        name: str,
+        *,
+        after: After | Iterable[After] = (),
+        timeout: Duration | None = None,
+        owner: str | None = None,
+        rule: TriggerRule = "all_success",
+        optional: bool = False,
+    ) -> str:
+        """Add a task that an operator approves or rejects, and return its name.
+
+        It waits in the inbox and runs nothing. ``redrive approve NAME --reason TEXT`` makes it a success, whose result
+        is ``{"approved_by": "ana@db1", "reason": "..."}``; ``redrive reject`` makes it a failure.
+
+        Parameters:
+            name: of the task.
+            after, rule, optional: as for ``task``.
+            timeout: duration above 0 after which it fails if nobody has answered; None: it waits without a bound. The
+                defaults of the flow and of groups do not count.
+            owner: the person or team that decides, whom pages name.
+
+        Raises:
+            FlowError: as ``task`` does.
+
+        Example:
+            >>> flow = Flow("release")
+            >>> flow.command("build", "make")
+            'build'
+            >>> flow.approval("approve", after="build", timeout="12h")
+            'approve'
+            >>> flow.command("publish", "make publish", after="approve")
+            'publish'
+        """
+        own = {"owner": owner, "rule": rule, "optional": optional, "downstream": None, "max_attempts": 1}
+        return self._add("approval", name, None, after, {"timeout": timeout, **own})
+
     def add(self, definition: TaskDef) -> TaskDef:
         """Add a task that is written as a ``TaskDef``, and return it.
 
@@ -436,6 +483,7 @@ KEYWORDS: dict[Kind, tuple[str, ...]] = {
     "python": ("name", "after", "kind"),
     "sensor": ("name", "after", "every"),
     "command": ("after", "kind", "shell", "cwd", "env", "stdin", "result"),
+    "approval": ("after",),
 }
 
 EFFECT: Final = "effect"  # changes an outside system, at most once

@@ -687,11 +687,12 @@ def _check_param(flow: str, name: str, value: object) -> None:
     try:
         msgspec.json.encode(value)
         msgspec.msgpack.encode(value)
-        json.dumps(value, allow_nan=False, default=lambda _: None)
+        json.dumps(value, allow_nan=False)  # no other type: it would arrive as a text
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise OptionError(
             f"flow {short_repr(flow)}: parameter {name!r} is {short_repr(value)}, which cannot be kept as JSON "
-            f"({error}); use texts, finite numbers, true, false, null, lists and mappings of these"
+            f"({error}); use texts, finite numbers, true, false, null, lists and mappings of these, or a date,"
+            " a datetime, a Decimal or a Path"
         ) from None
     if isinstance(value, str) and ("\0" in value or (value and not is_text(value))):
         raise OptionError(

@@ -52,7 +52,8 @@ class TaskDef(msgspec.Struct):
         timeout_seconds: seconds above 0 that one attempt may take; then it is killed. None: no bound.
         retry: how often and after which waits a failure is tried again; None: ``RetryPolicy()``.
         grace_seconds: seconds of 0 or more from SIGTERM, at which ``finally`` blocks run, to SIGKILL.
-        kind: "python", "command" (a line of the shell) or "sensor" (checks until something is there).
+        kind: "python", "command" (a line of the shell), "sensor" (checks until something is there) or "approval" (waits
+            for an operator: ``Flow.approval``).
         command: of kind "command": a line of the shell, or a list of a program and its arguments.
         map_over: the task whose result is a list: ``fn`` is called for each element of it, as ``Flow.map`` describes.
         max_size: with ``map_over``: a whole number of at least 1; a longer list makes a dead letter.
@@ -246,7 +247,7 @@ def check_consistency(task: TaskDef, pools: Mapping[str, int]) -> None:
 
 
 def _function_problem(task: TaskDef) -> str | None:
-    if task.kind == "command" or callable(task.fn):
+    if task.kind in ("command", "approval") or callable(task.fn):
         return None
     return f"its function is {short_repr(task.fn)}, which cannot be called"
 

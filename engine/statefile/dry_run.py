@@ -38,6 +38,7 @@ class ActPreview(NamedTuple):
     cancelled: List[str]
     held_back: List[str]
     stale: List[str]
+    answered: List[str]
     notes: Sequence[str] = ()  # what the operator should know of its consequences
 
 

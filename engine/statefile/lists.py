@@ -25,6 +25,7 @@ from typing import (
 )
 
 from ..domain.events import Json, JsonObject
+from ..domain.states import IS_APPROVAL
 from ..errors import NotFoundError, RedriveError
 from .processes import is_gone
 from .reader import EVENT_COLUMNS
@@ -288,6 +289,16 @@ class HeldRows(NamedTuple):
     since: int
 
 
+class AskedApproval(NamedTuple):
+    """A task that waits for an approval, and since when. ``expires_at``: when it fails without an answer."""
+
+    run_id: str
+    dag_name: str
+    task: str
+    since: int
+    expires_at: Optional[int] = None
+
+
 class OpenBreaker(NamedTuple):
     """A breaker that is not closed."""
 
@@ -469,6 +480,7 @@ ATTENTION_RUNS = Listing(
     + ", ".join(_OF_FAILED.format(column) for column in ("name", "substr(error, 1, :characters)"))
     + ", CASE WHEN ended_at IS NULL THEN 0 ELSE (SELECT count(*) FROM (SELECT 1 FROM run AS later"
     " WHERE later.dag_name = run.dag_name AND later.started_at > run.started_at AND later.state = 'SUCCESS'"
+    ' AND instr(later.options, \'"part":"--\') = 0'
     " LIMIT {})) END, ".format(SUCCESSES_MAX)
     + ", ".join(_OPEN_COUNT.format(states) for states in ("'READY', 'RUNNING'", "'RETRYING', 'SENSING'"))
     + " FROM run WHERE "
@@ -485,6 +497,18 @@ DEAD_LETTER_GROUPS = Listing(
     + UNACKNOWLEDGED.replace("state", "run.state").replace("ended_at", "run.ended_at")
     + " GROUP BY run.run_id, failure_fingerprint ORDER BY run.started_at DESC, min(name) LIMIT :limit",
     {"characters": TEXT_CHARACTERS, "limit": ROWS_MAX},
+)
+APPROVALS = Listing(
+    "approvals",
+    AskedApproval,
+    "SELECT run.run_id, dag_name, name, coalesce(task.started_at, run.started_at), expires_at"
+    " FROM run INDEXED BY idx_run_attention CROSS JOIN task INDEXED BY idx_task_state"
+    " ON task.run_id = run.run_id AND task.state = 'READY' WHERE run.ended_at IS NULL AND "
+    + UNACKNOWLEDGED.replace("state", "run.state").replace("ended_at", "run.ended_at")
+    + " AND attempt = 0 AND "
+    + IS_APPROVAL
+    + " ORDER BY task.started_at, name LIMIT :limit",
+    {"limit": ROWS_MAX},
 )
 HELD_ROWS = Listing(
     "held_rows",
@@ -536,7 +560,7 @@ LISTINGS: Dict[str, "Listing[Any]"] = {
     for listing in (
         *(EXECUTORS, BREAKERS, PAGES, PAGE_HEADS, QUARANTINE, QUARANTINE_GROUPS, QUARANTINE_ROWS),
         *(JOURNAL, OPERATOR_ACTS, SCHEDULES, SLOTS, SLA, HISTORY, RUN_TASKS, OUTPUT),
-        *(EVENTS_OF_KIND, ATTENTION_RUNS, DEAD_LETTER_GROUPS, HELD_ROWS, OPEN_BREAKERS, MISSED_STARTS),
+        *(EVENTS_OF_KIND, ATTENTION_RUNS, DEAD_LETTER_GROUPS, APPROVALS, HELD_ROWS, OPEN_BREAKERS, MISSED_STARTS),
     )
 }
 #: Fields that are JSON texts in the file -> the value of a damaged text.

@@ -25,6 +25,7 @@ class NeedKind(Enum):
     FAILED_START = "failed start"
     NOT_STARTED = "missed start"
     DEAD_LETTERS = "dead letters"
+    APPROVAL = "approval"
     BLOCKED = "blocked run"
     LOST = "run without executor"
     LATE = "late run"
@@ -61,7 +62,7 @@ class Need(NamedTuple):
 
 #: What can be acknowledged, and what the tasks of one run explain.
 ENDS = frozenset([NeedKind.FAILED, NeedKind.PARTIAL, NeedKind.LATE])
-OF_RUNS = ENDS | frozenset([NeedKind.DEAD_LETTERS, NeedKind.BLOCKED, NeedKind.LOST])
+OF_RUNS = ENDS | frozenset([NeedKind.DEAD_LETTERS, NeedKind.APPROVAL, NeedKind.BLOCKED, NeedKind.LOST])
 #: What needs no look into a state file, which may not exist.
 OF_SCHEDULES = frozenset([NeedKind.SCHEDULER_DEAD, NeedKind.FAILED_START, NeedKind.NOT_STARTED, NeedKind.UNREADABLE])
 _ENDS: Dict[str, NeedKind] = {RunState.FAILED: NeedKind.FAILED, RunState.PARTIAL: NeedKind.PARTIAL}
@@ -87,10 +88,11 @@ def _needs_of_file(offer: Offer, now_us: int) -> Iterator[Need]:
         return
     executor = offer.executor
     has_run = executor is not None and executor.alive
+    asked = {one.run_id for one in offer.approvals}
     for run in offer.runs:
         is_running = has_run and executor is not None and executor.run_id in (None, run.run_id)
         need = need_of_run(run, now_us, is_running or offer.service_pid is not None)
-        if need is None:
+        if need is None or (need.kind is NeedKind.BLOCKED and run.run_id in asked):
             continue
         groups = [one for one in offer.dead_letters if one.run_id == run.run_id]
         if need.kind is not NeedKind.DEAD_LETTERS or not groups:
@@ -103,6 +105,8 @@ def _needs_of_file(offer: Offer, now_us: int) -> Iterator[Need]:
                 detail=_failure(group.task, group.error),
                 fingerprint=group.fingerprint,
             )
+    for one in offer.approvals:
+        yield Need(NeedKind.APPROVAL, offer.path, one.since, one.dag_name, one.run_id, detail=one.task)
     yield from _needs_of_lists(offer, now_us)
     yield from of_schedules
 

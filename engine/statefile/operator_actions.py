@@ -40,14 +40,17 @@ from ..domain.event_payloads import (
 from ..domain.states import (
     ABOUT_TO_START,
     HAPPENED,
+    IS_APPROVAL,
     NEEDS_NO_RESULT,
     OPEN,
+    REJECTED,
     DeadLetterKind,
     RunState,
     SkipCause,
     TaskState,
     cut_off_cause,
     describe_repetition,
+    describe_unanswered,
     effect_key,
 )
 from ..domain.task_options import Overrides, describe_overrides
@@ -136,6 +139,54 @@ def _needed_by(context: ActionContext, name: str, together: Set[str]) -> Optiona
     for child, spec in context.connection.execute(CHILDREN_NEEDING_RESULT, (context.run_id, name)):
         if child not in together and name in (json.loads(spec).get("requires") or ()):
             return str(child)
+    return None
+
+
+# --- The acts ``approve`` and ``reject``: an operator answers an approval --------------------------------------------
+
+
+_APPROVAL = "SELECT expires_at, " + IS_APPROVAL + " FROM task WHERE run_id = ? AND name = ?"
+
+
+def _approve(context: ActionContext) -> Answer:
+    """Make the approvals a success, whose result says who has approved and why."""
+    author = context.transaction.author
+    result = json.dumps({"approved_by": author.actor, "reason": author.reason}, ensure_ascii=False)
+    return _answer_approvals(context, TaskState.SUCCESS, {"result": result})
+
+
+def _reject(context: ActionContext) -> Answer:
+    """Make the approvals a failure, which is not tried again: what depends on them does not run."""
+    author = context.transaction.author
+    why = "rejected by {}: {}".format(author.actor, author.reason)
+    return _answer_approvals(context, TaskState.FAILED, {"error": why, "failure_class": REJECTED})
+
+
+def _answer_approvals(context: ActionContext, state: TaskState, columns: TaskColumns) -> Answer:
+    for row in requeue.resolve_targets(context):
+        refused = _approval_refusal(context, row)
+        if refused:
+            context.set_result(row.name, REFUSED, refused)
+        else:
+            end_generation(context, row, state, columns)
+            context.set_result(row.name, DONE, BY_NAME[context.act].past)
+    stopped: List[str] = []
+    for name in context.done_names():
+        resolve(context.transaction, context.run_id, name)
+        stopped += propagate(context.transaction, context.run_id, name)
+    context.add_consequence(stopped, "below stopped with it")
+    let_go_on(context)
+    return summarize(context)
+
+
+def _approval_refusal(context: ActionContext, row: TaskSnapshot) -> Optional[str]:
+    expires_at, is_approval = context.connection.execute(_APPROVAL, (context.run_id, row.name)).fetchone()
+    if not is_approval:
+        return "it waits for no approval: flow.approval makes a task that does"
+    if row.state != TaskState.READY:
+        return act_refusal(context.act, row.state)
+    if expires_at is not None and expires_at <= context.transaction.at:
+        return "{}: requeue it to be asked again".format(describe_unanswered(expires_at))
     return None
 
 
@@ -757,6 +808,8 @@ HANDLERS: Dict[str, Callable[[ActionContext], Answer]] = {
     "requeue-rows": _requeue_rows,
     "discard-rows": quarantine.discard_rows,
     "skip": skip,
+    "approve": _approve,
+    "reject": _reject,
     "cancel": _cancel,
     "extend": _extend,
     "hurry": _hurry,

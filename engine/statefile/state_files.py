@@ -14,12 +14,14 @@ from ..domain.events import JsonObject
 from ..domain.states import FINISHED, RunState
 from ..errors import CorruptFileError, RedriveError, StateFileError
 from .lists import (
+    APPROVALS,
     ATTENTION_RUNS,
     DEAD_LETTER_GROUPS,
     HELD_ROWS,
     MISSED_STARTS,
     OPEN_BREAKERS,
     SCHEDULES,
+    AskedApproval,
     AttentionRun,
     DeadLetterGroup,
     ExecutorState,
@@ -99,6 +101,7 @@ class Offer(NamedTuple):
     schedules: Sequence[ScheduleRow] = ()
     has_lost_service: bool = False
     dead_letters: Sequence[DeadLetterGroup] = ()
+    approvals: Sequence[AskedApproval] = ()
     held_rows: Sequence[HeldRows] = ()
     breakers: Sequence[OpenBreaker] = ()
     missed: Sequence[MissedStarts] = ()
@@ -253,11 +256,12 @@ def _read(connection: sqlite3.Connection, path: str) -> Offer:
         runs=query(connection, ATTENTION_RUNS, {}),
         schedules=query(connection, SCHEDULES, {}),
         dead_letters=query(connection, DEAD_LETTER_GROUPS, {}),
+        approvals=query(connection, APPROVALS, {}),
         held_rows=query(connection, HELD_ROWS, {}),
         breakers=query(connection, OPEN_BREAKERS, {}),
         missed=query(connection, MISSED_STARTS, {}),
     )
-    for rows in (offer.runs, offer.schedules, offer.held_rows, offer.breakers, offer.missed):
+    for rows in (offer.runs, offer.schedules, offer.approvals, offer.held_rows, offer.breakers, offer.missed):
         _check_numbers(path, rows)
     row = connection.execute(_LATEST).fetchone()
     if row is None:

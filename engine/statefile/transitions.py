@@ -30,7 +30,16 @@ from ..domain.event_payloads import (
 )
 from ..domain.events import Event, EventKind
 from ..domain.states import LEGAL_MOVES, MOVING, RAN, WITH_INSTANT, TaskState
-from ..domain.trigger_rules import DERIVED, STATES_OF, DerivedState, ParentStatus, RequeueGraph, TaskNode, rules_with
+from ..domain.trigger_rules import (
+    DERIVED,
+    STATES_OF,
+    STATUS_OF_SKIP,
+    DerivedState,
+    ParentStatus,
+    RequeueGraph,
+    TaskNode,
+    rules_with,
+)
 from .lists import in_list
 
 _INSERT_EVENT = (
@@ -250,9 +259,14 @@ def update_page(transaction: Transaction, page_id: int, columns: PageColumns) ->
 
 def _satisfies(status: ParentStatus) -> str:
     """SQL: ``parent`` has this status, and it satisfies the rule of ``task``."""
-    sql = "parent.state IN " + in_list(STATES_OF[status]) + " AND task.rule IN " + in_list(rules_with(status))
-    by_operator = {ParentStatus.PERMITTED: " IS 'operator'", ParentStatus.NOT_TAKEN: " IS NOT 'operator'"}.get(status)
-    return "(" + sql + (" AND parent.skip_cause" + by_operator if by_operator else "") + ")"
+    causes = [cause for cause, found in STATUS_OF_SKIP.items() if found is status]
+    skipped = "parent.state = 'SKIPPED' AND coalesce(parent.skip_cause, '') "  # NULL is neither in nor not in a list
+    has_status = ["parent.state IN " + in_list(STATES_OF[status])] if status in STATES_OF else []
+    if causes:
+        has_status.append(skipped + "IN " + in_list(causes))
+    if status is ParentStatus.NOT_TAKEN:
+        has_status.append(skipped + "NOT IN " + in_list(STATUS_OF_SKIP))
+    return "((" + " OR ".join(has_status) + ") AND task.rule IN " + in_list(rules_with(status)) + ")"
 
 
 #: SQL: an edge of ``task`` whose parent does not allow it to start. A DEAD_LETTER holds its children under every rule.
@@ -378,7 +392,7 @@ def reevaluate(transaction: Transaction, run_id: str, name: str) -> str:
 _INSTANTS = {
     "next_retry_at": WITH_INSTANT | DERIVED,
     "first_started_at": MOVING | DERIVED,
-    "expires_at": frozenset([TaskState.DEAD_LETTER]),
+    "expires_at": frozenset([TaskState.DEAD_LETTER, TaskState.READY]),
 }
 
 

@@ -32,11 +32,14 @@ from ..domain.event_payloads import (
 from ..domain.events import EventKind
 from ..domain.states import (
     DEADLINE_MODE,
+    IS_APPROVAL,
     MOVING,
+    UNANSWERED,
     DeadLetterKind,
     TaskState,
     deadline_cause,
     describe_passed,
+    describe_unanswered,
     effect_key,
     is_due,
 )
@@ -46,7 +49,7 @@ from ..statefile.action import reopen_run
 from ..statefile.lists import in_list
 from ..statefile.operator_actions import release_runs
 from ..statefile.requeue import abandon_canary
-from ..statefile.transitions import Transaction, propagate
+from ..statefile.transitions import Transaction, propagate, resolve
 from ..version import VERSION
 from . import quarantine, runs
 from .pages import is_paged, trigger_held_page, trigger_page
@@ -232,7 +235,7 @@ def write_verdict(transaction: Transaction, run_id: str, verdict: RunOutcome, se
     if verdict.is_blocked:
         why = "; ".join(held.why for held in verdict.held) or None
         transaction.change_run(run_id, RunChanged(RunChange.BLOCKED, {"blocked_since": transaction.at}, why=why))
-        for held in verdict.held:
+        for held in (one for one in verdict.held if one.reason is not WaitReason.APPROVAL):  # paged when it was asked
             trigger_held_page(transaction, _held_page(run_id, held))
         return
     runs.end_run(transaction, run_id, verdict)
@@ -347,11 +350,12 @@ def _ttl_seconds(connection: sqlite3.Connection, run_id: str) -> float | None:
 
 
 def expire(transaction: Transaction, run_id: str, seen: Mapping[str, int]) -> None:
-    """Fail the tasks that are still dead letters and wait for no canary. The caller has checked ``expires_at``.
+    """Fail the tasks that are still undecided: approvals, and dead letters that wait for no canary.
 
-    ``seen``: by name, the generation that the caller saw.
+    ``seen``: by name, the generation that the caller saw, which has checked ``expires_at``.
     """
     for name, generation in seen.items():
+        _expire_approval(transaction, run_id, name, generation)
         row = transaction.connection.execute(
             "SELECT ended_at, dead_letter_kind FROM task WHERE run_id = ? AND name = ? AND state = 'DEAD_LETTER'"
             " AND expires_at IS NOT NULL AND canary IS NULL",
@@ -360,6 +364,22 @@ def expire(transaction: Transaction, run_id: str, seen: Mapping[str, int]) -> No
         if row is not None:
             _expire(transaction, run_id, name, generation, *row)
     reopen_run(transaction, run_id)  # its children may start, or it ends: also if this executor dies now
+
+
+def _expire_approval(transaction: Transaction, run_id: str, name: str, generation: int) -> None:
+    """Fail a task that still waits for an approval; of any other task this changes nothing."""
+    sql = f"SELECT expires_at FROM task WHERE run_id = ? AND name = ? AND expires_at IS NOT NULL AND {IS_APPROVAL}"
+    row = transaction.connection.execute(sql, (run_id, name)).fetchone()
+    if row is None:
+        return
+    why = describe_unanswered(row[0])
+    columns: TaskColumns = {"ended_at": transaction.at, "expires_at": None, "error": why, "failure_class": UNANSWERED}
+    place = (run_id, name, TaskState.READY, TaskState.FAILED, generation)
+    if transaction.move(*place, set=columns, payload=TaskMoved(why=why)):
+        resolve(transaction, run_id, name)
+        propagate(transaction, run_id, name)
+        cause = f"{UNANSWERED}:{run_id}/{name}"
+        trigger_page(transaction, PageRequest(run_id=run_id, task=name, title="not approved", why=why, cause=cause))
 
 
 def _expire(

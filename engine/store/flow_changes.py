@@ -1,24 +1,30 @@
 """Writes what a changed flow means for a run: when it is resumed, and when a living executor loads changed code.
 
+Also which tasks a new run leaves out, because it is of a part of the flow.
+
 ``core/flow_difference.py`` says what differs, and what may be done about it.
 """
 
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
 from ..core.flow_difference import FlowDifference, is_outdated, stays_input, with_children
+from ..core.part import EarlierRun, EarlierTask, LeftOut, Part, left_out_of, part_of
 from ..core.projection import RunProjection
 from ..core.spec import FlowSpec, TaskSpec, positions_of
 from ..domain.event_payloads import NO_PAIRS, NO_VALUES, Pairs, RunChange, RunChanged, TaskColumns, TaskMoved
 from ..domain.states import MOVING, SkipCause, TaskState
-from ..domain.task_options import child_position, child_prefix
+from ..domain.task_options import child_name, child_position, child_prefix
+from ..domain.text import counted
+from ..errors import FlowError, NotFoundError
 from ..statefile.action import reopen_run
 from ..statefile.lists import in_list
-from ..statefile.map_tasks import insert_edges
+from ..statefile.map_tasks import expand_below, insert_edges
 from ..statefile.requeue import abandon_canary
 from ..statefile.transitions import Transaction, hold_if_blocked, propagate, reevaluate, resolve, unpropagate
 from . import runs
@@ -133,7 +139,7 @@ def _write_spec(transaction: Transaction, run_id: str, spec: TaskSpec) -> None:
 
 def write_options(transaction: Transaction, run_id: str, known: str, flow: FlowSpec) -> None:
     """Store the current pools, downstreams, pages and dead_letter_ttl of the flow."""
-    current = runs.options_of(flow)
+    current = runs.options_of(flow, part_of(known))
     if json.loads(current) != json.loads(known):
         transaction.change_run(run_id, RunChanged(RunChange.OPTIONS, {"options": current}))
 
@@ -176,3 +182,61 @@ def _recompute_states(transaction: Transaction, run_id: str, names: Sequence[str
     sql = f"SELECT 1 FROM task WHERE run_id = ? AND state IN {in_list(MOVING)} LIMIT 1"
     if skipped or transaction.connection.execute(sql, (run_id,)).fetchone() is not None:
         reopen_run(transaction, run_id)
+
+
+# --- A part of the flow ----------------------------------------------------------------------------------------------
+#
+# ``core/part.py`` says which tasks a new run leaves out. They are skipped in the transaction that creates the run.
+
+
+LATEST = "latest"  # in place of the name of a run
+
+
+def read_earlier(connection: sqlite3.Connection, dag_name: str, run_id: str) -> EarlierRun:
+    """Return the results of a run of the flow; of the latest one for LATEST. Raises NotFoundError."""
+    if run_id == LATEST:
+        sql = "SELECT run_id FROM run WHERE dag_name = ? ORDER BY started_at DESC, rowid DESC LIMIT 1"
+        found = connection.execute(sql, (dag_name,)).fetchone()
+    else:
+        sql = "SELECT run_id FROM run WHERE dag_name = ? AND run_id = ?"
+        found = connection.execute(sql, (dag_name, run_id)).fetchone()
+    if found is None:
+        which = "earlier run" if run_id == LATEST else f"run {run_id!r}"
+        raise NotFoundError(f"there is no {which} of flow {dag_name!r} in this state file; see redrive runs")
+    tasks = connection.execute("SELECT name, state, skip_cause, result FROM task WHERE run_id = ?", found)
+    return EarlierRun(found[0], {name: EarlierTask(*columns) for name, *columns in tasks})
+
+
+def leave_out(transaction: Transaction, run_id: str, part: Part) -> None:
+    """Skip what is outside of the part. Raises FlowError if a child that it names does not exist."""
+    for name, out in part.left_out.items():
+        if name not in part.chosen:  # its children are made first
+            _leave_out(transaction, run_id, name, out)
+    for name, out in part.left_out.items():
+        if out.result is not None:
+            expand_below(transaction, run_id, name)
+    for task in part.chosen:
+        _leave_out_children(transaction, run_id, task, part)
+        if task in part.left_out:
+            _leave_out(transaction, run_id, task, part.left_out[task])
+    for name in part.left_out:
+        propagate(transaction, run_id, name)  # of a branch that is not taken
+
+
+def _leave_out(transaction: Transaction, run_id: str, name: str, out: LeftOut) -> None:
+    columns: TaskColumns = {"skip_cause": str(out.cause), "error": out.why, "ended_at": transaction.at}
+    if out.result is not None:
+        columns["result"] = out.result
+    transaction.move(run_id, name, TaskState.PENDING, TaskState.SKIPPED, 0, set=columns)
+
+
+def _leave_out_children(transaction: Transaction, run_id: str, task: str, part: Part) -> None:
+    prefix = child_prefix(task)
+    sql = "SELECT name FROM task WHERE run_id = ? AND substr(name, 1, ?) = ? ORDER BY position"
+    names = [name for (name,) in transaction.connection.execute(sql, (run_id, len(prefix), prefix)).fetchall()]
+    for index in part.chosen[task]:
+        if child_name(task, index) not in names:
+            raise FlowError(f"there is no {child_name(task, index)!r}: its list has {counted(len(names), 'element')}")
+    for name in names:
+        if (out := left_out_of(part, task, name)) is not None:
+            _leave_out(transaction, run_id, name, out)

@@ -20,15 +20,28 @@ import msgspec
 
 from ..core.advice import PastDuration
 from ..core.breaker import SHUT
-from ..core.causes import declared_sender
+from ..core.causes import PageRequest, declared_sender
 from ..core.dag import distinct
+from ..core.part import Part
 from ..core.projection import AttemptRow, RunProjection, RunRow, TaskRow, children_of, order_parents
-from ..core.spec import FlowSpec, TaskSpec, collector_paused, positions_of
+from ..core.spec import FlowSpec, TaskSpec, collector_paused, positions_of, with_overrides
 from ..core.waiting import RunOutcome
 from ..domain.event_codec import decode
 from ..domain.event_payloads import AttemptColumns, RunChange, RunChanged, RunColumns, TaskColumns, TaskMoved
 from ..domain.events import KILL_STEPS, Event, kill_step_value
-from ..domain.states import DEADLINE_MODE, END, FAILED_OUTCOMES, MOVING, NEEDS_HUMAN, TIMED, RunState, TaskState
+from ..domain.states import (
+    APPROVAL,
+    DEADLINE_MODE,
+    END,
+    FAILED_OUTCOMES,
+    IS_APPROVAL,
+    MOVING,
+    NEEDS_HUMAN,
+    TIMED,
+    RunState,
+    TaskState,
+)
+from ..domain.text import format_clock
 from ..errors import NotFoundError, RefusedError
 from ..statefile import lists
 from ..statefile.lists import chunks, in_list, marks
@@ -36,6 +49,7 @@ from ..statefile.opening import open_readonly
 from ..statefile.pruning import finish_pruning
 from ..statefile.reader import Row
 from ..statefile.transitions import UNSATISFIED_PARENT, Transaction, reevaluate
+from .pages import trigger_page
 
 _VALUES_PER_INSERT = 30_000
 
@@ -62,8 +76,11 @@ def create_run(
     deadline_at: int | None,
     logical_time: int | None = None,
     python_path: str | None = None,
+    part: Part | None = None,
 ) -> None:
     """Insert a run with its tasks and edges, with one event. Times are microseconds UTC.
+
+    ``part``: of the flow that it is to run; ``flow_changes.leave_out`` skips the other tasks.
 
     Raises RefusedError if the file has a run of this name already.
     """
@@ -75,7 +92,7 @@ def create_run(
         "max_parallel": max_parallel,
         "flow_path": flow.path,
         "params": json.dumps(dict(params), ensure_ascii=False),
-        "options": options_of(flow),
+        "options": options_of(flow, None if part is None else part.words),
         "code_hash": flow.code_hash,
     }
     if python_path:
@@ -115,13 +132,16 @@ def _insert_many(connection: sqlite3.Connection, into: str, row: str, values: Se
         connection.execute(f"INSERT INTO {into} VALUES {','.join([row] * (len(some) // columns))}", some)
 
 
-def options_of(flow: FlowSpec) -> str:
+def options_of(flow: FlowSpec, part: str | None = None) -> str:
     """Return the options of a flow (pools, pages, TTL, deadline_action, ...) as JSON, as stored in the run.
 
     Of a sender of pages only its kind, its host and a hash: the executor takes its options from the flow file.
+    ``part``: the options that named the part of the flow that the run takes.
     """
     senders = [declared_sender(options) for options in flow.pages]
     options: dict[str, object] = {"pools": flow.pools, "downstreams": flow.downstreams, "pages": senders}
+    if part is not None:
+        options["part"] = part
     if flow.param_types:
         options["params"] = flow.param_types
     if flow.deadline_action != END:
@@ -147,8 +167,8 @@ def end_run(transaction: Transaction, run_id: str, outcome: RunOutcome) -> None:
 # --- Promote and claim ---------------------------------------------------------------------------------------------
 
 _PROMOTABLE = (
-    "SELECT name, next_retry_at FROM task WHERE run_id = ? AND name IN ({marks}) AND state = 'PENDING'"
-    " AND NOT EXISTS (" + UNSATISFIED_PARENT + ") ORDER BY position"
+    "SELECT name, next_retry_at, " + IS_APPROVAL + " FROM task WHERE run_id = ? AND name IN ({marks})"
+    " AND state = 'PENDING' AND NOT EXISTS (" + UNSATISFIED_PARENT + ") ORDER BY position"
 )
 
 
@@ -161,11 +181,30 @@ def promote(transaction: Transaction, run_id: str, seen: Mapping[str, int]) -> l
     promoted = []
     for chunk in chunks(seen):
         sql = _PROMOTABLE.format(marks=marks(chunk))
-        for name, due in transaction.connection.execute(sql, (run_id, *chunk)).fetchall():
+        for name, due, is_approval in transaction.connection.execute(sql, (run_id, *chunk)).fetchall():
             columns: TaskColumns | None = None if due is None else {"next_retry_at": None}
-            if transaction.move(run_id, name, TaskState.PENDING, TaskState.READY, seen[name], set=columns):
+            if is_approval:
+                _ask(transaction, run_id, name, seen[name])
+            elif transaction.move(run_id, name, TaskState.PENDING, TaskState.READY, seen[name], set=columns):
                 promoted.append(name)
     return promoted
+
+
+def _ask(transaction: Transaction, run_id: str, name: str, generation: int) -> None:
+    """Let an approval wait for an operator, and page for it. No executor starts it."""
+    sql = "SELECT spec, overrides FROM task WHERE run_id = ? AND name = ?"
+    text, overrides = transaction.connection.execute(sql, (run_id, name)).fetchone()
+    spec = with_overrides(msgspec.json.decode(text, type=TaskSpec), overrides)
+    expires = None if spec.timeout is None else transaction.at + round(spec.timeout * 1e6)
+    columns: TaskColumns = {"next_retry_at": None, "expires_at": expires, "started_at": transaction.at}
+    asked = TaskMoved(why="it waits for an approval")
+    if not transaction.move(run_id, name, TaskState.PENDING, TaskState.READY, generation, set=columns, payload=asked):
+        return
+    limit = "" if expires is None else f"; without an answer it fails at {format_clock(expires)}"
+    why = f"{name} waits for an approval{limit}"
+    cause = f"{APPROVAL}:{run_id}/{name}"
+    page = PageRequest(run_id, name, "approval", why, owner=spec.owner, cause=cause, act=("approve", name))
+    trigger_page(transaction, page)
 
 
 def wake(transaction: Transaction, run_id: str, seen: Mapping[str, int]) -> list[str]:
@@ -354,7 +393,8 @@ def load_part(connection: sqlite3.Connection, run_id: str, names: Sequence[str] 
 #: SQL: the tasks that need a human, also what the deadline has ended, and those below them.
 _OF_INBOX = (
     f"WITH RECURSIVE found(name) AS (SELECT name FROM task WHERE run_id = :run AND (state IN {in_list(NEEDS_HUMAN)}"
-    f" OR (state = '{TaskState.CANCELLED}' AND failure_mode = '{DEADLINE_MODE}'))"
+    f" OR (state = '{TaskState.CANCELLED}' AND failure_mode = '{DEADLINE_MODE}')"
+    f" OR (state = '{TaskState.READY}' AND attempt = 0 AND {IS_APPROVAL}))"
     " UNION SELECT edge.child FROM found CROSS JOIN edge ON edge.run_id = :run AND edge.parent = found.name)"
     " SELECT name FROM found"
 )

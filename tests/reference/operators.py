@@ -35,6 +35,8 @@ ACTS = {
     "requeue": _ABOUT_TO_START | {SUCCESS, FAILED, DEAD_LETTER, CANCELLED} | _SKIPPED,
     "skip": _ABOUT_TO_START | {PENDING, FAILED, DEAD_LETTER, CANCELLED, UPSTREAM_FAILED},
     "cancel": _ABOUT_TO_START | {PENDING, DEAD_LETTER},
+    "approve": frozenset([READY]),
+    "reject": frozenset([READY]),
 }
 
 
@@ -46,8 +48,9 @@ class Difference(Exception):
 class Scripted:
     """One task. ``script``: what its attempts do, in order; the last word repeats.
 
-    ok, skip, transient, permanent, wait (a sensor: not yet). ``lists``: what the attempts that are ok return, of a task
-    that is mapped over. ``over``: a map task has one child for each element of what this task returned.
+    ok, skip, transient, permanent, wait (a sensor: not yet); ask (an approval: it has no attempts). ``lists``: what
+    the attempts that are ok return, of a task that is mapped over. ``over``: a map task has one child for each element
+    of what this task returned.
     """
 
     name: str
@@ -107,6 +110,7 @@ class Model:
     def start(self, name: str, attempt: int) -> None:
         """Check that a task may start now."""
         task = self.tasks[name]
+        _require(not self.is_approval(name), f"{name} starts, and it is an approval")
         _require(task.own is None, f"{name} starts although it is {task.own}")
         _require(not task.is_running, f"{name} starts twice")
         _require(attempt == task.attempts + 1, f"{name}: attempt {attempt} follows {task.attempts}")
@@ -138,6 +142,14 @@ class Model:
             self.lists[name] = script.list_of(task.attempts)
             for other in [other for other in self.tasks if self.tasks[other].script.over == name]:
                 self.expand(other)
+
+    def is_approval(self, name: str) -> bool:
+        """Whether an operator answers the task."""
+        return self.tasks[name].script.script == ("ask",)
+
+    def asked(self) -> list[str]:
+        """Return the approvals that wait for an answer."""
+        return [name for name, state in self.states.items() if state == READY and self.is_approval(name)]
 
     def does(self, name: str) -> str:
         """Return what the running attempt of a task does; a map task without a list cannot collect anything."""
@@ -221,7 +233,7 @@ class Model:
             return
         if act == "requeue" and state == UPSTREAM_FAILED:
             return  # it comes back with its cause, or not at all
-        refused = state not in ACTS[act]
+        refused = state not in ACTS[act] or (act in ("approve", "reject") and not self.is_approval(name))
         if act == "skip" and outcome == "refused" and self._is_mapped_over(name):
             return  # its list is required
         _require((outcome == "refused") == refused, f"{act} of {name}, which is {state}, is {outcome}")
@@ -232,6 +244,8 @@ class Model:
     def _apply(self, act: str, task: _Task, state: str) -> None:
         if act == "requeue" and state != UPSTREAM_FAILED:
             task.own, task.failures = None, 0
+        elif act in ("approve", "reject"):
+            task.own = SUCCESS if act == "approve" else FAILED
         elif act == "skip":
             task.own = BY_OPERATOR
         elif act == "cancel":
@@ -284,9 +298,10 @@ class Model:
 
     def check_rest(self, run_state: str) -> None:
         """Check a run in which nothing runs and nothing can start. ``run_state``: BLOCKED, or how it ended."""
-        dead = [name for name, state in self.states.items() if state == DEAD_LETTER]
+        asked = self.asked()
+        dead = [name for name, state in self.states.items() if state == DEAD_LETTER] + asked
         for name, state in self.states.items():
-            if state in MOVING:
+            if state in MOVING and name not in asked:
                 above = self.tasks[name].parents
                 waits = any(self.states[parent] in MOVING or self.states[parent] == DEAD_LETTER for parent in above)
                 _require(

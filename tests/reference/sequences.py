@@ -21,7 +21,7 @@ from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.projection import RunProjection
 from redrive.engine.core.ready_queue import ReadyQueue, spec_of
 from redrive.engine.core.spec import FlowSpec, TaskSpec, map_task
-from redrive.engine.core.waiting import evaluate_run
+from redrive.engine.core.waiting import NO_CONTEXT, evaluate_run, find_held_tasks
 from redrive.engine.domain.acts import Author, Command, Target
 from redrive.engine.domain.event_payloads import TaskMapped
 from redrive.engine.domain.states import TIMED, SkipCause
@@ -97,14 +97,18 @@ _SCRIPTS = (
 #: From this seed on, most flows have branches that are not taken at first, next to what waits for a human.
 BRANCHES = 1_000_000
 _BRANCH_SCRIPTS = (("skip", "ok"), ("skip", "ok"), ("skip", "ok"), ("permanent",), ("transient",), ("ok",), ("ok",))
+#: From this seed on, some tasks are approvals.
+APPROVALS = 2_000_000
+_ASKING_SCRIPTS = (*_BRANCH_SCRIPTS, ("ask",), ("ask",), ("ask",), ("ok",))
 _RULES = ("all_success", "all_success", "all_success_strict", "none_failed", "all_done")
 _ACTS = {"requeue": 6, "cascade": 1, "skip": 4, "cancel": 4, "undo": 5}
+_ANSWERS = {"approve": 6, "reject": 4}
 
 
 def draw_sequence(seed: int) -> Sequence:
     """Draw the sequence of a seed."""
     dice = random.Random(seed)
-    scripts = _SCRIPTS if seed < BRANCHES else _BRANCH_SCRIPTS
+    scripts = _SCRIPTS if seed < BRANCHES else _BRANCH_SCRIPTS if seed < APPROVALS else _ASKING_SCRIPTS
     tasks: list[Scripted] = []
     for number in range(dice.randint(2, 7)):
         earlier = [task.name for task in tasks]
@@ -118,10 +122,11 @@ def draw_sequence(seed: int) -> Sequence:
                 optional=dice.random() < 0.25,
             )
         )
-    if dice.random() < 0.35:
+    if dice.random() < 0.35 and seed < APPROVALS:
         tasks = _with_map(tasks, dice)
     count = dice.choice((1, 2, 3, 4, 6, 9))
-    kinds = dice.choices(list(_ACTS), list(_ACTS.values()), k=count)
+    weights = _ACTS if seed < APPROVALS else {**_ACTS, **_ANSWERS}
+    kinds = dice.choices(list(weights), list(weights.values()), k=count)
     acts = (PlannedAct(number, act, dice.choice((None, 0, 1, 3, 6, 12))) for number, act in enumerate(kinds))
     return Sequence(seed, tuple(tasks), tuple(acts), dice.choice((1, 2, 4)))
 
@@ -222,13 +227,14 @@ class Engine:
         command = Command(f"c{next(self._ids)}", act, RUN, targets, "ana@ops", "a reason", dict(options))
         answer = self._write(lambda transaction: operator_actions.apply(transaction, command), actor="ana@ops")
         outcomes = {result.task: result.outcome for result in answer.results}
-        if "done" in outcomes.values():
+        if "done" in outcomes.values() and act not in _ANSWERS:
             self.sent.append(command.id)
         return command.id, outcomes
 
     def rest(self) -> str:
         """Write the verdict of a run in which nothing may start, and return its state."""
-        verdict = evaluate_run(self.projection.tasks.values(), self._queue.active_count)
+        held = find_held_tasks(self.projection, START_US * 2, NO_CONTEXT)
+        verdict = evaluate_run(self.projection.tasks.values(), self._queue.active_count, held)
         run = self.projection.run
         if run.ended_at is None and not (verdict.is_blocked and run.blocked_since is not None):
             seq = self.projection.seq
@@ -278,7 +284,7 @@ def _spec_of(task: Scripted) -> TaskSpec:
     spec = TaskSpec(
         task.name,
         task.parents,
-        kind="sensor" if is_sensor else "python",
+        kind="approval" if task.script == ("ask",) else "sensor" if is_sensor else "python",
         rule=task.rule,  # type: ignore[arg-type]
         optional=task.optional,
         retry=RetryPolicy(task.max_attempts, base=0.0, cap=0.0, jitter="none"),
@@ -396,7 +402,10 @@ class Night:
         self._check()
 
     def _decide(self) -> None:
-        """Decide about the dead letters, as a fair operator does."""
+        """Decide about the approvals and the dead letters, as a fair operator does."""
+        if asked := self.model.asked():
+            self._send("approve", asked)
+            return
         dead = [name for name, state in self.model.states.items() if state == "DEAD_LETTER"]
         outcomes = self._send("skip", dead)
         if "done" not in outcomes.values():  # a map task requires a list: nobody needs it any more

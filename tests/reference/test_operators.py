@@ -15,13 +15,19 @@ from support.marks import parametrize_mostly_long, scaled
 
 from .operators import BY_BRANCH, BY_OPERATOR, Difference, Model, Scripted
 from .real_nights import RealNight
-from .sequences import PlannedAct, Sequence, SteppedNight, draw_sequence, problem_of, shrink
+from .sequences import APPROVALS, PlannedAct, Sequence, SteppedNight, draw_sequence, problem_of, shrink
 
 CHUNK = 100
 
 
 @parametrize_mostly_long("first", range(0, scaled(10_000), CHUNK), quick=4)
 def test_every_state_is_allowed_and_every_run_comes_to_its_end(first: int) -> None:
+    problems = [problem_of(draw_sequence(seed)) for seed in range(first, first + CHUNK)]
+    assert [] == [problem for problem in problems if problem]
+
+
+@parametrize_mostly_long("first", range(APPROVALS, APPROVALS + scaled(5_000), CHUNK), quick=4)
+def test_approvals_are_answered_and_never_run(first: int) -> None:
     problems = [problem_of(draw_sequence(seed)) for seed in range(first, first + CHUNK)]
     assert [] == [problem for problem in problems if problem]
 
@@ -46,7 +52,7 @@ def test_a_sequence_that_failed_does_not_fail_again(seed: int) -> None:
 # --- What is read of a run -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", [*range(60), *range(APPROVALS, APPROVALS + 20)])
 def test_the_inbox_of_a_part_of_a_run_is_that_of_the_run(seed: int) -> None:
     """Only the tasks that need a human, and those below them, are read."""
     night = SteppedNight(draw_sequence(seed))

@@ -151,6 +151,7 @@ class Checker:
 
     def _check_claim(self, event: Event, task: _Task, moved: TaskMoved) -> None:
         name = str(event.task)
+        self._require(task.spec.kind != "approval", f"{name} starts, and it is an approval")
         is_late = self.deadline_at is not None and event.at > self.deadline_at + LATE_START_US
         self._require(not (self.is_over or is_late), f"{name} starts after the deadline")
         self._require(moved.set["attempt"] == task.attempt + 1, f"{name}: attempt {task.attempt} and then {moved.set}")
@@ -286,9 +287,11 @@ def allows(rule: str, state: str, skip_cause: str | None) -> bool:
     """Whether a parent lets a child start."""
     if rule == "all_done":
         return state in _ENDED - {"DEAD_LETTER"}
+    if state == "SKIPPED" and skip_cause != "imported":
+        is_permitted = skip_cause in ("operator", "part")
+        return is_permitted if rule == "all_success" else rule == "none_failed"
     if state == "SKIPPED":
-        by_operator = skip_cause == "operator"
-        return by_operator if rule == "all_success" else rule == "none_failed"
+        return True  # it has the result of an earlier run
     return state == "SUCCESS"
 
 

@@ -35,7 +35,7 @@ from textual.widget import Widget
 
 #: ``Command.act`` of console/sessions/session.py, but ``unpause``, which is the second press of ``pause``.
 ACTS = {"requeue", "skip", "cancel", "extend", "pause", "hurry", "undo", "ack", "snooze", "breaker", "stop"}
-ACTS |= {"requeue-rows", "discard-rows", "note", "abandon", "ack-run", "reload", "postpone"}
+ACTS |= {"requeue-rows", "discard-rows", "note", "abandon", "ack-run", "reload", "postpone", "approve", "reject"}
 
 
 def test_names_are_given_once() -> None:

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Collection, Mapping
 
 import pytest
-from redrive.engine.domain.states import MOVING, TaskState
+from redrive.engine.domain.states import MOVING, SkipCause, TaskState
 from redrive.engine.domain.trigger_rules import (
     RULES,
     STATES_OF,
@@ -88,13 +88,15 @@ def test_the_table_has_every_rule_and_every_standing() -> None:
     assert all(set(row) == set(PARENTS) for row in ONE_PARENT.values())
 
 
-def test_every_state_has_one_standing_and_a_skip_has_two() -> None:
-    assert set().union(*STATES_OF.values()) == set(TaskState)
-    for state in TaskState:
+def test_every_state_has_one_standing_and_a_skip_that_of_its_cause() -> None:
+    assert set().union(*STATES_OF.values()) == set(TaskState) - {TaskState.SKIPPED}
+    for state in set(TaskState) - {TaskState.SKIPPED}:
         standings = [standing for standing, states in STATES_OF.items() if state in states]
-        assert len(standings) == (2 if state is TaskState.SKIPPED else 1)
-        for cause in ("operator", "condition", "cascade", None):
-            assert parent_status(str(state), cause) in standings
+        assert standings == [parent_status(str(state), None)]
+    of_skips = {cause and str(cause): parent_status("SKIPPED", cause) for cause in [*SkipCause, None]}
+    permitted, not_taken = ParentStatus.PERMITTED, ParentStatus.NOT_TAKEN
+    assert [of_skips[cause] for cause in ("operator", "part", "imported")] == [permitted] * 2 + [ParentStatus.SUCCEEDED]
+    assert [of_skips[cause] for cause in ("condition", "cascade", None)] == [not_taken] * 3
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -212,6 +212,13 @@ def test_a_run_held_by_a_dead_letter_is_shown(tmp_path):
     assert_shown(WaitReason.DECISION, tmp_path, "r", code, printed, "poison-pill on pull")
 
 
+def test_a_run_held_by_an_approval_is_shown(tmp_path):
+    asking = FINE.replace("@flow", 'flow.approval("ok")\n@flow').replace('downstream="bank"', 'after="ok"')
+    code, printed = run_flow(tmp_path, asking, "r")
+    inbox = assert_shown(WaitReason.APPROVAL, tmp_path, "r", code, printed, "approval on ok")
+    assert "redrive approve or reject" in inbox and "holds 1" in inbox
+
+
 def test_a_later_run_asks_once_and_is_blocked_if_the_credential_is_refused_again(tmp_path):
     code, _ = run_flow(tmp_path, REFUSED, "first")
     assert ExitCode.PARTIAL_OR_BLOCKED == code

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -256,3 +256,9 @@ def test_a_task_gets_what_its_flow_declares(tmp_path: Path) -> None:
     assert json.loads(result) == ["2026-01-30", 2026, "4.50", "x", ["eu"], "Decimal"]
     done = run_redrive("requeue", "--state", "s.db", "looks", "--param", "day=soon", "--reason", "x", cwd=tmp_path)
     assert done.returncode and "wants a date" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("value", [timedelta(hours=2), time(3), {1, 2}, [date(2026, 1, 31)]], ids=repr)
+def test_a_default_that_would_arrive_as_a_text_is_refused(value: object) -> None:
+    with pytest.raises(OptionError, match=r"parameter 'wait' is .*, which cannot be kept as JSON"):
+        Flow("f", params={"wait": value})

@@ -277,6 +277,8 @@ RULES = {
     ("SKIPPED", "condition"): (0, 0, 1, 1),
     ("SKIPPED", "cascade"): (0, 0, 1, 1),
     ("SKIPPED", None): (0, 0, 1, 1),
+    ("SKIPPED", "part"): (1, 0, 1, 1),
+    ("SKIPPED", "imported"): (1, 1, 1, 1),
 }
 
 

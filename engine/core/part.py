@@ -1,0 +1,258 @@
+"""A part of a flow: which tasks a run takes, and what it takes from an earlier run in place of the others.
+
+A run of a part has every task of its flow. Those outside of the part are SKIPPED before anything starts:
+
+    the task in the earlier run          here                                    its children
+    ----------------------------------   -------------------------------------   ------------------------------------
+    above the part, with a result        SKIPPED as imported, with that result   start as after a success
+    above the part, branch not taken     SKIPPED by condition                    as in the earlier run
+    anything else, or no earlier run     SKIPPED as not in the part              start without it, or are refused
+
+What is below the part gets no earlier result: it would be older than what it follows from.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import NamedTuple
+
+from ..domain.states import SkipCause, TaskState
+from ..domain.task_options import child_name
+from ..domain.trigger_rules import Verdict, verdict
+from ..errors import FlowError
+from .dag import Dag
+from .outcome import reason_of_unstored, unstored_reason
+from .spec import FlowSpec, TaskSpec, child_spec
+
+OUTSIDE = "not in this part of the flow"
+_CHILD = re.compile(r"(?P<task>.+)\[(?P<index>\d+)\]", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class PartChoice:
+    """What an operator named: ``only`` these tasks; those ``start_from`` some on, and those ``until`` some.
+
+    Given both of the last two, the tasks between them. ``results_of``: the earlier run.
+    """
+
+    only: Sequence[str] = ()
+    start_from: Sequence[str] = ()
+    until: Sequence[str] = ()
+    results_of: str | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it names no tasks, so that the run takes all of them."""
+        return not (self.only or self.start_from or self.until)
+
+    def describe(self) -> str:
+        """Return the options that name it, as they are typed."""
+        named = (("--only", self.only), ("--from", self.start_from), ("--until", self.until))
+        words = [word for option, names in named for name in names for word in (option, name)]
+        return shlex.join(words if self.results_of is None else [*words, "--results-of", self.results_of])
+
+
+class EarlierTask(NamedTuple):
+    """A task of an earlier run."""
+
+    state: str
+    skip_cause: str | None
+    result: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierRun:
+    """The run whose results are taken."""
+
+    run_id: str
+    tasks: Mapping[str, EarlierTask]
+
+
+class LeftOut(NamedTuple):
+    """How a task outside of the part is skipped. ``why``: ``task.error``."""
+
+    cause: SkipCause
+    why: str = OUTSIDE
+    result: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The part of a flow that a run takes.
+
+    Attributes:
+        words: the options that name it, as in ``run.options``.
+        left_out: the tasks outside of it.
+        chosen: map tasks of which only some children run -> the indexes of these.
+        siblings: the same map tasks -> how each other child is skipped, by its name; else as ``LeftOut(PART)``.
+    """
+
+    words: str
+    left_out: Mapping[str, LeftOut]
+    chosen: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    siblings: Mapping[str, Mapping[str, LeftOut]] = field(default_factory=dict)
+
+
+def part_of(options: str) -> str | None:
+    """Return the options that named the part of the flow that a run takes; None: all of it. ``options``: of the run."""
+    if '"part"' not in options:
+        return None
+    try:
+        found = json.loads(options).get("part")
+    except (ValueError, AttributeError):
+        return None
+    return found if isinstance(found, str) else None
+
+
+def describe_part(options: str) -> str:
+    """Return ``part of the flow: --only report``; empty for a run of all of it."""
+    part = part_of(options)
+    return f"part of the flow: {part}" if part else ""
+
+
+def plan_part(flow: FlowSpec, choice: PartChoice, earlier: EarlierRun | None) -> Part:
+    """Return the part of a flow. Raises FlowError, with one sentence, for an unknown task or a missing result."""
+    return _Planner(flow, choice, earlier).plan()
+
+
+class _Planner:
+    def __init__(self, flow: FlowSpec, choice: PartChoice, earlier: EarlierRun | None) -> None:
+        self._flow = flow
+        self._choice = choice
+        self._earlier = earlier
+        self._tasks = {task.name: task for task in flow.tasks}
+        self._dag = Dag((task.name, task.parents) for task in flow.tasks)
+        self._chosen: dict[str, set[int]] = {}
+
+    def plan(self) -> Part:
+        inside = self._inside()
+        starts = [*inside, *self._chosen]
+        above = set(self._dag.ancestors(*starts))
+        left_out = {name: self._leave_out(name, name in above) for name in self._tasks if name not in inside}
+        siblings = {task: self._siblings(task, task in inside) for task in self._chosen}
+        part = Part(
+            self._choice.describe(),
+            left_out,
+            {task: frozenset(indexes) for task, indexes in self._chosen.items()},
+            siblings,
+        )
+        for spec in self._specs_inside(inside):
+            self._check_inputs(spec, left_out)
+        return part
+
+    def _inside(self) -> set[str]:
+        """Return the tasks of the part, and note the children of map tasks that are chosen."""
+        only, begin = self._resolve(self._choice.only), self._resolve(self._choice.start_from)
+        until = [self._task(name) for name in self._choice.until]
+        for name in (*only, *begin):
+            if name in self._tasks:
+                continue
+            task, index = self._child(name)
+            if task not in (*only, *begin):
+                self._chosen.setdefault(task, set()).add(index)
+        found = {name for name in only if name in self._tasks}
+        if begin or until:
+            roots = {name if name in self._tasks else self._child(name)[0] for name in begin}
+            below = {*roots, *self._dag.descendants(*roots)} if begin else set(self._tasks)
+            above = {*until, *self._dag.ancestors(*until)} if until else set(self._tasks)
+            if not below & above:
+                raise FlowError(f"no task comes after {_listed(begin)} and before {_listed(until)}")
+            found |= below & above
+        return found
+
+    def _resolve(self, names: Sequence[str]) -> list[str]:
+        """Check names of tasks and of children of map tasks."""
+        return [name if self._is_child(name) else self._task(name) for name in names]
+
+    def _is_child(self, name: str) -> bool:
+        match = _CHILD.fullmatch(name)
+        return name not in self._tasks and match is not None and self._is_map(match["task"])
+
+    def _is_map(self, name: str) -> bool:
+        return name in self._tasks and self._tasks[name].map is not None
+
+    def _child(self, name: str) -> tuple[str, int]:
+        match = _CHILD.fullmatch(name)
+        assert match is not None, "checked by _is_child"
+        return match["task"], int(match["index"])
+
+    def _task(self, name: str) -> str:
+        if name in self._tasks:
+            return name
+        if self._is_child(name):
+            raise FlowError(f"{name!r} is a child of a map task: --until takes the map task")
+        close = get_close_matches(name, self._tasks, n=1)
+        meant = f"; did you mean {close[0]!r}?" if close else f"; it has: {_listed(list(self._tasks)[:10])}"
+        raise FlowError(f"flow {self._flow.name!r} has no task {name!r}{meant}")
+
+    def _leave_out(self, name: str, is_above: bool) -> LeftOut:
+        if self._earlier is None or not is_above:
+            return LeftOut(SkipCause.PART)
+        return _import(name, self._earlier)
+
+    def _siblings(self, task: str, is_collected: bool) -> dict[str, LeftOut]:
+        """Return the children beside the chosen ones, of which a map task in the part collects the results."""
+        if self._earlier is None or not is_collected:
+            return {}
+        prefix = f"{task}["
+        return {name: _import(name, self._earlier) for name in self._earlier.tasks if name.startswith(prefix)}
+
+    def _specs_inside(self, inside: set[str]) -> Iterator[TaskSpec]:
+        yield from (self._tasks[name] for name in self._tasks if name in inside and name not in self._chosen)
+        for task, indexes in self._chosen.items():
+            yield from (child_spec(self._tasks[task], index) for index in sorted(indexes))
+
+    def _check_inputs(self, spec: TaskSpec, left_out: Mapping[str, LeftOut]) -> None:
+        """Raise FlowError if the task cannot start without what an earlier run has not."""
+        needed = {*spec.requires, *([] if spec.item is None else [spec.item.over])}
+        for parent in spec.parents:
+            out = left_out.get(parent)
+            if out is None:
+                if spec.item is not None and parent == spec.item.over:
+                    raise FlowError(f"{spec.name!r} exists once {parent!r} has run: leave {parent!r} out of the part")
+                continue
+            is_stopped = verdict(spec.rule, TaskState.SKIPPED, out.cause) is Verdict.STOP
+            if is_stopped or (parent in needed and out.cause is SkipCause.PART):
+                raise FlowError(self._refusal(spec.name, parent, "success" if is_stopped else "result"))
+
+    def _refusal(self, task: str, parent: str, what: str) -> str:
+        start = f"or start with --from {shlex.quote(parent)}"
+        if self._earlier is None:
+            return f"{task!r} needs the {what} of {parent!r}, which is {OUTSIDE}: add --results-of latest, {start}"
+        found = self._earlier.tasks.get(parent)
+        why = "it has no such task" if found is None else _why_missing(found)
+        run = f"run {self._earlier.run_id}"
+        return f"{task!r} needs the {what} of {parent!r}, and {run} has none ({why}): name another run, {start}"
+
+
+def _import(name: str, earlier: EarlierRun) -> LeftOut:
+    task, run = earlier.tasks.get(name), f"run {earlier.run_id}"
+    if task is None or reason_of_unstored(task.result) is not None:
+        return LeftOut(SkipCause.PART)
+    if task.state == TaskState.SUCCESS or (task.state == TaskState.SKIPPED and task.result is not None):
+        result = "null" if task.result is None else task.result
+        return LeftOut(SkipCause.IMPORTED, f"{OUTSIDE}: its result is that of {run}", result)
+    if task.state == TaskState.SKIPPED and task.skip_cause in (SkipCause.CONDITION, SkipCause.CASCADE):
+        return LeftOut(SkipCause.CONDITION, f"{OUTSIDE}: {run} has not taken its branch")
+    return LeftOut(SkipCause.PART)
+
+
+def _why_missing(task: EarlierTask) -> str:
+    why = reason_of_unstored(task.result)
+    return unstored_reason(why) if why is not None else task.state
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names))
+
+
+def left_out_of(part: Part, task: str, name: str) -> LeftOut | None:
+    """Return how a child of a map task is skipped; None: it runs. ``task``: a key of ``part.chosen``."""
+    if name in {child_name(task, index) for index in part.chosen[task]}:
+        return None
+    return part.siblings[task].get(name, LeftOut(SkipCause.PART))

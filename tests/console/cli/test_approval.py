@@ -1,0 +1,169 @@
+"""A human's approval as a task: asked in the inbox, answered by a command, with who and why in the journal."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+from redrive.engine.executor import host
+from support.commands import run_redrive
+from support.waiting import wait_until
+
+FLOW = """
+from redrive.engine import Flow
+flow = Flow("release", timeout="10m")
+@flow.task
+def build():
+    return "1.4"
+flow.approval("ok", after=build{options})
+@flow.task(after=["ok", build])
+def publish(ok, build):
+    print(build, "approved by", ok["approved_by"].partition("@")[0], "because", ok["reason"])
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "release.py").write_text(FLOW.format(options=""))
+    return tmp_path
+
+
+def redrive(folder: Path, *words: object, code: int = 0) -> CompletedProcess[str]:
+    done = run_redrive(*words, cwd=folder)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+def start(folder: Path, *, code: int = 3) -> str:
+    return redrive(folder, "run", "release.py", "--state", "s.db", "--plain", "--run-id", "r", code=code).stdout
+
+
+def state_of(folder: Path, task: str = "ok", columns: str = "state") -> tuple[object, ...]:
+    with closing(sqlite3.connect(folder / "s.db")) as connection:
+        return tuple(connection.execute(f"SELECT {columns} FROM task WHERE name = ?", (task,)).fetchone())
+
+
+def test_it_waits_in_the_inbox_and_holds_no_process(folder: Path) -> None:
+    said = start(folder)
+    assert "ok READY: it waits for an approval" in said
+    assert "BLOCKED: ok waits for an approval" in said
+    inbox = redrive(folder, "inbox", "s.db", code=3).stdout
+    assert "1 × waits for an approval · holds 1" in inbox
+    assert redrive(folder, "inbox", "--quiet", "s.db", code=3).stdout == ""
+    row = json.loads(redrive(folder, "inbox", "--json", "s.db", code=3).stdout)
+    assert (row["need"], row["tasks"]) == ("approval", ["ok"])
+    assert "ok READY: waits for an approval for" in redrive(folder, "why", "ok", "--state", "s.db").stdout
+    below = redrive(folder, "why", "publish", "--state", "s.db").stdout
+    assert "publish PENDING: waits for ok, which waits for an approval\n" in below
+    pages = redrive(folder, "pages", "s.db").stdout
+    assert "approval on ok" in pages
+
+
+def test_an_approval_lets_go_on_what_waits_for_it_and_says_who_and_why(folder: Path) -> None:
+    start(folder)
+    assert "say why" in redrive(folder, "approve", "ok", "--state", "s.db", code=2).stderr
+    refused = redrive(folder, "approve", "build", "--state", "s.db", "--reason", "x", code=1).stdout
+    assert "build: it waits for no approval" in refused
+    preview = redrive(folder, "approve", "ok", "--state", "s.db", "--reason", "x", "--dry-run").stdout
+    assert "would be answered (1): ok" in preview
+    redrive(folder, "approve", "ok", "--state", "s.db", "--reason", "numbers fit")
+    assert state_of(folder, "ok", "state, attempt, expires_at") == ("SUCCESS", 0, None)
+    resumed = redrive(folder, "resume", "s.db", "--plain", "--output").stdout
+    assert "1.4 approved by" in resumed and "because numbers fit" in resumed
+    journal = redrive(folder, "events", "s.db").stdout
+    assert "ok SUCCESS by " in journal and ": numbers fit" in journal
+    assert "approved" in redrive(folder, "why", "ok", "--state", "s.db").stdout
+    assert redrive(folder, "inbox", "--quiet", "s.db").returncode == 0
+    again = redrive(folder, "approve", "ok", "--state", "s.db", "--reason", "twice", code=1).stdout
+    assert "ok: a task in SUCCESS cannot be approved" in again
+
+
+def test_a_rejection_fails_it_for_good_in_a_class_of_its_own(folder: Path) -> None:
+    start(folder)
+    preview = redrive(folder, "reject", "ok", "--state", "s.db", "--reason", "x", "--dry-run").stdout
+    assert "would be stopped below (1): publish" in preview
+    redrive(folder, "reject", "ok", "--state", "s.db", "--reason", "not on a Friday")
+    assert state_of(folder, "ok", "state, failure_class, attempt") == ("FAILED", "rejected", 0)
+    assert state_of(folder, "publish") == ("UPSTREAM_FAILED",)
+    redrive(folder, "resume", "s.db", "--plain", code=1)
+    assert "1 × rejected" in redrive(folder, "inbox", "s.db", code=1).stdout
+    redrive(folder, "requeue", "ok", "--state", "s.db", "--reason", "it is Monday")
+    redrive(folder, "resume", "s.db", "--plain", code=3)
+    assert state_of(folder) == ("READY",)
+
+
+def test_without_an_answer_it_fails_at_its_timeout(folder: Path) -> None:
+    (folder / "release.py").write_text(FLOW.format(options=', timeout="1.5s", owner="ops"'))
+    said = start(folder, code=1)
+    assert "BLOCKED: ok waits for an approval" in said
+    assert "ok FAILED nobody has approved it by " in said
+    assert state_of(folder, "ok", "state, failure_class") == ("FAILED", "unanswered")
+    assert "nobody has approved it by" in redrive(folder, "why", "ok", "--state", "s.db").stdout
+
+
+def test_an_answer_after_its_timeout_is_refused_also_without_an_executor(folder: Path) -> None:
+    start(folder)
+    with closing(sqlite3.connect(folder / "s.db")) as connection, connection:
+        connection.execute("UPDATE task SET expires_at = 1 WHERE name = 'ok'")
+    late = redrive(folder, "approve", "ok", "--state", "s.db", "--reason", "now", code=1).stdout
+    assert "nobody has approved it by" in late
+    redrive(folder, "resume", "s.db", "--plain", code=1)
+    assert state_of(folder, "ok", "state, failure_class") == ("FAILED", "unanswered")
+
+
+@pytest.fixture
+def executor(folder: Path) -> Iterator[list[int]]:
+    flow, state = str(folder / "release.py"), str(folder / "s.db")
+
+    def spawn() -> int:
+        return host.spawn(flow=flow, state=state, run_id="r", params={}, options={"stay": True})
+
+    pids = [spawn()]
+    wait_until(lambda: state_of(folder) == ("READY",))
+    yield pids
+    for pid in pids:
+        if pid:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+def test_it_survives_the_death_of_its_executor(folder: Path, executor: list[int]) -> None:
+    pid = executor.pop()
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    assert state_of(folder) == ("READY",)
+    redrive(folder, "approve", "ok", "--state", "s.db", "--reason", "fits")
+    redrive(folder, "resume", "s.db", "--plain")
+    assert state_of(folder, "publish") == ("SUCCESS",)
+    with closing(sqlite3.connect(folder / "s.db")) as connection:
+        assert connection.execute("SELECT count(*) FROM attempt WHERE name = 'ok'").fetchone() == (0,)
+
+
+def test_a_living_executor_goes_on_at_once(folder: Path, executor: list[int]) -> None:
+    redrive(folder, "approve", "ok", "--state", "s.db", "--reason", "fits")
+    wait_until(lambda: state_of(folder, "publish") == ("SUCCESS",))
+
+
+def test_a_parent_that_runs_again_takes_the_question_back(folder: Path, executor: list[int]) -> None:
+    redrive(folder, "requeue", "build", "--state", "s.db", "--reason", "1.5")
+    wait_until(lambda: state_of(folder, "build", "state, generation") == ("SUCCESS", 1))
+    wait_until(lambda: state_of(folder) == ("READY",))
+    redrive(
+        folder,
+        "skip",
+        "ok",
+        "--state",
+        "s.db",
+        "--reason",
+        "no need",
+        "--substitute",
+        '{"approved_by": "-", "reason": "-"}',
+    )
+    wait_until(lambda: state_of(folder, "publish") == ("SUCCESS",))
