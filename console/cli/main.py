@@ -133,6 +133,9 @@ SECTIONS: dict[str, tuple[Listed, ...]] = {
         Listed("demo", "run", "A built-in flow with every failure mode"),
         Listed("run", "run", "Run FLOW: a Python file or a module, with :NAME if it makes several flows"),
         Listed("exec", "cron", "Run a command as a flow of one task, with history, retries, timeout and inbox"),
+        Listed(
+            "import", "importing", "Flow files from a crontab, with the proof that they start when the old lines do"
+        ),
         Listed("resume", "executor", "Start an executor for an unfinished run"),
         Listed(
             "rerun", "executor", "Start a new run with the parameters and the scheduled time of RUN, which has ended"

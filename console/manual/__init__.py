@@ -16,7 +16,7 @@ from ...engine.errors import RedriveError
 TOPICS = (
     *("flow", "results", "params", "shell", "groups", "secrets", "repository", "testing"),
     *("states", "retries", "poison", "timeouts", "inbox", "logs", "pagers", "code"),
-    *("schedules", "deadlines", "cron", "systemd", "deploying", "state-files", "upgrades", "ssh", "dask"),
+    *("schedules", "deadlines", "cron", "import", "systemd", "deploying", "state-files", "upgrades", "ssh", "dask"),
     *("commands", "keys", "words", "json", "exit-codes", "recipes", "changes"),
 )
 
