@@ -90,8 +90,8 @@ def _text_of(source: str | None) -> str:
 
 def local_zone() -> str:
     """The IANA name of the time zone of this machine; UTC if it has none."""
-    _, found, name = os.path.realpath("/etc/localtime").partition("/zoneinfo/")
-    return name if found else "UTC"
+    name = os.path.realpath("/etc/localtime").partition("/zoneinfo/")[2]
+    return "UTC" if name in ("", "Etc/UTC") else name
 
 
 # --- The lines of a crontab ------------------------------------------------------------------------------------------
