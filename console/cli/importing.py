@@ -12,7 +12,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import takewhile
@@ -279,7 +279,7 @@ def flows_of_crontab(jobs: Sequence[Job], source: str) -> list[FlowText]:
     ]
 
 
-def _flow_text(name: str, job: Job, shape: Shape, source: str, shared: Iterable[str]) -> str:
+def _flow_text(name: str, job: Job, shape: Shape, source: str, shared: Collection[str | None]) -> str:
     environment = {key: value for key, value in job.environment.items() if key not in ("MAILTO", "CRON_TZ", "SHELL")}
     lock = os.path.splitext(os.path.basename(shape.lock or ""))[0]
     is_shared = shape.lock in shared
@@ -446,7 +446,7 @@ def print_comparison(folder: str, jobs: Sequence[Job], files: Sequence[FlowText]
     paths = [os.path.abspath(os.path.join(folder, f"{file.name}.py")) for file in files]
     flows = asyncio.run(_read_flows(paths))
     now = SystemClock().now_us()
-    rows = [("LINE", "FLOW", "OLD LINE", "FLOW FILE", "FIRST", "LAST", "")]
+    rows: list[tuple[str, ...]] = [("LINE", "FLOW", "OLD LINE", "FLOW FILE", "FIRST", "LAST", "")]
     code = ExitCode.SUCCESS
     for job, file, path in zip(jobs, files, paths, strict=True):
         comparison = _compare(job, flows[path], now)

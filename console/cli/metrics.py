@@ -108,7 +108,7 @@ def _registry() -> CollectorRegistry:
     except ModuleNotFoundError:
         raise RedriveError("metrics need a library: pip install 'redrive[metrics]'") from None
     registry = CollectorRegistry()
-    registry.register(MachineCollector())  # type: ignore[arg-type]  # it is read as one: it has ``collect``
+    registry.register(MachineCollector())
     return registry
 
 

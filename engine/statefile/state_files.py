@@ -8,7 +8,7 @@ The order depends on runs and never on the time of a write, because an idle exec
 import select
 import sqlite3
 import time
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..domain.events import JsonObject
 from ..domain.states import FINISHED, RunState
@@ -134,7 +134,7 @@ class Figures(NamedTuple):
     """
 
     runs: Sequence[LatestRun] = ()
-    attempts: Dict[str, Sequence[AttemptCount]] = {}
+    attempts: Mapping[str, Sequence[AttemptCount]] = {}
     breakers: Sequence[BreakerRow] = ()
 
 
