@@ -1,4 +1,4 @@
-"""``redrive import``: flow files from a crontab, with the proof that they start when the old lines do.
+"""``redrive import``: flow files from a crontab, with the proof that they start when the old lines do; from dagu.
 
 Each line becomes a file of its own, so that one that breaks stops one job. The old line is its comment.
 """
@@ -13,17 +13,18 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 import click
 
 from ...engine.clock import SystemClock
 from ...engine.core.schedule import local_time, to_microseconds
 from ...engine.core.spec import FlowSpec
-from ...engine.errors import FlowError, RedriveError
+from ...engine.errors import RedriveError
 from ...engine.schedule.flow_files import read_flow_files
 from ...engine.store.schedules import served_flow
 from ..text.text import echo, one_line, print_table
@@ -147,18 +148,15 @@ def parse_crontab(text: str, zone: str, *, has_user: bool) -> Crontab:
     jobs: list[Job] = []
     left_out: list[tuple[int, str]] = []
     for number, line in enumerate(text.split("\n"), start=1):
-        variable = _VARIABLE.match(line)
         if not line.strip() or line.lstrip().startswith("#"):
             continue
-        if variable is not None:
+        if (variable := _VARIABLE.match(line)) is not None:
             environment[_unquoted(variable[1])] = _unquoted(variable[2])
             continue
         try:
-            job = _job_of(number, line.strip(), has_user)
+            jobs.append(_job_of(number, line.strip(), dict(environment), zone, has_user))
         except ValueError as error:
             left_out.append((number, str(error)))
-            continue
-        jobs.append(replace(job, environment=dict(environment), zone=environment.get("CRON_TZ") or zone))
     return Crontab(jobs, left_out)
 
 
@@ -166,7 +164,7 @@ def _unquoted(text: str) -> str:
     return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text
 
 
-def _job_of(number: int, line: str, has_user: bool) -> Job:
+def _job_of(number: int, line: str, environment: Mapping[str, str], zone: str, has_user: bool) -> Job:
     """Parse a line. Raises ValueError with a sentence."""
     if line.startswith("@reboot"):
         raise ValueError("@reboot is not a time: start it by a systemd unit")
@@ -180,8 +178,8 @@ def _job_of(number: int, line: str, has_user: bool) -> Job:
         raise ValueError(f"there is no schedule {schedule[0]}")
     shell_line, *inputs = (part.replace(r"\%", "%") for part in _UNESCAPED_PERCENT.split(rest[-1]))
     stdin = "\n".join(inputs) + "\n" if inputs else None
-    user = rest[0] if has_user else None
-    return Job(number, line, fields, shell_line.strip(), stdin, {}, "UTC", user)
+    zone = environment.get("CRON_TZ") or zone
+    return Job(number, line, fields, shell_line.strip(), stdin, environment, zone, rest[0] if has_user else None)
 
 
 # --- The flow of a line ----------------------------------------------------------------------------------------------
@@ -281,29 +279,28 @@ def flows_of_crontab(jobs: Sequence[Job], source: str) -> list[FlowText]:
 
 def _flow_text(name: str, job: Job, shape: Shape, source: str, shared: Collection[str | None]) -> str:
     environment = {key: value for key, value in job.environment.items() if key not in ("MAILTO", "CRON_TZ", "SHELL")}
-    lock = os.path.splitext(os.path.basename(shape.lock or ""))[0]
-    is_shared = shape.lock in shared
-    shell = os.path.basename(job.environment.get("SHELL", "sh"))
+    pool = shape.lock if shape.lock in shared else None
+    shell = _shell_of(job)
     flow = {
         "schedule": job.fields,
         "timezone": job.zone,
         "misfire": "skip",
-        "machine_pools": {lock: 1} if is_shared else None,
+        "machine_pools": pool and {pool: 1},
     }
     task = {
         "shell": "bash" if shell == "bash" else None,
         "cwd": _folder_of(job, shape),
         "env": environment or None,
         "stdin": job.stdin,
-        "timeout": None if shape.timeout is None else _duration(shape.timeout),
-        "grace_seconds": None if shape.grace is None else _duration(shape.grace),
-        "pool": lock if is_shared else None,
+        "timeout": _duration(shape.timeout),
+        "grace_seconds": _duration(shape.grace),
+        "pool": pool,
         "max_attempts": 1,
     }
     line: object = shape.line if shell in ("sh", "bash", "dash") else [job.environment["SHELL"], "-c", shape.line]
-    head = [f"Imported by `redrive import crontab` from {source}, line {job.number}:", f"    {job.text}"]
-    lines = [f"# {one_line(text) if text[0] != ' ' else '    ' + one_line(text)}" for text in head]
-    lines += [f"# {one_line(sentence)}" for sentence in _remarks(job, shape, is_shared)]
+    lines = [f"# Imported by `redrive import crontab` from {one_line(source)}, line {job.number}:"]
+    lines.append(f"#     {one_line(job.text)}")
+    lines += [f"# {one_line(sentence)}" for sentence in _remarks(job, shape, pool is not None)]
     lines += ["", "from redrive.engine import Flow", "", call_text("flow = Flow", [name], flow)]
     mail = job.environment.get("MAILTO", "")
     if mail and not mail.startswith("-"):
@@ -315,35 +312,21 @@ def _flow_text(name: str, job: Job, shape: Shape, source: str, shared: Collectio
 
 def _remarks(job: Job, shape: Shape, is_shared: bool) -> list[str]:
     """What an operator has to know that the flow does not say."""
-    told = [
-        (
-            shape.lock is not None and not is_shared,
-            f"flock {shape.lock} is left out: a flow has one run at a time. If others take this lock, put it back.",
-        ),
-        (
-            is_shared,
-            f"flock {shape.lock} is a pool of the machine: a run waits for the other flows of this lock. If others"
-            " take it as well, put it back.",
-        ),
-        (
-            shape.log is not None,
-            f"Its output goes to {shape.log} as before; without this redirection `redrive logs` has it.",
-        ),
-        ("CRON_TZ" in job.environment, "CRON_TZ is read as cronie does; the cron of Debian ignores it."),
-        (
-            os.path.basename(job.environment.get("SHELL", "")) == "bash",
-            "bash runs it with pipefail: a failure inside a pipe counts.",
-        ),
-        (
-            job.user is not None and job.user != _own_name(),
-            f"cron ran it as {job.user}: serve it as that user.",
-        ),
-    ]
-    return [sentence for holds, sentence in told if holds]
+    lock, log, user = shape.lock, shape.log, job.user
+    told = {
+        f"flock {lock} is left out: a flow has one run at a time. Put it back if others take it.": lock
+        and not is_shared,
+        f"flock {lock} is a pool, for which the flows of this lock wait. Put it back if others take it.": is_shared,
+        f"Its output goes to {log} as before; without this redirection `redrive logs` has it.": log,
+        "CRON_TZ is read as cronie does; the cron of Debian ignores it.": "CRON_TZ" in job.environment,
+        "bash runs it with pipefail: a failure inside a pipe counts.": _shell_of(job) == "bash",
+        f"cron ran it as {user}: serve it as that user.": user not in (None, pwd.getpwuid(os.getuid()).pw_name),
+    }
+    return [sentence for sentence, holds in told.items() if holds]
 
 
-def _own_name() -> str:
-    return pwd.getpwuid(os.getuid()).pw_name
+def _shell_of(job: Job) -> str:
+    return os.path.basename(job.environment.get("SHELL", "sh"))
 
 
 def _folder_of(job: Job, shape: Shape) -> str:
@@ -360,32 +343,15 @@ def _home_of(user: str | None) -> str:
         return "/"
 
 
-def _duration(text: str) -> str:
-    return f"{text}s" if text[-1].isdigit() else text
+def _duration(text: object) -> str | None:
+    """A duration as ``90s``, of what is in seconds without a unit; None if there is none."""
+    return f"{text}s" if text and str(text)[-1].isdigit() else str(text) if text else None
 
 
-_INTERPRETERS = re.compile(r"(?:ba|da|z|k)?sh|(?:python|perl|ruby|php|node)[\d.]*")
-_NO_NAMES = frozenset(
-    [
-        "[",
-        "[[",
-        "!",
-        "{",
-        "test",
-        "if",
-        "then",
-        "exec",
-        "env",
-        "sudo",
-        "command",
-        "time",
-        "nice",
-        "ionice",
-        "chronic",
-        "flock",
-        "timeout",
-        "set",
-    ]
+#: Words in front of the program or script that names a job.
+_NO_NAME = re.compile(
+    r"\[\[?|[!{]|test|if|then|exec|env|set|command|sudo|time|nice|ionice|chronic|flock|timeout"
+    r"|(?:ba|da|z|k)?sh|(?:python|perl|ruby|php|node)[\d.]*"
 )
 _SUFFIXES = re.compile(r"\.(?:sh|py|pl|rb|php|js)$")
 _NOT_PLAIN = re.compile(r"[^A-Za-z0-9_]+")
@@ -395,12 +361,16 @@ def _name_of(line: str) -> str:
     """A name for the job of a line: that of its program or script."""
     for word in re.split(r"[\s;&|()]+", line):
         base = os.path.basename(word.strip("\"'"))
-        if "=" in word or word.startswith("-") or base in _NO_NAMES or _INTERPRETERS.fullmatch(base):
-            continue
-        name = _NOT_PLAIN.sub("_", _SUFFIXES.sub("", base)).strip("_")
-        if name and not name.isdigit():
-            return f"{name}_job" if name in sys.stdlib_module_names or name == "redrive" else name
+        name = _plain_name(_SUFFIXES.sub("", base))
+        if name and not name.isdigit() and word[0] != "-" and "=" not in word and not _NO_NAME.fullmatch(base):
+            return name
     return "job"
+
+
+def _plain_name(text: str) -> str:
+    """A name of a flow and its file, which hides no module of Python; empty if nothing is left of it."""
+    name = _NOT_PLAIN.sub("_", text).strip("_")
+    return f"{name}_job" if name in sys.stdlib_module_names or name == "redrive" else name
 
 
 def _distinct(names: Iterable[str]) -> list[str]:
@@ -413,6 +383,15 @@ def _distinct(names: Iterable[str]) -> list[str]:
             unique = f"{name}_{number}"
         found.append(unique)
     return found
+
+
+class Expression(str):
+    """A value that a call has as it is, and not as a text."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
 
 
 def call_text(function: str, arguments: Sequence[object], options: Mapping[str, object]) -> str:
@@ -469,40 +448,34 @@ async def _read_flows(paths: Sequence[str]) -> Mapping[str, FlowSpec | str]:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The starts of an old line and of its flow, as the clock of the line shows them; ``problem``: why there are none.
+    """The starts of an old line and of its flow, by the clock of its zone; ``problem``: why they are not compared.
 
-    ``old``: None if nobody could read the old line independently.
+    ``old``: None if no other reader is installed.
     """
 
     old: Sequence[datetime] | None = None
-    new: Sequence[datetime] = field(default_factory=list)
+    new: Sequence[datetime] = ()
     problem: str = ""
 
     @property
     def agrees(self) -> bool:
-        return not self.problem and (self.old is None or self.old == self.new)
+        return not self.problem and self.old in (None, self.new)
 
     def cells(self) -> tuple[str, ...]:
         first, last = (f"{self.new[at]:%Y-%m-%d %H:%M}" if self.new else "" for at in (0, -1))
+        verdict = "the same" if self.old is not None else "pip install 'redrive[import]' compares"
+        if not self.agrees and not self.problem:
+            at = min(set(self.old or ()) ^ set(self.new))
+            alone = "flow" if at in self.new else "old line"
+            verdict = f"DIFFERS: {at:%Y-%m-%d %H:%M} is a start of the {alone} alone"
         old = "" if self.old is None else f"{len(self.old):,}"
-        return old, f"{len(self.new):,}", first, last, one_line(self._verdict())
-
-    def _verdict(self) -> str:
-        if self.problem or self.agrees:
-            return self.problem or ("the same" if self.old is not None else "pip install 'redrive[import]' compares")
-        at = min(set(self.old or ()) ^ set(self.new))
-        return (
-            f"DIFFERS: {at:%Y-%m-%d %H:%M} is a start of the {'old line' if at in (self.old or ()) else 'flow'} alone"
-        )
+        return old, f"{len(self.new):,}", first, last, one_line(self.problem or verdict)
 
 
 def _compare(job: Job, flow: FlowSpec | str, now: int) -> Comparison:
     if isinstance(flow, str):
         return Comparison(problem=flow)
-    try:
-        served = served_flow(flow)
-    except FlowError as error:
-        return Comparison(problem=str(error))
+    served = served_flow(flow)
     if served is None:
         return Comparison(problem="the flow has no schedule")
     zone = served.schedule.zone
@@ -540,3 +513,263 @@ def _starts_of(
     reader = croniter(fields, start, ret_type=datetime, implement_cron_bug=True)
     found = takewhile(lambda at: at <= end, iter(reader.get_next, None))
     return [at for at in found if is_compared(at)]
+
+
+# --- DAGs of dagu ----------------------------------------------------------------------------------------------------
+
+
+@import_flows.command("dagu")
+@click.argument("source", metavar="FILE")
+@into_option
+def import_dagu(source: str, folder: str) -> int:
+    """Write a flow file for a DAG of dagu, and say what of it has no counterpart.
+
+    FILE is its YAML, or - for stdin. No file is overwritten. Exit code 3: something of the DAG is not in the flow; the
+    file says it, too.
+    """
+    dag = DaguDag(_dag_of(_text_of(source), source), source)
+    file = FlowText(dag.name, dag.text())
+    write_new_files(folder, [file])
+    path = os.path.join(folder, f"{file.name}.py")
+    (found,) = asyncio.run(_read_flows([os.path.abspath(path)])).values()
+    problems = [*dag.left_out, *([found] if isinstance(found, str) else [])]
+    for problem in problems:
+        echo(one_line(f"{path}: {problem}"))
+    echo(one_line(f"next: {shlex.join(['redrive', 'check', path])}"))
+    return ExitCode.PARTIAL_OR_BLOCKED if problems else ExitCode.SUCCESS
+
+
+def _dag_of(text: str, source: str) -> Mapping[str, Any]:
+    """The first document of a YAML file. Raises RedriveError."""
+    try:
+        import yaml
+    except ModuleNotFoundError:
+        raise RedriveError("DAGs of dagu need a library: pip install 'redrive[import]'") from None
+    try:
+        dag = _plain_keys(next(iter(yaml.safe_load_all(text)), None))
+    except yaml.YAMLError as error:
+        raise RedriveError(f"{source} is no YAML: {error}") from None
+    if not isinstance(dag.get("steps"), list | dict):
+        raise RedriveError(f"{source} is no DAG of dagu: it has no steps")
+    return dag
+
+
+def _plain_keys(value: object) -> dict[str, Any]:
+    """A mapping with its keys without their two spellings: ``retryPolicy`` and ``retry_policy``."""
+    return {str(key).replace("_", "").lower(): one for key, one in value.items()} if isinstance(value, dict) else {}
+
+
+_COMMON_KEYS = frozenset(("name", "description", "env", "workingdir", "timeoutsec", "preconditions", "shell"))
+_DAG_KEYS = _COMMON_KEYS | {"group", "tags", "labels", "type", "schedule", "params", "maxactivesteps", "steps"}
+_STEP_KEYS = _COMMON_KEYS | {"id", "command", "run", "script", "dir", "depends", "retrypolicy", "continueon"}
+_WHEN = '''
+def when(*checks, **options):
+    """A task that skips itself, and the tasks below it, unless all lines of the shell succeed."""
+    def check():
+        for line in checks:
+            if subprocess.run(["/bin/sh", "-c", line], **options).returncode:
+                raise SkipTask(f"not met: {line}")
+    return check
+
+'''
+
+
+class DaguDag:
+    """A DAG of dagu as the text of a flow file. ``left_out``: what has no counterpart, in sentences."""
+
+    def __init__(self, dag: Mapping[str, Any], source: str) -> None:
+        self._dag = dag
+        self._source = source
+        self._folder = str(dag.get("workingdir") or os.path.dirname(os.path.abspath(source)))
+        stem = os.path.splitext(os.path.basename(source))[0]
+        self.name = _plain_name(str(dag.get("name") or stem)) or "dag"
+        self.left_out: list[str] = []
+        given = dag["steps"]
+        named = given.items() if isinstance(given, dict) else ((None, step) for step in given)
+        self._steps = [{"name": name, **_step_of(step)} for name, step in named]
+        self._names: dict[str, str] = {}  # of steps, by name and by id
+        for number, step in enumerate(self._steps, start=1):
+            step["name"] = name = str(step.get("name") or step.get("id") or f"step{number}")
+            self._names |= {name: name, str(step.get("id") or name): name}
+        kind = dag.get("type")
+        self._is_chain = kind == "chain" or (kind is None and not any("depends" in step for step in self._steps))
+        self._may_fail = {step["name"] for step in self._steps if self._continues(step)}
+
+    def text(self) -> str:
+        """Return the text of the file."""
+        self._leave_out_unknown("the DAG", self._dag, _DAG_KEYS)
+        params = self._params()
+        options = {
+            **self._schedule(),
+            "deadline": _duration(self._dag.get("timeoutsec")),
+            "max_parallel": self._dag.get("maxactivesteps") or None,
+            "params": params or None,
+        }
+        variables = self._variables("the DAG", self._dag)
+        variables |= {name: Expression(f"str(flow.params[{name!r}])") for name in params}
+        body = [call_text("flow = Flow", [self.name], options), f"variables = {variables!r}"]
+        first = self._add_checks(body, "when", self._dag, {"cwd": self._folder, "env": Expression("variables")}, {})
+        for number, step in enumerate(self._steps):
+            self._add_step(body, step, self._parents(number) or first)
+        code = "\n".join(body)
+        has_checks, has_retries = "flow.task(" in code, "retry=RetryPolicy(" in code
+        uses = ", ".join(["Flow", *["RetryPolicy"] * has_retries, *["SkipTask"] * has_checks])
+        order = ["# The steps come one after another; `after` says what each waits for."] if self._is_chain else []
+        return "\n".join(
+            [
+                f"# Imported by `redrive import dagu` from {one_line(self._source)}.",
+                *(f"# {one_line(line)}" for line in str(self._dag.get("description") or "").splitlines()),
+                *(f"# Not imported: {one_line(sentence)}" for sentence in self.left_out),
+                *[*order, "", *["import os", "import subprocess", ""] * has_checks],
+                *[f"from redrive.engine import {uses}", "", *[_WHEN] * has_checks, code, ""],
+            ]
+        )
+
+    def _add_step(self, body: list[str], step: Mapping[str, Any], parents: list[str]) -> None:
+        name = step["name"]
+        owner = f"step {name!r}"
+        self._leave_out_unknown(owner, step, _STEP_KEYS)
+        folder = os.path.join(self._folder, str(step.get("dir") or step.get("workingdir") or ""))
+        own = self._variables(owner, step)
+        tolerant = [one for one in parents if one in self._may_fail]
+        if tolerant and len(tolerant) < len(parents):
+            self.left_out.append(f"{owner} runs after a failure of any parent, not of {', '.join(tolerant)} alone")
+        start = {"after": parents or None, "rule": "all_done" if tolerant else None}
+        place = {
+            "cwd": os.path.normpath(folder),
+            "env": Expression(f"{{**variables, **{own!r}}}" if own else "variables"),
+        }
+        if checks := self._add_checks(body, f"{name} when", step, place, start):
+            start = {"after": checks}
+        line = self._line(owner, step)
+        shell = str(step.get("shell") or self._dag.get("shell") or "sh").split()[0]
+        options = {
+            **start,
+            **place,
+            "shell": "bash" if os.path.basename(shell) == "bash" and isinstance(line, str) else None,
+            "timeout": _duration(step.get("timeoutsec")),
+            "optional": True if name in self._may_fail else None,
+            **self._retry(owner, step),
+        }
+        body.append(call_text("flow.command", [name, line], options))
+
+    def _add_checks(
+        self,
+        body: list[str],
+        name: str,
+        of: Mapping[str, Any],
+        place: Mapping[str, object],
+        start: Mapping[str, object],
+    ) -> list[str]:
+        """Add a task that checks the preconditions, and return its name in a list; empty without preconditions."""
+        given = _listed(of.get("preconditions"))
+        checks = [_check_line(_plain_keys(one if isinstance(one, dict) else {"condition": one})) for one in given]
+        if not checks:
+            return []
+        words = [*map(repr, checks), f"cwd={place['cwd']!r}", f"env={{**os.environ, **{place['env']!r}}}"]
+        task = Expression(f"when({', '.join(words)})")
+        body.append(call_text("flow.task", [task], {"name": name, **start, "max_attempts": 1}))
+        return [name]
+
+    def _parents(self, number: int) -> list[str]:
+        step = self._steps[number]
+        if "depends" in step:
+            return [self._names.get(str(one), str(one)) for one in _listed(step["depends"])]
+        return [self._steps[number - 1]["name"]] if self._is_chain and number else []
+
+    def _line(self, owner: str, step: Mapping[str, Any]) -> object:
+        """The line of the shell, or the words, of a step."""
+        run, command, script = (step.get(key) for key in ("run", "command", "script"))
+        if isinstance(run, list):
+            return "set -e\n" + "\n".join(map(str, run))
+        if script is not None and command is not None:
+            return [*shlex.split(str(command)), "-c", str(script)]
+        if isinstance(command, list):
+            return [str(word) for word in command]
+        line = next((str(one) for one in (run, script, command) if one), "")
+        if not line:
+            self.left_out.append(f"{owner} has no command: it fails until it has one")
+        return line or f"echo 'what {self.name} did here is not imported' >&2; exit 1"
+
+    def _retry(self, owner: str, step: Mapping[str, Any]) -> Mapping[str, object]:
+        policy = _plain_keys(step.get("retrypolicy"))
+        self._leave_out_unknown(f"{owner}: retryPolicy", policy, frozenset(("limit", "intervalsec")))
+        try:
+            attempts, seconds = int(policy.get("limit") or 0) + 1, float(policy.get("intervalsec") or 0)
+        except (TypeError, ValueError):
+            self.left_out.append(f"{owner}: retryPolicy {step['retrypolicy']}")
+            attempts = 1
+        if attempts == 1:
+            return {"max_attempts": 1}
+        wait = f"base={seconds:g}, cap={seconds:g}, jitter='none'"
+        return {"retry": Expression(f"RetryPolicy(max_attempts={attempts}, {wait})")}
+
+    def _continues(self, step: Mapping[str, Any]) -> bool:
+        """Whether the steps below run also when it has failed."""
+        given = step.get("continueon")
+        fields = {str(given): True} if isinstance(given, str) else _plain_keys(given)
+        known = {key for key, value in fields.items() if key in ("failure", "failed") and value is True}
+        if others := sorted(key for key, value in fields.items() if value and key not in known):
+            self.left_out.append(f"step {step['name']!r}: continueOn {', '.join(others)}")
+        return bool(known)
+
+    def _schedule(self) -> Mapping[str, object]:
+        given = self._dag.get("schedule")
+        if isinstance(given, dict):
+            self.left_out += [f"schedule: {other}" for other in sorted(given.keys() - {"start"})]
+            given = given.get("start")
+        times = [str(one) for one in _listed(given)]
+        self.left_out += [f"schedule {other!r}: a flow has one" for other in times[1:]]
+        if not times:
+            return {}
+        zone, fields = local_zone(), times[0]
+        if fields.startswith("CRON_TZ="):
+            zone, _, fields = fields.removeprefix("CRON_TZ=").partition(" ")
+        return {"schedule": NAMED_SCHEDULES.get(fields, fields), "timezone": zone, "misfire": "skip"}
+
+    def _variables(self, owner: str, of: Mapping[str, Any]) -> dict[str, object]:
+        found = {str(key): str(value) for one in _listed(of.get("env")) for key, value in _pairs(one)}
+        for name in [name for name, value in found.items() if "$" in value or "`" in value]:
+            self.left_out.append(f"{owner}: the variable {name} is {found[name]!r} as it stands; nothing is put in")
+        return dict(found)
+
+    def _params(self) -> dict[str, str]:
+        given = self._dag.get("params")
+        words = shlex.split(given) if isinstance(given, str) else _listed(given)
+        found = {str(key): str(value) for one in words for key, value in _pairs(one)}
+        self.left_out += [f"params: {one}" for one in words if not isinstance(one, dict) and not list(_pairs(one))]
+        return found
+
+    def _leave_out_unknown(self, owner: str, of: Mapping[str, Any], known: frozenset[str]) -> None:
+        self.left_out += [f"{owner}: {key} {one_line(str(of[key]), 60)}" for key in sorted(of.keys() - known)]
+
+
+def _step_of(step: object) -> dict[str, Any]:
+    """The keys of a step; a text is its command, a list are steps at the same time, which have no counterpart."""
+    return _plain_keys(
+        {"parallel": step} if isinstance(step, list) else {"command": step} if isinstance(step, str) else step
+    )
+
+
+def _listed(value: object) -> list[Any]:
+    return [] if value is None else value if isinstance(value, list) else [value]
+
+
+def _pairs(value: object) -> Iterable[tuple[object, object]]:
+    """The names and values of a mapping, or of one text ``NAME=value``."""
+    if isinstance(value, dict):
+        return value.items()
+    name, equals, text = str(value).partition("=")
+    return [(name, text)] if equals else []
+
+
+def _check_line(entry: Mapping[str, Any]) -> str:
+    """A line of the shell that succeeds if a precondition is met. ``re:`` is a pattern of grep then."""
+    line = str(entry.get("condition") or entry.get("command") or "false")
+    expected = entry.get("expected")
+    if expected is not None:
+        pattern = str(expected).removeprefix("re:")
+        how = "-Eq" if str(expected).startswith("re:") else "-Fxq"
+        quoted = re.sub(r'(?<!\\)"', r"\\\"", line)
+        line = f'printf "%s\\n" "{quoted}" | grep {how} -e {shlex.quote(pattern)}'
+    return f"! {{ {line}; }}" if entry.get("negate") else line

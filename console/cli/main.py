@@ -134,7 +134,9 @@ SECTIONS: dict[str, tuple[Listed, ...]] = {
         Listed("run", "run", "Run FLOW: a Python file or a module, with :NAME if it makes several flows"),
         Listed("exec", "cron", "Run a command as a flow of one task, with history, retries, timeout and inbox"),
         Listed(
-            "import", "importing", "Flow files from a crontab, with the proof that they start when the old lines do"
+            "import",
+            "importing",
+            "Flow files from a crontab, with the proof that they start when its lines do; from dagu",
         ),
         Listed("resume", "executor", "Start an executor for an unfinished run"),
         Listed(
