@@ -133,6 +133,11 @@ SECTIONS: dict[str, tuple[Listed, ...]] = {
         Listed("demo", "run", "A built-in flow with every failure mode"),
         Listed("run", "run", "Run FLOW: a Python file or a module, with :NAME if it makes several flows"),
         Listed("exec", "cron", "Run a command as a flow of one task, with history, retries, timeout and inbox"),
+        Listed(
+            "import",
+            "importing",
+            "Flow files from a crontab, with the proof that they start when its lines do; from dagu",
+        ),
         Listed("resume", "executor", "Start an executor for an unfinished run"),
         Listed(
             "rerun", "executor", "Start a new run with the parameters and the scheduled time of RUN, which has ended"
@@ -189,6 +194,10 @@ SECTIONS: dict[str, tuple[Listed, ...]] = {
         Listed("quarantine", "systems", "Bad rows that were set aside while their task continued"),
         Listed("costs", "lab", "Slot seconds of a run's attempts, and how many tasks its retries healed"),
         Listed("replay", "listings", "A run as it was at some time, or as it would have been under another policy"),
+        Listed(
+            "trace", "trace", "Export a run as an OpenTelemetry trace: its tasks are spans, and its attempts theirs"
+        ),
+        Listed("metrics", "metrics", "The state of this machine for Prometheus: printed, as a text file, or over HTTP"),
         Listed("doctor", "maintenance", "Check versions, locks, integrity, and the isolation of this machine"),
     ),
     "Act": (

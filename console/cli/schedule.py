@@ -31,6 +31,7 @@ from ..sessions.target import state_for_flow
 from ..text.text import echo, echo_json, one_line, print_table
 from .event_lines import EventPrinter
 from .main import ExitCode, command
+from .metrics import serving_metrics
 from .options import json_option, params_of, serving_options
 from .output import echo_values, with_schema
 from .run import end_sentence, run_arguments
@@ -44,7 +45,10 @@ _DATE_CHARACTERS = len("2026-11-21")
 @serving_options
 @click.option("--wait", is_flag=True, help="Stand by while another process serves the flows.")
 @click.option("--stop-runs", is_flag=True, help="SIGTERM stops the runs in order as well, as for a container.")
-def serve_flows(sources: tuple[str, ...], param: tuple[str, ...], stop_runs: bool, **options: Any) -> int:
+@click.option("--metrics", metavar="ADDRESS", help="Answer Prometheus, as 9108; a host before it for other machines.")
+def serve_flows(
+    sources: tuple[str, ...], param: tuple[str, ...], stop_runs: bool, metrics: str | None, **options: Any
+) -> int:
     """Without a FOLDER: the working folder. New, changed and removed files are noticed. Each run has an executor of its
     own, which goes on after SIGTERM; a file that cannot be read stops its own flows alone.
     """
@@ -62,7 +66,11 @@ def serve_flows(sources: tuple[str, ...], param: tuple[str, ...], stop_runs: boo
         who = f"{one_line(flow)}: " if flow else ""
         printer.write(f"[{datetime.now().astimezone():%H:%M:%S}] {who}{one_line(sentence)}\n")
 
-    Supervisor(words, arguments.options(), report=report, state=arguments.state, stops_runs=stop_runs).run()
+    supervisor = Supervisor(words, arguments.options(), report=report, state=arguments.state, stops_runs=stop_runs)
+    with serving_metrics(metrics) as place:
+        if place is not None:
+            report("", place)
+        supervisor.run()
     return ExitCode.SUCCESS
 
 

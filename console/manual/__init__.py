@@ -15,8 +15,8 @@ from ...engine.errors import RedriveError
 #: The topics in the order in which a newcomer needs them.
 TOPICS = (
     *("flow", "results", "params", "shell", "groups", "secrets", "repository", "testing"),
-    *("states", "retries", "poison", "timeouts", "inbox", "approvals", "parts", "logs", "pagers", "code"),
-    *("schedules", "deadlines", "cron", "systemd", "deploying", "state-files", "upgrades", "ssh", "dask"),
+    *("states", "retries", "poison", "timeouts", "inbox", "approvals", "parts", "logs", "pagers", "metrics", "code"),
+    *("schedules", "deadlines", "cron", "import", "systemd", "deploying", "state-files", "upgrades", "ssh", "dask"),
     *("commands", "keys", "words", "json", "exit-codes", "recipes", "changes"),
 )
 

@@ -22,6 +22,7 @@ from ..domain.event_payloads import AttemptColumns, AttemptRetry, AttemptStarted
 from ..domain.states import HEARTBEAT_SECONDS, effect_key
 from ..errors import StorageError
 from ..runner.attempt import Attempt
+from ..runner.command import trace_id
 from ..runner.listener import AttemptListener, BadRow, RunningAttempt
 from ..runner.outcome_of_exit import lost, not_started
 from ..runner.protocol import AttemptOrder
@@ -328,6 +329,8 @@ class AttemptManager:
         self.writer = opened.writer
         self.uniform = clock.uniform
         self.view = view
+        run = view.projection.run
+        self._trace_id = trace_id(run.dag_name, run.run_id, run.started_at)
         self._freed_by = view.ready_queue.unblocked_by
         self._follow_up = follow_up
         self._on_ended = on_ended
@@ -384,6 +387,7 @@ class AttemptManager:
             earlier_result=claim.earlier_result,
             missing=tuple((missing or {}).items()),
             idempotency_key=effect_key(claim.run_id, claim.name, claim.key_generation),
+            trace_id=self._trace_id,
         )
         self._idle.clear()
         is_apart = claim.name in self._lost_with_zygote

@@ -15,6 +15,7 @@ from typing import NoReturn
 from ..core.outcome import unstored_result
 from ..core.result_codec import UnstorableError, dump_result, plain_result
 from ..core.spec import LOGICAL_TIME, CommandOptions, TaskSpec
+from ..domain.text import sha256_hex
 from ..errors import PermanentError
 from .protocol import RESULT_LIMIT, AttemptOrder, clean_text, write_all
 
@@ -213,6 +214,7 @@ VARIABLES = {
     "REDRIVE_INPUTS": "commands: the path of a file with the results of all parents as one JSON object, by their names",
     "REDRIVE_RESULT_<NAME>": "commands: the result of one parent as JSON; not set if all results have over 64 KiB",
     "REDRIVE_RESULT": "commands: the path of the file into which the command may write its own result as JSON",
+    "TRACEPARENT": "the span of the attempt, as W3C Trace Context writes it; see `redrive trace`",
     "REDRIVE_EXECUTOR": "the token of the executor, by which it finds the processes that it started",
 }
 
@@ -239,7 +241,23 @@ def variables_of(order: AttemptOrder) -> dict[str, str]:
         "REDRIVE_DATE": logical_time.partition("T")[0],
         "REDRIVE_PARAMS": _json(params),
         **{variable_name("REDRIVE_PARAM_", name): _raw_or_json(value) for name, value in params.items()},
+        **({"TRACEPARENT": _trace_parent(order)} if order.trace_id else {}),
     }
+
+
+def trace_id(flow: str, run_id: str, started_at: int) -> str:
+    """Return the trace id of a run: 32 hexadecimal digits, the same whenever they are asked for."""
+    return sha256_hex(f"{flow}\0{run_id}\0{started_at}".encode("utf-8", "surrogateescape"))[:32]
+
+
+def span_id(trace: str, *names: object) -> str:
+    """Return the span id of a part of a run: 16 hexadecimal digits. ``names``: none for the run, a task, an attempt."""
+    return sha256_hex("\0".join(map(str, (trace, *names))).encode("utf-8", "surrogateescape"))[:16]
+
+
+def _trace_parent(order: AttemptOrder) -> str:
+    """Return the header of W3C Trace Context (https://www.w3.org/TR/trace-context/#traceparent-header), sampled."""
+    return f"00-{order.trace_id}-{span_id(order.trace_id, order.task, order.attempt)}-01"
 
 
 def encoded_variables(order: AttemptOrder) -> dict[bytes, bytes]:

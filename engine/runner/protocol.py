@@ -38,6 +38,7 @@ class AttemptOrder(msgspec.Struct, frozen=True, array_like=True, omit_defaults=T
     ``checkpoint``: the JSON that an earlier attempt of this generation stored.
     ``folder``: where a command finds the results of its parents and leaves its own; set by the runner.
     ``typed``: the parameters that are texts here and that a function gets in another type, each with its name.
+    ``trace_id``: of the run, in hexadecimal; empty: no trace context is handed on.
     """
 
     run_id: str
@@ -56,6 +57,7 @@ class AttemptOrder(msgspec.Struct, frozen=True, array_like=True, omit_defaults=T
     missing: tuple[tuple[str, str], ...] = ()
     folder: str = ""
     typed: Mapping[str, str] = {}
+    trace_id: str = ""
 
 
 class Frame(msgspec.Struct, frozen=True, tag=True, array_like=True):

@@ -8,24 +8,30 @@ The order depends on runs and never on the time of a write, because an idle exec
 import select
 import sqlite3
 import time
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..domain.events import JsonObject
 from ..domain.states import FINISHED, RunState
 from ..errors import CorruptFileError, RedriveError, StateFileError
 from .lists import (
     APPROVALS,
+    ATTEMPT_COUNTS,
     ATTENTION_RUNS,
+    BREAKERS,
     DEAD_LETTER_GROUPS,
     HELD_ROWS,
+    LATEST_RUNS,
     MISSED_STARTS,
     OPEN_BREAKERS,
     SCHEDULES,
     AskedApproval,
+    AttemptCount,
     AttentionRun,
+    BreakerRow,
     DeadLetterGroup,
     ExecutorState,
     HeldRows,
+    LatestRun,
     MissedStarts,
     OpenBreaker,
     ScheduleRow,
@@ -195,6 +201,45 @@ def offer_of(path: str) -> Offer:
 def offers() -> List[Offer]:
     """The offers as of now, in the order of ``OfferReader.read``."""
     return OfferReader().read()
+
+
+class Figures(NamedTuple):
+    """What a state file says about the latest run of each of its flows, for metrics.
+
+    ``attempts``: of these runs, by run.
+    """
+
+    runs: Sequence[LatestRun] = ()
+    attempts: Mapping[str, Sequence[AttemptCount]] = {}
+    breakers: Sequence[BreakerRow] = ()
+
+
+class FiguresReader(object):
+    """Reads the figures of state files again and again; a file is opened only if it may have changed."""
+
+    def __init__(self) -> None:
+        self._known: Dict[str, Tuple[FileStamps, Figures]] = {}
+
+    def read(self, path: str) -> Figures:
+        """The figures of a file; none of a file that cannot be read, which ``Offer.problem`` explains."""
+        stamps = stamps_of(path)
+        known = self._known.get(path)
+        if known is None or known[0] != stamps:
+            known = self._known[path] = stamps, _figures(path)
+        return known[1]
+
+
+def _figures(path: str) -> Figures:
+    try:
+        connection = open_readonly(path).connection
+        try:
+            latest = query(connection, LATEST_RUNS, {})
+            counts = {run.run_id: query(connection, ATTEMPT_COUNTS, {"run_id": run.run_id}) for run in latest}
+            return Figures(latest, counts, query(connection, BREAKERS, {}))
+        finally:
+            connection.close()
+    except (RedriveError, sqlite3.Error):
+        return Figures()
 
 
 def default_path() -> str:

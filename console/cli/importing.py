@@ -1,0 +1,775 @@
+"""``redrive import``: flow files from a crontab, with the proof that they start when the old lines do; from dagu.
+
+Each line becomes a file of its own, so that one that breaks stops one job. The old line is its comment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pwd
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ...engine.clock import SystemClock
+from ...engine.core.schedule import local_time, to_microseconds
+from ...engine.core.spec import FlowSpec
+from ...engine.errors import RedriveError
+from ...engine.schedule.flow_files import read_flow_files
+from ...engine.store.schedules import served_flow
+from ..text.text import echo, one_line, print_table
+from .main import ExitCode, cli, summary_of
+
+_LINE_MAX = 100
+DAYS = 30  # of start times that are compared
+_SOURCES = {None: "crontab -l", "-": "the standard input"}
+_SYSTEM_CRONTABS = ("/etc/crontab", "/etc/cron.d/")
+
+
+into_option = click.option(
+    "--into", "folder", default=".", metavar="FOLDER", help="Where the flow files go. Default: this folder."
+)
+
+
+@cli.group("import", help=summary_of("import"))
+def import_flows() -> None:
+    pass
+
+
+@import_flows.command("crontab")
+@click.argument("source", required=False, metavar="[FILE]")
+@into_option
+@click.option("--system", is_flag=True, help="The lines name a user, as those of /etc/crontab and /etc/cron.d do.")
+@click.option("--timezone", "zone", metavar="ZONE", help="Of the machine that runs the crontab. Default: this one's.")
+def import_crontab(source: str | None, folder: str, system: bool, zone: str | None) -> int:
+    """Write a flow file for each line of a crontab, and compare when they start.
+
+    FILE is a crontab, or - for stdin; without it `crontab -l` is read. No file is overwritten, and the crontab stays as
+    it is. Exit code 3: a line was left out, or its flow starts at other times.
+    """
+    has_user = system or (source or "").startswith(_SYSTEM_CRONTABS)
+    crontab = parse_crontab(_text_of(source), zone or local_zone(), has_user=has_user)
+    files = flows_of_crontab(crontab.jobs, _SOURCES.get(source, source) or "")
+    if not files and not crontab.left_out:
+        raise RedriveError("there is no line in it that starts a command")
+    write_new_files(folder, files)
+    code = print_comparison(folder, crontab.jobs, files)
+    for number, sentence in crontab.left_out:
+        echo(one_line(f"line {number}: {sentence}"))
+        code = ExitCode.PARTIAL_OR_BLOCKED
+    if files:
+        echo(one_line(f"next: take the lines out of the crontab, then: {shlex.join(['redrive', 'serve', folder])}"))
+    return code
+
+
+def _text_of(source: str | None) -> str:
+    """The crontab: a file, stdin, or what ``crontab -l`` prints. Raises RedriveError."""
+    if source is not None:
+        try:
+            with click.open_file(source, encoding="utf-8", errors="surrogateescape") as file:
+                return str(file.read())
+        except OSError as error:
+            raise RedriveError(f"{source} cannot be read: {error.strerror}") from None
+    try:
+        done = subprocess.run(["crontab", "-l"], stdin=subprocess.DEVNULL, capture_output=True)
+    except OSError as error:
+        raise RedriveError(f"crontab -l cannot be started ({error.strerror}): name a file") from None
+    if done.returncode:
+        raise RedriveError(f"crontab -l: {os.fsdecode(done.stderr).strip()}")
+    return os.fsdecode(done.stdout)
+
+
+def local_zone() -> str:
+    """The IANA name of the time zone of this machine; UTC if it has none."""
+    name = os.path.realpath("/etc/localtime").partition("/zoneinfo/")[2]
+    return "UTC" if name in ("", "Etc/UTC") else name
+
+
+# --- The lines of a crontab ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A line of a crontab that starts a command.
+
+    Attributes:
+        number: of the line, from 1; ``text``: the line as it is.
+        fields: the five fields of its schedule.
+        line: what cron gives to the shell; ``stdin``: what follows the first ``%``.
+        environment: the variables of the lines above it.
+        user: of a system crontab.
+    """
+
+    number: int
+    text: str
+    fields: str
+    line: str
+    stdin: str | None
+    environment: Mapping[str, str]
+    zone: str
+    user: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Crontab:
+    """``left_out``: lines that no flow can stand for: their numbers, and why."""
+
+    jobs: Sequence[Job]
+    left_out: Sequence[tuple[int, str]]
+
+
+#: The names of schedules, as ``crontab(5)`` has them.
+NAMED_SCHEDULES = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+_VARIABLE = re.compile(r"""\s*("[^"]*"|'[^']*'|[^\s="']+)\s*=\s*(.*?)\s*$""")
+_UNESCAPED_PERCENT = re.compile(r"(?<!\\)%")
+
+
+def parse_crontab(text: str, zone: str, *, has_user: bool) -> Crontab:
+    """Parse a crontab as ``crontab(5)`` describes it. ``zone``: of lines without a ``CRON_TZ`` above them."""
+    environment: dict[str, str] = {}
+    jobs: list[Job] = []
+    left_out: list[tuple[int, str]] = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        if (variable := _VARIABLE.match(line)) is not None:
+            environment[_unquoted(variable[1])] = _unquoted(variable[2])
+            continue
+        try:
+            jobs.append(_job_of(number, line.strip(), dict(environment), zone, has_user))
+        except ValueError as error:
+            left_out.append((number, str(error)))
+    return Crontab(jobs, left_out)
+
+
+def _unquoted(text: str) -> str:
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text
+
+
+def _job_of(number: int, line: str, environment: Mapping[str, str], zone: str, has_user: bool) -> Job:
+    """Parse a line. Raises ValueError with a sentence."""
+    if line.startswith("@reboot"):
+        raise ValueError("@reboot is not a time: start it by a systemd unit")
+    words = line.split(None, (1 if line.startswith("@") else 5) + has_user)
+    schedule = words[:1] if line.startswith("@") else words[:5]
+    rest = words[len(schedule) :]
+    if len(rest) != 1 + has_user:
+        raise ValueError(f"it is no line of a crontab: {line}")
+    fields = NAMED_SCHEDULES.get(schedule[0].lower()) if line.startswith("@") else " ".join(schedule)
+    if fields is None:
+        raise ValueError(f"there is no schedule {schedule[0]}")
+    shell_line, *inputs = (part.replace(r"\%", "%") for part in _UNESCAPED_PERCENT.split(rest[-1]))
+    stdin = "\n".join(inputs) + "\n" if inputs else None
+    zone = environment.get("CRON_TZ") or zone
+    return Job(number, line, fields, shell_line.strip(), stdin, environment, zone, rest[0] if has_user else None)
+
+
+# --- The flow of a line ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A line of the shell without what a flow does itself.
+
+    Attributes:
+        prefix: programs in front that stay, as ``nice``.
+        lock: the file of a ``flock`` that is taken out.
+        log: the file that its output goes to.
+    """
+
+    line: str
+    prefix: str = ""
+    cwd: str | None = None
+    timeout: str | None = None
+    grace: str | None = None
+    lock: str | None = None
+    log: str | None = None
+
+
+_WORD = r"""(?:"[^"$`\\]*"|'[^']*'|(?:\$HOME\b|\$\{HOME\}|[\w./~@%+,:=-])+)"""
+_DURATION = r"[\d.]+[smhd]?"
+#: What may stand in front of a command; each group is a field of ``Shape``.
+_CHANGE_FOLDER = re.compile(rf"cd\s+(?P<cwd>{_WORD})\s*&&\s*")
+_PREFIXES = (
+    re.compile(
+        r"(?P<prefix>(?:\S*/)?(?:nice(?:\s+-n\s*-?\d+|\s+--?\d+|\s+--adjustment=-?\d+)?"
+        r"|ionice(?:\s+-[cn]\s*\d+)*|chronic)\s+)(?=[^\s-])"
+    ),
+    re.compile(
+        r"(?:\S*/)?timeout\s+(?:--preserve-status\s+|--foreground\s+|(?:-s\s*|--signal=)(?:SIG)?TERM\s+"
+        rf"|(?:-k\s*|--kill-after=)(?P<grace>{_DURATION})\s+)*(?P<timeout>{_DURATION})\s+"
+    ),
+    re.compile(
+        r"(?:\S*/)?flock\s+(?:-[nxe]+\s+|--(?:nb|nonblock|exclusive)\s+|(?:-[wE]\s*|--(?:timeout|wait)[= ])[\d.]+\s+)*"
+        rf"(?P<lock>(?!-){_WORD})\s+(?:-c\s+)?"
+    ),
+)
+_TO_NOWHERE = re.compile(r"\s*(?:&>\s*/dev/null|>\s*/dev/null(?:\s+2>\s*(?:&1|/dev/null))?)\s*$")
+_LOG_FILE = re.compile(rf"\s(?:1?>>|&>>)\s*(?P<log>{_WORD})|\s(?:1?>|&>)\s*(?P<other>[^\s>;&|]+\.(?:log|out|err))\b")
+
+
+def shape_of(line: str) -> Shape:
+    """Take out of a line what a flow does itself. A line of several commands keeps all but its ``cd`` in front."""
+    line = _TO_NOWHERE.sub("", line)
+    shape = Shape(line)
+    if (moved := _CHANGE_FOLDER.match(line)) is not None:
+        shape = Shape(line[moved.end() :], cwd=_unquoted(moved["cwd"]))
+    if _is_single(shape.line):
+        while (found := next(filter(None, (one.match(shape.line) for one in _PREFIXES)), None)) is not None:
+            fields = {name: _unquoted(value) for name, value in found.groupdict().items() if value}
+            fields["prefix"] = shape.prefix + fields.get("prefix", "")
+            shape = replace(shape, line=_line_of_words(shape.line[found.end() :]), **fields)
+    log = _LOG_FILE.search(shape.line)
+    return replace(shape, line=shape.prefix + shape.line, log=None if log is None else log["log"] or log["other"])
+
+
+def _line_of_words(line: str) -> str:
+    """The line itself; that of ``flock FILE -c 'LINE'`` without its quotes."""
+    is_quoted = line[:1] in ("'", '"') and len(words := shlex.split(line)) == 1
+    return words[0] if is_quoted else line
+
+
+def _is_single(line: str) -> bool:
+    """Whether the line is one command, so that what stands in front of it holds for all of it."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.commenters = ""
+    try:
+        return "\n" not in line and not any(set(token) <= set(";&|()") for token in lexer if token)
+    except ValueError:  # a quote without its end
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class FlowText:
+    """A flow file to write: its name without suffix, and its text."""
+
+    name: str
+    text: str
+
+
+def flows_of_crontab(jobs: Sequence[Job], source: str) -> list[FlowText]:
+    """The flow files of the lines, in their order."""
+    shapes = [shape_of(job.line) for job in jobs]
+    locks = [shape.lock for shape in shapes if shape.lock is not None]
+    shared = {lock for lock in locks if locks.count(lock) > 1}
+    names = _distinct(_name_of(shape.line) for shape in shapes)
+    return [
+        FlowText(name, _flow_text(name, job, shape, source, shared))
+        for name, job, shape in zip(names, jobs, shapes, strict=True)
+    ]
+
+
+def _flow_text(name: str, job: Job, shape: Shape, source: str, shared: Collection[str | None]) -> str:
+    environment = {key: value for key, value in job.environment.items() if key not in ("MAILTO", "CRON_TZ", "SHELL")}
+    pool = shape.lock if shape.lock in shared else None
+    shell = _shell_of(job)
+    flow = {
+        "schedule": job.fields,
+        "timezone": job.zone,
+        "misfire": "skip",
+        "machine_pools": pool and {pool: 1},
+    }
+    task = {
+        "shell": "bash" if shell == "bash" else None,
+        "cwd": _folder_of(job, shape),
+        "env": environment or None,
+        "stdin": job.stdin,
+        "timeout": _duration(shape.timeout),
+        "grace_seconds": _duration(shape.grace),
+        "pool": pool,
+        "max_attempts": 1,
+    }
+    line: object = shape.line if shell in ("sh", "bash", "dash") else [job.environment["SHELL"], "-c", shape.line]
+    lines = [f"# Imported by `redrive import crontab` from {one_line(source)}, line {job.number}:"]
+    lines.append(f"#     {one_line(job.text)}")
+    lines += [f"# {one_line(sentence)}" for sentence in _remarks(job, shape, pool is not None)]
+    lines += ["", "from redrive.engine import Flow", "", call_text("flow = Flow", [name], flow)]
+    mail = job.environment.get("MAILTO", "")
+    if mail and not mail.startswith("-"):
+        page = f"mail -s {shlex.quote(f'redrive: {name}')} {shlex.quote(mail)}"
+        lines.append(call_text("flow.page", ["command"], {"line": page}))
+    lines.append(call_text("flow.command", [name, line], task))
+    return "\n".join(lines) + "\n"
+
+
+def _remarks(job: Job, shape: Shape, is_shared: bool) -> list[str]:
+    """What an operator has to know that the flow does not say."""
+    lock, log, user = shape.lock, shape.log, job.user
+    told = {
+        f"flock {lock} is left out: a flow has one run at a time. Put it back if others take it.": lock
+        and not is_shared,
+        f"flock {lock} is a pool, for which the flows of this lock wait. Put it back if others take it.": is_shared,
+        f"Its output goes to {log} as before; without this redirection `redrive logs` has it.": log,
+        "CRON_TZ is read as cronie does; the cron of Debian ignores it.": "CRON_TZ" in job.environment,
+        "bash runs it with pipefail: a failure inside a pipe counts.": _shell_of(job) == "bash",
+        f"cron ran it as {user}: serve it as that user.": user not in (None, pwd.getpwuid(os.getuid()).pw_name),
+    }
+    return [sentence for sentence, holds in told.items() if holds]
+
+
+def _shell_of(job: Job) -> str:
+    return os.path.basename(job.environment.get("SHELL", "sh"))
+
+
+def _folder_of(job: Job, shape: Shape) -> str:
+    """The folder in which the command runs: that of its ``cd``, from the home folder of its user."""
+    home = job.environment.get("HOME") or _home_of(job.user)
+    folder = re.sub(r"^~(?=/|$)|\$HOME\b|\$\{HOME\}", lambda _: home, shape.cwd or "")
+    return os.path.normpath(os.path.join(home, folder))
+
+
+def _home_of(user: str | None) -> str:
+    try:
+        return os.path.expanduser("~") if user is None else pwd.getpwnam(user).pw_dir
+    except KeyError:
+        return "/"
+
+
+def _duration(text: object) -> str | None:
+    """A duration as ``90s``, of what is in seconds without a unit; None if there is none."""
+    return f"{text}s" if text and str(text)[-1].isdigit() else str(text) if text else None
+
+
+#: Words in front of the program or script that names a job.
+_NO_NAME = re.compile(
+    r"\[\[?|[!{]|test|if|then|exec|env|set|command|sudo|time|nice|ionice|chronic|flock|timeout"
+    r"|(?:ba|da|z|k)?sh|(?:python|perl|ruby|php|node)[\d.]*"
+)
+_SUFFIXES = re.compile(r"\.(?:sh|py|pl|rb|php|js)$")
+_NOT_PLAIN = re.compile(r"[^A-Za-z0-9_]+")
+
+
+def _name_of(line: str) -> str:
+    """A name for the job of a line: that of its program or script."""
+    for word in re.split(r"[\s;&|()]+", line):
+        base = os.path.basename(word.strip("\"'"))
+        name = _plain_name(_SUFFIXES.sub("", base))
+        if name and not name.isdigit() and word[0] != "-" and "=" not in word and not _NO_NAME.fullmatch(base):
+            return name
+    return "job"
+
+
+def _plain_name(text: str) -> str:
+    """A name of a flow and its file, which hides no module of Python; empty if nothing is left of it."""
+    name = _NOT_PLAIN.sub("_", text).strip("_")
+    return f"{name}_job" if name in sys.stdlib_module_names or name == "redrive" else name
+
+
+def _distinct(names: Iterable[str]) -> list[str]:
+    """The names; the second of an equal name gets ``_2`` behind it."""
+    found: list[str] = []
+    for name in names:
+        number, unique = 1, name
+        while unique in found:
+            number += 1
+            unique = f"{name}_{number}"
+        found.append(unique)
+    return found
+
+
+class Expression(str):
+    """A value that a call has as it is, and not as a text."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def call_text(function: str, arguments: Sequence[object], options: Mapping[str, object]) -> str:
+    """The text of a call in Python, in one line if it is short; options that are None are left out."""
+    words = [repr(one) for one in arguments]
+    words += [f"{name}={value!r}" for name, value in options.items() if value is not None]
+    line = f"{function}({', '.join(words)})"
+    return line if len(line) <= _LINE_MAX else f"{function}(\n" + "".join(f"    {word},\n" for word in words) + ")"
+
+
+def write_new_files(folder: str, files: Iterable[FlowText]) -> None:
+    """Write the files that are not there. Raises RedriveError if the folder cannot be written."""
+    try:
+        os.makedirs(folder, exist_ok=True)
+        for file in files:
+            path = Path(folder, f"{file.name}.py")
+            if os.path.lexists(path):
+                echo(one_line(f"{path} is there already and stays as it is"))
+                continue
+            with path.open("x", encoding="utf-8", errors="backslashreplace") as target:
+                target.write(file.text)
+    except OSError as error:
+        raise RedriveError(f"{folder} cannot be written: {error.strerror}") from None
+
+
+# --- The proof -------------------------------------------------------------------------------------------------------
+
+
+def print_comparison(folder: str, jobs: Sequence[Job], files: Sequence[FlowText]) -> ExitCode:
+    """Print the starts of the next DAYS days by the old lines and by the flow files, and whether they are the same."""
+    paths = [os.path.abspath(os.path.join(folder, f"{file.name}.py")) for file in files]
+    flows = asyncio.run(_read_flows(paths))
+    now = SystemClock().now_us()
+    rows: list[tuple[str, ...]] = [("LINE", "FLOW", "OLD LINE", "FLOW FILE", "FIRST", "LAST", "")]
+    code = ExitCode.SUCCESS
+    for job, file, path in zip(jobs, files, paths, strict=True):
+        comparison = _compare(job, flows[path], now)
+        rows.append((str(job.number), file.name, *comparison.cells()))
+        if not comparison.agrees:
+            code = ExitCode.PARTIAL_OR_BLOCKED
+    if jobs:
+        echo(f"starts in the next {DAYS} days:")
+        print_table(rows)
+    return code
+
+
+async def _read_flows(paths: Sequence[str]) -> Mapping[str, FlowSpec | str]:
+    """The flow in each file, or why it cannot be read."""
+    found: dict[str, FlowSpec | str] = {}
+    async for one in read_flow_files(paths):
+        found[one.target] = one.error or next(iter(one.flows.values()), "there is no flow in it")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The starts of an old line and of its flow, by the clock of its zone; ``problem``: why they are not compared.
+
+    ``old``: None if no other reader is installed.
+    """
+
+    old: Sequence[datetime] | None = None
+    new: Sequence[datetime] = ()
+    problem: str = ""
+
+    @property
+    def agrees(self) -> bool:
+        return not self.problem and self.old in (None, self.new)
+
+    def cells(self) -> tuple[str, ...]:
+        first, last = (f"{self.new[at]:%Y-%m-%d %H:%M}" if self.new else "" for at in (0, -1))
+        verdict = "the same" if self.old is not None else "pip install 'redrive[import]' compares"
+        if not self.agrees and not self.problem:
+            at = min(set(self.old or ()) ^ set(self.new))
+            alone = "flow" if at in self.new else "old line"
+            verdict = f"DIFFERS: {at:%Y-%m-%d %H:%M} is a start of the {alone} alone"
+        old = "" if self.old is None else f"{len(self.old):,}"
+        return old, f"{len(self.new):,}", first, last, one_line(self.problem or verdict)
+
+
+def _compare(job: Job, flow: FlowSpec | str, now: int) -> Comparison:
+    if isinstance(flow, str):
+        return Comparison(problem=flow)
+    served = served_flow(flow)
+    if served is None:
+        return Comparison(problem="the flow has no schedule")
+    zone = served.schedule.zone
+    start = local_time(now, zone).replace(tzinfo=None)
+    end = start + timedelta(days=DAYS)
+
+    def is_compared(wall: datetime) -> bool:
+        """The old reader does not know when the clocks change: a day with a change is left out."""
+        midnight = datetime(wall.year, wall.month, wall.day, tzinfo=zone)
+        return midnight.utcoffset() == (midnight + timedelta(days=1)).utcoffset()
+
+    instants = takewhile(
+        lambda at: at <= to_microseconds(end.replace(tzinfo=zone)), served.schedule.recurrence.after(now)
+    )
+    walls = (local_time(at, zone).replace(tzinfo=None) for at in instants)
+    new = [wall for wall in walls if is_compared(wall)]
+    try:
+        old = _starts_of(job.fields, start, end, is_compared)
+    except ValueError as error:
+        return Comparison(new=new, problem=f"the old line cannot be read: {error}")
+    return Comparison(old, new)
+
+
+def _starts_of(
+    fields: str, start: datetime, end: datetime, is_compared: Callable[[datetime], bool]
+) -> list[datetime] | None:
+    """The starts of a line by ``croniter``, another reader than that of the flows; None if it is not installed.
+
+    ``implement_cron_bug``: a day field that begins with a star counts as a star, as in the cron of Debian.
+    """
+    try:
+        from croniter import croniter
+    except ModuleNotFoundError:
+        return None
+    reader = croniter(fields, start, ret_type=datetime, implement_cron_bug=True)
+    found = takewhile(lambda at: at <= end, iter(reader.get_next, None))
+    return [at for at in found if is_compared(at)]
+
+
+# --- DAGs of dagu ----------------------------------------------------------------------------------------------------
+
+
+@import_flows.command("dagu")
+@click.argument("source", metavar="FILE")
+@into_option
+def import_dagu(source: str, folder: str) -> int:
+    """Write a flow file for a DAG of dagu, and say what of it has no counterpart.
+
+    FILE is its YAML, or - for stdin. No file is overwritten. Exit code 3: something of the DAG is not in the flow; the
+    file says it, too.
+    """
+    dag = DaguDag(_dag_of(_text_of(source), source), source)
+    file = FlowText(dag.name, dag.text())
+    write_new_files(folder, [file])
+    path = os.path.join(folder, f"{file.name}.py")
+    (found,) = asyncio.run(_read_flows([os.path.abspath(path)])).values()
+    problems = [*dag.left_out, *([found] if isinstance(found, str) else [])]
+    for problem in problems:
+        echo(one_line(f"{path}: {problem}"))
+    echo(one_line(f"next: {shlex.join(['redrive', 'check', path])}"))
+    return ExitCode.PARTIAL_OR_BLOCKED if problems else ExitCode.SUCCESS
+
+
+def _dag_of(text: str, source: str) -> Mapping[str, Any]:
+    """The first document of a YAML file. Raises RedriveError."""
+    try:
+        import yaml
+    except ModuleNotFoundError:
+        raise RedriveError("DAGs of dagu need a library: pip install 'redrive[import]'") from None
+    try:
+        dag = _plain_keys(next(iter(yaml.safe_load_all(text)), None))
+    except yaml.YAMLError as error:
+        raise RedriveError(f"{source} is no YAML: {error}") from None
+    if not isinstance(dag.get("steps"), list | dict):
+        raise RedriveError(f"{source} is no DAG of dagu: it has no steps")
+    return dag
+
+
+def _plain_keys(value: object) -> dict[str, Any]:
+    """A mapping with its keys without their two spellings: ``retryPolicy`` and ``retry_policy``."""
+    return {str(key).replace("_", "").lower(): one for key, one in value.items()} if isinstance(value, dict) else {}
+
+
+_COMMON_KEYS = frozenset(("name", "description", "env", "workingdir", "timeoutsec", "preconditions", "shell"))
+_DAG_KEYS = _COMMON_KEYS | {"group", "tags", "labels", "type", "schedule", "params", "maxactivesteps", "steps"}
+_STEP_KEYS = _COMMON_KEYS | {"id", "command", "run", "script", "dir", "depends", "retrypolicy", "continueon"}
+_WHEN = '''
+def when(*checks, **options):
+    """A task that skips itself, and the tasks below it, unless all lines of the shell succeed."""
+    def check():
+        for line in checks:
+            if subprocess.run(["/bin/sh", "-c", line], **options).returncode:
+                raise SkipTask(f"not met: {line}")
+    return check
+
+'''
+
+
+class DaguDag:
+    """A DAG of dagu as the text of a flow file. ``left_out``: what has no counterpart, in sentences."""
+
+    def __init__(self, dag: Mapping[str, Any], source: str) -> None:
+        self._dag = dag
+        self._source = source
+        self._folder = str(dag.get("workingdir") or os.path.dirname(os.path.abspath(source)))
+        stem = os.path.splitext(os.path.basename(source))[0]
+        self.name = _plain_name(str(dag.get("name") or stem)) or "dag"
+        self.left_out: list[str] = []
+        given = dag["steps"]
+        named = given.items() if isinstance(given, dict) else ((None, step) for step in given)
+        self._steps = [{"name": name, **_step_of(step)} for name, step in named]
+        self._names: dict[str, str] = {}  # of steps, by name and by id
+        for number, step in enumerate(self._steps, start=1):
+            step["name"] = name = str(step.get("name") or step.get("id") or f"step{number}")
+            self._names |= {name: name, str(step.get("id") or name): name}
+        kind = dag.get("type")
+        self._is_chain = kind == "chain" or (kind is None and not any("depends" in step for step in self._steps))
+        self._may_fail = {step["name"] for step in self._steps if self._continues(step)}
+
+    def text(self) -> str:
+        """Return the text of the file."""
+        self._leave_out_unknown("the DAG", self._dag, _DAG_KEYS)
+        params = self._params()
+        options = {
+            **self._schedule(),
+            "deadline": _duration(self._dag.get("timeoutsec")),
+            "max_parallel": self._dag.get("maxactivesteps") or None,
+            "params": params or None,
+        }
+        variables = self._variables("the DAG", self._dag)
+        variables |= {name: Expression(f"str(flow.params[{name!r}])") for name in params}
+        body = [call_text("flow = Flow", [self.name], options), f"variables = {variables!r}"]
+        first = self._add_checks(body, "when", self._dag, {"cwd": self._folder, "env": Expression("variables")}, {})
+        for number, step in enumerate(self._steps):
+            self._add_step(body, step, self._parents(number) or first)
+        code = "\n".join(body)
+        has_checks, has_retries = "flow.task(" in code, "retry=RetryPolicy(" in code
+        uses = ", ".join(["Flow", *["RetryPolicy"] * has_retries, *["SkipTask"] * has_checks])
+        order = ["# The steps come one after another; `after` says what each waits for."] if self._is_chain else []
+        return "\n".join(
+            [
+                f"# Imported by `redrive import dagu` from {one_line(self._source)}.",
+                *(f"# {one_line(line)}" for line in str(self._dag.get("description") or "").splitlines()),
+                *(f"# Not imported: {one_line(sentence)}" for sentence in self.left_out),
+                *[*order, "", *["import os", "import subprocess", ""] * has_checks],
+                *[f"from redrive.engine import {uses}", "", *[_WHEN] * has_checks, code, ""],
+            ]
+        )
+
+    def _add_step(self, body: list[str], step: Mapping[str, Any], parents: list[str]) -> None:
+        name = step["name"]
+        owner = f"step {name!r}"
+        self._leave_out_unknown(owner, step, _STEP_KEYS)
+        folder = os.path.join(self._folder, str(step.get("dir") or step.get("workingdir") or ""))
+        own = self._variables(owner, step)
+        tolerant = [one for one in parents if one in self._may_fail]
+        if tolerant and len(tolerant) < len(parents):
+            self.left_out.append(f"{owner} runs after a failure of any parent, not of {', '.join(tolerant)} alone")
+        start = {"after": parents or None, "rule": "all_done" if tolerant else None}
+        place = {
+            "cwd": os.path.normpath(folder),
+            "env": Expression(f"{{**variables, **{own!r}}}" if own else "variables"),
+        }
+        if checks := self._add_checks(body, f"{name} when", step, place, start):
+            start = {"after": checks}
+        line = self._line(owner, step)
+        shell = str(step.get("shell") or self._dag.get("shell") or "sh").split()[0]
+        options = {
+            **start,
+            **place,
+            "shell": "bash" if os.path.basename(shell) == "bash" and isinstance(line, str) else None,
+            "timeout": _duration(step.get("timeoutsec")),
+            "optional": True if name in self._may_fail else None,
+            **self._retry(owner, step),
+        }
+        body.append(call_text("flow.command", [name, line], options))
+
+    def _add_checks(
+        self,
+        body: list[str],
+        name: str,
+        of: Mapping[str, Any],
+        place: Mapping[str, object],
+        start: Mapping[str, object],
+    ) -> list[str]:
+        """Add a task that checks the preconditions, and return its name in a list; empty without preconditions."""
+        given = _listed(of.get("preconditions"))
+        checks = [_check_line(_plain_keys(one if isinstance(one, dict) else {"condition": one})) for one in given]
+        if not checks:
+            return []
+        words = [*map(repr, checks), f"cwd={place['cwd']!r}", f"env={{**os.environ, **{place['env']!r}}}"]
+        task = Expression(f"when({', '.join(words)})")
+        body.append(call_text("flow.task", [task], {"name": name, **start, "max_attempts": 1}))
+        return [name]
+
+    def _parents(self, number: int) -> list[str]:
+        step = self._steps[number]
+        if "depends" in step:
+            return [self._names.get(str(one), str(one)) for one in _listed(step["depends"])]
+        return [self._steps[number - 1]["name"]] if self._is_chain and number else []
+
+    def _line(self, owner: str, step: Mapping[str, Any]) -> object:
+        """The line of the shell, or the words, of a step."""
+        run, command, script = (step.get(key) for key in ("run", "command", "script"))
+        if isinstance(run, list):
+            return "set -e\n" + "\n".join(map(str, run))
+        if script is not None and command is not None:
+            return [*shlex.split(str(command)), "-c", str(script)]
+        if isinstance(command, list):
+            return [str(word) for word in command]
+        line = next((str(one) for one in (run, script, command) if one), "")
+        if not line:
+            self.left_out.append(f"{owner} has no command: it fails until it has one")
+        return line or f"echo 'what {self.name} did here is not imported' >&2; exit 1"
+
+    def _retry(self, owner: str, step: Mapping[str, Any]) -> Mapping[str, object]:
+        policy = _plain_keys(step.get("retrypolicy"))
+        self._leave_out_unknown(f"{owner}: retryPolicy", policy, frozenset(("limit", "intervalsec")))
+        try:
+            attempts, seconds = int(policy.get("limit") or 0) + 1, float(policy.get("intervalsec") or 0)
+        except (TypeError, ValueError):
+            self.left_out.append(f"{owner}: retryPolicy {step['retrypolicy']}")
+            attempts = 1
+        if attempts == 1:
+            return {"max_attempts": 1}
+        wait = f"base={seconds:g}, cap={seconds:g}, jitter='none'"
+        return {"retry": Expression(f"RetryPolicy(max_attempts={attempts}, {wait})")}
+
+    def _continues(self, step: Mapping[str, Any]) -> bool:
+        """Whether the steps below run also when it has failed."""
+        given = step.get("continueon")
+        fields = {str(given): True} if isinstance(given, str) else _plain_keys(given)
+        known = {key for key, value in fields.items() if key in ("failure", "failed") and value is True}
+        if others := sorted(key for key, value in fields.items() if value and key not in known):
+            self.left_out.append(f"step {step['name']!r}: continueOn {', '.join(others)}")
+        return bool(known)
+
+    def _schedule(self) -> Mapping[str, object]:
+        given = self._dag.get("schedule")
+        if isinstance(given, dict):
+            self.left_out += [f"schedule: {other}" for other in sorted(given.keys() - {"start"})]
+            given = given.get("start")
+        times = [str(one) for one in _listed(given)]
+        self.left_out += [f"schedule {other!r}: a flow has one" for other in times[1:]]
+        if not times:
+            return {}
+        zone, fields = local_zone(), times[0]
+        if fields.startswith("CRON_TZ="):
+            zone, _, fields = fields.removeprefix("CRON_TZ=").partition(" ")
+        return {"schedule": NAMED_SCHEDULES.get(fields, fields), "timezone": zone, "misfire": "skip"}
+
+    def _variables(self, owner: str, of: Mapping[str, Any]) -> dict[str, object]:
+        found = {str(key): str(value) for one in _listed(of.get("env")) for key, value in _pairs(one)}
+        for name in [name for name, value in found.items() if "$" in value or "`" in value]:
+            self.left_out.append(f"{owner}: the variable {name} is {found[name]!r} as it stands; nothing is put in")
+        return dict(found)
+
+    def _params(self) -> dict[str, str]:
+        given = self._dag.get("params")
+        words = shlex.split(given) if isinstance(given, str) else _listed(given)
+        found = {str(key): str(value) for one in words for key, value in _pairs(one)}
+        self.left_out += [f"params: {one}" for one in words if not isinstance(one, dict) and not list(_pairs(one))]
+        return found
+
+    def _leave_out_unknown(self, owner: str, of: Mapping[str, Any], known: frozenset[str]) -> None:
+        self.left_out += [f"{owner}: {key} {one_line(str(of[key]), 60)}" for key in sorted(of.keys() - known)]
+
+
+def _step_of(step: object) -> dict[str, Any]:
+    """The keys of a step; a text is its command, a list are steps at the same time, which have no counterpart."""
+    return _plain_keys(
+        {"parallel": step} if isinstance(step, list) else {"command": step} if isinstance(step, str) else step
+    )
+
+
+def _listed(value: object) -> list[Any]:
+    return [] if value is None else value if isinstance(value, list) else [value]
+
+
+def _pairs(value: object) -> Iterable[tuple[object, object]]:
+    """The names and values of a mapping, or of one text ``NAME=value``."""
+    if isinstance(value, dict):
+        return value.items()
+    name, equals, text = str(value).partition("=")
+    return [(name, text)] if equals else []
+
+
+def _check_line(entry: Mapping[str, Any]) -> str:
+    """A line of the shell that succeeds if a precondition is met. ``re:`` is a pattern of grep then."""
+    line = str(entry.get("condition") or entry.get("command") or "false")
+    expected = entry.get("expected")
+    if expected is not None:
+        pattern = str(expected).removeprefix("re:")
+        how = "-Eq" if str(expected).startswith("re:") else "-Fxq"
+        quoted = re.sub(r'(?<!\\)"', r"\\\"", line)
+        line = f'printf "%s\\n" "{quoted}" | grep {how} -e {shlex.quote(pattern)}'
+    return f"! {{ {line}; }}" if entry.get("negate") else line

@@ -1,0 +1,278 @@
+"""``redrive metrics``: the state of this machine for Prometheus: printed, as a text file, or over HTTP.
+
+What needs a human is the answer of the one rule, ``engine/statefile/needs.py``. Instants are exported as such, in
+seconds since 1970: an age in a text file would stand still when nobody writes the file any more.
+
+``serve --metrics`` starts this command in a process of its own, because reading a state file in the process that writes
+it would drop its locks (https://sqlite.org/howtocorrupt.html, section 2.2).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import resources
+from typing import TYPE_CHECKING
+
+import click
+
+from ...engine.domain.states import SHUT_BREAKERS, RunState
+from ...engine.errors import RedriveError
+from ...engine.statefile.lists import LatestRun
+from ...engine.statefile.needs import attention_count, needs_of
+from ...engine.statefile.state_files import FiguresReader, Offer, OfferReader
+from ...engine.statefile.supervisor_file import ServedSchedule, is_served, read_schedules
+from ...engine.version import VERSION
+from ..text.text import echo
+from .main import ExitCode, command
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.metrics_core import Metric
+
+PORT = 9108
+_RUN_STATES = (*map(str, RunState), "BLOCKED")
+
+#: Name without ``redrive_`` -> its help and its labels.
+METRICS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "info": ("The version of redrive.", ("version",)),
+    "needs_human": ("How much waits for a human on this machine: the number in the header of the console.", ()),
+    "needs": ("What waits for a human, by kind.", ("kind", "flow", "state_file")),
+    "notices": ("What is listed until somebody has acknowledged it; nothing waits for it.", ()),
+    "supervisor_heartbeat_timestamp_seconds": ("The last sign of life of redrive serve.", ()),
+    "schedule_served": ("1: a living redrive serve starts the runs.", ("flow", "file")),
+    "schedule_paused": ("1: an operator has paused the schedule.", ("flow", "file")),
+    "schedule_next_timestamp_seconds": ("When the next run is due.", ("flow", "file")),
+    "schedule_late_seconds": ("How long a run is due that has not started; 0: none.", ("flow", "file")),
+    "schedule_start_failed": ("1: the latest start failed, and nobody has acknowledged that.", ("flow", "file")),
+    "schedule_missed_starts": ("Logical times without a run that nobody has started or dismissed.", ("flow", "file")),
+    "schedule_usual_seconds": ("The median duration of the latest successful runs.", ("flow", "file")),
+    "run_state": ("1 for the state of the latest run, 0 for the others.", ("flow", "state_file", "state")),
+    "run_start_timestamp_seconds": ("When the latest run started.", ("flow", "state_file")),
+    "run_duration_seconds": ("How long the latest run took, or has taken so far.", ("flow", "state_file")),
+    "run_start_delay_seconds": ("From the logical time of the latest run to its start.", ("flow", "state_file")),
+    "run_last_success_timestamp_seconds": ("When the latest successful run ended.", ("flow", "state_file")),
+    "run_attempts": ("Attempts of the latest run.", ("flow", "state_file", "outcome", "failure_class")),
+    "dead_letters": ("Tasks that wait for a decision, in all runs.", ("flow", "state_file")),
+    "dead_letter_oldest_timestamp_seconds": ("Since when the oldest of them waits.", ("flow", "state_file")),
+    "breaker_open": ("1: the breaker of a downstream is open.", ("downstream", "state_file")),
+    "executor_alive": ("1: an executor owns the state file.", ("state_file",)),
+    "state_file_bytes": ("The size of a state file, and of its write-ahead log.", ("state_file", "part")),
+}
+
+
+@command("metrics")
+@click.option("--textfile", "path", metavar="PATH", help="Write PATH at once, as for the textfile collector.")
+@click.option("--listen", "address", metavar="ADDRESS", help=f"Answer HTTP: as {PORT}, or 0.0.0.0:{PORT}.")
+@click.option("--alerts", is_flag=True, help="Print rules of alerts for Prometheus.")
+@click.option("--dashboard", is_flag=True, help="Print a dashboard for Grafana.")
+@click.option("--parent", type=int, hidden=True, help="End when this descriptor is closed.")
+def print_metrics(path: str | None, address: str | None, alerts: bool, dashboard: bool, parent: int | None) -> int:
+    """Without an option the metrics are printed. ADDRESS without a host is one of this machine alone; --listen answers
+    until SIGTERM.
+    """
+    if sum((path is not None, address is not None, alerts, dashboard)) > 1:
+        raise click.UsageError("give one of --textfile, --listen, --alerts and --dashboard")
+    if alerts or dashboard:
+        echo(_data_file("alerts.yml" if alerts else "dashboard.json"), nl=False)
+        return ExitCode.SUCCESS
+    registry = _registry()
+    from prometheus_client import generate_latest, write_to_textfile
+
+    if address is not None:
+        _answer(registry, *parse_address(address), parent)
+    elif path is not None:
+        try:
+            write_to_textfile(path, registry)
+        except OSError as error:
+            raise RedriveError(f"{path} cannot be written: {error.strerror}") from None
+    else:
+        echo(generate_latest(registry).decode(), nl=False)
+    return ExitCode.SUCCESS
+
+
+def _data_file(name: str) -> str:
+    return resources.files("redrive.console.manual").joinpath(name).read_text("utf-8")
+
+
+def _registry() -> CollectorRegistry:
+    """Raises RedriveError without the library."""
+    try:
+        from prometheus_client import CollectorRegistry
+    except ModuleNotFoundError:
+        raise RedriveError("metrics need a library: pip install 'redrive[metrics]'") from None
+    registry = CollectorRegistry()
+    registry.register(MachineCollector())
+    return registry
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Host and port of ``9108``, ``:9108`` or ``0.0.0.0:9108``. Raises click.UsageError."""
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > 65535:
+        raise click.UsageError(f"{text!r} is no address: write {PORT}, or 0.0.0.0:{PORT}")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _answer(registry: CollectorRegistry, host: str, port: int, parent: int | None) -> None:
+    """Answer HTTP until SIGTERM or SIGINT, or until the descriptor ``parent`` is closed."""
+    from prometheus_client import start_http_server
+
+    signals = (signal.SIGTERM, signal.SIGINT)
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        server, _ = start_http_server(port, host, registry)
+    except OSError as error:
+        raise RedriveError(f"metrics cannot be served at {host}:{port}: {error.strerror}") from None
+    echo(f"metrics at http://{host}:{server.server_port}/metrics")
+    sys.stdout.flush()
+    if parent is None:
+        signal.sigwait(signals)
+        return
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+    select.select([parent], [], [])
+
+
+@contextlib.contextmanager
+def serving_metrics(address: str | None) -> Iterator[str | None]:
+    """Answer HTTP in a process of its own, which ends with this one; the line that says where; None: no address.
+
+    Raises RedriveError.
+    """
+    if address is None:
+        yield None
+        return
+    parse_address(address)
+    reading, writing = os.pipe()
+    words = [sys.executable, "-P", "-m", "redrive.console", "metrics", "--listen", address, "--parent", str(reading)]
+    with subprocess.Popen(
+        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, pass_fds=[reading]
+    ) as child:
+        os.close(reading)
+        try:
+            assert child.stdout is not None
+            line = child.stdout.readline().strip()
+            if not line:  # it has said why
+                raise click.exceptions.Exit(child.wait())
+            yield line
+        finally:
+            os.close(writing)
+            child.terminate()
+
+
+# --- The figures of this machine -------------------------------------------------------------------------------------
+
+
+Labels = tuple[str, ...]
+
+
+class Samples:
+    """The values of METRICS, each once for its labels: Prometheus refuses all of them for one that comes twice."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, dict[Labels, float]] = {name: {} for name in METRICS}
+
+    def set(self, name: str, value: float | None, *labels: str) -> None:
+        """Set a value; None: there is none. Of the same labels the latest holds."""
+        if value is not None:
+            self.values[name][labels] = value
+
+    def set_instant(self, name: str, at_us: int | None, *labels: str) -> None:
+        self.set(name, None if at_us is None else at_us / 1e6, *labels)
+
+    def add(self, name: str, value: float, *labels: str) -> None:
+        self.values[name][labels] = self.values[name].get(labels, 0) + value
+
+
+class MachineCollector:
+    """Reads the metrics of this machine at each scrape; a state file that has not changed is not read again."""
+
+    def __init__(self) -> None:
+        self._offers = OfferReader()
+        self._figures = FiguresReader()
+
+    def collect(self) -> Iterable[Metric]:
+        from prometheus_client.metrics_core import GaugeMetricFamily
+
+        for name, values in self.read(time.time_ns() // 1000).values.items():
+            text, labels = METRICS[name]
+            family = GaugeMetricFamily(f"redrive_{name}", text, labels=labels)
+            for label_values, value in values.items():
+                family.add_metric(label_values, value)
+            yield family
+
+    def read(self, now_us: int) -> Samples:
+        """The samples as of now. Raises RedriveError."""
+        samples = Samples()
+        samples.set("info", 1, VERSION)
+        offers, view = self._offers.read(), read_schedules()
+        _add_needs(samples, offers, now_us)
+        samples.set_instant("supervisor_heartbeat_timestamp_seconds", view.heartbeat_at)
+        for schedule in view.schedules:
+            _add_schedule(samples, schedule, now_us)
+        for offer in (one for one in offers if one.has_file):
+            _add_file(samples, offer)
+            figures = self._figures.read(offer.path)
+            for run in figures.runs:
+                _add_run(samples, run, offer.path, now_us)
+                for one in figures.attempts.get(run.run_id, ()):
+                    labels = run.dag_name, offer.path, one.outcome, one.failure_class or ""
+                    samples.set("run_attempts", one.attempts, *labels)
+            for breaker in figures.breakers:
+                samples.set("breaker_open", breaker.state in SHUT_BREAKERS, breaker.downstream, offer.path)
+        return samples
+
+
+def _add_needs(samples: Samples, offers: Sequence[Offer], now_us: int) -> None:
+    needs = needs_of(offers, now_us)
+    samples.set("needs_human", attention_count(needs))
+    samples.set("notices", sum(need.is_notice for need in needs))
+    for need in needs:
+        if not need.is_notice:
+            samples.add("needs", need.counted, need.kind.value, need.flow or "", need.path)
+
+
+def _add_schedule(samples: Samples, schedule: ServedSchedule, now_us: int) -> None:
+    labels = schedule.flow, schedule.file
+    late_since = None if schedule.is_paused(now_us) else schedule.late_since
+    samples.set("schedule_served", is_served(schedule, now_us), *labels)
+    samples.set("schedule_paused", schedule.is_paused(now_us), *labels)
+    samples.set_instant("schedule_next_timestamp_seconds", schedule.next_at, *labels)
+    samples.set("schedule_late_seconds", 0 if late_since is None else (now_us - late_since) / 1e6, *labels)
+    samples.set("schedule_start_failed", schedule.has_failed_start(), *labels)
+    samples.set("schedule_missed_starts", len(schedule.missed), *labels)
+    samples.set_instant("schedule_usual_seconds", schedule.usual_us, *labels)
+
+
+def _add_run(samples: Samples, run: LatestRun, path: str, now_us: int) -> None:
+    labels = run.dag_name, path
+    state = "BLOCKED" if run.blocked_since is not None and run.ended_at is None else run.state
+    for one in _RUN_STATES:
+        samples.set("run_state", one == state, *labels, one)
+    samples.set_instant("run_start_timestamp_seconds", run.started_at, *labels)
+    samples.set("run_duration_seconds", ((run.ended_at or now_us) - run.started_at) / 1e6, *labels)
+    if run.logical_time is not None:
+        samples.set("run_start_delay_seconds", (run.started_at - run.logical_time) / 1e6, *labels)
+    samples.set_instant("run_last_success_timestamp_seconds", run.succeeded_at, *labels)
+
+
+def _add_file(samples: Samples, offer: Offer) -> None:
+    samples.set("executor_alive", offer.executor is not None and offer.executor.alive, offer.path)
+    for part, suffix in (("file", ""), ("log", "-wal")):
+        with contextlib.suppress(FileNotFoundError):
+            samples.set("state_file_bytes", os.path.getsize(offer.path + suffix), offer.path, part)
+    flows = {run.run_id: run.dag_name for run in offer.runs}
+    oldest: dict[str, int] = {}
+    for group in offer.dead_letters:
+        flow = flows.get(group.run_id, offer.dag_name or "")
+        samples.add("dead_letters", group.tasks, flow, offer.path)
+        if group.since is not None:
+            oldest[flow] = min(group.since, oldest.get(flow, group.since))
+    for flow, since in oldest.items():
+        samples.set_instant("dead_letter_oldest_timestamp_seconds", since, flow, offer.path)

@@ -1,0 +1,302 @@
+"""``redrive import``: flows from a crontab start when its lines did, and do what they did."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from redrive.console.cli.importing import Shape, parse_crontab, shape_of
+from support.commands import run_redrive, start_redrive
+from support.waiting import wait_until
+
+#: Lines as operators have them, with what is special about each.
+CRONTAB = r"""
+# the nights of the warehouse
+MAILTO="ops@example.com"
+PATH=/usr/local/bin:/usr/bin:/bin
+SHELL=/bin/sh
+HOME={home}
+30 1 * * * {home}/backup.sh >> {home}/backup.log 2>&1
+*/5 * * * * flock -n {home}/poll.lock timeout 2m {home}/poll.sh --all
+@daily cd {home} && nice -n 10 timeout -k 10s 1h ./report.sh > /dev/null 2>&1
+15 3 1,15 * mon-fri find {home}/old -mtime +7 -delete
+0 */6 * * * cat > {home}/mail.txt && date +\%Y >> {home}/mail.txt%first line%second line
+7 4 * * sun flock -n {home}/db.lock {home}/vacuum.sh
+9 4 * * sun flock -n {home}/db.lock -c 'echo a | tr a b > {home}/dump'
+@monthly /usr/bin/env python3 -c 'print("month")'
+0 0 1 jan * [ -x /bin/true ] && /bin/true
+MAILTO=""
+*/7 1-4 */2 * 1 WEEK=odd {home}/odd.sh "$WEEK"
+CRON_TZ=Asia/Kolkata
+0 2 * * 1-5 {home}/india.sh
+45 23 L * * {home}/last_day.sh
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "states"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "old").mkdir()
+    for name in ("backup", "poll", "report", "vacuum", "odd", "india", "last_day"):
+        (tmp_path / f"{name}.sh").write_text('#!/bin/sh\npwd\necho "$0 $*"\n')
+        (tmp_path / f"{name}.sh").chmod(0o755)
+    (tmp_path / "crontab").write_text(CRONTAB.format(home=tmp_path))
+    return tmp_path
+
+
+def imported(*words: object) -> subprocess.CompletedProcess[str]:
+    return run_redrive("import", "crontab", *words)
+
+
+def run_flow(name: str) -> str:
+    """What a flow printed."""
+    done = run_redrive("run", f"flows/{name}.py", "--plain", "--output")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_twelve_lines_start_when_they_did(home: Path) -> None:
+    done = imported("crontab", "--into", "flows", "--timezone", "Europe/Berlin")
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [line.split() for line in done.stdout.splitlines()[2:-1]]
+    assert len(rows) == 12 and all(row[-2:] == ["the", "same"] and row[2] == row[3] for row in rows)
+    assert {row[1]: int(row[2].replace(",", "")) for row in rows if row[1] in ("backup", "poll")}["backup"] in (29, 30)
+    assert done.stdout.splitlines()[-1] == "next: take the lines out of the crontab, then: redrive serve flows"
+    for path in Path("flows").iterdir():
+        check = run_redrive("check", path)
+        assert check.returncode == 0, check.stdout
+    assert "timezone='Asia/Kolkata'" in Path("flows/india.py").read_text()
+
+
+def test_a_flow_does_what_its_line_did(home: Path) -> None:
+    assert imported("crontab", "--into", "flows").returncode == 0
+    run_flow("backup")
+    assert (home / "backup.log").read_text() == f"{home}\n{home}/backup.sh \n"
+    assert f"| {home}/poll.sh --all" in run_flow("poll")
+    assert "| ./report.sh" in run_flow("report")
+    run_flow("cat")
+    first, second, year = (home / "mail.txt").read_text().splitlines()
+    assert (first, second, len(year)) == ("first line", "second line", 4)
+    run_flow("echo")
+    assert (home / "dump").read_text() == "b\n"
+
+
+def test_a_flow_has_its_old_line_and_what_an_operator_has_to_know(home: Path) -> None:
+    assert imported("crontab", "--into", "flows").returncode == 0
+    poll, vacuum, odd = (Path(f"flows/{name}.py").read_text() for name in ("poll", "vacuum", "odd"))
+    assert f"#     */5 * * * * flock -n {home}/poll.lock timeout 2m {home}/poll.sh --all\n" in poll
+    assert "flock" in poll.splitlines()[2] and "timeout='2m'" in poll and "pool" not in poll.split("from redrive")[1]
+    assert f"machine_pools={{'{home}/db.lock': 1}}" in vacuum and f"pool='{home}/db.lock'" in vacuum
+    assert "mail -s 'redrive: poll' ops@example.com" in poll and "flow.page" not in odd
+    assert "misfire='skip'" in odd
+
+
+def test_imported_flows_are_served_and_one_that_broke_is_mended(home: Path) -> None:
+    assert imported("crontab", "--into", "flows").returncode == 0
+    with start_redrive("serve", "flows") as service:
+        try:
+            wait_until(lambda: len(run_redrive("schedule", "--json").stdout.splitlines()) == 12)
+            (home / "backup.sh").write_text("#!/bin/sh\necho no space left >&2\nexit 4\n")
+            assert run_redrive("schedule", "start", "backup").returncode == 0
+            assert run_redrive("schedule", "start", "india").returncode == 0
+            wait_until(lambda: run_redrive("inbox", "--quiet").returncode == 1)
+            wait_until(lambda: "SUCCESS" in run_redrive("fleet").stdout)
+            assert "exit status 4" in run_redrive("inbox", "backup").stdout
+            (home / "backup.sh").write_text("#!/bin/sh\nexit 0\n")
+            assert run_redrive("requeue", "--state", "backup", "backup", "--reason", "disk is free").returncode == 0
+            wait_until(lambda: run_redrive("inbox", "--quiet").returncode == 0)
+            assert "SUCCESS" in run_redrive("runs", "backup").stdout
+        finally:
+            service.send_signal(signal.SIGTERM)
+            service.communicate(timeout=60)
+
+
+def test_a_file_that_is_there_stays_and_is_compared(home: Path) -> None:
+    assert imported("crontab", "--into", "flows").returncode == 0
+    path = Path("flows/backup.py")
+    mended = path.read_text().replace("30 1 * * *", "31 1 * * *")
+    path.write_text(mended)
+    Path("flows/poll.py").write_text("from redrive.engine import Flow\nflow = (\n")
+    done = imported("crontab", "--into", "flows")
+    assert done.returncode == 3 and path.read_text() == mended
+    assert "flows/backup.py is there already and stays as it is" in done.stdout
+    (row,) = [line for line in done.stdout.splitlines() if " backup " in line]
+    assert "DIFFERS" in row and "01:30 is a start of the old line alone" in row
+    (row,) = [line for line in done.stdout.splitlines() if " poll " in line]
+    assert "SyntaxError" in row or "was never closed" in row
+
+
+def test_what_no_flow_can_stand_for_is_said(home: Path) -> None:
+    done = run_redrive("import", "crontab", "-", "--into", "flows", input="@reboot /usr/bin/agent\n0 0 * *\n@often x\n")
+    assert done.returncode == 3
+    assert done.stdout.splitlines() == [
+        "line 1: @reboot is not a time: start it by a systemd unit",
+        "line 2: it is no line of a crontab: 0 0 * *",
+        "line 3: there is no schedule @often",
+    ]
+    assert "no line in it that starts a command" in run_redrive("import", "crontab", "/dev/null").stderr
+    assert "cannot be read: No such file" in run_redrive("import", "crontab", "gone").stderr
+
+
+def test_crontab_l_is_read_without_a_file(home: Path) -> None:
+    program = home / "bin/crontab"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\n[ "$1" = -l ] && echo "5 5 * * * /bin/true"\n')
+    program.chmod(0o755)
+    path = f"{program.parent}:{os.environ['PATH']}"
+    assert run_redrive("import", "crontab", "--into", "flows", env={**os.environ, "PATH": path}).returncode == 0
+    assert "from crontab -l, line 1:" in Path("flows/true.py").read_text()
+
+
+def test_a_system_crontab_names_users(home: Path) -> None:
+    Path("etl").write_text("0 1 * * * nobody cd work && ./load.sh\n")
+    assert imported("etl", "--system", "--into", "flows").returncode == 0
+    text = Path("flows/load.py").read_text()
+    assert "cron ran it as nobody: serve it as that user" in text and "/work'" in text
+
+
+@pytest.mark.parametrize(
+    ("line", "shape"),
+    [
+        ("a.sh", Shape("a.sh")),
+        ("cd /x && a.sh; b.sh", Shape("a.sh; b.sh", cwd="/x")),
+        ("timeout 1h a.sh && b.sh", Shape("timeout 1h a.sh && b.sh")),
+        ("timeout 90 a 'b;c'", Shape("a 'b;c'", timeout="90")),
+        ("timeout -s KILL 90 a", Shape("timeout -s KILL 90 a")),
+        ("/usr/bin/flock -xn /l a > /dev/null", Shape("a", lock="/l")),
+        ("flock -s /l a", Shape("flock -s /l a")),
+        ("flock -n /l -c 'a | b'", Shape("a | b", lock="/l")),
+        (
+            "ionice -c 3 nice -19 flock -n '/l k' a",
+            Shape("ionice -c 3 nice -19 a", "ionice -c 3 nice -19 ", lock="/l k"),
+        ),
+        ("a >>/var/log/a.log 2>&1", Shape("a >>/var/log/a.log 2>&1", log="/var/log/a.log")),
+        ("a > b.log", Shape("a > b.log", log="b.log")),
+        ("pg_dump a > a.sql", Shape("pg_dump a > a.sql")),
+        ("echo 'it", Shape("echo 'it")),
+    ],
+)
+def test_what_a_flow_does_itself_is_taken_out_of_a_line(line: str, shape: Shape) -> None:
+    assert shape_of(line) == shape
+
+
+def test_variables_hold_for_the_lines_below_them() -> None:
+    jobs = parse_crontab("A = ' x '\n* * * * * a\nA=y\nB=1 2\n@hourly b\n", "UTC", has_user=False).jobs
+    assert [(job.line, job.fields, dict(job.environment)) for job in jobs] == [
+        ("a", "* * * * *", {"A": " x "}),
+        ("b", "0 * * * *", {"A": "y", "B": "1 2"}),
+    ]
+
+
+# --- dagu ------------------------------------------------------------------------------------------------------------
+
+DAG = """
+name: nightly etl
+schedule: "0 2 * * *"
+params: "DAY=today REGION=eu"
+env:
+  - DATA: /tmp
+  - SITE: north
+timeoutSec: 7200
+maxActiveSteps: 3
+preconditions: test -d .
+steps:
+  - name: extract
+    command: echo extract $DAY $DATA $SITE
+    env: {SITE: south}
+    retryPolicy: {limit: 1, intervalSec: 0}
+  - name: fragile
+    command: exit 3
+    depends: extract
+    continueOn: {failure: true}
+  - id: load
+    run: |
+      pwd
+      echo loaded
+    shell: bash
+    depends: [fragile]
+    timeout_sec: 60
+  - name: never
+    command: echo never
+    depends: fragile
+    preconditions:
+      - condition: "`date +%u`"
+        expected: "8"
+  - name: below
+    command: echo below
+    depends: never
+  - name: script
+    command: python3
+    script: |
+      print("a" * 3)
+    depends: load
+"""
+
+
+def test_a_dag_of_dagu_runs_as_a_flow(home: Path) -> None:
+    Path("etl.yaml").write_text(DAG)
+    done = run_redrive("import", "dagu", "etl.yaml", "--into", "flows")
+    assert (done.returncode, done.stdout) == (0, "next: redrive check flows/nightly_etl.py\n"), done.stderr
+    text = Path("flows/nightly_etl.py").read_text()
+    assert "deadline='7200s'" in text and "max_parallel=3" in text and "schedule='0 2 * * *'" in text
+    assert run_redrive("check", "flows/nightly_etl.py").returncode == 0
+    run = run_redrive("run", "flows/nightly_etl.py", "--plain", "--output", "--param", "DAY=monday")
+    assert run.returncode == 3, run.stdout  # PARTIAL: an optional task has failed
+    for line in ("| extract monday /tmp south", f"| {home}", "| loaded", "| aaa"):
+        assert line in run.stdout
+    tasks = [json.loads(line) for line in run_redrive("tasks", "nightly_etl", "--json").stdout.splitlines()]
+    states = {task["name"]: task["state"] for task in tasks}
+    assert states == {
+        **dict.fromkeys(("when", "extract", "load", "script"), "SUCCESS"),
+        **dict.fromkeys(("never when", "never", "below"), "SKIPPED"),
+        "fragile": "FAILED",
+    }
+    assert {task["name"]: task["max_attempts"] for task in tasks}["extract"] == 2
+
+
+def test_steps_without_depends_come_one_after_another(home: Path) -> None:
+    done = run_redrive("import", "dagu", "-", input="steps: [echo a, {command: echo b}, echo c]")
+    assert done.returncode == 0, done.stdout
+    (file,) = Path().glob("*.py")
+    assert "one after another" in file.read_text()
+    assert run_redrive("run", file, "--plain").returncode == 0
+    assert "after=['step2']" in file.read_text()
+
+
+def test_what_has_no_counterpart_is_said_and_stands_in_the_file(home: Path) -> None:
+    Path("odd.yaml").write_text(
+        "schedule: {start: ['0 1 * * *', '0 2 * * *'], stop: '0 3 * * *'}\nenv: {A: '${HOME}/x'}\nhandlerOn: {}\n"
+        "steps:\n  - {name: a, call: other}\n  - {name: b, command: echo, output: X, depends: a,"
+        " continueOn: {exitCode: [3]}, retryPolicy: {limit: '${N}'}}\n"
+    )
+    done = run_redrive("import", "dagu", "odd.yaml")
+    assert done.returncode == 3
+    said = [line.removeprefix("./odd.py: ") for line in done.stdout.splitlines()[:-1]]
+    assert said == [
+        "step 'b': continueOn exitcode",
+        "the DAG: handleron {}",
+        "schedule: stop",
+        "schedule '0 2 * * *': a flow has one",
+        "the DAG: the variable A is '${HOME}/x' as it stands; nothing is put in",
+        "step 'a': call other",
+        "step 'a' has no command: it fails until it has one",
+        "step 'b': output X",
+        "step 'b': retryPolicy {'limit': '${N}'}",
+    ]
+    assert [line for line in Path("odd.py").read_text().splitlines() if "# Not" in line] == [
+        f"# Not imported: {sentence}" for sentence in said
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [("a: [", "is no YAML"), ("", "it has no steps"), ("- a", "it has no steps"), ("steps: 3", "it has no steps")],
+)
+def test_a_file_that_is_no_dag_is_refused(home: Path, text: str, sentence: str) -> None:
+    done = run_redrive("import", "dagu", "-", input=text)
+    assert done.returncode == 2 and sentence in done.stderr and done.stderr.count("\n") == 1
