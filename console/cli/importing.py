@@ -428,7 +428,7 @@ def print_comparison(folder: str, jobs: Sequence[Job], files: Sequence[FlowText]
     rows: list[tuple[str, ...]] = [("LINE", "FLOW", "OLD LINE", "FLOW FILE", "FIRST", "LAST", "")]
     code = ExitCode.SUCCESS
     for job, file, path in zip(jobs, files, paths, strict=True):
-        comparison = _compare(job, flows[path], now)
+        comparison = compare_starts(job, flows[path], now)
         rows.append((str(job.number), file.name, *comparison.cells()))
         if not comparison.agrees:
             code = ExitCode.PARTIAL_OR_BLOCKED
@@ -472,7 +472,8 @@ class Comparison:
         return old, f"{len(self.new):,}", first, last, one_line(self.problem or verdict)
 
 
-def _compare(job: Job, flow: FlowSpec | str, now: int) -> Comparison:
+def compare_starts(job: Job, flow: FlowSpec | str, now: int) -> Comparison:
+    """Compare the starts of a line with those of its flow; or say why its file cannot be read."""
     if isinstance(flow, str):
         return Comparison(problem=flow)
     served = served_flow(flow)

@@ -29,7 +29,7 @@ from ...engine.statefile.needs import attention_count, needs_of
 from ...engine.statefile.state_files import FiguresReader, Offer, OfferReader
 from ...engine.statefile.supervisor_file import ServedSchedule, is_served, read_schedules
 from ...engine.version import VERSION
-from ..text.text import echo
+from ..text.text import echo, one_line
 from .main import ExitCode, command
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def print_metrics(path: str | None, address: str | None, alerts: bool, dashboard
     if alerts or dashboard:
         echo(_data_file("alerts.yml" if alerts else "dashboard.json"), nl=False)
         return ExitCode.SUCCESS
-    registry = _registry()
+    registry = _registry(MachineCollector(report_problems=address is not None))
     from prometheus_client import generate_latest, write_to_textfile
 
     if address is not None:
@@ -101,14 +101,14 @@ def _data_file(name: str) -> str:
     return resources.files("redrive.console.manual").joinpath(name).read_text("utf-8")
 
 
-def _registry() -> CollectorRegistry:
+def _registry(collector: MachineCollector) -> CollectorRegistry:
     """Raises RedriveError without the library."""
     try:
         from prometheus_client import CollectorRegistry
     except ModuleNotFoundError:
         raise RedriveError("metrics need a library: pip install 'redrive[metrics]'") from None
     registry = CollectorRegistry()
-    registry.register(MachineCollector())
+    registry.register(collector)
     return registry
 
 
@@ -191,16 +191,31 @@ class Samples:
 
 
 class MachineCollector:
-    """Reads the metrics of this machine at each scrape; a state file that has not changed is not read again."""
+    """Reads the metrics of this machine at each scrape; a state file that has not changed is not read again.
 
-    def __init__(self) -> None:
+    ``report_problems``: what keeps all from being read is printed once, and there are no metrics, which calls; else it
+    is raised.
+    """
+
+    def __init__(self, *, report_problems: bool) -> None:
         self._offers = OfferReader()
         self._figures = FiguresReader()
+        self._report_problems = report_problems
+        self._problem = ""
 
     def collect(self) -> Iterable[Metric]:
         from prometheus_client.metrics_core import GaugeMetricFamily
 
-        for name, values in self.read(time.time_ns() // 1000).values.items():
+        try:
+            samples, problem = self.read(time.time_ns() // 1000), ""
+        except RedriveError as error:
+            if not self._report_problems:
+                raise
+            samples, problem = Samples(), str(error)
+            if problem != self._problem:
+                echo(one_line(f"redrive: {problem}"), err=True)
+        self._problem = problem
+        for name, values in samples.values.items():
             text, labels = METRICS[name]
             family = GaugeMetricFamily(f"redrive_{name}", text, labels=labels)
             for label_values, value in values.items():

@@ -6,10 +6,13 @@ import json
 import os
 import signal
 import subprocess
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from redrive.console.cli.importing import Shape, parse_crontab, shape_of
+from redrive.console.cli.importing import Shape, compare_starts, parse_crontab, shape_of
+from redrive.engine import Flow
+from redrive.engine.core.schedule import to_microseconds
 from support.commands import run_redrive, start_redrive
 from support.waiting import wait_until
 
@@ -158,6 +161,26 @@ def test_a_system_crontab_names_users(home: Path) -> None:
     assert imported("etl", "--system", "--into", "flows").returncode == 0
     text = Path("flows/load.py").read_text()
     assert "cron ran it as nobody: serve it as that user" in text and "/work'" in text
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York"])
+def test_the_two_readers_agree_where_cron_is_odd(zone: str) -> None:
+    """Day fields that both restrict, or begin with a star; the last day; 7 as Sunday; weeks in which clocks change."""
+    lines = [
+        "0 2 13 * fri",
+        "30 2 * * *",
+        "5 */3 */2 * mon",
+        "0 0 L * *",
+        "1-59/7 22-23 * jan-dec 7",
+        "*/20 1-3 1,15 3,10 0",
+    ]
+    jobs = parse_crontab("".join(f"{line} true\n" for line in lines), zone, has_user=False).jobs
+    for job in jobs:
+        flow = Flow("x", schedule=job.fields, timezone=zone)
+        flow.command("a", "true")
+        for day in (datetime(2026, 3, 5, tzinfo=UTC), datetime(2026, 10, 10, tzinfo=UTC)):
+            comparison = compare_starts(job, flow.spec(), to_microseconds(day))
+            assert comparison.agrees and comparison.old is not None and len(comparison.new) > 0, job
 
 
 @pytest.mark.parametrize(

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from support.commands import run_redrive
+from support.otlp import Receiver, receiving
 
 FLOW = """
 import os, pathlib
@@ -32,48 +30,10 @@ def report(): ...
 """
 
 
-class Receiver(ThreadingHTTPServer):
-    """An OTLP/HTTP receiver that keeps what it gets."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.status = 200
-        self.paths: list[str] = []
-        self.spans: list[Span] = []
-        self.services: set[str] = set()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Receiver
-
-    def do_POST(self) -> None:
-        request = ExportTraceServiceRequest.FromString(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.paths.append(self.path)
-        for resource in request.resource_spans:
-            names = {one.key: one.value.string_value for one in resource.resource.attributes}
-            self.server.services.add(names["service.name"])
-            for scope in resource.scope_spans:
-                self.server.spans.extend(scope.spans)
-        self.send_response(self.server.status)
-        self.end_headers()
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        pass
-
-
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    server = Receiver()
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with receiving() as server:
+        yield server
 
 
 @pytest.fixture
