@@ -88,7 +88,7 @@ from .undo import find_act, undo
 # --- The act ``skip``: an operator permits that a task is missing, and its children start without it -----------------
 
 
-SUBSTITUTE_CHARACTERS_MAX = 64 * 1024  # the same limit as for the result of a task
+SUBSTITUTE_CHARACTERS_MAX = 64 * 1024  # a person types it
 
 
 #: SQL: children that would start without the result of a parent.
