@@ -33,7 +33,6 @@ from ..domain.event_payloads import (
 from ..domain.events import EventKind
 from ..domain.states import (
     DEADLINE_MODE,
-    IS_APPROVAL,
     MOVING,
     UNANSWERED,
     DeadLetterKind,
@@ -47,7 +46,7 @@ from ..domain.states import (
 from ..domain.text import counted, format_duration
 from ..statefile import large_results, map_tasks, processes, requeue
 from ..statefile.action import reopen_run
-from ..statefile.lists import in_list
+from ..statefile.lists import IS_APPROVAL, in_list
 from ..statefile.operator_actions import release_runs
 from ..statefile.requeue import abandon_canary
 from ..statefile.transitions import Transaction, propagate, resolve
