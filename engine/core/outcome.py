@@ -117,7 +117,7 @@ class Outcome:
 # with a sentence instead of working on with null.
 
 
-RESULT_BYTES_MAX = 64 * 1024  # of JSON: results are in the memory of the executor and of each console
+RESULT_BYTES_MAX = 16 * 1024 * 1024  # of JSON; ``statefile/large_results.py`` keeps the large ones apart
 _MARKER = "redrive:not-stored"
 _MARKER_START = f'{{"{_MARKER}"'
 _REASON_START = "its result was not stored: "

@@ -89,6 +89,7 @@ class Part:
         words: the options that name it, as in ``run.options``.
         left_out: the tasks outside of it.
         chosen: map tasks of which only some children run -> the indexes of these.
+        results_of: the run that has the imported results.
         siblings: the same map tasks -> how each other child is skipped, by its name; else as ``LeftOut(PART)``.
     """
 
@@ -96,6 +97,7 @@ class Part:
     left_out: Mapping[str, LeftOut]
     chosen: Mapping[str, frozenset[int]] = field(default_factory=dict)
     siblings: Mapping[str, Mapping[str, LeftOut]] = field(default_factory=dict)
+    results_of: str | None = None
 
 
 def part_of(options: str) -> str | None:
@@ -140,6 +142,7 @@ class _Planner:
             left_out,
             {task: frozenset(indexes) for task, indexes in self._chosen.items()},
             siblings,
+            None if self._earlier is None else self._earlier.run_id,
         )
         for spec in self._specs_inside(inside):
             self._check_inputs(spec, left_out)

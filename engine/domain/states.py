@@ -229,9 +229,6 @@ def deadline_cause(run_id: str) -> str:
 APPROVAL = "approval"
 REJECTED, UNANSWERED = "rejected", "unanswered"  # ``task.failure_class``
 
-#: SQL: whether ``task`` is one. No text inside a spec can contain these characters unescaped.
-IS_APPROVAL = 'instr(task.spec, \'"kind":"{}"\') > 0'.format(APPROVAL)
-
 
 def describe_unanswered(expires_at: int) -> str:
     """Why an approval has failed without an answer."""

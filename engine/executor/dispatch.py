@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ..core.breaker import ProbeCandidate, choose_probe
 from ..core.downstreams import Capacity, DownstreamStates
+from ..core.outcome import reason_of_unstored, unstored_reason
 from ..core.projection import TaskRow, missing_inputs
 from ..core.ready_queue import spec_of
 from ..domain.event_payloads import RunChange, RunChanged
@@ -125,13 +126,15 @@ class Dispatcher:
         return ClaimOrder(row.name, row.generation, self._view.spec(row.name), is_ready, is_first)
 
     def _launch(self, claim: Claim) -> None:
-        projection, spec = self._view.projection, self._view.spec(claim.name)
+        projection, spec, large = self._view.projection, self._view.spec(claim.name), claim.large_inputs
+        gone = {name: unstored_reason(why) for name, text in large.items() if (why := reason_of_unstored(text))}
+        parents = projection.parents.get(claim.name, ())
         self._attempts.launch(
             claim,
             spec,
             self._view.flow.params,
-            {parent: projection.tasks[parent].result for parent in projection.parents.get(claim.name, ())},
-            missing=missing_inputs(projection, claim.name),
+            {parent: large.get(parent, projection.tasks[parent].result) for parent in parents},
+            missing={**missing_inputs(projection, claim.name), **gone},
             typed=self._view.flow.typed_params,
             rules=self._downstreams.classification_rules(spec.downstream),
         )

@@ -102,7 +102,9 @@ class RunLoop:
         )
         self._dispatcher = Dispatcher(opened, self._view, self.downstreams, self.attempts)
         stays = opened.lease.request.options.stay
-        self._run_end = RunEndCheck(self._view, self.downstreams, self.attempts, stays=stays)
+        self._run_end = RunEndCheck(
+            self._view, self.downstreams, self.attempts, stays=stays, state_path=opened.state_path
+        )
         self.zygote_restart = ZygoteRestart(
             opened, self._view, write=self.attempts.write, on_done=self.wake, on_failed=self._fail
         )

@@ -21,10 +21,10 @@ from ..domain.states import RunState, TaskState
 from ..domain.text import counted
 from ..errors import StorageError
 from ..runner.context import Missing
-from ..statefile import lock_file
+from ..statefile import large_results, lock_file
 from ..statefile.pruning import PruneStep, RetentionRule, prune_step
 from ..statefile.transitions import Transaction
-from ..store import claims, schedules
+from ..store import claims, database, schedules
 from ..store.writer import Writer
 from .attempts import AttemptManager
 from .opening import OpenRun
@@ -64,6 +64,7 @@ class RunResult:
     interrupted: bool = False
     late: bool = False
     _tasks: Mapping[str, TaskRow] = field(default_factory=dict, compare=False)
+    _state_path: str = field(default="", compare=False)
 
     @property
     def state(self) -> str:
@@ -85,7 +86,11 @@ class RunResult:
         if row is None:
             raise KeyError(f"run {self.run_id!r} has no task {task!r}; it has {', '.join(self._tasks) or 'none'}")
         why = missing_result(row)
-        return Missing(task, why) if why is not None else None if row.result is None else json.loads(row.result)
+        result = row.result
+        if large_results.is_large(result):
+            with database.reading(self._state_path) as connection:
+                result = large_results.load(connection, self.run_id, task, result)
+        return Missing(task, why) if why is not None else None if result is None else json.loads(result)
 
     def __repr__(self) -> str:
         counts = Counter(row.state for row in self._tasks.values())
@@ -96,11 +101,20 @@ class RunResult:
 class RunEndCheck:
     """Decides whether a run can progress without an operator. ``stays``: a blocked run waits instead of ending."""
 
-    def __init__(self, view: RunView, downstreams: DownstreamStates, attempts: AttemptManager, *, stays: bool) -> None:
+    def __init__(
+        self,
+        view: RunView,
+        downstreams: DownstreamStates,
+        attempts: AttemptManager,
+        *,
+        stays: bool,
+        state_path: str = "",
+    ) -> None:
         self._view = view
         self._downstreams = downstreams
         self._attempts = attempts
         self._stays = stays
+        self._state_path = state_path
 
     @property
     def is_deadline_due(self) -> bool:
@@ -148,7 +162,7 @@ class RunEndCheck:
     def _result(self, *, blocked: bool = False, interrupted: bool = False) -> RunResult:
         projection = self._view.projection
         run, late = projection.run, projection.run.deadline_passed_at is not None
-        return RunResult(run.run_id, run.state, blocked, interrupted, late, projection.tasks)
+        return RunResult(run.run_id, run.state, blocked, interrupted, late, projection.tasks, self._state_path)
 
     def _find_held_tasks(self) -> tuple[HeldTasks, ...]:
         context = ExplainContext(self._downstreams.views())

@@ -160,7 +160,7 @@ class TaskDeclarations:
         The result is stored as JSON, and a child gets exactly the value that was returned: texts, numbers (of numpy as
         well), Decimal, dates and times, timedelta, bytes, UUID, Path, members of an enum, dataclasses, named tuples,
         and lists, tuples, sets and mappings of these. A value of another type is not stored: the task succeeds and
-        says so, and a child that asks for the result fails. More than 64 KiB of JSON fail the attempt.
+        says so, and a child that asks for the result fails. So is a result of more than 16 MiB of JSON.
 
         Parameters:
             name: of the task; the name of the function unless given.
@@ -215,7 +215,7 @@ class TaskDeclarations:
         first argument (``ctx`` does not count) and as ``ctx.item``.
 
         When the children have ended, the map task succeeds. Its result is the list of their results in the order of
-        the elements, with None for a child that an operator skipped; over 64 KiB of JSON it is not stored. With the
+        the elements, with None for a child that an operator skipped; over 16 MiB of JSON it is not stored. With the
         rule "all_done" the children may fail; None stands for each of them then.
 
         After a requeue of ``over``, children whose elements are as before keep their results, those with another

@@ -17,7 +17,7 @@ from ..core.result_codec import UnstorableError, dump_result, plain_result
 from ..core.spec import LOGICAL_TIME, CommandOptions, TaskSpec
 from ..domain.text import sha256_hex
 from ..errors import PermanentError
-from .protocol import RESULT_LIMIT, AttemptOrder, clean_text, write_all
+from .protocol import RESULT_LIMIT, SMALL_LIMIT, AttemptOrder, clean_text, write_all
 
 #: How each value of ``shell=`` runs a line.
 SHELLS: Mapping[str, tuple[str, ...]] = {"sh": ("/bin/sh", "-c"), "bash": ("bash", "-o", "pipefail", "-c")}
@@ -162,7 +162,7 @@ def read_result(order: AttemptOrder, stdout_tail: bytes) -> str | None:
     """
     if prints_result(order.spec):
         lines = stdout_tail.decode("utf-8", "replace").strip().rsplit("\n", 1)
-        return _parse(lines[-1], "the last line of its output")
+        return _parse(lines[-1], "the last line of its output", SMALL_LIMIT)
     return _parse(_read_file(os.path.join(order.folder, RESULT_FILE)), "what it wrote into $REDRIVE_RESULT")
 
 
@@ -180,11 +180,11 @@ def _read_file(path: str) -> str:
         return file.read(RESULT_LIMIT + 1).decode("utf-8", "replace").strip()
 
 
-def _parse(text: str, where: str) -> str | None:
+def _parse(text: str, where: str, limit: int = RESULT_LIMIT) -> str | None:
     if not text:
         return None
-    if len(text.encode()) > RESULT_LIMIT:  # the program has done its work
-        return unstored_result(f"{where} is over {RESULT_LIMIT} bytes: write the data to a file and return its name")
+    if len(text.encode()) > limit:  # the program has done its work
+        return unstored_result(f"{where} is over {limit} bytes: write the data to a file and return its name")
     try:
         return dump_result(json.loads(text))
     except (ValueError, RecursionError) as error:

@@ -212,8 +212,8 @@ class Context:
             text = dump_result(value)
         except UnstorableError as error:
             raise ValueError(f"a checkpoint is what a task can return: {error}") from None
-        if len(text) > protocol.RESULT_LIMIT:
-            limit = protocol.RESULT_LIMIT
+        if len(text) > protocol.SMALL_LIMIT:
+            limit = protocol.SMALL_LIMIT
             raise ValueError(f"a checkpoint of {len(text)} bytes is over {limit}: keep the data elsewhere")
         self._send(protocol.Checkpointed(text))
 

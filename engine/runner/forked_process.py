@@ -92,7 +92,7 @@ class ForkedProcess:
 
     def _handle_results(self, data: bytes) -> None:
         if command.prints_result(self._running.order.spec):
-            self._stdout_tail = (self._stdout_tail + data)[-2 * protocol.RESULT_LIMIT :]
+            self._stdout_tail = (self._stdout_tail + data)[-2 * protocol.SMALL_LIMIT :]
             self._running.handle_output(data)
             return
         try:

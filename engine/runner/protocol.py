@@ -16,8 +16,9 @@ from ..core.outcome import RESULT_BYTES_MAX, Failure
 from ..core.spec import TaskSpec
 
 CONTROL_LIMIT = 256 * 1024 * 1024  # bytes: a flow of 100,000 tasks is about 40 MB
-ATTEMPT_LIMIT = 1024 * 1024
 RESULT_LIMIT = RESULT_BYTES_MAX
+SMALL_LIMIT = 64 * 1024  # bytes of a checkpoint, which is in the row of its task, and of a result on a line of output
+ATTEMPT_LIMIT = RESULT_LIMIT + 1024 * 1024
 TEXT_LIMIT = 64 * 1024  # characters of a traceback or a message
 COUNT_MAX = 2**63 - 1  # the largest number that the state file can hold
 

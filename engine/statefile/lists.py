@@ -25,7 +25,6 @@ from typing import (
 )
 
 from ..domain.events import Json, JsonObject
-from ..domain.states import IS_APPROVAL
 from ..errors import NotFoundError, RedriveError
 from .processes import is_gone
 from .reader import EVENT_COLUMNS
@@ -294,13 +293,12 @@ class HeldRows(NamedTuple):
 
 
 class AskedApproval(NamedTuple):
-    """A task that waits for an approval, and since when. ``expires_at``: when it fails without an answer."""
+    """A task that waits for an approval, and since when."""
 
     run_id: str
     dag_name: str
     task: str
     since: int
-    expires_at: Optional[int] = None
 
 
 class OpenBreaker(NamedTuple):
@@ -523,16 +521,16 @@ DEAD_LETTER_GROUPS = Listing(
     + " GROUP BY run.run_id, failure_fingerprint ORDER BY run.started_at DESC, min(name) LIMIT :limit",
     {"characters": TEXT_CHARACTERS, "limit": ROWS_MAX},
 )
+#: SQL: whether ``task`` is an approval. No text inside a spec can contain these characters unescaped.
+IS_APPROVAL = 'instr(task.spec, \'"kind":"approval"\') > 0'
 APPROVALS = Listing(
     "approvals",
     AskedApproval,
-    "SELECT run.run_id, dag_name, name, coalesce(task.started_at, run.started_at), expires_at"
+    "SELECT run.run_id, dag_name, name, task.started_at"
     " FROM run INDEXED BY idx_run_attention CROSS JOIN task INDEXED BY idx_task_state"
-    " ON task.run_id = run.run_id AND task.state = 'READY' WHERE run.ended_at IS NULL AND "
-    + UNACKNOWLEDGED.replace("state", "run.state").replace("ended_at", "run.ended_at")
-    + " AND attempt = 0 AND "
+    " ON task.run_id = run.run_id AND task.state = 'READY' WHERE run.ended_at IS NULL AND acknowledged_at IS NULL AND "
     + IS_APPROVAL
-    + " ORDER BY task.started_at, name LIMIT :limit",
+    + " LIMIT :limit",
     {"limit": ROWS_MAX},
 )
 HELD_ROWS = Listing(

@@ -27,6 +27,7 @@ from ..domain.event_payloads import TaskColumns, TaskMapped, TaskMoved
 from ..domain.states import FINISHED, RAN, SkipCause, TaskState
 from ..domain.task_options import MAX_ATTEMPTS, child_name, child_position, child_prefix
 from ..domain.trigger_rules import ALL_SUCCESS
+from .large_results import load
 from .lists import in_list
 from .requeue import abandon_canary, run_again
 from .transitions import Transaction, hold_if_blocked, reevaluate, resolve, unpropagate
@@ -127,9 +128,20 @@ def input_hash(connection: sqlite3.Connection, run_id: str, name: str, item: Opt
 
     ``item``: of a child of a map task, of which only its own element of the list counts.
     """
-    inputs = connection.execute(_INPUTS, (run_id, name)).fetchall()
+    return hash_inputs(connection, run_id, read_inputs(connection, run_id, name), item)
+
+
+def read_inputs(connection: sqlite3.Connection, run_id: str, name: str) -> List[Any]:
+    """Read name, state and stored result of each parent."""
+    return connection.execute(_INPUTS, (run_id, name)).fetchall()
+
+
+def hash_inputs(
+    connection: sqlite3.Connection, run_id: str, inputs: List[Any], item: Optional[Dict[str, Any]]
+) -> Optional[str]:
+    """Hash what ``read_inputs`` returns; see ``input_hash``."""
     if item is not None:
-        inputs = [_element(row, item["index"]) if row[0] == item["over"] else row for row in inputs]
+        inputs = [_element(connection, run_id, row, item["index"]) if row[0] == item["over"] else row for row in inputs]
     return hash_of(inputs) if inputs else None
 
 
@@ -138,8 +150,8 @@ def hash_of(*values: object) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
-def _element(row: Any, index: int) -> List[Any]:
-    elements = _elements(row[2])
+def _element(connection: sqlite3.Connection, run_id: str, row: Any, index: int) -> List[Any]:
+    elements = _elements(load(connection, run_id, row[0], row[2]))
     return [row[0], elements[index] if elements is not None and index < len(elements) else None]
 
 
@@ -155,7 +167,7 @@ def _size(connection: sqlite3.Connection, run_id: str, mapping: Dict[str, Any]) 
     """The number of elements; None if there is no list that fits."""
     sql = "SELECT result FROM task WHERE run_id = ? AND name = ? AND state IN " + in_list(FINISHED)
     row = connection.execute(sql, (run_id, mapping["over"])).fetchone()
-    elements = None if row is None else _elements(row[0])
+    elements = None if row is None else _elements(load(connection, run_id, mapping["over"], row[0]))
     return None if elements is None or len(elements) > mapping["max_size"] else len(elements)
 
 

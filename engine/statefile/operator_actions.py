@@ -40,7 +40,6 @@ from ..domain.event_payloads import (
 from ..domain.states import (
     ABOUT_TO_START,
     HAPPENED,
-    IS_APPROVAL,
     NEEDS_NO_RESULT,
     OPEN,
     REJECTED,
@@ -66,7 +65,7 @@ from .action import (
     read_task,
     summarize,
 )
-from .lists import UNACKNOWLEDGED, dag_name_of, in_list
+from .lists import IS_APPROVAL, UNACKNOWLEDGED, dag_name_of, in_list
 from .map_tasks import expand_below
 from .pruning import prune
 from .requeue import end_generation, let_go_on, overrides_from_options, postpone, resolve_target, start_generation
@@ -88,7 +87,7 @@ from .undo import find_act, undo
 # --- The act ``skip``: an operator permits that a task is missing, and its children start without it -----------------
 
 
-SUBSTITUTE_CHARACTERS_MAX = 64 * 1024  # the same limit as for the result of a task
+SUBSTITUTE_CHARACTERS_MAX = 64 * 1024  # a person types it
 
 
 #: SQL: children that would start without the result of a parent.

@@ -20,6 +20,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Set
 from ..domain.acts import DONE, Answer, TargetResult
 from ..domain.states import NEEDS_HUMAN
 from ..errors import RefusedError
+from . import large_results
 from .action import ActionContext
 from .lists import in_list
 from .transitions import Transaction, resolve
@@ -194,6 +195,7 @@ def _remove_run(transaction: Transaction, run_id: str) -> None:
     )
     connection.execute("INSERT OR IGNORE INTO pruned_run (run_id) VALUES (?)", name)
     connection.execute("DELETE FROM run WHERE run_id = ?", name)
+    large_results.delete(connection, *name)
 
 
 def _delete_rows(connection: sqlite3.Connection, run_id: str, room: int) -> int:

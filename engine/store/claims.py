@@ -14,6 +14,7 @@ from ..core.breaker import PASSING, BreakerRecord, StoredBreaker
 from ..core.causes import PageRequest
 from ..core.decide import passed_reason
 from ..core.downstreams import END_WHEN_OPEN
+from ..core.outcome import unstored_result
 from ..core.spec import TaskSpec
 from ..core.waiting import WAITS, HeldTasks, RunOutcome, WaitReason, evaluate_run
 from ..domain.event_payloads import (
@@ -32,7 +33,6 @@ from ..domain.event_payloads import (
 from ..domain.events import EventKind
 from ..domain.states import (
     DEADLINE_MODE,
-    IS_APPROVAL,
     MOVING,
     UNANSWERED,
     DeadLetterKind,
@@ -44,9 +44,9 @@ from ..domain.states import (
     is_due,
 )
 from ..domain.text import counted, format_duration
-from ..statefile import map_tasks, processes, requeue
+from ..statefile import large_results, map_tasks, processes, requeue
 from ..statefile.action import reopen_run
-from ..statefile.lists import in_list
+from ..statefile.lists import IS_APPROVAL, in_list
 from ..statefile.operator_actions import release_runs
 from ..statefile.requeue import abandon_canary
 from ..statefile.transitions import Transaction, propagate, resolve
@@ -68,6 +68,7 @@ class Claim:
     checkpoint: str | None = None  # JSON of an earlier attempt of the generation
     earlier_result: str | None = None  # JSON of the task before its rows were requeued
     key_generation: int = 0  # the generation in the idempotency key
+    large_inputs: Mapping[str, str] = field(default_factory=dict)  # by parent: JSON that no memory holds
 
 
 def emit(transaction: Transaction, claim: Claim, payload: Payload) -> None:
@@ -133,13 +134,14 @@ def _claim(transaction: Transaction, run_id: str, order: ClaimOrder, identity: E
         map_tasks.expand(transaction, run_id, order.name)
     item = None if spec.item is None else asdict(spec.item)
     has_parents = bool(spec.parents) or spec.map is not None
+    inputs = map_tasks.read_inputs(transaction.connection, run_id, order.name) if has_parents else []
     columns: AttemptColumns = {
         "executor_id": identity.executor_id,
         "host": identity.host,
         "code_hash": identity.code_hash,
         "image_hash": identity.image_hash,
         "params_hash": map_tasks.hash_of(identity.params, spec.params) if spec.params else identity.params_hash,
-        "input_hash": map_tasks.input_hash(transaction.connection, run_id, order.name, item) if has_parents else None,
+        "input_hash": map_tasks.hash_inputs(transaction.connection, run_id, inputs, item),
         "timeout_us": None if spec.timeout is None else round(spec.timeout * 1e6),
         "grace_us": round(spec.grace_seconds * 1e6),
     }
@@ -152,6 +154,7 @@ def _claim(transaction: Transaction, run_id: str, order: ClaimOrder, identity: E
         else ()
     )
     earlier = quarantine.earlier_result(transaction.connection, run_id, order.name) if only_rows else None
+    earlier = large_results.load(transaction.connection, run_id, order.name, earlier)
     checkpoint, key_generation = None, 0  # of a first attempt
     if attempt > 1 or order.generation:
         checkpoint, key_generation = transaction.connection.execute(
@@ -160,7 +163,13 @@ def _claim(transaction: Transaction, run_id: str, order: ClaimOrder, identity: E
     if spec.effect:
         effect = AttemptEffect(effect_key(run_id, order.name, key_generation))
         transaction.emit(effect, run_id, order.name, attempt=attempt, generation=order.generation)
-    return Claim(run_id, order.name, attempt, order.generation, token, only_rows, checkpoint, earlier, key_generation)
+    large = {
+        parent: large_results.load(transaction.connection, run_id, parent, text) or unstored_result("it is gone")
+        for parent, _, text in inputs
+        if large_results.is_large(text)
+    }
+    rows = (only_rows, checkpoint, earlier)
+    return Claim(run_id, order.name, attempt, order.generation, token, *rows, key_generation, large)
 
 
 def save_checkpoint(transaction: Transaction, claim: Claim, value: str) -> None:

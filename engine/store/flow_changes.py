@@ -22,6 +22,7 @@ from ..domain.states import MOVING, SkipCause, TaskState
 from ..domain.task_options import child_name, child_position, child_prefix
 from ..domain.text import counted
 from ..errors import FlowError, NotFoundError
+from ..statefile import large_results
 from ..statefile.action import reopen_run
 from ..statefile.lists import in_list
 from ..statefile.map_tasks import expand_below, insert_edges
@@ -211,22 +212,23 @@ def leave_out(transaction: Transaction, run_id: str, part: Part) -> None:
     """Skip what is outside of the part. Raises FlowError if a child that it names does not exist."""
     for name, out in part.left_out.items():
         if name not in part.chosen:  # its children are made first
-            _leave_out(transaction, run_id, name, out)
+            _leave_out(transaction, run_id, name, out, part)
     for name, out in part.left_out.items():
         if out.result is not None:
             expand_below(transaction, run_id, name)
     for task in part.chosen:
         _leave_out_children(transaction, run_id, task, part)
         if task in part.left_out:
-            _leave_out(transaction, run_id, task, part.left_out[task])
+            _leave_out(transaction, run_id, task, part.left_out[task], part)
     for name in part.left_out:
         propagate(transaction, run_id, name)  # of a branch that is not taken
 
 
-def _leave_out(transaction: Transaction, run_id: str, name: str, out: LeftOut) -> None:
+def _leave_out(transaction: Transaction, run_id: str, name: str, out: LeftOut, part: Part) -> None:
     columns: TaskColumns = {"skip_cause": str(out.cause), "error": out.why, "ended_at": transaction.at}
     if out.result is not None:
         columns["result"] = out.result
+        large_results.copy(transaction.connection, part.results_of or "", run_id, name, out.result)
     transaction.move(run_id, name, TaskState.PENDING, TaskState.SKIPPED, 0, set=columns)
 
 
@@ -239,4 +241,4 @@ def _leave_out_children(transaction: Transaction, run_id: str, task: str, part: 
             raise FlowError(f"there is no {child_name(task, index)!r}: its list has {counted(len(names), 'element')}")
     for name in names:
         if (out := left_out_of(part, task, name)) is not None:
-            _leave_out(transaction, run_id, name, out)
+            _leave_out(transaction, run_id, name, out, part)

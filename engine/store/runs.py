@@ -34,7 +34,6 @@ from ..domain.states import (
     DEADLINE_MODE,
     END,
     FAILED_OUTCOMES,
-    IS_APPROVAL,
     MOVING,
     NEEDS_HUMAN,
     TIMED,
@@ -44,7 +43,7 @@ from ..domain.states import (
 from ..domain.text import format_clock
 from ..errors import NotFoundError, RefusedError
 from ..statefile import lists
-from ..statefile.lists import chunks, in_list, marks
+from ..statefile.lists import IS_APPROVAL, chunks, in_list, marks
 from ..statefile.opening import open_readonly
 from ..statefile.pruning import finish_pruning
 from ..statefile.reader import Row

@@ -61,7 +61,7 @@ from ..domain.states import (
     effect_key,
 )
 from ..domain.task_options import Overrides, load_overrides
-from ..statefile import operator_actions, requeue
+from ..statefile import large_results, operator_actions, requeue
 from ..statefile.action import find_cancel_request
 from ..statefile.lists import in_list
 from ..statefile.map_tasks import MAPS_BELOW, expand_below
@@ -98,6 +98,9 @@ def settle(
 
     ``interrupted``: the executor terminated it because the executor stops. ``is_silent``: it has written no output.
     """
+    if outcome.result is not None:  # before the maps below read it
+        stored_as = large_results.store(transaction.connection, claim.run_id, claim.name, outcome.result)
+        outcome = outcome if stored_as is outcome.result else replace(outcome, result=stored_as)
     if is_silent and outcome.kind is OutcomeKind.SUCCESS and _settle_plain_success(transaction, claim, outcome):
         return Settlement(Succeed())
     stored = read_stored(transaction.connection, claim, is_success=outcome.kind is OutcomeKind.SUCCESS)

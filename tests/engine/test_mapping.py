@@ -105,7 +105,7 @@ def test_what_cannot_be_mapped_is_a_dead_letter_with_the_reason(tmp_path: Path, 
 
 def test_results_that_are_too_large_together_fail_only_who_needs_them(tmp_path: Path) -> None:
     def load(item: int) -> str:
-        return "x" * 40_000
+        return "x" * 9_000_000
 
     verdict, found = run(mapped([1, 2], load), tmp_path)
     assert verdict == RunState.SUCCESS

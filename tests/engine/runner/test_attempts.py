@@ -312,16 +312,16 @@ async def test_a_result_that_is_too_large_is_a_success_without_a_result(bench: A
     await bench.open("""
         @flow.task
         def fits():
-            return "x" * (64 * 1024 - 2)
+            return "x" * (16 * 1024 * 1024 - 2)
 
         @flow.task
         def too_large():
-            return "x" * (64 * 1024 - 1)
+            return "x" * (16 * 1024 * 1024 - 1)
     """)
-    assert len((await bench.run("fits"))[0].result) == 64 * 1024
+    assert len((await bench.run("fits"))[0].result) == 16 * 1024 * 1024
     outcome, _ = await bench.run("too_large")
     assert outcome.failure is None
-    assert "65537 bytes" in str(reason_of_unstored(outcome.result))
+    assert "16777217 bytes" in str(reason_of_unstored(outcome.result))
 
 
 async def test_progress_and_heartbeats_arrive_in_order(bench: Any) -> None:
