@@ -24,9 +24,8 @@ import click
 
 from ...engine.domain.states import SHUT_BREAKERS, RunState
 from ...engine.errors import RedriveError
-from ...engine.statefile.lists import LatestRun
 from ...engine.statefile.needs import attention_count, needs_of
-from ...engine.statefile.state_files import FiguresReader, Offer, OfferReader
+from ...engine.statefile.state_files import FiguresReader, LatestRun, Offer, OfferReader
 from ...engine.statefile.supervisor_file import ServedSchedule, is_served, read_schedules
 from ...engine.version import VERSION
 from ..text.text import echo, one_line

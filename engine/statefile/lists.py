@@ -318,27 +318,6 @@ class MissedStarts(NamedTuple):
     last: int
 
 
-class LatestRun(NamedTuple):
-    """The latest run of a flow, and when the latest one that succeeded ended."""
-
-    dag_name: str
-    run_id: str
-    state: str
-    started_at: int
-    ended_at: Optional[int]
-    blocked_since: Optional[int]
-    logical_time: Optional[int]
-    succeeded_at: Optional[int]
-
-
-class AttemptCount(NamedTuple):
-    """How many attempts of a run had this outcome, and this class of failure."""
-
-    outcome: str
-    failure_class: Optional[str]
-    attempts: int
-
-
 class PastAttemptRow(NamedTuple):
     """One attempt of a task in any run of the file."""
 
@@ -558,23 +537,6 @@ MISSED_STARTS = Listing(
     " ON slot.dag_name = schedule.dag_name AND slot.logical_time > " + _LATEST_RUN + " AND slot.state = 'missed'"
     " GROUP BY schedule.dag_name",
 )
-_OF_FLOW = "(SELECT {} FROM run WHERE dag_name = flow.dag_name{} ORDER BY started_at DESC, rowid DESC LIMIT 1)"
-LATEST_RUNS = Listing(
-    "latest_runs",
-    LatestRun,
-    "SELECT latest.dag_name, run_id, state, started_at, ended_at, blocked_since, logical_time, "
-    + _OF_FLOW.format("ended_at", " AND state = 'SUCCESS'")
-    + " FROM (SELECT DISTINCT dag_name FROM run) AS flow JOIN run AS latest ON latest.rowid = "
-    + _OF_FLOW.format("rowid", "")
-    + " ORDER BY latest.dag_name LIMIT :limit",
-    {"limit": ROWS_MAX},
-)
-ATTEMPT_COUNTS = Listing(
-    "attempt_counts",
-    AttemptCount,
-    "SELECT outcome, failure_class, count(*) FROM attempt WHERE run_id = :run_id GROUP BY outcome, failure_class",
-    {"run_id": None},
-)
 HISTORY = Listing(
     "history",
     PastAttemptRow,
@@ -601,7 +563,6 @@ LISTINGS: Dict[str, "Listing[Any]"] = {
         *(EXECUTORS, BREAKERS, PAGES, PAGE_HEADS, QUARANTINE, QUARANTINE_GROUPS, QUARANTINE_ROWS),
         *(JOURNAL, OPERATOR_ACTS, SCHEDULES, SLOTS, SLA, HISTORY, RUN_TASKS, OUTPUT),
         *(EVENTS_OF_KIND, ATTENTION_RUNS, DEAD_LETTER_GROUPS, APPROVALS, HELD_ROWS, OPEN_BREAKERS, MISSED_STARTS),
-        *(LATEST_RUNS, ATTEMPT_COUNTS),
     )
 }
 #: Fields that are JSON texts in the file -> the value of a damaged text.

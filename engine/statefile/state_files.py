@@ -15,23 +15,21 @@ from ..domain.states import FINISHED, RunState
 from ..errors import CorruptFileError, RedriveError, StateFileError
 from .lists import (
     APPROVALS,
-    ATTEMPT_COUNTS,
     ATTENTION_RUNS,
     BREAKERS,
     DEAD_LETTER_GROUPS,
     HELD_ROWS,
-    LATEST_RUNS,
     MISSED_STARTS,
     OPEN_BREAKERS,
+    ROWS_MAX,
     SCHEDULES,
     AskedApproval,
-    AttemptCount,
     AttentionRun,
     BreakerRow,
     DeadLetterGroup,
     ExecutorState,
     HeldRows,
-    LatestRun,
+    Listing,
     MissedStarts,
     OpenBreaker,
     ScheduleRow,
@@ -201,6 +199,46 @@ def offer_of(path: str) -> Offer:
 def offers() -> List[Offer]:
     """The offers as of now, in the order of ``OfferReader.read``."""
     return OfferReader().read()
+
+
+class LatestRun(NamedTuple):
+    """The latest run of a flow, and when the latest one that succeeded ended."""
+
+    dag_name: str
+    run_id: str
+    state: str
+    started_at: int
+    ended_at: Optional[int]
+    blocked_since: Optional[int]
+    logical_time: Optional[int]
+    succeeded_at: Optional[int]
+
+
+class AttemptCount(NamedTuple):
+    """How many attempts of a run had this outcome, and this class of failure."""
+
+    outcome: str
+    failure_class: Optional[str]
+    attempts: int
+
+
+_OF_FLOW = "(SELECT {} FROM run WHERE dag_name = flow.dag_name{} ORDER BY started_at DESC, rowid DESC LIMIT 1)"
+LATEST_RUNS = Listing(
+    "latest_runs",
+    LatestRun,
+    "SELECT latest.dag_name, run_id, state, started_at, ended_at, blocked_since, logical_time, "
+    + _OF_FLOW.format("ended_at", " AND state = 'SUCCESS'")
+    + " FROM (SELECT DISTINCT dag_name FROM run) AS flow JOIN run AS latest ON latest.rowid = "
+    + _OF_FLOW.format("rowid", "")
+    + " ORDER BY latest.dag_name LIMIT :limit",
+    {"limit": ROWS_MAX},
+)
+ATTEMPT_COUNTS = Listing(
+    "attempt_counts",
+    AttemptCount,
+    "SELECT outcome, failure_class, count(*) FROM attempt WHERE run_id = :run_id GROUP BY outcome, failure_class",
+    {"run_id": None},
+)
 
 
 class Figures(NamedTuple):
