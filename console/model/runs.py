@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from ...engine.core.projection import RunRow
 from ...engine.core.waiting import ALIVE, RunnerStatus
-from ...engine.domain.states import RunState, TaskState
+from ...engine.domain.states import FAILED_OUTCOMES, RunState, TaskState
 from ...engine.statefile import needs
-from ...engine.statefile.lists import AttentionRun, DurationStats, ExecutorState, RunTaskRow, quantile
+from ...engine.statefile.lists import AttentionRun, DurationStats, ExecutorState, PastAttemptRow, RunTaskRow, quantile
 from ...engine.statefile.needs import Need, NeedKind, attention_count, need_of_run, needs_of
 from ...engine.statefile.state_files import Offer
 from ..sessions.session import Link, RunSummary, SessionStatus
@@ -245,6 +245,13 @@ class TaskTrend:
             return False
         usual = DurationStats(quantile(others, 0.5), quantile(others, 0.95), len(others))
         return is_overdue(cell.duration_us, usual)
+
+
+def trend_of_attempts(name: str, rows: Iterable[PastAttemptRow]) -> TaskTrend:
+    """The ended attempts of a task in any run, with a cell each. ``rows``: the latest first."""
+    states = {"success": TaskState.SUCCESS, **dict.fromkeys(FAILED_OUTCOMES, TaskState.FAILED)}
+    found = [HistoryCell(states[row.outcome], 1, row.duration_us) for row in rows if row.outcome in states]
+    return TaskTrend(name, tuple(reversed(found)))
 
 
 class HistoryOrder(StrEnum):

@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import date, timedelta
 from typing import NamedTuple
 
-from ...engine.core.projection import RunRow
+from ...engine.core.projection import RunRow, TaskRow
+from ...engine.core.ready_queue import spec_of
 from ...engine.core.views import Sign, Signed, run_style, run_view, state_style
 from ...engine.core.waiting import RunnerStatus
 from ...engine.domain.states import TaskState
@@ -17,7 +18,7 @@ from ..model.board import runner_of
 from ..model.lists import ALL_COLUMNS
 from ..model.runs import HistoryCell, HistoryOrder, RunDay, RunGrid, TaskTrend, is_bad, weeks_until
 from ..sessions.session import SessionStatus
-from ..text.figures import CLOCK_CELLS, column, column_chart, local_day, number, wall, wall_day
+from ..text.figures import CLOCK_CELLS, SECOND, column, column_chart, local_day, number, wall, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, join
 from ..text.text import cells, one_line, pad, pad_left, shorten_middle
@@ -188,12 +189,18 @@ _TIMEOUT_SHOWN = 4.0  # at most so many times the longest duration; a higher tim
 
 
 def duration_lines(
-    task: TaskTrend, timeout_us: int | None, rows: int, columns: int, glyphs: Glyphs, place: int | None = None
+    task: TaskTrend,
+    timeout_us: int | None,
+    rows: int,
+    columns: int,
+    glyphs: Glyphs,
+    place: int | None = None,
+    each: str = "run",
 ) -> list[Line]:
-    """A column per run, as high as the task took long, failures in their colour, with the timeout as a line across.
+    """A column per run, or what ``each`` cell is, as high as it took long, with the timeout as a line across.
 
-    The first of the ``rows`` lines says what is shown; ``place``: the run under the cursor. Empty if the task never
-    ended, or without room.
+    Failures have their colour. The first of the ``rows`` lines says what is shown; ``place``: the run under the
+    cursor. Empty if the task never ended, or without room.
     """
     found = [(at, cell.duration_us) for at, cell in enumerate(task.cells) if cell is not None and cell.duration_us]
     if rows < _CHART_ROWS_MIN or not found:
@@ -205,7 +212,7 @@ def duration_lines(
     size = max(min(room // len(found), _COLUMN_CELLS_MAX), 1)
     shown = found[-(room // size) :]
     roles = [_column_role(task, at, place) for at, _ in shown]
-    lines: list[Line] = [[Piece(f" {_describe_durations(task, timeout_us, longest, glyphs)}", Role.DIM)]]
+    lines: list[Line] = [[Piece(f" {_describe_durations(task, timeout_us, longest, each, glyphs)}", Role.DIM)]]
     for row, text in enumerate(column_chart([lasts for _, lasts in shown], most, height, glyphs)):
         label = most if row == 0 else limit_us if row == limit_row else None
         line: Line = [Piece(f" {' ' * CLOCK_CELLS if label is None else column(label)} ", Role.DIM)]
@@ -215,6 +222,12 @@ def duration_lines(
             line.append(Piece(f"{glyphs.backoff} timeout", Role.WARNING))
         lines.append(line)
     return lines
+
+
+def timeout_of(row: TaskRow) -> int | None:
+    """The timeout of a task in microseconds; None without one."""
+    limit = spec_of(row).timeout
+    return None if limit is None else round(limit * SECOND)
 
 
 def _column_role(task: TaskTrend, at: int, place: int | None) -> Role:
@@ -230,9 +243,9 @@ def _chart_cells(sign: str, role: Role, size: int, is_limit: bool, glyphs: Glyph
     yield Piece(across * (size - bar_cells), Role.WARNING)
 
 
-def _describe_durations(task: TaskTrend, timeout_us: int | None, longest: int, glyphs: Glyphs) -> str:
+def _describe_durations(task: TaskTrend, timeout_us: int | None, longest: int, each: str, glyphs: Glyphs) -> str:
     """What a timeout is chosen by: how long is usual, the longest, and the timeout beside it."""
-    parts = [f"{one_line(task.name)} in each run"]
+    parts = [f"{one_line(task.name)} in each {each}"]
     if (typical := task.typical_us) is not None:
         parts.append(f"usually {format_duration(typical)}")
     parts.append(f"at most {format_duration(longest)}")

@@ -502,7 +502,7 @@ def breaker_lines(
             if start > until_us:
                 break  # of a time after the instant that is shown
             end = None if ended_at is not None and ended_at > until_us else ended_at
-            shade = glyphs.bar_done if state in SHUT else glyphs.heat[0]
+            shade = glyphs.run if state in SHUT else glyphs.heat[0]
             canvas.fill(
                 axis.cell(start), axis.cell(until_us if end is None else end), shade, Role.WAITING, CellRank.BAR
             )

@@ -9,7 +9,6 @@ from textual import events
 from textual.binding import BindingType
 from textual.widget import Widget
 
-from ...engine.core.ready_queue import spec_of
 from ...engine.domain.events import EventKind
 from ...engine.domain.states import TaskState
 from ..feed.live_run import BoardUpdate
@@ -27,9 +26,9 @@ from ..present.history import (
     heading_line,
     runs_line,
     task_line,
+    timeout_of,
     title_line,
 )
-from ..text.figures import SECOND
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
 from ..widgets.bars import Bar, bindings_of
@@ -189,8 +188,7 @@ class HistoryScreen(ConsoleScreen):
         columns, rows = self.app.size
         room = rows - _FRAME_ROWS - len(self.table.order)
         known = self.board.projection.tasks.get(task.name) if task is not None else None
-        limit = spec_of(known).timeout if known is not None else None
-        timeout_us = None if limit is None else round(limit * SECOND)
+        timeout_us = timeout_of(known) if known is not None else None
         height = min(room - 1, _CHART_ROWS_MAX)
         found = duration_lines(task, timeout_us, height, columns, self.console.glyphs, self.place) if task else []
         self.table.styles.height = len(self.table.order) if found else "1fr"

@@ -12,15 +12,17 @@ from textual.widget import Widget
 
 from ...engine.domain.events import EventKind
 from ...engine.domain.states import TIMED
-from ...engine.statefile.lists import EVENTS_OF_KIND
+from ...engine.statefile.lists import EVENTS_OF_KIND, HISTORY
 from ..feed.live_run import BoardUpdate
 from ..keys.actions import ScreenName
 from ..model.board import Board
 from ..model.eta import critical_path
 from ..model.replay import event_of
+from ..model.runs import TaskTrend, trend_of_attempts
 from ..model.systems import downstream_specs
 from ..model.time_axis import Pause, RunActivity, Span, activity_of
 from ..model.timeline import BreakerPeriods, RowKey, TaskOrder, TimelineRows
+from ..present.history import duration_lines, timeout_of
 from ..present.tasks import Scene
 from ..present.timeline import (
     TOOK_CELLS,
@@ -56,6 +58,8 @@ from .timeline_bars import TaskTimeline, TimelineLabels, TimelineView
 
 _WORDS_BEFORE_LOAD = 8  # rows of words before the chart has any
 _FRAME_ROWS = 8  # header, tabs, rules, axis and key bar
+_PAST_ATTEMPTS, _PAST_ATTEMPTS_MIN = 40, 3
+_DURATION_ROWS_MAX = 12
 _DETAIL_ROWS_MIN = 12  # below the bars, from which the details of the task have room
 _HEAT_FROM = 30  # rows of the screen, from which a large run always has its heat map
 
@@ -77,7 +81,8 @@ class TimelineScreen(ConsoleScreen):
         self.words_bar = Bar(STRIP_ROWS, id="words")
         self.divider = Divider(self.console.glyphs.divider)
         self.detail = DetailView(self._scene, id="beside")
-        self._rest_timer = RestTimer(self, lambda: read_page(self, self.detail))
+        self._rest_timer = RestTimer(self, self._read_details)
+        self._past: TaskTrend | None = None  # the attempts of the selected task in all runs
         self._rows: TimelineRows | None = None
         self._labels: TimelineLabels | None = None
         self._borders: tuple[Span, Sequence[int]] | None = None  # the instants between the cells of a span
@@ -342,9 +347,11 @@ class TimelineScreen(ConsoleScreen):
         if self.detail.display:
             columns = (columns - 1) // 2
             self.detail.show_task(self.console.selected)
-            if self.detail.missing_text_key() is not None:
+            if self.detail.missing_text_key() is not None or self._is_past_missing:
                 self._rest_timer.start()
         lines = self._text_lines(self.timeline.cursor_key, columns, rows)
+        if self.detail.display:
+            lines += self._duration_lines(rows - len(lines) - 2, columns)
         if len(lines) + 1 < rows:
             legend = legend_line(self.console.glyphs, columns, has_groups=bool(self.rows.groups))
             lines += [[]] * (rows - 1 - len(lines)) + [legend]
@@ -357,6 +364,32 @@ class TimelineScreen(ConsoleScreen):
             return task_lines(self.board.row(key), self._scene(), columns, rows)
         worst = self.rows.worst_tasks(key, rows - 1)
         return group_lines(self.rows.group(key), self.rows.activity(key), worst, self._scene(), columns, rows)
+
+    @property
+    def _is_past_missing(self) -> bool:
+        name = self.console.selected
+        return name is not None and (self._past is None or self._past.name != name)
+
+    def _read_details(self) -> None:
+        """Read the texts of the selected task, and how long it took in earlier attempts."""
+        read_page(self, self.detail)
+        if self._is_past_missing:
+            run_latest(self, self._read_past, "past", shows_errors=False)
+
+    async def _read_past(self) -> None:
+        if (name := self.console.selected) is not None:
+            rows = await self.console.live.session.query(HISTORY, task=name, limit=_PAST_ATTEMPTS)
+            self._past = trend_of_attempts(name, rows)
+            self._show_text()
+
+    def _duration_lines(self, rows: int, columns: int) -> list[Line]:
+        """How long the selected task took in each attempt so far, beside its timeout."""
+        past, name = self._past, self.console.selected
+        if past is None or past.name != name or len(past.cells) < _PAST_ATTEMPTS_MIN:
+            return []
+        timeout_us = timeout_of(self.board.row(name))
+        rows = min(rows, _DURATION_ROWS_MAX)
+        return [[], *duration_lines(past, timeout_us, rows, columns, self.console.glyphs, each="attempt")]
 
     def _fit_text(self) -> None:
         """Give the chart and the words the rows that the tasks do not need."""

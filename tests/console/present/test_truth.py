@@ -198,7 +198,7 @@ def ticking_texts(board, status, now_us):
         yield (
             "bars",
             name,
-            re.sub("[│┄ ]", "", plain(bar_line(row, SPAN, now_us, UTF8, scene.runner, scene.view(name).instant))),
+            re.sub("[│┄ ]", "", plain(bar_line(row, SPAN, scene.now_us, UTF8, scene.runner, scene.view(name).instant))),
         )
         yield "took", name, duration_text(row, scene.now_us, scene.runner)
 

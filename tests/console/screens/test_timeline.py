@@ -9,6 +9,7 @@ from redrive.console.present.timeline import axis_line, bar_line, describe_attem
 from redrive.console.text.glyphs import ASCII, UTF8
 from redrive.console.text.pieces import Role, plain
 from redrive.engine.core.projection import AttemptRow
+from redrive.engine.core.spec import TaskSpec
 from redrive.engine.core.waiting import RunnerKind, RunnerStatus
 from redrive.engine.domain.events import EventKind
 from redrive.engine.statefile.logs import AttemptText
@@ -511,17 +512,30 @@ async def test_a_breaker_that_opened_has_a_band_below_the_bars(clock):
         band = driver.find(" breaker rates-api ")
         columns = driver.app.screen.timeline.label_columns
         span = driver.app.screen.timeline.span
-        assert band[columns:].index("█") == span.cell(clock.now - 30 * S) and band.endswith("█ open")
+        assert band[columns:].index("▆") == span.cell(clock.now - 30 * S) and band.endswith("▆ open")
         session.builder.at = clock.now
         half = session.builder.event(EventKind.BREAKER, data={"downstream": "rates-api", "state": "HALF_OPEN"})
         closed = session.builder.after(4).event(EventKind.BREAKER, data={"downstream": "rates-api", "state": "CLOSED"})
         clock.now += 6 * S
         await driver.emit(session, half, closed)
         band = driver.find(" breaker rates-api ")
-        assert "█░" in band and "open" not in band
+        assert "▆░" in band and "open" not in band
         assert "payments-api" not in driver.text, "it was closed all the time"
 
 
 def event_row(event, at):
     """A row of the table of events."""
     return {**event._asdict(), "at": at, "data": event.payload._asdict()}
+
+
+async def test_free_rows_show_how_long_earlier_attempts_took_beside_the_timeout(revenue, clock):
+    revenue.projection.tasks["clean_orders"].spec = TaskSpec("clean_orders", timeout=300.0)
+    past = [("success", 100), ("timed_out", 300), ("success", 120), ("running", None), ("lost", 9)]
+    revenue.lists["history"] = [{"outcome": outcome, "duration_us": lasts and lasts * S} for outcome, lasts in past]
+    async with open_console(revenue, clock, "3", size=(200, 55)) as driver:
+        driver.app.screen.timeline.move_to_key("clean_orders")
+        await driver.settle()
+        words = "clean_orders in each attempt · usually 1m40 · at most 5m00 · timeout 5m00 (1.0 times that)"
+        assert words in driver.text
+        top = driver.find("┄ timeout")
+        assert "5m00 ┄┄┄┄███┄┄┄┄┄┄ timeout" in top, "the second of three reached it"
