@@ -19,6 +19,7 @@ from ...engine.core.views import (
     attempt_view,
     kill_ends_at,
     kill_steps,
+    part_done,
     state_style,
 )
 from ...engine.core.waiting import ALIVE, RunnerStatus, WaitReason, needs_human, unmet_parents
@@ -223,6 +224,46 @@ def state_facts(row: TaskRow, scene: Scene, has_room: bool = True) -> Line:
     return [*head, *describe(row, view, scene)] if describe is not None else head
 
 
+def part_over(name: str, scene: Scene) -> float | None:
+    """How much of the attempt under way is over, from 0 to 1; None if nobody knows."""
+    usual = scene.board.duration_stats.get(name)
+    return part_done(scene.board.row(name), scene.view(name), usual.p50_us if usual is not None else None)
+
+
+_NODE_BAR_CELLS = 8
+
+
+def node_facts(name: str, scene: Scene) -> Line:
+    """What a task in the drawing says below its name: how far it is, how long it took, its error, what it waits for."""
+    row, view = scene.board.row(name), scene.view(name)
+    attempt = attempt_of(row)
+    tried = [Piece(f"{attempts_text(row)} ", Role.DIM)] if row.failures or row.generation else []
+    if row.state is TaskState.RUNNING and view.is_moving and attempt is not None:
+        if kill_step := _kill_step(attempt, scene):
+            return kill_step
+        part = part_over(name, scene)
+        bars = [*bar(part, scene.glyphs, Role.RUNNING, _NODE_BAR_CELLS), Piece(" ")] if part is not None else []
+        return [*tried, *bars, *_duration_hint(row, attempt, scene, False)]
+    if row.state is TaskState.RETRYING:
+        fact = view.fact or error_name(row)
+        return [*tried, Piece(one_line(fact), _FACT_ROLES.get(view.reason, Role.WAITING) if view.fact else Role.TEXT)]
+    if row.state is TaskState.SUCCESS:
+        return [*tried, Piece(took_text(name, scene), Role.DIM)]
+    facts = _waiting(row, view, scene) if row.state in MOVING else _FACTS.get(row.state, _no_facts)(row, view, scene)
+    return [*tried, *facts]
+
+
+def took_text(name: str, scene: Scene) -> str:
+    """How long a task that succeeded ran; empty for others."""
+    row = scene.board.row(name)
+    attempt = attempt_of(row) if row.state is TaskState.SUCCESS else None
+    return column(scene.attempt(attempt).clock).strip() if attempt is not None else ""
+
+
+def _no_facts(row: TaskRow, view: TaskView, scene: Scene) -> Line:
+    return []
+
+
 def _due(at: int, scene: Scene) -> str:
     late = at <= scene.now_us
     return f"at {wall(at, None)}" if scene.shows_clock_times and not late else countdown(at, scene.now_us)
@@ -271,7 +312,7 @@ def _after(row: TaskRow, fact: str, scene: Scene) -> str:
     unmet = unmet_parents(scene.board.projection, row.name)
     holder = _holder(row.name, unmet, scene.board)
     if holder is None:
-        return fact
+        return fact.replace(scene.names.prefix, "") if scene.names.prefix else fact
     return f"{f'{fact}, ' if len(unmet) > 1 else ''}held by {short_name(holder)}"
 
 
@@ -315,8 +356,7 @@ def _kill_step(attempt: AttemptRow, scene: Scene) -> Line:
 
 def _progress(row: TaskRow, scene: Scene, bars: bool) -> Line:
     """A bar and a percentage, or for how long there has been no progress."""
-    total = max(row.progress_total or 1, 1)
-    part = min(max((row.progress_done or 0) / total, 0.0), 1.0)
+    part = part_over(row.name, scene) or 0.0
     still_us = stalled_for_us(row, scene.now_us)
     if still_us is not None:
         return [Piece(f"{int(part * 100)} %"), Piece(f" no progress for {clock(still_us).strip()}", Role.WARNING)]

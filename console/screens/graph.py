@@ -14,18 +14,30 @@ from ...engine.domain.text import counted
 from ..feed.live_run import BoardUpdate
 from ..keys.actions import ScreenName
 from ..model.board import Board
-from ..model.eta import critical_path
+from ..model.eta import critical_path, slowest_path
 from ..model.graph.drawing import Drawing
 from ..model.graph.groups import GraphForm, GraphOrder, Zoom
-from ..model.graph.view import DEPTH, DEPTH_MAX, GROUP_ROWS, Graph, Overview, around_rows, choose_overview, draw_around
+from ..model.graph.view import (
+    DEPTH,
+    DEPTH_MAX,
+    GROUP_ROWS,
+    Graph,
+    Overview,
+    around_rows,
+    choose_overview,
+    draw_around,
+    has_neighbours,
+    rows_below_groups,
+    silhouette_rows,
+)
 from ..model.lists import parse_task_filter
-from ..present.graph import group_drawing, heading_line, label_width
+from ..present.graph import GroupDrawing, group_drawing, heading_line, label_width
 from ..present.tasks import Scene, TaskNames
 from ..present.timeline import describe_path
 from ..text.pieces import Piece, Role
 from ..widgets.bars import STRIP_ROWS, Bar, Rule, bindings_of, has_room_for_strip
 from .base import RestTimer
-from .graph_view import GraphView, GroupMap
+from .graph_view import GraphView, GroupMap, SilhouetteView
 from .panes import DetailView, PaneWidth, SplitScreen, StripView, read_page
 
 _FRAME_ROWS = 5  # header, tabs, two rules, keys
@@ -43,12 +55,16 @@ class GraphScreen(SplitScreen):
         self.map_view = GraphView(self.scene, self._on_selected, id="map")
         self.map_view.can_focus = False
         self.group_map = GroupMap(self.scene, self._on_group_clicked)
+        self.silhouette_view = SilhouetteView(self.scene, self._on_selected)
         self.map_rule = Rule(self.console.glyphs.rule, id="map-rule")
-        self.map_view.display = self.group_map.display = self.map_rule.display = False
+        for view in self.widgets_above():
+            view.display = False
         self.heading = Bar(id="heading")
         self._overview = Overview.NOTHING
         self._wanted_depth: int | None = None  # edges around the selected task; None: as many as fit
-        self._group_drawing: Drawing | None = None
+        self._group_drawing: GroupDrawing | None = None
+        self._group_columns = 0  # for which it was laid out
+        self._path_key: object = None  # what the slowest path was computed from
         self._names, self._titles = TaskNames(), TaskNames()  # of tasks and of groups
         self.main_pane = self.graph_view = GraphView(self.rows_scene, self._on_selected, id="graph")
         self.detail_pane = self.detail = DetailView(self.scene, id="beside")
@@ -64,6 +80,7 @@ class GraphScreen(SplitScreen):
         """Yield the drawing over the whole width."""
         yield self.map_view
         yield self.group_map
+        yield self.silhouette_view
         yield self.map_rule
 
     def main_widgets(self) -> Iterable[Widget]:
@@ -90,9 +107,9 @@ class GraphScreen(SplitScreen):
             self._overview = choose_overview(graph, drawn, self._draw_groups, *size)
             self._set_overview_height(graph, drawn)
             graph.is_drawn_above = self._overview is Overview.TASKS
-        self.map_view.display = self._overview in (Overview.TASKS, Overview.AROUND)
         self.group_map.display = self._overview is Overview.GROUPS
         self.map_rule.display = self._overview is not Overview.NOTHING
+        self._show_map()
         self.call_after_refresh(self.show_frame)  # the rules need the new position of the divider
         self._show_heading()
 
@@ -102,19 +119,50 @@ class GraphScreen(SplitScreen):
         return self.app.size.height - _FRAME_ROWS - (STRIP_ROWS if self.strip_view.display else 0)
 
     def _set_overview_height(self, graph: Graph, drawn: Graph) -> None:
+        rows = self._content_rows
         if self._overview is Overview.TASKS:
-            self.map_view.styles.height = drawn.drawing.height
+            self.map_view.styles.height = drawn.drawing.height * drawn.drawings.label_size.rows
         elif self._overview is Overview.AROUND:
-            self.map_view.styles.height = around_rows(self._content_rows)
+            self.map_view.styles.height = around_rows(rows)
         elif self._overview is Overview.GROUPS and self._group_drawing is not None:
-            self.group_map.styles.height = GROUP_ROWS * self._group_drawing.height
+            self.group_map.styles.height = GROUP_ROWS * self._group_drawing.drawing.height
             self.group_map.show(graph, self._group_drawing)
+        self.silhouette_view.set_row_count(max(self._silhouette_rows(graph, rows), 1))
         if graph.selected is not None:
             drawn.select(graph.selected)
         if self._overview is Overview.AROUND:
             self._fit_depth(drawn)
-        self.map_view.step_changed()
-        self.map_view.refresh()
+
+    def _silhouette_rows(self, graph: Graph, rows: int) -> int:
+        if self._overview is Overview.GROUPS and self._group_drawing is not None:
+            return rows_below_groups(graph, self._group_drawing.drawing, rows)
+        return silhouette_rows(rows)
+
+    def _show_map(self) -> None:
+        """Show the tasks that are drawn; one without neighbours, and many, as a silhouette."""
+        graph, drawn = self.graph, self.map_view.graph
+        is_around = self._overview is Overview.AROUND
+        has_silhouette = self._overview is Overview.SILHOUETTE
+        if self._overview is Overview.GROUPS:
+            has_silhouette = self.silhouette_view.row_count > 1
+        if is_around and drawn is not None:
+            has_silhouette = not has_neighbours(drawn)
+        self.map_view.display = self._overview is Overview.TASKS or (is_around and not has_silhouette)
+        self.silhouette_view.display = has_silhouette
+        if self.map_view.display:
+            self.map_view.step_changed()
+            self.map_view.refresh()
+        if has_silhouette and graph is not None:
+            self.silhouette_view.show_graph(graph, self._new_path())
+
+    def _new_path(self) -> tuple[str, ...] | None:
+        """The slowest path; None if it is the same as before."""
+        board, forecast = self.board, self.console.live.forecast
+        key = (board, forecast, None if forecast is not None else board.projection.seq)
+        if key == self._path_key:
+            return None
+        self._path_key = key
+        return slowest_path(board, forecast)
 
     def _fit_depth(self, drawn: Graph) -> None:
         """Draw as many edges around the selected task as the operator wants, else as many as fit."""
@@ -128,15 +176,15 @@ class GraphScreen(SplitScreen):
             return
         self._wanted_depth = min(max((drawn.drawings.depth or DEPTH) + step, 1), DEPTH_MAX)
         self._fit_depth(drawn)
-        self.map_view.step_changed()
-        self.map_view.refresh()
+        self._show_map()
         edges = counted(self._wanted_depth, "edge")
         self.console.show_message(f"drawn: up to {edges} around the selected task")
 
-    def _draw_groups(self) -> Drawing | None:
-        if self._group_drawing is None and self.graph is not None:
-            self._group_drawing = group_drawing(self.graph, self.scene())
-        return self._group_drawing
+    def _draw_groups(self, columns: int) -> Drawing | None:
+        if self._group_columns != columns and self.graph is not None:
+            self._group_columns = columns
+            self._group_drawing = group_drawing(self.graph, self.scene(), columns)
+        return self._group_drawing.drawing if self._group_drawing is not None else None
 
     def _show_heading(self) -> None:
         """Show the step, what the filter found, and what rows leave out."""
@@ -194,7 +242,7 @@ class GraphScreen(SplitScreen):
             graph.zoom, graph.form = before.zoom, before.form
             graph.order_by(before.order)
         else:
-            self._group_drawing = None
+            self._group_drawing, self._group_columns = None, 0
             self._names = TaskNames(board.projection.tasks)
             self._titles = TaskNames((group.title for group in graph.groups.groups if not group.is_single), prefix="")
         if self.console.selected is not None:
@@ -241,6 +289,8 @@ class GraphScreen(SplitScreen):
             children = {child for name, _, _ in delta.moves for child in graph.dag.children(name)}
             self.graph_view.tasks_changed(delta.tasks | children)
         self._is_filter_stale |= bool(news.delta.moves) and parse_task_filter(self.filter_text).states is not None
+        if self.silhouette_view.display and delta.moves:
+            self.silhouette_view.show_graph(graph)
         if self._is_following:
             self._go_to_front()
         if self._affects_details(news):
@@ -256,6 +306,8 @@ class GraphScreen(SplitScreen):
             self.graph_view.tick()
             if self.map_view.display:
                 self.map_view.tick()
+            if self.silhouette_view.display:
+                self._show_map()
             self._update_details()
 
     def _affects_details(self, news: BoardUpdate) -> bool:
@@ -300,11 +352,12 @@ class GraphScreen(SplitScreen):
 
     def _show_on_overview(self, name: str) -> None:
         drawn = self.map_view.graph
-        if self.map_view.display and drawn is not None and self._overview is Overview.AROUND:
+        if self._overview is Overview.AROUND and drawn is not None:
             drawn.select(name)
             self._fit_depth(drawn)
-            self.map_view.step_changed()
-            self.map_view.refresh()
+            self._show_map()
+        elif self._overview in (Overview.SILHOUETTE, Overview.GROUPS):
+            self._show_map()
         elif self.map_view.display:
             self.map_view.select(name)
         if self.group_map.display:

@@ -173,6 +173,21 @@ def task_view(projection: RunProjection, name: str, now_us: int, context: Explai
     return TaskView(*style, _fact(case, reason), step.due_at, clock, is_ticking, reason)
 
 
+def part_done(row: TaskRow, view: TaskView, usual_us: int | None = None) -> float | None:
+    """How much of the attempt under way is over, from 0 to 1; None if nothing runs or nobody knows.
+
+    By the progress that the task reports, else by its clock: of its usual duration (microseconds) or of its timeout.
+    """
+    if view.clock is None:
+        return None
+    attempt = row.attempts.get(row.attempt)
+    total = usual_us or (attempt.timeout_us if attempt is not None else None)
+    done: float = view.clock
+    if row.progress_total:
+        done, total = row.progress_done or 0, row.progress_total
+    return min(max(done / total, 0.0), 1.0) if total else None
+
+
 def end_of_work(now_us: int, runner: RunnerStatus, seen_at: int) -> int:
     """Until when an attempt without an end can have run: now, or the end of its executor.
 
