@@ -225,15 +225,15 @@ _ROWS: dict[Step, Callable[[Graph, int, int, Scene, Highlight], Line]] = {
 def drawing_row(graph: Graph, y: int, x0: int, x1: int, scene: Scene, lit: Highlight) -> Line:
     """The cells from ``x0`` to before ``x1`` of text row ``y``; signs mark the sides where the drawing goes on."""
     drawing, names = graph.drawing, graph.drawing.dag.names
-    row, is_second = divmod(y, graph.drawings.label_size.rows)
-    if is_second:
+    row, below = divmod(y, graph.drawings.label_size.rows)
+    if below:
         return segments_line(
             drawing.below(row, x0, x1, lit.lines),
             x0,
             x1,
             scene.glyphs,
             lit.line_role,
-            lambda run: fit([Piece("  "), *node_facts(names[run.task], scene)], run.width, scene.glyphs.more),
+            lambda run: _fact(names[run.task], below - 1, run.width, scene),
         )
     line = segments_line(
         drawing.segments(row, x0, x1, lit.lines),
@@ -244,6 +244,12 @@ def drawing_row(graph: Graph, y: int, x0: int, x1: int, scene: Scene, lit: Highl
         lambda run: _label(graph, names[run.task], run, scene, lit),
     )
     return with_cut_marks(line, drawing, row, x0, x1, scene.glyphs)
+
+
+def _fact(name: str, place: int, size: int, scene: Scene) -> Line:
+    """A fact below the name of a task, the most important one at place 0."""
+    facts = node_facts(name, scene)
+    return fit([Piece("  "), *(facts[place] if place < len(facts) else ())], size, scene.glyphs.more)
 
 
 def segments_line(

@@ -33,7 +33,7 @@ from ..model.lists import ALL_COLUMNS
 from ..model.log import printable_parts
 from ..text.figures import SECOND, clock, column, countdown, format_bytes, wall
 from ..text.glyphs import Glyphs
-from ..text.pieces import Line, Piece, Role
+from ..text.pieces import Line, Piece, Role, join
 from ..text.text import cells, cut, one_line, shorten_middle
 from .states import sign_of
 
@@ -233,24 +233,30 @@ def part_over(name: str, scene: Scene) -> float | None:
 _NODE_BAR_CELLS = 8
 
 
-def node_facts(name: str, scene: Scene) -> Line:
-    """What a task in the drawing says below its name: how far it is, how long it took, its error, what it waits for."""
+def node_facts(name: str, scene: Scene) -> tuple[Line, Line]:
+    """What the drawing says below a name: how far a task is, what it took, its error or what it waits for; and more."""
     row, view = scene.board.row(name), scene.view(name)
-    attempt = attempt_of(row)
-    tried = [Piece(f"{attempts_text(row)} ", Role.DIM)] if row.failures or row.generation else []
-    if row.state is TaskState.RUNNING and view.is_moving and attempt is not None:
-        if kill_step := _kill_step(attempt, scene):
-            return kill_step
-        part = part_over(name, scene)
-        bars = [*bar(part, scene.glyphs, Role.RUNNING, _NODE_BAR_CELLS), Piece(" ")] if part is not None else []
-        return [*tried, *bars, *_duration_hint(row, attempt, scene, False)]
-    if row.state is TaskState.RETRYING:
-        fact = view.fact or error_name(row)
-        return [*tried, Piece(one_line(fact), _FACT_ROLES.get(view.reason, Role.WAITING) if view.fact else Role.TEXT)]
+    tried = [Piece(attempts_text(row), Role.DIM)] if row.failures or row.generation else []
+    error = [Piece(one_line(row.error or ""), Role.DIM)]
+    if row.state is TaskState.RUNNING and view.is_moving:
+        return _running_facts(row, scene), join([tried, _usage(scene.board.usage.get(name))[-1:]])
+    if row.state is TaskState.RETRYING and not view.fact:
+        return join([tried, [Piece(one_line(error_name(row)))]], " "), error
+    if row.state in MOVING:
+        return _waiting(row, view, scene), tried
     if row.state is TaskState.SUCCESS:
-        return [*tried, Piece(took_text(name, scene), Role.DIM)]
-    facts = _waiting(row, view, scene) if row.state in MOVING else _FACTS.get(row.state, _no_facts)(row, view, scene)
-    return [*tried, *facts]
+        ended = wall(row.ended_at, None) if row.ended_at is not None else ""
+        return join([[Piece(took_text(name, scene), Role.DIM)], tried], " "), [Piece(ended, Role.DIM)]
+    describe = _FACTS.get(row.state)
+    return describe(row, view, scene) if describe is not None else [], error
+
+
+def _running_facts(row: TaskRow, scene: Scene) -> Line:
+    attempt, part = attempt_of(row), part_over(row.name, scene)
+    if attempt is not None and (kill_step := _kill_step(attempt, scene)):
+        return kill_step
+    bars = bar(part, scene.glyphs, Role.RUNNING, _NODE_BAR_CELLS) if part is not None else []
+    return [*bars, *_duration_hint(row, attempt, scene, False)]
 
 
 def took_text(name: str, scene: Scene) -> str:
@@ -258,10 +264,6 @@ def took_text(name: str, scene: Scene) -> str:
     row = scene.board.row(name)
     attempt = attempt_of(row) if row.state is TaskState.SUCCESS else None
     return column(scene.attempt(attempt).clock).strip() if attempt is not None else ""
-
-
-def _no_facts(row: TaskRow, view: TaskView, scene: Scene) -> Line:
-    return []
 
 
 def _due(at: int, scene: Scene) -> str:

@@ -183,7 +183,7 @@ class Drawing:
         return found
 
     def below(self, y: int, x0: int, x1: int, lit: EdgeHighlight = _NO_HIGHLIGHT) -> list[Segment]:
-        """Return the segments of a second text row under row ``y``: its tasks, and the lines on to row ``y + 1``."""
+        """Return the segments of a further text row under row ``y``: its tasks, and the lines on to row ``y + 1``."""
         found: list[Segment] = []
         for level, left in enumerate(self._lefts):
             vertex = self._rows[level].get(y)
@@ -436,23 +436,19 @@ NEIGHBOURHOOD_MAX = 60  # tasks of the drawing around one of them
 class LabelSize(NamedTuple):
     """The most cells of a name in the drawing, 0 for the sign alone, and what has room beside or below it.
 
-    ``has_time``: a time beside the name; ``fact_cells``: of a fact in a second text row, 0 for none.
+    ``has_time``: a time beside the name; ``rows``: text rows of each task; ``fact_cells``: of the facts in those below.
     """
 
     name_cells: int
     has_time: bool = True
+    rows: int = 1
     fact_cells: int = 0
-
-    @property
-    def rows(self) -> int:
-        """Text rows of each task."""
-        return 2 if self.fact_cells else 1
 
 
 #: From the most to the least room; a drawing above the rows takes the first that fits.
 LABEL_SIZES = (LabelSize(32), LabelSize(20), *(LabelSize(cells, has_time=False) for cells in (20, 16, 12)))
 #: With facts below the names, for large terminals.
-TALL_SIZES = tuple(LabelSize(32, fact_cells=cells) for cells in (32, 28, 24))
+TALL_SIZES = tuple(LabelSize(32, rows=rows, fact_cells=cells) for rows in (4, 3, 2) for cells in (48, 40, 32, 28, 24))
 SIGNS_ALONE = LabelSize(0, has_time=False)
 
 
@@ -568,7 +564,8 @@ class TaskDrawings:
         """Draw with more or less room for names."""
         if size != self.label_size:
             self.label_size = size
-            self._drawing = None
+            drawn = self._drawing
+            self._drawing = drawn.resized(self._label_widths(drawn.dag)) if drawn is not None else None
 
     def around(self, selected: str | None, depth: int, *, siblings: bool = False) -> Drawing | None:
         """The drawing of what is at most ``depth`` edges from the selected task; None if that is too much to draw."""

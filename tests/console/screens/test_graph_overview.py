@@ -93,12 +93,12 @@ async def test_the_cursor_leaves_the_colours_of_a_bar_as_they_are(clock):
 
 
 async def test_the_heading_names_the_step_alone_where_it_has_more_to_say(clock):
-    prefix = "NFCORE_VIRALRECON:ILLUMINA:"
+    prefix = "NFCORE_VIRALRECON:ILLUMINA:OF_THE_REGION:"
     session = FakeSession(projection_of([(f"{prefix}{stem}_{n}", []) for stem in ("TRIM", "ALIGN") for n in range(40)]))
     async with open_console(session, clock, "2", size=(120, 40)) as driver:
         assert f"all begin with {prefix} " in driver.find("all begin with")
         assert " groups  " in driver.find("all begin with")
-        assert "bands" not in driver.text
+        assert "rows" not in driver.text
 
 
 def test_counts_are_words_or_signs_but_never_cut():

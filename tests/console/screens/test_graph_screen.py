@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 from redrive.console.model.graph.groups import GraphForm, Zoom
 from redrive.console.screens.panes import DetailScreen
-from redrive.console.text.pieces import Role
-from redrive.engine.statefile.logs import AttemptText, LogChunk
 
 from ..conftest import FakeSession, StillClock, emit_events, press, rows_of, settle, shown, text_of
 from ..model.runs import EventBuilder, S, failed_task, projection_of
@@ -225,8 +223,10 @@ async def test_the_drawing_stands_above_the_rows_wherever_it_fits_the_whole_widt
 ):
     async with shown(revenue, clock, (120, 40)) as (app, pilot):
         rows = rows_of(app)
-        assert "◆ clean_refunds ──" in rows[5]
-        assert rows[7].count("┬") == 1, "the panes below begin under the drawing"
+        place = next(y for y, row in enumerate(rows) if "◆ clean_refunds ──" in row)
+        assert "ZeroDivisionError" in rows[place + 1], "a large terminal has room for the error"
+        rule = next(row for row in rows[4:] if row.startswith("──"))
+        assert rule.count("┬") == 1, "the panes below begin under the drawing"
         await press(app, pilot, "g")
         assert app.screen.map_view.graph.selected == "extract_orders"
         await pilot.resize_terminal(80, 24)
@@ -235,7 +235,7 @@ async def test_the_drawing_stands_above_the_rows_wherever_it_fits_the_whole_widt
         assert " ◆ │ │ ┃ clean_refunds" in text_of(app)
         await pilot.resize_terminal(120, 40)
         await settle(app, pilot)
-        assert rows_of(app)[5] == rows[5]
+        assert rows_of(app)[place] == rows[place]
 
 
 async def test_lines_of_a_drawing_begin_at_the_end_of_the_text_and_cut_sides_have_a_sign(
@@ -245,7 +245,7 @@ async def test_lines_of_a_drawing_begin_at_the_end_of_the_text_and_cut_sides_hav
         await press(app, pilot, "equals_sign", "G")
         app.screen.graph_view.select("extract_orders")
         await settle(app, pilot)
-        assert rows_of(app)[4].startswith(" ✓ extract_orders ──────────● clean_orders   29s")
+        assert rows_of(app)[4].startswith(" ✓ extract_orders 12s ──────● clean_orders   29s")
         assert rows_of(app)[5].endswith("›")
         app.screen.graph_view.select("notify")
         await settle(app, pilot)
@@ -253,13 +253,31 @@ async def test_lines_of_a_drawing_begin_at_the_end_of_the_text_and_cut_sides_hav
         assert rows_of(app)[7].startswith("‹"), "a root stands left"
 
 
-async def test_a_run_of_one_task_and_a_chain_are_lists(clock: StillClock):
-    for count in (1, 10, 300):
-        pairs = [(f"step_{number}", [f"step_{number - 1}"] if number else []) for number in range(count)]
-        async with shown(FakeSession(projection_of(pairs)), clock, (120, 40)) as (app, _):
-            assert text_of(app).count("· ") >= min(count, 30)
-            assert not app.screen.map_view.display
-            assert "step_0 " in rows_of(app)[4]
+def chain(count: int) -> FakeSession:
+    names = [f"step_{number}" for number in range(count)]
+    return FakeSession(
+        projection_of([(name, names[place - 1 : place] if place else []) for place, name in enumerate(names)])
+    )
+
+
+async def test_a_run_of_one_task_is_a_list(clock: StillClock):
+    async with shown(chain(1), clock, (120, 40)) as (app, _):
+        assert not app.screen.map_view.display
+        assert "step_0 " in rows_of(app)[4]
+
+
+async def test_a_chain_is_a_ribbon_above_its_list_of_signs_alone_if_it_is_long(clock: StillClock):
+    async with shown(chain(40), clock, (120, 40)) as (app, pilot):
+        rows = rows_of(app)
+        assert rows[3].startswith("   · step_0 ") and rows[3].endswith("╮")
+        assert rows[4].startswith(" ╰─· step_6 ")
+        assert "· step_39" in rows[9]
+        await pilot.click(offset=(5, 4))
+        await settle(app, pilot)
+        assert app.selected == "step_6"
+    async with shown(chain(300), clock, (120, 40)) as (app, _):
+        assert rows_of(app)[3].count("·─·") > 20
+        assert "\n · step_0 " in text_of(app)
 
 
 async def test_a_large_run_has_the_drawing_of_its_groups_with_counts(clock: StillClock):
@@ -302,6 +320,7 @@ async def test_what_cannot_be_drawn_whole_is_drawn_around_the_selected_task(cloc
 async def test_the_drawing_around_a_task_is_as_deep_as_fits_and_keys_change_that(clock: StillClock):
     pairs = [("t000", [])] + [(f"t{n:03}", [f"t{n - 1:03}"]) for n in range(1, 200)] + [("side", ["t000"])]
     async with shown(FakeSession(projection_of(pairs)), clock, (120, 40)) as (app, pilot):
+        await press(app, pilot, "equals_sign")
         app.screen.graph_view.select("t100")
         await settle(app, pilot)
 
