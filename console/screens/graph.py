@@ -320,7 +320,8 @@ class GraphScreen(SplitScreen):
     def _update_details(self) -> None:
         name = self.console.selected
         if self.detail.display:
-            self.detail.show_task(name)
+            group = self.graph.selected_group if self.graph is not None else None
+            self.detail.show_task(name, (self.graph, group) if self.graph is not None and group is not None else None)
             if self.detail.missing_text_key() is not None:
                 self._rest_timer.start()
         if self.strip_view.display:
@@ -346,6 +347,7 @@ class GraphScreen(SplitScreen):
     def _on_selected(self, name: str | None) -> None:
         """The cursor moved, here or on the map; the other one follows."""
         if name is None or name == self.console.selected:
+            self._update_details()  # of a group now, or of its first task
             return
         self._selection_changed(name)
         self.graph_view.select(name)
