@@ -447,8 +447,10 @@ class LabelSize(NamedTuple):
 
 #: From the most to the least room; a drawing above the rows takes the first that fits.
 LABEL_SIZES = (LabelSize(32), LabelSize(20), *(LabelSize(cells, has_time=False) for cells in (20, 16, 12)))
-#: With facts below the names, for large terminals.
-TALL_SIZES = tuple(LabelSize(32, rows=rows, fact_cells=cells) for rows in (4, 3, 2) for cells in (48, 40, 32, 28, 24))
+_FACT_CELLS = (48, 40, 32, 28, 24)
+#: With a fact below each name, for large terminals; and with more facts and space.
+TALL_SIZES = tuple(LabelSize(32, rows=2, fact_cells=cells) for cells in _FACT_CELLS)
+SPREAD_SIZES = tuple(LabelSize(32, rows=rows, fact_cells=cells) for rows in (4, 3) for cells in _FACT_CELLS)
 SIGNS_ALONE = LabelSize(0, has_time=False)
 
 

@@ -15,6 +15,7 @@ from ..board import Board, Delta
 from .drawing import (
     LABEL_SIZES,
     SIGNS_ALONE,
+    SPREAD_SIZES,
     TALL_SIZES,
     Drawing,
     LabelSize,
@@ -486,7 +487,9 @@ def choose_overview(
         drawn.drawings.set_ribbon_columns(columns - 2)
         return Overview.TASKS if _fits_whole(drawn, columns, room, (*LABEL_SIZES, SIGNS_ALONE)) else Overview.NOTHING
     if len(dag) <= GRAPH_MAX:
-        if _fits_whole(drawn, columns, min(room, rows - _OTHER_ROWS - len(dag)), TALL_SIZES):
+        free = min(room, rows - _OTHER_ROWS - len(dag))
+        is_spread = _fits_whole(drawn, columns, min(free, rows // 4), SPREAD_SIZES)
+        if is_spread or _fits_whole(drawn, columns, free, TALL_SIZES):
             return Overview.TASKS
         sizes = LABEL_SIZES if rows >= _AROUND_SCREEN_ROWS else LABEL_SIZES[:1]  # few rows need the names in full
         if _fits_whole(drawn, columns, room, sizes):
