@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from textual import events
 from textual.binding import BindingType
+from textual.containers import Grid, Vertical
 from textual.widget import Widget
 
 from ...engine.domain.text import counted
@@ -23,6 +24,7 @@ from ..model.graph.view import (
     GROUP_ROWS,
     Graph,
     Overview,
+    OverviewRoom,
     around_rows,
     choose_overview,
     draw_around,
@@ -41,12 +43,17 @@ from .graph_view import GraphView, GroupMap, SilhouetteView
 from .panes import DetailView, PaneWidth, SplitScreen, StripView, read_page
 
 _FRAME_ROWS = 5  # header, tabs, two rules, keys
+_WHOLE = (Overview.TASKS, Overview.BESIDE)  # all tasks are drawn
 
 
 class GraphScreen(SplitScreen):
     """See the module."""
 
     PLACE = ScreenName.GRAPH
+    DEFAULT_CSS = """
+    GraphScreen #panes { height: 1fr; }
+    GraphScreen #above { height: 100%; }
+    """
     BINDINGS: ClassVar[list[BindingType]] = bindings_of(ScreenName.GRAPH)
     DETAIL_WIDTH = PaneWidth(37, 40, 80)
 
@@ -57,8 +64,8 @@ class GraphScreen(SplitScreen):
         self.group_map = GroupMap(self.scene, self._on_group_clicked)
         self.silhouette_view = SilhouetteView(self.scene, self._on_selected)
         self.map_rule = Rule(self.console.glyphs.rule, id="map-rule")
-        for view in self.widgets_above():
-            view.display = False
+        self._above = Vertical(id="above")
+        self._grid = Grid(id="panes")
         self.heading = Bar(id="heading")
         self._overview = Overview.NOTHING
         self._wanted_depth: int | None = None  # edges around the selected task; None: as many as fit
@@ -76,16 +83,36 @@ class GraphScreen(SplitScreen):
 
     # --- The frame ------------------------------------------------------------------------------------------------
 
-    def widgets_above(self) -> Iterable[Widget]:
-        """Yield the drawing over the whole width."""
-        yield self.map_view
-        yield self.group_map
-        yield self.silhouette_view
-        yield self.map_rule
-
     def main_widgets(self) -> Iterable[Widget]:
         yield self.heading
         yield self.graph_view
+
+    def content(self) -> Iterable[Widget]:
+        """Yield the drawing, the list, and the details: beside both, or below the drawing beside the list."""
+        with self._grid:
+            with self._above:
+                yield self.map_view
+                yield self.group_map
+                yield self.silhouette_view
+                yield self.map_rule
+            with Vertical():
+                yield from self.main_widgets()
+            yield self.divider
+            yield self.detail_pane
+
+    def _place_details(self, rows_above: int) -> None:
+        """Arrange the panes. ``rows_above``: of the drawing with its rule."""
+        grid, above, detail = self._grid, self._above, self.detail_pane
+        above.display = rows_above > 0
+        is_beside = self._overview is Overview.BESIDE
+        grid.styles.grid_size_columns = 3 if self.is_wide else 1
+        grid.styles.grid_columns = f"1fr 1 {self._detail_columns(self.app.size.width)}" if self.is_wide else "1fr"
+        grid.styles.grid_rows = f"{rows_above} 1fr" if rows_above else "1fr"
+        above.styles.column_span = 3 if self.is_wide and not is_beside else 1
+        self.divider.styles.row_span = detail.styles.row_span = 2 if is_beside else 1
+        main = self.heading.parent
+        if grid.children and isinstance(main, Widget):
+            grid.move_child(main, after=detail) if is_beside else grid.move_child(main, before=self.divider)
 
     def widgets_below(self) -> Iterable[Widget]:
         """Yield the strip: the selected task in a few rows."""
@@ -103,13 +130,13 @@ class GraphScreen(SplitScreen):
             self._overview = Overview.NOTHING
         else:
             drawn.drawings.set_depth(None)
-            size = self.app.size.width, self._content_rows
-            self._overview = choose_overview(graph, drawn, self._draw_groups, *size)
+            room = OverviewRoom(self.app.size.width, self.main_columns, self._content_rows)
+            self._overview = choose_overview(graph, drawn, self._draw_groups, room)
             self._set_overview_height(graph, drawn)
-            graph.is_drawn_above = self._overview is Overview.TASKS
+            graph.is_drawn_above = self._overview in _WHOLE
         self.group_map.display = self._overview is Overview.GROUPS
-        self.map_rule.display = self._overview is not Overview.NOTHING
         self._show_map()
+        self._place_details(self._rows_above())
         self.call_after_refresh(self.show_frame)  # the rules need the new position of the divider
         self._show_heading()
 
@@ -120,7 +147,7 @@ class GraphScreen(SplitScreen):
 
     def _set_overview_height(self, graph: Graph, drawn: Graph) -> None:
         rows = self._content_rows
-        if self._overview is Overview.TASKS:
+        if self._overview in _WHOLE:
             self.map_view.styles.height = drawn.drawing.height * drawn.drawings.label_size.rows
         elif self._overview is Overview.AROUND:
             self.map_view.styles.height = around_rows(rows)
@@ -132,6 +159,16 @@ class GraphScreen(SplitScreen):
             drawn.select(graph.selected)
         if self._overview is Overview.AROUND:
             self._fit_depth(drawn)
+
+    def _rows_above(self) -> int:
+        """Rows of what is drawn above the list, with the rule below it."""
+        if self._overview is Overview.NOTHING:
+            return 0
+        rows = 1
+        for view in (self.map_view, self.group_map, self.silhouette_view):
+            if view.display and view.styles.height is not None:
+                rows += round(view.styles.height.value)
+        return rows
 
     def _silhouette_rows(self, graph: Graph, rows: int) -> int:
         if self._overview is Overview.GROUPS and self._group_drawing is not None:
@@ -147,7 +184,7 @@ class GraphScreen(SplitScreen):
             has_silhouette = self.silhouette_view.row_count > 1
         if is_around and drawn is not None:
             has_silhouette = not has_neighbours(drawn)
-        self.map_view.display = self._overview is Overview.TASKS or (is_around and not has_silhouette)
+        self.map_view.display = self._overview in _WHOLE or (is_around and not has_silhouette)
         self.silhouette_view.display = has_silhouette
         if self.map_view.display:
             self.map_view.step_changed()
@@ -197,10 +234,12 @@ class GraphScreen(SplitScreen):
     def rule_marks(self, upper: bool) -> dict[int, str]:
         """The column at which the divider meets a rule; with a drawing that is the rule under the drawing."""
         marks = super().rule_marks(upper)
-        if upper and self._overview is not Overview.NOTHING:
-            self.map_rule.show(self.console.glyphs.rule, {**self.hidden_row_marks(self.map_rule), **marks})
-            return {}
-        return marks
+        if not upper or self._overview is Overview.NOTHING:
+            return marks
+        is_beside = self._overview is Overview.BESIDE
+        below = self.hidden_row_marks(self.map_rule)
+        self.map_rule.show(self.console.glyphs.rule, below if is_beside else {**below, **marks})
+        return marks if is_beside else {}
 
     # --- What is shown --------------------------------------------------------------------------------------------
 

@@ -62,13 +62,8 @@ class SplitScreen(ConsoleScreen):
     def main_widgets(self) -> Iterable[Widget]:
         """The widgets of the main pane, from top to bottom."""
 
-    def widgets_above(self) -> Iterable[Widget]:
-        """Widgets over the whole width, above both panes."""
-        return ()
-
     def content(self) -> Iterable[Widget]:
-        """Yield both panes and the widgets above them."""
-        yield from self.widgets_above()
+        """Yield both panes."""
         with Horizontal():
             with Vertical():
                 yield from self.main_widgets()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from ....engine.domain.states import NEEDS_HUMAN, UNDER_WAY, TaskState
 from ..board import Board, Delta
@@ -427,13 +428,14 @@ def fitting_depth(graph: Graph, columns: int, rows: int) -> int:
 
 
 class Overview(Enum):
-    """What is drawn above the rows."""
+    """What is drawn above the rows. BESIDE: all tasks, above the list alone, so that details are beside both."""
 
     NOTHING = 0
     TASKS = 1
-    GROUPS = 2
-    AROUND = 3
-    SILHOUETTE = 4
+    BESIDE = 2
+    GROUPS = 3
+    AROUND = 4
+    SILHOUETTE = 5
 
 
 def around_rows(rows: int) -> int:
@@ -464,6 +466,7 @@ def draw_around(graph: Graph, columns: int, rows: int, depth: int | None) -> Non
 
 def _fits_whole(graph: Graph, columns: int, rows: int, sizes: Sequence[LabelSize]) -> bool:
     """Whether all tasks can be drawn; sets the first of these sizes of labels with which they can."""
+    graph.drawings.set_ribbon_columns(columns - 2 if is_chain(graph.dag) else 0)
     for size in sizes:
         graph.drawings.set_label_size(size)
         if graph.drawing.width < columns and graph.drawing.height * size.rows <= rows:
@@ -471,10 +474,23 @@ def _fits_whole(graph: Graph, columns: int, rows: int, sizes: Sequence[LabelSize
     return False
 
 
+class OverviewRoom(NamedTuple):
+    """The room for a drawing and the list below it: cells of the screen and of the list alone, and rows of both."""
+
+    columns: int
+    list_columns: int
+    rows: int
+
+    @property
+    def most_rows(self) -> int:
+        """Rows of a drawing that leaves some for the list."""
+        return self.rows - _OTHER_ROWS - _LIST_ROWS_MIN
+
+
 def choose_overview(
-    graph: Graph, drawn: Graph, groups: Callable[[int], Drawing | None], columns: int, rows: int
+    graph: Graph, drawn: Graph, groups: Callable[[int], Drawing | None], room: OverviewRoom
 ) -> Overview:
-    """Choose what to draw in ``columns`` cells above a list, ``rows`` rows in all.
+    """Choose what to draw above a list.
 
     ``drawn``: the graph that is drawn above the rows of ``graph``. ``groups``: the drawing of the groups, of at most so
     many cells.
@@ -482,24 +498,29 @@ def choose_overview(
     dag = graph.dag
     if graph.step is Step.DRAWING or not any(dag.child_numbers):
         return Overview.NOTHING
-    room = rows - _OTHER_ROWS - _LIST_ROWS_MIN
-    if is_chain(dag):
-        drawn.drawings.set_ribbon_columns(columns - 2)
-        return Overview.TASKS if _fits_whole(drawn, columns, room, (*LABEL_SIZES, SIGNS_ALONE)) else Overview.NOTHING
-    if len(dag) <= GRAPH_MAX:
-        free = min(room, rows - _OTHER_ROWS - len(dag))
-        is_spread = _fits_whole(drawn, columns, min(free, rows // 4), SPREAD_SIZES)
-        if is_spread or _fits_whole(drawn, columns, free, TALL_SIZES):
-            return Overview.TASKS
-        sizes = LABEL_SIZES if rows >= _AROUND_SCREEN_ROWS else LABEL_SIZES[:1]  # few rows need the names in full
-        if _fits_whole(drawn, columns, room, sizes):
-            return Overview.TASKS
+    if len(dag) <= GRAPH_MAX or is_chain(dag):
+        found = _choose_for_tasks(drawn, room)
+        if found is not Overview.NOTHING or is_chain(dag):
+            return found
     elif graph.zoom is Zoom.GROUPS:
-        drawing = groups(columns)
-        if drawing is not None and drawing.width < columns and drawing.height * GROUP_ROWS <= room:
+        drawing = groups(room.columns)
+        if drawing is not None and drawing.width < room.columns and drawing.height * GROUP_ROWS <= room.most_rows:
             return Overview.GROUPS
-        return Overview.SILHOUETTE if room >= _SILHOUETTE_ROWS_MIN else Overview.NOTHING
-    return Overview.AROUND if rows >= _AROUND_SCREEN_ROWS else Overview.NOTHING
+        return Overview.SILHOUETTE if room.most_rows >= _SILHOUETTE_ROWS_MIN else Overview.NOTHING
+    return Overview.AROUND if room.rows >= _AROUND_SCREEN_ROWS else Overview.NOTHING
+
+
+def _choose_for_tasks(drawn: Graph, room: OverviewRoom) -> Overview:
+    """Choose a drawing of all tasks: with facts if the list keeps its rows, else as large as fits."""
+    free = min(room.most_rows, room.rows - _OTHER_ROWS - len(drawn.dag))
+    if room.list_columns < room.columns and _fits_whole(drawn, room.list_columns, free, (*SPREAD_SIZES, *TALL_SIZES)):
+        return Overview.BESIDE
+    if _fits_whole(drawn, room.columns, free, TALL_SIZES):
+        return Overview.TASKS
+    # few rows need the names in full
+    sizes = LABEL_SIZES if room.rows >= _AROUND_SCREEN_ROWS or is_chain(drawn.dag) else LABEL_SIZES[:1]
+    sizes = (*sizes, SIGNS_ALONE) if is_chain(drawn.dag) else sizes
+    return Overview.TASKS if _fits_whole(drawn, room.columns, room.most_rows, sizes) else Overview.NOTHING
 
 
 def rows_below_groups(graph: Graph, drawing: Drawing, rows: int) -> int:
