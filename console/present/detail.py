@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from heapq import nlargest
+from operator import itemgetter
+from statistics import median
 
 from ...engine.core.failures import hang
 from ...engine.core.projection import AttemptRow, TaskRow
@@ -22,7 +25,6 @@ from ..text.text import one_line, sanitize, shorten_middle
 from .states import bar, counts_within, leading_state, progress, sign_and_word, sign_of
 from .tasks import (
     Scene,
-    attempt_of,
     attempts_text,
     describe_checks_before,
     hang_of,
@@ -373,13 +375,17 @@ def _running_members(rows: Sequence[TaskRow], most: int, scene: Scene) -> Iterat
 
 
 def _slowest_members(rows: Sequence[TaskRow], most: int, scene: Scene) -> Iterator[Line]:
-    took = [(scene.attempt(attempt).clock, row) for row in rows if (attempt := attempt_of(row)) and row.ended_at]
+    took = [
+        (attempt.duration_us, row)
+        for row in rows
+        if (attempt := row.attempts.get(row.attempt)) is not None and attempt.duration_us is not None
+    ]
     if not took:
         return
-    lasted = sorted((lasts for lasts, _ in took), reverse=True)
-    yield from section("Took", f"{format_duration(lasted[len(lasted) // 2])} median, the longest first")
-    for lasts, row in sorted(took, key=lambda item: -item[0])[:most]:
-        yield [*_member(row, scene), Piece(f"  {column(lasts)}", Role.DIM)]
+    middle = format_duration(round(median([lasted for lasted, _ in took])))
+    yield from section("Took", f"{middle} median, the longest first")
+    for lasted, row in nlargest(most, took, key=itemgetter(0)):
+        yield [*_member(row, scene), Piece(f"  {column(lasted)}", Role.DIM)]
 
 
 def _member(row: TaskRow, scene: Scene) -> Line:

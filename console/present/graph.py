@@ -460,17 +460,17 @@ def _duration_us(name: str, scene: Scene) -> int:
     return usual.p50_us if usual is not None else 0
 
 
-def silhouette_lines(
-    silhouette: Silhouette, path: SlowestPath, selected: str | None, rows: int, scene: Scene
-) -> list[Line]:
-    """``rows`` lines: a heading, the levels as columns, their problems, and below each the slowest task."""
-    at_cursor = silhouette.index_of(selected) if selected is not None else None
+def silhouette_lines(silhouette: Silhouette, path: SlowestPath, rows: int, scene: Scene) -> list[Line]:
+    """``rows`` lines: a heading, the levels as columns, room for their marks, and below each the slowest task."""
     return [
         _silhouette_heading(silhouette, path, scene),
         *_columns(silhouette, max(rows - _FRAME_ROWS, 1), scene.glyphs),
-        _problem_marks(silhouette, at_cursor, scene.glyphs),
+        [],
         *_path_lines(silhouette, path, scene),
     ]
+
+
+MARKS_ROW = -3  # of the lines of a silhouette
 
 
 def _silhouette_heading(silhouette: Silhouette, path: SlowestPath, scene: Scene) -> Line:
@@ -542,15 +542,15 @@ def _column_parts(counts: Mapping[TaskState, int], size: int) -> list[tuple[Role
     return list(shares.items())
 
 
-def _problem_marks(silhouette: Silhouette, at_cursor: int | None, glyphs: Glyphs) -> Line:
+def silhouette_marks(silhouette: Silhouette, selected: str | None, glyphs: Glyphs) -> Line:
     """How many tasks of each column need a human, below it; and the column of the selected task."""
     marks = _Marks(silhouette.size)
     for column in silhouette.columns:
         for piece in states.problem_counts(column.counts, glyphs):
             if piece.text.strip():
                 marks.place(column.x, piece)
-    if at_cursor is not None:
-        column = silhouette.columns[at_cursor]
+    if selected is not None:
+        column = silhouette.columns[silhouette.index_of(selected)]
         marks.place(column.x + (column.cells - 1) // 2, Piece(glyphs.rows_above, Role.STRONG), is_moved=False)
     return marks.line()
 

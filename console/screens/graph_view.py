@@ -17,6 +17,7 @@ from ..model.graph.groups import Step
 from ..model.graph.rails import Silhouette
 from ..model.graph.view import GROUP_ROWS, Graph
 from ..present.graph import (
+    MARKS_ROW,
     GroupDrawing,
     Highlight,
     SlowestPath,
@@ -24,6 +25,7 @@ from ..present.graph import (
     graph_row,
     group_map_row,
     silhouette_lines,
+    silhouette_marks,
     slowest_path_of,
 )
 from ..present.tasks import Scene
@@ -518,15 +520,24 @@ class SilhouetteView(Bar):
         self._on_task = clicked
         self._graph: Graph | None = None
         self._path = SlowestPath()
+        self._lines: list[Line] = []
+        self._lines_key: object = None  # what they were made of
 
     def show_graph(self, graph: Graph, path: Sequence[str] | None = None) -> None:
         """Show a graph, or the same one in another state. ``path``: the slowest, if it changed."""
         if path is not None:
             self._path = slowest_path_of(path, self._scene())
         self._graph = graph
-        if self.columns > _MARGIN:
-            lines = silhouette_lines(self._silhouette(graph), self._path, graph.selected, self.row_count, self._scene())
-            self.show_lines([[Piece(" " * _MARGIN), *line] for line in lines])
+        if self.columns <= _MARGIN:
+            return
+        scene, silhouette = self._scene(), self._silhouette(graph)
+        key = silhouette, silhouette.moves, self._path, self.row_count, scene.runner
+        if key != self._lines_key:
+            self._lines_key = key
+            self._lines = silhouette_lines(silhouette, self._path, self.row_count, scene)
+        lines = [*self._lines]
+        lines[MARKS_ROW] = silhouette_marks(silhouette, graph.selected, scene.glyphs)
+        self.show_lines([[Piece(" " * _MARGIN), *line] for line in lines])
 
     def _silhouette(self, graph: Graph) -> Silhouette:
         return graph.silhouette(self.columns - 2 * _MARGIN)

@@ -251,6 +251,7 @@ class Silhouette:
     def __init__(self, dag: Dag, size: int, states: Mapping[str, TaskState]) -> None:
         self.dag = dag
         self.size = max(size, 1)
+        self.moves = 0  # of tasks so far
         count = max(min(dag.depth, self.size), 1)
         used = min(self.size, count * COLUMN_CELLS_MAX)
         starts = [place * used // count for place in range(count + 1)]
@@ -264,6 +265,7 @@ class Silhouette:
 
     def apply_move(self, name: str, before: TaskState, after: TaskState) -> None:
         """Update the counts for a task that changed its state."""
+        self.moves += 1
         counts = self.columns[self.index_of(name)].counts
         counts[before] -= 1
         counts[after] += 1

@@ -21,6 +21,7 @@ from redrive.console.present.graph import (
     group_map_row,
     label_width,
     silhouette_lines,
+    silhouette_marks,
     slowest_path_of,
 )
 from redrive.console.present.header import run_line
@@ -77,8 +78,10 @@ def run_columns(text):
 
 def groups_and_silhouette(graph, scene, columns):
     path = slowest_path_of(graph.dag.names, scene)
-    for line in silhouette_lines(graph.silhouette(columns), path, graph.selected, 9, scene):
+    silhouette = graph.silhouette(columns)
+    for line in silhouette_lines(silhouette, path, 9, scene):
         yield "silhouette", line
+    yield "marks", silhouette_marks(silhouette, graph.selected, scene.glyphs)
     drawn = group_drawing(graph, scene, columns)
     for y in range(GROUP_ROWS * drawn.drawing.height):
         yield "group drawing", group_map_row(graph, drawn, y, 0, columns, scene)
