@@ -165,8 +165,18 @@ def actual_path(board: Board) -> tuple[str, ...]:
     From the task that ended last back to the parent that ended last, up to a root. Empty if no task has run.
     """
     ended = [row for row in board.projection.tasks.values() if row.attempts]
+    return _path_to(board, max(ended, key=_last_instant, default=None))
+
+
+def slowest_path(board: Board, forecast: Forecast | None) -> tuple[str, ...]:
+    """The critical path from a root on: of an estimate also what has led to it."""
+    path = critical_path(board, forecast)
+    rows = [board.row(name) for name in board.dag.parents(path[0])] if path else []
+    return _path_to(board, max((row for row in rows if row.attempts), key=_last_instant, default=None)) + path
+
+
+def _path_to(board: Board, latest: TaskRow | None) -> tuple[str, ...]:
     path: list[str] = []
-    latest = max(ended, key=_last_instant, default=None)
     while latest is not None:
         path.append(latest.name)
         parents = [board.row(name) for name in board.projection.parents.get(latest.name, ())]

@@ -1,33 +1,35 @@
-"""A row of the graph at each zoom step, as pieces: rails with facts, groups, signs, bands, or the drawing."""
+"""A row of the graph at each zoom step, as pieces: rails with facts, groups, the drawing, or the silhouette."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import NamedTuple
 
 from ...engine.domain.states import NEEDS_HUMAN, UNDER_WAY, TaskState
+from ...engine.domain.text import counted, format_duration
 from ..model.graph.drawing import LABEL_SIZES, Drawing, EdgeHighlight, LabelSize, Segment, is_chain
 from ..model.graph.groups import GraphGroup, GraphOrder, Step
-from ..model.graph.rails import RailHighlight, RailRow
-from ..model.graph.view import GROUP_ROWS, MATRIX_MARGIN, Graph
+from ..model.graph.rails import RailHighlight, RailRow, Silhouette, SilhouetteColumn
+from ..model.graph.view import GROUP_ROWS, Graph
 from ..text.figures import clock, number
 from ..text.glyphs import ACROSS, Glyphs
-from ..text.pieces import Line, Piece, Role, crop, fit, join, width
-from ..text.text import cells, one_line, pad, pad_left, shorten_middle
+from ..text.pieces import Line, Piece, Role, crop, fit, join, two_sided, width
+from ..text.text import abbreviate, cells, one_line, pad, pad_left, shorten_middle
 from . import states
 from .states import row_sign, state_sign
-from .tasks import ATTEMPT_CELLS, Scene, attempts_text, state_facts
+from .tasks import ATTEMPT_CELLS, Scene, attempt_of, attempts_text, node_facts, part_over, state_facts, took_text
 
-LEVEL_CELLS = 5  # the column of levels left of the matrix
 _FACTS_CELLS_MIN = 38
 _TRIES_FROM = 56  # columns: narrower rows leave out the attempts
 _BARS_FROM = 47  # cells for facts: narrower rows leave out bars
 _NAME_CELLS_MIN = 12
 _GROUP_FACTS_CELLS = 40
 _RAILS_MAX = 8  # more are hard to follow
-_GROUP_BAR_CELLS = 12
-_BAND_BAR_CELLS = 40
+_GROUP_BAR_CELLS, _GROUP_BAR_CELLS_MAX = 12, 60
 _CLOCK_CELLS = 6
 _LOUD_NAMES = {TaskState.FAILED: Role.FAILED, TaskState.DEAD_LETTER: Role.STRONG}
 _QUIET = states.DONE | {TaskState.PENDING}
@@ -45,12 +47,15 @@ class Highlight:
     lines: EdgeHighlight = field(default_factory=EdgeHighlight)
     line_role: Role = Role.RELATED
     cursor_role: Role = Role.CURSOR  # of the row under the cursor, where that is not the whole row
+    has_bars: bool = True  # in the drawing: the name of a running task fills, and ended tasks say how long they took
 
 
 def label_width(name: str, scene: Scene, size: LabelSize = LABEL_SIZES[0]) -> int:
-    """Width of a task in the drawing: sign, name and clock."""
+    """Width of a task in the drawing: sign, name and clock, and the fact below them."""
+    if not size.name_cells:
+        return 1
     name_cells = cells(scene.names.short(name, size.name_cells, scene.glyphs.more))
-    return 2 + name_cells + (_CLOCK_CELLS if size.has_time else 0)
+    return 2 + max(name_cells + (_CLOCK_CELLS if size.has_time else 0), size.fact_cells)
 
 
 def heading_line(
@@ -185,12 +190,13 @@ def _group_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) ->
     room = max(min(groups.longest_title, size - _GROUP_FACTS_CELLS), _NAME_CELLS_MIN)
     title = group_title(group, room, scene)
     cursor = lit.cursor_role if y == graph.cursor_row else None  # not on the bar, whose colours have a meaning
+    bar_cells = min(max(size - room - 2 * _GROUP_FACTS_CELLS, _GROUP_BAR_CELLS), _GROUP_BAR_CELLS_MAX)
     line = [
         Piece(f" {glyphs.open if is_open else glyphs.closed} ", cursor or Role.DIM),
         Piece(pad(title, room), cursor or Role.TEXT),
         Piece(f" {number(len(group.members)):>6} ", cursor or Role.DIM),
         Piece(" "),
-        *([*states.bar(group.counts, glyphs, _GROUP_BAR_CELLS), Piece("  ")] if "bars" in scene.shown else ()),
+        *([*states.bar(group.counts, glyphs, bar_cells), Piece("  ")] if "bars" in scene.shown else ()),
     ]
     return [
         *line,
@@ -206,47 +212,10 @@ def group_title(group: GraphGroup, room: int, scene: Scene) -> str:
     return names.short(group.title, room, scene.glyphs.more)
 
 
-# --- Signs and bands -----------------------------------------------------------------------------------------------
-
-
-def _matrix_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) -> Line:
-    matrix, glyphs = graph.matrix, scene.glyphs
-    row = matrix.rows[y]
-    line: Line = [Piece(pad(f" L{row.level}" if row.first else "", LEVEL_CELLS), Role.DIM)]
-    found: dict[TaskState, int] = {}
-    for task in row.tasks:
-        name = graph.dag.names[task]
-        state = scene.board.row(name).state
-        found[state] = found.get(state, 0) + 1
-        sign = _sign(name, scene)
-        role = Role.CURSOR if name == graph.selected else Role.MARK if name in lit.marked else sign.role
-        line.append(Piece(sign.text, role))
-    line.append(Piece(" " * (matrix.width - len(row.tasks) + 1)))
-    return [*line, *states.counts_signs(found, glyphs, MATRIX_MARGIN - LEVEL_CELLS - 1, scene.runner)]
-
-
-def _band_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) -> Line:
-    bands, glyphs = graph.bands, scene.glyphs
-    band = bands.bands[y]
-    levels = f"L{band.first}" if band.first == band.last else f"L{band.first}-{band.last}"
-    most = max(min(_BAND_BAR_CELLS, size - 40), 8)
-    length = max(len(band.tasks) * most // max(bands.widest, 1), 1)
-    return [
-        Piece(f" {levels:<9}", lit.cursor_role if y == graph.cursor_row else Role.DIM),
-        Piece(" "),
-        *states.bar(band.counts, glyphs, length),
-        Piece(" " * (most - length + 1)),
-        Piece(f"{number(len(band.tasks)):>7}  "),
-        *states.counts_signs(band.counts, glyphs, size - most - 22, scene.runner),
-    ]
-
-
 _ROWS: dict[Step, Callable[[Graph, int, int, Scene, Highlight], Line]] = {
     Step.ROWS: _rails_row,
     Step.FOUND: _found_row,
     Step.GROUPS: _group_row,
-    Step.SIGNS: _matrix_row,
-    Step.BANDS: _band_row,
 }
 
 
@@ -254,13 +223,33 @@ _ROWS: dict[Step, Callable[[Graph, int, int, Scene, Highlight], Line]] = {
 
 
 def drawing_row(graph: Graph, y: int, x0: int, x1: int, scene: Scene, lit: Highlight) -> Line:
-    """The cells from ``x0`` to before ``x1`` of row ``y`` of the drawing; signs mark the sides where it goes on."""
-    names = graph.drawing.dag.names
-    segments = graph.drawing.segments(y, x0, x1, lit.lines)
+    """The cells from ``x0`` to before ``x1`` of text row ``y``; signs mark the sides where the drawing goes on."""
+    drawing, names = graph.drawing, graph.drawing.dag.names
+    row, below = divmod(y, graph.drawings.label_size.rows)
+    if below:
+        return segments_line(
+            drawing.below(row, x0, x1, lit.lines),
+            x0,
+            x1,
+            scene.glyphs,
+            lit.line_role,
+            lambda run: _fact(names[run.task], below - 1, run.width, scene),
+        )
     line = segments_line(
-        segments, x0, x1, scene.glyphs, lit.line_role, lambda run: _label(graph, names[run.task], run, scene, lit)
+        drawing.segments(row, x0, x1, lit.lines),
+        x0,
+        x1,
+        scene.glyphs,
+        lit.line_role,
+        lambda run: _label(graph, names[run.task], run, scene, lit),
     )
-    return with_cut_marks(line, graph.drawing, y, x0, x1, scene.glyphs)
+    return with_cut_marks(line, drawing, row, x0, x1, scene.glyphs)
+
+
+def _fact(name: str, place: int, size: int, scene: Scene) -> Line:
+    """A fact below the name of a task, the most important one at place 0."""
+    facts = node_facts(name, scene)
+    return fit([Piece("  "), *(facts[place] if place < len(facts) else ())], size, scene.glyphs.more)
 
 
 def segments_line(
@@ -310,19 +299,31 @@ def _label(graph: Graph, name: str, run: Segment, scene: Scene, lit: Highlight) 
     """Sign, name and time of a task, and from there the line that leaves it."""
     state = scene.board.row(name).state
     size = graph.drawings.label_size
+    if not size.name_cells:
+        sign = _sign(name, scene)
+        return [Piece(sign.text, Role.CURSOR) if name == graph.selected else sign]
     shown = scene.names.short(name, size.name_cells, scene.glyphs.more)
     selected = name == graph.selected
     name_role = Role.CURSOR if selected else Role.MARK if name in lit.marked else _name_role(name, state, lit)
-    line = [_sign(name, scene), Piece(" "), Piece(shown, name_role)]
+    is_filled = lit.has_bars and not size.fact_cells and name_role == Role.TEXT and state is TaskState.RUNNING
+    line = [_sign(name, scene), Piece(" "), *(_filled(shown, name, scene) if is_filled else [Piece(shown, name_role)])]
     beside = _hidden_relatives(graph, name, scene.glyphs) if size.has_time else ""
     if beside:
         line.append(Piece(f" {beside}", Role.DIM))
     elif size.has_time and (time := _time(name, scene)):
         line += [Piece(" "), Piece(time, line[0].role)]
+    elif size.has_time and lit.has_bars and not size.fact_cells and (took := took_text(name, scene)):
+        line += [Piece(" "), Piece(took, Role.DIM)]
     rest = run.width - width(line)
     if run.arms and rest > 1:
         line += [Piece(" "), Piece(scene.glyphs.lines[ACROSS] * (rest - 1), lit.line_role if run.lit else Role.RULE)]
     return fit(line, run.width, scene.glyphs.more)
+
+
+def _filled(shown: str, name: str, scene: Scene) -> Line:
+    """The name of a running task as a bar that fills."""
+    full = round(cells(shown) * (part_over(name, scene) or 0.0))
+    return [*crop([Piece(shown, Role.PROGRESS)], 0, full), *crop([Piece(shown)], full, cells(shown))]
 
 
 def _hidden_relatives(graph: Graph, name: str, glyphs: Glyphs) -> str:
@@ -349,36 +350,62 @@ def _time(name: str, scene: Scene) -> str:
 # --- The drawing of the groups: each with its name, and below it a thin bar and counts -------------------------------
 
 
-_TITLE_CELLS_MAX = 24
+_TITLE_CELLS_MIN, _TITLE_CELLS_MAX = 8, 24
 _BAR_CELLS_MIN = 3
 
 
-def group_drawing(graph: Graph, scene: Scene) -> Drawing | None:
-    """The layout of the groups; None if they cannot be drawn."""
-    dag = graph.groups.dag
-    return None if dag is None else Drawing(dag, [_label_cells(group, scene) for group in graph.groups.groups])
+class GroupDrawing(NamedTuple):
+    """The layout of the groups, and the title of each in the room that it has."""
+
+    drawing: Drawing
+    titles: Sequence[str]
 
 
-def _label_cells(group: GraphGroup, scene: Scene) -> int:
-    title = 2 + cells(group_title(group, _TITLE_CELLS_MAX, scene))
+def group_drawing(graph: Graph, scene: Scene, columns: int) -> GroupDrawing | None:
+    """The layout of the groups in less than ``columns`` cells if that is possible; None if they cannot be drawn."""
+    dag, groups = graph.groups.dag, graph.groups.groups
+    if dag is None:
+        return None
+    drawing, titles = Drawing(dag, [1] * len(groups)), [""] * len(groups)
+    for room in range(_TITLE_CELLS_MAX, _TITLE_CELLS_MIN - 1, -1):
+        titles = _short_titles(groups, room, scene)
+        drawing = drawing.resized([_label_cells(group, titles[group.index]) for group in groups])
+        if drawing.width < columns:
+            break
+    return GroupDrawing(drawing, titles)
+
+
+def _short_titles(groups: Sequence[GraphGroup], room: int, scene: Scene) -> list[str]:
+    """The titles, their words abbreviated as far as all stay different."""
+    names = [scene.names.short(group.title, 999, "") if group.is_single else one_line(group.title) for group in groups]
+    short = [abbreviate(name, room, scene.glyphs.more) for name in names]
+    times = Counter(short)
+    return [
+        title if times[title] == 1 else group_title(group, room, scene)
+        for group, title in zip(groups, short, strict=True)
+    ]
+
+
+def _label_cells(group: GraphGroup, title: str) -> int:
     most = 2 * len(number(len(group.members))) + 1
-    return title if group.is_single else max(title, _BAR_CELLS_MIN + 1 + most)
+    return 2 + cells(title) if group.is_single else max(2 + cells(title), _BAR_CELLS_MIN + 1 + most)
 
 
-def group_map_row(graph: Graph, drawing: Drawing, y: int, x0: int, x1: int, scene: Scene) -> Line:
+def group_map_row(graph: Graph, drawn: GroupDrawing, y: int, x0: int, x1: int, scene: Scene) -> Line:
     """The cells from ``x0`` to before ``x1`` of text row ``y``."""
+    drawing, titles = drawn
     row, is_second = divmod(y, GROUP_ROWS)
     segments = drawing.below(row, x0, x1) if is_second else drawing.segments(row, x0, x1)
-    show = _facts if is_second else _title
 
     def label(run: Segment) -> Line:
-        return show(graph, graph.groups.groups[run.task], run, scene)
+        group = graph.groups.groups[run.task]
+        return _facts(group, run, scene) if is_second else _title(graph, group, titles[run.task], run, scene)
 
     line = segments_line(segments, x0, x1, scene.glyphs, Role.RELATED, label)
     return line if is_second else with_cut_marks(line, drawing, row, x0, x1, scene.glyphs)
 
 
-def _title(graph: Graph, group: GraphGroup, run: Segment, scene: Scene) -> Line:
+def _title(graph: Graph, group: GraphGroup, title: str, run: Segment, scene: Scene) -> Line:
     state = states.leading_state(group.counts)
     is_selected = graph.selected is not None and graph.groups.group_of[graph.dag.number[graph.selected]] == group.index
     role = Role.CURSOR if is_selected else Role.STRONG if state in NEEDS_HUMAN else Role.TEXT
@@ -387,7 +414,7 @@ def _title(graph: Graph, group: GraphGroup, run: Segment, scene: Scene) -> Line:
     line = [
         state_sign(state, scene.glyphs, scene.runner),
         Piece(" "),
-        Piece(group_title(group, _TITLE_CELLS_MAX, scene), role),
+        Piece(title, role),
     ]
     rest = run.width - width(line)
     if run.arms and rest > 1:
@@ -395,7 +422,7 @@ def _title(graph: Graph, group: GraphGroup, run: Segment, scene: Scene) -> Line:
     return fit(line, run.width, scene.glyphs.more)
 
 
-def _facts(graph: Graph, group: GraphGroup, run: Segment, scene: Scene) -> Line:
+def _facts(group: GraphGroup, run: Segment, scene: Scene) -> Line:
     """Bar and counts: of the tasks that need a human, or of finished ones, and of all."""
     if group.is_single:
         return [Piece(" " * run.width)]
@@ -404,3 +431,181 @@ def _facts(graph: Graph, group: GraphGroup, run: Segment, scene: Scene) -> Line:
         facts = [facts[0], facts[-1]]  # of several states the most severe
     bar = states.bar(group.counts, scene.glyphs, max(run.width - 1 - width(facts), 1))
     return fit([*bar, Piece(" "), *facts], run.width, scene.glyphs.more)
+
+
+# --- The silhouette: how many tasks each level has and how far they are, the problems, and the slowest path ----------
+
+
+_FRAME_ROWS = 4  # beside the columns: the heading, the marks, and two rows of the path
+_PATH_NAME_CELLS = 20
+_GAP_FROM = 4  # cells of a column that leaves one free
+
+
+class SlowestPath(NamedTuple):
+    """Tasks from a root to the one that ended, or will end, last; and how long each ran (microseconds)."""
+
+    names: Sequence[str] = ()
+    durations_us: Sequence[int] = ()
+
+
+def slowest_path_of(names: Sequence[str], scene: Scene) -> SlowestPath:
+    """A path with the durations of its tasks: of the latest attempt, else as usual, else 0."""
+    return SlowestPath(names, [_duration_us(name, scene) for name in names])
+
+
+def _duration_us(name: str, scene: Scene) -> int:
+    attempt, usual = attempt_of(scene.board.row(name)), scene.board.duration_stats.get(name)
+    if attempt is not None:
+        return scene.attempt(attempt).clock
+    return usual.p50_us if usual is not None else 0
+
+
+def silhouette_lines(silhouette: Silhouette, path: SlowestPath, rows: int, scene: Scene) -> list[Line]:
+    """``rows`` lines: a heading, the levels as columns, room for their marks, and below each the slowest task."""
+    return [
+        _silhouette_heading(silhouette, path, scene),
+        *_columns(silhouette, max(rows - _FRAME_ROWS, 1), scene.glyphs),
+        [],
+        *_path_lines(silhouette, path, scene),
+    ]
+
+
+MARKS_ROW = -3  # of the lines of a silhouette
+
+
+def _silhouette_heading(silhouette: Silhouette, path: SlowestPath, scene: Scene) -> Line:
+    counts = scene.board.counts
+    left = [Piece(f"{number(len(silhouette.dag))} tasks in {counted(silhouette.dag.depth, 'level')}")]
+    total_us = sum(path.durations_us)
+    so_far = "" if all(path.durations_us) else " so far"
+    slowest = [Piece(f"slowest path {format_duration(total_us)}{so_far}", Role.CRITICAL)] if total_us else []
+    words = join([left, slowest], "   ")
+    room = silhouette.size - width(words) - 2
+    return two_sided(words, states.counts_within(counts, scene.glyphs, room, (), scene.runner), silhouette.size)
+
+
+def _columns(silhouette: Silhouette, height: int, glyphs: Glyphs) -> list[Line]:
+    """The columns from top to bottom. Their heights are square roots, so that small levels show beside large ones."""
+    drawn = [_column(column, silhouette.tallest, height, glyphs) for column in silhouette.columns]
+    return [[piece for column in drawn for piece in column[y]] for y in reversed(range(height))]
+
+
+def _column(column: SilhouetteColumn, tallest: int, height: int, glyphs: Glyphs) -> list[Line]:
+    """The cells of one column from the bottom up: problems, done, under way, and to be done."""
+    total = sum(column.counts.values())
+    eighths = max(round(8 * height * math.sqrt(total / max(tallest, 1))), 1) if total else 0
+    problems = sum(1 for found, _ in _COLUMN_PARTS[:2] if any(column.counts.get(state) for state in found))
+    full = min(max(-(-eighths // 8), problems), height)
+    roles = [role for role, count in _column_parts(column.counts, full) for _ in range(count)]
+    gap = _gap(column)
+    lines: list[Line] = []
+    for y in range(height):
+        role, filled = (roles[y], max(min(eighths - 8 * y, 8), 1)) if y < full else (Role.TEXT, 0)
+        sign = _column_sign(role, filled, glyphs)
+        lines.append([Piece(sign * (column.cells - gap), role), Piece(" " * gap)])
+    return lines
+
+
+def _gap(column: SilhouetteColumn) -> int:
+    return 1 if column.cells >= _GAP_FROM else 0
+
+
+def _column_sign(role: Role, filled: int, glyphs: Glyphs) -> str:
+    if not filled:
+        return " "
+    if role in (Role.HUMAN, Role.FAILED):
+        return glyphs.dead if role is Role.HUMAN else glyphs.failed
+    if role is Role.PENDING:
+        return glyphs.bar_rest
+    return glyphs.spark[filled - 1]
+
+
+#: What a column shows from the bottom up. Problems have a cell before all others.
+_COLUMN_PARTS: tuple[tuple[Collection[TaskState], Role], ...] = (
+    ((TaskState.DEAD_LETTER,), Role.HUMAN),
+    (states.FAILED - {TaskState.DEAD_LETTER}, Role.FAILED),
+    (states.DONE, Role.DONE),
+    (UNDER_WAY, Role.RUNNING),
+    ((TaskState.READY, TaskState.PENDING), Role.PENDING),
+)
+
+
+def _column_parts(counts: Mapping[TaskState, int], size: int) -> list[tuple[Role, int]]:
+    """How many of ``size`` cells each part has: one at least, as far as they reach, and the largest the rest."""
+    parts = [(role, sum(counts.get(state, 0) for state in found)) for found, role in _COLUMN_PARTS]
+    total, left = sum(count for _, count in parts), size
+    shares: dict[Role, int] = {}
+    for role, count in parts:
+        shares[role] = min(max(count * size // max(total, 1), 1), left) if count else 0
+        left -= shares[role]
+    shares[max(parts, key=lambda part: part[1])[0]] += left
+    return list(shares.items())
+
+
+def silhouette_marks(silhouette: Silhouette, selected: str | None, glyphs: Glyphs) -> Line:
+    """How many tasks of each column need a human, below it; and the column of the selected task."""
+    marks = _Marks(silhouette.size)
+    for column in silhouette.columns:
+        for piece in states.problem_counts(column.counts, glyphs):
+            if piece.text.strip():
+                marks.place(column.x, piece)
+    if selected is not None:
+        column = silhouette.columns[silhouette.index_of(selected)]
+        marks.place(column.x + (column.cells - 1) // 2, Piece(glyphs.rows_above, Role.STRONG), is_moved=False)
+    return marks.line()
+
+
+def _path_lines(silhouette: Silhouette, path: SlowestPath, scene: Scene) -> list[Line]:
+    """The slowest path: how long the task of each column ran, and the names of the longest ones."""
+    longest: dict[int, tuple[int, str]] = {}
+    for name, duration_us in zip(path.names, path.durations_us, strict=True):
+        place = silhouette.index_of(name)
+        longest[place] = max(longest.get(place, (0, "")), (duration_us, name))
+    most = max([duration_us for duration_us, _ in longest.values()], default=0)
+    if not most:
+        return [[], []]
+    bars: Line = []
+    for place, column in enumerate(silhouette.columns):
+        duration_us, _ = longest.get(place, (0, ""))
+        sign = scene.glyphs.spark[round(7 * duration_us / most)] * (column.cells - _gap(column))
+        if place not in longest:
+            bars.append(Piece(" " * column.cells))
+        elif duration_us:
+            bars += [Piece(sign, Role.CRITICAL), Piece(" " * _gap(column))]
+        else:
+            bars.append(Piece(f"{scene.glyphs.dot:^{column.cells}}", Role.CRITICAL))
+    labels = _Marks(silhouette.size)
+    for place, (duration_us, name) in sorted(longest.items(), key=lambda found: (-found[1][0], found[0])):
+        if duration_us:
+            shown = scene.names.short(name, _PATH_NAME_CELLS, scene.glyphs.more)
+            text = f"{shown} {format_duration(duration_us)}"
+            labels.place(silhouette.columns[place].x, Piece(text, Role.CRITICAL), is_moved=False)
+    return [bars, labels.line()]
+
+
+class _Marks:
+    """Texts at places of one line that do not touch each other."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._found: dict[int, Piece] = {}
+
+    def place(self, x: int, piece: Piece, is_moved: bool = True) -> None:
+        """Put a text at a place, or where it is taken right of it if it may be moved; else leave it out."""
+        size = cells(piece.text)
+        x = max(min(x, self._size - size), 0)
+        for at, other in sorted(self._found.items()):
+            if x < at + cells(other.text) + 1 and at < x + size + 1:
+                if not is_moved:
+                    return
+                x = at + cells(other.text) + 1
+        if x + size <= self._size:
+            self._found[x] = piece
+
+    def line(self) -> Line:
+        line: Line = []
+        at = 0
+        for x, piece in sorted(self._found.items()):
+            line += [Piece(" " * (x - at)), piece]
+            at = x + cells(piece.text)
+        return line

@@ -165,7 +165,7 @@ def graph_rows(data: ReportData) -> list[ReportRow]:
 
 
 def _drawn_row(graph: Graph, y: int, scene: Scene, tasks: Mapping[tuple[int, int], str]) -> ReportRow:
-    line = drawing_row(graph, y, 0, graph.drawing.width, scene, Highlight())
+    line = drawing_row(graph, y, 0, graph.drawing.width, scene, Highlight(has_bars=False))
     starts = accumulate((cells(piece.text) for piece in line), initial=0)
     signs = {place: tasks[x, y] for place, x in enumerate(starts) if (x, y) in tasks}
     times = (place + _TIME_AFTER_SIGN for place in signs)

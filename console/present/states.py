@@ -139,14 +139,14 @@ def leading_state(counts: Counts) -> TaskState:
 def progress(counts: Counts, glyphs: Glyphs) -> Line:
     """``◆3/900``: the tasks that need a human, of all; else the done ones, of all; else how many there are."""
     total = sum(counts.values())
-    shown = _problem_counts(counts, glyphs)
+    shown = problem_counts(counts, glyphs)
     if not shown:
         done = _sum(counts, DONE)
         shown = [Piece(number(done), Role.DIM)] if 0 < done < total else []
     return [*shown, Piece(f"{'/' if shown else ''}{number(total)}", Role.DIM)]
 
 
-def _problem_counts(counts: Counts, glyphs: Glyphs) -> Line:
+def problem_counts(counts: Counts, glyphs: Glyphs) -> Line:
     """How many need a human, by state, the most severe first."""
     needed = [state for state in SEVERITY if state in NEEDS_HUMAN and counts.get(state)]
     signed = [(state, state_sign(state, glyphs)) for state in needed]

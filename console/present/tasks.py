@@ -19,6 +19,7 @@ from ...engine.core.views import (
     attempt_view,
     kill_ends_at,
     kill_steps,
+    part_done,
     row_style,
 )
 from ...engine.core.waiting import ALIVE, RunnerStatus, WaitReason, needs_human, unmet_parents
@@ -32,7 +33,7 @@ from ..model.lists import ALL_COLUMNS
 from ..model.log import printable_parts
 from ..text.figures import SECOND, clock, column, countdown, format_bytes, wall
 from ..text.glyphs import Glyphs
-from ..text.pieces import Line, Piece, Role
+from ..text.pieces import Line, Piece, Role, join
 from ..text.text import cells, cut, one_line, shorten_middle
 from .states import sign_of
 
@@ -223,6 +224,48 @@ def state_facts(row: TaskRow, scene: Scene, has_room: bool = True) -> Line:
     return [*head, *describe(row, view, scene)] if describe is not None else head
 
 
+def part_over(name: str, scene: Scene) -> float | None:
+    """How much of the attempt under way is over, from 0 to 1; None if nobody knows."""
+    usual = scene.board.duration_stats.get(name)
+    return part_done(scene.board.row(name), scene.view(name), usual.p50_us if usual is not None else None)
+
+
+_NODE_BAR_CELLS = 8
+
+
+def node_facts(name: str, scene: Scene) -> tuple[Line, Line]:
+    """What the drawing says below a name: how far a task is, what it took, its error or what it waits for; and more."""
+    row, view = scene.board.row(name), scene.view(name)
+    tried = [Piece(attempts_text(row), Role.DIM)] if row.failures or row.generation else []
+    error = [Piece(one_line(row.error or ""), Role.DIM)]
+    if row.state is TaskState.RUNNING and view.is_moving:
+        return _running_facts(row, scene), join([tried, _usage(scene.board.usage.get(name))[-1:]])
+    if row.state is TaskState.RETRYING and not view.fact:
+        return join([tried, [Piece(one_line(error_name(row)))]], " "), error
+    if row.state in MOVING:
+        return _waiting(row, view, scene), tried
+    if row.state is TaskState.SUCCESS:
+        ended = wall(row.ended_at, None) if row.ended_at is not None else ""
+        return join([[Piece(took_text(name, scene), Role.DIM)], tried], " "), [Piece(ended, Role.DIM)]
+    describe = _FACTS.get(row.state)
+    return describe(row, view, scene) if describe is not None else [], error
+
+
+def _running_facts(row: TaskRow, scene: Scene) -> Line:
+    attempt, part = attempt_of(row), part_over(row.name, scene)
+    if attempt is not None and (kill_step := _kill_step(attempt, scene)):
+        return kill_step
+    bars = bar(part, scene.glyphs, Role.RUNNING, _NODE_BAR_CELLS) if part is not None else []
+    return [*bars, *_duration_hint(row, attempt, scene, False)]
+
+
+def took_text(name: str, scene: Scene) -> str:
+    """How long a task that succeeded ran; empty for others."""
+    row = scene.board.row(name)
+    attempt = attempt_of(row) if row.state is TaskState.SUCCESS else None
+    return column(scene.attempt(attempt).clock).strip() if attempt is not None else ""
+
+
 def _due(at: int, scene: Scene) -> str:
     late = at <= scene.now_us
     return f"at {wall(at, None)}" if scene.shows_clock_times and not late else countdown(at, scene.now_us)
@@ -271,7 +314,7 @@ def _after(row: TaskRow, fact: str, scene: Scene) -> str:
     unmet = unmet_parents(scene.board.projection, row.name)
     holder = _holder(row.name, unmet, scene.board)
     if holder is None:
-        return fact
+        return fact.replace(scene.names.prefix, "") if scene.names.prefix else fact
     return f"{f'{fact}, ' if len(unmet) > 1 else ''}held by {short_name(holder)}"
 
 
@@ -315,8 +358,7 @@ def _kill_step(attempt: AttemptRow, scene: Scene) -> Line:
 
 def _progress(row: TaskRow, scene: Scene, bars: bool) -> Line:
     """A bar and a percentage, or for how long there has been no progress."""
-    total = max(row.progress_total or 1, 1)
-    part = min(max((row.progress_done or 0) / total, 0.0), 1.0)
+    part = part_over(row.name, scene) or 0.0
     still_us = stalled_for_us(row, scene.now_us)
     if still_us is not None:
         return [Piece(f"{int(part * 100)} % done"), Piece(f", no progress for {clock(still_us).strip()}", Role.WARNING)]

@@ -8,33 +8,52 @@ from typing import ClassVar
 
 from textual import events
 from textual.binding import BindingType
+from textual.containers import Grid, Vertical
 from textual.widget import Widget
 
 from ...engine.domain.text import counted
 from ..feed.live_run import BoardUpdate
 from ..keys.actions import ScreenName
 from ..model.board import Board
-from ..model.eta import critical_path
+from ..model.eta import critical_path, slowest_path
 from ..model.graph.drawing import Drawing
 from ..model.graph.groups import GraphForm, GraphOrder, Zoom
-from ..model.graph.view import DEPTH, DEPTH_MAX, GROUP_ROWS, Graph, Overview, around_rows, choose_overview, draw_around
+from ..model.graph.view import (
+    DEPTH,
+    DEPTH_MAX,
+    GROUP_ROWS,
+    Graph,
+    Overview,
+    OverviewRoom,
+    around_rows,
+    choose_overview,
+    draw_around,
+    has_neighbours,
+    rows_below_groups,
+    silhouette_rows,
+)
 from ..model.lists import parse_task_filter
-from ..present.graph import group_drawing, heading_line, label_width
+from ..present.graph import GroupDrawing, group_drawing, heading_line, label_width
 from ..present.tasks import Scene, TaskNames
 from ..present.timeline import describe_path
 from ..text.pieces import Piece, Role
 from ..widgets.bars import STRIP_ROWS, Bar, Rule, bindings_of, has_room_for_strip
 from .base import RestTimer
-from .graph_view import GraphView, GroupMap
+from .graph_view import GraphView, GroupMap, SilhouetteView
 from .panes import DetailView, PaneWidth, SplitScreen, StripView, read_page
 
 _FRAME_ROWS = 5  # header, tabs, two rules, keys
+_WHOLE = (Overview.TASKS, Overview.BESIDE)  # all tasks are drawn
 
 
 class GraphScreen(SplitScreen):
     """See the module."""
 
     PLACE = ScreenName.GRAPH
+    DEFAULT_CSS = """
+    GraphScreen #panes { height: 1fr; }
+    GraphScreen #above { height: 100%; }
+    """
     BINDINGS: ClassVar[list[BindingType]] = bindings_of(ScreenName.GRAPH)
     DETAIL_WIDTH = PaneWidth(37, 40, 80)
 
@@ -43,12 +62,16 @@ class GraphScreen(SplitScreen):
         self.map_view = GraphView(self.scene, self._on_selected, id="map")
         self.map_view.can_focus = False
         self.group_map = GroupMap(self.scene, self._on_group_clicked)
+        self.silhouette_view = SilhouetteView(self.scene, self._on_selected)
         self.map_rule = Rule(self.console.glyphs.rule, id="map-rule")
-        self.map_view.display = self.group_map.display = self.map_rule.display = False
+        self._above = Vertical(id="above")
+        self._grid = Grid(id="panes")
         self.heading = Bar(id="heading")
         self._overview = Overview.NOTHING
         self._wanted_depth: int | None = None  # edges around the selected task; None: as many as fit
-        self._group_drawing: Drawing | None = None
+        self._group_drawing: GroupDrawing | None = None
+        self._group_columns = 0  # for which it was laid out
+        self._path_key: object = None  # what the slowest path was computed from
         self._names, self._titles = TaskNames(), TaskNames()  # of tasks and of groups
         self.main_pane = self.graph_view = GraphView(self.rows_scene, self._on_selected, id="graph")
         self.detail_pane = self.detail = DetailView(self.scene, id="beside")
@@ -60,15 +83,36 @@ class GraphScreen(SplitScreen):
 
     # --- The frame ------------------------------------------------------------------------------------------------
 
-    def widgets_above(self) -> Iterable[Widget]:
-        """Yield the drawing over the whole width."""
-        yield self.map_view
-        yield self.group_map
-        yield self.map_rule
-
     def main_widgets(self) -> Iterable[Widget]:
         yield self.heading
         yield self.graph_view
+
+    def content(self) -> Iterable[Widget]:
+        """Yield the drawing, the list, and the details: beside both, or below the drawing beside the list."""
+        with self._grid:
+            with self._above:
+                yield self.map_view
+                yield self.group_map
+                yield self.silhouette_view
+                yield self.map_rule
+            with Vertical():
+                yield from self.main_widgets()
+            yield self.divider
+            yield self.detail_pane
+
+    def _place_details(self, rows_above: int) -> None:
+        """Arrange the panes. ``rows_above``: of the drawing with its rule."""
+        grid, above, detail = self._grid, self._above, self.detail_pane
+        above.display = rows_above > 0
+        is_beside = self._overview is Overview.BESIDE
+        grid.styles.grid_size_columns = 3 if self.is_wide else 1
+        grid.styles.grid_columns = f"1fr 1 {self._detail_columns(self.app.size.width)}" if self.is_wide else "1fr"
+        grid.styles.grid_rows = f"{rows_above} 1fr" if rows_above else "1fr"
+        above.styles.column_span = 3 if self.is_wide and not is_beside else 1
+        self.divider.styles.row_span = detail.styles.row_span = 2 if is_beside else 1
+        main = self.heading.parent
+        if grid.children and isinstance(main, Widget):
+            grid.move_child(main, after=detail) if is_beside else grid.move_child(main, before=self.divider)
 
     def widgets_below(self) -> Iterable[Widget]:
         """Yield the strip: the selected task in a few rows."""
@@ -86,13 +130,13 @@ class GraphScreen(SplitScreen):
             self._overview = Overview.NOTHING
         else:
             drawn.drawings.set_depth(None)
-            size = self.app.size.width, self._content_rows
-            self._overview = choose_overview(graph, drawn, self._draw_groups, *size)
+            room = OverviewRoom(self.app.size.width, self.main_columns, self._content_rows)
+            self._overview = choose_overview(graph, drawn, self._draw_groups, room)
             self._set_overview_height(graph, drawn)
-            graph.is_drawn_above = self._overview is Overview.TASKS
-        self.map_view.display = self._overview in (Overview.TASKS, Overview.AROUND)
+            graph.is_drawn_above = self._overview in _WHOLE
         self.group_map.display = self._overview is Overview.GROUPS
-        self.map_rule.display = self._overview is not Overview.NOTHING
+        self._show_map()
+        self._place_details(self._rows_above())
         self.call_after_refresh(self.show_frame)  # the rules need the new position of the divider
         self._show_heading()
 
@@ -102,19 +146,60 @@ class GraphScreen(SplitScreen):
         return self.app.size.height - _FRAME_ROWS - (STRIP_ROWS if self.strip_view.display else 0)
 
     def _set_overview_height(self, graph: Graph, drawn: Graph) -> None:
-        if self._overview is Overview.TASKS:
-            self.map_view.styles.height = drawn.drawing.height
+        rows = self._content_rows
+        if self._overview in _WHOLE:
+            self.map_view.styles.height = drawn.drawing.height * drawn.drawings.label_size.rows
         elif self._overview is Overview.AROUND:
-            self.map_view.styles.height = around_rows(self._content_rows)
+            self.map_view.styles.height = around_rows(rows)
         elif self._overview is Overview.GROUPS and self._group_drawing is not None:
-            self.group_map.styles.height = GROUP_ROWS * self._group_drawing.height
+            self.group_map.styles.height = GROUP_ROWS * self._group_drawing.drawing.height
             self.group_map.show(graph, self._group_drawing)
+        self.silhouette_view.set_row_count(max(self._silhouette_rows(graph, rows), 1))
         if graph.selected is not None:
             drawn.select(graph.selected)
         if self._overview is Overview.AROUND:
             self._fit_depth(drawn)
-        self.map_view.step_changed()
-        self.map_view.refresh()
+
+    def _rows_above(self) -> int:
+        """Rows of what is drawn above the list, with the rule below it."""
+        if self._overview is Overview.NOTHING:
+            return 0
+        rows = 1
+        for view in (self.map_view, self.group_map, self.silhouette_view):
+            if view.display and view.styles.height is not None:
+                rows += round(view.styles.height.value)
+        return rows
+
+    def _silhouette_rows(self, graph: Graph, rows: int) -> int:
+        if self._overview is Overview.GROUPS and self._group_drawing is not None:
+            return rows_below_groups(graph, self._group_drawing.drawing, rows)
+        return silhouette_rows(rows)
+
+    def _show_map(self) -> None:
+        """Show the tasks that are drawn; one without neighbours, and many, as a silhouette."""
+        graph, drawn = self.graph, self.map_view.graph
+        is_around = self._overview is Overview.AROUND
+        has_silhouette = self._overview is Overview.SILHOUETTE
+        if self._overview is Overview.GROUPS:
+            has_silhouette = self.silhouette_view.row_count > 1
+        if is_around and drawn is not None:
+            has_silhouette = not has_neighbours(drawn)
+        self.map_view.display = self._overview in _WHOLE or (is_around and not has_silhouette)
+        self.silhouette_view.display = has_silhouette
+        if self.map_view.display:
+            self.map_view.step_changed()
+            self.map_view.refresh()
+        if has_silhouette and graph is not None:
+            self.silhouette_view.show_graph(graph, self._new_path())
+
+    def _new_path(self) -> tuple[str, ...] | None:
+        """The slowest path; None if it is the same as before."""
+        board, forecast = self.board, self.console.live.forecast
+        key = (board, forecast, None if forecast is not None else board.projection.seq)
+        if key == self._path_key:
+            return None
+        self._path_key = key
+        return slowest_path(board, forecast)
 
     def _fit_depth(self, drawn: Graph) -> None:
         """Draw as many edges around the selected task as the operator wants, else as many as fit."""
@@ -128,15 +213,15 @@ class GraphScreen(SplitScreen):
             return
         self._wanted_depth = min(max((drawn.drawings.depth or DEPTH) + step, 1), DEPTH_MAX)
         self._fit_depth(drawn)
-        self.map_view.step_changed()
-        self.map_view.refresh()
+        self._show_map()
         edges = counted(self._wanted_depth, "edge")
         self.console.show_message(f"drawn: up to {edges} around the selected task")
 
-    def _draw_groups(self) -> Drawing | None:
-        if self._group_drawing is None and self.graph is not None:
-            self._group_drawing = group_drawing(self.graph, self.scene())
-        return self._group_drawing
+    def _draw_groups(self, columns: int) -> Drawing | None:
+        if self._group_columns != columns and self.graph is not None:
+            self._group_columns = columns
+            self._group_drawing = group_drawing(self.graph, self.scene(), columns)
+        return self._group_drawing.drawing if self._group_drawing is not None else None
 
     def _show_heading(self) -> None:
         """Show the step, what the filter found, and what rows leave out."""
@@ -149,10 +234,12 @@ class GraphScreen(SplitScreen):
     def rule_marks(self, upper: bool) -> dict[int, str]:
         """The column at which the divider meets a rule; with a drawing that is the rule under the drawing."""
         marks = super().rule_marks(upper)
-        if upper and self._overview is not Overview.NOTHING:
-            self.map_rule.show(self.console.glyphs.rule, {**self.hidden_row_marks(self.map_rule), **marks})
-            return {}
-        return marks
+        if not upper or self._overview is Overview.NOTHING:
+            return marks
+        is_beside = self._overview is Overview.BESIDE
+        below = self.hidden_row_marks(self.map_rule)
+        self.map_rule.show(self.console.glyphs.rule, below if is_beside else {**below, **marks})
+        return marks if is_beside else {}
 
     # --- What is shown --------------------------------------------------------------------------------------------
 
@@ -194,7 +281,7 @@ class GraphScreen(SplitScreen):
             graph.zoom, graph.form = before.zoom, before.form
             graph.order_by(before.order)
         else:
-            self._group_drawing = None
+            self._group_drawing, self._group_columns = None, 0
             self._names = TaskNames(board.projection.tasks)
             self._titles = TaskNames((group.title for group in graph.groups.groups if not group.is_single), prefix="")
         if self.console.selected is not None:
@@ -241,6 +328,8 @@ class GraphScreen(SplitScreen):
             children = {child for name, _, _ in delta.moves for child in graph.dag.children(name)}
             self.graph_view.tasks_changed(delta.tasks | children)
         self._is_filter_stale |= bool(news.delta.moves) and parse_task_filter(self.filter_text).states is not None
+        if self.silhouette_view.display and delta.moves:
+            self.silhouette_view.show_graph(graph)
         if self._is_following:
             self._go_to_front()
         if self._affects_details(news):
@@ -256,6 +345,8 @@ class GraphScreen(SplitScreen):
             self.graph_view.tick()
             if self.map_view.display:
                 self.map_view.tick()
+            if self.silhouette_view.display:
+                self._show_map()
             self._update_details()
 
     def _affects_details(self, news: BoardUpdate) -> bool:
@@ -268,7 +359,8 @@ class GraphScreen(SplitScreen):
     def _update_details(self) -> None:
         name = self.console.selected
         if self.detail.display:
-            self.detail.show_task(name)
+            group = self.graph.selected_group if self.graph is not None else None
+            self.detail.show_task(name, (self.graph, group) if self.graph is not None and group is not None else None)
             if self.detail.missing_text_key() is not None:
                 self._rest_timer.start()
         if self.strip_view.display:
@@ -294,17 +386,19 @@ class GraphScreen(SplitScreen):
     def _on_selected(self, name: str | None) -> None:
         """The cursor moved, here or on the map; the other one follows."""
         if name is None or name == self.console.selected:
+            self._update_details()  # of a group now, or of its first task
             return
         self._selection_changed(name)
         self.graph_view.select(name)
 
     def _show_on_overview(self, name: str) -> None:
         drawn = self.map_view.graph
-        if self.map_view.display and drawn is not None and self._overview is Overview.AROUND:
+        if self._overview is Overview.AROUND and drawn is not None:
             drawn.select(name)
             self._fit_depth(drawn)
-            self.map_view.step_changed()
-            self.map_view.refresh()
+            self._show_map()
+        elif self._overview in (Overview.SILHOUETTE, Overview.GROUPS):
+            self._show_map()
         elif self.map_view.display:
             self.map_view.select(name)
         if self.group_map.display:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
@@ -11,15 +11,26 @@ from textual import events
 from textual.binding import BindingType
 from textual.message import Message
 
-from ...engine.domain.states import UNDER_WAY, TaskState
+from ...engine.domain.states import NEEDS_HUMAN, UNDER_WAY, TaskState
 from ..model.board import Board
-from ..model.graph.drawing import Drawing
 from ..model.graph.groups import Step
+from ..model.graph.rails import Silhouette
 from ..model.graph.view import GROUP_ROWS, Graph
-from ..present.graph import LEVEL_CELLS, Highlight, drawing_row, graph_row, group_map_row
+from ..present.graph import (
+    MARKS_ROW,
+    GroupDrawing,
+    Highlight,
+    SlowestPath,
+    drawing_row,
+    graph_row,
+    group_map_row,
+    silhouette_lines,
+    silhouette_marks,
+    slowest_path_of,
+)
 from ..present.tasks import Scene
 from ..text.pieces import Line, Piece, Role
-from ..widgets.bars import PAGING, bindings
+from ..widgets.bars import PAGING, Bar, bindings
 from ..widgets.line_view import WheelView
 from ..widgets.table import MarkRangeToggled
 
@@ -188,12 +199,14 @@ class GraphView(Canvas):
         """Repaint the visible rows of these tasks."""
         if self.graph is None:
             return
+        is_drawing = self.graph.step is Step.DRAWING
+        rows = self.graph.drawings.label_size.rows if is_drawing else 1
         for y in {y for name in names for y in self._rows_of(name)}:
-            self.refresh_drawing_cells(self.origin[0] if self.graph.step is Step.DRAWING else 0, y, self.columns)
+            self.refresh_drawing_cells(self.origin[0] if is_drawing else 0, y, self.columns, rows)
 
     def tick(self) -> None:
         """Repaint the visible rows with running times."""
-        if self.graph is not None and self.graph.step not in (Step.BANDS, Step.SIGNS):
+        if self.graph is not None:
             self.tasks_changed([name for name in self._in_view() if self._has_ticking_time(name)])
 
     def _has_ticking_time(self, name: str) -> bool:
@@ -210,8 +223,8 @@ class GraphView(Canvas):
         assert graph is not None
         first, last = self.origin[1], min(self.origin[1] + self.rows, graph.height)
         if graph.step is Step.DRAWING:
-            drawn = graph.drawing
-            return [name for name in self._board.active if name in drawn.dag and first <= drawn.place(name)[1] < last]
+            active = [name for name in self._board.active if name in graph.drawing.dag]
+            return [name for name in active if first <= graph.row_of(name) < last]
         if graph.lists_tasks:
             return [graph.task_at_row(y) for y in range(first, last)]
         tasks = (graph.groups.rows[y].task for y in range(first, last))
@@ -224,7 +237,7 @@ class GraphView(Canvas):
             group = graph.groups.group_of[graph.dag.number[name]]
             return graph.groups.row_of_group(group), graph.groups.row_of(name)
         if graph.step is Step.DRAWING:
-            return (graph.drawing.place(name)[1],) if name in graph.drawing.dag else ()
+            return (graph.row_of(name),) if name in graph.drawing.dag else ()
         return (graph.row_of(name),)
 
     # --- The cursor -----------------------------------------------------------------------------------------------
@@ -235,8 +248,8 @@ class GraphView(Canvas):
         if graph is None or graph.selected is None or not self.columns:
             return
         if graph.step is Step.DRAWING:
-            x, y, columns = graph.drawing.place(graph.selected)
-            self.scroll_into_view(_MARGIN + x, y, columns)
+            x, _, columns = graph.drawing.place(graph.selected)
+            self.scroll_into_view(_MARGIN + x, graph.cursor_row, columns)
         else:
             self.scroll_into_view(0, graph.cursor_row, 1, margin=1)
 
@@ -276,7 +289,7 @@ class GraphView(Canvas):
     def _is_list(self) -> bool:
         """Whether each row of the step stands for itself, and the cursor is a row."""
         graph = self.graph
-        return graph is not None and graph.step not in (Step.SIGNS, Step.DRAWING)
+        return graph is not None and graph.step is not Step.DRAWING
 
     def _update_highlight(self) -> None:
         """Choose the highlighted tasks and lines."""
@@ -430,7 +443,7 @@ class GraphView(Canvas):
         graph = self.graph
         if graph is None:
             return
-        shift = {Step.SIGNS: LEVEL_CELLS, Step.DRAWING: _MARGIN}.get(graph.step, 0)
+        shift = _MARGIN if graph.step is Step.DRAWING else 0
         if graph.select_at(message.x - shift, message.y):
             self._cursor_moved()
             if message.chain > 1:
@@ -441,7 +454,7 @@ class GraphView(Canvas):
         graph = self.graph
         if graph is None:
             return
-        if graph.step in (Step.BANDS, Step.SIGNS) or graph.on_group:
+        if graph.on_group:
             if graph.toggle():
                 self._cursor_moved()
                 self.step_changed()
@@ -457,7 +470,7 @@ class GraphView(Canvas):
         self.refresh()
 
 
-# --- The drawing of the groups above their list ----------------------------------------------------------------------
+# --- Above the list of groups: their drawing, or the silhouette of all tasks -----------------------------------------
 
 
 class GroupMap(Canvas):
@@ -469,28 +482,75 @@ class GroupMap(Canvas):
         self._scene = scene
         self._on_group = clicked
         self._graph: Graph | None = None
-        self._drawing: Drawing | None = None
+        self._drawn: GroupDrawing | None = None
 
-    def show(self, graph: Graph, drawing: Drawing) -> None:
-        if graph is not self._graph or drawing is not self._drawing:
-            self._graph, self._drawing = graph, drawing
-            self.set_extent(_MARGIN + drawing.width, GROUP_ROWS * drawing.height)
+    def show(self, graph: Graph, drawn: GroupDrawing) -> None:
+        if graph is not self._graph or drawn is not self._drawn:
+            self._graph, self._drawn = graph, drawn
+            self.set_extent(_MARGIN + drawn.drawing.width, GROUP_ROWS * drawn.drawing.height)
 
     def tasks_changed(self, names: Iterable[str]) -> None:
         """Repaint the groups of these tasks."""
-        if self._graph is not None and self._drawing is not None:
+        if self._graph is not None and self._drawn is not None:
             groups, number = self._graph.groups, self._graph.dag.number
             for index in {groups.group_of[number[name]] for name in names}:
-                self.refresh_rows(GROUP_ROWS * self._drawing.place(str(index))[1] - self.origin[1], GROUP_ROWS)
+                y = GROUP_ROWS * self._drawn.drawing.place(str(index))[1]
+                self.refresh_rows(y - self.origin[1], GROUP_ROWS)
 
     def _row_pieces(self, y: int, x0: int, x1: int) -> Line:
         assert self._graph is not None
-        assert self._drawing is not None
-        return group_map_row(self._graph, self._drawing, y, x0 - _MARGIN, x1 - _MARGIN, self._scene())
+        assert self._drawn is not None
+        return group_map_row(self._graph, self._drawn, y, x0 - _MARGIN, x1 - _MARGIN, self._scene())
 
     def on_canvas_point_clicked(self, message: Canvas.PointClicked) -> None:
         """Post the index of the group that was clicked."""
         message.stop()
-        found = self._drawing.at(message.x - _MARGIN, message.y // GROUP_ROWS) if self._drawing is not None else None
+        drawing = self._drawn.drawing if self._drawn is not None else None
+        found = drawing.at(message.x - _MARGIN, message.y // GROUP_ROWS) if drawing is not None else None
         if found is not None:
             self._on_group(int(found))
+
+
+class SilhouetteView(Bar):
+    """All tasks of a graph by level. A click selects a task of the level, preferably one that needs a human."""
+
+    def __init__(self, scene: Callable[[], Scene], clicked: Callable[[str | None], None]) -> None:
+        super().__init__(id="silhouette")
+        self._scene = scene
+        self._on_task = clicked
+        self._graph: Graph | None = None
+        self._path = SlowestPath()
+        self._lines: list[Line] = []
+        self._lines_key: object = None  # what they were made of
+
+    def show_graph(self, graph: Graph, path: Sequence[str] | None = None) -> None:
+        """Show a graph, or the same one in another state. ``path``: the slowest, if it changed."""
+        if path is not None:
+            self._path = slowest_path_of(path, self._scene())
+        self._graph = graph
+        if self.columns <= _MARGIN:
+            return
+        scene, silhouette = self._scene(), self._silhouette(graph)
+        key = silhouette, silhouette.moves, self._path, self.row_count, scene.runner
+        if key != self._lines_key:
+            self._lines_key = key
+            self._lines = silhouette_lines(silhouette, self._path, self.row_count, scene)
+        lines = [*self._lines]
+        lines[MARKS_ROW] = silhouette_marks(silhouette, graph.selected, scene.glyphs)
+        self.show_lines([[Piece(" " * _MARGIN), *line] for line in lines])
+
+    def _silhouette(self, graph: Graph) -> Silhouette:
+        return graph.silhouette(self.columns - 2 * _MARGIN)
+
+    def on_resize(self) -> None:
+        """Spread the levels over another width."""
+        if self._graph is not None:
+            self.show_graph(self._graph)
+
+    def on_click(self, event: events.Click) -> None:
+        """Select a task of the level that was clicked."""
+        graph = self._graph
+        if graph is not None:
+            board = graph.board
+            needs_human = lambda name: board.row(name).state in NEEDS_HUMAN  # noqa: E731
+            self._on_task(self._silhouette(graph).task_at(event.x - _MARGIN, needs_human))

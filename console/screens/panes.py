@@ -21,8 +21,9 @@ from ..feed.live_run import BoardUpdate
 from ..feed.reads import TEXTS_OF, read_evidence
 from ..keys.actions import ScreenName
 from ..model.board import Board
+from ..model.graph.view import Graph
 from ..model.inbox import InboxCause, entry_of, failures_of
-from ..present.detail import AttemptTexts, detail_page, summary_lines
+from ..present.detail import AttemptTexts, detail_page, group_page, summary_lines
 from ..present.evidence import EvidenceData, cause_page, evidence_page
 from ..present.tasks import Scene
 from ..sessions.session import Session
@@ -61,13 +62,8 @@ class SplitScreen(ConsoleScreen):
     def main_widgets(self) -> Iterable[Widget]:
         """The widgets of the main pane, from top to bottom."""
 
-    def widgets_above(self) -> Iterable[Widget]:
-        """Widgets over the whole width, above both panes."""
-        return ()
-
     def content(self) -> Iterable[Widget]:
-        """Yield both panes and the widgets above them."""
-        yield from self.widgets_above()
+        """Yield both panes."""
         with Horizontal():
             with Vertical():
                 yield from self.main_widgets()
@@ -278,17 +274,21 @@ AttemptKey = tuple[
 ]  # task, attempt, its outcome, whether in the past: what the long texts belong to
 
 
+GroupKey = tuple[Graph, int]  # the graph, and the index of the group
+
+
 class DetailView(PageView[AttemptKey, AttemptTexts]):
-    """The page of one task."""
+    """The page of one task, or of a group of tasks."""
 
     def __init__(self, scene: Callable[[], Scene], *, id: str | None = None) -> None:
         super().__init__(scene, id=id)
         self.task_name: str | None = None
+        self._group: GroupKey | None = None
 
-    def show_task(self, name: str | None) -> None:
-        """Show another task from its first line, or update the same task."""
-        if name != self.task_name:
-            self.task_name = name
+    def show_task(self, name: str | None, group: GroupKey | None = None) -> None:
+        """Show another task, or the group in which it is, from the first line; or update what is shown."""
+        if (name, group) != (self.task_name, self._group):
+            self.task_name, self._group = name, group
             self.reset()
         self.update_page()
 
@@ -296,12 +296,14 @@ class DetailView(PageView[AttemptKey, AttemptTexts]):
         return self.scene().board.projection.tasks.get(self.task_name) if self.task_name is not None else None
 
     def render_page(self) -> list[Line]:
+        if self._group is not None:
+            return group_page(*self._group, self.scene(), self.columns, self.rows)
         row = self._task_row()
         return detail_page(row, self.scene(), self.texts, self.columns, self.rows) if row is not None else []
 
     def text_key(self) -> AttemptKey | None:
         """The key of the texts: the latest attempt and its outcome."""
-        row = self._task_row()
+        row = self._task_row() if self._group is None else None
         attempt = row.attempts.get(row.attempt) if row is not None else None
         if row is None or attempt is None:
             return None

@@ -29,6 +29,7 @@ class Role(StrEnum):
     # states of tasks
     DONE = "done"
     RUNNING = "running"
+    PROGRESS = "progress"  # the part of a running task's name that is filled
     WAITING = "waiting"
     PENDING = "pending"
     FAILED = "failed"

@@ -128,6 +128,19 @@ def shorten(text: str, size: int, more: str = "…") -> str:
     return cut(text, 0, size - cells(more)).rstrip() + more
 
 
+_WORDS_OF_NAME = re.compile(r"([-_.:/ ]+)")
+
+
+def abbreviate(text: str, size: int, more: str) -> str:
+    """At most ``size`` cells: from the left, words give way to their letters, ``ALIGN_SORT_READS`` to ``A_S_READS``."""
+    words = _WORDS_OF_NAME.split(text)  # separators are at the odd places
+    for place in range(0, len(words) - 1, 2):
+        if cells("".join(words)) <= size:
+            break
+        words[place] = words[place][:1]
+    return shorten_middle("".join(words), size, more)
+
+
 def shorten_middle(text: str, size: int, more: str = "…") -> str:
     """At most ``size`` cells, with both ends: task names often differ in their last characters."""
     total = cells(text)

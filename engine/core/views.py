@@ -191,6 +191,21 @@ def describe_task(view: TaskView) -> str:
     return f"{view.word}, {view.fact}" if view.fact else view.word
 
 
+def part_done(row: TaskRow, view: TaskView, usual_us: int | None = None) -> float | None:
+    """How much of the attempt under way is over, from 0 to 1; None if nothing runs or nobody knows.
+
+    By the progress that the task reports, else by its clock: of its usual duration (microseconds) or of its timeout.
+    """
+    if view.clock is None:
+        return None
+    attempt = row.attempts.get(row.attempt)
+    total = usual_us or (attempt.timeout_us if attempt is not None else None)
+    done: float = view.clock
+    if row.progress_total:
+        done, total = row.progress_done or 0, row.progress_total
+    return min(max(done / total, 0.0), 1.0) if total else None
+
+
 def end_of_work(now_us: int, runner: RunnerStatus, seen_at: int) -> int:
     """Until when an attempt without an end can have run: now, or the end of its executor.
 

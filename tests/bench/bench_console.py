@@ -214,7 +214,7 @@ def keys(folder: Path, options: argparse.Namespace) -> Iterator[str]:
             if rate:
                 writer.change(rate, writer.names)
                 terminal.read_for(1)
-            for _ in range(2 if options.tasks > GRAPH_MAX else 0):  # from groups to one row per task
+            if options.tasks > GRAPH_MAX:  # from groups to one row per task
                 terminal.send("=")
                 terminal.read_for(1)
             found = sorted(_key_to_paint(terminal, number) for number in range(KEYS))

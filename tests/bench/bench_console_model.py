@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from redrive.console.model.board import Board
+from redrive.console.model.eta import slowest_path
 from redrive.console.model.graph.drawing import Drawing
 from redrive.console.model.graph.groups import GraphForm, Zoom
 from redrive.console.model.graph.rails import Rails
@@ -25,7 +26,14 @@ from redrive.console.model.graph.view import Graph
 from redrive.console.model.inbox import Inbox, InboxOrder
 from redrive.console.model.lists import parse_filter
 from redrive.console.model.preview import preview_requeue
-from redrive.console.present.graph import Highlight, drawing_row, graph_row, label_width
+from redrive.console.present.graph import (
+    Highlight,
+    drawing_row,
+    graph_row,
+    label_width,
+    silhouette_lines,
+    slowest_path_of,
+)
 from redrive.console.present.tasks import Scene, TaskNames
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import Line
@@ -109,6 +117,9 @@ def pages(pairs: Pairs) -> None:
         rows = range(max(graph.height // 2 - 30, 0), min(graph.height // 2 + 30, graph.height))
         work = lambda rows=rows: [graph_row(graph, y, 200, scene, Highlight()) for y in rows]  # noqa: E731
         report(f"page of {zoom.name.lower()}, 200x60", best(work), f"{graph.height} rows")
+    path = slowest_path_of(slowest_path(board, None), scene)
+    lines = lambda: silhouette_lines(graph.silhouette(198), path, 16, scene)  # noqa: E731
+    report("silhouette, 198x16", best(lines), f"{len(graph.silhouette(198).columns)} columns")
     graph.form = GraphForm.DRAWING
     rows = range(max(graph.height // 2 - 30, 0), min(graph.height // 2 + 30, graph.height))
 
@@ -122,7 +133,7 @@ def changes(pairs: Pairs) -> None:
     projection = projection_of(pairs)
     board = Board(projection)
     graph = Graph(board, len)
-    _ = graph.rails, graph.matrix, graph.bands, graph.groups.rows
+    _ = graph.rails, graph.silhouette(200), graph.groups.rows
     events = list(_moves(list(projection.tasks)[:1000]))
     started = time.process_time()
     for event in events:

@@ -126,15 +126,15 @@ def mixed_states(projection: RunProjection, seed: int = 7) -> RunProjection:
 async def graph(options: argparse.Namespace) -> None:
     projection = mixed_states(projection_of(layered(options.tasks, 40)))
     async with on_screen(projection, options) as (app, _):
-        await pressed(app, "2", "minus", "minus", "minus", "equals_sign", "equals_sign", "equals_sign")
         count = options.keys
+        await pressed(app, "2", "minus", "minus")
+        await report(app, "groups: cursor", there_and_back(app, count, "j", "k"))
+        await pressed(app, "equals_sign")
         await report(app, "rails: page", there_and_back(app, count, "pagedown", "pageup"))
         await report(app, "rails: cursor", there_and_back(app, count, "j", "k"))
         await pressed(app, "equals_sign")
         await report(app, "drawing: page", there_and_back(app, count, "pagedown", "pageup"))
         await report(app, "drawing: cursor", there_and_back(app, count, "j", "k"))
-        await pressed(app, "minus", "minus")
-        await report(app, "signs: page", there_and_back(app, count, "pagedown", "pageup"))
 
 
 async def events(options: argparse.Namespace) -> None:
@@ -142,7 +142,7 @@ async def events(options: argparse.Namespace) -> None:
     projection = mixed_states(projection_of(layered(options.tasks, 40)))
     names = list(projection.tasks)
     async with on_screen(projection, options) as (app, session):
-        await pressed(app, "2", "minus", "minus", "minus", "equals_sign", "equals_sign", "equals_sign")
+        await pressed(app, "2", "minus", "minus", "equals_sign")
         seq = projection.seq
 
         def batch() -> None:

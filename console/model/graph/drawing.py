@@ -182,8 +182,8 @@ class Drawing:
             level += 1
         return found
 
-    def below(self, y: int, x0: int, x1: int) -> list[Segment]:
-        """Return the segments of a second text row under row ``y``: its tasks, and the lines on to row ``y + 1``."""
+    def below(self, y: int, x0: int, x1: int, lit: EdgeHighlight = _NO_HIGHLIGHT) -> list[Segment]:
+        """Return the segments of a further text row under row ``y``: its tasks, and the lines on to row ``y + 1``."""
         found: list[Segment] = []
         for level, left in enumerate(self._lefts):
             vertex = self._rows[level].get(y)
@@ -192,9 +192,10 @@ class Drawing:
             if level < len(self._channels):
                 channel = self._channels[level]
                 first = self._channel_lefts[level] + STUB
-                crossed = channel.crossings(0, channel.columns, y)
-                columns = [column for column, bus in crossed if bus.bottom > y and x0 <= first + column < x1]
-                found.extend(Segment(first + column, 1, arms=UP | DOWN) for column in columns)
+                for column, bus in channel.crossings(0, channel.columns, y):
+                    if bus.bottom > y and x0 <= first + column < x1:
+                        top, bottom = lit.spans.get((level, bus.number), (y + 1, y))
+                        found.append(Segment(first + column, 1, arms=UP | DOWN, lit=top <= y < bottom))
         return found
 
     def _level_runs(self, level: int, y: int, x0: int, x1: int, lit: EdgeHighlight) -> Iterator[Segment]:
@@ -433,14 +434,86 @@ NEIGHBOURHOOD_MAX = 60  # tasks of the drawing around one of them
 
 
 class LabelSize(NamedTuple):
-    """The most cells of a name in the drawing, and whether a time has room beside it."""
+    """The most cells of a name in the drawing, 0 for the sign alone, and what has room beside or below it.
+
+    ``has_time``: a time beside the name; ``rows``: text rows of each task; ``fact_cells``: of the facts in those below.
+    """
 
     name_cells: int
     has_time: bool = True
+    rows: int = 1
+    fact_cells: int = 0
 
 
 #: From the most to the least room; a drawing above the rows takes the first that fits.
 LABEL_SIZES = (LabelSize(32), LabelSize(20), *(LabelSize(cells, has_time=False) for cells in (20, 16, 12)))
+_FACT_CELLS = (48, 40, 32, 28, 24)
+#: With a fact below each name, for large terminals; and with more facts and space.
+TALL_SIZES = tuple(LabelSize(32, rows=2, fact_cells=cells) for cells in _FACT_CELLS)
+SPREAD_SIZES = tuple(LabelSize(32, rows=rows, fact_cells=cells) for rows in (4, 3) for cells in _FACT_CELLS)
+SIGNS_ALONE = LabelSize(0, has_time=False)
+
+
+class Ribbon(Drawing):
+    """A chain of tasks as lines of text that go on below each other, of at most ``columns`` cells."""
+
+    def __init__(self, dag: Dag, widths: Sequence[int], columns: int) -> None:
+        self.dag = dag
+        self._widths = widths
+        self._columns = columns
+        self._cell = max(widths, default=1)
+        gap = STUB if self._cell == 1 else STUB + TAIL
+        self._per_row = max((columns - 2 * TAIL) // (self._cell + gap), 1)
+        wide = (columns - 2 * TAIL) // self._per_row if len(dag) > self._per_row and self._cell > 1 else 0
+        self._step = max(self._cell + gap, wide)
+        self.height = -(-len(dag) // self._per_row)
+        self.width = 2 * TAIL + min(self._per_row, len(dag)) * self._step
+        self.spans = [(0, self.width)] * self.height
+        self._place_of = {number: place for place, number in enumerate(dag.topological)}
+
+    def resized(self, widths: Sequence[int]) -> Drawing:
+        return Ribbon(self.dag, widths, self._columns)
+
+    def place(self, name: str) -> tuple[int, int, int]:
+        number = self.dag.number[name]
+        y, x = divmod(self._place_of[number], self._per_row)
+        return TAIL + x * self._step, y, self._widths[number]
+
+    def at(self, x: int, y: int) -> str | None:
+        column, inside = divmod(x - TAIL, self._step)
+        place = y * self._per_row + column
+        if not (0 <= column < self._per_row and 0 <= place < len(self.dag)):
+            return None
+        number = self.dag.topological[place]
+        return self.dag.names[number] if inside < self._widths[number] else None
+
+    def column_of(self, name: str) -> list[str]:
+        first = self._place_of[self.dag.number[name]] % self._per_row
+        return list(self.dag.names_of(self.dag.topological[first :: self._per_row]))
+
+    def segments(self, y: int, x0: int, x1: int, lit: EdgeHighlight = _NO_HIGHLIGHT) -> list[Segment]:
+        first = y * self._per_row
+        row = self.dag.topological[first : first + self._per_row]
+        found = [Segment(0, 1, arms=UP | RIGHT), Segment(1, TAIL - 1, arms=ACROSS)] if y else []
+        for place, number in enumerate(row, first):
+            left = TAIL + (place - first) * self._step
+            is_last = place == len(self.dag) - 1
+            found.append(Segment(left, self._widths[number], number, 0 if is_last else ACROSS))
+            right = left + self._widths[number]
+            if not is_last:
+                found.append(Segment(right, left + self._step - right, arms=ACROSS))
+        if first + len(row) < len(self.dag):
+            right = TAIL + len(row) * self._step
+            found += [Segment(right, TAIL - 1, arms=ACROSS), Segment(right + TAIL - 1, 1, arms=LEFT | DOWN)]
+        return [one for one in found if one.x < x1 and one.x + one.width > x0]
+
+    def below(self, y: int, x0: int, x1: int, lit: EdgeHighlight = _NO_HIGHLIGHT) -> list[Segment]:
+        """Return the tasks alone: lines run along the names."""
+        return [one._replace(arms=0) for one in self.segments(y, x0, x1, lit) if one.task >= 0]
+
+    def highlight(self, edges: Iterable[tuple[str, str]]) -> EdgeHighlight:
+        """Return nothing: all tasks are related."""
+        return _NO_HIGHLIGHT
 
 
 class TaskDrawings:
@@ -453,6 +526,7 @@ class TaskDrawings:
         self.dag = dag
         self.depth: int | None = None  # draw only what is so many edges away from the selected task
         self.label_size = LABEL_SIZES[0]
+        self._ribbon_columns = 0  # a chain is drawn in lines of so many cells; 0: in one line
         self._label_width = label_width
         self._has_siblings = False  # with ``depth``: also the other parents and children of what is drawn
         self._drawing: Drawing | None = None
@@ -482,11 +556,18 @@ class TaskDrawings:
             self.depth, self._has_siblings = depth, siblings
             self._drawing = None
 
+    def set_ribbon_columns(self, columns: int) -> None:
+        """Draw a chain in lines of so many cells."""
+        if columns != self._ribbon_columns:
+            self._ribbon_columns = columns
+            self._drawing = None
+
     def set_label_size(self, size: LabelSize) -> None:
         """Draw with more or less room for names."""
         if size != self.label_size:
             self.label_size = size
-            self._drawing = None
+            drawn = self._drawing
+            self._drawing = drawn.resized(self._label_widths(drawn.dag)) if drawn is not None else None
 
     def around(self, selected: str | None, depth: int, *, siblings: bool = False) -> Drawing | None:
         """The drawing of what is at most ``depth`` edges from the selected task; None if that is too much to draw."""
@@ -527,6 +608,8 @@ class TaskDrawings:
         return part if len(part) < NEIGHBOURHOOD_MAX else None
 
     def _lay_out(self, part: Dag) -> Drawing:
+        if self._ribbon_columns and is_chain(part) and len(part) == len(self.dag):
+            return Ribbon(part, self._label_widths(part), self._ribbon_columns)
         return Drawing(part, self._label_widths(part))
 
     def _label_widths(self, part: Dag) -> list[int]:

@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from itertools import pairwise
 
 from ....engine.core.dag import Dag
 from ....engine.domain.states import TaskState
@@ -226,112 +226,58 @@ def _missing(dag: Dag, incomplete: list[int], done: bytearray, waiting: list[int
     return []
 
 
-# --- The two densest views: one sign per task, and one bar per band of levels ----------------------------------------
+# --- The silhouette of a large graph: its tasks by level -------------------------------------------------------------
 
 
-class MatrixRow(NamedTuple):
-    """One row of signs, all of one level. ``first``: whether it is the first row of the level."""
-
-    level: int
-    tasks: tuple[int, ...]
-    first: bool
-
-
-class Matrix:
-    """Levels from top to bottom, each in rows of ``width`` cells.
-
-    ``rank``: of each task; lower ranks come first within a level.
-    """
-
-    def __init__(self, dag: Dag, width: int, rank: Sequence[int] | None = None) -> None:
-        self.dag = dag
-        self.width = max(width, 1)
-        self.rows: list[MatrixRow] = []
-        self._cell: list[tuple[int, int]] = [(0, 0)] * len(dag)
-        for level, tasks in enumerate(_by_level(dag)):
-            if rank is not None:
-                tasks.sort(key=rank.__getitem__)
-            for start in range(0, len(tasks), self.width):
-                self._add(level, tuple(tasks[start : start + self.width]), start == 0)
-
-    def _add(self, level: int, tasks: tuple[int, ...], first: bool) -> None:
-        for x, task in enumerate(tasks):
-            self._cell[task] = x, len(self.rows)
-        self.rows.append(MatrixRow(level, tasks, first))
-
-    def place(self, name: str) -> tuple[int, int]:
-        """Return (x, row) of a task's sign."""
-        return self._cell[self.dag.number[name]]
-
-    def at(self, x: int, row: int) -> str | None:
-        """Return the task at a cell, or None."""
-        if 0 <= row < len(self.rows) and 0 <= x < len(self.rows[row].tasks):
-            return self.dag.names[self.rows[row].tasks[x]]
-        return None
-
-    def step(self, name: str, dx: int, dy: int) -> str:
-        """Return the task ``dx`` signs to the right and ``dy`` rows down, or the nearest one."""
-        x, row = self.place(name)
-        row = min(max(row + dy, 0), len(self.rows) - 1)
-        tasks = self.rows[row].tasks
-        return self.dag.names[tasks[min(max(x + dx, 0), len(tasks) - 1)]]
+COLUMN_CELLS_MAX = 16
 
 
 @dataclass(slots=True)
-class Band:
-    """Levels ``first`` to ``last`` as one bar."""
+class SilhouetteColumn:
+    """The tasks of some neighbouring levels, in ``cells`` cells from ``x`` on."""
 
-    index: int
-    first: int
-    last: int
-    tasks: list[int]
+    x: int
+    cells: int
+    tasks: list[int] = field(default_factory=list)
     counts: Counter[TaskState] = field(default_factory=Counter)
 
 
-class Bands:
-    """Bands of levels, at most ``height`` of them."""
+class Silhouette:
+    """Levels from left to right over the whole width: one column each, or for several if there are too many.
 
-    def __init__(self, dag: Dag, height: int, states: Mapping[str, TaskState]) -> None:
+    ``size``: cells of the width, at least 1.
+    """
+
+    def __init__(self, dag: Dag, size: int, states: Mapping[str, TaskState]) -> None:
         self.dag = dag
-        levels = _by_level(dag)
-        size = max(1, -(-len(levels) // max(height, 1)))
-        self.bands: list[Band] = []
-        self.band_of = [0] * len(dag)
-        for first in range(0, len(levels), size):
-            tasks = [task for level in levels[first : first + size] for task in level]
-            self._add(Band(len(self.bands), first, min(first + size, len(levels)) - 1, tasks), states)
+        self.size = max(size, 1)
+        self.moves = 0  # of tasks so far
+        count = max(min(dag.depth, self.size), 1)
+        used = min(self.size, count * COLUMN_CELLS_MAX)
+        starts = [place * used // count for place in range(count + 1)]
+        self.columns = [SilhouetteColumn(x, end - x) for x, end in pairwise(starts)]
+        self._column_of = [level * count // dag.depth for level in dag.levels]
+        for task in dag.topological:
+            column = self.columns[self._column_of[task]]
+            column.tasks.append(task)
+            column.counts[states[dag.names[task]]] += 1
+        self.tallest = max(len(column.tasks) for column in self.columns)
 
-    def _add(self, band: Band, states: Mapping[str, TaskState]) -> None:
-        for task in band.tasks:
-            self.band_of[task] = band.index
-            band.counts[states[self.dag.names[task]]] += 1
-        self.bands.append(band)
-
-    def apply_move(self, name: str, before: TaskState, after: TaskState) -> int:
-        """Update the counts for a task that changed its state. Returns the index of its band."""
-        index = self.band_of[self.dag.number[name]]
-        counts = self.bands[index].counts
+    def apply_move(self, name: str, before: TaskState, after: TaskState) -> None:
+        """Update the counts for a task that changed its state."""
+        self.moves += 1
+        counts = self.columns[self.index_of(name)].counts
         counts[before] -= 1
         counts[after] += 1
-        return index
 
-    def row_of(self, name: str) -> int:
-        """Return the row of the band of a task."""
-        return self.band_of[self.dag.number[name]]
+    def index_of(self, name: str) -> int:
+        """Return the index of the column of a task."""
+        return self._column_of[self.dag.number[name]]
 
-    @property
-    def widest(self) -> int:
-        """The number of tasks in the largest band, which has a full bar."""
-        return max((len(band.tasks) for band in self.bands), default=0)
-
-    def task_for(self, row: int, is_preferred: Callable[[str], bool]) -> str:
-        """Return the first preferred task of a band, or else its first task."""
-        names = [self.dag.names[task] for task in self.bands[row].tasks]
-        return next((name for name in names if is_preferred(name)), names[0])
-
-
-def _by_level(dag: Dag) -> list[list[int]]:
-    levels: list[list[int]] = [[] for _ in range(dag.depth)]
-    for number in dag.topological:
-        levels[dag.levels[number]].append(number)
-    return levels
+    def task_at(self, x: int, is_preferred: Callable[[str], bool]) -> str | None:
+        """Return the first preferred task of the column at a cell, or else its first task; None beside the columns."""
+        for column in self.columns:
+            if column.x <= x < column.x + column.cells and column.tasks:
+                names = self.dag.names_of(column.tasks)
+                return next(filter(is_preferred, names), names[0])
+        return None

@@ -1,8 +1,7 @@
-"""The model of the graph screen: four zoom levels of one graph, with one selection for all of them.
+"""The model of the graph screen: two zoom levels of one graph, with one selection for both.
 
-From far to near: *bands* of levels, *groups* of one family, a *matrix* of one sign per task, and the *graph* itself,
-as rails beside a table or as a drawing. Layouts depend on the edges alone and are cached at first use; a change of
-state only updates counts.
+From far to near: *groups* of tasks with similar names, and the *graph* itself, as rails beside a table or as a drawing.
+Layouts depend on the edges alone and are cached at first use; a change of state only updates counts.
 """
 
 from __future__ import annotations
@@ -10,12 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from ....engine.domain.states import NEEDS_HUMAN, UNDER_WAY, TaskState
 from ..board import Board, Delta
-from .drawing import LABEL_SIZES, Drawing, LabelSize, TaskDrawings, is_chain, leading_to
-from .groups import FAR_STEPS, GRAPH_MAX, GraphForm, GraphGroup, GraphOrder, Groups, Step, Zoom, first_zoom, groups_of
-from .rails import Bands, Matrix, Rails
+from .drawing import (
+    LABEL_SIZES,
+    SIGNS_ALONE,
+    SPREAD_SIZES,
+    TALL_SIZES,
+    Drawing,
+    LabelSize,
+    TaskDrawings,
+    is_chain,
+    leading_to,
+)
+from .groups import GRAPH_MAX, GraphForm, GraphGroup, GraphOrder, Groups, Step, Zoom, first_zoom, groups_of
+from .rails import Rails, Silhouette
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +54,7 @@ class Graph:
         self.viewport = Viewport()
         self.drawings = TaskDrawings(self.dag, label_width)
         self._groups: Groups | None = None
-        self.zoom = zoom or first_zoom(self.dag, len(self.groups.groups))
+        self.zoom = zoom if zoom is not None else first_zoom(self.dag)
         self.form = GraphForm.RAILS
         self.order = GraphOrder.FLOW
         self._problem_rank: list[int] | None = None  # of each task: 0 for problems and their ancestors
@@ -54,14 +64,14 @@ class Graph:
         self.found: tuple[str, ...] | None = None  # with a filter: the tasks that are listed instead
         self.found_rows: dict[str, int] = {}
         self._rails: Rails | None = None
-        self._matrix: Matrix | None = None
-        self._bands: Bands | None = None
+        self._silhouette: Silhouette | None = None
 
     @property
     def groups(self) -> Groups:
         """The tasks by group; made when first needed, because a large run has many names to compare."""
         if self._groups is None:
             self._groups = groups_of(self.board)
+            self._groups.set_height(self.viewport.height)
             self._groups.set_problems(self.board.problems)
         return self._groups
 
@@ -74,9 +84,11 @@ class Graph:
         for name, before, after in delta.moves:
             if self._groups is not None:
                 self._groups.apply_move(name, before, after)
-            if self._bands is not None:
-                self._bands.apply_move(name, before, after)
-        if delta.are_problems_changed and self._groups is not None:
+            if self._silhouette is not None:
+                self._silhouette.apply_move(name, before, after)
+        if self._groups is None:
+            return delta.are_problems_changed and self.step is Step.GROUPS
+        if delta.are_problems_changed:
             rows = self._groups.rows
             self._groups.set_problems(self.board.problems)
             return self.step is Step.GROUPS and self._groups.rows != rows
@@ -96,7 +108,7 @@ class Graph:
             return Step.FOUND
         if self.zoom is Zoom.GRAPH:
             return Step.ROWS if self.form is GraphForm.RAILS else Step.DRAWING
-        return FAR_STEPS[self.zoom]
+        return Step.GROUPS
 
     @property
     def lists_tasks(self) -> bool:
@@ -109,22 +121,22 @@ class Graph:
 
     @property
     def is_ordered(self) -> bool:
-        """Whether the current zoom level has an order; bands and the drawing follow the levels."""
-        return self.step in (Step.GROUPS, Step.SIGNS, Step.ROWS)
+        """Whether what is shown has an order; the drawing follows the levels."""
+        return self.step in (Step.GROUPS, Step.ROWS)
 
     def order_by(self, order: GraphOrder) -> None:
         """Set the order of every list."""
         self.order = order
         self._problem_rank = leading_to(self.dag, self.board.problems) if order is GraphOrder.PROBLEMS else None
         self.groups.order_by(_problem_key if order is GraphOrder.PROBLEMS else None)
-        self._rails = self._matrix = None
+        self._rails = None
 
     def resize(self, width: int, height: int) -> None:
         """Set the size of the viewport."""
-        if (width, height) != (self.viewport.width, self.viewport.height):
-            self.viewport = Viewport(width, height)
-            self._matrix = None
-            self._bands = None
+        self.viewport = Viewport(width, height)
+        if self._groups is not None:
+            self._groups.set_height(height)
+        self.drawings.set_ribbon_columns(width - 2 if is_chain(self.dag) else 0)
 
     # --- Layouts, cached at first use ----------------------------------------------------------------------------
 
@@ -145,19 +157,11 @@ class Graph:
         """The task whose surroundings are drawn; None if the whole graph is drawn."""
         return self.drawings.center(self.selected)
 
-    @property
-    def matrix(self) -> Matrix:
-        """One sign per task."""
-        if self._matrix is None:
-            self._matrix = Matrix(self.dag, max(self.viewport.width - MATRIX_MARGIN, 8), self._problem_rank)
-        return self._matrix
-
-    @property
-    def bands(self) -> Bands:
-        """One bar per band of levels."""
-        if self._bands is None:
-            self._bands = Bands(self.dag, self.viewport.height, _states_of(self.board))
-        return self._bands
+    def silhouette(self, columns: int) -> Silhouette:
+        """The tasks by level, over ``columns`` cells."""
+        if self._silhouette is None or self._silhouette.size != columns:
+            self._silhouette = Silhouette(self.dag, columns, _states_of(self.board))
+        return self._silhouette
 
     # --- Rows and selection ------------------------------------------------------------------------------------------
 
@@ -203,16 +207,14 @@ class Graph:
 
     @property
     def is_on_many(self) -> bool:
-        """Whether the row under the cursor stands for several tasks: a group or a band."""
-        return self.selected_group is not None or self.step is Step.BANDS
+        """Whether the row under the cursor stands for several tasks: a group."""
+        return self.selected_group is not None
 
     @property
     def tasks_at_cursor(self) -> tuple[str, ...]:
-        """The tasks of the row under the cursor: one, or all of a group or band."""
+        """The tasks of the row under the cursor: one, or all of a group."""
         if self.selected is None:
             return ()
-        if self.step is Step.BANDS:
-            return self.dag.names_of(self.bands.bands[self.cursor_row].tasks)
         group = self.selected_group
         return (self.selected,) if group is None else self.dag.names_of(self.groups.groups[group].members)
 
@@ -237,9 +239,7 @@ class Graph:
         return before != (self.selected, self.on_group)
 
     def toggle(self) -> bool:
-        """Expand or collapse the group under the cursor, or zoom into the band or matrix. False if neither applies."""
-        if self.step in (Step.BANDS, Step.SIGNS):
-            return self.zoom_by(1)
+        """Expand or collapse the group under the cursor. False if there is none."""
         if self.step is not Step.GROUPS or self.selected is None:
             return False
         index = self.groups.group_of[self.dag.number[self.selected]]
@@ -287,9 +287,6 @@ class Graph:
         return _ZOOM_LEVELS[self.step]
 
 
-MATRIX_MARGIN = 26  # cells for the level and its counts beside the signs
-
-
 @dataclass(frozen=True, slots=True)
 class _ZoomLevel:
     """The operations that differ between zoom levels: height, row of a task, task at a cell, cursor moves."""
@@ -306,12 +303,6 @@ def _row_name(graph: Graph, y: int) -> str | None:
 
 def _group_name(graph: Graph, y: int) -> str | None:
     return graph.groups.task_for(y) if 0 <= y < len(graph.groups.rows) else None
-
-
-def _band_name(graph: Graph, y: int) -> str | None:
-    if not 0 <= y < len(graph.bands.bands):
-        return None
-    return graph.bands.task_for(y, lambda name: graph.board.row(name).state in NEEDS_HUMAN)
 
 
 def _move_by_rows(graph: Graph, dx: int, dy: int) -> None:
@@ -340,11 +331,6 @@ def _skip_hidden_rows(groups: Groups, row: int, step: int) -> int:
     return row
 
 
-def _move_in_matrix(graph: Graph, dx: int, dy: int) -> None:
-    assert graph.selected is not None
-    graph.selected = graph.matrix.step(graph.selected, dx, dy)
-
-
 def _move_in_drawing(graph: Graph, dx: int, dy: int) -> None:
     """Move up and down within the column; sideways along a line, to the neighbour in the nearest row."""
     assert graph.selected is not None
@@ -366,23 +352,11 @@ def _move_along_line(graph: Graph, dx: int) -> None:
 
 
 _ZOOM_LEVELS: dict[Step, _ZoomLevel] = {
-    Step.BANDS: _ZoomLevel(
-        lambda graph: len(graph.bands.bands),
-        lambda graph, name: graph.bands.row_of(name),
-        lambda graph, x, y: _band_name(graph, y),
-        _move_by_rows,
-    ),
     Step.GROUPS: _ZoomLevel(
         lambda graph: len(graph.groups.rows),
         lambda graph, name: _cursor_in_groups(graph, name),
         lambda graph, x, y: _group_name(graph, y),
         _move_in_groups,
-    ),
-    Step.SIGNS: _ZoomLevel(
-        lambda graph: len(graph.matrix.rows),
-        lambda graph, name: graph.matrix.place(name)[1],
-        lambda graph, x, y: graph.matrix.at(x, y),
-        _move_in_matrix,
     ),
     Step.ROWS: _ZoomLevel(
         lambda graph: graph.rails.height,
@@ -391,9 +365,9 @@ _ZOOM_LEVELS: dict[Step, _ZoomLevel] = {
         _move_by_rows,
     ),
     Step.DRAWING: _ZoomLevel(
-        lambda graph: graph.drawing.height,
-        lambda graph, name: graph.drawing.place(name)[1],
-        lambda graph, x, y: graph.drawing.at(x, y),
+        lambda graph: graph.drawing.height * graph.drawings.label_size.rows,
+        lambda graph, name: graph.drawing.place(name)[1] * graph.drawings.label_size.rows,
+        lambda graph, x, y: graph.drawing.at(x, y // graph.drawings.label_size.rows),
         _move_in_drawing,
     ),
     Step.FOUND: _ZoomLevel(
@@ -434,6 +408,9 @@ _AROUND_ROWS_MIN = 9
 _AROUND_SIZES = tuple(LabelSize(cells) for cells in (32, 26, 22, 18, 14))
 _AROUND_SCREEN_ROWS = 26
 _LIST_ROWS_MIN = 6
+_SILHOUETTE_ROWS_MIN = 6
+_BELOW_GROUPS_MAX = 16
+_LEVELS_MIN = 4  # fewer have no silhouette
 _OTHER_ROWS = 2  # the rule below the drawing, and the heading of the list
 GROUP_ROWS = 2  # text rows of each group in the drawing
 
@@ -451,17 +428,24 @@ def fitting_depth(graph: Graph, columns: int, rows: int) -> int:
 
 
 class Overview(Enum):
-    """What is drawn above the rows."""
+    """What is drawn above the rows. BESIDE: all tasks, above the list alone, so that details are beside both."""
 
     NOTHING = 0
     TASKS = 1
-    GROUPS = 2
-    AROUND = 3
+    BESIDE = 2
+    GROUPS = 3
+    AROUND = 4
+    SILHOUETTE = 5
 
 
 def around_rows(rows: int) -> int:
     """Rows of the drawing around a task, of ``rows`` in all: the same for all tasks, so that the list does not move."""
     return max(_AROUND_ROWS_MIN, rows // 3 - 2)
+
+
+def silhouette_rows(rows: int) -> int:
+    """Rows of the silhouette, of ``rows`` in all; the same as around a task where that is drawn."""
+    return around_rows(rows) if rows >= _AROUND_SCREEN_ROWS else _SILHOUETTE_ROWS_MIN
 
 
 def draw_around(graph: Graph, columns: int, rows: int, depth: int | None) -> None:
@@ -482,30 +466,69 @@ def draw_around(graph: Graph, columns: int, rows: int, depth: int | None) -> Non
 
 def _fits_whole(graph: Graph, columns: int, rows: int, sizes: Sequence[LabelSize]) -> bool:
     """Whether all tasks can be drawn; sets the first of these sizes of labels with which they can."""
+    graph.drawings.set_ribbon_columns(columns - 2 if is_chain(graph.dag) else 0)
     for size in sizes:
         graph.drawings.set_label_size(size)
-        if graph.drawing.width < columns and graph.drawing.height <= rows:
+        if graph.drawing.width < columns and graph.drawing.height * size.rows <= rows:
             return True
     return False
 
 
-def choose_overview(
-    graph: Graph, drawn: Graph, groups: Callable[[], Drawing | None], columns: int, rows: int
-) -> Overview:
-    """Choose what to draw in ``columns`` cells above a list, ``rows`` rows in all. A chain is a list anyway.
+class OverviewRoom(NamedTuple):
+    """The room for a drawing and the list below it: cells of the screen and of the list alone, and rows of both."""
 
-    ``drawn``: the graph that is drawn above the rows of ``graph``.
+    columns: int
+    list_columns: int
+    rows: int
+
+    @property
+    def most_rows(self) -> int:
+        """Rows of a drawing that leaves some for the list."""
+        return self.rows - _OTHER_ROWS - _LIST_ROWS_MIN
+
+
+def choose_overview(
+    graph: Graph, drawn: Graph, groups: Callable[[int], Drawing | None], room: OverviewRoom
+) -> Overview:
+    """Choose what to draw above a list.
+
+    ``drawn``: the graph that is drawn above the rows of ``graph``. ``groups``: the drawing of the groups, of at most so
+    many cells.
     """
     dag = graph.dag
-    if graph.step is Step.DRAWING or is_chain(dag) or not any(dag.child_numbers):
+    if graph.step is Step.DRAWING or not any(dag.child_numbers):
         return Overview.NOTHING
-    room = rows - _OTHER_ROWS - _LIST_ROWS_MIN
-    if len(dag) <= GRAPH_MAX:
-        sizes = LABEL_SIZES if rows >= _AROUND_SCREEN_ROWS else LABEL_SIZES[:1]  # few rows need the names in full
-        if _fits_whole(drawn, columns, room, sizes):
-            return Overview.TASKS
+    if len(dag) <= GRAPH_MAX or is_chain(dag):
+        found = _choose_for_tasks(drawn, room)
+        if found is not Overview.NOTHING or is_chain(dag):
+            return found
     elif graph.zoom is Zoom.GROUPS:
-        drawing = groups()
-        if drawing is not None and drawing.width < columns and drawing.height * GROUP_ROWS <= room:
+        drawing = groups(room.columns)
+        if drawing is not None and drawing.width < room.columns and drawing.height * GROUP_ROWS <= room.most_rows:
             return Overview.GROUPS
-    return Overview.AROUND if rows >= _AROUND_SCREEN_ROWS else Overview.NOTHING
+        return Overview.SILHOUETTE if room.most_rows >= _SILHOUETTE_ROWS_MIN else Overview.NOTHING
+    return Overview.AROUND if room.rows >= _AROUND_SCREEN_ROWS else Overview.NOTHING
+
+
+def _choose_for_tasks(drawn: Graph, room: OverviewRoom) -> Overview:
+    """Choose a drawing of all tasks: with facts if the list keeps its rows, else as large as fits."""
+    free = min(room.most_rows, room.rows - _OTHER_ROWS - len(drawn.dag))
+    if room.list_columns < room.columns and _fits_whole(drawn, room.list_columns, free, (*SPREAD_SIZES, *TALL_SIZES)):
+        return Overview.BESIDE
+    if _fits_whole(drawn, room.columns, free, TALL_SIZES):
+        return Overview.TASKS
+    # few rows need the names in full
+    sizes = LABEL_SIZES if room.rows >= _AROUND_SCREEN_ROWS or is_chain(drawn.dag) else LABEL_SIZES[:1]
+    sizes = (*sizes, SIGNS_ALONE) if is_chain(drawn.dag) else sizes
+    return Overview.TASKS if _fits_whole(drawn, room.columns, room.most_rows, sizes) else Overview.NOTHING
+
+
+def rows_below_groups(graph: Graph, drawing: Drawing, rows: int) -> int:
+    """Rows for a silhouette below the drawing of the groups, of ``rows`` in all: those that the list leaves empty."""
+    spare = rows - _OTHER_ROWS - GROUP_ROWS * drawing.height - graph.groups.least_rows
+    return min(spare, _BELOW_GROUPS_MAX) if spare >= _AROUND_ROWS_MIN and graph.dag.depth >= _LEVELS_MIN else 0
+
+
+def has_neighbours(drawn: Graph) -> bool:
+    """Whether the drawing around the selected task shows more than the task."""
+    return len(drawn.drawing.dag) > 1

@@ -64,9 +64,9 @@ def test_text_can_be_read_on_its_ground(name: str, folder: Path):
 
 
 @pytest.mark.parametrize("name", FULL)
-def test_the_one_accent_is_the_only_role_but_the_cursor_with_a_ground_of_its_own(name: str, folder: Path):
+def test_the_one_accent_the_cursor_and_progress_alone_have_a_ground_of_their_own(name: str, folder: Path):
     styles = theme.load_theme(name, folder).styles
-    assert {role for role, style in styles.items() if style.bgcolor is not None} == {"human", "cursor"}
+    assert {role for role, style in styles.items() if style.bgcolor is not None} == {"human", "cursor", "progress"}
 
 
 @pytest.mark.parametrize("name", FULL)

@@ -3,7 +3,7 @@
 import pytest
 from redrive.console.model.board import Board
 from redrive.console.model.eta import Forecaster, estimate, is_overdue, stalled_for_us
-from redrive.console.model.graph.groups import families, stem
+from redrive.console.model.graph.groups import stem
 from redrive.console.present.header import run_line
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import plain
@@ -141,12 +141,6 @@ def test_a_stem_is_the_name_without_its_numbers():
         "x",
         "42",
     ]
-
-
-def test_many_families_of_one_are_gathered_by_their_first_word():
-    names = ["py_a", "py_b", "py_c", "r_a", "r_b", "curl", "zlib", "part_1", "part_2"]
-    assert families(names) == ["py…", "py…", "py…", "r…", "r…", "others", "others", "part", "part"]
-    assert families(["curl", "zlib"]) == ["curl", "zlib"]
 
 
 @pytest.mark.parametrize(

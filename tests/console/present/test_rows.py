@@ -6,13 +6,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.model.board import Board
+from redrive.console.model.graph.drawing import LABEL_SIZES, SIGNS_ALONE, SPREAD_SIZES, TALL_SIZES
 from redrive.console.model.graph.groups import GraphForm, Zoom
-from redrive.console.model.graph.view import Graph
+from redrive.console.model.graph.view import GROUP_ROWS, Graph
 from redrive.console.model.inbox import Inbox, failures_of
 from redrive.console.model.time_axis import Span
 from redrive.console.present import detail, evidence, inbox, timeline
 from redrive.console.present import states as counts
-from redrive.console.present.graph import Highlight, drawing_row, graph_row, label_width
+from redrive.console.present.graph import (
+    Highlight,
+    drawing_row,
+    graph_row,
+    group_drawing,
+    group_map_row,
+    label_width,
+    silhouette_lines,
+    silhouette_marks,
+    slowest_path_of,
+)
 from redrive.console.present.header import run_line
 from redrive.console.present.runs import incident_summary
 from redrive.console.present.tasks import Scene, TaskNames, attempts_text, named_task, state_facts
@@ -65,18 +76,36 @@ def run_columns(text):
     return {f"{text} 1": {"downstream": text, "pool": text}}
 
 
+def groups_and_silhouette(graph, scene, columns):
+    path = slowest_path_of(graph.dag.names, scene)
+    silhouette = graph.silhouette(columns)
+    for line in silhouette_lines(silhouette, path, 9, scene):
+        yield "silhouette", line
+    yield "marks", silhouette_marks(silhouette, graph.selected, scene.glyphs)
+    drawn = group_drawing(graph, scene, columns)
+    assert drawn is not None
+    for y in range(GROUP_ROWS * drawn.drawing.height):
+        yield "group drawing", group_map_row(graph, drawn, y, 0, columns, scene)
+    for index in range(len(graph.groups.groups)):
+        for line in detail.group_page(graph, index, scene, columns):
+            yield "group page", line
+
+
 def every_line(board, columns, glyphs):
     """(what, line) for each presenter of tasks."""
     scene = Scene(board, NOW, glyphs)
-    graph = Graph(board, lambda name: label_width(name, scene))
+    graph = Graph(board, lambda name: label_width(name, scene, graph.drawings.label_size))
     graph.resize(columns, 24)
     for zoom in Zoom:
         graph.zoom = zoom
         for y in range(graph.height):
             yield f"{zoom.name} row", graph_row(graph, y, columns, scene, Highlight())
     graph.form = GraphForm.DRAWING
-    for y in range(graph.height):
-        yield "drawing", drawing_row(graph, y, 0, columns, scene, Highlight())
+    for size in (*LABEL_SIZES, *TALL_SIZES, *SPREAD_SIZES, SIGNS_ALONE):
+        graph.drawings.set_label_size(size)
+        for y in range(graph.height):
+            yield "drawing", drawing_row(graph, y, 0, columns, scene, Highlight())
+    yield from groups_and_silhouette(graph, scene, columns)
     yield "header", run_line(board, "ssh://host/path/file.db", None, NOW, columns, glyphs)
     box, span = Inbox(board), Span(START, S, columns)
     for cause in box.causes():

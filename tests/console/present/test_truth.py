@@ -133,19 +133,11 @@ def row_texts(board, scene):
         yield graph.rails.name_at(y), plain(graph_row(graph, y, 120, scene, Highlight()))
 
 
-def matrix_texts(board, scene):
-    graph = graph_of(board, scene, (Zoom.MATRIX, GraphForm.RAILS))
-    for name in graph.dag.names:
-        x, y = graph.matrix.place(name)
-        yield name, plain(graph_row(graph, y, 120, scene, Highlight()))[x + 5]
-
-
 def texts_by_task(board, status, now_us):
     """(view, task, text) of each view that shows a task's state. The text begins with its sign, or names its word."""
     scene = scene_of(board, status, now_us)
     yield from (("drawing", *found) for found in drawing_texts(board, scene))
     yield from (("rows", *found) for found in row_texts(board, scene))
-    yield from (("matrix", *found) for found in matrix_texts(board, scene))
     for name, row in board.projection.tasks.items():
         yield "details", name, plain(title_line(row, scene, 80))
         yield "strip", name, plain(summary_lines(row, scene, 120, 3)[0])

@@ -13,7 +13,7 @@ from redrive.console.text.pieces import Role, plain
 from redrive.engine.domain.states import TaskState
 
 from ..conftest import FakeSession
-from ..model.runs import failed_task, projection_of
+from ..model.runs import EventBuilder, S, failed_task, projection_of
 from .screen_driver import open_console
 
 
@@ -93,12 +93,12 @@ async def test_the_cursor_leaves_the_colours_of_a_bar_as_they_are(clock):
 
 
 async def test_the_heading_names_the_step_alone_where_it_has_more_to_say(clock):
-    prefix = "NFCORE_VIRALRECON:ILLUMINA:"
+    prefix = "NFCORE_VIRALRECON:ILLUMINA:OF_THE_REGION:"
     session = FakeSession(projection_of([(f"{prefix}{stem}_{n}", []) for stem in ("TRIM", "ALIGN") for n in range(40)]))
     async with open_console(session, clock, "2", size=(120, 40)) as driver:
         assert f"all begin with {prefix} " in driver.find("all begin with")
         assert " groups  " in driver.find("all begin with")
-        assert "bands" not in driver.text
+        assert "rows" not in driver.text
 
 
 def test_counts_are_words_or_signs_but_never_cut():
@@ -126,3 +126,48 @@ async def test_the_drawing_and_the_rows_have_one_cursor(clock):
         driver.app.selected = first = next(iter(screen.board.dag.names))
         screen.board_replaced(screen.board)
         assert screen.graph.selected == screen.map_view.graph.selected == first
+
+
+async def test_the_details_of_a_group_say_what_failed_what_runs_and_what_comes_next(clock):
+    flow = [(f"load_{n:03}", []) for n in range(80)] + [("join", [f"load_{n:03}" for n in range(80)])]
+    session = FakeSession(projection_of(flow))
+    for n in range(20):
+        failed_task(session.projection, f"load_{n:03}", error="KeyError" if n else "OSError")
+    builder = EventBuilder(session.projection)
+    for event in (*builder.start("load_050"), *builder.after(90).start("load_060")):
+        session.projection.apply(event)
+    clock.now = builder.at + 5 * S
+    async with open_console(session, clock, "2", "g", size=(120, 60)) as driver:
+        page = [line[77:].strip() for line in driver.lines]
+        assert page[page.index("Need a human  20") + 1].startswith("◆19 KeyError settle.py:87")
+        running = page.index("Running  2, the longest first")
+        assert page[running + 1].split()[:3] == ["●", "load_050", "1m35"]
+        assert page[page.index("Followed by  1 group") + 1].startswith("· join")
+        await driver.press("j")
+        assert "needs a decision" in driver.text
+        await driver.press("k")
+        assert "Need a human  20" in driver.text
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 55)])
+async def test_a_graph_too_large_to_draw_is_a_silhouette_with_its_problems(size, clock):
+    names = [f"{'ab'[n % 3 == 0]}_{n}" for n in range(400)]  # groups that depend on each other both ways
+    flow = [(name, [names[n - 1]] if n % 40 else []) for n, name in enumerate(names)]
+    session = FakeSession(projection_of(flow))
+    dead = [names[n] for n in (3, 85, 399)]
+    for name in dead:
+        failed_task(session.projection, name)
+    async with open_console(session, clock, "2", size=size) as driver:
+        screen = driver.app.screen
+        assert screen.silhouette_view.display
+        assert not screen.map_view.display
+        heading = driver.find("400 tasks in 40 levels")
+        assert "◆3" in heading
+        columns = screen.graph.silhouette(size[0] - 2).columns
+        bottom = driver.lines[screen.silhouette_view.region.bottom - 4]
+        for name in dead:
+            column = columns[screen.graph.silhouette(size[0] - 2).index_of(name)]
+            assert bottom[1 + column.x] == "◆"
+        await driver.pilot.click(offset=(1 + columns[39].x, 5))
+        await driver.settle()
+        assert driver.app.selected == names[399]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 from redrive.console.model.graph.groups import GraphForm, Zoom
 from redrive.console.screens.panes import DetailScreen
-from redrive.console.text.pieces import Role
-from redrive.engine.statefile.logs import AttemptText, LogChunk
 
 from ..conftest import FakeSession, StillClock, emit_events, press, rows_of, settle, shown, text_of
 from ..model.runs import EventBuilder, S, failed_task, projection_of
@@ -189,13 +187,13 @@ async def test_the_selection_survives_every_step_of_the_zoom(revenue: FakeSessio
     async with shown(revenue, clock) as (app, pilot):
         steps = []
         await press(app, pilot, "equals_sign")
-        for _ in range(5):
+        for _ in range(3):
             graph = app.screen.graph_view.graph
             steps.append((graph.zoom, graph.form))
             assert app.selected == "clean_refunds"
             await press(app, pilot, "minus")
         assert steps[0] == (Zoom.GRAPH, GraphForm.DRAWING)
-        assert steps[-1][0] is Zoom.BANDS
+        assert steps[-1][0] is Zoom.GROUPS
 
 
 async def test_large_graphs_begin_as_groups_and_a_problem_opens_its_group(clock: StillClock):
@@ -220,32 +218,15 @@ async def test_an_act_on_a_group_means_those_in_it_that_need_a_human(clock: Stil
         assert [target[0] for target in session.commands[0].targets] == ["part_1_42", "part_1_50"]
 
 
-async def test_the_matrix_has_one_sign_for_each_task(clock: StillClock):
-    session = wide_run(300)
-    failed_task(session.projection, "part_1_42")
-    async with shown(session, clock) as (app, pilot):
-        await press(app, pilot, "equals_sign")
-        text = "\n".join(rows_of(app)[3:-7])
-        assert text.count("·") + text.count("◆") >= 300
-        assert "L1" in text
-
-
-async def test_bands_show_the_whole_of_a_huge_graph(clock: StillClock):
-    session = wide_run(3000, levels=600)
-    async with shown(session, clock) as (app, pilot):
-        while app.screen.graph_view.graph.zoom is not Zoom.BANDS:
-            await press(app, pilot, "minus")
-        assert app.screen.graph_view.graph.height <= app.screen.graph_view.rows
-        assert "L0-" in text_of(app)
-
-
 async def test_the_drawing_stands_above_the_rows_wherever_it_fits_the_whole_width(
     revenue: FakeSession, clock: StillClock
 ):
     async with shown(revenue, clock, (120, 40)) as (app, pilot):
         rows = rows_of(app)
-        assert "◆ clean_refunds ──" in rows[5]
-        assert rows[7].count("┬") == 1, "the panes below begin under the drawing"
+        place = next(y for y, row in enumerate(rows) if "◆ clean_refunds ──" in row)
+        assert "ZeroDivisionError" in rows[place + 1], "a large terminal has room for the error"
+        rule = next(row for row in rows[4:] if row.startswith("──"))
+        assert rule.count("┬") == 1, "the panes below begin under the drawing"
         await press(app, pilot, "g")
         assert app.screen.map_view.graph.selected == "extract_orders"
         await pilot.resize_terminal(80, 24)
@@ -254,7 +235,7 @@ async def test_the_drawing_stands_above_the_rows_wherever_it_fits_the_whole_widt
         assert " ◆ │ │ ┃ clean_refunds" in text_of(app)
         await pilot.resize_terminal(120, 40)
         await settle(app, pilot)
-        assert rows_of(app)[5] == rows[5]
+        assert rows_of(app)[place] == rows[place]
 
 
 async def test_lines_of_a_drawing_begin_at_the_end_of_the_text_and_cut_sides_have_a_sign(
@@ -264,7 +245,7 @@ async def test_lines_of_a_drawing_begin_at_the_end_of_the_text_and_cut_sides_hav
         await press(app, pilot, "equals_sign", "G")
         app.screen.graph_view.select("extract_orders")
         await settle(app, pilot)
-        assert rows_of(app)[4].startswith(" ✓ extract_orders ──────────● clean_orders   29s")
+        assert rows_of(app)[4].startswith(" ✓ extract_orders 12s ──────● clean_orders   29s")
         assert rows_of(app)[5].endswith("›")
         app.screen.graph_view.select("notify")
         await settle(app, pilot)
@@ -272,13 +253,31 @@ async def test_lines_of_a_drawing_begin_at_the_end_of_the_text_and_cut_sides_hav
         assert rows_of(app)[7].startswith("‹"), "a root stands left"
 
 
-async def test_a_run_of_one_task_and_a_chain_are_lists(clock: StillClock):
-    for count in (1, 10, 300):
-        pairs = [(f"step_{number}", [f"step_{number - 1}"] if number else []) for number in range(count)]
-        async with shown(FakeSession(projection_of(pairs)), clock, (120, 40)) as (app, _):
-            assert text_of(app).count("· ") >= min(count, 30)
-            assert not app.screen.map_view.display
-            assert "step_0 " in rows_of(app)[4]
+def chain(count: int) -> FakeSession:
+    names = [f"step_{number}" for number in range(count)]
+    return FakeSession(
+        projection_of([(name, names[place - 1 : place] if place else []) for place, name in enumerate(names)])
+    )
+
+
+async def test_a_run_of_one_task_is_a_list(clock: StillClock):
+    async with shown(chain(1), clock, (120, 40)) as (app, _):
+        assert not app.screen.map_view.display
+        assert "step_0 " in rows_of(app)[4]
+
+
+async def test_a_chain_is_a_ribbon_above_its_list_of_signs_alone_if_it_is_long(clock: StillClock):
+    async with shown(chain(40), clock, (120, 40)) as (app, pilot):
+        rows = rows_of(app)
+        assert rows[3].startswith("   · step_0 ") and rows[3].endswith("╮")
+        assert rows[4].startswith(" ╰─· step_6 ")
+        assert "· step_39" in rows[9]
+        await pilot.click(offset=(5, 4))
+        await settle(app, pilot)
+        assert app.selected == "step_6"
+    async with shown(chain(300), clock, (120, 40)) as (app, _):
+        assert rows_of(app)[3].count("·─·") > 20
+        assert "\n · step_0 " in text_of(app)
 
 
 async def test_a_large_run_has_the_drawing_of_its_groups_with_counts(clock: StillClock):
@@ -303,8 +302,8 @@ async def test_what_cannot_be_drawn_whole_is_drawn_around_the_selected_task(cloc
     for number in range(900):
         pairs += [(f"a{number}x", ["root"]), (f"b{number}y", [f"a{number}x"]), (f"c{number}z", [f"b{number}y"])]
     async with shown(FakeSession(projection_of(pairs)), clock, (120, 40)) as (app, pilot):
-        await press(app, pilot, "minus")
-        assert app.screen.graph.zoom is Zoom.BANDS
+        await press(app, pilot, "equals_sign")
+        assert app.screen.graph.zoom is Zoom.GRAPH
         app.screen.graph_view.select("b7y")
         await settle(app, pilot)
         picture = "\n".join(rows_of(app)[3:12])
@@ -321,6 +320,7 @@ async def test_what_cannot_be_drawn_whole_is_drawn_around_the_selected_task(cloc
 async def test_the_drawing_around_a_task_is_as_deep_as_fits_and_keys_change_that(clock: StillClock):
     pairs = [("t000", [])] + [(f"t{n:03}", [f"t{n - 1:03}"]) for n in range(1, 200)] + [("side", ["t000"])]
     async with shown(FakeSession(projection_of(pairs)), clock, (120, 40)) as (app, pilot):
+        await press(app, pilot, "equals_sign")
         app.screen.graph_view.select("t100")
         await settle(app, pilot)
 
@@ -387,149 +387,6 @@ async def test_a_marks_every_problem_also_when_others_are_marked_and_the_marks_a
         assert "1 marked" in rows_of(app)[3]
         await press(app, pilot, "a")
         assert "marked" not in rows_of(app)[3]
-
-
-async def test_an_act_on_a_band_means_what_the_band_counts(clock: StillClock):
-    session = wide_run(3000, levels=600)
-    for name in ("part_0_1", "part_1_2"):
-        failed_task(session.projection, name)
-    async with shown(session, clock) as (app, pilot):
-        app.screen.graph_view.select("part_0_1")
-        while app.screen.graph_view.graph.zoom is not Zoom.BANDS:
-            await press(app, pilot, "minus")
-        await press(app, pilot, "r")
-        assert "part_0_1" in text_of(app)
-        assert "part_1_2" in text_of(app)
-        await press(app, pilot, "a")
-        assert [target[0] for target in session.commands[0].targets] == ["part_0_1", "part_1_2"]
-        await press(app, pilot, "G", "r")
-        assert "nothing in this row needs a human" in rows_of(app)[-1]
-        assert len(session.commands) == 1
-
-
-# --- Marks ----------------------------------------------------------------------------------------------------------
-
-
-async def test_space_marks_and_goes_on_and_escape_forgets_all_marks(revenue: FakeSession, clock: StillClock):
-    async with shown(revenue, clock) as (app, pilot):
-        await press(app, pilot, "g", "space", "space")
-        assert app.screen.target_tasks() == ("extract_orders", "clean_orders")
-        assert rows_of(app)[4].startswith("▪")
-        assert rows_of(app)[3].endswith("2 marked")
-        await press(app, pilot, "escape")
-        assert app.screen.graph_view.marks == {}
-
-
-async def test_v_marks_a_range(revenue: FakeSession, clock: StillClock):
-    async with shown(revenue, clock) as (app, pilot):
-        await press(app, pilot, "g", "v", "j", "j", "v", "j")
-        assert len(app.screen.target_tasks()) == 3
-
-
-async def test_marks_outlive_changes_of_their_tasks(revenue: FakeSession, clock: StillClock):
-    async with shown(revenue, clock) as (app, pilot):
-        await press(app, pilot, "a")
-        await emit_events(app, pilot, revenue, revenue.builder.move("clean_refunds", "PENDING", generation=1))
-        assert app.screen.target_tasks() == ("clean_refunds",)
-
-
-# --- Details --------------------------------------------------------------------------------------------------------
-
-
-async def test_the_strip_reports_the_selected_task(revenue: FakeSession, clock: StillClock):
-    async with shown(revenue, clock) as (app, _):
-        strip = "\n".join(rows_of(app)[-5:-1])
-        assert "clean_refunds  ◆ DEAD for 25s · same failure twice; nothing changed between" in strip
-        assert "#1  ✗ 03:06:49 +3s  ZeroDivisionError settle.py:87 in settle  fp 4a7c1d" in strip
-        assert "holds 3 tasks and the run's end" in strip
-
-
-@pytest.mark.parametrize("key", ["d", "enter"])
-async def test_details_are_a_screen_of_their_own_where_there_is_no_room(
-    revenue: FakeSession, clock: StillClock, key: str
-):
-    revenue.texts["clean_refunds", 2] = AttemptText(traceback="Traceback:\n  line 87\nZeroDivisionError: zero")
-    revenue.logs["clean_refunds", 2] = [LogChunk(1, 0, "settling\n")]
-    async with shown(revenue, clock, (100, 50)) as (app, pilot):
-        await press(app, pilot, "n", key)
-        assert isinstance(app.screen, DetailScreen)
-        text = text_of(app)
-        for words in ("needs a decision", "Attempts", "ZeroDivisionError: zero", "Changed between", "settling"):
-            assert words in text
-        await press(app, pilot, "escape")
-        assert not isinstance(app.screen, DetailScreen)
-
-
-async def test_details_stand_beside_the_graph_where_there_is_room(revenue: FakeSession, clock: StillClock):
-    async with shown(revenue, clock, (120, 40)) as (app, pilot):
-        assert "needs a decision" in text_of(app)
-        assert "┬" in rows_of(app)[7]
-        await press(app, pilot, "d")
-        assert app.focused is app.screen.detail
-        await press(app, pilot, "tab")
-        assert app.focused is app.screen.graph_view
-        await press(app, pilot, "g")
-        assert app.screen.detail.task_name == "extract_orders"
-
-
-async def test_an_update_of_the_details_keeps_the_reader_at_his_line(revenue: FakeSession, clock: StillClock):
-    revenue.texts["clean_refunds", 2] = AttemptText(traceback="\n".join(f"line {n}" for n in range(100)))
-    async with shown(revenue, clock) as (app, pilot):
-        await press(app, pilot, "n", "d", "pagedown", "pagedown")
-        top = app.screen.page.span[0]
-        assert top > 0
-        clock.now += S
-        app.tick(clock.now)
-        await settle(app, pilot)
-        assert app.screen.page.span[0] == top
-
-
-async def test_i_says_in_one_sentence_why_a_task_does_not_run(revenue: FakeSession, clock: StillClock):
-    async with shown(revenue, clock, (120, 40)) as (app, pilot):
-        app.screen.graph_view.select("notify")
-        await press(app, pilot, "i")
-        assert "clean_refunds dead-lettered (poison)" in rows_of(app)[-1]
-        await press(app, pilot, "k")
-        assert "dead-lettered" not in rows_of(app)[-1]
-
-
-async def test_requeue_works_from_the_details(revenue: FakeSession, clock: StillClock):
-    async with shown(revenue, clock) as (app, pilot):
-        await press(app, pilot, "n", "d", "r")
-        assert revenue.commands[0].targets[0][0] == "clean_refunds"
-
-
-async def test_t_switches_between_ages_and_clock_times(revenue: FakeSession, clock: StillClock):
-    async with shown(revenue, clock) as (app, pilot):
-        await press(app, pilot, "t")
-        assert "since 03:06:52" in row_with(app, "● clean_orders")
-        await press(app, pilot, "t")
-        assert "29s" in row_with(app, "● clean_orders")
-
-
-async def test_the_one_accent_is_kept_for_what_needs_a_human(revenue: FakeSession, clock: StillClock):
-    async with shown(revenue, clock) as (app, _):
-        view = app.screen.graph_view
-        accented = [y for y in range(view.graph.height) if any(role is Role.HUMAN for _, role in view.line(y))]
-        assert accented == [view.graph.rails.row_of("clean_refunds")]
-
-
-# --- Order, parts, clicks -------------------------------------------------------------------------------------------
-
-
-async def test_e_puts_problems_first_and_back_and_says_where_there_is_no_choice(clock: StillClock):
-    session = wide_run(9, levels=1)
-    failed_task(session.projection, "part_0_7")
-    async with shown(session, clock) as (app, pilot):
-        await press(app, pilot, "g", "e")
-        assert "part_0_7" in rows_of(app)[4]
-        assert rows_of(app)[3].endswith("problems first")
-        assert app.selected == "part_0_0"
-        assert "problems first" in rows_of(app)[-1]
-        await press(app, pilot, "e")
-        assert "part_0_0" in rows_of(app)[4]
-        await press(app, pilot, "equals_sign", "e")
-        assert "follows the levels" in rows_of(app)[-1]
 
 
 async def test_the_drawing_of_a_part_says_so_and_how_to_see_the_rest(clock: StillClock):

@@ -80,12 +80,6 @@ def test_picture_of_groups(size, clock, snap_compare):
 
 
 @pytest.mark.parametrize("size", SIZES, ids=size_id)
-def test_picture_of_signs(size, clock, snap_compare):
-    app = make_app(large_run(), clock)
-    assert snap_compare(app, terminal_size=size, run_before=keys(app, "equals_sign"))
-
-
-@pytest.mark.parametrize("size", SIZES, ids=size_id)
 def test_picture_of_details(size, session, clock, snap_compare):
     app = make_app(session, clock)
     assert snap_compare(app, terminal_size=size, run_before=keys(app, "d"))

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.text.text import cells, cut, one_line, pad, pad_left, sanitize, shorten, shorten_middle
+from redrive.console.text.text import abbreviate, cells, cut, one_line, pad, pad_left, sanitize, shorten, shorten_middle
 from rich.cells import get_character_cell_size
 
 #: What reached the terminal through every path that was tried, by kind.
@@ -99,3 +99,14 @@ def test_what_is_cut_off_leaves_a_sign():
     assert shorten("日本語テスト", 6) == "日本…"
     assert shorten("short", 8) == "short"
     assert (pad("ab", 4), pad_left("ab", 4)) == ("ab  ", "  ab")
+
+
+def test_words_of_a_name_give_way_to_their_letters_from_the_left():
+    assert abbreviate("FASTQ_TRIM_FASTP_FASTQC", 24, "…") == "FASTQ_TRIM_FASTP_FASTQC"
+    assert abbreviate("FASTQ_TRIM_FASTP_FASTQC", 16, "…") == "F_T_FASTP_FASTQC"
+    assert abbreviate("INPUT_CHECK.SAMPLESHEET_CHECK", 11, "…") == "I_C.S_CHECK"
+
+
+@given(st.text(alphabet="ab_-./é日", max_size=30), st.integers(1, 30))
+def test_an_abbreviated_name_fits(name, size):
+    assert cells(abbreviate(name, size, "…")) <= size

@@ -1,12 +1,13 @@
 """The drawing: its lines connect exactly the right tasks, and asking for a row costs what is visible of it."""
 
 import time
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.model.graph.drawing import Drawing, least_size
-from redrive.console.text.glyphs import DOWN
+from redrive.console.model.graph.drawing import Drawing, Ribbon, least_size
+from redrive.console.text.glyphs import DOWN, UP
 from redrive.engine.core.dag import Dag
 
 from ..graphs import dags, edges, layered
@@ -185,3 +186,36 @@ def test_an_empty_flow_has_an_empty_drawing():
     assert (drawing.width, drawing.height) == (0, 0)
     assert drawing.segments(0, 0, 80) == []
     assert drawing.at(0, 0) is None
+
+
+@given(st.integers(1, 60), st.integers(1, 20), st.integers(4, 120), st.data())
+def test_a_ribbon_shows_each_task_once_in_order_and_its_line_goes_on_below(count, size, columns, data):
+    names = [f"t{n}" for n in range(count)]
+    widths = data.draw(st.lists(st.integers(1, size), min_size=count, max_size=count))
+    ribbon = Ribbon(Dag((name, names[n - 1 : n] if n else []) for n, name in enumerate(names)), widths, columns)
+    shown = []
+    for y in range(ribbon.height):
+        row = ribbon.segments(y, 0, ribbon.width)
+        assert all(one.x + one.width <= other.x for one, other in pairwise(row)), "nothing overlaps"
+        shown += [names[one.task] for one in row if one.task >= 0]
+        is_last = y == ribbon.height - 1
+        assert bool(row[0].arms & UP and row[0].task < 0) == (y > 0)
+        assert bool(row[-1].arms & DOWN and row[-1].task < 0) != is_last
+        for start in (0, 3, 17):
+            window = ribbon.segments(y, start, start + 9)
+            assert all(one in row for one in window)
+    assert shown == names
+    for number, name in enumerate(names):
+        x, y, cells = ribbon.place(name)
+        assert (ribbon.at(x, y), ribbon.at(x + cells - 1, y), cells) == (name, name, widths[number])
+    assert ribbon.width <= max(columns, ribbon.place(names[0])[0] + max(widths) + 8)
+
+
+@given(dags(), st.integers(1, 9))
+def test_lit_lines_go_on_in_further_rows_from_the_first_to_the_last_lit_one(dag, size):
+    drawing = drawn(dag, size)
+    lit = drawing.highlight(edges(dag))
+    for y in range(drawing.height - 1):
+        below = {one.x: one.lit for one in drawing.below(y, 0, drawing.width, lit) if one.task < 0}
+        assert all(below.values())
+        assert not any(one.lit for one in drawing.below(y, 0, drawing.width))

@@ -1,4 +1,4 @@
-"""The graph screen's model: groups, matrix, bands, zoom, and one selection through all of them."""
+"""The graph screen's model: groups, silhouette, zoom, what is drawn above, and one selection through all of them."""
 
 import time
 
@@ -8,8 +8,15 @@ from hypothesis import strategies as st
 from redrive.console.model.board import Board, Delta
 from redrive.console.model.graph import groups
 from redrive.console.model.graph.drawing import PART_MAX, WHOLE_EDGES_MAX, WHOLE_TASKS_MAX, around
-from redrive.console.model.graph.groups import PROBLEMS_SHOWN, GraphForm, GraphOrder, GroupRow, Zoom
-from redrive.console.model.graph.rails import Matrix
+from redrive.console.model.graph.groups import (
+    LEVEL_PARTS_MAX,
+    PROBLEMS_SHOWN,
+    GraphForm,
+    GraphOrder,
+    GroupRow,
+    Zoom,
+    name_groups,
+)
 from redrive.console.model.graph.view import Graph
 from redrive.engine import Flow
 from redrive.engine.core.dag import Dag
@@ -77,12 +84,15 @@ def test_groups_of_a_large_graph_are_made_once_and_only_when_needed(monkeypatch)
 def test_a_small_graph_begins_task_by_task_and_a_large_one_by_groups():
     assert graph_of([("a", []), ("b", ["a"])]).zoom is Zoom.GRAPH
     assert graph_of(FAMILIES).zoom is Zoom.GROUPS
+    assert graph_of([(f"n{n}x", [f"n{n - 1}x"] if n else []) for n in range(300)]).zoom is Zoom.GRAPH
 
 
-def test_where_families_do_not_help_it_begins_from_afar():
+def test_where_names_say_nothing_the_groups_are_levels():
     chains = [(f"w{n:05x}z", [f"w{n - 1:05x}z"] if n % 200 else []) for n in range(3000)]
-    assert graph_of(chains).zoom is Zoom.BANDS
-    assert graph_of(chains[:1000]).zoom is Zoom.MATRIX
+    graph = graph_of(chains)
+    assert graph.zoom is Zoom.GROUPS
+    assert shown(graph)[:2] == ["w* L0-16 x255", "w* L17-33 x255"]
+    assert len(shown(graph)) == LEVEL_PARTS_MAX
 
 
 def test_the_first_problem_is_selected_at_once():
@@ -119,8 +129,50 @@ def test_a_group_with_a_problem_opens_to_just_that_problem():
 
 
 def test_many_problems_are_counted_after_the_first_few():
-    graph = graph_of(FAMILIES, *(f"load_{n}" for n in range(12)))
+    graph = graph_of(FAMILIES, *(f"load_{n}" for n in range(12)), size=(80, 9))
     assert shown(graph)[1:8] == ["load x20", *(f"- load_{n}" for n in range(PROBLEMS_SHOWN)), "... 7"]
+
+
+def test_rows_that_would_be_empty_show_more_problems():
+    graph = graph_of(FAMILIES, *(f"load_{n}" for n in range(12)), "check_1", size=(80, 24))
+    assert [f"- load_{n}" for n in range(8)] == shown(graph)[2:10]
+    assert len(shown(graph)) <= 24
+    graph.resize(80, 40)
+    assert [f"- load_{n}" for n in range(12)] == shown(graph)[2:14]
+
+
+# --- Groups by name --------------------------------------------------------------------------------------------------
+
+
+def test_dotted_and_slashed_names_belong_to_their_first_part_others_to_the_name_without_numbers():
+    names = ["ALIGN.SORT_3", "ALIGN.INDEX.RUN_4", "test / unit (3.11)", "test / lint", "load_7", "load_8", "3: merge"]
+    assert name_groups(names) == ["ALIGN", "ALIGN", "test", "test", "load", "load", "3: merge"]
+
+
+def test_where_most_names_begin_alike_the_next_part_counts():
+    names = ["etl.load.a", "etl.load.b", "etl.check.a", "etl.check.b", "etl.mail", "notify"]
+    assert name_groups(names) == ["etl.load", "etl.load", "etl.check", "etl.check", "etl.mail", "notify"]
+
+
+def test_many_names_alone_are_grouped_by_their_first_word_or_letter():
+    packages = [f"py_{word}" for word in ("numpy", "pandas", "attrs")] + ["r-base", "r-utils", "r-stats"]
+    others = [f"{letter}{end}" for letter in "Zabcdefgh" for end in ("lib", "tool", "kit", "doc", "cli")]
+    assert name_groups([*packages, *others]) == ["py_*"] * 3 + ["r-*"] * 3 + [
+        f"{name[0].casefold()}*" for name in others
+    ]
+    assert name_groups(packages) == packages
+
+
+@given(st.lists(st.text(alphabet="ab1._- /é", max_size=9), max_size=40))
+def test_each_name_has_one_title_in_any_order_and_none_is_others(names):
+    titles = dict(zip(names, name_groups(names), strict=True))
+    shuffled = sorted(names, key=lambda name: name[::-1])
+    assert dict(zip(shuffled, name_groups(shuffled), strict=True)) == titles
+    for name, title in titles.items():
+        assert name.casefold().startswith(title.removesuffix("*").casefold())
+
+
+# --- Groups and their problems ---------------------------------------------------------------------------------------
 
 
 def test_a_problem_that_comes_and_goes_opens_and_closes_its_group():
@@ -147,17 +199,17 @@ def test_the_operator_may_close_a_group_with_a_problem_until_there_is_a_new_one(
     assert shown(graph)[1:4] == ["load x20", "- load_3", "- load_9"]
 
 
-def test_counts_of_groups_and_bands_follow_the_moves():
+def test_counts_of_groups_and_levels_follow_the_moves():
     projection = projection_of(FAMILIES)
     board = Board(projection)
     graph, builder = Graph(board, len), EventBuilder(projection)
-    _ = graph.bands
+    _ = graph.silhouette(60)
     graph.apply(board.apply([*builder.start("load_3"), *builder.start("load_4"), *builder.succeed("load_4")]))
     fresh = Graph(board, len)
     for here, there in zip(graph.groups.groups, fresh.groups.groups, strict=True):
         assert +here.counts == +there.counts
-    for here, there in zip(graph.bands.bands, fresh.bands.bands, strict=True):  # type: ignore[assignment]
-        assert +here.counts == +there.counts
+    levels = zip(graph.silhouette(60).columns, fresh.silhouette(60).columns, strict=True)
+    assert all(+here.counts == +there.counts for here, there in levels)
     assert graph.groups.groups[1].counts[TaskState.RUNNING] == 1
 
 
@@ -170,6 +222,26 @@ def test_every_task_is_found_in_the_row_that_shows_it_or_its_group(dag, data):
         found = graph.groups.rows[row]
         assert found.group == graph.groups.group_at(row) == graph.groups.group_of[dag.number[name]]
         assert found.task in (None, dag.number[name])
+
+
+def test_edges_that_others_imply_are_left_out_of_the_drawing_of_the_groups():
+    flow = [(f"{stem}.{n}", []) for stem in "abcd" for n in range(20)]
+    flow += [("a.x", []), ("b.x", ["a.x"]), ("c.x", ["b.x", "a.x"]), ("d.x", ["c.x", "a.x", "b.x"])]
+    graph = graph_of(flow)
+    drawn = graph.groups.dag
+    titles = {str(group.index): group.title for group in graph.groups.groups}
+    found = {(titles[above], titles[name]) for name in drawn.names for above in drawn.parents(name)}
+    assert found == {("a", "b"), ("b", "c"), ("c", "d")}
+
+
+@given(dags(most=40))
+def test_the_drawing_of_the_groups_keeps_who_comes_before_whom(dag):
+    names = [f"{'pqrs'[level % 4]}{level}.{name}" for level, name in zip(dag.levels, dag.names, strict=True)]
+    graph = graph_of([(name, [names[above] for above in dag.parent_numbers[n]]) for n, name in enumerate(names)])
+    drawn, of = graph.groups.dag, graph.groups.group_of
+    for pair in edges(graph.dag):
+        above, child = (drawn.number[str(of[graph.dag.number[name]])] for name in pair)
+        assert above == child or drawn.bits_below(above) >> child & 1
 
 
 # --- Selection -----------------------------------------------------------------------------------------------------
@@ -254,32 +326,27 @@ def test_a_click_selects_what_it_hits_and_nothing_beside_it():
     assert not graph.select_at(graph.drawing.place("b")[0] - 1, 0)
 
 
-def test_enter_on_a_band_goes_nearer():
-    graph = graph_of(FAMILIES)
-    graph.zoom = Zoom.BANDS
-    assert graph.toggle()
-    assert graph.zoom is Zoom.GROUPS
+# --- The silhouette ----------------------------------------------------------------------------------------------
 
 
-# --- Matrix and bands ---------------------------------------------------------------------------------------------
-
-
-@given(dags(most=40), st.integers(1, 12))
-def test_every_task_has_one_sign_in_the_matrix(dag, width):
-    matrix = Matrix(dag, width)
-    found = [matrix.at(x, row) for row in range(len(matrix.rows)) for x in range(width)]
-    assert sorted(name for name in found if name) == sorted(dag.names)
+@given(dags(most=40), st.integers(1, 90))
+def test_the_silhouette_has_every_task_once_in_columns_side_by_side(dag, size):
+    silhouette = graph_of([(name, dag.parents(name)) for name in dag.names]).silhouette(size)
+    columns = silhouette.columns
+    assert sorted(task for column in columns for task in column.tasks) == list(range(len(dag)))
+    assert all(sum(column.counts.values()) == len(column.tasks) for column in columns)
+    assert [column.x for column in columns] == [
+        sum(column.cells for column in columns[:place]) for place in range(len(columns))
+    ]
+    assert sum(column.cells for column in columns) <= size
     for name in dag.names:
-        assert matrix.at(*matrix.place(name)) == name
-
-
-@given(dags(most=40), st.integers(1, 10))
-def test_bands_fit_the_height_and_hold_every_task_once(dag, height):
-    graph = graph_of([(name, dag.parents(name)) for name in dag.names], size=(80, height))
-    bands = graph.bands.bands
-    assert len(bands) <= height
-    assert sorted(task for band in bands for task in band.tasks) == list(range(len(dag)))
-    assert sum(sum(band.counts.values()) for band in bands) == len(dag)
+        column = columns[silhouette.index_of(name)]
+        assert silhouette.task_at(column.x, name.__eq__) == name
+        assert silhouette.task_at(column.x + column.cells - 1, lambda _: False) == dag.names[column.tasks[0]]
+    assert all(
+        silhouette.index_of(above) <= silhouette.index_of(name) for name in dag.names for above in dag.parents(name)
+    )
+    assert silhouette.task_at(size, lambda _: True) is None
 
 
 # --- Large graphs --------------------------------------------------------------------------------------------------
@@ -332,11 +399,8 @@ def test_problems_come_first_on_request_and_the_cursor_stays_on_its_task():
     assert (graph.selected, graph.groups.group_at(graph.cursor_row)) == ("ok_1", 0)
     graph.zoom = Zoom.GRAPH
     assert [graph.rails.name_at(0), graph.rails.name_at(1)] == ["bad_2", "ok_0"]
-    graph.zoom = Zoom.MATRIX
-    assert graph.matrix.at(0, 0) == "bad_2"
     graph.order_by(GraphOrder.FLOW)
     assert graph.rails.name_at(0) == "ok_0"
-    assert graph.matrix.at(0, 0) == "ok_0"
 
 
 def group_titles(graph):
@@ -383,7 +447,7 @@ def test_a_change_among_ten_thousand_tasks_costs_next_to_nothing():
     projection = projection_of(layered(10_000, 40, seed=2))
     board = Board(projection)
     graph, builder = Graph(board, len), EventBuilder(projection)
-    _ = graph.rails, graph.matrix, graph.bands, graph.groups.rows
+    _ = graph.rails, graph.silhouette(100), graph.groups.rows
     batches = [builder.start(name) for name in list(projection.tasks)[:200]]
     started = time.process_time()
     for batch in batches:
