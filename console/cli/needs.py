@@ -5,7 +5,6 @@ The rule stands in ``engine/statefile/needs.py``; here it meets the files that a
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import msgspec
 
 from ...engine.core.projection import RunRow
 from ...engine.domain.acts import Answer
+from ...engine.domain.text import shell_command
 from ...engine.errors import NotFoundError, RedriveError, StateFileError
 from ...engine.statefile import lists
 from ...engine.statefile.lists import AttentionRun
@@ -169,7 +169,7 @@ async def _lines_of_file(session: Session, needs: Sequence[Need], *, as_json: bo
         projection = await session.part(run_id)
         lines += await inbox_of_run(session, projection, need, as_json=as_json, is_alone=not needs)
     if len(chosen) > _RUNS_MAX and not as_json:
-        command = one_line(shlex.join(["redrive", "runs", session.address]))
+        command = shell_command(["redrive", "runs", session.address])
         lines.append(f"{len(chosen) - _RUNS_MAX} more runs: {command}")
     lines += [_line_of_need(need, session.address, as_json) for need in needs if need.kind not in OF_RUNS]
     return lines if lines or as_json else ["nothing needs a human"]  # a schedule whose first run is still to come
@@ -202,8 +202,8 @@ def _command_of(need: Need, address: str) -> str:
     if need.run_id is not None and need.kind in ENDS:
         return ack_command(address, need.run_id)
     if need.kind is NeedKind.HELD_ROWS and need.run_id is not None:
-        return shlex.join(["redrive", "quarantine", address, "--run", need.run_id])
-    return shlex.join(["redrive", "breakers", address]) if need.kind is NeedKind.BREAKER else ""
+        return shell_command(["redrive", "quarantine", address, "--run", need.run_id])
+    return shell_command(["redrive", "breakers", address]) if need.kind is NeedKind.BREAKER else ""
 
 
 def _now_us() -> int:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
@@ -22,7 +21,7 @@ from ..domain import states
 from ..domain.event_payloads import AttemptReclaimed, AttemptSilent, StorageChange, StorageChanged
 from ..domain.events import Event, EventKind
 from ..domain.states import MOVING, DeadLetterKind, Liveness, TaskState
-from ..domain.text import format_clock, format_duration
+from ..domain.text import format_clock, format_duration, shell_command
 from ..errors import ExecutorBusyError, StorageError
 from ..flow.time_zones import open_zone
 from ..runner import process
@@ -373,7 +372,7 @@ class StateFileWatch:
             return
         self._removed_log = removed[0]
         self.is_missing = self.is_deleted = True
-        resume = shlex.join(["redrive", "resume", self._path])
+        resume = shell_command(["redrive", "resume", self._path])
         self._storage.on_file_change(
             f"a process has removed {self._removed_log}, which holds the latest changes: this executor brings them into"
             f" {self._path} and ends; then {resume}"
@@ -437,7 +436,7 @@ class StateFileWatch:
         if is_ended:
             commands = [*commands, ["redrive", "resume", self._path]]
         what = f"the folder of {self._path} was moved" if is_folder_moved else f"{self._path} was moved"
-        back = " && ".join(map(shlex.join, commands)) + ("" if is_ended else " and the run goes on")
+        back = " && ".join(map(shell_command, commands)) + ("" if is_ended else " and the run goes on")
         is_kept = self._is_copied() and self._copy_error is None
         return f"{what}: {back}; " + (f"a full copy is {self._rescued}" if is_kept else "nothing is lost")
 

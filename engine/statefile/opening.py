@@ -4,7 +4,6 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
 
 import os
-import shlex
 import shutil
 import sqlite3
 import stat
@@ -13,6 +12,7 @@ import tempfile
 from typing import NamedTuple, Optional, Tuple
 from urllib.parse import quote
 
+from ..domain.text import shell_command
 from ..errors import CorruptFileError, ForeignFileError, NewerFileError, StateFileError, StorageError
 from .lock_file import last_holder
 from .paths import network_problem
@@ -192,7 +192,7 @@ def restoring_steps(path: str, copied: str, is_replaced: bool = False) -> str:
     """
     aside = [("mv", path, path + ".replaced")] if is_replaced else []
     rest = [("rm", "-f", path + "-wal", path + "-shm"), ("mv", copied, path), ("redrive", "resume", path)]
-    return " && ".join(" ".join(map(shlex.quote, words)) for words in aside + rest)
+    return " && ".join(map(shell_command, aside + rest))
 
 
 def file_uri(path: str, options: str) -> str:
