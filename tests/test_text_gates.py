@@ -66,7 +66,7 @@ EXITS = {
     ),
     "a page of HTML": Exit(
         _escaped,
-        r"\bHtml\(|html\.escape|[^_]\bescape\(",
+        r"\bHtml\(|html\.escape|from html import",
         {"engine/core/secret_mask.py": "finds a secret in its HTML form"},
     ),
     "a line of JSON": Exit(json_line, r"escape_unsafe\("),

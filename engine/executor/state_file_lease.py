@@ -16,8 +16,7 @@ from ..errors import ExecutorBusyError, RedriveError
 from ..runner.reaper import Reaper
 from ..runner.zygote.launch import Launch, SpawnedZygote, fork_at_once
 from ..statefile import processes
-from ..statefile.opening import require_not_emptied
-from ..statefile.ownership import require_own_state_file
+from ..statefile.ownership import require_not_emptied, require_own_state_file
 from ..store import lock
 from .run_options import RunRequest
 

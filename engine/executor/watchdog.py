@@ -26,12 +26,11 @@ from ..errors import ExecutorBusyError, StorageError
 from ..flow.time_zones import open_zone
 from ..runner import process
 from ..statefile.lock_file import lock_path
-from ..statefile.opening import restoring_steps
 from ..statefile.processes import identity, open_files
 from ..statefile.reader import Stamp, inode_of
 from ..statefile.transitions import Transaction
 from ..store import claims
-from ..store.database import checkpoint
+from ..store.database import checkpoint, restoring_steps
 from ..store.lock import StateLock
 from ..store.pages import trigger_page
 from ..store.write_ahead_log import copy, free_copy_path

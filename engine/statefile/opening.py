@@ -12,9 +12,7 @@ import tempfile
 from typing import NamedTuple, Optional, Tuple
 from urllib.parse import quote
 
-from ..domain.text import shell_command
 from ..errors import CorruptFileError, ForeignFileError, NewerFileError, StateFileError, StorageError
-from .lock_file import last_holder
 from .paths import network_problem
 
 # --- The first bytes of a file ---------------------------------------------------------------------------------------
@@ -29,7 +27,6 @@ MAGIC = b"SQLite format 3\x00"
 HEADER_BYTES = 100
 APPLICATION_ID = 0x52445256  # "RDRV"
 SCHEMA_VERSION = 1
-COPY_SUFFIX = ".rescued"  # of the copy of a file that was lost under a living executor
 
 
 class Header(NamedTuple):
@@ -60,19 +57,6 @@ def inspect(path: str) -> Optional[Header]:
     header = _parse(data)
     _validate(path, header, size)
     return header
-
-
-def require_not_emptied(path: str) -> None:
-    """Raise CorruptFileError for an empty file of which the lock says that an executor has written a run into it."""
-    holder = last_holder(path)
-    if holder is None or holder.run_id is None or holder.released_at is None:
-        return  # none, or one that died, perhaps before its first write
-    if os.path.isfile(path) and not has_content(path) and not has_content(path + "-wal"):
-        raise CorruptFileError(
-            "{0} is empty, but run {1} was written into it: restore a copy; to begin anew, remove {0}".format(
-                path, holder.run_id
-            )
-        )
 
 
 def _read_start(path: str) -> Tuple[bytes, int]:
@@ -165,34 +149,15 @@ def open_readonly(path: str) -> ReadonlyDatabase:
         raise StateFileError(problem)
     try:
         if inspect(path) is None:
-            require_not_emptied(path)
             raise StateFileError("{} is empty: no run has been recorded in it".format(path))
     except FileNotFoundError:
-        raise StateFileError("there is no state file {}{}".format(path, _saved_copy(path))) from None
+        raise StateFileError("there is no state file {}".format(path)) from None
     try:
         return _open(path)
     except sqlite3.OperationalError as error:
         raise StorageError("{} cannot be read: {}".format(path, error)) from error
     except (sqlite3.Error, ValueError) as error:  # SQLite quotes a damaged schema
         raise CorruptFileError("{} is damaged ({}); restore a copy".format(path, error)) from error
-
-
-def _saved_copy(path: str) -> str:
-    """Name the copy that an executor made of a file that was lost under it."""
-    copied = path + COPY_SUFFIX
-    if not has_content(copied):
-        return ""
-    return "; what an executor kept of it is in {}: {}".format(copied, restoring_steps(path, copied))
-
-
-def restoring_steps(path: str, copied: str, is_replaced: bool = False) -> str:
-    """Return the shell commands that put a copy in the place of a state file and resume it.
-
-    ``is_replaced``: another file is at ``path``, which is kept.
-    """
-    aside = [("mv", path, path + ".replaced")] if is_replaced else []
-    rest = [("rm", "-f", path + "-wal", path + "-shm"), ("mv", copied, path), ("redrive", "resume", path)]
-    return " && ".join(map(shell_command, aside + rest))
 
 
 def file_uri(path: str, options: str) -> str:

@@ -15,8 +15,8 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from ..errors import StorageError
-from ..statefile.opening import COPY_SUFFIX, file_uri, restoring_steps
-from .database import open_for_writing, path_of
+from ..statefile.opening import file_uri
+from .database import COPY_SUFFIX, open_for_writing, path_of, restoring_steps
 
 # --- One thread ------------------------------------------------------------------------------------------------------
 #
