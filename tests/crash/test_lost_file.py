@@ -22,7 +22,7 @@ from redrive.engine.executor import watchdog
 from redrive.engine.statefile import lock_file
 from redrive.engine.store import database
 from redrive.engine.store.write_ahead_log import free_copy_path
-from support.commands import REDRIVE, run_redrive, start_redrive
+from support.commands import REDRIVE, quoted, run_redrive, start_redrive
 from support.marks import parametrize_mostly_long
 from support.waiting import wait_until
 
@@ -153,7 +153,7 @@ def test_a_removed_log_is_brought_into_the_file(live_run: RunUnderWay, suffix: s
     reader = sqlite3.connect(f"file:{live_run.state}?mode=ro", uri=True)  # keeps the closing writer from a checkpoint
     live_run.proceed()
     output = live_run.end()
-    assert live_run.process.returncode == 2 and f"and ends; then redrive resume {live_run.state}" in output
+    assert live_run.process.returncode == 2 and f"and ends; then redrive resume {quoted(live_run.state)}" in output
     assert "below RUNNING" not in output and "Traceback" not in output
     reader.close()
     assert rows(live_run.state) == [("long", "SUCCESS"), ("below", "READY")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -69,6 +70,11 @@ def start_redrive(*words: object, prefix: Sequence[str] = (), **options: Any) ->
         **options,
     }
     return subprocess.Popen([*prefix, *REDRIVE, *map(str, words)], **options)
+
+
+def quoted(path: object) -> str:
+    """A path as a word of a shell: the folder of the tests may have any name."""
+    return shlex.quote(str(path))
 
 
 def all_commands() -> dict[str, click.Command]:
