@@ -1,43 +1,155 @@
-"""Each way from a text of a task, a file or another host to a reader goes through one gate; this is each gate.
+"""Each way from a text of a task, a file or another host to a reader goes through one gate: see ``EXITS``.
 
-| to | gate |
-|---|---|
-| a terminal | `text.sanitize`, `text.printing.echo` |
-| lines of JSON | `text.printing.json_line` |
-| the HTML report | `present.report_html._escaped` |
-| the clipboard | `terminal.clipboard.truncated_to_clipboard` |
-| the environment of a page's command | `senders.environment_of` |
-| a shell, to paste | `keys.actions.shell_line`, `store.pages._command_line` |
-| the state file | bound values, in `statefile` and `store` |
-| the log | `statefile.changes.logs.append` and `read` |
+Each gate is tried with drawn texts. What a gate is made of (``primitive``) is used in its own module, and elsewhere
+only where ``also`` says why: so a way past the gate fails here. A command in a sentence comes from ``shell_command``.
 """
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import inspect
 import io
 import json
+import re
 import sqlite3
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
+from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
+from redrive.console.cli.options import BashCompletion
 from redrive.console.keys.actions import shell_line
+from redrive.console.present import report
 from redrive.console.present.report import _escaped
 from redrive.console.terminal.sequences import truncated_to_clipboard
 from redrive.console.text.text import cells, echo, json_line, one_line, pad, sanitize, sanitize_lines
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.domain.acts import Author, Command, Target
+from redrive.engine.domain.text import printable, shell_command
 from redrive.engine.notifications.senders import environment_of
 from redrive.engine.statefile import logs, operator_actions
 from redrive.engine.statefile.transitions import Transaction
 from redrive.engine.store import database, runs
-from redrive.engine.store.pages import _command_line
+from support.checkout import ROOT
+from support.commands import all_commands
 from support.hostile_text import FORBIDDEN, texts
 from support.marks import parametrize_mostly_long
+
+
+@dataclass(frozen=True)
+class Exit:
+    """Where a text leaves for another interpreter."""
+
+    gate: Callable[..., object]
+    primitive: str  # a pattern of what makes a text safe for this reader, or reaches him
+    also: Mapping[str, str] = field(default_factory=dict)  # modules that use it too, each with the reason
+
+
+EXITS = {
+    "a shell, to paste": Exit(
+        shell_command,
+        r"shlex\.(quote|join)",
+        {
+            "engine/core/secret_mask.py": "finds a secret in its quoted form",
+            "engine/core/failures/facts.py": "the command of a task, which is compared and not run",
+            "engine/flow/task_def.py": "the command of a task, which its author wrote",
+            "console/sessions/bundle.py": "a word of the login shell of another host, printable by a check above",
+        },
+    ),
+    "a shell, completed": Exit(
+        BashCompletion.format_completion, r"CompletionItem\(", {"console/cli/main.py": "names of commands and topics"}
+    ),
+    "a page of HTML": Exit(
+        _escaped,
+        r"\bHtml\(|html\.escape|from html import",
+        {"engine/core/secret_mask.py": "finds a secret in its HTML form"},
+    ),
+    "a line of JSON": Exit(json_line, r"escape_unsafe\("),
+    "a terminal, line by line": Exit(
+        echo,
+        r"click\.s?echo\(|sys\.std(out|err)\.write\(|(?<![\w.])(?<!def )print\(",
+        {
+            "console/cli/main.py": "constant sentences, also where nothing could be imported",
+            "console/cli/options.py": "the script of completion",
+            "console/cli/output.py": "sequences that redraw a list, around lines that are sanitized",
+            "console/sessions/search_process.py": "JSON through a pipe",
+            "engine/runner/call.py": "into the log of the task",
+            "engine/runner/child.py": "into the log of the task",
+            "engine/runner/command.py": "into the log of the task",
+            "engine/runner/zygote/client.py": "JSON of another interpreter, through a pipe",
+            "engine/runner/zygote/connection.py": "through ``printable``",
+            "engine/check/isolated.py": "through ``printable``",
+            "engine/executor/host.py": "through ``printable``",
+        },
+    ),
+    "a terminal, before the console can be imported": Exit(
+        printable,
+        r"(?<!_)\bprintable\(",
+        dict.fromkeys(
+            (
+                "engine/runner/zygote/connection.py",
+                "engine/check/isolated.py",
+                "engine/executor/host.py",
+                "engine/notifications/notifier.py",
+                "engine/notifications/senders.py",
+                "engine/statefile/operator_actions.py",
+            ),
+            "calls the gate",
+        ),
+    ),
+    "the clipboard": Exit(truncated_to_clipboard, r"\]52;"),
+    "the environment of a page's command": Exit(environment_of, r"REDRIVE_PAGE_"),
+}
+CODE = [
+    path for top in ("engine", "console") for path in sorted((ROOT / top).rglob("*.py")) if "examples" not in path.parts
+]
+
+
+def _module_of(gate: Callable[..., object]) -> str:
+    return str(Path(inspect.getsourcefile(gate) or "").resolve().relative_to(ROOT))
+
+
+def _code_of(path: Path) -> str:
+    """Without comments and texts of documentation."""
+    lines = path.read_text().splitlines()
+    tree = ast.parse("\n".join(lines))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            lines[node.lineno - 1 : node.end_lineno] = [""] * ((node.end_lineno or node.lineno) - node.lineno + 1)
+    return "\n".join(line.partition("  # ")[0] for line in lines)
+
+
+@pytest.mark.parametrize("name", EXITS)
+def test_a_reader_is_reached_through_its_gate_alone(name: str) -> None:
+    where = EXITS[name]
+    used = {str(path.relative_to(ROOT)) for path in CODE if re.search(where.primitive, _code_of(path))}
+    assert used - {_module_of(where.gate)} == set(where.also)
+
+
+def test_a_command_in_a_sentence_is_made_of_quoted_words() -> None:
+    """``f"redrive resume {path}"`` would break at a blank, and run what a name says."""
+    commands = "|".join(sorted(all_commands()))
+    unquoted = re.compile(rf"redrive (?:{commands})(?: [\w-]+)* \{{(?!shell_)")
+    found = [f"{path.relative_to(ROOT)}: {match[0]}" for path in CODE for match in unquoted.finditer(_code_of(path))]
+    assert found == []
+
+
+def test_a_part_of_the_page_is_made_of_html_alone() -> None:
+    """Its templates are literals; another text in their braces is an error of types."""
+    assert "-> Html:" in inspect.getsource(report._html) and "Html | int" in inspect.getsource(report._html)
+    tree = ast.parse(inspect.getsource(report))
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "_html"]
+    assert calls and all(isinstance(call.args[0], ast.Constant) for call in calls)
+    tags = [
+        node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) and re.search("<[a-z/]", ast.unparse(node))
+    ]
+    assert tags == []
+
 
 parametrize_count = parametrize_mostly_long("count", [200, 10_000])
 
@@ -128,25 +240,30 @@ def test_a_shell_gets_each_text_as_one_word(tmp_path: Path, count: int) -> None:
     wanted: list[list[str]] = []
 
     def check(text: str) -> None:
-        page = ["redrive", "requeue", "--state", text, "--", text]
-        lines.append(_command_line(page))
-        wanted.append(["".join(letter if letter.isprintable() else " " for letter in word) for word in page[1:]])
-        line = shell_line("requeue", text, "r", [text], "why")
-        assert line is not None and line.isprintable()
-        lines.append(line)
-        wanted.append([])  # of which the number of words counts: it may leave out what does not print
+        for line in (shell_command(["requeue", "--", text]), shell_line("requeue", text, "r", [text], "why") or ""):
+            assert line.isprintable()
+            lines.append(line.removeprefix("redrive "))
+        word = text.replace("\0", "?").encode("utf-8", "replace").decode().rstrip("\n")
+        wanted.append(["--", word])
+        wanted.append(["--state", word, "--run", "r", "--reason", "why", "--", word])
 
     for_each_text(count, check)
     script = tmp_path / "lines.sh"
-    script.write_text("redrive() { printf '%s\\0' \"$@\"; }\n" + "".join(f"{line}\n{ENDS}\n" for line in lines))
-    done = subprocess.run(["sh", script], cwd=tmp_path, capture_output=True, check=True)
-    parsed = [part.split("\0")[:-1] for part in done.stdout.decode().split("END\0")[:-1]]
-    assert done.stderr == b"" and [each.name for each in tmp_path.iterdir()] == ["lines.sh"]
-    for words, expected in zip(parsed, wanted, strict=True):
-        if expected:
-            assert words == expected
-        else:
-            assert (len(words), words[0], words[-2]) == (9, "requeue", "--")
+    script.write_text("requeue() { printf '%s\\0' \"$@\"; }\n" + "".join(f"{line}\n{ENDS}\n" for line in lines))
+    for shell in ("sh", "bash"):
+        done = subprocess.run([shell, script], cwd=tmp_path, capture_output=True, check=True)
+        parsed = [part.split("\0")[:-1] for part in done.stdout.decode().split("END\0")[:-1]]
+        assert done.stderr == b"" and [each.name for each in tmp_path.iterdir()] == ["lines.sh"]
+        assert parsed == wanted
+
+
+@parametrize_count
+def test_a_terminal_before_the_console_can_be_imported(count: int) -> None:
+    for_each_text(count, lambda text: _require(not FORBIDDEN & set(printable(text))))
+
+
+def _require(holds: bool) -> None:
+    assert holds
 
 
 @parametrize_count

@@ -6,7 +6,6 @@ has the protocols by which screens and controllers use the app, ``keys/actions.p
 
 from __future__ import annotations
 
-import shlex
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -22,7 +21,7 @@ from ...engine.core.projection import RunRow
 from ...engine.core.views import run_style
 from ...engine.core.waiting import ALIVE, RunnerKind, RunnerStatus
 from ...engine.domain.states import TaskState
-from ...engine.domain.text import format_duration
+from ...engine.domain.text import format_duration, shell_command
 from ...engine.errors import RedriveError
 from ..feed.live_run import BoardUpdate, CauseMemory, LiveRun, OtherRuns
 from ..keys.actions import ANSWERS, Action, ConsoleCall, ScreenName, action_named
@@ -631,10 +630,10 @@ def exit_lines(board: Board | None, is_executor_alive: bool, target: str) -> lis
     if run.ended_at is None:
         lines.append(
             f"{'the run goes on' if is_executor_alive else 'no executor runs it now'}; come back with:"
-            f" {shlex.join(['redrive', 'attach', target])}"
+            f" {shell_command(['redrive', 'attach', target])}"
         )
         if is_executor_alive:
-            lines.append(f"stop its executor with: {shlex.join(['redrive', 'stop', target])}")
+            lines.append(f"stop its executor with: {shell_command(['redrive', 'stop', target])}")
     return lines
 
 

@@ -8,12 +8,12 @@ the run; it starts while Textual is imported.
 from __future__ import annotations
 
 import asyncio
-import shlex
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...engine.domain.text import shell_command
 from ..sessions.target import is_remote
 from ..terminal.tty import Tty
 from ..text.text import echo_lines
@@ -192,7 +192,7 @@ async def _run_app(tty: Tty, open_target: SessionOpener, launch: ConsoleLaunch, 
 def _print_end(app: ConsoleApp, code: int | None, target: str) -> ConsoleEnd:
     from .app import ConsoleEnd, console_end, exit_lines
 
-    resume_command = f"redrive attach {shlex.quote(target)}"
+    resume_command = shell_command(["redrive", "attach", target])
     if app.failure is not None:
         from ..sessions.open import require_known_values
 

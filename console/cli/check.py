@@ -22,7 +22,7 @@ from ...engine.check import flow_checks
 from ...engine.check.isolated import CheckedFlow, check_in_subprocess
 from ...engine.core.advice import WEEKDAYS, duration_stats, stats_by_weekday
 from ...engine.core.spec import FlowSpec
-from ...engine.domain.text import counted, format_duration
+from ...engine.domain.text import counted, format_duration, shell_command
 from ...engine.errors import FlowError, StateFileError
 from ...engine.flow.flow import Flow
 from ...engine.flow.loading import load_flow
@@ -152,8 +152,8 @@ def write_new_flow(name: str) -> int:
         stream.write(text)
     for line in (
         f"{path} is written; next:",
-        f"  redrive check {path}",
-        f"  redrive run {path}",
+        "  " + shell_command(["redrive", "check", str(path)]),
+        "  " + shell_command(["redrive", "run", str(path)]),
         "  redrive help flow",
     ):
         echo(line)

@@ -68,7 +68,7 @@ def import_crontab(source: str | None, folder: str, system: bool, zone: str | No
         echo(one_line(f"line {number}: {sentence}"))
         code = ExitCode.PARTIAL_OR_BLOCKED
     if files:
-        echo(one_line(f"next: take the lines out of the crontab, then: {shlex.join(['redrive', 'serve', folder])}"))
+        echo(one_line(f"next: take the lines out of the crontab, then: {shell_command(['redrive', 'serve', folder])}"))
     return code
 
 
@@ -536,7 +536,7 @@ def import_dagu(source: str, folder: str) -> int:
     problems = [*dag.left_out, *([found] if isinstance(found, str) else [])]
     for problem in problems:
         echo(one_line(f"{path}: {problem}"))
-    echo(one_line(f"next: {shlex.join(['redrive', 'check', path])}"))
+    echo(one_line(f"next: {shell_command(['redrive', 'check', path])}"))
     return ExitCode.PARTIAL_OR_BLOCKED if problems else ExitCode.SUCCESS
 
 

@@ -5,7 +5,6 @@ Every state is a word, so that grep finds it.
 
 from __future__ import annotations
 
-import shlex
 import shutil
 import sys
 import time
@@ -26,7 +25,7 @@ from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.event_codec import row_of
 from ...engine.domain.events import Event
 from ...engine.domain.states import MOVING, NEEDS_HUMAN, TaskState, cut_off_cause
-from ...engine.domain.text import format_duration
+from ...engine.domain.text import format_duration, shell_command
 from ...engine.errors import RedriveError
 from ...engine.statefile import lists
 from ...engine.statefile.needs import Need
@@ -203,7 +202,7 @@ async def inbox_of_run(
     if need is not None and run.ended_at is not None:
         lines.append(f"or acknowledge it: {ack_command(address, run.run_id)}")
     if is_lost(run, session.status):
-        lines.append(one_line(f"or end it: {shlex.join(['redrive', 'abandon', '--state', address, run.run_id])}"))
+        lines.append(one_line(f"or end it: {shell_command(['redrive', 'abandon', '--state', address, run.run_id])}"))
     return [f"{place_line(run, address)}: {run_code(run, runner_of(run, status))}", *lines]
 
 
@@ -454,7 +453,7 @@ async def _needing_lines(session: Session) -> list[str]:
 
 
 def _inbox_command(address: str) -> str:
-    return one_line(shlex.join(["redrive", "inbox", address]))
+    return shell_command(["redrive", "inbox", address])
 
 
 def _run_value(

@@ -10,7 +10,6 @@ import errno
 import gc
 import io
 import os
-import shlex
 import sys
 from collections.abc import Callable
 from enum import IntEnum
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 from click.shell_completion import CompletionItem
 
+from ...engine.domain.text import shell_command
 from ...engine.errors import (
     ExecutorBusyError,
     FlowError,
@@ -442,7 +442,7 @@ def code_of_answers(*answers: Answer) -> ExitCode:
 
 def command_line(name: str, state: str, run_id: str) -> str:
     """Return a command on a run, as a user types it."""
-    return shlex.join(("redrive", name, state, "--run", run_id))
+    return shell_command(("redrive", name, state, "--run", run_id))
 
 
 def code_of_run(state: RunState, *, interrupted: bool, blocked: bool) -> ExitCode:

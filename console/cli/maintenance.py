@@ -16,7 +16,7 @@ import click
 from ...engine.agent import executor_socket
 from ...engine.core.option_types import parse_retention
 from ...engine.domain.states import MOVING
-from ...engine.domain.text import counted, format_duration
+from ...engine.domain.text import counted, format_duration, shell_command
 from ...engine.errors import LinkError, RedriveError, StateFileError
 from ...engine.runner import process
 from ...engine.statefile import lists, lock_file
@@ -169,9 +169,8 @@ def _schedules(path: str, connection: sqlite3.Connection) -> Iterator[DoctorFind
     status = lock_file.served_by(path)
     for row, words in zip(rows, describe_next_runs(rows, time.time_ns() // 1000), strict=True):
         if status is None:
-            yield DoctorFinding(
-                "warning", "schedule", f"{words}; no process serves it: redrive serve {row.flow_path or 'FLOW'}"
-            )
+            command = shell_command(["redrive", "serve", row.flow_path or "FLOW"])
+            yield DoctorFinding("warning", "schedule", f"{words}; no process serves it: {command}")
         else:
             yield DoctorFinding("ok", "schedule", f"{words}; served by {describe_holder(status)}")
 
@@ -229,7 +228,7 @@ def _unfinished(connection: sqlite3.Connection, run_id: str, text: str) -> Docto
     """The finding of a run that has ended although tasks of it have not."""
     names = runs.unfinished_tasks(connection, run_id)
     shown = ", ".join(names[:_NAMED_MAX]) + (", ..." if len(names) > _NAMED_MAX else "")
-    how = f"redrive requeue or skip the failed tasks above, or skip {names[0]}"
+    how = f"requeue or skip the failed tasks above, or {shell_command(['redrive', 'skip', '--', names[0]])}"
     return DoctorFinding(
         "error", "run", f"{text}; it has ended, and {counted(len(names), 'task')} never did ({shown}): {how}"
     )

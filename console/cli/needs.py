@@ -5,7 +5,6 @@ The rule stands in ``engine/statefile/needs.py``; here it meets the files that a
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ import msgspec
 
 from ...engine.core.projection import RunRow
 from ...engine.domain.acts import Answer
-from ...engine.domain.text import counted, format_duration
+from ...engine.domain.text import counted, format_duration, shell_command
 from ...engine.errors import NotFoundError, RedriveError, StateFileError
 from ...engine.statefile.lists import AttentionRun
 from ...engine.statefile.needs import (
@@ -146,7 +145,7 @@ async def _lines_of_file(session: Session, needs: Sequence[Need], *, as_json: bo
         if others and need is not None:
             lines.append(_same_in_line(others, need, session.address))
     if len(shown) > _RUNS_MAX and not as_json:
-        command = one_line(shlex.join(["redrive", "runs", session.address]))
+        command = one_line(shell_command(["redrive", "runs", session.address]))
         lines.append(f"{len(shown) - _RUNS_MAX} more runs: {command}")
     lines += [_line_of_need(need, session.address, as_json) for need in needs if need.kind not in OF_RUNS]
     return lines if lines or as_json else ["nothing needs a human"]  # a schedule whose first run is still to come
@@ -166,11 +165,11 @@ def _runs_alike(needs: Sequence[Need]) -> Mapping[str, str]:
 def _same_in_line(others: Sequence[str], need: Need, address: str) -> str:
     words = f"the same in {counted(len(others), 'other run')}, the first {others[0]}; all of them: "
     if need.kind in ENDS and need.flow is not None:
-        return one_line(words + shlex.join(["redrive", "ack", "--state", address, need.flow, "--all"]))
+        return one_line(words + shell_command(["redrive", "ack", "--state", address, need.flow, "--all"]))
     if need.fingerprint is None:
-        return one_line(words + shlex.join(["redrive", "runs", address]))
+        return one_line(words + shell_command(["redrive", "runs", address]))
     act = ["redrive", "requeue", "--state", address, "--fingerprint", need.fingerprint[:12], "--all-runs"]
-    return one_line(f"{words}{shlex.join(act)} --reason TEXT")
+    return one_line(f"{words}{shell_command(act)} --reason TEXT")
 
 
 async def _latest_run(session: Session) -> str | None:
@@ -200,8 +199,8 @@ def _command_of(need: Need, address: str) -> str:
     if need.run_id is not None and need.kind in ENDS:
         return ack_command(address, need.run_id)
     if need.kind is NeedKind.HELD_ROWS and need.run_id is not None:
-        return shlex.join(["redrive", "quarantine", address, "--run", need.run_id])
-    return shlex.join(["redrive", "breakers", address]) if need.kind is NeedKind.BREAKER else ""
+        return shell_command(["redrive", "quarantine", address, "--run", need.run_id])
+    return shell_command(["redrive", "breakers", address]) if need.kind is NeedKind.BREAKER else ""
 
 
 def _now_us() -> int:

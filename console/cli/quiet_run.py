@@ -7,7 +7,6 @@ task; the commands to type.
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,6 +15,7 @@ from ...engine.core.projection import RunProjection, RunRow
 from ...engine.domain.event_payloads import TaskMoved
 from ...engine.domain.events import Event
 from ...engine.domain.states import ENDED_BADLY, TIMED
+from ...engine.domain.text import shell_command
 from ...engine.errors import RedriveError
 from ...engine.executor.executor import Executor
 from ...engine.executor.run_end import RunResult
@@ -130,7 +130,7 @@ async def _output_end(session: Session, projection: RunProjection, name: str) ->
 
 
 def _commands(cause: InboxCause, state: str, run_id: str) -> Iterator[str]:
-    yield shlex.join(("redrive", "logs", "--state", state, "--run", run_id, "--", cause.tasks[0]))
+    yield shell_command(("redrive", "logs", "--state", state, "--run", run_id, "--", cause.tasks[0]))
     for act, reason in (("requeue", "after a fix"), ("skip", "accepted")):
         line = shell_line(act, state, run_id, cause.tasks, reason)
         if line is not None:

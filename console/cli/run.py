@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 import time
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...engine.domain.text import shell_command, shell_word
 from ...engine.executor.run_options import RunOptions
 from ...engine.store.flow_path import path_of_flow
 from ..sessions.address import Endpoint
@@ -78,8 +78,8 @@ def remote_resume_hint(target: str) -> str:
     from ..sessions.address import parse
 
     address = parse(target)
-    there = shlex.join(["redrive", "resume", *([address.path] if address.path else [])])
-    return f"an executor runs on the machine of its state file; resume it there: {address.login} {shlex.quote(there)}"
+    there = shell_command(["redrive", "resume", *([address.path] if address.path else [])])
+    return f"an executor runs on the machine of its state file; resume it there: {address.login} {shell_word(there)}"
 
 
 @command("demo")
@@ -129,7 +129,7 @@ def _detach(flow: str | None, state: str, run_id: str | None, options: RunOption
     settings = asdict(options)
     params = settings.pop("params")
     pid = host.spawn(flow=flow, state=state, run_id=run_id, params=params, options=settings)
-    echo(f"executor {pid} runs; redrive attach {state}")
+    echo(f"executor {pid} runs; {shell_command(['redrive', 'attach', state])}")
     return 0
 
 
@@ -166,7 +166,7 @@ def other_runs_lines(state: str, run_id: str) -> list[str]:
 
     async def read(session: Session) -> list[str]:
         waiting = waiting_runs(await session.query(ATTENTION_RUNS), session.status, time.time_ns() // 1000, run_id)
-        command = shlex.join(["redrive", "inbox", session.address])
+        command = shell_command(["redrive", "inbox", session.address])
         return [f"{waiting_sentence(waiting)}: {command}"] if waiting else []
 
     try:
@@ -182,7 +182,7 @@ def end_sentence(result: RunResult, state: str) -> str:
     if result.blocked:
         return f"run {result.run_id} is BLOCKED and waits for a human: {command_line('inbox', state, result.run_id)}"
     if result.late:
-        go_on = shlex.join(("redrive", "resume", state, "--run", result.run_id, "--deadline", "1h"))
+        go_on = shell_command(("redrive", "resume", state, "--run", result.run_id, "--deadline", "1h"))
         return f"run {result.run_id} was ended by its deadline: {result.state}; go on with: {go_on}"
     return f"run {result.run_id} has ended already: {result.state}; requeue a task to go on with it"
 

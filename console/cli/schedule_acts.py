@@ -9,6 +9,7 @@ from difflib import get_close_matches
 
 import click
 
+from ...engine.domain.text import shell_command
 from ...engine.errors import NotFoundError, RefusedError
 from ...engine.statefile import supervisor_file
 from ...engine.statefile.supervisor_file import FOREVER, ServedSchedule, is_served, read_schedules
@@ -129,7 +130,8 @@ def start_now(flow: str, at: str | None, param: tuple[str, ...]) -> int:
     """Start a run of FLOW now, by its supervisor, also while the schedule is paused."""
     (row,) = _rows(flow)
     if not is_served(row, _now_us()):
-        raise RefusedError(f"no supervisor serves {row.flow}: redrive serve, or redrive run {row.target}")
+        command = shell_command(["redrive", "run", row.target])
+        raise RefusedError(f"no supervisor serves {row.flow}: redrive serve, or {command}")
     logical = _now_us() // 1_000_000 * 1_000_000 if at is None else _instant(at)
     supervisor_file.request_start(row.target, logical, params_of(param))
     echo(one_line(f"{row.flow}: its run of {_local(logical)} starts now; redrive schedule says if it cannot"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -12,7 +11,7 @@ from ...engine.core.projection import RunProjection
 from ...engine.domain.acts import Answer, Command, Target
 from ...engine.domain.event_payloads import RowsChange
 from ...engine.domain.states import NEEDS_HUMAN
-from ...engine.domain.text import format_duration
+from ...engine.domain.text import format_duration, shell_command
 from ...engine.errors import RedriveError
 from ...engine.statefile.dry_run import ActPreview
 from ...engine.statefile.lists import BREAKERS, PAGES, QUARANTINE, BreakerRow, PageRow, QuarantineRow
@@ -313,7 +312,7 @@ def _shown(rows: Iterable[QuarantineRow], projection: RunProjection, everything:
 def _stale_sentence(names: Sequence[str], place: ActPlace) -> str:
     """What to do about tasks that ran with the result from before these rows."""
     run = [] if place.run is None else ["--run", place.run.run_id]
-    command = shlex.join(["redrive", "requeue", "--state", place.address, *run, *names])
+    command = shell_command(["redrive", "requeue", "--state", place.address, *run, *names])
     return one_line(f"stale, for they ran without these rows: {command} runs them again")
 
 

@@ -8,15 +8,14 @@ palette.
 from __future__ import annotations
 
 import json
-import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from functools import partial
 from typing import Any, Concatenate, Literal, ParamSpec, Protocol
 
 from ...engine.domain.acts import ACTS, Scope
-from ..text.text import one_line
+from ...engine.domain.text import shell_command
 
 
 class ScreenName(Enum):
@@ -736,7 +735,7 @@ def shell_line(
         words += ["--", *tasks[:_SHELL_NAMES_MAX]]
     words += [f"{options['seconds']:g}s"] if act in ("extend", "postpone") and "seconds" in options else []
     words += ["never"] if act == "postpone" and "seconds" not in options else []
-    line = shlex.join(_printable_arguments(words))
+    line = shell_command(words)
     unnamed = 0 if fingerprint else len(tasks) - _SHELL_NAMES_MAX
     return f"{line}  # and {unnamed} more" if unnamed > 0 else line
 
@@ -756,8 +755,3 @@ def _requeue_arguments(options: Mapping[str, Any]) -> Iterator[str]:
             yield from (option, f"{options[name]:g}{unit}")
     for name, value in sorted((options.get("params") or {}).items()):
         yield from ("--param", f"{name}={value}")
-
-
-def _printable_arguments(words: Iterable[str]) -> Iterator[str]:
-    """Remove line breaks and control characters from names and reasons."""
-    return (one_line(word) for word in words)

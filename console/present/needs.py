@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterable, Mapping
 
-from ...engine.domain.text import counted, format_duration
+from ...engine.domain.text import counted, format_duration, shell_command
 from ...engine.statefile.needs import Need, NeedKind
 from ..text.figures import DAY, wall, wall_day
 from ..text.text import one_line
@@ -35,7 +34,7 @@ def instant(at_us: int, now_us: int) -> str:
 
 def ack_command(path: str, run_id: str) -> str:
     """The command that acknowledges the end of a run."""
-    return one_line(shlex.join(["redrive", "ack", "--state", path, run_id]))
+    return shell_command(["redrive", "ack", "--state", path, run_id])
 
 
 def summary_sentence(needs: Iterable[Need]) -> str:

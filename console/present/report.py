@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from html import escape
 from importlib import resources
 from itertools import accumulate, groupby
-from typing import NamedTuple
+from typing import NamedTuple, NewType
 
 from rich.style import Style
 
@@ -339,8 +339,10 @@ def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
 #
 # A report as one HTML file: no network, one style sheet and one script, both known to its Content-Security-Policy.
 #
-# Every text of the report becomes part of the page in ``_escaped``, and nowhere else.
+# Every text of the report becomes part of the page in ``_escaped``, and nowhere else: another text is no ``Html``.
 
+
+Html = NewType("Html", str)
 
 _MOVES_MAX = 20_000  # a run with more has no slider in its report
 _OPEN_CAUSES = 3  # the others are folded
@@ -360,86 +362,117 @@ def report_html(data: ReportData, light: PageColours, dark: PageColours) -> str:
     style = f"{_asset('report.css')}{_colour_rules(light)}@media(prefers-color-scheme:dark){{{_colour_rules(dark)}}}"
     script, timeline = _asset("report.js"), timeline_of(data)
     numbers = {name: place for place, name in enumerate(data.board.projection.tasks)}
-    slider = _slider(data, timeline, numbers) if 0 < len(data.moves) <= _MOVES_MAX else ""
-    policy = f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; base-uri 'none'"
-    causes = "".join(_cause(one, data, place < _OPEN_CAUSES) for place, one in enumerate(data.causes))
-    acts = "".join(f'<p class="line">{_line(line)}</p>' for line in act_lines(data))
-    return (
+    return _html(
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{_escaped(headline(data))}</title><style>{style}</style></head><body>"
-        f"<h1>{_escaped(headline(data))}</h1>{_paragraphs(fact_lines(data))}{slider}"
-        f'<h2>Graph</h2><div class="wide"><pre id="graph">{_rows(graph_rows(data), numbers)}</pre></div>'
-        f'<h2>Timeline</h2><div class="wide"><div id="lanes">{_html_lanes(timeline.rows, numbers)}'
-        '<i id="hand" hidden></i></div></div>'
-        f"<h2>Causes</h2>{causes}{_paragraphs(filter(None, [left_out_causes(data)]))}"
-        f"<h2>Acts and notes</h2>{acts}"
-        f"<h2>Slower than usual</h2>{_paragraphs(slow_lines(data))}"
-        f"<script>{script}</script></body></html>\n"
+        "<title>{title}</title><style>{style}</style></head><body>"
+        "<h1>{title}</h1>{facts}{slider}"
+        '<h2>Graph</h2><div class="wide"><pre id="graph">{graph}</pre></div>'
+        '<h2>Timeline</h2><div class="wide"><div id="lanes">{lanes}<i id="hand" hidden></i></div></div>'
+        "<h2>Causes</h2>{causes}{more_causes}"
+        "<h2>Acts and notes</h2>{acts}"
+        "<h2>Slower than usual</h2>{slow}"
+        "<script>{script}</script></body></html>\n",
+        policy=_policy(style, script),
+        title=_escaped(headline(data)),
+        style=Html(style),
+        facts=_paragraphs(fact_lines(data)),
+        slider=_slider(data, timeline, numbers) if 0 < len(data.moves) <= _MOVES_MAX else Html(""),
+        graph=_rows(graph_rows(data), numbers),
+        lanes=_html_lanes(timeline.rows, numbers),
+        causes=_joined(_cause(one, data, place < _OPEN_CAUSES) for place, one in enumerate(data.causes)),
+        more_causes=_paragraphs(filter(None, [left_out_causes(data)])),
+        acts=_joined(_html('<p class="line">{line}</p>', line=_line(line)) for line in act_lines(data)),
+        slow=_paragraphs(slow_lines(data)),
+        script=Html(script),
     )
 
 
-def _escaped(text: str) -> str:
+def _html(template: str, **parts: Html | int) -> Html:
+    """A part of the page. ``template``: a literal of this module; ``parts`` in its braces are numbers or HTML."""
+    return Html(template.format_map(parts))
+
+
+def _joined(parts: Iterable[Html], between: str = "") -> Html:
+    return Html(between.join(parts))
+
+
+def _escaped(text: str) -> Html:
     """Text of the report as text of the page: without control characters, tags and quotes."""
-    return escape(sanitize(text), quote=True)
+    return Html(escape(sanitize(text), quote=True))
 
 
-def _paragraphs(texts: Iterable[str]) -> str:
-    return "".join(f"<p>{_escaped(text)}</p>" for text in texts)
+def _policy(style: str, script: str) -> Html:
+    """The Content-Security-Policy: nothing but this style sheet and this script."""
+    return Html(f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; base-uri 'none'")
 
 
-def _line(line: Line) -> str:
-    return "".join(map(_piece, line))
+def _paragraphs(texts: Iterable[str]) -> Html:
+    return _joined(_html("<p>{text}</p>", text=_escaped(text)) for text in texts)
 
 
-def _piece(piece: Piece) -> str:
+def _line(line: Line) -> Html:
+    return _joined(map(_piece, line))
+
+
+def _piece(piece: Piece) -> Html:
     text = _escaped(piece.text)
-    return text if piece.role is Role.TEXT or not piece.text.strip() else f'<b class="{piece.role}">{text}</b>'
+    if piece.role is Role.TEXT or not piece.text.strip():
+        return text
+    return _html('<b class="{role}">{text}</b>', role=_escaped(piece.role), text=text)
 
 
-def _rows(rows: Iterable[ReportRow], numbers: Mapping[str, int]) -> str:
-    return "\n".join(_row(row, numbers) for row in rows)
+def _rows(rows: Iterable[ReportRow], numbers: Mapping[str, int]) -> Html:
+    return _joined((_row(row, numbers) for row in rows), "\n")
 
 
-def _html_lanes(rows: Iterable[ReportRow], numbers: Mapping[str, int]) -> str:
+def _html_lanes(rows: Iterable[ReportRow], numbers: Mapping[str, int]) -> Html:
     """Rows of groups open to those of their tasks; the rows between are blocks."""
-    parts = []
+    parts: list[Html] = []
     for is_group, block in groupby(rows, lambda row: bool(row.members)):
         if is_group:
             parts += [_group(row, numbers) for row in block]
         else:
-            parts.append(f"<pre>{_rows(block, numbers)}</pre>")
-    return "".join(parts)
+            parts.append(_html("<pre>{rows}</pre>", rows=_rows(block, numbers)))
+    return _joined(parts)
 
 
-def _group(row: ReportRow, numbers: Mapping[str, int]) -> str:
+def _group(row: ReportRow, numbers: Mapping[str, int]) -> Html:
     """A group; the sign that it can be opened is that of the style sheet, which knows whether it is open."""
-    summary = _row(row, numbers, first=1)
-    return f"<details><summary>{summary}</summary><pre>{_rows(row.members, numbers)}</pre></details>"
+    return _html(
+        "<details><summary>{summary}</summary><pre>{rows}</pre></details>",
+        summary=_row(row, numbers, first=1),
+        rows=_rows(row.members, numbers),
+    )
 
 
-def _row(row: ReportRow, numbers: Mapping[str, int], first: int = 0) -> str:
+def _row(row: ReportRow, numbers: Mapping[str, int], first: int = 0) -> Html:
     """The pieces of a row from the place ``first`` on."""
-    parts = []
-    for place, piece in list(enumerate(row.line))[first:]:
-        if place in row.signs:
-            parts.append(f'<b class="{piece.role}" data-task="{numbers[row.signs[place]]}">{_escaped(piece.text)}</b>')
-        elif place in row.times:
-            parts.append(f'<span class="time">{_piece(piece)}</span>')
-        else:
-            parts.append(_piece(piece))
-    return "".join(parts).rstrip()
+    parts = [_row_piece(row, place, numbers) for place in range(first, len(row.line))]
+    return Html(_joined(parts).rstrip())
 
 
-def _cause(one: CauseEvidence, data: ReportData, is_open: bool) -> str:
+def _row_piece(row: ReportRow, place: int, numbers: Mapping[str, int]) -> Html:
+    piece = row.line[place]
+    if place in row.signs:
+        role, text = _escaped(piece.role), _escaped(piece.text)
+        task = numbers[row.signs[place]]
+        return _html('<b class="{role}" data-task="{task}">{text}</b>', role=role, task=task, text=text)
+    return _html('<span class="time">{text}</span>', text=_piece(piece)) if place in row.times else _piece(piece)
+
+
+def _cause(one: CauseEvidence, data: ReportData, is_open: bool) -> Html:
     first, *rest = cause_lines(one, data)
-    text = "\n".join(_line(line) for line in rest)
-    summary = f"<summary>{_line(first).strip()}</summary>"
-    return f'<details{" open" if is_open else ""}>{summary}<div class="wide"><pre>{text}</pre></div></details>'
+    return _html(
+        '<details{open}><summary>{summary}</summary><div class="wide"><pre>{text}</pre></div></details>',
+        open=Html(" open" if is_open else ""),
+        summary=Html(_line(first).strip()),
+        text=_joined(map(_line, rest), "\n"),
+    )
 
 
-def _slider(data: ReportData, timeline: Timeline, numbers: Mapping[str, int]) -> str:
+def _slider(data: ReportData, timeline: Timeline, numbers: Mapping[str, int]) -> Html:
     """The slider and its data: numbers and our own words, so that no text of a task is part of it."""
     span, last = timeline.span, timeline.span.cells - 1
     latest = {(min(max(span.cell(move.at), 0), last), numbers[move.task]): move.state for move in data.moves}
@@ -451,10 +484,12 @@ def _slider(data: ReportData, timeline: Timeline, numbers: Mapping[str, int]) ->
         "pending": _STATES.index(TaskState.PENDING),
         "moves": [[cell, task, _STATES.index(state)] for (cell, task), state in latest.items()],
     }
-    return (
-        f'<div id="night" hidden><input type="range" id="slider" min="0" max="{last}" value="{last}"'
+    return _html(
+        '<div id="night" hidden><input type="range" id="slider" min="0" max="{last}" value="{last}"'
         ' aria-label="Instant of the night"><output id="instant"></output></div>'
-        f'<script type="application/json" id="data">{json.dumps(values, separators=(",", ":"))}</script>'
+        '<script type="application/json" id="data">{values}</script>',
+        last=last,
+        values=Html(json.dumps(values, separators=(",", ":")).replace("<", "\\u003c")),
     )
 
 

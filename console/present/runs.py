@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import json
-import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -15,7 +14,7 @@ from ...engine.core.projection import RunRow, TaskRow
 from ...engine.core.views import RUN_STYLES, RunView, Sign, describe_run, run_code, run_style, run_view
 from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.states import FINISHED, NEEDS_HUMAN, RunState, TaskState
-from ...engine.domain.text import counted, format_duration
+from ...engine.domain.text import counted, format_duration, shell_command
 from ...engine.statefile.lists import ScheduleRow, SlaRow
 from ...engine.statefile.needs import NeedKind
 from ..model.board import Board
@@ -264,7 +263,7 @@ def resume_command(run: RunRow, status: SessionStatus, target: str) -> str:
         authority, _, _ = target.removeprefix("ssh://").partition("/")
         host, path = f"on {authority}: ", parse(target).path  # over there it is a path, without %20
     wait = ["--wait"] if status.executor_alive else []
-    return host + shlex.join(["redrive", "resume", path, "--run", run.run_id, *wait])
+    return host + shell_command(["redrive", "resume", path, "--run", run.run_id, *wait])
 
 
 def executor_json(run: RunRow, status: SessionStatus, target: str, now_us: int) -> dict[str, object]:

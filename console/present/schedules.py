@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from ...engine.domain.text import counted, format_duration
+from ...engine.domain.text import counted, format_duration, shell_command
 from ...engine.statefile.supervisor_file import FOREVER, ServedSchedule, heartbeat_age_us, is_served
 from ..text.figures import wall, wall_day
 
@@ -85,8 +84,8 @@ def _time(at: int, now_us: int) -> str:
 def _missed_note(row: ServedSchedule) -> str:
     times = list(missed_times(row))
     more = f" and {len(times) - NAMED_MAX} earlier" if len(times) > NAMED_MAX else ""
-    name = shlex.quote(row.flow)
-    how = f"redrive schedule start {name} --at TIME, or redrive schedule dismiss {name}"
+    start = shell_command(["redrive", "schedule", "start", row.flow, "--at", "TIME"])
+    how = f"{start}, or {shell_command(['redrive', 'schedule', 'dismiss', row.flow])}"
     return f"{row.flow} missed {', '.join(times[-NAMED_MAX:])}{more}: {how}"
 
 

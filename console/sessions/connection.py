@@ -21,6 +21,7 @@ from typing import Any, Literal
 from ...engine import errors
 from ...engine.domain.events import Event
 from ...engine.errors import LinkError, RedriveError, StorageError
+from ..text.text import one_line
 from .address import SshAddress, SshOptions
 from .bundle import boot_command, first_bundle, module_sources
 from .decode import decoding
@@ -541,14 +542,14 @@ def error_of(kind: str, sentence: str) -> RedriveError:
     """Return the RedriveError that the agent named; any other error is a StorageError of the remote host."""
     known = getattr(errors, kind, None)
     if isinstance(known, type) and issubclass(known, RedriveError):
-        return known(printable(sentence))
-    return StorageError(f"the agent could not do that: {printable(f'{kind}: {sentence}')}")
+        return known(one_line(sentence, _CHARACTERS))
+    return StorageError(f"the agent could not do that: {one_line(f'{kind}: {sentence}', _CHARACTERS)}")
 
 
 # --- Errors of ssh and of the remote host, each as one sentence with what to do --------------------------------------
 
 
-_CHARACTERS = 500
+_CHARACTERS = 500  # of a text of another host
 
 #: "retry": waiting may help. "sign in": a person has to answer ssh. "fix": the configuration has to change first.
 Remedy = Literal["retry", "sign in", "fix"]
@@ -608,9 +609,4 @@ def link_error(host: str, python: str, code: int | None, stderr: str, login: str
 def last_line(text: str) -> str:
     """Return the last line that is not blank, safe for a terminal."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return printable(lines[-1] if lines else "")
-
-
-def printable(text: str) -> str:
-    """Return at most 500 characters of a remote text, without control characters."""
-    return "".join(character if character.isprintable() else "·" for character in text[:_CHARACTERS])
+    return one_line(lines[-1] if lines else "", _CHARACTERS)

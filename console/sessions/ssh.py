@@ -21,10 +21,11 @@ from ...engine.errors import LinkError, SnapshotNeeded, StateFileError
 from ...engine.statefile import lists
 from ...engine.statefile.lists import DurationStats, ExecutorState, Listing, Option, Row, RunLine
 from ...engine.statefile.logs import AttemptText, FoundChunk, LogChunk, SelectedLines
+from ..text.text import one_line
 from . import decode
 from .address import SshAddress, SshOptions, parse
 from .bundle import CHANGING, ON_DEMAND
-from .connection import Connection, EventBuffer, Message, printable
+from .connection import Connection, EventBuffer, Message
 from .decode import decoding, row_of, rows_of
 from .session import Cause, Link, RunSummary, SessionStatus, current_actor, other_actors
 
@@ -303,7 +304,7 @@ class SshSession:
             self._tick()
         elif "reset" in message:
             self._uuid = message["uuid"]
-            self._require_snapshot(SnapshotNeeded(printable(row_of(str, message["reset"]))))
+            self._require_snapshot(SnapshotNeeded(one_line(row_of(str, message["reset"]))))
 
     def _on_events(self, rows: Sequence[Sequence[Any]]) -> None:
         if self._buffer is None:
@@ -331,9 +332,9 @@ def _with_printable_texts(heartbeat: AgentHeartbeat) -> AgentHeartbeat:
     """Return the heartbeat with sentences that are safe to show in errors and in the status."""
     return replace(
         heartbeat,
-        problem=heartbeat.problem and printable(heartbeat.problem),
-        read_only=heartbeat.read_only and printable(heartbeat.read_only),
-        storage_problem=heartbeat.storage_problem and printable(heartbeat.storage_problem),
+        problem=heartbeat.problem and one_line(heartbeat.problem),
+        read_only=heartbeat.read_only and one_line(heartbeat.read_only),
+        storage_problem=heartbeat.storage_problem and one_line(heartbeat.storage_problem),
     )
 
 

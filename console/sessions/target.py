@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ...engine.domain.text import shell_command
 from ...engine.errors import RedriveError
 from ...engine.statefile.paths import STATE_VARIABLE, default_paths
 from ...engine.store.flow_path import REMOTE, check_state_name, follow_link, path_for_run, path_of_flow
@@ -27,9 +27,9 @@ class AmbiguousTargetError(RedriveError):
         from ..text.text import one_line
 
         for offer in self._candidates:
-            command = shlex.join(["redrive", *words[:1], "--state", offer.path, *words[1:]])
+            command = shell_command(["redrive", *words[:1], "--state", offer.path, *words[1:]])
             run = f"{offer.dag_name} {offer.run_id} {run_state(offer)}" if offer.run_id else "no run yet"
-            yield f"  {one_line(command)}  # {one_line(run)}"
+            yield f"  {command}  # {one_line(run)}"
 
 
 def run_state(offer: Offer) -> str:

@@ -17,7 +17,6 @@ safe to print.
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
@@ -44,7 +43,7 @@ from ...engine.domain.event_payloads import (
 )
 from ...engine.domain.events import Event, EventKind
 from ...engine.domain.states import SAID_SKIPS, SkipCause, TaskState
-from ...engine.domain.text import counted, format_duration
+from ...engine.domain.text import counted, format_duration, shell_command
 from .figures import format_seconds, offset, wall
 from .text import one_line, shorten
 
@@ -520,11 +519,11 @@ def _advice(event: Event, target: str) -> str:
     what = event.payload.what if isinstance(event.payload, payloads.RunChanged) else None
     place, option = ([target], ["--state", target]) if target else ([], [])
     if what == RunChange.BLOCKED:
-        return f" ({shlex.join(['redrive', 'inbox', *place])})"
+        return f" ({shell_command(['redrive', 'inbox', *place])})"
     if what != RunChange.CUT_OFF:
         return ""
-    resume = shlex.join(["redrive", "resume", *place, "--run", event.run_id or ""])
-    return f"; {resume} goes on with it, {shlex.join(['redrive', 'abandon', *option, event.run_id or ''])} ends it"
+    resume = shell_command(["redrive", "resume", *place, "--run", event.run_id or ""])
+    return f"; {resume} goes on with it, {shell_command(['redrive', 'abandon', *option, event.run_id or ''])} ends it"
 
 
 def _began(event: Event, payload: RunChanged) -> str:

@@ -20,6 +20,7 @@ from typing import NamedTuple, NoReturn
 import msgspec
 
 from ..core.spec import FlowSpec
+from ..domain.text import printable
 from ..errors import FlowImportError
 from ..flow.loading import load_flow
 from ..flow.source import Finding
@@ -76,7 +77,7 @@ def check_in_subprocess(target: str, params: Mapping[str, str]) -> CheckedFlow:
     try:
         payload = _receive(reading, pidfd, begun + connection.SLOW_SECONDS)
         if payload is None and not process.has_ended(pidfd):
-            print(connection.slow_import_sentence(target, _read_stack(pidfd, stack)), file=sys.stderr)
+            print(printable(connection.slow_import_sentence(target, _read_stack(pidfd, stack))), file=sys.stderr)
             payload = _receive(reading, pidfd, begun + IMPORT_SECONDS)
         timed_out = payload is None and not process.has_ended(pidfd)
     finally:

@@ -54,7 +54,7 @@ class PartChoice:
         """Return the options that name it, as they are typed."""
         named = (("--only", self.only), ("--from", self.start_from), ("--until", self.until))
         words = [word for option, names in named for name in names for word in (option, name)]
-        return shlex.join(words if self.results_of is None else [*words, "--results-of", self.results_of])
+        return shell_command(words if self.results_of is None else [*words, "--results-of", self.results_of])
 
 
 class EarlierTask(NamedTuple):

@@ -3,10 +3,12 @@
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
 
+import re
+import shlex
 from datetime import datetime, timezone
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, Callable
+from typing import Any, Callable, Iterable, NewType
 
 # --- Counted nouns in sentences --------------------------------------------------------------------------------------
 
@@ -51,6 +53,45 @@ def format_clock(at: int) -> str:
     """Format an instant (microseconds UTC) as the time of day on this machine: ``02:00``, ``02:00:30``."""
     clock = datetime.fromtimestamp(at // SECOND, timezone.utc).astimezone()
     return clock.strftime("%H:%M:%S" if clock.second else "%H:%M")
+
+
+# --- Text for a terminal and for a page ------------------------------------------------------------------------------
+
+
+def printable(text: str) -> str:
+    """Replace what does not print, newlines aside, by blanks: control sequences, marks of direction, surrogates."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else " " for letter in text)
+
+
+# --- Words of a shell ------------------------------------------------------------------------------------------------
+#
+# Names of tasks, runs and files in commands that people paste. No other module quotes them.
+
+
+#: What a POSIX shell reads as the words that it was made of. It has one line and no control characters.
+ShellText = NewType("ShellText", str)
+
+_NOT_LITERAL = re.compile("[^A-Za-z0-9_./:@+,=]")
+
+
+def shell_word(text: str) -> ShellText:
+    """Quote one word. What cannot be printed becomes an octal escape, by which the shell makes the same word.
+
+    Except for NUL and halves of surrogate pairs, which no word has, and for newlines at the end.
+    """
+    if text.isprintable():
+        return ShellText(shlex.quote(text))
+    data = text.replace("\0", "?").encode("utf-8", "replace").decode("latin-1")
+    return ShellText("\"$(printf '{}')\"".format(_NOT_LITERAL.sub(_octal, data)))
+
+
+def _octal(match: Any) -> str:
+    return "%%" if match.group() == "%" else "\\{:03o}".format(ord(match.group()))
+
+
+def shell_command(words: Iterable[str]) -> ShellText:
+    """Return the command line of which a shell makes these words."""
+    return ShellText(" ".join(map(shell_word, words)))
 
 
 # --- Digests without OpenSSL -----------------------------------------------------------------------------------------

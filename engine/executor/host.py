@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Required, TypedDict
 
+from ..domain.text import printable
 from ..errors import (
     ExecutorBusyError,
     FlowError,
@@ -139,7 +140,7 @@ def serve_executor(read_end: int, write_end: int) -> int:
         executor.run_result()
     except RedriveError as error:
         report.failed(error)
-        print(f"redrive: {error}", file=sys.stderr)
+        print(printable(f"redrive: {error}"), file=sys.stderr)
         return NOT_STARTED
     return STARTED
 

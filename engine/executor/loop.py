@@ -178,7 +178,7 @@ class RunLoop:
         if self.storage_problem is None and self.shutdown.mode != "now" and (passed := self._run_end.pass_deadline()):
             return passed
         if self._file_watch.is_missing and self.shutdown.mode is None and not self.attempts.running:
-            if self._file_watch.is_deleted:
+            if self._file_watch.is_given_up(self._loop.time()):
                 self._fail(self._file_watch.missing_error())
             return None
         if self.shutdown.mode is not None:
@@ -295,8 +295,8 @@ class RunLoop:
         self._heartbeat.start()
 
     async def keep_file(self) -> None:
-        """Copy a state file that is missing, before it is closed."""
-        await self._file_watch.copy_if_missing()
+        """Save a state file that is missing, before it is closed. Raises StorageError if it is."""
+        await self._file_watch.keep()
 
     async def _close(self) -> None:
         self._view.close()

@@ -76,15 +76,19 @@ class OpenRun:
     is_new: bool = True
 
     async def close(self, keep_file: Callable[[], Awaitable[None]] | None) -> None:
-        """Close the runner, unregister the executor and flush all writes. ``keep_file``: called before the last."""
+        """Close the runner, unregister the executor and flush all writes. ``keep_file``: called before the last.
+
+        Raises StorageError if what was written is not in the state file.
+        """
         await self.runner.close()
         executor_id = self.identity.executor_id
         unregistered = self.writer.submit(lambda transaction: claims.mark_executor_stopped(transaction, executor_id))
-        if keep_file is not None:
-            await asyncio.wait({unregistered}, timeout=UNREGISTER_SECONDS)
-            with contextlib.suppress(StorageError):  # an earlier copy exists
+        try:
+            if keep_file is not None:
+                await asyncio.wait({unregistered}, timeout=UNREGISTER_SECONDS)
                 await keep_file()
-        await self.writer.close()
+        finally:
+            await self.writer.close()
         with contextlib.suppress(RedriveError):  # the storage refuses; the next executor marks this one as lost
             await unregistered
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shlex
 import sqlite3
 import sys
 import time
@@ -16,6 +15,7 @@ from ..core import flow_difference
 from ..core.decide import is_due
 from ..core.flow_difference import FlowDifference
 from ..core.spec import FlowSpec
+from ..domain.text import shell_command
 from ..errors import FlowError, NotFoundError, RedriveError, UntrustedFlowError
 from ..flow.source import declared_name, split_target
 from ..runner.zygote.client import Runner
@@ -88,7 +88,7 @@ def run_to_resume(connection: sqlite3.Connection, state_path: str) -> str | None
     """Return the unfinished run, else the latest; None: no runs. Raises RedriveError if several are unfinished."""
     unfinished = runs.unfinished_run_ids(connection)
     if len(unfinished) > 1:
-        command = shlex.join(["redrive", "resume", state_path, "--run", unfinished[0]])
+        command = shell_command(["redrive", "resume", state_path, "--run", unfinished[0]])
         names = ", ".join(unfinished)
         raise RedriveError(f"{len(unfinished)} runs are unfinished ({names}): name one, as in: {command}")
     return unfinished[0] if unfinished else runs.latest_run_id(connection)
@@ -100,7 +100,7 @@ def flow_path_of(source: RunSource, state_path: str, run_id: str) -> str:
         raise FlowError(f"run {run_id!r} was started by a program, not from a flow file; start that program again")
     file = split_target(source.flow_path)[0]
     if not os.path.lexists(file):
-        command = shlex.join(["redrive", "run", "NEW.py", "--state", state_path, "--run-id", run_id])
+        command = shell_command(["redrive", "run", "NEW.py", "--state", state_path, "--run-id", run_id])
         raise FlowError(f"there is no flow file {file!r}; if it has another place now: {command}")
     return source.flow_path
 

@@ -156,7 +156,7 @@ class CommandServer:
             connection.cancel()
         if self._connections:
             await asyncio.wait(self._connections)
-        if os.path.lexists(self._path):
+        with contextlib.suppress(OSError):  # the folder is gone, or may no longer be written
             os.unlink(self._path)
 
     async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

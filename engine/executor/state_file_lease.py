@@ -16,7 +16,7 @@ from ..errors import ExecutorBusyError, RedriveError
 from ..runner.reaper import Reaper
 from ..runner.zygote.launch import Launch, SpawnedZygote, fork_at_once
 from ..statefile import processes
-from ..statefile.ownership import require_own_state_file
+from ..statefile.ownership import require_not_emptied, require_own_state_file
 from ..store import lock
 from .run_options import RunRequest
 
@@ -100,6 +100,7 @@ def acquire_state_file(request: RunRequest) -> StateFileLease:
         request.flow.spec()  # raise errors here, with the caller's traceback, rather than in the zygote
     if not options.resume:  # a run that is resumed asks whether its code is trusted, too
         require_own_state_file(request.state_path)
+    require_not_emptied(request.state_path)
     create_state_folder(request.state_path)
     held = lock.acquire(request.state_path, request.executor_id, request.run_id, wait=options.wait)
     try:

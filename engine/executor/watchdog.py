@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
@@ -23,7 +22,7 @@ from ..domain import states
 from ..domain.event_payloads import AttemptReclaimed, AttemptSilent, StorageChange, StorageChanged
 from ..domain.events import Event, EventKind
 from ..domain.states import MOVING, DeadLetterKind, Liveness, TaskState
-from ..domain.text import format_clock, format_duration
+from ..domain.text import format_clock, format_duration, shell_command
 from ..errors import ExecutorBusyError, StorageError
 from ..flow.time_zones import open_zone
 from ..runner import process
@@ -32,10 +31,10 @@ from ..statefile.processes import identity, open_files
 from ..statefile.reader import Stamp, inode_of
 from ..statefile.transitions import Transaction
 from ..store import claims
-from ..store.database import checkpoint
+from ..store.database import checkpoint, restoring_steps
 from ..store.lock import StateLock
 from ..store.pages import trigger_page
-from ..store.write_ahead_log import COPY_SUFFIX, copy
+from ..store.write_ahead_log import copy, free_copy_path
 from ..store.writer import Writer
 from .attempts import AttemptManager, AttemptSupervisor
 from .run_view import RunView
@@ -267,19 +266,21 @@ class StorageHealth:
 # --- Detects a state file or lock file that was moved or deleted while the executor runs -----------------------------
 #
 # SQLite silently continues to write to a deleted file. So once a second the inodes of both paths are compared with the
-# open files. If the state file is missing, it is copied to ``COPY_SUFFIX`` by SQLite's backup, which includes the
-# write-ahead log (``cp /proc/PID/fd/N`` would lose all that is not checkpointed), and no more tasks start. A moved
-# file can be moved back, and the run continues; with its folder its log has moved as well, and no copy is needed. A
-# deleted file cannot be relinked: the executor ends once no attempt runs, and copies the file again at its end.
+# open files. If the state file is missing, it is copied by SQLite's backup, which includes the write-ahead log
+# (``cp /proc/PID/fd/N`` would lose all that is not checkpointed), and no more tasks start. What was moved can be moved
+# back within ``MOVED_SECONDS``, and the run continues; with its folder its log has moved as well, and no copy is
+# needed. A deleted file cannot be relinked: the executor ends once no attempt runs, and copies the file at its end.
 #
 # A removed or replaced ``-wal`` or ``-shm`` makes the file look older to readers, and SQLite cannot make it again: the
 # executor ends likewise, after a checkpoint that brings all of it into the state file. A state file or a ``-wal`` that
-# was cut short ends it at once: see ``../store/write_ahead_log.py``.
+# was cut short ends it at once, and before an end as a success the file is read back: see
+# ``../store/write_ahead_log.py``.
 #
 # A deleted lock file is created again, unless another process has created it meanwhile.
 
 
 _LOGS = ("-wal", "-shm")
+MOVED_SECONDS = 300.0  # for a human to move the files of an idle executor back
 
 
 class StateFileWatch:
@@ -298,11 +299,15 @@ class StateFileWatch:
     ) -> None:
         self.is_missing = False
         self.is_deleted = False
-        self._now_at: str | None = None  # of a moved file
+        self._moves: tuple[tuple[str, str], ...] = ()  # paths from and to, which put moved files back
+        self._idle_since: float | None = None  # of an executor that waits for a moved file, on the clock of the loop
         self._path = os.path.abspath(state_path)
+        self._is_link = os.path.islink(self._path)
         self._opened = inode_of(self._path)
         self._logs = {path: inode_of(path) for path in (f"{os.path.realpath(self._path)}{suffix}" for suffix in _LOGS)}
         self._removed_log: str | None = None
+        self._rescued: str | None = None  # the path of the copy
+        self._copy_error: BaseException | None = None
         self._lock = lock
         self._storage = storage
         self._writer = writer
@@ -313,28 +318,44 @@ class StateFileWatch:
         self._check_lock()
         if self._removed_log is not None:
             return
-        is_away = bool(self._opened) and inode_of(self._path) != self._opened
-        now_at = _path_of(self._opened) if is_away else None
-        if is_away and (not self.is_missing or now_at != self._now_at):
-            self._on_missing(now_at)
+        is_away = bool(self._opened) and (inode_of(self._path) != self._opened or self._is_linked_away())
+        moves = self._find_moves() if is_away else ()
+        if is_away and (not self.is_missing or moves != self._moves):
+            self._on_missing(moves)
         elif self.is_missing and not is_away:
-            self.is_deleted = False
+            self.is_deleted, self._idle_since = False, None
             self._storage.on_file_change(None)
         self.is_missing = is_away
         if not is_away:
             self._check_logs()
             self._writer.check_files()
 
+    def is_given_up(self, now: float) -> bool:
+        """Whether an executor of which nothing runs waits no longer, at ``now`` of the loop's clock, for the file."""
+        if self._idle_since is None:
+            self._idle_since = now
+        return self.is_deleted or now >= self._idle_since + MOVED_SECONDS
+
     def missing_error(self) -> StorageError:
         """Return the error that ends the executor once no attempt runs."""
         return StorageError(str(self._storage.problem))
 
-    async def copy_if_missing(self) -> None:
-        """Copy a missing file again after the last write of the executor. Raises StorageError."""
+    async def keep(self) -> None:
+        """Save a file that is missing after the last write of the executor.
+
+        Raises StorageError, with what to do, if what was written is not at the path of the state file then.
+        """
+        self.check()
         if self._removed_log is not None:
             await self._writer.run_between(checkpoint)
-        elif self.is_missing and not self._is_folder_away():
-            await self._copy()
+        elif self.is_missing:
+            if self._is_copied():
+                self._copy_error = (await asyncio.gather(self._copy(), return_exceptions=True))[0]
+            raise StorageError(self._explain(is_ended=True))
+
+    def _is_linked_away(self) -> bool:
+        """Whether a link was put in the place of the file: SQLite names the log after the end of the link."""
+        return not self._is_link and os.path.islink(self._path)
 
     def _check_logs(self) -> None:
         removed = [path for path, inode in self._logs.items() if inode and inode_of(path) != inode]
@@ -342,7 +363,7 @@ class StateFileWatch:
             return
         self._removed_log = removed[0]
         self.is_missing = self.is_deleted = True
-        resume = shlex.join(["redrive", "resume", self._path])
+        resume = shell_command(["redrive", "resume", self._path])
         self._storage.on_file_change(
             f"a process has removed {self._removed_log}, which holds the latest changes: this executor brings them into"
             f" {self._path} and ends; then {resume}"
@@ -351,46 +372,64 @@ class StateFileWatch:
 
     # --- The state file --------------------------------------------------------------------------------------------
 
-    def _on_missing(self, now_at: str | None) -> None:
-        self._now_at, self.is_deleted = now_at, now_at is None
-        self._storage.on_file_change(self._sentence(now_at))
-        if not self._is_folder_away():
+    def _on_missing(self, moves: tuple[tuple[str, str], ...]) -> None:
+        self._moves, self.is_deleted, self._copy_error = moves, not moves, None
+        if self._is_copied():
             self._copy().add_done_callback(self._on_copied)
+        self._storage.on_file_change(self._explain(is_ended=False))
 
-    def _is_folder_away(self) -> bool:
-        """Whether the file is elsewhere together with its folder, and so with its log."""
-        return self._now_at is not None and not os.path.exists(os.path.dirname(self._path))
+    def _find_moves(self) -> tuple[tuple[str, str], ...]:
+        """Return what puts a moved file back, with its logs, or their folder; the file is the last. Empty: deleted."""
+        places = open_paths()
+        now_at = places.get(self._opened)
+        if now_at is None:
+            return ()
+        folder = os.path.dirname(self._path)
+        if not os.path.exists(folder) and os.path.basename(now_at) == os.path.basename(self._path):
+            return (_highest_move(now_at, self._path),)
+        logs = [(places.get(inode), path) for path, inode in self._logs.items() if inode_of(path) != inode]
+        return (*((found, path) for found, path in logs if found is not None), (now_at, self._path))
+
+    def _is_copied(self) -> bool:
+        """Whether a copy is made: one in a folder that was moved would be in the way of its return."""
+        return not self._moves or os.path.exists(os.path.dirname(self._path))
 
     def _copy(self) -> asyncio.Future[None]:
-        target = self._path + COPY_SUFFIX
+        if self._rescued is None:
+            self._rescued = free_copy_path(self._path)
+        target = self._rescued
         return self._writer.run_between(lambda connection: copy(connection, target))
 
     def _on_copied(self, copied: asyncio.Future[None]) -> None:
-        error = None if copied.cancelled() else copied.exception()
-        if error is not None and self.is_missing:
-            rest = f"its data is lost when pid {os.getpid()} ends"
-            what = f"{self._what()} {self._path}" if self._now_at is None else self._back(self._now_at)
-            self._storage.on_file_change(f"{what}, and {error}: {rest}")
+        self._copy_error = None if copied.cancelled() else copied.exception()
+        if self._copy_error is not None and self.is_missing:
+            self._storage.on_file_change(self._explain(is_ended=False))
 
-    def _what(self) -> str:
-        return "another file is in the place of" if os.path.exists(self._path) else "a process has removed"
+    def _explain(self, *, is_ended: bool) -> str:
+        """Say what happened to the file and what to do. ``is_ended``: this executor leaves now."""
+        if self._moves:
+            return self._explain_move(is_ended=is_ended)
+        is_replaced = os.path.lexists(self._path)
+        what = f"another file is in the place of {self._path}" if is_replaced else f"a process has removed {self._path}"
+        if self._copy_error is not None:
+            lost = "what this executor wrote is lost" if is_ended else f"its data is lost when pid {os.getpid()} ends"
+            return f"{what}, and {self._copy_error}: {lost}"
+        assert self._rescued is not None
+        steps = restoring_steps(self._path, self._rescued, is_replaced=is_replaced)
+        when = "" if is_ended else "when this executor has ended, "
+        return f"{what}; all of it is kept in {self._rescued}: {when}{steps}"
 
-    def _sentence(self, now_at: str | None) -> str:
-        copied, resume = self._path + COPY_SUFFIX, shlex.join(["redrive", "resume", self._path])
-        if now_at is not None and self._is_folder_away():
-            return f"the folder of {self._back(now_at)}; nothing is lost"
-        if now_at is not None:
-            return f"{self._back(now_at)}; a full copy is {copied}"
-        back = shlex.join(["mv", copied, self._path])
-        what = f"{self._what()} {self._path}; all of it is kept in {copied}"
-        return f"{what}: when this executor has ended, {back} && {resume}"
-
-    def _back(self, now_at: str) -> str:
-        """Say how to move the file back, or the highest of its folders that was moved."""
-        here = self._path
-        while not os.path.exists(os.path.dirname(here)) and os.path.basename(here) == os.path.basename(now_at):
-            here, now_at = os.path.dirname(here), os.path.dirname(now_at)
-        return f"{self._path} was moved: {shlex.join(['mv', now_at, here])} and the run goes on"
+    def _explain_move(self, *, is_ended: bool) -> str:
+        commands = [["mv", *move] for move in self._moves]
+        is_folder_moved = self._moves[-1][1] != self._path
+        if not is_folder_moved and not self._is_copied():
+            commands = [["mkdir", "-p", os.path.dirname(self._path)], *commands]
+        if is_ended:
+            commands = [*commands, ["redrive", "resume", self._path]]
+        what = f"the folder of {self._path} was moved" if is_folder_moved else f"{self._path} was moved"
+        back = " && ".join(map(shell_command, commands)) + ("" if is_ended else " and the run goes on")
+        is_kept = self._is_copied() and self._copy_error is None
+        return f"{what}: {back}; " + (f"a full copy is {self._rescued}" if is_kept else "nothing is lost")
 
     # --- The lock --------------------------------------------------------------------------------------------------
 
@@ -410,6 +449,14 @@ class StateFileWatch:
             self._storage.emit(StorageChange.LOCK, sentence)
 
 
-def _path_of(opened: Stamp) -> str | None:
-    """Return the current path of a file that this process has open; None: it was deleted."""
-    return next((path for path in open_files().values() if path.startswith("/") and inode_of(path) == opened), None)
+def _highest_move(now_at: str, path: str) -> tuple[str, str]:
+    """Return the move of the highest folder above ``path`` that was moved."""
+    while not os.path.exists(os.path.dirname(path)) and os.path.basename(path) == os.path.basename(now_at):
+        path, now_at = os.path.dirname(path), os.path.dirname(now_at)
+    return now_at, path
+
+
+def open_paths() -> dict[Stamp, str]:
+    """Return the current paths of the files that this process has open; a deleted one has none."""
+    found = {inode_of(path): path for path in open_files().values() if path.startswith("/")}
+    return {inode: path for inode, path in found.items() if inode}

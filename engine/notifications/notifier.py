@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shlex
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -32,12 +31,12 @@ from ..core.policy import RetryPolicy, draw_delay
 from ..domain.event_payloads import PageChange, PageChanged, RunChange, RunChanged
 from ..domain.events import Event
 from ..domain.states import RunState
-from ..domain.text import counted
+from ..domain.text import counted, printable, shell_command
 from ..errors import StorageError
 from ..store import pages
 from ..store.pages import PageMessage
 from ..store.writer import Writer
-from .senders import Message, Sender, SendError, get, make_senders, printable
+from .senders import Message, Sender, SendError, get, make_senders
 
 #: Backoff after a failed sending.
 RESEND_POLICY = RetryPolicy(base=5.0, cap=300.0, jitter="equal")
@@ -276,7 +275,7 @@ def digest_message(found: Sequence[PageMessage], origin: MessageOrigin, now: int
         "state": origin.state,
         "count": failures,
         "pages": [page_message(page, origin) for page in found],
-        "text": printable("\n".join([*lines, f"redrive inbox {origin.state}"])),
+        "text": printable("\n".join([*lines, shell_command(["redrive", "inbox", origin.state])])),
     }
 
 
@@ -448,7 +447,7 @@ class SuccessNotices:
 def success_message(origin: MessageOrigin, described: str) -> Message:
     """Return the notice as senders get it: with the fields of a page that make sense for it."""
     title = f"{origin.flow}: run {origin.run_id} succeeded"
-    command = shlex.join(["redrive", "summary", origin.state, "--run", origin.run_id])
+    command = shell_command(["redrive", "summary", origin.state, "--run", origin.run_id])
     return {
         "kind": "success",
         "key": f"success/{origin.run_id}",

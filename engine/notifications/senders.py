@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Protocol, cast
 
 from ..core.causes import check_sender
+from ..domain.text import printable
 
 if TYPE_CHECKING:  # its import takes as long as a short task; most runs send nothing
     import urllib.error
@@ -111,11 +112,6 @@ def environment_of(message: Message) -> dict[str, str]:
         for field in fields
         if message.get(field) is not None
     }
-
-
-def printable(text: str) -> str:
-    """Replace control characters, direction marks and lone surrogates by spaces; line breaks stay."""
-    return "".join(letter if letter.isprintable() or letter == "\n" else " " for letter in text)
 
 
 def _printable(text: str) -> str:

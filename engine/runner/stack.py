@@ -16,7 +16,14 @@ from collections.abc import Iterator
 from pathlib import PurePath
 from types import FrameType
 
-from ..core.failures.fingerprint import StackFrame, innermost_of_stack, is_engine_path, is_machinery, threads_of_stack
+from ..core.failures.fingerprint import (
+    StackFrame,
+    decode_frame,
+    innermost_of_stack,
+    is_engine_path,
+    is_machinery,
+    threads_of_stack,
+)
 from ..core.failures.hang import StackSummary
 from . import process
 
@@ -66,9 +73,10 @@ def _name(frame: StackFrame) -> str:
 
 def without_engine(dump: str) -> str:
     """The dump without the frames through which the engine called the task, unless there are no others."""
-    lines = dump.splitlines()
+    lines = list(map(decode_frame, dump.splitlines()))
     own = [line for line in lines if not _is_engine_frame(line)]
-    return dump if not any(map(_FRAME.match, own)) else "\n".join(own) + "\n"
+    shown = own if any(map(_FRAME.match, own)) else lines
+    return "".join(f"{line}\n" for line in shown)
 
 
 def _is_engine_frame(line: str) -> bool:

@@ -53,6 +53,7 @@ from ..domain.states import (
     effect_key,
 )
 from ..domain.task_options import Overrides, describe_overrides
+from ..domain.text import printable, shell_command
 from ..domain.trigger_rules import ParentStatus, rules_with
 from . import quarantine, requeue
 from .action import (
@@ -292,8 +293,8 @@ def arm_probes(context: ActionContext) -> None:
         context.consequences.append("{} is asked with one call whether it takes the credential now".format(downstream))
     for downstream, (names, why) in context.held_by_breaker.items():
         if downstream not in context.probes:
-            words = "still held by the breaker of {0}, {1}: redrive breakers --probe {0}"
-            context.add_consequence(names, words.format(downstream, why))
+            command = shell_command(["redrive", "breakers", "--probe", downstream])
+            context.add_consequence(names, "still held by the breaker of {}, {}: {}".format(downstream, why, command))
 
 
 def set_breaker(context: ActionContext) -> Answer:
@@ -407,7 +408,7 @@ def _one_line(text: object) -> str:
     """The printable characters of a text, without control and direction marks; line breaks become spaces."""
     if not isinstance(text, str):
         return ""
-    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+    return " ".join(printable(text).split())
 
 
 def _note_refusal(context: ActionContext, fingerprint: object, downstream: object, text: str) -> Optional[str]:

@@ -10,8 +10,8 @@ import stat
 import time
 from typing import Collection, Dict, Iterable, Iterator, Optional, Set, Tuple
 
-from ..errors import StateFileError, StorageError
-from .lock_file import LockHolder, lock_path, try_lock
+from ..errors import CorruptFileError, StateFileError, StorageError
+from .lock_file import LockHolder, last_holder, lock_path, try_lock
 from .processes import EXECUTOR_VARIABLE, read_file, stat_fields
 
 # --- Files beside a state file ---------------------------------------------------------------------------------------
@@ -58,6 +58,26 @@ def trusted_users(state_path: str) -> Set[int]:
 #
 # A run trusts them if only this user and root can have written them: the state file, the flow file that it names, and
 # the folders of its PYTHONPATH. A group with this user as its only member counts as this user.
+
+
+def require_not_emptied(state_path: str) -> None:
+    """Raise CorruptFileError for an empty state file of which the lock says that an executor has written a run."""
+    holder = last_holder(state_path)
+    if holder is None or holder.run_id is None or holder.released_at is None:
+        return  # none, or one that died, perhaps before its first write
+    if os.path.isfile(state_path) and not any(map(_size_of, (state_path, state_path + "-wal"))):
+        raise CorruptFileError(
+            "{0} is empty, but run {1} was written into it: restore a copy; to begin anew, remove {0}".format(
+                state_path, holder.run_id
+            )
+        )
+
+
+def _size_of(path: str) -> int:
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return 0
 
 
 def require_own_state_file(path: str) -> None:

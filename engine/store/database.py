@@ -19,6 +19,7 @@ import msgspec
 from ..core.breaker import BreakerState
 from ..core.spec import Durability, TaskSpec
 from ..domain.states import DeadLetterKind, RunState, SkipCause, TaskState
+from ..domain.text import shell_command
 from ..domain.trigger_rules import RULES
 from ..errors import CorruptFileError, RedriveError, StateFileError, StorageError
 from ..statefile.open_writing import check_known_version, check_ours, connect, set_version, upgrade, write_transaction
@@ -32,6 +33,7 @@ from ..statefile.opening import (
     inspect,
     open_readonly,
 )
+from ..statefile.ownership import require_not_emptied
 from ..statefile.paths import network_problem
 
 MINIMUM_SQLITE = (3, 24, 0)  # the oldest version that supports all SQL statements here
@@ -41,6 +43,7 @@ PROGRESS_STEPS = 100_000  # of SQLite's virtual machine, some milliseconds
 CHECKED_BYTES = 32 * 1024 * 1024  # files up to this size get a full check before writing
 CACHED_BYTES = 1024 * 1024  # files up to this size; SQLite's cache holds twice as much
 
+COPY_SUFFIX = ".rescued"  # of the copy of a file that was lost under a living executor
 _SYNCHRONOUS = {"full": "FULL", "normal": "NORMAL"}
 
 
@@ -91,7 +94,13 @@ def open_for_reading(path: str | os.PathLike[str]) -> sqlite3.Connection:
     Raises StateFileError or one of its kinds.
     """
     _require_sqlite_version()
-    return open_readonly(os.fspath(path)).connection
+    path = os.fspath(path)
+    if has_content(path + COPY_SUFFIX) and not os.path.exists(path):
+        copied = path + COPY_SUFFIX
+        steps = restoring_steps(path, copied)
+        raise StateFileError(f"there is no state file {path}; what an executor kept of it is in {copied}: {steps}")
+    require_not_emptied(path)
+    return open_readonly(path).connection
 
 
 def open_beside_writer(path: str | os.PathLike[str]) -> sqlite3.Connection:
@@ -140,6 +149,16 @@ def integrity_check(connection: sqlite3.Connection) -> list[str]:
     except sqlite3.DatabaseError as error:
         return [str(error)]
     return [] if found == ["ok"] else found
+
+
+def restoring_steps(path: str, copied: str, *, is_replaced: bool = False) -> str:
+    """Return the shell commands that put a copy in the place of a state file and resume it.
+
+    ``is_replaced``: another file is at ``path``, which is kept.
+    """
+    aside = [["mv", path, path + ".replaced"]] if is_replaced else []
+    remove, move = ["rm", "-f", f"{path}-wal", f"{path}-shm"], ["mv", copied, path]
+    return " && ".join(map(shell_command, (*aside, remove, move, ["redrive", "resume", path])))
 
 
 def file_uuid(connection: sqlite3.Connection) -> str:

@@ -7,7 +7,6 @@ Another failure of the same cause within an episode only increments a counter: o
 from __future__ import annotations
 
 import json
-import shlex
 import sqlite3
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from ..core.outcome import ENVIRONMENT_FIELDS
 from ..domain.event_payloads import PageChange, PageChanged
 from ..domain.events import JsonObject
 from ..domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, NOT_STARTED
+from ..domain.text import shell_command
 from ..statefile import causes
 from ..statefile.lists import in_list
 from ..statefile.transitions import Transaction
@@ -295,18 +295,13 @@ def _command(connection: sqlite3.Connection, request: PageRequest) -> str:
         words += [*request.options, "--", request.task]
     elif request.run_id is not None:
         words = ["redrive", "resume", path, "--run", request.run_id]
-    return _command_line(words)
+    return shell_command(words)
 
 
 def _attach(connection: sqlite3.Connection, request: PageRequest) -> str:
     """Return the command line that opens the run in the console."""
     run = [] if request.run_id is None else ["--run", request.run_id]
-    return _command_line(["redrive", "attach", path_of(connection), *run])
-
-
-def _command_line(words: Iterable[str]) -> str:
-    """Join words of a command line. Names come from flows, so they are quoted and made printable."""
-    return shlex.join("".join(letter if letter.isprintable() else " " for letter in word) for word in words)
+    return shell_command(["redrive", "attach", path_of(connection), *run])
 
 
 def _needs_human(connection: sqlite3.Connection, request: PageRequest) -> bool:

@@ -208,7 +208,7 @@ class Writer:
     async def close(self) -> None:
         """Flush the queue to the disk, then close the connection. From now on items fail if the storage refuses.
 
-        Raises StorageError if the last sync fails, and CorruptFileError if the file is not whole then.
+        Raises StorageError if the last sync fails, or if the file does not hold what was committed.
         """
         if not self._is_closing:
             self._is_closing = True
@@ -226,8 +226,6 @@ class Writer:
         self._thread.close()
         if self._failure is not None and self._failure is not known:
             raise self._failure
-        if self._failure is None:
-            self._lengths.read_back()
 
     # --- In the loop -----------------------------------------------------------------------------------------------
 
@@ -421,12 +419,13 @@ class Writer:
         """Close. After a failed sync, or of a file or log cut short, without a checkpoint, which would copy the log
         without checking its sums: a second connection, which may not write, is the last one then.
 
-        Raises StorageError if the file was cut short since the last commit.
+        Before that the file is read back, while the connection still holds what may be missing in it.
         """
         second = None
         if self._failure is None:
             try:
                 self._lengths.require()
+                self._lengths.read_back()
             except FileCutError as error:
                 self._failure = error
         if self._failure is not None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from redrive.engine.executor import host
 from redrive.engine.statefile import lock_file
-from support.commands import run_redrive
+from support.commands import quoted, run_redrive
 from support.waiting import wait_until
 
 FLOW = """
@@ -78,7 +78,9 @@ def test_a_run_goes_on_after_its_deadline_when_an_operator_says_so(flow: Path) -
     state = flow.parent / "state.db"
     output_of("run", flow, "--state", state, "--run-id", "r", "--plain", code=1)
     (flow.parent / "mended").touch()
-    assert f"go on with: redrive resume {state} --run r --deadline 1h" in output_of("resume", state, "--plain", code=1)
+    assert f"go on with: redrive resume {quoted(state)} --run r --deadline 1h" in output_of(
+        "resume", state, "--plain", code=1
+    )
     preview = output_of("requeue", "--state", state, "long", "--dry-run")
     assert "has passed: it goes on without one" in preview and "would no longer be stopped (1): after" in preview
     resumed = output_of("resume", state, "--deadline", "1h", "--plain", code=0)

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import signal
 import sqlite3
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+from redrive.engine import Executor, Flow, RunOptions
 from redrive.engine.agent import command_client, executor_socket
 from redrive.engine.domain.acts import parse_command
+from redrive.engine.errors import StorageError
+from redrive.engine.executor import watchdog
 from redrive.engine.statefile import lock_file
 from redrive.engine.store import database
-from support.commands import start_redrive
+from redrive.engine.store.write_ahead_log import free_copy_path
+from support.commands import REDRIVE, quoted, run_redrive, start_redrive
 from support.marks import parametrize_mostly_long
 from support.waiting import wait_until
 
@@ -36,26 +44,34 @@ def below(): ...
 """
 
 
+#: Modes of files hold for root as they hold for everybody else.
+ORDINARY_USER = ("setpriv", "--bounding-set=-dac_override,-dac_read_search") if os.getuid() == 0 else ()
+
+
 class RunUnderWay:
     """A run under way, in a folder of its own: ``long`` runs until ``proceed``."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, state: Path | None = None) -> None:
         self.folder = folder
         (folder / "flow.py").write_text(FLOW)
-        self.state = folder / "state.db"
+        self.state = state or folder / "state.db"
         self.process = self._redrive("run", str(folder / "flow.py"), "--state", str(self.state), "--run-id", "r")
         self.read_until("long RUNNING")
 
     def _redrive(self, *words: str) -> subprocess.Popen[str]:
-        return start_redrive(*words, "--plain")
+        return start_redrive(*words, "--plain", prefix=ORDINARY_USER)
 
     def read_until(self, word: str) -> str:
         """What it prints, up to the line that holds ``word``."""
+        return self.read_until_found(lambda line: word in line)
+
+    def read_until_found(self, is_found: Callable[[str], bool]) -> str:
+        """What it prints, up to the line that ``is_found``."""
         output = ""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             output += line
-            if word in line:
+            if is_found(line):
                 return output
         raise AssertionError(output)
 
@@ -137,7 +153,7 @@ def test_a_removed_log_is_brought_into_the_file(live_run: RunUnderWay, suffix: s
     reader = sqlite3.connect(f"file:{live_run.state}?mode=ro", uri=True)  # keeps the closing writer from a checkpoint
     live_run.proceed()
     output = live_run.end()
-    assert live_run.process.returncode == 2 and f"and ends; then redrive resume {live_run.state}" in output
+    assert live_run.process.returncode == 2 and f"and ends; then redrive resume {quoted(live_run.state)}" in output
     assert "below RUNNING" not in output and "Traceback" not in output
     reader.close()
     assert rows(live_run.state) == [("long", "SUCCESS"), ("below", "READY")]
@@ -156,22 +172,6 @@ def test_a_log_that_was_cut_short_ends_the_executor_which_saves_its_memory(live_
     live_run.proceed()
     assert live_run.resume() == 0
     assert rows(live_run.state) == [("long", "SUCCESS"), ("below", "SUCCESS")]
-
-
-@pytest.mark.long
-def test_what_was_put_in_its_place_is_left_alone(live_run: RunUnderWay) -> None:
-    other = live_run.folder / "other.db"
-    with sqlite3.connect(other) as connection:
-        connection.execute("CREATE TABLE mine (x)")
-    connection.close()
-    content = other.read_bytes()
-    other.replace(live_run.state)
-    assert f"another file is in the place of {live_run.state}" in live_run.read_until("storage degraded")
-    live_run.proceed()
-    live_run.end()
-    assert live_run.process.returncode == 2
-    assert live_run.state.read_bytes() == content
-    assert rows(Path(f"{live_run.state}.rescued")) == [("long", "SUCCESS"), ("below", "READY")]
 
 
 def test_acts_are_refused_with_what_to_do(live_run: RunUnderWay) -> None:
@@ -286,3 +286,197 @@ def test_resume_is_refused_before_it_imports_the_flow(live_run: RunUnderWay) -> 
     resumed = start_redrive("resume", str(live_run.state), "--plain")
     output, _ = resumed.communicate(timeout=120)
     assert resumed.returncode == 75 and f"pid {live_run.process.pid}" in output and "imported" not in output
+
+
+# --- The matrix ------------------------------------------------------------------------------------------------------
+
+
+class Harm(NamedTuple):
+    """What is done to the files of a run, and what its executor says and does. ``{}`` is the path of the state file."""
+
+    commands: str  # of a shell in the parent of ``$d``, the folder of the state file
+    sentence: str
+    exit_code: int = 2
+    #: What an executor that waits for it says while it runs; None: it ends by itself.
+    waits: str | None = None
+    kept_at: str = "{}.rescued"
+
+
+REMOVED = "a process has removed {}; all of it is kept in {}.rescued: rm -f"
+REPLACED = "another file is in the place of {}; all of it is kept in {}.rescued: mv {} {}.replaced && rm -f"
+CUT = "somebody has cut {} short; all of it is kept in {}.rescued: rm -f"
+MOVED = "{} was moved: "
+GOES_ON = "and the run goes on"
+
+HARMS: dict[str, Harm] = {
+    "the folder is moved": Harm("mv $d away", "the folder of {} was moved: ", waits=GOES_ON, kept_at="away/s.db"),
+    "nothing may be made in the folder": Harm("chmod 555 $d", "", 0, kept_at="{}"),
+    "the file is removed": Harm("rm $d/s.db", REMOVED),
+    "all files are removed": Harm("rm $d/s.db*", REMOVED),
+    "the folder is removed": Harm("rm -r $d", REMOVED),
+    "the folder is removed and made again": Harm("rm -r $d && mkdir $d", REMOVED),
+    "the file goes to another disk": Harm("cp $d/s.db away.db && rm $d/s.db", REMOVED),
+    "the file is renamed": Harm("mv $d/s.db $d/away.db", MOVED, waits=GOES_ON),
+    "the file is moved": Harm("mkdir away && mv $d/s.db away", MOVED, waits=GOES_ON),
+    "all files are moved": Harm("mkdir away && mv $d/s.db* away", MOVED, waits=GOES_ON),
+    "the folder is moved and made again": Harm("mv $d away && mkdir $d", MOVED, waits=GOES_ON),
+    "the file is renamed and the folder moved": Harm(
+        "mv $d/s.db $d/t.db && mv $d away", MOVED, waits=GOES_ON, kept_at="the place to which it is moved back"
+    ),
+    "a link replaces the file": Harm("mv $d/s.db $d/real.db && ln -s real.db $d/s.db", MOVED, waits=GOES_ON),
+    "a copy replaces the file": Harm("cp $d/s.db c.db && mv c.db $d/s.db", REPLACED),
+    "another file replaces the file": Harm("echo mine > mine && mv mine $d/s.db", REPLACED),
+    "a folder replaces the file": Harm("rm $d/s.db && mkdir $d/s.db", REPLACED),
+    "a text is written over the file": Harm("echo mine > $d/s.db", CUT),
+    "zeros are written over the file": Harm(
+        "head -c $(stat -c %s $d/s.db) /dev/zero > z && cat z 1<> $d/s.db >&1",
+        "{} cannot be read back (file is not a database); all of it is kept in {}.rescued: rm -f",
+    ),
+    "the log is removed": Harm("rm $d/s.db-wal", "a process has removed {}-wal, which holds the latest", kept_at="{}"),
+    "the log is cut": Harm(": > $d/s.db-wal", "somebody has cut {}-wal short, which held the latest"),
+    "a copy is written over the file": Harm("cp $d/s.db c.db && cat c.db 1<> $d/s.db >&1", "", 0, kept_at="{}"),
+    "the file may only be read": Harm("chmod 444 $d/s.db", "", 0, kept_at="{}"),
+    "the file may not be read": Harm(
+        "chmod 0 $d/s.db", "{} cannot be read back (unable to open database file); all of it is kept in {}.rescued: rm"
+    ),
+}
+#: Of these an end that comes before the next look at the files is a success: nothing was missing at the end.
+WHOLE_AT_THE_END = {"the log is removed"}
+
+
+def do(commands: str, folder: Path) -> None:
+    """Run shell commands; ``redrive resume`` in them is the one that is tested."""
+    redrive = shlex.join(REDRIVE)
+    function = f'redrive() {{ {redrive} "$@" --plain; }}\nd={shlex.quote(str(folder))}\n'
+    subprocess.run(["bash", "-ec", function + commands], cwd=folder.parent, check=True, stdout=subprocess.DEVNULL)
+
+
+@pytest.fixture
+def folder_of_a_run(tmp_path: Path) -> Iterator[Path]:
+    """A folder below another, so that it can be moved and removed; writable again at the end."""
+    folder = tmp_path / "state"
+    folder.mkdir()
+    (tmp_path / "flow.py").write_text(FLOW)
+    yield folder
+    if folder.exists():
+        folder.chmod(0o700)
+
+
+def _is_named(output: str) -> bool:
+    return "storage degraded" in output or "redrive:" in output
+
+
+@parametrize_mostly_long("harm", HARMS, quick=3)
+@parametrize_mostly_long("is_at_the_end", [True, False])
+def test_each_harm_is_named_and_nothing_is_lost(folder_of_a_run: Path, harm: str, is_at_the_end: bool) -> None:
+    """While it runs, and in the last second before it would end as a success: the commands that it names are run."""
+    folder, cell = folder_of_a_run, HARMS[harm]
+    live_run = RunUnderWay(folder.parent, folder / "s.db")
+    try:
+        if is_at_the_end:
+            os.kill(live_run.process.pid, signal.SIGSTOP)
+        do(cell.commands, folder)
+        output = ""
+        if not is_at_the_end and cell.exit_code and "cannot be read back" not in cell.sentence:
+            output = live_run.read_until_found(_is_named)
+        live_run.proceed()
+        os.kill(live_run.process.pid, signal.SIGCONT)
+        if cell.waits is not None and not is_at_the_end:
+            assert cell.waits in output, output
+            output += live_run.read_until("long SUCCESS")
+            live_run.process.terminate()
+        output += live_run.end()
+    finally:
+        if live_run.process.poll() is None:
+            live_run.process.kill()
+            live_run.end()
+    is_whole = is_at_the_end and harm in WHOLE_AT_THE_END
+    assert live_run.process.returncode == (0 if is_whole else cell.exit_code), output
+    last = output.rstrip().rpartition("\n")[2]
+    path = str(folder / "s.db")
+    if cell.exit_code and not is_whole:
+        assert last.startswith("redrive: " + cell.sentence.replace("{}", path)), output
+        assert GOES_ON not in last and "lost" not in last.replace("nothing is lost", "")
+        do(_steps_in(last, path), folder)
+    live_run.proceed()
+    assert rows(folder / "s.db") == [("long", "SUCCESS"), ("below", "SUCCESS")]
+
+
+def _steps_in(sentence: str, path: str) -> str:
+    """The commands that a sentence names."""
+    if "was moved" in sentence:
+        return sentence.partition("was moved: ")[2].rpartition("; ")[0]
+    if "brings them into" in sentence:
+        return sentence.rpartition("; then ")[2]
+    return sentence.rpartition(".rescued: ")[2]
+
+
+class HarmBetweenRuns(NamedTuple):
+    """What is done to the files of a run that was stopped, and what ``resume`` and ``tasks`` say."""
+
+    commands: str
+    sentence: str
+
+
+BETWEEN_RUNS: dict[str, HarmBetweenRuns] = {
+    "removed": HarmBetweenRuns("rm $d/s.db", "there is no state file {}"),
+    "removed, with a copy": HarmBetweenRuns(
+        "mv $d/s.db $d/s.db.rescued", "there is no state file {}; what an executor kept of it is in {}.rescued: rm -f"
+    ),
+    "the folder is removed": HarmBetweenRuns("rm -r $d", "there is no state file {}"),
+    "the folder is moved": HarmBetweenRuns("mv $d away", "there is no state file {}"),
+    "a text in its place": HarmBetweenRuns("echo mine > $d/s.db", "{} is not a redrive state file"),
+    "a folder in its place": HarmBetweenRuns("rm $d/s.db && mkdir $d/s.db", "{} is a directory"),
+    "a link to nothing": HarmBetweenRuns("rm $d/s.db && ln -s nowhere $d/s.db", "there is no state file "),
+    "empty": HarmBetweenRuns(": > $d/s.db", "{} is empty, but run r was written into it: restore a copy"),
+    "cut to less than a header": HarmBetweenRuns("truncate -s 50 $d/s.db", "{} is cut short: 50 bytes are left"),
+    "cut to a page": HarmBetweenRuns("truncate -s 4096 $d/s.db", "{} is cut short: 4096 of"),
+    "cut by a byte": HarmBetweenRuns("truncate -s -1 $d/s.db", "{} is cut short: "),
+}
+
+
+@pytest.fixture(scope="module")
+def stopped_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("stopped")
+    live_run = RunUnderWay(folder, folder / "s.db")
+    live_run.process.terminate()
+    live_run.end()
+    assert live_run.process.returncode == 130
+    return folder
+
+
+@pytest.mark.parametrize("harm", BETWEEN_RUNS)
+def test_each_harm_between_runs_is_named_and_changes_nothing(stopped_run: Path, tmp_path: Path, harm: str) -> None:
+    folder = tmp_path / "state"
+    shutil.copytree(stopped_run, folder)
+    do(BETWEEN_RUNS[harm].commands, folder)
+    before = {path: path.read_bytes() for path in folder.rglob("s.db*") if path.is_file()}
+    path = str(folder / "s.db")
+    for command in ("resume", "tasks"):
+        done = run_redrive(command, path)
+        assert done.returncode == 2 and done.stdout == "", done
+        assert done.stderr.startswith("redrive: " + BETWEEN_RUNS[harm].sentence.replace("{}", path)), done.stderr
+    after = {path: path.read_bytes() for path in folder.rglob("s.db*") if path.is_file()}
+    assert {path: after.get(path) for path in before} == before
+
+
+def test_a_moved_folder_is_not_waited_for_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The executor of which nothing runs ends after a limit, with the commands that bring all of it back."""
+    monkeypatch.setattr(watchdog, "MOVED_SECONDS", 1.0)
+    folder = tmp_path / "state"
+    flow = Flow("night")
+    flow.task(lambda: os.rename(folder, tmp_path / "away"), name="moves")
+    flow.task(lambda: os.path.isdir(tmp_path / "away") and time.sleep(1.5), name="waits")
+    flow.task(lambda: None, name="below", after=["moves", "waits"])
+    folder.mkdir()
+    with pytest.raises(StorageError, match=r"was moved: mv .*away .*state && redrive resume .*; nothing is lost"):
+        Executor(flow=flow, state=folder / "s.db", options=RunOptions(max_parallel=2)).run()
+    assert rows(tmp_path / "away" / "s.db") == [("moves", "SUCCESS"), ("waits", "SUCCESS"), ("below", "READY")]
+
+
+def test_a_copy_is_not_written_over_an_earlier_one(tmp_path: Path) -> None:
+    path = str(tmp_path / "s.db")
+    assert free_copy_path(path) == path + ".rescued"
+    for name in ("s.db.rescued", "s.db.rescued.2"):
+        (tmp_path / name).touch()
+    assert free_copy_path(path) == path + ".rescued.3"

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from redrive.engine.statefile import lock_file
-from support.commands import run_redrive, start_redrive
+from support.commands import quoted, run_redrive, start_redrive
 from support.marks import parametrize_mostly_long
 from support.processes import wait_until_dead
 from support.waiting import wait_until
@@ -358,7 +358,7 @@ def test_days_that_nobody_served_page_once_although_nothing_is_started_for_them(
     listed = run_redrive("runs", tmp_path / "state.db").stdout
     assert "f: next " in listed and "no process serves it" in listed and "did not start as promised" in listed
     assert (
-        f"no process serves it: redrive serve {tmp_path / 'flow.py'}"
+        f"no process serves it: redrive serve {quoted(tmp_path / 'flow.py')}"
         in run_redrive("doctor", tmp_path / "state.db").stdout
     )
     assert 1 == (tmp_path / "paged").read_text().count('"episode": 1')

@@ -23,7 +23,8 @@ from redrive.engine.flow.loading import load_flow
 from redrive.engine.runner.zygote.client import Runner
 from redrive.engine.statefile import operator_actions
 from redrive.engine.store import claims
-from support.commands import run_redrive
+from support.commands import quoted, run_redrive
+from support.processes import socket_address
 
 AGAIN = RetryPolicy(max_attempts=3, base=0.05, cap=0.05, jitter="none", poison_after=None)
 
@@ -236,7 +237,7 @@ def test_a_command_that_makes_no_sense_is_answered_and_the_line_stays_open(tmp_p
 
     def converse():
         with socket.socket(socket.AF_UNIX) as line, line.makefile("rwb") as stream:
-            line.connect(str(tmp_path / "state.db.sock"))
+            line.connect(socket_address(tmp_path / "state.db.sock"))
             command = {"id": "1", "act": "requeue", "run_id": "r", "actor": "ana@host", "reason": "why", **bad}
             for request in (command, {"act": "ping"}):
                 stream.write(json.dumps(request).encode() + b"\n")
@@ -514,7 +515,7 @@ def test_values_of_a_wrong_kind_are_refused_in_one_sentence(tmp_path, flow, opti
 def test_the_path_of_a_state_file_need_not_be_utf_8(tmp_path):
     """Also if it is part of a page, and of what the commands print."""
     flow, state = Flow("f"), os.fsdecode(os.fsencode(tmp_path) + b"/J\xfcrgen.db")
-    flow.page("command", line=f"cat > {tmp_path}/paged")
+    flow.page("command", line=f"cat > {quoted(tmp_path / 'paged')}")
 
     @flow.task
     def fails():

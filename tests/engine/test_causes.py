@@ -18,7 +18,7 @@ from urllib.request import urlopen
 
 import pytest
 from redrive.engine import Executor, Flow, RetryPolicy, retry
-from support.commands import invoke_redrive
+from support.commands import invoke_redrive, quoted
 
 QUICK = RetryPolicy(max_attempts=3, base=0.01, jitter="none")
 
@@ -197,7 +197,7 @@ exit 1"""
     programs = on_path(tmp_path / "bin", psql=body)
     flow = Flow("mistakes")
     for name in ("syntax", "table", "column"):
-        flow.command(name, f"PATH={programs}:$PATH; psql -c {name}", timeout=30, retry=QUICK)
+        flow.command(name, f"PATH={quoted(programs)}:$PATH; psql -c {name}", timeout=30, retry=QUICK)
     ended = run(flow, tmp_path / "state.db")
     assert causes(ended) == 3
     assert {(one.state, one.kind, one.attempts) for one in ended.values()} == {("DEAD_LETTER", "permanent", 1)}
@@ -209,7 +209,7 @@ def test_commands_that_say_nothing_or_hang_are_causes_of_their_own(tmp_path: Pat
     programs = on_path(tmp_path / "bin", rsync="exec sleep 60", psql="exec sleep 61", load="exit 1", copy="exit 1")
     flow, once = Flow("silence"), RetryPolicy(max_attempts=1)
     for name in ("rsync", "psql", "load", "copy"):
-        flow.command(name, f"PATH={programs}:$PATH; {name} -a", timeout=1, grace_seconds=0.1, retry=once)
+        flow.command(name, f"PATH={quoted(programs)}:$PATH; {name} -a", timeout=1, grace_seconds=0.1, retry=once)
     ended = run(flow, tmp_path / "state.db")
     assert causes(ended) == 4
     assert [ended[name].failure_class for name in ("rsync", "load")] == ["timeout", "unclassified"]

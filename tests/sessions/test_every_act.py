@@ -22,7 +22,7 @@ from redrive.engine.core import downstreams
 from redrive.engine.domain.acts import ACTS, BY_NAME, Act, Answer, Command, Target
 from redrive.engine.executor import server
 from redrive.engine.statefile import operator_actions
-from support.commands import all_commands
+from support.commands import all_commands, quoted
 
 FLOW = """
 from pathlib import Path
@@ -262,7 +262,7 @@ def test_from_the_shell_an_act_that_makes_work_says_how_to_start_an_executor(act
     asyncio.run(command_for(act.name, state))
     done = CliRunner().invoke(cli, WORDS[act.name](state), standalone_mode=False)
     assert done.return_value == (1 if act.name in REFUSED_WITHOUT_EXECUTOR else 0), done.output
-    assert (f"go on with: redrive resume {state}" in done.output) is act.starts_work
+    assert (f"go on with: redrive resume {quoted(state)}" in done.output) is act.starts_work
     assert reopened(state) or not act.starts_work
 
 

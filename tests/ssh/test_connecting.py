@@ -278,7 +278,7 @@ def test_what_ssh_says_becomes_a_sentence(code: int, stderr: str, sentence: str,
 def test_what_the_far_side_says_cannot_drive_the_terminal() -> None:
     error = link_error("far", "python3", 255, "fine\n\x1b]0;owned\x07\x1b[2J\u202eevil\x9b31m" + "x" * 10_000)
     assert str(error).isprintable() and len(str(error)) < 600
-    assert last_line("\x1b[2J") == "·[2J"
+    assert last_line("\x1b[2J") == "␛[2J"
 
 
 def test_what_to_type_names_the_port() -> None:

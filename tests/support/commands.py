@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import os
+import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -56,8 +57,11 @@ def startup_variables(environment: Mapping[str, str] | Mapping[bytes, bytes]) ->
     return {name: value for name, value in decoded.items() if name.startswith(("PYTHON", "LC_", "LANG"))}
 
 
-def start_redrive(*words: object, **options: Any) -> subprocess.Popen[str]:
-    """Start one command without a terminal; what it prints, errors included, is its ``stdout``."""
+def start_redrive(*words: object, prefix: Sequence[str] = (), **options: Any) -> subprocess.Popen[str]:
+    """Start one command without a terminal; what it prints, errors included, is its ``stdout``.
+
+    ``prefix``: a program, with its arguments, that starts it.
+    """
     options = {
         "stdin": subprocess.DEVNULL,
         "stdout": subprocess.PIPE,
@@ -65,7 +69,12 @@ def start_redrive(*words: object, **options: Any) -> subprocess.Popen[str]:
         "text": True,
         **options,
     }
-    return subprocess.Popen([*REDRIVE, *map(str, words)], **options)
+    return subprocess.Popen([*prefix, *REDRIVE, *map(str, words)], **options)
+
+
+def quoted(path: object) -> str:
+    """A path as a word of a shell: the folder of the tests may have any name."""
+    return shlex.quote(str(path))
 
 
 def all_commands() -> dict[str, click.Command]:

@@ -76,3 +76,9 @@ def read_stalled_seconds() -> float:
     except OSError:
         return 0.0
     return int(some.rpartition("=")[2]) / 1e6
+
+
+def socket_address(path: str | os.PathLike[str]) -> str:
+    """An address of a UNIX socket, whose own path may be longer than the kernel takes: through its open folder."""
+    folder, name = os.path.split(os.path.abspath(path))
+    return f"/proc/self/fd/{os.open(folder, os.O_PATH | os.O_DIRECTORY)}/{name}"

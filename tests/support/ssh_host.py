@@ -88,15 +88,15 @@ class SshHost:
     def _write_configs(self) -> None:
         folder = self.folder
         (folder / "sshd_config").write_text(
-            f"Port {self.port}\nListenAddress 127.0.0.1\nHostKey {folder}/host_key\nPidFile {folder}/sshd.pid\n"
-            f"AuthorizedKeysFile {folder}/authorized_keys\nStrictModes no\nUsePAM no\nPasswordAuthentication no\n"
-            f"PermitRootLogin yes\nSetEnv HOME={self.home}\nMaxStartups 100\nLogLevel VERBOSE\n"
+            f'Port {self.port}\nListenAddress 127.0.0.1\nHostKey "{folder}/host_key"\nPidFile "{folder}/sshd.pid"\n'
+            f'AuthorizedKeysFile "{folder}/authorized_keys"\nStrictModes no\nUsePAM no\nPasswordAuthentication no\n'
+            f'PermitRootLogin yes\nSetEnv "HOME={self.home}"\nMaxStartups 100\nLogLevel VERBOSE\n'
         )
         host_key = (folder / "host_key.pub").read_text().split()
         (folder / "known_hosts").write_text(f"[127.0.0.1]:{self.port} {host_key[0]} {host_key[1]}\n")
         self.client_config.write_text(
             f"Host far\n HostName 127.0.0.1\n Port {self.port}\n User {getpass.getuser()}\n"
-            f" IdentityFile {folder}/user_key\n IdentitiesOnly yes\n UserKnownHostsFile {folder}/known_hosts\n"
+            f' IdentityFile "{folder}/user_key"\n IdentitiesOnly yes\n UserKnownHostsFile "{folder}/known_hosts"\n'
             f" GlobalKnownHostsFile /dev/null\n StrictHostKeyChecking yes\n"
         )
 

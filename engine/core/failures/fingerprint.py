@@ -195,6 +195,7 @@ class StackFrame:
 _THREAD_HEAD = re.compile(r"^(?:(Current thread|Thread) 0x[0-9a-fA-F]+\b|(Coroutine) ')")
 _THREAD_ORDER = ("Current thread", "Coroutine", "Thread")
 _THREAD_FRAME = re.compile(r'^\s*File "(.*)", line (\d+) in (.*)$')
+_ESCAPED = re.compile(r"\\(?:x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})")
 
 
 def innermost_of_stack(stack_text: str) -> StackFrame | None:
@@ -208,6 +209,16 @@ def innermost_of_stack(stack_text: str) -> StackFrame | None:
             if not _is_library(frame.path):
                 return frame
     return next((frames[0] for frames in threads if frames), None)
+
+
+def decode_frame(line: str) -> str:
+    """Return a line of a dump with the letters that faulthandler has written as escapes: all but those of ASCII."""
+    return _ESCAPED.sub(_decoded, line)
+
+
+def _decoded(match: re.Match[str]) -> str:
+    number = int(match[0][2:], 16)
+    return letter if number <= sys.maxunicode and (letter := chr(number)).isprintable() else match[0]
 
 
 def threads_of_stack(stack_text: str) -> list[list[StackFrame]]:
@@ -432,7 +443,7 @@ def _threads(stack_text: str) -> list[tuple[str, list[StackFrame]]]:
         if head is not None:
             threads.append((head[1] or head[2], []))
             continue
-        frame = _THREAD_FRAME.match(line)
+        frame = _THREAD_FRAME.match(decode_frame(line))
         if frame is None:
             continue
         if not threads:  # with all_threads=False the only head is "Stack (most recent call first):"

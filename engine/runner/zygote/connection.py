@@ -20,6 +20,7 @@ import msgspec
 from ... import errors
 from ...core.failures.fingerprint import innermost_of_stack
 from ...core.spec import FlowSpec, collector_paused
+from ...domain.text import printable
 from .. import process, protocol, reaper
 from ..channels import FrameSocket, Pipe
 from ..forked_process import Forked, Make, T
@@ -140,7 +141,7 @@ class ZygoteConnection:
             before = self.printed()
             reaper.signal_process(self._zygote.pidfd, process.STACK_SIGNAL)
             await asyncio.wait({self._opened}, timeout=STACK_WAIT_SECONDS)
-            print(slow_import_sentence(target, self.printed()[len(before) :]), file=sys.stderr, flush=True)
+            print(printable(slow_import_sentence(target, self.printed()[len(before) :])), file=sys.stderr, flush=True)
             self._printed = before.encode()
         return await asyncio.wait_for(asyncio.shield(self._opened), seconds - first)
 

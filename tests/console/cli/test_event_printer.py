@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from redrive.console.cli.event_lines import EventPrinter
-from support.commands import run_redrive
+from support.commands import quoted, run_redrive
 
 FLOW = """
 from redrive.engine import Flow
@@ -96,5 +96,5 @@ def test_a_run_that_is_blocked_says_so_each_time_and_names_the_command(tmp_path:
     assert run_redrive(*words).returncode == 3
     again = run_redrive("resume", str(state))
     assert again.returncode == 3
-    expected = f"run night is BLOCKED and waits for a human: redrive inbox {state} --run night\n"
+    expected = f"run night is BLOCKED and waits for a human: redrive inbox {quoted(state)} --run night\n"
     assert again.stdout == expected

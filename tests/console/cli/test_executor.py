@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from support.commands import run_redrive
+from support.commands import quoted, run_redrive
 
 DYNAMIC = """
 from pathlib import Path
@@ -155,7 +155,7 @@ def test_a_resume_names_the_code_the_user_the_folder_and_the_interpreter(two: Pa
 def test_a_missing_flow_file_names_the_command_that_works(two: Path) -> None:
     (two / "two.py").rename(two / "new.py")
     code, output = resume(two)
-    command = f"redrive run NEW.py --state {two / 'two.db'} --run-id r"
+    command = f"redrive run NEW.py --state {quoted(two / 'two.db')} --run-id r"
     assert code == 2 and f"there is no flow file '{two / 'two.py'}'; if it has another place now: {command}" in output
     words = command.replace("NEW.py", str(two / "new.py")).split()[1:]
     assert redrive(*words, "--plain")[0] == 3

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import run_redrive, start_redrive
+from support.commands import quoted, run_redrive, start_redrive
 from support.waiting import wait_until
 
 FLOW = """
@@ -129,7 +129,7 @@ def test_a_failed_run_needs_a_human_everywhere(machine: Machine) -> None:
     assert machine.needs() == {"etl": (1, 0)}
     done = machine.inbox()
     assert "1 × OSError" in done.stdout and done.returncode == machine.quiet_code() == 1
-    assert f"or acknowledge it: redrive ack --state {machine.states}/etl.db night" in done.stdout
+    assert f"or acknowledge it: redrive ack --state {quoted(machine.states / 'etl.db')} night" in done.stdout
     assert "1 run needs a human: redrive inbox" in run_redrive("runs", "etl").stdout
     assert "1 run needs a human: redrive inbox" in run_redrive("history", "etl").stdout
     (value,) = machine.values("inbox")
@@ -144,7 +144,7 @@ def test_a_failure_stays_a_notice_after_successes_until_it_is_acknowledged(machi
     done = machine.inbox()
     *_, notice = done.stdout.splitlines()
     assert notice.endswith(
-        f" failed, 2 later runs succeeded: redrive ack --state {machine.states}/etl.db bad"
+        f" failed, 2 later runs succeeded: redrive ack --state {quoted(machine.states / 'etl.db')} bad"
     ) and notice.startswith(f"etl bad in {machine.states}/etl.db: ")
     assert done.returncode == 0 and "nothing needs a human" not in done.stdout
     (value,) = machine.values("inbox")
@@ -163,7 +163,7 @@ def test_all_ends_of_a_flow_are_acknowledged_at_once(machine: Machine) -> None:
     machine.run("other", "one", "fails")
     refused = run_redrive("ack", "etl")
     assert refused.returncode == 2 and "'etl' means 2 runs: give --all for all of them, or name one: " in refused.stderr
-    assert f"redrive ack --state {machine.states}/etl.db two" in refused.stderr
+    assert f"redrive ack --state {quoted(machine.states / 'etl.db')} two" in refused.stderr
     assert run_redrive("ack", "etl", "--all").returncode == 0
     assert machine.needs() == {"etl": (0, 0), "other": (1, 0)}
     assert run_redrive("ack", "--all").returncode == 0 and machine.quiet_code() == 0
@@ -205,7 +205,7 @@ def test_held_rows_of_earlier_runs_are_counted(machine: Machine) -> None:
     lines = machine.inbox().stdout.splitlines()
     for run_id in ("one", "two"):
         state = machine.states / "rows.db"
-        command = f"redrive quarantine {state} --run {run_id}"
+        command = f"redrive quarantine {quoted(state)} --run {run_id}"
         assert f"rows {run_id} in {state}: 1 row held in quarantine: {command}" in lines
 
 
@@ -272,7 +272,7 @@ def test_a_lost_run_is_one_of_the_answer(machine: Machine) -> None:
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     wait_until(lambda: machine.quiet_code() == 3)
-    assert f"or end it: redrive abandon --state {machine.states}/slow.db night" in machine.inbox().stdout
+    assert f"or end it: redrive abandon --state {quoted(machine.states / 'slow.db')} night" in machine.inbox().stdout
 
 
 def test_a_release_that_cannot_be_imported_is_a_failure_until_it_is_mended(machine: Machine) -> None:

@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from support.commands import run_redrive
+from support.commands import quoted, run_redrive
 
 FLOW = """
 from redrive.engine import Flow, PermanentError
@@ -70,7 +70,7 @@ def test_a_name_given_twice_counts_once_and_the_runner_is_named(blocked: Path) -
     place, answer = done.stdout.splitlines()
     assert re.fullmatch(f"f \\S+ in {blocked}", place) and answer.startswith("b: runs again")
     run_id = place.split()[1]
-    assert done.stderr.endswith(f"; go on with: redrive resume {blocked} --run {run_id}\n")
+    assert done.stderr.endswith(f"; go on with: redrive resume {quoted(blocked)} --run {run_id}\n")
 
 
 @pytest.mark.long

@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support.commands import run_redrive, start_redrive
+from support.commands import quoted, run_redrive, start_redrive
 
 FLOW = """
 import pathlib, time
@@ -77,7 +77,9 @@ def nightly(tmp_path: Path) -> NightlyFlow:
 def test_the_inbox_lists_the_blocked_run_before_the_latest(nightly: NightlyFlow) -> None:
     nightly.run_broken("first")
     last_line = nightly.run("second").splitlines()[-1]
-    assert last_line == f"1 other run needs a human: first (BLOCKED, 1 dead letter): redrive inbox {nightly.state}"
+    assert (
+        last_line == f"1 other run needs a human: first (BLOCKED, 1 dead letter): redrive inbox {quoted(nightly.state)}"
+    )
     latest, nothing, blocked, cause, *_ = nightly.inbox()
     assert latest == f"nightly second in {nightly.state}: SUCCESS"
     assert nothing == "nothing in this run needs a human"
@@ -85,7 +87,9 @@ def test_the_inbox_lists_the_blocked_run_before_the_latest(nightly: NightlyFlow)
     assert cause.startswith("1 × PermanentError")
     (value,) = map(json.loads, nightly.redrive("inbox", nightly.state, "--json").stdout.splitlines())
     assert (value["run_id"], value["state_file"], value["tasks"]) == ("first", str(nightly.state), ["extract"])
-    assert f"1 run needs a human: redrive inbox {nightly.state}" in nightly.redrive("runs", nightly.state).stdout
+    assert (
+        f"1 run needs a human: redrive inbox {quoted(nightly.state)}" in nightly.redrive("runs", nightly.state).stdout
+    )
 
 
 def test_the_inbox_of_a_named_run_is_of_this_run(nightly: NightlyFlow) -> None:
@@ -100,16 +104,19 @@ def test_a_killed_run_is_reported_paged_and_listed(nightly: NightlyFlow) -> None
     lines = [line.partition("] ")[2] for line in nightly.run("second").splitlines()]
     (messages,) = [line for line in lines if "CUT OFF" in line]
     assert messages.startswith("run first was CUT OFF: its executor (pid ")
-    resume, abandon = f"redrive resume {nightly.state} --run first", f"redrive abandon --state {nightly.state} first"
+    resume, abandon = (
+        f"redrive resume {quoted(nightly.state)} --run first",
+        f"redrive abandon --state {quoted(nightly.state)} first",
+    )
     assert messages.endswith(f"; {resume} goes on with it, {abandon} ends it")
     assert "run first: extract: attempt 1 is lost: its processes are gone" in lines
     assert any(line.startswith("run first: extract RETRYING") for line in lines)
     assert "extract SUCCESS" in lines  # of the run itself, without a label
     assert "run first was cut off" in nightly.pages.read_text()
-    assert f"redrive resume {nightly.state} --run first" in nightly.pages.read_text()
+    assert f"redrive resume {quoted(nightly.state)} --run first" in nightly.pages.read_text()
     inbox = nightly.inbox()
     assert f"nightly first in {nightly.state}: CUT OFF" in inbox
-    assert inbox[-1] == f"or end it: redrive abandon --state {nightly.state} first"
+    assert inbox[-1] == f"or end it: redrive abandon --state {quoted(nightly.state)} first"
     (value,) = map(json.loads, nightly.redrive("inbox", nightly.state, "--json").stdout.splitlines())
     assert (value["run_id"], value["title"], value["tasks"]) == ("first", "run first has no executor", [])
 

@@ -8,7 +8,7 @@ import click
 import pytest
 from redrive.engine import Executor, Flow
 from redrive.engine.errors import RedriveError
-from support.commands import invoke_redrive
+from support.commands import invoke_redrive, quoted
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def with_report(tmp_path: Path) -> Path:
 
 def test_what_ran_without_the_rows_is_named_with_the_command_that_runs_it_again(with_report):
     output = invoke_redrive("quarantine", with_report, "--requeue", "all", "--reason", "repaired").output
-    assert f"redrive requeue --state {with_report} --run r report runs them again" in output
+    assert f"redrive requeue --state {quoted(with_report)} --run r report runs them again" in output
 
 
 def test_a_cascade_runs_what_is_below_again(with_report):

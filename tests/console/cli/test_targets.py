@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from redrive.console.sessions.target import AmbiguousTargetError, acting_target, existing_target
 from redrive.engine import Executor, Flow, PermanentError
-from support.commands import run_redrive
+from support.commands import quoted, run_redrive
 
 FLOW = """
 import pathlib
@@ -84,7 +84,7 @@ def test_an_act_that_could_mean_two_files_is_refused_with_the_commands(states: P
     assert message == "redrive: 2 state files have something to do: name one with --state"
     tail = "extract --reason 'it'\"'\"'s fixed'"
     assert candidates == [
-        f"  redrive requeue --state {path} {tail}  # {Path(path).stem} night BLOCKED" for path in (other, one)
+        f"  redrive requeue --state {quoted(path)} {tail}  # {Path(path).stem} night BLOCKED" for path in (other, one)
     ]
     for path in (one, other):
         with sqlite3.connect(path) as connection:
@@ -145,7 +145,7 @@ def test_resume_of_several_unfinished_runs_names_them(two_runs: Path, tmp_path: 
     done = run_redrive("resume", two_runs, "--plain")
     assert done.returncode == 2
     assert "2 runs are unfinished (third, first)" in done.stderr
-    assert f"redrive resume {two_runs} --run third" in done.stderr
+    assert f"redrive resume {quoted(two_runs)} --run third" in done.stderr
 
 
 def test_a_parameter_of_an_ended_run_is_refused(two_runs: Path, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from redrive.engine.domain.acts import Command
 from redrive.engine.errors import ExecutorBusyError, NewerFileError, StateFileError
 from redrive.engine.statefile import lock_file, open_writing
 from redrive.engine.store import lock
+from support.processes import socket_address
 
 
 def pause(id: str = "c1") -> Command:
@@ -92,7 +93,7 @@ def test_an_executor_that_dies_before_it_answers_is_replaced_by_the_lock(run_fil
     """It took the command and is gone: asked again with the same id, where it may be asked safely."""
     owner = lock.acquire(str(run_file.path), "dying")
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(f"{run_file.path}.sock")
+    listener.bind(socket_address(f"{run_file.path}.sock"))
     listener.listen()
 
     def die() -> None:

@@ -13,6 +13,7 @@ from redrive.engine.agent import command_client, executor_socket
 from redrive.engine.domain.acts import Command
 from redrive.engine.errors import LinkError
 from support.commands import run_redrive
+from support.processes import socket_address
 
 PAUSE = Command("c1", "pause", "night-1", actor="ana@desk", reason="because")
 NO_EXECUTOR = [b"{}", b"[]", b"no JSON", b"[" * 100_000, b"\xff\xfe", b"null", b'{"ok": 1, "message": 2}']
@@ -24,7 +25,7 @@ def planted(run_file: Any) -> Callable[[bytes], None]:
 
     def listen(answer: bytes, pause_seconds: float = 0.0) -> None:
         listener = socket.socket(socket.AF_UNIX)
-        listener.bind(f"{run_file.path}.sock")
+        listener.bind(socket_address(f"{run_file.path}.sock"))
         listener.listen()
 
         def serve() -> None:

@@ -21,6 +21,7 @@ from redrive.engine.executor import host, server
 from support.commands import run_redrive, start_redrive
 from support.hostile_values import altered
 from support.marks import parametrize_mostly_long, scaled
+from support.processes import socket_address
 from support.waiting import wait_until
 
 FLOW = """
@@ -96,7 +97,7 @@ class Attacked:
     def connect(self) -> socket.socket:
         connection = socket.socket(socket.AF_UNIX)
         connection.settimeout(60)
-        connection.connect(executor_socket.socket_path(self.state))
+        connection.connect(socket_address(executor_socket.socket_path(self.state)))
         return connection
 
     def states(self) -> dict[str, str]:

@@ -155,9 +155,9 @@ def test_a_flow_may_come_from_a_function(tmp_path: Path) -> None:
     path.write_text(FACTORIES)
     assert load_flow(f"{path}:plain", {"day": "tuesday"}).spec().params == {"day": "tuesday"}
     assert load_flow(f"{path}:with_default").spec().name == "made"
-    with pytest.raises(FlowError, match=r"'of' in '.*cls.py' is called without arguments, and it cannot be: missing a"):
+    with pytest.raises(FlowError, match=r"'of' in ['\"].*cls.py['\"] is called without arguments, and it cannot"):
         load_flow(f"{path}:of")
-    with pytest.raises(FlowError, match=r"'wrong' in '.*cls.py' returned {}, not a Flow"):
+    with pytest.raises(FlowError, match=r"'wrong' in ['\"].*cls.py['\"] returned {}, not a Flow"):
         load_flow(f"{path}:wrong")
     with pytest.raises(FlowImportError, match="ZeroDivisionError") as caught:
         load_flow(f"{path}:broken")
@@ -212,7 +212,7 @@ def test_a_relative_import_outside_of_a_package_says_which_file_is_missing(packa
     (package / missing / "__init__.py").unlink()
     with pytest.raises(FlowImportError, match="attempted relative import") as caught:
         load_flow("warehouse_etl/flows/daily.py")
-    assert f"put an empty __init__.py into '{package / missing}'" in str(caught.value)
+    assert f"put an empty __init__.py into {str(package / missing)!r}" in str(caught.value)
 
 
 def test_a_package_that_hides_behind_another_of_its_name_is_left_out(package: Path) -> None:

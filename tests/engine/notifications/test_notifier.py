@@ -25,6 +25,7 @@ from redrive.engine.domain.events import Event
 from redrive.engine.notifications import notifier
 from redrive.engine.notifications.senders import environment_of
 from redrive.engine.store.pages import NOBODY
+from support.commands import quoted
 
 ONCE = RetryPolicy(max_attempts=1)
 
@@ -63,7 +64,7 @@ def received(path: Path) -> list[dict[str, Any]]:
 
 def to_file(path: Path) -> dict[str, Any]:
     """A command that appends what it gets as one line."""
-    return {"line": f"printf '%s\\n' \"$(cat)\" >> '{path}'"}  # in one write: others append to it too
+    return {"line": f"printf '%s\\n' \"$(cat)\" >> {quoted(path)}"}  # in one write: others append to it too
 
 
 def test_a_command_gets_the_page_as_json_and_in_its_environment(tmp_path):
@@ -87,7 +88,8 @@ def test_a_command_gets_the_page_as_json_and_in_its_environment(tmp_path):
 
 def test_text_from_a_task_is_never_a_word_of_the_shell(tmp_path):
     flow = Flow("night")
-    evil = f"$(touch '{tmp_path}/pwned') `touch '{tmp_path}/pwned'` ; touch '{tmp_path}/pwned' \x00\x1b]0;x\x07"
+    touch = f"touch {quoted(tmp_path / 'pwned')}"
+    evil = f"$({touch}) `{touch}` ; {touch} \x00\x1b]0;x\x07"
     doomed(flow, message=evil)
     flow.page("command", **to_file(tmp_path / "inbox"))
     run(tmp_path, flow)
@@ -119,7 +121,7 @@ def test_a_sender_that_hangs_is_killed_with_its_children_while_the_run_goes_on(t
     flow = Flow("night")
     doomed(flow)
     flow.command("goes_on", "sleep 0.2", after="doomed", rule="all_done", timeout=30)
-    flow.page("command", line=f"sleep 300 & echo $! $$ > '{pids}'; wait", timeout=1)
+    flow.page("command", line=f"sleep 300 & echo $! $$ > {quoted(pids)}; wait", timeout=1)
     assert "FAILED" == run(tmp_path, flow)
     assert "took longer than 1 s" in ask(tmp_path, "SELECT send_error FROM page")[0][0]
     assert not [pid for pid in map(int, pids.read_text().split()) if is_alive(pid)]
@@ -133,8 +135,8 @@ def test_a_sender_that_hangs_does_not_keep_the_next_page_from_the_others(tmp_pat
     inbox = tmp_path / "inbox"
     flow = Flow("night")
     doomed(flow)
-    flow.command("later", f"until test -s '{inbox}'; do sleep 0.05; done; exit 3", retry=ONCE, timeout=60)
-    both = f"until test $(wc -l < '{inbox}') -ge 2; do sleep 0.05; done"
+    flow.command("later", f"until test -s {quoted(inbox)}; do sleep 0.05; done; exit 3", retry=ONCE, timeout=60)
+    both = f"until test $(wc -l < {quoted(inbox)}) -ge 2; do sleep 0.05; done"
     flow.command("both_are_there", both, after="later", rule="all_done", retry=ONCE, timeout=60)
     flow.page("command", line="sleep 300", timeout=200)
     flow.page("command", **to_file(inbox))
@@ -155,9 +157,10 @@ def test_a_sender_that_recovers_gets_the_page_after_all(tmp_path, monkeypatch):
     inbox = tmp_path / "inbox"
     flow = Flow("night")
     doomed(flow)
-    flow.command("long", f"while ! test -s '{inbox}'; do sleep 0.05; done", timeout=60)
-    line = f"test -e '{tmp_path}/third' && cat > '{inbox}' && exit 0;"
-    line += f" test -e '{tmp_path}/second' && touch '{tmp_path}/third'; touch '{tmp_path}/second'; exit 1"
+    flow.command("long", f"while ! test -s {quoted(inbox)}; do sleep 0.05; done", timeout=60)
+    line = f"test -e {quoted(tmp_path / 'third')} && cat > {quoted(inbox)} && exit 0;"
+    second, third = quoted(tmp_path / "second"), quoted(tmp_path / "third")
+    line += f" test -e {second} && touch {third}; touch {second}; exit 1"
     flow.page("command", line=line)
     flow.page("command", **to_file(tmp_path / "other"))
     run(tmp_path, flow)

@@ -13,6 +13,8 @@ import pytest
 from redrive.engine import Executor, Flow, FlowError, PermanentError
 from redrive.engine.notifications.notifier import PingEvent, url_for
 
+KEY = "/x9Qf3LmZr7TbW2kA"  # no other text of a run has it
+
 
 class Switch(ThreadingHTTPServer):
     """Records paths; answers with the statuses in ``answers``, then with 200."""
@@ -70,58 +72,67 @@ def sentences(state: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("error", "paths"),
     [
-        (None, ["/k7/start", "/k7"]),
-        (ValueError, ["/k7/start", "/k7/fail"]),
-        (PermanentError, ["/k7/start", "/k7/fail"]),
+        (None, [f"{KEY}/start", KEY]),
+        (ValueError, [f"{KEY}/start", f"{KEY}/fail"]),
+        (PermanentError, [f"{KEY}/start", f"{KEY}/fail"]),
     ],
 )
 def test_a_run_reports_its_start_and_its_end(
     switch: Switch, tmp_path: Path, error: type[Exception] | None, paths: list[str]
 ) -> None:
-    Executor(run_id="r", flow=flow_to(switch.url("/k7"), error), state=tmp_path / "s.db").run()
+    Executor(run_id="r", flow=flow_to(switch.url(KEY), error), state=tmp_path / "s.db").run()
     assert switch.paths == paths
     assert sentences(tmp_path / "s.db") == []
     with closing(sqlite3.connect(tmp_path / "s.db")) as connection:
-        assert "k7" not in "\n".join(connection.iterdump())  # whoever has the URL can silence the switch
+        assert KEY not in "\n".join(connection.iterdump())  # whoever has the URL can silence the switch
 
 
 def test_a_ping_is_tried_again(switch: Switch, tmp_path: Path) -> None:
     switch.answers = [503, 500]
-    assert Executor(run_id="r", flow=flow_to(switch.url("/k7")), state=tmp_path / "s.db").run() == "SUCCESS"
-    assert switch.paths == ["/k7/start", "/k7/start", "/k7/start", "/k7"]
+    assert Executor(run_id="r", flow=flow_to(switch.url(KEY)), state=tmp_path / "s.db").run() == "SUCCESS"
+    assert switch.paths == [
+        f"{KEY}/start",
+        f"{KEY}/start",
+        f"{KEY}/start",
+        KEY,
+    ]
     assert sentences(tmp_path / "s.db") == []
 
 
 def test_a_redirect_is_not_followed_and_the_run_succeeds(switch: Switch, tmp_path: Path) -> None:
     switch.answers = [302] * 6
-    assert Executor(run_id="r", flow=flow_to(switch.url("/k7")), state=tmp_path / "s.db").run() == "SUCCESS"
+    assert Executor(run_id="r", flow=flow_to(switch.url(KEY)), state=tmp_path / "s.db").run() == "SUCCESS"
     assert "/stolen" not in switch.paths
     first, second = sentences(tmp_path / "s.db")
     assert "ping start to 127.0.0.1 not accepted after 3 tries: HTTP 302" in first
     assert "ping success to 127.0.0.1" in second
-    assert "k7" not in first + second
+    assert KEY not in first + second
 
 
 def test_nobody_listens_and_the_run_succeeds(tmp_path: Path) -> None:
-    flow = flow_to("http://127.0.0.1:9/k7")
+    flow = flow_to(f"http://127.0.0.1:9{KEY}")
     assert Executor(run_id="r", flow=flow, state=tmp_path / "s.db").run() == "SUCCESS"
-    assert all("Connection refused" in sentence and "k7" not in sentence for sentence in sentences(tmp_path / "s.db"))
+    assert all("Connection refused" in sentence and KEY not in sentence for sentence in sentences(tmp_path / "s.db"))
     assert len(sentences(tmp_path / "s.db")) == 2
 
 
 def test_a_run_that_had_ended_says_nothing(switch: Switch, tmp_path: Path) -> None:
     for _ in range(2):
-        Executor(run_id="r", flow=flow_to(switch.url("/k7")), state=tmp_path / "s.db").run()
-    assert switch.paths == ["/k7/start", "/k7"]
+        Executor(run_id="r", flow=flow_to(switch.url(KEY)), state=tmp_path / "s.db").run()
+    assert switch.paths == [f"{KEY}/start", KEY]
 
 
 @pytest.mark.parametrize(
     ("url", "event", "expected"),
     [
-        ("https://hc-ping.com/k7", PingEvent.START, "https://hc-ping.com/k7/start"),
-        ("https://hc-ping.com/k7/", PingEvent.FAIL, "https://hc-ping.com/k7/fail"),
-        ("https://hc-ping.com/k7?rid=1", PingEvent.START, "https://hc-ping.com/k7/start?rid=1"),
-        ("https://hc-ping.com/k7", PingEvent.SUCCESS, "https://hc-ping.com/k7"),
+        (f"https://hc-ping.com{KEY}", PingEvent.START, f"https://hc-ping.com{KEY}/start"),
+        (f"https://hc-ping.com{KEY}/", PingEvent.FAIL, f"https://hc-ping.com{KEY}/fail"),
+        (
+            f"https://hc-ping.com{KEY}?rid=1",
+            PingEvent.START,
+            f"https://hc-ping.com{KEY}/start?rid=1",
+        ),
+        (f"https://hc-ping.com{KEY}", PingEvent.SUCCESS, f"https://hc-ping.com{KEY}"),
         ("https://up.example.com/p?status={event}", PingEvent.SUCCESS, "https://up.example.com/p?status=success"),
     ],
 )
@@ -129,7 +140,7 @@ def test_the_url_of_an_event(url: str, event: PingEvent, expected: str) -> None:
     assert url_for(url, event) == expected
 
 
-@pytest.mark.parametrize("url", ["", "ftp://x", "hc-ping.com/k7", "https://x/a b", "file:///etc/passwd", None])
+@pytest.mark.parametrize("url", ["", "ftp://x", f"hc-ping.com{KEY}", "https://x/a b", "file:///etc/passwd", None])
 def test_what_is_no_url_is_refused_without_naming_it(url: str) -> None:
     with pytest.raises(FlowError, match=r"flow 'f': ping takes a url as https://\.\.\., in ASCII and without spaces$"):
         Flow("f").ping(url)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from redrive.engine.notifications.senders import printable
+from redrive.engine.domain.text import printable
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from redrive.engine import Executor, Flow, FlowError
+from support.commands import quoted
 
 
 def run(tmp_path: Path, line: str, notice: str) -> str:
@@ -19,7 +20,7 @@ def run(tmp_path: Path, line: str, notice: str) -> str:
 
 
 def test_a_run_that_succeeds_is_reported_with_its_size_and_is_no_page(tmp_path: Path) -> None:
-    assert run(tmp_path, "true", f"cat >> {tmp_path}/notices; echo $REDRIVE_PAGE_KIND >&2") == "SUCCESS"
+    assert run(tmp_path, "true", f"cat >> {quoted(tmp_path / 'notices')}; echo $REDRIVE_PAGE_KIND >&2") == "SUCCESS"
     (notice,) = [json.loads(line) for line in (tmp_path / "notices").read_text().splitlines()]
     assert (notice["kind"], notice["title"], notice["key"]) == ("success", "nightly: run r succeeded", "success/r")
     assert notice["text"].splitlines()[1].startswith("1 task in ")
@@ -28,7 +29,7 @@ def test_a_run_that_succeeds_is_reported_with_its_size_and_is_no_page(tmp_path: 
 
 
 def test_a_run_that_fails_sends_no_notice_and_says_that_nobody_is_paged(tmp_path: Path) -> None:
-    assert run(tmp_path, "exit 3", f"touch {tmp_path}/notices") == "FAILED"
+    assert run(tmp_path, "exit 3", f"touch {quoted(tmp_path / 'notices')}") == "FAILED"
     assert not (tmp_path / "notices").exists()
     with closing(sqlite3.connect(tmp_path / "s.db")) as connection:
         (output,) = connection.execute("SELECT data FROM event WHERE data LIKE '%no page is configured%'").fetchall()
@@ -37,7 +38,7 @@ def test_a_run_that_fails_sends_no_notice_and_says_that_nobody_is_paged(tmp_path
 
 @pytest.mark.long
 def test_a_notice_that_nobody_takes_is_given_up_and_fails_no_run(tmp_path: Path) -> None:
-    assert run(tmp_path, "true", f"echo x >> {tmp_path}/tries; echo no room >&2; exit 4") == "SUCCESS"
+    assert run(tmp_path, "true", f"echo x >> {quoted(tmp_path / 'tries')}; echo no room >&2; exit 4") == "SUCCESS"
     assert (tmp_path / "tries").read_text() == "x\n" * 3
     with closing(sqlite3.connect(tmp_path / "s.db")) as connection:
         (output,) = connection.execute("SELECT data FROM event WHERE data LIKE '%notice of success%'").fetchone()

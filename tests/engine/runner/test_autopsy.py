@@ -10,6 +10,7 @@ import re
 import socket
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
@@ -145,10 +146,12 @@ async def test_what_the_other_side_does_not_take_is_counted(bench: Any, server: 
     assert "bytes unsent) at flow_under_test.py" in outcome.failure.message
 
 
-async def test_a_service_behind_a_unix_socket_is_named_by_its_path(bench: Any, tmp_path: Path) -> None:
+async def test_a_service_behind_a_unix_socket_is_named_by_its_path(bench: Any) -> None:
     kept: list[object] = []  # since Python 3.13 a connection that nobody keeps is closed
-    async with await asyncio.start_unix_server(lambda *streams: kept.extend(streams), tmp_path / "s"):
-        await hang_of(bench, "asks_by_a_path", f"blocked in recv from {tmp_path}/s at", path=f"{tmp_path}/s")
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # a socket's path is short
+        path = f"{folder}/s"
+        async with await asyncio.start_unix_server(lambda *streams: kept.extend(streams), path):
+            await hang_of(bench, "asks_by_a_path", f"blocked in recv from {path} at", path=path)
 
 
 async def test_a_thread_of_a_pool_is_examined_where_the_first_only_waits_for_it(
