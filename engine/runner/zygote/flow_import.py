@@ -43,8 +43,8 @@ class LoadedFlow(Protocol):
     def spec(self) -> FlowSpec: ...
 
 
-Loader = Callable[[str, Mapping[str, object], Mapping[str, object]], LoadedFlow]
-RecordedLoader = Callable[[str, Mapping[str, object], Mapping[str, object], Mapping[str, bytes]], LoadedFlow]
+#: Gets the target, parameters, remembered parameters, and source files that are imported in place of those on the disk.
+Loader = Callable[[str, Mapping[str, object], Mapping[str, object], Mapping[str, bytes]], LoadedFlow]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def open_flow(request: protocol.Open, load: Loader) -> ImportedFlow | protocol.O
     return imported
 
 
-def facts_after_restart(state: protocol.RestartState, load: RecordedLoader) -> FlowFacts:
+def facts_after_restart(state: protocol.RestartState, load: Loader) -> FlowFacts:
     """Return the values for processes that import the flow themselves: the code that the zygote had imported."""
     spec = msgspec.json.decode(state.opened.spec, type=FlowSpec)
 
@@ -86,7 +86,7 @@ def _import(request: protocol.Open, load: Loader) -> ImportedFlow:
     use_python_path(request.python_path)
     with single_threaded_libraries():
         with collector_slowed():
-            flow = load(request.target, request.params, request.remembered)
+            flow = load(request.target, request.params, request.remembered, request.sources)
         uses_collector = gc.isenabled()
         gc.disable()  # until the executor has its answer: all that is built here stays
         spec = flow.spec()
