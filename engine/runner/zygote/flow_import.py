@@ -78,7 +78,7 @@ def facts_after_restart(state: protocol.RestartState, load: Loader) -> FlowFacts
             target = spec.path or state.request.target
             return _plans(load(target, state.request.params, state.request.remembered, state.sources))
 
-    return _facts(FreshImport(plans), state.opened.project_root, spec.code_hash)
+    return _facts(FreshImport(plans), state.opened.project_root, spec.code_hash, state.request)
 
 
 def _import(request: protocol.Open, load: Loader) -> ImportedFlow:
@@ -99,7 +99,8 @@ def _import(request: protocol.Open, load: Loader) -> ImportedFlow:
     root = _project_root(spec)
     warnings = side_effects.warnings(seconds)
     response = protocol.FlowOpened(msgspec.json.encode(spec), root, warnings, imports_per_process=False)
-    return ImportedFlow(_facts(plans, root, spec.code_hash), response, bool(side_effects.threads), uses_collector)
+    facts = _facts(plans, root, spec.code_hash, request)
+    return ImportedFlow(facts, response, bool(side_effects.threads), uses_collector)
 
 
 def use_python_path(folders: Sequence[str]) -> None:
@@ -120,8 +121,11 @@ def _plans(flow: LoadedFlow) -> Mapping[str, CallPlan]:
     return {name: plans[id(function)] for name, function in functions.items()}
 
 
-def _facts(plans: Mapping[str, CallPlan] | FreshImport, root: str, code_hash: str | None) -> FlowFacts:
-    return FlowFacts(plans, root, code_hash, stack_fd=os.dup(2), termination=Termination())
+def _facts(
+    plans: Mapping[str, CallPlan] | FreshImport, root: str, code_hash: str | None, request: protocol.Open
+) -> FlowFacts:
+    other_folder = os.getcwd() if request.sources and not os.path.isdir(root) else None
+    return FlowFacts(plans, root, code_hash, os.dup(2), Termination(), other_folder)
 
 
 def failure_of(error: BaseException) -> protocol.OpenFailed:

@@ -586,7 +586,7 @@ def test_a_frozen_worker_is_left_and_its_attempts_end_before_others_start(own_cl
 
 @pytest.mark.long
 def test_a_stop_ends_the_executor_beside_a_frozen_worker(own_cluster: Cluster, tmp_path: Path) -> None:
-    process, state = start_chaos(own_cluster, tmp_path)
+    process, _ = start_chaos(own_cluster, tmp_path)
     worker = worker_of_an_attempt(tmp_path)
     worker.suspend()
     try:
@@ -628,7 +628,7 @@ def test_the_sources_travel_and_the_options_choose_the_worker(cluster: Cluster, 
         package.rename(tmp_path / "moved")
         wait_until(lambda: rows_by_now(state, "SELECT 1 FROM task WHERE name = 'double' AND state = 'SUCCESS'"))
         assert rows(state, "SELECT result FROM task WHERE name = 'double'") == [("42",)]
-        wait_until(lambda: "workers:GPU=1" in rows(state, "SELECT pool_waits FROM run")[0][0])
+        wait_until(lambda: "workers:GPU=1" in str(rows(state, "SELECT pool_waits FROM run")))
         assert rows(state, "SELECT state FROM task WHERE name = 'picky'") == [("READY",)]
         run_redrive("cancel", "--state", state, "--reason", "no GPU", "picky", check=True)
         wait_until(lambda: rows(state, "SELECT state FROM task WHERE name = 'picky'") == [("CANCELLED",)])
