@@ -120,17 +120,16 @@ class RemoteAttempt(RunningAttempt):
             case "sources_requested":
                 self._cluster.bring_sources(self)
             case "started":
-                self._on_started(msgspec.convert(message.arguments[0], ProcessIds | None))
+                self._on_started(*message.arguments)
             case "step" | "retried" as method:
                 getattr(self._listener, method)(decode(*message.arguments))
             case method:
                 getattr(self._listener, method)(*message.arguments)
 
-    def _on_started(self, ids: ProcessIds | None) -> None:
+    def _on_started(self, pid: int, start_ticks: int | None) -> None:
         self.has_started = True
-        if ids is not None:
-            self.ids = ids
-            self._listener.started_remotely(self.worker, ids.pid, ids.start_ticks)
+        self.ids = None if start_ticks is None else ProcessIds(pid, start_ticks)
+        self._listener.started_remotely(self.worker, pid, start_ticks)
 
     async def wait_for_messages(self, count: int) -> None:
         """Wait until all ``count`` messages of the worker were forwarded, at most ``LATE_MESSAGES_SECONDS``."""
@@ -622,7 +621,8 @@ async def _connect(address: str) -> Any:
         distributed: Any = importlib.import_module("distributed")
     except ImportError:
         raise FlowError("tasks with isolation='dask' need Dask: pip install 'redrive[dask]'") from None
-    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # the journal says when the scheduler is away
+    for name in ("distributed", "distributed.client"):  # the journal says when the scheduler is away
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     client = distributed.Client(address, asynchronous=True, timeout=CONNECT_SECONDS, set_as_default=False)
     try:
         await client

@@ -30,7 +30,7 @@ from ..domain.event_codec import encode, kind_of
 from ..domain.event_payloads import AttemptRetry, Payload
 from ..domain.states import LEASE_SECONDS
 from ..errors import FlowError
-from ..statefile.processes import EXECUTOR_VARIABLE, boot_id, identity, pids, start_ticks, stat_fields
+from ..statefile.processes import EXECUTOR_VARIABLE, boot_id, identity, pids, stat_fields
 from ..version import VERSION
 from .listener import AttemptListener, BadRow, RunningAttempt
 from .outcome_of_exit import not_started, refused
@@ -87,12 +87,10 @@ class WorkerFacts(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ProcessIds(msgspec.Struct, frozen=True, array_like=True):
-    """The process of an attempt and the one that forked it, each with its start in ticks."""
+    """The process of an attempt. ``start_ticks``: since the boot, so that a reused pid is detected."""
 
     pid: int
     start_ticks: int
-    parent: int
-    parent_ticks: int
 
 
 def machine_of_this_process() -> str:
@@ -156,15 +154,14 @@ async def call_attempt(offer: str, method: str, *arguments: object) -> object:
 
 
 def has_ended(data: bytes) -> bool:
-    """Whether an attempt (ProcessIds) of this machine is gone: its process, its zygote, and its session.
+    """Whether the process of an attempt (ProcessIds) of this machine has ended, and with it all of its session.
 
-    A zygote kills all descendants of its attempts before it ends.
+    Its zygote kills what has left the session, also before it ends itself.
     """
-    found = msgspec.msgpack.decode(data, type=ProcessIds)
-    for pid, ticks in ((found.pid, found.start_ticks), (found.parent, found.parent_ticks)):
-        if identity(pid)[0] == ticks:
-            return False
-    return all(_session_of(pid) != found.pid for pid in pids())
+    attempt = msgspec.msgpack.decode(data, type=ProcessIds)
+    if identity(attempt.pid)[0] == attempt.start_ticks:
+        return False
+    return all(_session_of(pid) != attempt.pid for pid in pids())
 
 
 def _session_of(pid: int) -> int | None:
@@ -230,7 +227,7 @@ class LeasedRun(AttemptListener):
     # --- As a listener, in the loop of the zygote ---
 
     def started(self, pid: int, start_ticks: int | None) -> None:
-        self._emit("started", _ids_of(pid, start_ticks))
+        self._emit("started", pid, start_ticks)
 
     def output(self, data: bytes) -> None:
         self._unsent += data
@@ -370,15 +367,6 @@ def _acquire_zygote(executor_id: str, target: str) -> Iterator[WorkerZygote]:
         with _lock:
             zygote.users -= 1
         zygote.close_when_idle()
-
-
-def _ids_of(pid: int, ticks: int | None) -> ProcessIds | None:
-    """Return the ids of a process; None if it has ended already."""
-    try:
-        parent = int(stat_fields(pid)[1])
-        return ProcessIds(pid, start_ticks(pid) if ticks is None else ticks, parent, start_ticks(parent))
-    except (OSError, IndexError, ValueError):
-        return None
 
 
 def _now() -> float:

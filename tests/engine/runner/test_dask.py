@@ -482,7 +482,7 @@ flow = Flow("chaos", retry=RetryPolicy(max_attempts=3, base=0.1, cap=0.1))
 here = Path(__file__).parent
 
 def work(ctx):
-    for _ in range(300):
+    for _ in range(500):
         time.sleep(0.01)
         (here / f"{ctx.task}-{ctx.attempt}.new").write_text(f"{os.getppid()} {time.time()}")
         os.replace(here / f"{ctx.task}-{ctx.attempt}.new", here / f"{ctx.task}-{ctx.attempt}.alive")
@@ -492,19 +492,20 @@ for number in range(8):
 
 @flow.task
 def near():
-    time.sleep(6)
+    time.sleep(8)
 """
 FAR_TASKS = [f"far{number}" for number in range(8)]
 
 
 def start_chaos(cluster: Cluster, tmp_path: Path) -> tuple[subprocess.Popen[str], Path]:
-    """Start a run of eight tasks on two workers with two threads each; return once an attempt runs."""
+    """Start a run of eight tasks on two workers with two threads each; return once four attempts run."""
     flow, state = write(tmp_path, CHAOS)
     cluster.start_scheduler()
     for _ in range(2):
         cluster.start_worker(threads=2)
     words = ("run", flow, "--state", state, "--dask", cluster.address, "--max-parallel", "9", "--plain")
     process = start_redrive(*words, stderr=subprocess.PIPE)
+    wait_until(lambda: rows_by_now(state, "SELECT count(pid) FROM attempt WHERE name LIKE 'far%'") == [(4,)])
     wait_until(lambda: any(tmp_path.glob("far*.alive")))
     return process, state
 
@@ -554,7 +555,7 @@ def test_a_run_outlasts_an_absence_of_its_scheduler(own_cluster: Cluster, tmp_pa
         "their processes are gone, as this host sees"
     )
     near = rows(state, "SELECT ended_at FROM task WHERE name = 'near'")[0][0]
-    assert near / 1e6 < killed_at + 10
+    assert near / 1e6 < killed_at + 12
     assert "the Dask scheduler answers again" in sentences(state)
 
 
