@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,9 +21,11 @@ from typing import Any
 import msgspec
 import psutil
 import pytest
+from redrive.engine import Executor, RunOptions
 from redrive.engine.core.outcome import Outcome, OutcomeKind
 from redrive.engine.core.spec import DaskOptions, TaskSpec
 from redrive.engine.domain.states import LEASE_SECONDS, fence_seconds
+from redrive.engine.executor import dispatch
 from redrive.engine.runner.dask_client import DaskCluster, RemoteFlow
 from redrive.engine.runner.dask_worker import Message, Offer
 from redrive.engine.runner.listener import AttemptListener
@@ -419,6 +422,41 @@ def test_without_a_worker_a_task_is_ready_and_a_stop_ends_the_executor_at_once(
     output, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert time.monotonic() - began < 10
     assert process.returncode == 130 and "Traceback" not in errors, errors + output
+
+
+@pytest.mark.long
+def test_a_cluster_without_workers_pages_once_and_the_first_worker_resolves_it(
+    own_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch, "LONG_OUTAGE_SECONDS", 3.0)
+    flow, state = write(tmp_path, AWAY)
+    own_cluster.start_scheduler()
+    executor = Executor(flow=str(flow), state=state, options=RunOptions(dask=own_cluster.address))
+    with ThreadPoolExecutor(1) as thread:
+        ended = thread.submit(executor.run)
+        wait_until(lambda: rows_by_now(state, "SELECT 1 FROM page"))
+        ((title, page_state, body),) = rows(state, "SELECT title, state, body FROM page")
+        assert title.startswith("no Dask worker on elsewhere") and page_state == "open"
+        assert "for a Dask worker: the Dask cluster has 0 workers" in json.loads(body)["why"]
+        own_cluster.start_worker()
+        assert ended.result(PATIENCE_SECONDS) == "SUCCESS"
+    assert rows(state, "SELECT state, count FROM page") == [("resolved", 1)]
+
+
+@pytest.mark.long
+def test_a_resumed_run_waits_for_a_scheduler_that_is_away(own_cluster: Cluster, tmp_path: Path) -> None:
+    process, state = start_run(own_cluster, tmp_path)
+    wait_until(lambda: wait_text(state))
+    process.terminate()
+    process.communicate(timeout=PATIENCE_SECONDS)
+    address = own_cluster.address
+    own_cluster.kill()
+    again = start_redrive("resume", state, "--dask", address, "--plain", stderr=subprocess.PIPE)
+    wait_until(lambda: wait_text(state) == f"no Dask scheduler answers at {address}")
+    own_cluster.start_scheduler()
+    own_cluster.start_worker()
+    output, errors = again.communicate(timeout=PATIENCE_SECONDS)
+    assert again.returncode == 0 and "Traceback" not in errors, errors + output
 
 
 @pytest.mark.long
