@@ -225,7 +225,7 @@ class DaskCluster:
         self._demand: Mapping[str, Demand] = {}
         self._waiting_since: dict[str, float] = {}  # by pool
         self._idle_since: float | None = None  # tasks wait, and none runs on the cluster
-        self._workers: dict[str, int] = {}  # threads by address
+        self._workers: set[str] = set()
         self._unfit: dict[str, str] = {}  # workers that cannot take attempts, each with the reason
         self._facts: dict[str, WorkerFacts] = {}
         self._silences: dict[str, int] = {}  # requests in a row that a worker has not answered
@@ -260,7 +260,7 @@ class DaskCluster:
 
     @property
     def _may_offer(self) -> bool:
-        are_all_unfit = bool(self._workers) and self._workers.keys() <= self._unfit.keys()
+        are_all_unfit = bool(self._workers) and self._workers <= self._unfit.keys()
         return self._is_there and not self._is_refused and not are_all_unfit
 
     def _submit(self, pool: str, options: DaskOptions) -> None:
@@ -315,7 +315,7 @@ class DaskCluster:
     def start(self, order: AttemptOrder, listener: AttemptListener) -> RunningAttempt:
         """Start the attempt of a task on the worker that it has acquired."""
         offer = next((one for one in self._offers.values() if one.task == order.task and one.attempt is None), None)
-        if offer is None or offer.worker is None:
+        if offer is None or offer.worker is None or not self._is_there:
             self._loop.call_soon(listener.ended, lost("its worker was gone before it started", is_blameless=True))
             return RunningAttempt(pid=0)
         offer.attempt = RemoteAttempt(self, offer, order, listener)
@@ -413,8 +413,8 @@ class DaskCluster:
             await asyncio.sleep(LEASE_RENEWAL_SECONDS)
             renewed = [one for one in self._attempts() if one.unrenewed_since is None]
             asked = {one.worker for one in renewed}
-            if self._demand or len(self._facts.keys() & self._workers.keys()) < len(self._workers):
-                asked |= self._workers.keys()
+            if self._demand or not self._workers <= self._facts.keys():
+                asked |= self._workers
             for worker in asked:
                 offers = [one.offer.id for one in renewed if one.worker == worker]
                 self._spawn(self._examine_worker(worker, offers))
@@ -459,8 +459,8 @@ class DaskCluster:
     def _attempts(self) -> list[RemoteAttempt]:
         return [offer.attempt for offer in self._offers.values() if offer.attempt is not None]
 
-    def _note_workers(self, workers: dict[str, int], listed_at: float) -> None:
-        gone, is_changed = self._workers.keys() - workers.keys(), workers.keys() != self._workers.keys()
+    def _note_workers(self, workers: set[str], listed_at: float) -> None:
+        gone, is_changed = self._workers - workers, workers != self._workers
         self._workers = workers
         for worker in gone:
             for notes in (self._unfit, self._silences, self._facts):
@@ -501,7 +501,7 @@ class DaskCluster:
         """List the workers; False: the scheduler does not answer."""
         listed_at = self._loop.time()
         try:
-            workers = dict(await asyncio.wait_for(self._client.nthreads(), ANSWER_SECONDS))
+            workers = set(await asyncio.wait_for(self._client.nthreads(), ANSWER_SECONDS))
         except Exception:  # whatever the connection raises
             return False
         self._note_workers(workers, listed_at)
@@ -510,7 +510,7 @@ class DaskCluster:
     def _lose_scheduler(self) -> None:
         if not self._is_there:
             return
-        self._is_there, self._workers = False, {}
+        self._is_there, self._workers = False, set()
         self._unfit.clear()
         self._silences.clear()
         self._tell("no Dask scheduler answers: what waits for a worker goes on waiting, and what ran there is lost")

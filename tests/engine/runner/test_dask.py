@@ -36,6 +36,7 @@ from support.marks import parametrize_mostly_long
 from support.waiting import wait_until, wait_until_async
 
 PATIENCE_SECONDS = 100.0  # a limit for hangs: nothing here takes as long
+GONE_SECONDS = 10.0  # for a process of Dask to end
 pytestmark = pytest.mark.xdist_group("dask")  # one cluster for all of them
 
 FLOW = """
@@ -150,7 +151,11 @@ class Cluster:
         for process in self.processes:
             process.terminate()
         for process in self.processes:
-            process.wait(PATIENCE_SECONDS)
+            try:
+                process.wait(GONE_SECONDS)
+            except subprocess.TimeoutExpired:  # a worker may wait for ever for its scheduler
+                process.kill()
+                process.wait(PATIENCE_SECONDS)
 
 
 @pytest.fixture(scope="module")
