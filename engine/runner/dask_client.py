@@ -25,7 +25,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ..core.outcome import Outcome
+from ..core.outcome import Outcome, OutcomeKind
 from ..core.spec import DaskOptions
 from ..domain.event_codec import decode
 from ..domain.event_payloads import ExecutorChange, ExecutorChanged
@@ -101,6 +101,7 @@ class RemoteAttempt(RunningAttempt):
         self._has_all_messages = asyncio.Event()
         self._message_count: int | None = None
         self._is_over = False
+        self._is_interrupted = False
 
     # --- Messages of its worker ---------------------------------------------------------------------------------------
 
@@ -154,6 +155,22 @@ class RemoteAttempt(RunningAttempt):
         seconds = self.stop_renewing()
         asyncio.get_running_loop().call_later(seconds, self.given_up.set)
         return True
+
+    def interrupt(self) -> bool:
+        """Cancel it, and wait no longer for its worker than for a process of this host.
+
+        Then the task starts again only after the lease has expired. Without that a task that may not run twice would
+        be a human's decision while it still runs: it is waited for.
+        """
+        if self._is_interrupted:
+            return False
+        self._is_interrupted = True
+        if self.order.spec.idempotent:
+            asyncio.get_running_loop().call_later(self.order.spec.grace_seconds + ANSWER_SECONDS, self._leave)
+        return self.cancel("the executor stops")
+
+    def _leave(self) -> None:
+        self.end(Outcome(OutcomeKind.CANCELLED, fence_seconds=self.stop_renewing()))
 
     def extend(self, seconds: float) -> bool:
         """Move the deadline."""
