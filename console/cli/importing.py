@@ -24,6 +24,7 @@ import click
 from ...engine.clock import SystemClock
 from ...engine.core.schedule import local_time, to_microseconds
 from ...engine.core.spec import FlowSpec
+from ...engine.domain.text import shell_command
 from ...engine.errors import RedriveError
 from ...engine.schedule.flow_files import read_flow_files
 from ...engine.store.schedules import served_flow

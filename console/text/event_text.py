@@ -19,12 +19,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import starmap
 from typing import Any, NamedTuple, TypeVar
 
 from ...engine.core.causes import LAST_TRIES_SECONDS
 from ...engine.core.flow_difference import FlowDifference, describe, join_names
 from ...engine.core.outcome import reason_of_unstored
 from ...engine.core.part import describe_part
+from ...engine.core.ready_queue import WORKER_POOL_PREFIX
 from ...engine.core.views import OUTCOME_STYLES, OutcomeStyle
 from ...engine.domain import event_payloads as payloads
 from ...engine.domain import task_options as overridden
@@ -468,10 +470,17 @@ def _pool_waits(event: Event, payload: RunChanged) -> str:
     """Name the pools of the machine that tasks wait for."""
     try:
         waits = json.loads(payload.set.get("pool_waits") or "{}")
-        sentence = "; ".join(f"pool {pool} of this machine is held by {holders}" for pool, holders in waits.items())
+        sentence = "; ".join(starmap(_pool_wait, waits.items()))
     except (ValueError, AttributeError):
         return ""
-    return sentence or "has slots in the pools of this machine again"
+    return sentence or "no task waits for a pool of this machine or a Dask worker any more"
+
+
+def _pool_wait(pool: str, why: str) -> str:
+    if pool.startswith(WORKER_POOL_PREFIX):
+        needs = pool.removeprefix(WORKER_POOL_PREFIX)
+        return f"tasks wait for a Dask worker{f' ({needs})' if needs else ''}: {why}"
+    return f"pool {pool} of this machine is held by {why}"
 
 
 def _flow_difference(payload: RunChanged) -> FlowDifference:
@@ -564,7 +573,7 @@ _RUN_CHANGES: Mapping[str, tuple[_RunSentence, _RunLine]] = {
     RunChange.CODE_CHANGED: (_code_changed, _as_sentence),
     RunChange.CODE_LOADED: (_code_loaded, _as_sentence),
     RunChange.CODE_REFUSED: (_code_refused, _as_sentence),
-    RunChange.POOL_WAITS: (_pool_waits, None),
+    RunChange.POOL_WAITS: (_pool_waits, _as_sentence),
     RunChange.PARAMS: (lambda event, payload: f"parameters: {_describe_params(payload)}", None),
     RunChange.CLOCK: ("the start of its pause moved with the clock", None),
     RunChange.OPENED: ("opened by an executor", None),

@@ -176,7 +176,7 @@ def _columns_of(at: int, decision: Decision, outcome: Outcome, history: TaskHist
         case Cancel(why=why):
             return {"failure_mode": str(FailureMode.DEADLINE), "error": why, "next_retry_at": None}
         case Interrupt():
-            return {"next_retry_at": at}
+            return {"next_retry_at": at + round(outcome.fence_seconds * 1e6)}
 
 
 def success_columns(outcome: Outcome) -> TaskColumns:

@@ -100,6 +100,11 @@ class DownstreamStates:
             self._calls[task] = (downstream, admission.call._replace(number=next(self._numbers)))
         return admission
 
+    def would_admit(self, downstream: str) -> bool:
+        """True if the breaker admits a call now; the budget of retries is not asked."""
+        _, admission = rules.admit(self._breakers[downstream], self.specs[downstream], self._now_us())
+        return admission.call is not None
+
     def release_calls(self, tasks: Iterable[str]) -> None:
         """Return the permits of tasks that did not start."""
         for task in tasks:
@@ -375,6 +380,11 @@ class Capacity:
         if spec.pool is None:
             return True
         return self.ready_queue.pool_used[spec.pool] + spec.pool_slots <= self.pools.get(spec.pool, 0)
+
+    def could_call(self, row: TaskRow) -> bool:
+        """True if the breaker of its downstream would admit a call now. Nothing is counted."""
+        downstream = spec_of(row).downstream
+        return downstream is None or self.downstreams.would_admit(downstream)
 
     def may_call(self, row: TaskRow) -> bool:
         """True if the breaker of its downstream admits a call, which then counts."""

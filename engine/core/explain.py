@@ -45,6 +45,7 @@ from .waiting import (
     running_rows,
     unmet_parents,
     waits_for_approval,
+    worker_wait,
 )
 
 
@@ -212,6 +213,10 @@ def _machine_pool_full(case: TaskCase) -> str:
     return f"waits for pool {pool} of this machine, held by {pool_waits(case.projection)[pool]}"
 
 
+def _no_worker(case: TaskCase) -> str:
+    return f"waits for a Dask worker: {worker_wait(case)}"
+
+
 def _slots_used(case: TaskCase) -> str:
     longest = nsmallest(1, running_rows(case), key=by_start)
     most = case.projection.run.max_parallel
@@ -294,7 +299,7 @@ def _running(case: TaskCase) -> str:
     attempt = row.attempts.get(row.attempt)
     timeout = attempt.timeout_us if attempt is not None else None
     if case.spec.isolation == "dask" and attempt is not None and attempt.pid is None:
-        return f"waits for a worker of the Dask cluster for {case.since(row.started_at)}: attempt {row.attempt}"
+        return f"its process starts on a Dask worker, for {case.since(row.started_at)}: attempt {row.attempt}"
     of = f" of {format_duration(timeout)}" if timeout else ""
     dying = _kill_progress(attempt, case)
     again = f", {row.failures + 1} of {row.max_attempts} since the requeue," if row.generation else ""
@@ -428,6 +433,7 @@ _SENTENCES: dict[WaitReason, Callable[[TaskCase], str]] = {
     WaitReason.SLOT: _slots_used,
     WaitReason.POOL: _pool_full,
     WaitReason.MACHINE_POOL: _machine_pool_full,
+    WaitReason.WORKER: _no_worker,
     WaitReason.RETRY_BUDGET: _budget_spent,
     WaitReason.RELEASE: _released,
     WaitReason.OUTAGE: _down,

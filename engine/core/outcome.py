@@ -106,6 +106,7 @@ class Outcome:
     attempt_columns: Mapping[str, Any] = field(default_factory=dict)  # exit_code, signal, max_rss_kb, cpu_*, stack
     progress: Progress | None = None  # TIMED_OUT: what it had reported, if anything
     is_blameless: bool = False  # LOST, and the task is not known to have caused it: no counter of the task changes
+    fence_seconds: float = 0.0  # CANCELLED by a stop: its process on another host may live so long
     is_with_zygote: bool = False  # LOST with the process that forks the attempts: the next attempt runs apart
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -23,6 +22,7 @@ from typing import NamedTuple
 
 from ..domain.states import SkipCause, TaskState
 from ..domain.task_options import child_name
+from ..domain.text import shell_command
 from ..domain.trigger_rules import Verdict, verdict
 from ..errors import FlowError
 from .dag import Dag
@@ -224,7 +224,7 @@ class _Planner:
                 raise FlowError(self._refusal(spec.name, parent, "success" if is_stopped else "result"))
 
     def _refusal(self, task: str, parent: str, what: str) -> str:
-        start = f"or start with --from {shlex.quote(parent)}"
+        start = f"or start with --from {shell_command([parent])}"
         if self._earlier is None:
             return f"{task!r} needs the {what} of {parent!r}, which is {OUTSIDE}: add --results-of latest, {start}"
         found = self._earlier.tasks.get(parent)

@@ -144,7 +144,7 @@ class RunRow(Struct):
     options: str = "{}"
     code_hash: str | None = None
     code_changed: str | None = None  # source files that changed after the executor loaded them, for people
-    pool_waits: str | None = None  # JSON: each pool of the machine that tasks wait for, and who holds it, for people
+    pool_waits: str | None = None  # JSON: each pool of the machine or of Dask workers that tasks wait for, and why
     python_path: str | None = None  # PYTHONPATH of the start
     logical_time: int | None = None  # the instant of the schedule that the run is for
     acknowledged_at: int | None = None  # when an operator took note of how it ended

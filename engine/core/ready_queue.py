@@ -12,17 +12,18 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
 from heapq import heappop, heappush
+from itertools import islice
 from typing import Any
 
 from ..domain.events import EventKind
 from ..domain.states import APPROVAL, TIMED, TaskState
 from ..domain.trigger_rules import satisfied_rules
 from .projection import RunProjection, TaskRow
-from .spec import DownstreamSpec, FlowSpec, TaskSpec
+from .spec import DaskOptions, DownstreamSpec, FlowSpec, TaskSpec
 
-#: (pool, downstream, is a retry of a task with a downstream, name if max_active is set). Tasks that wait for the same
-#: capacity share a lane.
-Lane = tuple[str | None, str | None, bool, str | None]
+#: (pool, downstream, is a retry of a task with a downstream, name if max_active is set, ``worker_pool``).
+#: Tasks that wait for the same capacity share a lane.
+Lane = tuple[str | None, str | None, bool, str | None, str | None]
 Admits = Callable[[TaskRow], bool]
 
 _NONE: frozenset[str] = frozenset()
@@ -162,6 +163,13 @@ class ReadyQueue:
                 best = lane
         return best
 
+    def startable_like(self, row: TaskRow, limit: int) -> int:
+        """Count the startable tasks that wait for the same capacity as a task, at most up to ``limit``."""
+        names = (name for _, _, name in self._lanes.get(lane_of(row), ()))
+        return sum(
+            1 for _ in islice((name for name in names if self._is_startable(self._projection.tasks[name])), limit)
+        )
+
     def startable_for(self, downstream: str) -> list[str]:
         lanes = (entries for lane, entries in self._lanes.items() if lane[1] == downstream)
         names = (name for entries in lanes for _, _, name in entries)
@@ -258,7 +266,23 @@ def lane_of(row: TaskRow) -> Lane:
     """Return the capacity, besides a slot, that a task waits for."""
     spec = spec_of(row)
     waits_for_budget = spec.downstream is not None and is_retry(row)
-    return (spec.pool, spec.downstream, waits_for_budget, spec.name if spec.max_active is not None else None)
+    name = spec.name if spec.max_active is not None else None
+    return (spec.pool, spec.downstream, waits_for_budget, name, worker_pool(spec))
+
+
+#: Begins the names of pools of Dask workers, beside those of the machine, in ``run.pool_waits``.
+WORKER_POOL_PREFIX = "workers:"
+
+
+def worker_pool(spec: TaskSpec) -> str | None:
+    """Return the name of the Dask workers that may run a task; None: it runs here."""
+    if spec.isolation != "dask":
+        return None
+    options = spec.dask or DaskOptions()
+    needs = [f"{name}={amount:g}" for name, amount in options.resources]
+    return WORKER_POOL_PREFIX + " ".join(
+        [*needs, *options.workers, *([f"priority={options.priority}"] if options.priority else [])]
+    )
 
 
 def is_retry(row: TaskRow) -> bool:

@@ -48,6 +48,15 @@ class CommandOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class DaskOptions:
+    """Which workers of a Dask cluster may run a task, as Dask itself reads it."""
+
+    resources: tuple[tuple[str, float], ...] = ()  # name and amount that the task needs of its worker
+    workers: tuple[str, ...] = ()  # addresses, hosts or names; empty: any
+    priority: int = 0  # tasks of a higher one get a worker first
+
+
+@dataclass(frozen=True, slots=True)
 class ExpectedBy:
     """When a task should have succeeded: so long after the start of its run, or at the next such time of day."""
 
@@ -101,6 +110,7 @@ class TaskSpec(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     timeout: float | None = None  # seconds
     grace_seconds: float = GRACE_SECONDS  # between SIGTERM and SIGKILL
     isolation: Isolation = "process"
+    dask: DaskOptions | None = None  # with isolation "dask"
     downstream: str | None = None  # breaker and retry bucket
     pool: str | None = None
     pool_slots: int = 1

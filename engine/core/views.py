@@ -37,6 +37,7 @@ from .waiting import (
     reserve_at,
     unmet_parents,
     waits_for_approval,
+    worker_wait,
 )
 
 
@@ -255,6 +256,10 @@ def _machine_pool_full(case: TaskCase) -> str:
     return f"waits for pool {case.spec.pool}, held by {pool_waits(case.projection).get(case.spec.pool or '')}"
 
 
+def _no_worker(case: TaskCase) -> str:
+    return f"waits for a Dask worker: {worker_wait(case)}"
+
+
 def _breaker_open(case: TaskCase) -> str:
     return f"breaker {case.spec.downstream} is open"
 
@@ -271,6 +276,7 @@ _FACTS: Mapping[WaitReason, Callable[[TaskCase], str]] = {
     WaitReason.RELEASE: lambda case: f"{case.spec.downstream} is back, its tasks start one by one",
     WaitReason.POOL: _pool_full,
     WaitReason.MACHINE_POOL: _machine_pool_full,
+    WaitReason.WORKER: _no_worker,
     WaitReason.SLOT: lambda case: f"waits for a slot, {case.projection.run.max_parallel} in use",
     WaitReason.APPROVAL: lambda case: "waits for an approval",
     WaitReason.SENSOR: lambda case: counted(case.row.deferrals, "check"),

@@ -29,7 +29,7 @@ from ..domain.text import format_duration
 from ..domain.trigger_rules import STATES_OF, ParentStatus, satisfied_rules
 from .breaker import PASSING, SHUT, is_releasing
 from .projection import RunProjection, TaskRow
-from .ready_queue import is_approval, is_retry, spec_of
+from .ready_queue import is_approval, is_retry, spec_of, worker_pool
 from .spec import TaskSpec
 
 # --- What a run can wait for, who ends each wait, and where it is shown ----------------------------------------------
@@ -51,6 +51,7 @@ class WaitReason(StrEnum):
     SLOT = "slot"
     POOL = "pool"
     MACHINE_POOL = "machine pool"
+    WORKER = "worker"
     RETRY_BUDGET = "retry budget"
     RELEASE = "release"
     OUTAGE = "outage"
@@ -105,6 +106,9 @@ WAITS: Mapping[WaitReason, Wait] = {
     WaitReason.MACHINE_POOL: Wait(
         EndedBy.EXECUTOR, "the end of an attempt of another flow that holds slots: redrive pools", page=_LATE
     ),
+    WaitReason.WORKER: Wait(
+        EndedBy.EXECUTOR, "a worker of the Dask cluster that asks for it", page="no Dask worker"
+    ),  # after ten minutes in which none runs there
     WaitReason.RETRY_BUDGET: Wait(EndedBy.TIME, "a success, or bucket_per_second"),
     WaitReason.RELEASE: Wait(EndedBy.TIME, "its turn: a rate that doubles each second"),
     WaitReason.OUTAGE: Wait(EndedBy.TIME, "the probes after open_seconds", page="is down"),  # after ten minutes
@@ -439,12 +443,17 @@ def pool_use(case: TaskCase) -> tuple[int, int, list[TaskRow]] | None:
 
 
 def pool_waits(projection: RunProjection) -> dict[str, str]:
-    """Return the pools of the machine that tasks wait for, and who holds each."""
+    """Return the pools of the machine that tasks wait for, and who holds each; of Dask workers, why none takes them."""
     try:
         waits = json.loads(projection.run.pool_waits or "{}").items()
     except (ValueError, AttributeError):
         return {}
     return {str(pool): str(holders) for pool, holders in waits}
+
+
+def worker_wait(case: TaskCase) -> str | None:
+    """Return why no worker of the Dask cluster takes the task, in a few words; None if none is waited for."""
+    return pool_waits(case.projection).get(worker_pool(case.spec) or "")
 
 
 def _has_no_slot(case: TaskCase) -> bool:
@@ -494,6 +503,7 @@ _CAPACITY_REASONS: tuple[tuple[WaitReason, Callable[[TaskCase], bool]], ...] = (
     (WaitReason.POOL, lambda case: pool_use(case) is not None),
     (WaitReason.SLOT, _has_no_slot),
     (WaitReason.MACHINE_POOL, lambda case: case.spec.pool in pool_waits(case.projection)),
+    (WaitReason.WORKER, lambda case: worker_wait(case) is not None),
 )
 
 

@@ -32,7 +32,7 @@ class RunChange(object):
     OPTIONS = "options"
     FLOW_CHANGED = "flow-changed"  # at the start of an executor
     FLOW_REFUSED = "flow-refused"  # the run is not resumed: an operator must accept the changed flow
-    POOL_WAITS = "pool-waits"  # the pools of the machine that tasks wait for
+    POOL_WAITS = "pool-waits"  # the pools of the machine, and of Dask workers, that tasks wait for
     CODE_CHANGED = "code-changed"  # on the disk: the executor still uses the code that it loaded
     CODE_LOADED = "code-loaded"  # by a living executor
     CODE_REFUSED = "code-refused"  # it could not be loaded: the old code stays in use

@@ -100,7 +100,9 @@ class AttemptSupervisor(AttemptListener):
     def attach(self, attempt: RunningAttempt) -> None:
         """Control the attempt from now on."""
         self.attempt = attempt
-        if self.is_cancelled or self.is_interrupted:
+        if self.is_interrupted:
+            attempt.interrupt()
+        elif self.is_cancelled:
             attempt.cancel("cancelled before it started")
 
     def start_failed(self, error: OSError) -> None:
@@ -432,7 +434,7 @@ class AttemptManager:
         for supervisor in self.running.values():
             supervisor.is_interrupted = True
             if supervisor.attempt is not None:
-                supervisor.attempt.cancel("the executor stops")
+                supervisor.attempt.interrupt()
 
     def release(self, supervisor: AttemptSupervisor, outcome: Outcome) -> Released:
         """Free the slot of an attempt that has ended."""

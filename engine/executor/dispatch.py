@@ -9,16 +9,21 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ..core.breaker import ProbeCandidate, choose_probe
+from ..core.causes import LONG_OUTAGE_SECONDS, PageRequest
 from ..core.downstreams import Capacity, DownstreamStates
 from ..core.outcome import reason_of_unstored, unstored_reason
 from ..core.projection import TaskRow, missing_inputs
-from ..core.ready_queue import spec_of
+from ..core.ready_queue import spec_of, worker_pool
+from ..core.spec import DaskOptions
 from ..domain.event_payloads import RunChange, RunChanged
 from ..domain.states import APPROVAL, TaskState
-from ..statefile.transitions import Transaction
+from ..domain.text import format_duration
+from ..runner.zygote.client import RemoteRunner
+from ..statefile.transitions import Transaction, resolve_cause
 from ..store import claims
 from ..store.claims import Claim, ClaimOrder, expire
 from ..store.machine import RECHECK_SECONDS, MachinePools, PoolEntry
+from ..store.pages import trigger_page
 from .attempts import AttemptManager
 from .opening import OpenRun
 from .run_view import Commit, FollowUp, RunView
@@ -35,11 +40,12 @@ class Dispatcher:
         self._downstreams = downstreams
         self._attempts = attempts
         self._pool_gate = PoolGate(view, opened.state_path, attempts.write)
+        self._worker_gate = WorkerGate(view, opened.runner.remote, attempts.write)
         self._capacity = Capacity(view.ready_queue, downstreams, view.flow.pools, view.wake_at)
 
     def next_commit(self) -> Commit | None:
         """Return the next commit; None: no task may start."""
-        self._pool_gate.update()
+        self._pool_gate.update(self._worker_gate.waits())
         if not self._runner.is_open:
             return None
         if expired := self._view.expired_tasks():
@@ -49,6 +55,7 @@ class Dispatcher:
         ready_queue, free = self._view.ready_queue, self._free_slots()
         picked = self._pick_probes(free)
         picked += ready_queue.pop_startable(free - len(picked), self._admits)
+        self._worker_gate.update(free - len(picked))
         self._request_leaked_slots(len(picked) == free)
         promote = {name: self._view.projection.tasks[name].generation for name in ready_queue.promotable}
         return self._start(promote, picked) if picked or promote else None
@@ -86,6 +93,7 @@ class Dispatcher:
             for spec in specs
             if (spec.pool, spec.downstream, spec.max_active, spec.map) == (None, None, None, None)
             and spec.kind != APPROVAL
+            and spec.isolation != "dask"
         ]
 
     def close(self) -> None:
@@ -96,8 +104,10 @@ class Dispatcher:
         """Whether there is room for a task. The breaker is asked last, because it counts the call."""
         if not (self._capacity.has_pool_slots(row) and self._pool_gate.admits(row)):
             return False
-        if self._capacity.may_call(row):
+        has_worker = self._capacity.could_call(row) and self._worker_gate.admits(row)
+        if has_worker and self._capacity.may_call(row):
             return True
+        self._worker_gate.release(row)
         self._pool_gate.release(row)
         return False
 
@@ -238,12 +248,12 @@ class PoolGate:
         """Give back what ``admits`` got for a task that does not start after all."""
         self._pools.release(row.name)
 
-    def update(self) -> None:
-        """Free the slots of tasks that have ended, and report the waits."""
+    def update(self, worker_waits: Mapping[str, str]) -> None:
+        """Free the slots of tasks that have ended, and report the waits. ``worker_waits``: beside those for pools."""
         queue, tasks = self._view.ready_queue, self._view.projection.tasks
         self._pools.release_unless(lambda name: name in queue.claiming or tasks[name].state is TaskState.RUNNING)
         self._forget_waits()
-        self._report_waits()
+        self._report_waits(worker_waits)
 
     def close(self) -> None:
         """Free all slots."""
@@ -256,15 +266,16 @@ class PoolGate:
                 del self._full_since[pool]
                 self._pools.end_wait(pool)
 
-    def _report_waits(self) -> None:
-        if not self._full_since and not self._reported:
+    def _report_waits(self, worker_waits: Mapping[str, str]) -> None:
+        if not (self._full_since or self._reported or worker_waits):
             return
         now = self._view.now_us()
         waiting = {pool for pool, since in self._full_since.items() if now - since >= REPORT_SECONDS * 1e6}
         is_due = now - self._reported_at >= REPORT_AGAIN_SECONDS * 1e6
-        if waiting == self._reported.keys() and not is_due:
+        if waiting | worker_waits.keys() == self._reported.keys() and not is_due:
             return
         holders = {pool: describe_holders(self._pools.holders(pool)) for pool in sorted(waiting)}
+        holders |= worker_waits
         self._reported_at = now
         if holders != self._reported:
             self._reported = holders
@@ -281,3 +292,68 @@ def describe_holders(entries: list[PoolEntry]) -> str:
     tasks = {(entry.holder["pid"], entry.holder["run_id"], entry.holder["task"]) for entry in entries}
     more = f" and {len(tasks) - 1} more" if len(tasks) > 1 else ""
     return f"{first['task']} of {first['flow']} (pid {first['pid']}){more}"
+
+
+# --- Workers of a Dask cluster ---------------------------------------------------------------------------------------
+#
+# A task on Dask starts when a worker has asked for one (``runner/dask_client.py``). Until then it is READY.
+
+
+class WorkerGate:
+    """The workers of the cluster, as the dispatcher of one run uses them. ``remote`` None: no task runs there."""
+
+    def __init__(
+        self, view: RunView, remote: RemoteRunner | None, write: Callable[[Callable[[Transaction], object]], object]
+    ) -> None:
+        self._view = view
+        self._remote = remote
+        self._write = write
+        self._wanted: dict[str, TaskRow] = {}  # by pool of workers: the first task that waits for one
+        self._is_paged = False
+
+    def admits(self, row: TaskRow) -> bool:
+        """Whether the task runs here, or has got a worker."""
+        pool = worker_pool(spec_of(row))
+        if pool is None or self._remote is None:
+            return True
+        if self._remote.acquire(row.name, pool):
+            return True
+        self._wanted[pool] = row
+        return False
+
+    def release(self, row: TaskRow) -> None:
+        """Give back what ``admits`` got for a task that does not start after all."""
+        if self._remote is not None:
+            self._remote.release(row.name)
+
+    def update(self, free: int) -> None:
+        """Ask for as many workers as tasks could start now. ``free``: slots of the run."""
+        if self._remote is None:
+            return
+        wanted, self._wanted = self._wanted, {}
+        count = self._view.ready_queue.startable_like
+        self._remote.demand(
+            {pool: (spec_of(row).dask or DaskOptions(), count(row, free)) for pool, row in wanted.items()}
+        )
+        self._page(wanted)
+
+    def waits(self) -> Mapping[str, str]:
+        """Return why tasks wait for a worker, by pool of workers."""
+        return {} if self._remote is None else self._remote.waits()
+
+    def _page(self, wanted: Mapping[str, TaskRow]) -> None:
+        """Page once when nothing has run on the cluster for long, and resolve that when a worker takes a task."""
+        assert self._remote is not None
+        is_long = self._remote.idle_seconds >= LONG_OUTAGE_SECONDS
+        if is_long is self._is_paged:
+            return
+        self._is_paged, cause = is_long, f"workers:{self._remote.address}"
+        if not is_long:
+            self._write(lambda transaction: resolve_cause(transaction, cause))
+            return
+        pool, row = next(iter(wanted.items()))
+        lasts = format_duration(round(self._remote.idle_seconds * 1e6))
+        why = f"{row.name} has waited {lasts} for a Dask worker: {self.waits().get(pool, '')}"
+        run_id, owner = self._view.projection.run.run_id, spec_of(row).owner
+        request = PageRequest(run_id, row.name, "no Dask worker", why, cause=cause, owner=owner)
+        self._write(lambda transaction: trigger_page(transaction, request))

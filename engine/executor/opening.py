@@ -100,7 +100,7 @@ async def open_run(lease: StateFileLease, machine: Machine) -> OpenRun:
         requested = _find_run(request)
         flow = await _import(lease, requested)
         try:
-            await _connect_dask(runner, request.options.dask, requested.flow_target, flow)
+            await _connect_dask(runner, request.options, requested.flow_target, flow)
             part = _plan_part(request, requested, flow)
             return await _write_run(lease, requested, flow, part, machine)
         except BaseException:
@@ -199,8 +199,12 @@ async def _import(lease: StateFileLease, requested: _RequestedRun) -> FlowSpec:
     return flow
 
 
-async def _connect_dask(runner: Runner, address: str | None, target: str, flow: FlowSpec) -> None:
-    """Connect to the Dask cluster if a task needs it, before the run is written."""
+async def _connect_dask(runner: Runner, options: RunOptions, target: str, flow: FlowSpec) -> None:
+    """Connect to the Dask cluster if a task needs it, before the run is written.
+
+    A command that an operator types fails if no scheduler answers; a run that is resumed or served waits for it.
+    """
+    address = options.dask
     dask_task = next((task.name for task in flow.tasks if work_of(task).isolation == "dask"), None)
     if dask_task is None:
         return
@@ -208,9 +212,17 @@ async def _connect_dask(runner: Runner, address: str | None, target: str, flow: 
         raise FlowError(f"task {dask_task!r} runs on Dask: say where with --dask tcp://HOST:8786 or REDRIVE_DASK")
     if not target:
         raise FlowError(f"task {dask_task!r} runs on Dask, where workers import the flow: give it in a file")
-    from ..runner.dask_client import connect
+    from ..flow.recorded_sources import read_sources
+    from ..runner.dask_client import RemoteFlow, connect
 
-    runner.remote = await connect(address, runner.executor_id, target, flow.params, flow, runner.report)
+    sources = await asyncio.to_thread(read_sources, flow.sources)
+    if sources.keys() != flow.sources.keys():
+        raise FlowError("a source file of the flow changed while it was imported: start the run again")
+    remote = RemoteFlow(flow.path or target, flow.params, sources)
+    may_be_away = options.resume or options.served
+    runner.remote = await connect(
+        address, runner.executor_id, remote, may_be_away=may_be_away, report=runner.report, wake=runner.wake
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,8 @@ def load_flow(
     with use_params(remembered or {}, params or {}), _translated_errors(source), sources.installed():
         flow = _pick_flow(_import_file(source, sources), path, name)
     flow.path = str(source) + (f":{name}" if name else "")
-    flow.sources = {**source_files(source, list(sys.modules.values())), str(source): digest_of(code)}
+    found = source_files(source, list(sys.modules.values())) | {str(source): digest_of(code)}
+    flow.sources = found | {path: digest_of(content) for path, content in (recorded or {}).items()}
     flow.code_hash = hash_of_sources(str(source), flow.sources)
     return flow
 

@@ -27,6 +27,7 @@ from ..core.causes import check_sender
 from ..core.failures.classify import parse_rules
 from ..core.option_types import (
     FLAG,
+    LARGEST,
     NAME,
     TEXT,
     Duration,
@@ -47,6 +48,7 @@ from ..core.option_types import (
 from ..core.policy import RetryPolicy
 from ..core.spec import (
     LOGICAL_TIME,
+    DaskOptions,
     DeadlineAction,
     DownstreamSpec,
     ExpectedBy,
@@ -338,6 +340,18 @@ def _parse_slower_than(value: object) -> SlowerThan:
     return SlowerThan(seconds)
 
 
+def _parse_dask(value: object) -> DaskOptions:
+    if isinstance(value, DaskOptions):
+        return value
+    options = _mapping(value)
+    if options.keys() - {"resources", "workers", "priority"}:
+        raise ValueError
+    amounts = _mapping(options.get("resources", {})).items()
+    resources = sorted((NAME.parse(name), number(0, above=True).parse(amount)) for name, amount in amounts)
+    workers = name_tuple("", "").parse(options.get("workers", ()))
+    return DaskOptions(tuple(resources), workers, whole_number(-LARGEST).parse(options.get("priority", 0)))
+
+
 _CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 _FACTOR = re.compile(r"(\d+(?:\.\d+)?) ?x")
 
@@ -363,6 +377,10 @@ EXPECTED_BY = OptionType(
 )
 SLOWER_THAN = OptionType(
     "a factor above 1 of the usual duration, as '2x', or a duration above 0, as '10m'", _parse_slower_than
+)
+DASK = OptionType(
+    "a mapping with resources, workers or priority, as {'resources': {'GPU': 1}, 'workers': ['gpu1'], 'priority': 5}",
+    _parse_dask,
 )
 
 # --- A flow and its groups -----------------------------------------------------------------------------------------
@@ -444,6 +462,7 @@ class TaskOptions(TypedDict, total=False):
     grace_seconds: Duration  # from SIGTERM to SIGKILL; 5 unless given
     python: str | None  # the interpreter that runs it: a path, relative to the flow file, or a name in PATH
     isolation: Isolation  # "process" (the default), "worker" (reused, killed too), "thread" (is cancelled), "dask"
+    dask: DaskOptions | Mapping[str, object] | None  # which workers of the cluster: resources, workers, priority
     downstream: str | None  # the system that it calls: a name given to ``Flow.downstream``
     pool: (
         str | None
@@ -485,6 +504,7 @@ TASK: Table = {
     "max_size": whole_number(1),
     "python": optional(INTERPRETER),
     "isolation": choice(*get_args(Isolation)),
+    "dask": optional(DASK),
     "downstream": optional(NAME),
     "pool": optional(NAME),
     "pool_slots": whole_number(1),

@@ -10,7 +10,7 @@ import sys
 import tokenize
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -306,17 +306,17 @@ def digest_of_file(path: str | Path) -> str | None:
         return None
 
 
-def source_root(flow_file: Path) -> Path:
-    """Return the folder from which the flow imports its own modules."""
+def source_root(flow_file: Path, known: Container[str] = ()) -> Path:
+    """Return the folder from which the flow imports its own modules. ``known``: files that count as existing."""
     root = flow_file.parent
-    while (root / "__init__.py").exists() and root.parent != root:
+    while (str(root / "__init__.py") in known or (root / "__init__.py").exists()) and root.parent != root:
         root = root.parent
     return root
 
 
 def hash_of_sources(flow_file: str, sources: Mapping[str, str]) -> str:
     """Return one hash of all source files; it does not depend on the folder in which they lie."""
-    root = source_root(Path(flow_file))
+    root = source_root(Path(flow_file), sources)
     lines = sorted(f"{Path(path).relative_to(root)} {digest}" for path, digest in sources.items())
     return digest_of("\n".join(lines).encode("utf-8", "surrogateescape"))
 

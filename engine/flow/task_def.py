@@ -24,6 +24,7 @@ from ..core.spec import (
     DEFAULT_RETRY,
     RECHECK_SECONDS,
     CommandOptions,
+    DaskOptions,
     ExpectedBy,
     Isolation,
     Kind,
@@ -65,6 +66,9 @@ class TaskDef(msgspec.Struct):
             directory, a variable of the environment, a descriptor, a thread or a child process), "thread" (no fork; it
             is only cancelled, by ``ctx.cancelled``) or "dask" (a process on a worker of the Dask cluster that
             ``RunOptions.dask`` names).
+        dask: with ``isolation="dask"``: a mapping that Dask reads: "resources" (amounts by name, of which the worker
+            must have so much free), "workers" (addresses, hosts or names of those that may run it), "priority" (a whole
+            number; tasks of a higher one get a worker first).
         python: the interpreter in which its attempts run: a path, relative to the flow file, or a name in PATH. It
             imports the flow file as well, and needs what ``Flow(python=...)`` needs. None: that of the flow.
         downstream: the system that it calls, declared by ``Flow.downstream``: an open breaker holds the task.
@@ -114,6 +118,7 @@ counts too), or None, not 0
     kind: Kind = "python"
     command: str | Sequence[str] | None = None
     isolation: Isolation = "process"
+    dask: DaskOptions | Mapping[str, object] | None = None
     downstream: str | None = None
     pool: str | None = None
     pool_slots: int = 1
@@ -219,6 +224,10 @@ _CONTRADICTIONS: tuple[tuple[Callable[[TaskDef], bool], str], ...] = (
     (
         lambda task: task.isolation == "dask" and task.python is not None,
         "on Dask the worker's interpreter runs it: leave python= out",
+    ),
+    (
+        lambda task: task.dask is not None and task.isolation != "dask",
+        "dask= says which workers of a cluster run it: add isolation='dask'",
     ),
     (
         lambda task: task.kind == "command" and task.isolation == "thread",

@@ -106,10 +106,16 @@ class FlowFacts:
     """The values of the flow that the zygote hands to each attempt."""
 
     plans: Mapping[str, CallPlan] | FreshImport
-    project_root: str  # the folder of the flow file, in which every attempt runs
+    project_root: str  # the folder of the flow file
     code_hash: str | None
     stack_fd: int  # where faulthandler writes; each attempt replaces it by its own pipe
     termination: Termination
+    other_folder: str | None = None  # in which attempts run, on a Dask worker without that of the flow
+
+    @property
+    def folder(self) -> str:
+        """The folder in which every attempt runs."""
+        return self.other_folder or self.project_root
 
     def plan(self, spec: TaskSpec) -> CallPlan:
         """Return how to call a task. Raises PermanentError if the imported flow has no such function."""
@@ -261,9 +267,9 @@ def run_task(
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         prepare()
         if order.spec.kind == "command":
-            command.execute(order, facts.project_root, pipe.fd)
+            command.execute(order, facts.folder, pipe.fd)
         plan = facts.plan(order.spec)
-        os.chdir(facts.project_root)  # after the import, which may name its files by the folder of the executor
+        os.chdir(facts.folder)  # after the import, which may name its files by the folder of the executor
         if isinstance(facts.plans, FreshImport):
             pipe.send(protocol.TaskBegan(time.monotonic(), _thread.get_ident()))
         if before_call is not None:

@@ -1,12 +1,15 @@
 """The executor side of ``isolation="dask"``: attempts on the workers of a Dask cluster.
 
 Dask provides the queue and the workers. This module and ``dask_worker.py`` add a deadline that ends the process on the
-worker, one start per attempt, and a lease, after which a silent attempt is certainly dead. Workers need redrive, and
-the files of the flow at the same path.
+worker, one start per attempt, and a lease, after which a silent attempt is certainly dead. Workers need redrive of the
+same version; the source files of the flow travel to them.
 
-Where the cluster is away, nothing here fails: an attempt that no worker was permitted to start waits, and is queued
-again in the cluster that answers next; it may be withdrawn at once. One that a worker was permitted to start is lost
-when its lease has certainly expired. Dask's own client gives up for good after a few seconds; it is made again.
+A task that waits for a worker is READY. For as many tasks as could start, *offers* are queued in the cluster; the
+worker that begins an offer asks for an attempt, and only then the executor claims a task. So a task is RUNNING from
+the permission of its worker on, and an absence of the scheduler or of all workers costs no attempt.
+
+An attempt whose worker is gone, or does not answer, is lost when it has certainly ended: a process of the same machine
+says so, or its lease has expired. Dask's own client gives up for good after a few seconds; it is made again.
 """
 
 from __future__ import annotations
@@ -15,28 +18,34 @@ import asyncio
 import contextlib
 import importlib
 import logging
+import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
 
 from ..core.outcome import Outcome, OutcomeKind
-from ..core.spec import FlowSpec
+from ..core.spec import DaskOptions
 from ..domain.event_codec import decode
 from ..domain.event_payloads import ExecutorChange, ExecutorChanged
-from ..domain.states import LEASE_RENEWAL_SECONDS, fence_seconds
+from ..domain.states import LEASE_RENEWAL_SECONDS, LEASE_SECONDS, fence_seconds
 from ..domain.text import counted
 from ..errors import FlowError
+from ..version import VERSION
 from . import dask_worker
-from .dask_worker import Message, Report, Request
+from .dask_worker import Message, Offer, Permit, ProcessIds, Report, WorkerFacts
 from .listener import AttemptListener, RunningAttempt, ignore
-from .outcome_of_exit import lost, refused
+from .outcome_of_exit import lost
 from .protocol import AttemptOrder
 
 CONNECT_SECONDS = 5.0  # also of the client that reconnects: a stop waits for so long
 CLOSE_SECONDS = CONNECT_SECONDS + 2
-WATCH_SECONDS = 1.0  # how often the connection is looked at
-NO_WORKER_SECONDS = 10.0  # without a worker that takes an attempt, until people are told
+WATCH_SECONDS = 1.0  # how often the workers are listed
+ANSWER_SECONDS = 5.0  # for the scheduler and each worker to answer
+SILENT_RENEWALS = 3  # without an answer, after which a worker counts as stopped
+GRANT_SECONDS = 10.0  # a worker that asked longer ago may give up before the answer reaches it
+WAIT_SECONDS = 2.0  # without a worker, after which people are told
 LATE_MESSAGES_SECONDS = 5.0  # how long the end of an attempt waits for messages that were sent before it
 STACK_SECONDS = 5.0
 
@@ -53,33 +62,52 @@ class DaskFuture(Protocol):
     def exception(self) -> Coroutine[object, object, BaseException]: ...
 
 
-class Submission(RunningAttempt):
-    """An attempt that is queued in the cluster, or runs on a worker."""
+Demand = tuple[DaskOptions, int]  # how many workers are wanted for tasks with the same options
 
-    def __init__(self, cluster: DaskCluster, order: AttemptOrder, listener: AttemptListener) -> None:
+
+@dataclass(slots=True, eq=False)
+class QueuedOffer:
+    """An offer in the cluster. ``pool``: the tasks that it is for; ``worker``: the address of the one that asked."""
+
+    id: str
+    pool: str
+    future: DaskFuture
+    worker: str | None = None
+    machine: str = ""  # of the worker
+    asked_at: float = 0.0
+    task: str | None = None  # that gets the worker
+    attempt: RemoteAttempt | None = None
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class RemoteAttempt(RunningAttempt):
+    """An attempt that a worker was permitted to start."""
+
+    def __init__(self, cluster: DaskCluster, offer: QueuedOffer, order: AttemptOrder, listener: AttemptListener):
         super().__init__(pid=0)  # it has no process on this host
+        assert offer.worker is not None
+        self.offer = offer
+        self.worker: str = offer.worker
         self.order = order
-        self.worker: str | None = None  # address of the worker that was permitted to start it
-        self.future: DaskFuture | None = None
-        self.is_withdrawn = False
-        self.queued_at: float | None = None  # in this cluster, on the clock of the loop
+        self.ids: ProcessIds | None = None  # of its process, once it is known
         self.unrenewed_since: float | None = None  # its lease is not renewed any more
-        self.interrupted = asyncio.Event()  # its future tells nothing any more: withdrawn, or the connection is lost
+        self.why = f"its worker {offer.worker} is gone"
+        self.given_up = asyncio.Event()  # its future may tell nothing any more
+        self.has_started = False
         self._cluster = cluster
         self._listener = listener
         self._messages: dict[int, Message] = {}  # that arrived before an earlier one, by number
-        self._next = 0
+        self._next = 1  # the first one was the request
         self._has_all_messages = asyncio.Event()
         self._message_count: int | None = None
         self._is_over = False
+        self._is_interrupted = False
 
     # --- Messages of its worker ---------------------------------------------------------------------------------------
 
     def on_message(self, message: Message) -> None:
         """Forward messages to the listener in the order of their numbers; they may arrive in another."""
-        if message.method == "permission_requested":
-            self._answer_permission(message.arguments[0])
-        if self.worker is None or message.number < self._next:
+        if message.number < self._next:
             return
         self._messages[message.number] = message
         while not self._is_over and self._next in self._messages:
@@ -88,32 +116,28 @@ class Submission(RunningAttempt):
         if self._message_count is not None and self._next >= self._message_count:
             self._has_all_messages.set()
 
-    def _answer_permission(self, address: str) -> None:
-        """Permit the first worker that asks. Dask resubmits a function whose worker died: later ones are refused."""
-        is_first = self.worker is None and not self.is_withdrawn and not self._is_over
-        if is_first:
-            self.worker = address
-        self._cluster.call(address, dask_worker.set_permission, self.order.token, is_first)
-
     def _forward(self, message: Message) -> None:
         match message.method:
-            case "permission_requested":
-                pass
+            case "sources_requested":
+                self._cluster.bring_sources(self)
             case "started":
-                self._listener.started_remotely(str(self.worker), *message.arguments)
+                self._on_started(*message.arguments)
             case "step" | "retried" as method:
                 getattr(self._listener, method)(decode(*message.arguments))
             case method:
                 getattr(self._listener, method)(*message.arguments)
 
+    def _on_started(self, pid: int, start_ticks: int | None) -> None:
+        self.has_started = True
+        self.ids = None if start_ticks is None else ProcessIds(pid, start_ticks)
+        self._listener.started_remotely(self.worker, pid, start_ticks)
+
     async def wait_for_messages(self, count: int) -> None:
         """Wait until all ``count`` messages of the worker were forwarded, at most ``LATE_MESSAGES_SECONDS``."""
         self._message_count = count
         if self._next < count:
-            try:
+            with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._has_all_messages.wait(), LATE_MESSAGES_SECONDS)
-            except TimeoutError:
-                return
 
     def end(self, outcome: Outcome) -> None:
         """Report the outcome, once."""
@@ -124,37 +148,41 @@ class Submission(RunningAttempt):
     # --- Control ------------------------------------------------------------------------------------------------------
 
     def cancel(self, reason: str) -> bool:
-        """Start the escalation on the worker; remove the attempt if it is still queued."""
+        """Start the escalation on the worker. It ends when its lease expires, also if nobody can say so."""
         if self._is_over:
             return False
-        if self.worker is None:
-            self.is_withdrawn = True
-            self.interrupted.set()
-            self._cluster.remove(self)
-        else:
-            self._call("cancel", reason)
-            self._cluster.end_at_expiry(self)
+        self._call("cancel", reason)
+        seconds = self.stop_renewing()
+        asyncio.get_running_loop().call_later(seconds, self.given_up.set)
         return True
+
+    def interrupt(self) -> bool:
+        """Cancel it, and wait no longer for its worker than for a process of this host.
+
+        Then the task starts again only after the lease has expired. Without that a task that may not run twice would
+        be a human's decision while it still runs: it is waited for.
+        """
+        if self._is_interrupted:
+            return False
+        self._is_interrupted = True
+        if self.order.spec.idempotent:
+            asyncio.get_running_loop().call_later(self.order.spec.grace_seconds + ANSWER_SECONDS, self._leave)
+        return self.cancel("the executor stops")
+
+    def _leave(self) -> None:
+        self.end(Outcome(OutcomeKind.CANCELLED, fence_seconds=self.stop_renewing()))
 
     def extend(self, seconds: float) -> bool:
         """Move the deadline."""
-        if self.worker is None or self._is_over or self.order.spec.timeout is None:
+        if self._is_over or self.order.spec.timeout is None:
             return False
         self._call("extend", seconds)
         return True
 
     async def dump_stack(self) -> str:
-        """Return the stacks of the attempt; empty if it is queued or does not answer."""
-        if self.worker is None:
-            return ""
-        try:
-            async with asyncio.timeout(STACK_SECONDS):
-                dump = await self._cluster.request(
-                    self.worker, dask_worker.call_attempt, self.order.token, "dump_stack"
-                )
-        except TimeoutError:
-            return ""
-        return str(dump or "")
+        """Return the stacks of the attempt; empty if it does not answer."""
+        call = (dask_worker.call_attempt, self.offer.id, "dump_stack")
+        return str(await self._cluster.request(self.worker, *call) or "")
 
     def pause_output(self) -> None:
         """Do nothing: the worker itself bounds what it sends."""
@@ -163,177 +191,358 @@ class Submission(RunningAttempt):
         """Do nothing."""
 
     def _call(self, method: str, *arguments: object) -> None:
-        assert self.worker is not None
-        self._cluster.call(self.worker, dask_worker.call_attempt, self.order.token, method, *arguments)
+        self._cluster.call(self.worker, dask_worker.call_attempt, self.offer.id, method, *arguments)
+
+    # --- The lease ----------------------------------------------------------------------------------------------------
+
+    def give_up(self, why: str) -> None:
+        """Expect no result: renew the lease no more, and end the attempt when it is certainly dead."""
+        if not self.given_up.is_set():
+            self.why = f"its worker {self.worker} {why}"
+            self.stop_renewing()
+            self.given_up.set()
+
+    def stop_renewing(self) -> float:
+        """Return the seconds until the attempt is certainly dead."""
+        now = asyncio.get_running_loop().time()
+        if self.unrenewed_since is None:
+            self.unrenewed_since = now
+        return max(0.0, self.unrenewed_since + fence_seconds(self.order.spec.grace_seconds) - now)
 
 
 class DaskCluster:
     """The connection to one Dask scheduler and its workers.
 
-    ``make_client()``: connects again after the scheduler was away; ``report(payload)``: tells people what changed.
+    ``make_client()``: connects, at first and after the scheduler was away; ``report(payload)``: tells people what
+    changed; ``wake()``: a task may start, or waits for another reason.
     """
 
     def __init__(
         self,
-        client: Any,
+        address: str,
         executor_id: str,
-        target: str,
-        params: Mapping[str, Any],
-        flow: FlowSpec,
+        flow: RemoteFlow,
         *,
+        client: Any = None,
         make_client: Callable[[], Awaitable[Any]] | None = None,
         report: Callable[[ExecutorChanged], object] = ignore,
+        wake: Callable[[], object] = ignore,
     ) -> None:
+        self.address = address
         self._client = client
         self._make_client = make_client
         self._report = report
-        self._is_there = asyncio.Event()  # the scheduler answers
-        self._is_there.set()
-        self._has_told_wait = False
+        self._wake = wake
+        self._loop = asyncio.get_running_loop()
+        self._is_there = client is not None  # the scheduler answers
         self._executor_id = executor_id
-        self._target = target
-        self._params = dict(params)
-        self._code_hash = flow.code_hash
+        self._flow = flow
         self._topic = f"redrive-{executor_id}"
-        self._attempts: dict[str, Submission] = {}
+        self._offers: dict[str, QueuedOffer] = {}
+        self._demand: Mapping[str, Demand] = {}
+        self._waiting_since: dict[str, float] = {}  # by pool
+        self._idle_since: float | None = None  # tasks wait, and none runs on the cluster
+        self._workers: set[str] = set()
+        self._unfit: dict[str, str] = {}  # workers that cannot take attempts, each with the reason
+        self._facts: dict[str, WorkerFacts] = {}
+        self._silences: dict[str, int] = {}  # requests in a row that a worker has not answered
+        self._problem = ""  # why the latest offer failed
+        self._is_refused = False  # an offer failed since the workers were examined
         self._tasks: set[asyncio.Task[object]] = set()
-        client.subscribe_topic(self._topic, self._on_event)
-        self._spawn(self._renew_leases())
+        if client is not None:
+            client.subscribe_topic(self._topic, self._on_event)
+        self._spawn(self._examine_workers())
         self._spawn(self._watch())
 
-    def start(self, order: AttemptOrder, listener: AttemptListener) -> Submission:
-        """Queue an attempt for the next worker that has room."""
-        attempt = self._attempts[order.token] = Submission(self, order, listener)
-        self._submit(attempt)
-        self._spawn(self._wait_for_end(attempt))
-        return attempt
+    # --- Offers: tasks that wait for a worker -------------------------------------------------------------------------
 
-    def _submit(self, attempt: Submission) -> None:
-        """Queue an attempt, unless the cluster is away."""
-        order = attempt.order
-        attempt.future, attempt.queued_at = None, None
-        attempt.interrupted.clear()
-        if not self._is_there.is_set():
-            return
-        request = Request(self._executor_id, self._topic, self._target, self._params, self._code_hash, order)
+    def demand(self, demand: Mapping[str, Demand]) -> None:
+        """Queue as many offers for each pool of tasks as are wanted, and withdraw the others."""
+        now = self._loop.time()
+        self._demand = dict(demand)
+        self._waiting_since = {pool: self._waiting_since.get(pool, now) for pool in demand}
+        if not demand or any(offer.attempt is not None for offer in self._offers.values()):
+            self._idle_since = None
+        elif self._idle_since is None:
+            self._idle_since = now
+        for pool in {offer.pool for offer in self._offers.values()} | demand.keys():
+            self._adjust(pool, *demand.get(pool, (DaskOptions(), 0)))
+
+    def _adjust(self, pool: str, options: DaskOptions, count: int) -> None:
+        free = [offer for offer in self._offers.values() if offer.pool == pool and offer.task is None]
+        free.sort(key=lambda offer: offer.worker is None)  # a worker that has asked is kept
+        self._withdraw(free[count:])
+        for _ in range(count - len(free) if self._may_offer else 0):
+            self._submit(pool, options)
+
+    @property
+    def _may_offer(self) -> bool:
+        are_all_unfit = bool(self._workers) and self._workers <= self._unfit.keys()
+        return self._is_there and not self._is_refused and not are_all_unfit
+
+    def _submit(self, pool: str, options: DaskOptions) -> None:
+        offer = Offer(uuid.uuid4().hex, self._executor_id, self._topic)
+        fit = [worker for worker in self._workers if worker not in self._unfit] if self._unfit else None
         try:
-            attempt.future = self._client.submit(
+            future: DaskFuture = self._client.submit(
                 dask_worker.run_attempt,
-                msgspec.msgpack.encode(request),
-                key=f"redrive-{order.task}-{order.token}",
+                msgspec.msgpack.encode(offer),
+                key=f"redrive-{offer.id}",
                 pure=False,
                 retries=0,
+                resources=dict(options.resources) or None,
+                workers=list(options.workers) or fit,
+                priority=options.priority,
             )
         except Exception:  # whatever the connection raises: the cluster is away
             self._lose_scheduler()
-        else:
-            attempt.queued_at = asyncio.get_running_loop().time()
-
-    async def _wait_for_end(self, attempt: Submission) -> None:
-        outcome = lost("the cluster could not say how it ended")
-        try:
-            outcome = await self._outcome(attempt)
-        finally:
-            del self._attempts[attempt.order.token]
-            attempt.end(outcome)
-
-    async def _outcome(self, attempt: Submission) -> Outcome:
-        status, value = await self._wait_somewhere(attempt)
-        if isinstance(value, bytes) and value:
-            report = msgspec.msgpack.decode(value, type=Report)
-            await attempt.wait_for_messages(report.message_count)
-            return report.outcome
-        if attempt.is_withdrawn:
-            return Outcome(OutcomeKind.CANCELLED)
-        if attempt.worker is None:
-            return _start_failure(status, value)
-        await asyncio.sleep(self._stop_renewing(attempt))
-        return lost(f"its worker {attempt.worker} is gone")
-
-    async def _wait_somewhere(self, attempt: Submission) -> tuple[str, bytes | BaseException | None]:
-        """Wait for the end. An attempt that no worker was permitted to start is queued again after an absence."""
-        while True:
-            if attempt.future is None:
-                await _first_of(self._is_there, attempt.interrupted)
-            else:
-                ended = await _wait_for_future(attempt.future, attempt.interrupted)
-                is_lost = ended is None or (ended[0] not in ("finished", "error") and attempt.worker is None)
-                if ended is not None and not is_lost:
-                    return ended
-                await _first_of(attempt.interrupted, seconds=WATCH_SECONDS)  # the watch sees why
-            if attempt.is_withdrawn or attempt.worker is not None:
-                return "lost", None
-            self._submit(attempt)
-
-    # --- The lease ----------------------------------------------------------------------------------------------------
-
-    def _stop_renewing(self, attempt: Submission) -> float:
-        """Return the seconds until the attempt is certainly dead."""
-        now = asyncio.get_running_loop().time()
-        if attempt.unrenewed_since is None:
-            attempt.unrenewed_since = now
-        return max(0.0, attempt.unrenewed_since + fence_seconds(attempt.order.spec.grace_seconds) - now)
-
-    def end_at_expiry(self, attempt: Submission) -> None:
-        """Let the lease expire: an attempt that is cancelled ends by then, also if nobody can say so."""
-        seconds = self._stop_renewing(attempt)
-        asyncio.get_running_loop().call_later(seconds, attempt.interrupted.set)
-
-    # --- The scheduler ------------------------------------------------------------------------------------------------
-
-    async def _watch(self) -> None:
-        """Notice that the scheduler is away, and connect again until the connection is closed."""
-        while True:
-            await asyncio.sleep(WATCH_SECONDS)
-            if self._is_there.is_set() and self._client.status == "running":
-                self._report_waits()
-                continue
-            self._lose_scheduler()
-            if self._make_client is not None and self._client.status != "connecting":  # else it closes itself soon
-                await _close(self._client)
-                try:
-                    self._client = await self._make_client()
-                except FlowError:
-                    continue
-                self._client.subscribe_topic(self._topic, self._on_event)
-                self._is_there.set()
-                self._tell("the Dask scheduler answers again")
-
-    def _lose_scheduler(self) -> None:
-        if not self._is_there.is_set():
             return
-        self._is_there.clear()
-        self._tell("no Dask scheduler answers: what waits for a worker goes on waiting, and what ran there is lost")
-        for attempt in self._attempts.values():
-            if attempt.worker is not None:
-                self._stop_renewing(attempt)
-            attempt.interrupted.set()
+        queued = self._offers[offer.id] = QueuedOffer(offer.id, pool, future)
+        future.add_done_callback(lambda _: self._loop.call_soon_threadsafe(queued.done.set))
+        self._spawn(self._wait_for_offer(queued))
 
-    def _report_waits(self) -> None:
-        """Tell once that attempts wait for a worker."""
-        since = asyncio.get_running_loop().time() - NO_WORKER_SECONDS
-        waiting = [one for one in self._attempts.values() if one.worker is None and one.queued_at is not None]
-        is_long = any(one.queued_at is not None and one.queued_at <= since for one in waiting)
-        if is_long and not self._has_told_wait:
-            workers = len(self._client.scheduler_info()["workers"])
-            self._tell(f"{counted(len(waiting), 'attempt')} in the Dask cluster with no free worker, of {workers}")
-        self._has_told_wait = is_long
+    def _withdraw(self, offers: list[QueuedOffer]) -> None:
+        for offer in offers:
+            self._drop(offer)
+            if offer.worker is not None:
+                self.call(offer.worker, dask_worker.answer, offer.id, b"")
+        queued = [offer.future for offer in offers if offer.worker is None]
+        if queued:
+            self._spawn(self._cancel(queued))
+
+    def _drop(self, offer: QueuedOffer) -> None:
+        self._offers.pop(offer.id, None)
+        offer.done.set()
+
+    def acquire(self, task: str, pool: str) -> bool:
+        """Give a worker that has asked to a task; False: none has."""
+        earliest = self._loop.time() - GRANT_SECONDS
+        for offer in self._offers.values():
+            if offer.pool == pool and offer.task is None and offer.worker is not None and offer.asked_at > earliest:
+                offer.task = task
+                return True
+        return False
+
+    def release(self, task: str) -> None:
+        """Take the worker back from a task that does not start after all."""
+        for offer in self._offers.values():
+            if offer.task == task and offer.attempt is None:
+                offer.task = None
+
+    def start(self, order: AttemptOrder, listener: AttemptListener) -> RunningAttempt:
+        """Start the attempt of a task on the worker that it has acquired."""
+        offer = next((one for one in self._offers.values() if one.task == order.task and one.attempt is None), None)
+        if offer is None or offer.worker is None or not self._is_there:
+            self._loop.call_soon(listener.ended, lost("its worker was gone before it started", is_blameless=True))
+            return RunningAttempt(pid=0)
+        offer.attempt = RemoteAttempt(self, offer, order, listener)
+        self._spawn(self._wait_for_attempt(offer.attempt))
+        permit = Permit(self._flow.target, dict(self._flow.params), order)
+        self.call(offer.worker, dask_worker.answer, offer.id, msgspec.msgpack.encode(permit))
+        return offer.attempt
+
+    def bring_sources(self, attempt: RemoteAttempt) -> None:
+        """Send the source files of the flow to the worker of an attempt."""
+        self.call(attempt.worker, dask_worker.bring_sources, attempt.offer.id, dict(self._flow.sources))
+
+    # --- Why tasks wait -----------------------------------------------------------------------------------------------
+
+    def waits(self) -> dict[str, str]:
+        """Return why tasks wait for a worker, by pool, once they have waited for ``WAIT_SECONDS``."""
+        since = self._loop.time() - WAIT_SECONDS
+        return {pool: self._why() for pool, began in self._waiting_since.items() if began <= since}
+
+    @property
+    def idle_seconds(self) -> float:
+        """How long tasks have waited while none ran on the cluster."""
+        return 0.0 if self._idle_since is None else self._loop.time() - self._idle_since
+
+    def _why(self) -> str:
+        if not self._is_there:
+            return f"no Dask scheduler answers at {self.address}"
+        if not self._workers:
+            return "the Dask cluster has 0 workers"
+        if self._problem:
+            return self._problem
+        unfit = [self._unfit[worker] for worker in self._workers if worker in self._unfit]
+        if unfit:
+            return f"{unfit[0]} ({len(unfit)} of {counted(len(self._workers), 'worker')} cannot take it)"
+        return f"none of {counted(len(self._workers), 'worker')} is free"
 
     def _tell(self, what: str) -> None:
         self._report(ExecutorChanged(ExecutorChange.CLUSTER_CHANGED, how=what))
 
+    # --- The end of an offer, and of its attempt ----------------------------------------------------------------------
+
+    async def _wait_for_offer(self, offer: QueuedOffer) -> None:
+        """Forget an offer that has ended without an attempt, and note why."""
+        await offer.done.wait()
+        if offer.attempt is not None or self._offers.pop(offer.id, None) is None:
+            return
+        if offer.future.status == "error":
+            error = await offer.future.exception()
+            self._problem = f"a worker could not take it: {type(error).__name__}: {error}"
+            self._is_refused = True
+        else:
+            self._wake()
+
+    async def _wait_for_attempt(self, attempt: RemoteAttempt) -> None:
+        outcome = lost("the cluster could not say how it ended")
+        try:
+            outcome = await self._outcome(attempt)
+        finally:
+            self._drop(attempt.offer)
+            attempt.end(outcome)
+
+    async def _outcome(self, attempt: RemoteAttempt) -> Outcome:
+        while True:
+            await _first_of(attempt.offer.done, attempt.given_up)
+            report = await _read_report(attempt.offer.future)
+            if report is not None and report.outcome is not None:
+                await attempt.wait_for_messages(report.message_count)
+                return report.outcome
+            if report is not None and report.worker == attempt.worker and not attempt.has_started:
+                return lost(f"its worker {attempt.worker} did not wait for it", is_blameless=True)
+            attempt.give_up("is gone")
+            seconds = attempt.stop_renewing()
+            if not seconds or await self._is_proven_dead(attempt):
+                return lost(attempt.why)
+            await asyncio.sleep(min(seconds, WATCH_SECONDS))
+
+    async def _is_proven_dead(self, attempt: RemoteAttempt) -> bool:
+        """Whether a process of the same machine, this one or a worker, sees that the attempt has ended."""
+        if attempt.ids is None:
+            return False
+        ids, machine = msgspec.msgpack.encode(attempt.ids), attempt.offer.machine
+        if machine == dask_worker.machine_of_this_process():
+            return await asyncio.to_thread(dask_worker.has_ended, ids)
+        others = [
+            worker for worker, facts in self._facts.items() if facts.machine == machine and worker in self._workers
+        ]
+        others = [worker for worker in others if worker != attempt.worker and worker not in self._unfit]
+        return bool(others) and await self.request(others[0], dask_worker.has_ended, ids) is True
+
+    # --- The workers --------------------------------------------------------------------------------------------------
+
+    async def _examine_workers(self) -> None:
+        """Renew the leases of all attempts until the connection is closed, and see which workers answer."""
+        while True:
+            await asyncio.sleep(LEASE_RENEWAL_SECONDS)
+            renewed = [one for one in self._attempts() if one.unrenewed_since is None]
+            asked = {one.worker for one in renewed}
+            if self._demand or not self._workers <= self._facts.keys():
+                asked |= self._workers
+            for worker in asked:
+                offers = [one.offer.id for one in renewed if one.worker == worker]
+                self._spawn(self._examine_worker(worker, offers))
+            self._is_refused = False
+            self._wake()
+
+    async def _examine_worker(self, worker: str, offers: list[str]) -> None:
+        answer = await self.request(worker, dask_worker.renew_leases, offers)
+        if not isinstance(answer, bytes):
+            self._note_silence(worker)
+            return
+        self._silences.pop(worker, None)
+        self._note_facts(worker, msgspec.msgpack.decode(answer, type=WorkerFacts))
+
+    def _note_silence(self, worker: str) -> None:
+        if not self._is_there:
+            return
+        silences = self._silences[worker] = self._silences.get(worker, 0) + 1
+        if silences >= SILENT_RENEWALS:
+            self._note_unfit(worker, f"worker {worker} does not answer")
+            for attempt in self._attempts():
+                if attempt.worker == worker:
+                    attempt.give_up(f"has not answered for {LEASE_SECONDS:g} s")
+
+    def _note_facts(self, worker: str, facts: WorkerFacts) -> None:
+        self._facts[worker] = facts
+        if facts.version != VERSION:
+            self._note_unfit(worker, f"worker {worker} has redrive {facts.version}, and this is {VERSION}")
+        elif self._unfit.pop(worker, None) is not None:
+            self._offer_again()
+
+    def _note_unfit(self, worker: str, why: str) -> None:
+        if self._unfit.get(worker) != why:
+            self._unfit[worker] = why
+            self._offer_again()
+
+    def _offer_again(self) -> None:
+        """Queue the offers again, for other workers than before."""
+        self._withdraw([offer for offer in self._offers.values() if offer.worker is None])
+        self._wake()
+
+    def _attempts(self) -> list[RemoteAttempt]:
+        return [offer.attempt for offer in self._offers.values() if offer.attempt is not None]
+
+    def _note_workers(self, workers: set[str], listed_at: float) -> None:
+        gone, is_changed = self._workers - workers, workers != self._workers
+        self._workers = workers
+        for worker in gone:
+            for notes in (self._unfit, self._silences, self._facts):
+                notes.pop(worker, None)
+        for offer in list(self._offers.values()):
+            if offer.worker is not None and offer.worker not in workers and offer.asked_at < listed_at:
+                self._lose_worker(offer)
+        if is_changed:
+            self._offer_again() if self._unfit else self._wake()
+
+    def _lose_worker(self, offer: QueuedOffer) -> None:
+        if offer.attempt is not None:
+            offer.attempt.give_up("is gone")
+        elif offer.task is None:
+            self._drop(offer)
+
+    # --- The scheduler ------------------------------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        """List the workers; notice that the scheduler is away, and connect again, until the connection is closed."""
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            if self._is_there and self._client.status == "running" and await self._list_workers():
+                continue
+            self._lose_scheduler()
+            if self._make_client is None or (self._client is not None and self._client.status == "connecting"):
+                continue  # it closes itself soon
+            if self._client is not None:
+                await _close(self._client)
+            with contextlib.suppress(FlowError):
+                self._client = await self._make_client()
+                self._client.subscribe_topic(self._topic, self._on_event)
+                self._is_there = True
+                self._tell("the Dask scheduler answers again")
+                self._wake()
+
+    async def _list_workers(self) -> bool:
+        """List the workers; False: the scheduler does not answer."""
+        listed_at = self._loop.time()
+        try:
+            workers = set(await asyncio.wait_for(self._client.nthreads(), ANSWER_SECONDS))
+        except Exception:  # whatever the connection raises
+            return False
+        self._note_workers(workers, listed_at)
+        return True
+
+    def _lose_scheduler(self) -> None:
+        if not self._is_there:
+            return
+        self._is_there, self._workers = False, set()
+        self._unfit.clear()
+        self._silences.clear()
+        self._tell("no Dask scheduler answers: what waits for a worker goes on waiting, and what ran there is lost")
+        for offer in list(self._offers.values()):
+            if offer.attempt is not None:
+                offer.attempt.give_up("has lost its scheduler")
+            elif offer.task is None:
+                self._drop(offer)
+        self._wake()
+
     # --- Calls to workers ---------------------------------------------------------------------------------------------
 
-    def remove(self, attempt: Submission) -> None:
-        """Remove an attempt from the queue."""
-        if attempt.future is not None:
-            self._spawn(self._cancel(attempt.future))
-
-    async def _cancel(self, future: DaskFuture) -> None:
-        try:
-            await self._client.cancel([future], force=True)
-        except Exception:  # whatever the connection raises: it is lost, and the scheduler forgets what was queued
-            return
+    async def _cancel(self, futures: list[DaskFuture]) -> None:
+        with contextlib.suppress(Exception):  # the connection is lost, and the scheduler forgets what was queued
+            await self._client.cancel(futures, force=True)
 
     def call(self, worker: str, function: Callable[..., object], *arguments: object) -> None:
         """Call a function on a worker without waiting for the result; a worker that is gone is ignored here."""
@@ -342,30 +551,36 @@ class DaskCluster:
     async def request(self, worker: str, function: Callable[..., object], *arguments: object) -> object:
         """Call a function on a worker and return its result; None if the worker does not answer."""
         try:
-            results: dict[str, object] = await self._client.run(
-                function, *arguments, workers=[worker], on_error="ignore"
+            results: dict[str, object] = await asyncio.wait_for(
+                self._client.run(function, *arguments, workers=[worker], on_error="ignore"), ANSWER_SECONDS
             )
         except Exception:  # no scheduler, no such worker: whatever the connection raises
             return None
         return results.get(worker)
 
-    async def _renew_leases(self) -> None:
-        """Renew the leases of all attempts until the connection is closed."""
-        while True:
-            await asyncio.sleep(LEASE_RENEWAL_SECONDS)
-            renewed = [one for one in self._attempts.values() if one.unrenewed_since is None]
-            for worker in {attempt.worker for attempt in renewed} - {None}:
-                tokens = [attempt.order.token for attempt in renewed if attempt.worker == worker]
-                self.call(str(worker), dask_worker.renew_leases, tokens)
-
     def _on_event(self, event: tuple[float, bytes]) -> None:
         message = msgspec.msgpack.decode(event[1], type=Message)
-        attempt = self._attempts.get(message.token)
-        if attempt is not None:
-            attempt.on_message(message)
+        offer = self._offers.get(message.offer)
+        if message.method == "permit_requested":
+            self._on_request(message.offer, offer, *message.arguments)
+        elif offer is not None and offer.attempt is not None:
+            offer.attempt.on_message(message)
+
+    def _on_request(self, id: str, offer: QueuedOffer | None, worker: str, version: str, machine: str) -> None:
+        """Keep the first worker that asks. Dask calls a function again whose worker died: later ones are refused."""
+        self._problem = ""
+        if offer is not None and offer.worker is None and version == VERSION:
+            offer.worker, offer.machine, offer.asked_at = worker, machine, self._loop.time()
+            self._wake()
+            return
+        self.call(worker, dask_worker.answer, id, b"")
+        if version != VERSION:
+            self._note_facts(worker, WorkerFacts(version, machine))
+        if offer is not None and offer.attempt is not None:
+            offer.attempt.give_up("is gone")
 
     def _spawn(self, work: Coroutine[object, object, object]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+        task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -373,26 +588,49 @@ class DaskCluster:
         """Leave the cluster. Attempts that still run there end when their lease expires."""
         for task in self._tasks:
             task.cancel()
-        for attempt in list(self._attempts.values()):
+        for attempt in self._attempts():
             attempt.end(lost("the executor ended"))
-        await _close(self._client)
+        if self._client is not None:
+            await _close(self._client)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFlow:
+    """A flow as workers get it. ``target``: at its path on this host; ``sources``: its files by path."""
+
+    target: str
+    params: Mapping[str, Any]
+    sources: Mapping[str, bytes]
 
 
 async def connect(
     address: str,
     executor_id: str,
-    target: str,
-    params: Mapping[str, object],
-    flow: FlowSpec,
+    flow: RemoteFlow,
+    *,
+    may_be_away: bool,
     report: Callable[[ExecutorChanged], object] = ignore,
+    wake: Callable[[], object] = ignore,
 ) -> DaskCluster:
-    """Connect to the scheduler at ``address``. Raises FlowError that says what to do."""
+    """Connect to the scheduler at ``address``. Raises FlowError that says what to do.
+
+    ``may_be_away``: a scheduler that does not answer is waited for.
+    """
 
     async def make_client() -> Any:
         return await _connect(address)
 
-    client = await make_client()
-    return DaskCluster(client, executor_id, target, params, flow, make_client=make_client, report=report)
+    client = None
+    try:
+        client = await make_client()
+    except SchedulerAway:
+        if not may_be_away:
+            raise
+    return DaskCluster(address, executor_id, flow, client=client, make_client=make_client, report=report, wake=wake)
+
+
+class SchedulerAway(FlowError):
+    """No scheduler answers."""
 
 
 async def _connect(address: str) -> Any:
@@ -400,14 +638,15 @@ async def _connect(address: str) -> Any:
         distributed: Any = importlib.import_module("distributed")
     except ImportError:
         raise FlowError("tasks with isolation='dask' need Dask: pip install 'redrive[dask]'") from None
-    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # the journal says when the scheduler is away
+    for name in ("distributed", "distributed.client"):  # the journal says when the scheduler is away
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     client = distributed.Client(address, asynchronous=True, timeout=CONNECT_SECONDS, set_as_default=False)
     try:
         await client
     except (OSError, TimeoutError, ValueError) as error:
         await _close(client)
         why = str(error) or f"no answer within {CONNECT_SECONDS:g} s"
-        raise FlowError(f"no Dask scheduler answers at {address!r}: {why}") from None
+        raise SchedulerAway(f"no Dask scheduler answers at {address!r}: {why}") from None
     return client
 
 
@@ -417,32 +656,20 @@ async def _close(client: Any) -> None:
         await asyncio.wait_for(client.close(), CLOSE_SECONDS)
 
 
-async def _first_of(*events: asyncio.Event, seconds: float | None = None) -> None:
-    """Wait for one of several events, at most some seconds."""
+async def _first_of(*events: asyncio.Event) -> None:
+    """Wait for one of several events."""
     waits = [asyncio.create_task(event.wait()) for event in events]
     try:
-        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for wait in waits:
             wait.cancel()
 
 
-async def _wait_for_future(
-    future: DaskFuture, interrupted: asyncio.Event
-) -> tuple[str, bytes | BaseException | None] | None:
-    """Return the final status of a Dask future, and its result or exception; None: it was interrupted before."""
-    loop, done = asyncio.get_running_loop(), asyncio.Event()
-    future.add_done_callback(lambda _: loop.call_soon_threadsafe(done.set))
-    await _first_of(done, interrupted)
-    if not done.is_set():
+async def _read_report(future: DaskFuture) -> Report | None:
+    """Return the report of a call that has ended; None: it has not, or cannot be read."""
+    if future.status != "finished":
         return None
-    if future.status == "finished":
-        return future.status, await future.result()
-    return future.status, await future.exception() if future.status == "error" else None
-
-
-def _start_failure(status: str, error: object) -> Outcome:
-    """No worker started the attempt: a loss without blame, unless the workers cannot run it at all."""
-    if status == "error":
-        return refused(f"no worker could run it: {type(error).__name__}: {error}")
-    return lost("the cluster has lost it before it started", is_blameless=True)
+    with contextlib.suppress(Exception):  # the worker that has the result is gone
+        return msgspec.msgpack.decode(await asyncio.wait_for(future.result(), ANSWER_SECONDS), type=Report)
+    return None

@@ -2,16 +2,20 @@
 
 A worker is a threaded process, from which forking is unsafe. So the worker has a zygote for each flow, as an executor
 has, and ends attempts by the same escalation. Dask itself cannot end a running function, and it resubmits a function
-whose worker died. Two rules make that safe:
+whose worker died. Three rules make that safe:
 
-- *Permission*: the process starts only after the executor has permitted this worker; it permits one worker per attempt.
+- *Offer*: what Dask queues is an offer of work, without an attempt. The worker that begins it asks the executor, which
+  answers once per offer, with the order of an attempt that it has claimed by then.
 - *Lease*: the executor renews it (``renew_leases``); after ``LEASE_SECONDS`` without a renewal the attempt is ended. So
   an attempt without messages for ``fence_seconds`` is certainly dead, and the next one may start.
+- *Silence*: a zygote whose worker does not ping it for as long ends with its attempts: a worker that was stopped
+  (SIGSTOP) enforces no lease.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,7 +30,8 @@ from ..domain.event_codec import encode, kind_of
 from ..domain.event_payloads import AttemptRetry, Payload
 from ..domain.states import LEASE_SECONDS
 from ..errors import FlowError
-from ..statefile.processes import EXECUTOR_VARIABLE
+from ..statefile.processes import EXECUTOR_VARIABLE, boot_id, identity, pids, stat_fields
+from ..version import VERSION
 from .listener import AttemptListener, BadRow, RunningAttempt
 from .outcome_of_exit import not_started, refused
 from .protocol import AttemptOrder
@@ -38,118 +43,176 @@ IDLE_SECONDS = 60.0  # an unused zygote ends after this
 LEASE_CHECK_SECONDS = 0.5
 
 
-class Request(msgspec.Struct, frozen=True):
-    """An attempt to run. ``topic``: where its messages are published."""
+class Offer(msgspec.Struct, frozen=True):
+    """Work for a worker, which asks for an attempt. ``topic``: where its messages are published."""
 
+    id: str
     executor_id: str
     topic: str
+
+
+class Permit(msgspec.Struct, frozen=True):
+    """The attempt that a worker may start. ``target``: the flow, at its path on the host of the executor."""
+
     target: str
     params: dict[str, Any]
-    code_hash: str | None
     order: AttemptOrder
 
 
 class Report(msgspec.Struct, frozen=True):
-    """The end of an attempt. ``message_count``: how many messages about it were published before."""
+    """The end of a call. ``outcome`` None: no attempt was permitted, and none has started in this call.
 
-    outcome: Outcome
+    ``message_count``: how many messages were published before.
+    """
+
+    worker: str
+    outcome: Outcome | None
     message_count: int
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True):
-    """A message about the attempt ``token``: a method of AttemptListener (or "permission_requested"), its arguments."""
+    """A message about an offer: a method of AttemptListener, or a request of the worker; its arguments."""
 
-    token: str
+    offer: str
     number: int
     method: str
     arguments: tuple[Any, ...]
+
+
+class WorkerFacts(msgspec.Struct, frozen=True, array_like=True):
+    """A worker. ``machine``: what its pids belong to: the boot and the namespace of its host."""
+
+    version: str
+    machine: str
+
+
+class ProcessIds(msgspec.Struct, frozen=True, array_like=True):
+    """The process of an attempt. ``start_ticks``: since the boot, so that a reused pid is detected."""
+
+    pid: int
+    start_ticks: int
+
+
+def machine_of_this_process() -> str:
+    """Return a text that processes share if they see each other by their pids."""
+    return f"{boot_id()} {os.readlink('/proc/self/ns/pid')}"
 
 
 # --- Called by the executor, over the cluster -------------------------------------------------------------------------
 
 
 def run_attempt(data: bytes) -> bytes:
-    """Run an attempt to its end, in a thread of the worker. Empty: it was not permitted, and never started."""
+    """Ask the executor for an attempt, and run it to its end, in a thread of the worker. Returns a Report."""
     from distributed import get_worker
 
-    request = msgspec.msgpack.decode(data, type=Request)
-    worker = get_worker()
-    attempt = LeasedRun(request, lambda message: worker.log_event(request.topic, message))
+    offer, worker = msgspec.msgpack.decode(data, type=Offer), get_worker()
+    attempt = LeasedRun(offer, lambda message: worker.log_event(offer.topic, message))
     with _lock:
-        _attempts[request.order.token] = attempt
+        _attempts[offer.id] = attempt
     try:
-        if not attempt.request_permission(worker.address):
-            return b""
-        with _acquire_zygote(request) as zygote:
-            attempt.zygote = zygote
-            return msgspec.msgpack.encode(Report(zygote.run(attempt), attempt.message_count))
+        permit, outcome = attempt.request_permit(worker.address), None
+        if permit is not None:
+            with _acquire_zygote(offer.executor_id, permit.target) as zygote:
+                attempt.zygote = zygote
+                outcome = zygote.run(attempt, permit)
+        return msgspec.msgpack.encode(Report(worker.address, outcome, attempt.message_count))
     finally:
         with _lock:
-            if _attempts.get(request.order.token) is attempt:  # a later call may have come, after an absence
-                del _attempts[request.order.token]
+            if _attempts.get(offer.id) is attempt:  # Dask may have called it again
+                del _attempts[offer.id]
 
 
-def set_permission(token: str, is_permitted: bool) -> None:
-    """Answer the permission request of an attempt."""
-    attempt = _attempts.get(token)
+def answer(offer: str, permit: bytes) -> None:
+    """Answer the request of a worker. ``permit``: empty if it may start nothing."""
+    attempt = _attempts.get(offer)
     if attempt is not None:
-        attempt.set_permission(is_permitted)
+        attempt.answer(msgspec.msgpack.decode(permit, type=Permit) if permit else None)
 
 
-def renew_leases(tokens: list[str]) -> None:
-    """Renew the leases of these attempts."""
+def bring_sources(offer: str, sources: dict[str, bytes]) -> None:
+    """Bring the source files of the flow, which the worker has requested."""
+    attempt = _attempts.get(offer)
+    if attempt is not None and attempt.zygote is not None:
+        attempt.zygote.bring_sources(sources)
+
+
+def renew_leases(offers: list[str]) -> bytes:
+    """Renew the leases of these attempts. Returns WorkerFacts: the worker answers."""
     with _lock:
-        attempts = [_attempts[token] for token in tokens if token in _attempts]
+        attempts = [_attempts[offer] for offer in offers if offer in _attempts]
     for attempt in attempts:
         attempt.renew_lease()
+    return msgspec.msgpack.encode(WorkerFacts(VERSION, machine_of_this_process()))
 
 
-async def call_attempt(token: str, method: str, *arguments: object) -> object:
+async def call_attempt(offer: str, method: str, *arguments: object) -> object:
     """Call a method of the running attempt (``cancel``, ``extend``, ``dump_stack``, ...); None if it is gone."""
-    attempt = _attempts.get(token)
+    attempt = _attempts.get(offer)
     if attempt is None or attempt.zygote is None or attempt.running is None:
         return None
     return await attempt.zygote.call(attempt.running, method, arguments)
+
+
+def has_ended(data: bytes) -> bool:
+    """Whether the process of an attempt (ProcessIds) of this machine has ended, and with it all of its session.
+
+    Its zygote kills what has left the session, also before it ends itself.
+    """
+    attempt = msgspec.msgpack.decode(data, type=ProcessIds)
+    if identity(attempt.pid)[0] == attempt.start_ticks:
+        return False
+    return all(_session_of(pid) != attempt.pid for pid in pids())
+
+
+def _session_of(pid: int) -> int | None:
+    try:
+        return int(stat_fields(pid)[3])
+    except (OSError, IndexError, ValueError):
+        return None
 
 
 # --- One attempt ------------------------------------------------------------------------------------------------------
 
 
 class LeasedRun(AttemptListener):
-    """One attempt on this worker. As its listener, it publishes what happens to the executor."""
+    """One call on this worker, and its attempt. As the listener of that, it publishes what happens to the executor."""
 
-    def __init__(self, request: Request, publish: Callable[[bytes], None]) -> None:
-        self.request = request
+    def __init__(self, offer: Offer, publish: Callable[[bytes], None]) -> None:
         self.zygote: WorkerZygote | None = None
         self.running: RunningAttempt | None = None
         self.outcome: Future[Outcome] = Future()
         self.message_count = 0
+        self._offer = offer
         self._publish = publish
         self._is_answered = threading.Event()
-        self._is_permitted = False
-        self._renewed_at = time.monotonic()
+        self._permit: Permit | None = None
+        self._renewed_at = _now()
         self._unsent = b""
         self._flush_timer: asyncio.TimerHandle | None = None
 
-    def request_permission(self, address: str) -> bool:
-        """Wait until the executor permits or refuses a start on this worker; False if it does not answer."""
-        self._emit("permission_requested", address)
-        return self._is_answered.wait(LEASE_SECONDS) and self._is_permitted
+    def request_permit(self, address: str) -> Permit | None:
+        """Wait for the attempt that the executor permits on this worker; None if it refuses or does not answer."""
+        self._emit("permit_requested", address, VERSION, machine_of_this_process())
+        return self._permit if self._is_answered.wait(LEASE_SECONDS) else None
 
-    def set_permission(self, is_permitted: bool) -> None:
+    def answer(self, permit: Permit | None) -> None:
         """Store the answer of the executor."""
-        self._is_permitted = is_permitted
+        self._permit = permit
         self.renew_lease()
         self._is_answered.set()
 
+    def request_sources(self) -> None:
+        """Ask the executor for the source files of the flow."""
+        self._emit("sources_requested")
+
     def renew_lease(self) -> None:
         """Restart the lease."""
-        self._renewed_at = time.monotonic()
+        self._renewed_at = _now()
 
     @property
     def is_lease_expired(self) -> bool:
         """Whether the executor may already count the attempt as lost."""
-        return time.monotonic() - self._renewed_at > LEASE_SECONDS
+        return _now() - self._renewed_at > LEASE_SECONDS
 
     def on_start_done(self, starting: Future[None]) -> None:
         """End the attempt with an unexpected exception of its start."""
@@ -157,7 +220,7 @@ class LeasedRun(AttemptListener):
             self.outcome.set_exception(error)
 
     def _emit(self, method: str, *arguments: object) -> None:
-        message = Message(self.request.order.token, self.message_count, method, arguments)
+        message = Message(self._offer.id, self.message_count, method, arguments)
         self.message_count += 1
         self._publish(msgspec.msgpack.encode(message))
 
@@ -214,42 +277,54 @@ class LeasedRun(AttemptListener):
 class WorkerZygote:
     """The zygote of one flow of one executor, and the event loop, in a thread of its own, that runs its attempts."""
 
-    def __init__(self, request: Request) -> None:
-        self._request = request
+    def __init__(self, executor_id: str, target: str) -> None:
+        self._key = (executor_id, target)
         self._loop = asyncio.new_event_loop()
-        self._runner = Runner.spawn(environment={EXECUTOR_VARIABLE: request.executor_id})
+        self._runner = Runner.spawn(environment={EXECUTOR_VARIABLE: executor_id})
         self._opening = asyncio.Lock()
+        self._sources: dict[str, bytes] = {}
+        self._has_sources = asyncio.Event()
         self.users = 0  # guarded by the lock of the module
         threading.Thread(target=self._loop.run_forever, name="redrive", daemon=True).start()
 
-    def run(self, attempt: LeasedRun) -> Outcome:
+    def run(self, attempt: LeasedRun, permit: Permit) -> Outcome:
         """Run an attempt and return its outcome. Called in threads of the worker."""
-        starting = asyncio.run_coroutine_threadsafe(self._start(attempt), self._loop)
+        starting = asyncio.run_coroutine_threadsafe(self._start(attempt, permit), self._loop)
         starting.add_done_callback(attempt.on_start_done)
         while not wait([attempt.outcome], LEASE_CHECK_SECONDS).done:
             if attempt.is_lease_expired and attempt.running is not None:
                 self._loop.call_soon_threadsafe(attempt.running.cancel, "its executor is gone")
         return attempt.outcome.result()
 
-    async def _start(self, attempt: LeasedRun) -> None:
+    async def _start(self, attempt: LeasedRun, permit: Permit) -> None:
         try:
-            await self._open()
-            attempt.running = await self._runner.start(attempt.request.order, attempt)
+            await self._open(attempt, permit)
+            attempt.running = await self._runner.start(permit.order, attempt)
         except FlowError as error:
             attempt.ended(refused(str(error)))
         except OSError as error:
             attempt.ended(not_started(error))
 
-    async def _open(self) -> None:
-        """Open the flow in the zygote. Raises FlowError if its code differs from the executor's."""
+    async def _open(self, attempt: LeasedRun, permit: Permit) -> None:
+        """Open the flow in the zygote, from the sources of the executor. Raises FlowError."""
         async with self._opening:
             if self._runner.is_open:
                 return
-            request = self._request
-            spec = await self._runner.open(request.target, request.params)
-            if spec.code_hash != request.code_hash:
-                await self._runner.close()
-                raise FlowError(f"{request.target} is another version on this worker than where the executor runs")
+            if not self._sources:
+                attempt.request_sources()
+                await self._wait_for_sources()
+            await self._runner.open(permit.target, permit.params, sources=self._sources)
+
+    async def _wait_for_sources(self) -> None:
+        try:
+            await asyncio.wait_for(self._has_sources.wait(), LEASE_SECONDS)
+        except TimeoutError:
+            raise OSError("the sources of the flow did not arrive from the executor") from None
+
+    def bring_sources(self, sources: dict[str, bytes]) -> None:
+        """Use these source files of the flow. Called in the loop of the worker."""
+        self._sources = sources
+        self._loop.call_soon_threadsafe(self._has_sources.set)
 
     async def call(self, attempt: RunningAttempt, method: str, arguments: tuple[object, ...]) -> object:
         """Call a method of an attempt in the loop of the zygote. Called in the loop of the worker."""
@@ -266,29 +341,25 @@ class WorkerZygote:
 
     def _close_if_idle(self) -> None:
         with _lock:
-            if self.users or _zygotes.get(_key(self._request)) is not self:
+            if self.users or _zygotes.get(self._key) is not self:
                 return
-            del _zygotes[_key(self._request)]
+            del _zygotes[self._key]
         closing = self._loop.create_task(self._runner.close())
         closing.add_done_callback(lambda _: self._loop.stop())
 
 
 _lock = threading.Lock()
-_attempts: dict[str, LeasedRun] = {}  # by token
-_zygotes: dict[tuple[str, str], WorkerZygote] = {}
-
-
-def _key(request: Request) -> tuple[str, str]:
-    return request.executor_id, request.target
+_attempts: dict[str, LeasedRun] = {}  # by offer
+_zygotes: dict[tuple[str, str], WorkerZygote] = {}  # by executor and flow
 
 
 @contextmanager
-def _acquire_zygote(request: Request) -> Iterator[WorkerZygote]:
+def _acquire_zygote(executor_id: str, target: str) -> Iterator[WorkerZygote]:
     """The zygote of this executor and flow; it stays open while the ``with`` block runs."""
     with _lock:
-        zygote = _zygotes.get(_key(request))
+        zygote = _zygotes.get((executor_id, target))
         if zygote is None:
-            zygote = _zygotes[_key(request)] = WorkerZygote(request)
+            zygote = _zygotes[executor_id, target] = WorkerZygote(executor_id, target)
         zygote.users += 1
     try:
         yield zygote
@@ -296,3 +367,8 @@ def _acquire_zygote(request: Request) -> Iterator[WorkerZygote]:
         with _lock:
             zygote.users -= 1
         zygote.close_when_idle()
+
+
+def _now() -> float:
+    """Return the seconds on a clock that also runs while the machine is suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -86,6 +86,10 @@ class RunningAttempt:
         """Start the escalation now. Returns False if the attempt is ending already."""
         return False
 
+    def interrupt(self) -> bool:
+        """Do what ``cancel`` does, because the executor stops."""
+        return self.cancel("the executor stops")
+
     def extend(self, seconds: float) -> bool:
         """Move the deadline. Returns False if there is none, or it has passed."""
         return False

@@ -69,12 +69,17 @@ class Frame(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class Open(Frame, frozen=True):
-    """Import this flow: the first frame, sent once."""
+    """Import this flow: the first frame, sent once.
+
+    ``sources``: the files of a flow of another host, by path, which are imported in place of those on the disk. The
+    zygote then ends with its attempts after ``LEASE_SECONDS`` without a Ping: a stopped worker enforces no lease.
+    """
 
     target: str
     params: dict[str, Any]
     remembered: dict[str, Any] = {}  # the stored parameters of the run
     python_path: list[str] = []  # folders of the PYTHONPATH with which the run was started
+    sources: dict[str, bytes] = {}
 
 
 class Start(Frame, frozen=True):

@@ -276,7 +276,7 @@ def run_host(facts: FlowFacts, channels: Channels, zygote_pid: int) -> NoReturn:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         if isinstance(facts.plans, FreshImport):
             facts.plans.preload()  # in the main thread, as many imports require
-        os.chdir(facts.project_root)
+        os.chdir(facts.folder)
         _Host(socket.socket(fileno=channels.results), facts).run()
     except BaseException:  # no exception may reach the zygote's loop
         traceback.print_exc()

@@ -22,7 +22,8 @@ CREATE TABLE run (
     params        TEXT NOT NULL DEFAULT '{}',
     options       TEXT NOT NULL DEFAULT '{}', -- pools, downstreams, ... as the flow declares them (JSON); part: what it runs
     code_hash     TEXT,
-    pool_waits    TEXT,                   -- JSON: each pool of the machine that tasks wait for, and who holds it
+    pool_waits    TEXT,                   -- JSON: each pool of the machine that tasks wait for, and who holds it;
+                                          -- each pool of Dask workers ("workers:...") and why none takes a task
     code_changed  TEXT,                   -- source files that changed after the executor loaded them, for people
     python_path   TEXT,                   -- PYTHONPATH of the start, absolute; NULL: none
     logical_time  INTEGER,                -- the instant of its schedule that it stands for; NULL: started by hand

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from ...core.secret_mask import SecretMask, secret_values
-from ...core.spec import FlowSpec, Isolation, TaskSpec, work_of
+from ...core.spec import DaskOptions, FlowSpec, Isolation, TaskSpec, work_of
 from ...domain.event_payloads import ExecutorChange, ExecutorChanged
 from ...errors import FlowError, FlowImportError
 from ...flow.env_file import environment_of
@@ -51,8 +51,26 @@ DESCRIPTORS_RESERVED = 64  # reserved for the state file, the command socket and
 class RemoteRunner(Protocol):
     """Runs attempts on other machines (``dask_client.py``)."""
 
+    address: str
+
     def start(self, order: AttemptOrder, listener: AttemptListener) -> RunningAttempt:
-        """Queue an attempt."""
+        """Start an attempt on the worker that its task has acquired."""
+
+    def demand(self, demand: Mapping[str, tuple[DaskOptions, int]]) -> None:
+        """Ask for as many workers for each pool of tasks as are wanted, and for no others."""
+
+    def acquire(self, task: str, pool: str) -> bool:
+        """Give a worker that has asked to a task; False: none has."""
+
+    def release(self, task: str) -> None:
+        """Take the worker back from a task that does not start after all."""
+
+    def waits(self) -> dict[str, str]:
+        """Return why tasks wait for a worker, by pool."""
+
+    @property
+    def idle_seconds(self) -> float:
+        """How long tasks have waited while none ran on another machine."""
 
     async def close(self) -> None:
         """Disconnect: attempts that still run end when their lease expires."""
@@ -129,18 +147,24 @@ class Runner:
         remembered: Mapping[str, object] | None = None,
         python_path: Sequence[str] = (),
         import_seconds: float = IMPORT_SECONDS,
+        sources: Mapping[str, bytes] | None = None,
     ) -> FlowSpec:
         """Have the zygote import the flow ``local.py[:name]``, and return its specification.
 
         ``remembered``: the stored parameters of the run; those that the flow no longer declares are left out.
-        ``python_path``: folders that are added to PYTHONPATH of the zygote.
+        ``python_path``: folders that are added to PYTHONPATH of the zygote. ``sources``: as of ``protocol.Open``.
         Raises FlowError (FlowImportError with the traceback, CycleError), OSError if no process can be started.
         """
         if self._flow is not None:
             raise RuntimeError("a flow is open already: close the runner first")
         self._use(
             await self.prepare(
-                target, params, remembered=remembered, python_path=python_path, import_seconds=import_seconds
+                target,
+                params,
+                remembered=remembered,
+                python_path=python_path,
+                import_seconds=import_seconds,
+                sources=sources,
             )
         )
         return self._require_flow().spec
@@ -153,13 +177,16 @@ class Runner:
         remembered: Mapping[str, object] | None = None,
         python_path: Sequence[str] = (),
         import_seconds: float = IMPORT_SECONDS,
+        sources: Mapping[str, bytes] | None = None,
     ) -> OpenFlow:
         """Have a new zygote import the flow, beside the one that is open. ``replace`` or ``discard`` the result.
 
         Each interpreter that a task names gets a zygote of its own, which imports the flow as well.
         """
-        python = await asyncio.to_thread(interpreter_of, target) if target else None
-        request = protocol.Open(target, dict(params or {}), dict(remembered or {}), list(python_path))
+        python = await asyncio.to_thread(interpreter_of, target) if target and not sources else None
+        request = protocol.Open(
+            target, dict(params or {}), dict(remembered or {}), list(python_path), dict(sources or {})
+        )
         flow = await self._open_zygote(request, python, import_seconds)
         try:
             for name, path in await asyncio.to_thread(task_interpreters, target, flow.spec):
@@ -358,6 +385,10 @@ class Runner:
             return [self._flow]
         owners = [*self._retired, *([] if self._flow is None else [self._flow])]
         return [flow for owner in owners for flow in (owner, *owner.others.values())]
+
+    def wake(self) -> None:
+        """Report that a task may start."""
+        self._listener.slot_freed()
 
     def _on_slot_freed(self) -> None:
         self._end_idle_flows()

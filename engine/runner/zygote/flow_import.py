@@ -43,8 +43,8 @@ class LoadedFlow(Protocol):
     def spec(self) -> FlowSpec: ...
 
 
-Loader = Callable[[str, Mapping[str, object], Mapping[str, object]], LoadedFlow]
-RecordedLoader = Callable[[str, Mapping[str, object], Mapping[str, object], Mapping[str, bytes]], LoadedFlow]
+#: Gets the target, parameters, remembered parameters, and source files that are imported in place of those on the disk.
+Loader = Callable[[str, Mapping[str, object], Mapping[str, object], Mapping[str, bytes]], LoadedFlow]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def open_flow(request: protocol.Open, load: Loader) -> ImportedFlow | protocol.O
     return imported
 
 
-def facts_after_restart(state: protocol.RestartState, load: RecordedLoader) -> FlowFacts:
+def facts_after_restart(state: protocol.RestartState, load: Loader) -> FlowFacts:
     """Return the values for processes that import the flow themselves: the code that the zygote had imported."""
     spec = msgspec.json.decode(state.opened.spec, type=FlowSpec)
 
@@ -78,7 +78,7 @@ def facts_after_restart(state: protocol.RestartState, load: RecordedLoader) -> F
             target = spec.path or state.request.target
             return _plans(load(target, state.request.params, state.request.remembered, state.sources))
 
-    return _facts(FreshImport(plans), state.opened.project_root, spec.code_hash)
+    return _facts(FreshImport(plans), state.opened.project_root, spec.code_hash, state.request)
 
 
 def _import(request: protocol.Open, load: Loader) -> ImportedFlow:
@@ -86,7 +86,7 @@ def _import(request: protocol.Open, load: Loader) -> ImportedFlow:
     use_python_path(request.python_path)
     with single_threaded_libraries():
         with collector_slowed():
-            flow = load(request.target, request.params, request.remembered)
+            flow = load(request.target, request.params, request.remembered, request.sources)
         uses_collector = gc.isenabled()
         gc.disable()  # until the executor has its answer: all that is built here stays
         spec = flow.spec()
@@ -99,7 +99,8 @@ def _import(request: protocol.Open, load: Loader) -> ImportedFlow:
     root = _project_root(spec)
     warnings = side_effects.warnings(seconds)
     response = protocol.FlowOpened(msgspec.json.encode(spec), root, warnings, imports_per_process=False)
-    return ImportedFlow(_facts(plans, root, spec.code_hash), response, bool(side_effects.threads), uses_collector)
+    facts = _facts(plans, root, spec.code_hash, request)
+    return ImportedFlow(facts, response, bool(side_effects.threads), uses_collector)
 
 
 def use_python_path(folders: Sequence[str]) -> None:
@@ -120,8 +121,11 @@ def _plans(flow: LoadedFlow) -> Mapping[str, CallPlan]:
     return {name: plans[id(function)] for name, function in functions.items()}
 
 
-def _facts(plans: Mapping[str, CallPlan] | FreshImport, root: str, code_hash: str | None) -> FlowFacts:
-    return FlowFacts(plans, root, code_hash, stack_fd=os.dup(2), termination=Termination())
+def _facts(
+    plans: Mapping[str, CallPlan] | FreshImport, root: str, code_hash: str | None, request: protocol.Open
+) -> FlowFacts:
+    other_folder = os.getcwd() if request.sources and not os.path.isdir(root) else None
+    return FlowFacts(plans, root, code_hash, os.dup(2), Termination(), other_folder)
 
 
 def failure_of(error: BaseException) -> protocol.OpenFailed:

@@ -168,7 +168,7 @@ def _become_zygote(
         os.close(output)
         os.environ.update(environment)
         zygote.reset_streams()
-        zygote.serve(control, lambda target, params, remembered: flow, warnings=warnings)
+        zygote.serve(control, lambda *request: flow, warnings=warnings)
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:

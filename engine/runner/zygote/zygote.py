@@ -15,6 +15,7 @@ from __future__ import annotations
 import faulthandler
 import gc
 import io
+import math
 import os
 import select
 import signal
@@ -30,11 +31,12 @@ from typing import NoReturn
 import msgspec
 
 from ...core.spec import FlowSpec
+from ...domain.states import LEASE_SECONDS
 from ...statefile.processes import EXECUTOR_VARIABLE, start_ticks
 from .. import process, protocol
 from ..child import Channels, FlowFacts, flush, reset_exit_functions, run_attempt
 from ..command import attempts_folder
-from .flow_import import Loader, RecordedLoader, facts_after_restart, open_flow
+from .flow_import import Loader, facts_after_restart, open_flow
 
 END_SECONDS = 5.0
 
@@ -108,29 +110,35 @@ def _open(
         response = msgspec.structs.replace(response, imports_per_process=True)
         from ...flow.recorded_sources import read_sources  # here, because each fork would copy what it imports
 
-        sources = read_sources(msgspec.json.decode(response.spec, type=FlowSpec).sources)
+        sources = request.sources or read_sources(msgspec.json.decode(response.spec, type=FlowSpec).sources)
         origin.reexecute(control, protocol.RestartState(request, response, sources))
-    loop = _answer(control, reader, imported.facts, response)
+    loop = _answer(control, reader, imported.facts, response, is_remote=bool(request.sources))
     if imported.uses_collector:
         gc.enable()
     return loop
 
 
 def _answer(
-    control: socket.socket, reader: protocol.FrameReader, facts: FlowFacts, response: protocol.FlowOpened
+    control: socket.socket,
+    reader: protocol.FrameReader,
+    facts: FlowFacts,
+    response: protocol.FlowOpened,
+    *,
+    is_remote: bool,
 ) -> ForkLoop:
     _install_signal_handlers(facts)
-    loop = ForkLoop(control, facts, reader)
+    loop = ForkLoop(control, facts, reader, is_remote=is_remote)
     control.sendall(protocol.encode(response))
     return loop
 
 
-def serve_restarted(control: socket.socket, load: RecordedLoader, state: protocol.RestartState) -> NoReturn:
+def serve_restarted(control: socket.socket, load: Loader, state: protocol.RestartState) -> NoReturn:
     """Serve after a re-execution: each process of attempts imports the flow, this process never does."""
     reader = protocol.FrameReader(protocol.CONTROL_LIMIT)
 
     def work() -> None:
-        _fork_attempts(_answer(control, reader, facts_after_restart(state, load), state.opened))
+        facts, is_remote = facts_after_restart(state, load), bool(state.request.sources)
+        _fork_attempts(_answer(control, reader, facts, state.opened, is_remote=is_remote))
 
     _run_to_end(work)
 
@@ -265,9 +273,16 @@ class _Exit:
 
 
 class ForkLoop:
-    """The event loop. It blocks only in ``poll``; a stalled executor delays only its own responses."""
+    """The event loop. It blocks only in ``poll``; a stalled executor delays only its own responses.
 
-    def __init__(self, control: socket.socket, facts: FlowFacts, reader: protocol.FrameReader) -> None:
+    ``is_remote``: it serves a Dask worker, and ends after ``LEASE_SECONDS`` of silence.
+    """
+
+    def __init__(
+        self, control: socket.socket, facts: FlowFacts, reader: protocol.FrameReader, *, is_remote: bool = False
+    ) -> None:
+        self._silence_limit = LEASE_SECONDS if is_remote else math.inf
+        self._received_at = time.monotonic()
         self._control = control
         self._facts = facts
         self._reader = reader
@@ -297,11 +312,14 @@ class ForkLoop:
                         self._receive()
                 if self._exits:
                     self._report_exits()
+                if time.monotonic() - self._received_at > self._silence_limit:
+                    raise ExecutorGone
         except (ExecutorGone, BrokenPipeError, ConnectionResetError):
             return
 
     def _wait_milliseconds(self) -> float | None:
-        return max(0.0, self._exits_due - time.monotonic()) * 1000 if self._exits else None
+        due_at = min(self._exits_due if self._exits else math.inf, self._received_at + self._silence_limit)
+        return None if due_at == math.inf else max(0.0, due_at - time.monotonic()) * 1000
 
     # --- Starting -----------------------------------------------------------------------------------------------------
 
@@ -309,6 +327,7 @@ class ForkLoop:
         data = self._control.recv(RECEIVE_BYTES)
         if not data:
             raise ExecutorGone
+        self._received_at = time.monotonic()
         for payload in self._reader.feed(data):
             match protocol.decode_executor_frame(payload):
                 case protocol.Start() as start:

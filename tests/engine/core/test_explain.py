@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from redrive.engine.core.explain import blocking_chain, explain_task
 from redrive.engine.core.projection import AttemptRow, RunProjection, RunRow, TaskRow
-from redrive.engine.core.spec import TaskSpec
+from redrive.engine.core.spec import DaskOptions, TaskSpec
+from redrive.engine.core.views import task_view
 from redrive.engine.core.waiting import BreakerView, ExplainContext, RunnerKind, RunnerStatus, unmet_parents
 from redrive.engine.domain.states import TaskState
 
@@ -56,10 +57,20 @@ def test_a_retry_that_is_overdue_says_so():
     assert sentence(one("RETRYING", failures=1, next_retry_at=NOW - 4 * S)) == "retry 2/3 due 4s ago"
 
 
-def test_an_attempt_that_no_worker_of_a_cluster_has_started_waits():
+def test_a_task_that_no_worker_of_a_cluster_takes_says_why():
+    why = "the Dask cluster has 0 workers"
+    projection = projection_of(("task", [], "READY", {}), pool_waits=json.dumps({"workers:GPU=1": why}))
+    projection.tasks["task"].spec = TaskSpec("task", isolation="dask", dask=DaskOptions((("GPU", 1),)))
+    assert sentence(projection) == f"waits for a Dask worker: {why}"
+    assert task_view(projection, "task", NOW).fact == f"waits for a Dask worker: {why}"
+    projection.tasks["task"].spec = TaskSpec("task", isolation="dask")
+    assert sentence(projection) == "ready; the executor starts it next"
+
+
+def test_an_attempt_without_a_process_on_its_worker_starts():
     projection = one("RUNNING", started_at=NOW - 39 * S, attempt=1, spec={"isolation": "dask"})
     attempt = projection.tasks["task"].attempts[1] = AttemptRow(1, timeout_us=5 * S)
-    assert sentence(projection) == "waits for a worker of the Dask cluster for 39s: attempt 1"
+    assert sentence(projection) == "its process starts on a Dask worker, for 39s: attempt 1"
     attempt.pid = 4711
     assert sentence(projection) == "running: attempt 1 for 39s of 5s"
 

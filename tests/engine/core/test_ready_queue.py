@@ -6,7 +6,7 @@ import sqlite3
 import pytest
 from redrive.engine.core.projection import RunProjection, RunRow, TaskRow
 from redrive.engine.core.ready_queue import ReadyQueue
-from redrive.engine.core.spec import TaskSpec
+from redrive.engine.core.spec import DaskOptions, TaskSpec
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import SkipCause, TaskState
 from redrive.engine.domain.trigger_rules import RULES, satisfied_rules
@@ -179,3 +179,20 @@ def test_the_table_in_sql_says_the_same(rule, state, cause):
     connection.execute("INSERT INTO task VALUES ('r', 'child', 'PENDING', NULL, ?)", (rule,))
     held = connection.execute(f"SELECT 1 FROM task WHERE name = 'child' AND EXISTS ({UNSATISFIED_PARENT})").fetchone()
     assert (rule in satisfied_rules(state, cause)) is (held is None)
+
+
+def test_tasks_that_wait_for_a_worker_elsewhere_hold_up_no_others():
+    gpu = {"isolation": "dask", "dask": DaskOptions((("GPU", 1),))}
+    specs = {"far": {"isolation": "dask"}, "more": {"isolation": "dask"}, "gpu": gpu}
+    projection = projection_of({name: [] for name in ("far", "more", "gpu", "near")}, **specs)
+    queue = ReadyQueue(projection, {})
+    asked: list[str] = []
+
+    def admits(row: TaskRow) -> bool:
+        asked.append(row.name)
+        return row.name == "near"
+
+    assert ["near"] == queue.pop_startable(9, admits)
+    assert sorted(asked) == ["far", "gpu", "near"], "one of each kind of worker"
+    assert [2, 1] == [queue.startable_like(projection.tasks[name], 9) for name in ("far", "gpu")]
+    assert 1 == queue.startable_like(projection.tasks["far"], 1)

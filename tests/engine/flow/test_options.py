@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from redrive.engine import Flow, RetryPolicy, TaskDef
-from redrive.engine.core.spec import DownstreamSpec, ExpectedBy, SlowerThan
+from redrive.engine.core.spec import DaskOptions, DownstreamSpec, ExpectedBy, SlowerThan
 from redrive.engine.errors import FlowError, OptionError
 from redrive.engine.flow.options import DOWNSTREAM, TASK
 
@@ -33,6 +33,7 @@ WRONG_TASKS: dict[str, list[Any]] = {
     "after": [5, [None], [5], None],
     "name": [5, "", "\0", "\ud800"],
     "isolation": ["vm", None, []],
+    "dask": [5, {"gpu": 1}, {"resources": {"GPU": 0}}, {"resources": ["GPU"]}, {"workers": "a"}, {"priority": "1"}, {}],
     "kind": ["x", "sensor", []],
     "command": ["ls", ""],
     "recheck_seconds": ["x", 0],
@@ -114,6 +115,13 @@ def test_a_task_is_slow_by_a_factor_or_after_a_duration(value: Any, expected: Sl
 def test_expectations_are_held_to_their_types(options: dict[str, Any], why: str) -> None:
     with pytest.raises(OptionError, match=f"task 'a': {why}"):
         Flow("f").task(lambda: None, name="a", **options)
+
+
+def test_what_dask_reads_of_a_task_is_kept() -> None:
+    flow = Flow("f")
+    chosen = {"resources": {"GPU": 2, "A": 1}, "workers": ["etl2"], "priority": -3}
+    flow.command("a", "true", isolation="dask", dask=chosen)
+    assert flow.spec().tasks[0].dask == DaskOptions((("A", 1), ("GPU", 2)), ("etl2",), -3)
 
 
 def test_what_was_changed_after_its_declaration_is_examined_again() -> None:

@@ -12,24 +12,32 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 import pytest
+from redrive.engine import Executor, RunOptions
 from redrive.engine.core.outcome import Outcome, OutcomeKind
-from redrive.engine.core.spec import FlowSpec, TaskSpec
+from redrive.engine.core.spec import DaskOptions, TaskSpec
 from redrive.engine.domain.states import LEASE_SECONDS, fence_seconds
-from redrive.engine.runner.dask_client import DaskCluster
+from redrive.engine.executor import dispatch
+from redrive.engine.runner.dask_client import ANSWER_SECONDS, CLOSE_SECONDS, DaskCluster, RemoteFlow
+from redrive.engine.runner.dask_worker import Message, Offer
 from redrive.engine.runner.listener import AttemptListener
 from redrive.engine.runner.protocol import AttemptOrder
+from redrive.engine.version import VERSION
 from support.commands import run_redrive, start_redrive
 from support.marks import parametrize_mostly_long
 from support.waiting import wait_until, wait_until_async
 
 PATIENCE_SECONDS = 100.0  # a limit for hangs: nothing here takes as long
+GONE_SECONDS = 10.0  # for a process of Dask to end
+STOP_SECONDS = 0.2 + ANSWER_SECONDS + CLOSE_SECONDS + 3  # of an executor beside a worker that does not answer
 pytestmark = pytest.mark.xdist_group("dask")  # one cluster for all of them
 
 FLOW = """
@@ -106,8 +114,13 @@ class Cluster:
     def scheduler_file(self) -> Path:
         return self.folder / "scheduler.json"
 
-    def start(self, *words: str) -> None:
+    def start(self, *words: str, version: str | None = None) -> None:
+        """Start a scheduler or a worker. ``version``: of redrive, as it claims."""
         command = [sys.executable, "-m", "distributed.cli.dask_" + words[0], *words[1:]]
+        if version is not None:
+            lines = ["import redrive.engine.version as found", f"found.VERSION = {version!r}"]
+            lines.append(f"from distributed.cli.dask_{words[0]} import main; main()")
+            command = [sys.executable, "-c", "\n".join(lines), *words[1:], "--no-nanny"]
         with open(self.folder / f"{words[0]}.log", "ab") as log:
             self.processes.append(
                 subprocess.Popen([*command, "--no-dashboard"], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -123,10 +136,10 @@ class Cluster:
         file = str(self.scheduler_file)
         self.start("scheduler", "--host", "127.0.0.1", "--port", str(self.port), "--scheduler-file", file)
 
-    def start_worker(self) -> None:
+    def start_worker(self, *, threads: int = 4, version: str | None = None) -> None:
         assert self.address
-        file = str(self.scheduler_file)
-        self.start("worker", "--scheduler-file", file, "--nthreads", "4", "--local-directory", str(self.folder))
+        words = ["--scheduler-file", str(self.scheduler_file), "--nthreads", str(threads)]
+        self.start("worker", *words, "--local-directory", str(self.folder), version=version)
 
     def kill(self) -> None:
         """End all at once. Workers end with their scheduler."""
@@ -139,7 +152,11 @@ class Cluster:
         for process in self.processes:
             process.terminate()
         for process in self.processes:
-            process.wait(PATIENCE_SECONDS)
+            try:
+                process.wait(GONE_SECONDS)
+            except subprocess.TimeoutExpired:  # a worker may wait for ever for its scheduler
+                process.kill()
+                process.wait(PATIENCE_SECONDS)
 
 
 @pytest.fixture(scope="module")
@@ -255,41 +272,81 @@ def test_a_cluster_that_is_not_there_is_one_sentence(tmp_path: Path, words: tupl
     assert len(errors.splitlines()) == 1
 
 
-class Unreadable:
-    """A client of a cluster, and the future of its one errand, which has ended and cannot be read."""
+class StubClient:
+    """A client of a cluster with one worker, which asks for each offer at once, and whose results cannot be read."""
 
-    status = "finished"
+    status = "running"
+
+    def __init__(self) -> None:
+        self.handler: Callable[[tuple[float, bytes]], None] = lambda event: None
+        self.answers: list[bytes] = []
+
+    def subscribe_topic(self, topic: str, handler: Callable[[tuple[float, bytes]], None]) -> None:
+        self.handler = handler
+
+    def submit(self, function: object, data: bytes, **options: object) -> StubFuture:
+        offer = msgspec.msgpack.decode(data, type=Offer)
+        request = Message(offer.id, 0, "permit_requested", ("tcp://worker:1", VERSION, "a machine"))
+        asyncio.get_running_loop().call_soon(self.handler, (0.0, msgspec.msgpack.encode(request)))
+        return StubFuture()
+
+    async def run(self, function: object, *arguments: object, **options: object) -> dict[str, object]:
+        if arguments and isinstance(arguments[-1], bytes):
+            self.answers.append(arguments[-1])
+        return {}
+
+    async def nthreads(self) -> dict[str, int]:
+        return {"tcp://worker:1": 1}
 
     async def cancel(self, futures: object, force: bool) -> None: ...
 
-    def subscribe_topic(self, topic: str, handler: Callable[..., None]) -> None: ...
+    async def close(self) -> None: ...
 
-    def submit(self, *errand: object, **options: object) -> Unreadable:
-        return self
 
-    def add_done_callback(self, callback: Callable[[object], None]) -> None:
-        callback(self)
+class StubFuture:
+    """The future of an offer; ``end`` ends it with a result that cannot be read."""
+
+    def __init__(self) -> None:
+        self.status = "pending"
+
+    def add_done_callback(self, callback: Callable[[object], object], /) -> None:
+        self.status = "finished"
+        asyncio.get_running_loop().call_later(0.1, callback, self)
 
     async def result(self) -> bytes:
         raise RuntimeError("the result cannot be read here")
 
-    async def close(self) -> None: ...
+    async def exception(self) -> BaseException:
+        raise RuntimeError("it has none")
+
+
+class Outcomes(AttemptListener):
+    """Collects the outcomes of attempts."""
+
+    def __init__(self) -> None:
+        self.found: list[Outcome] = []
+
+    def ended(self, outcome: Outcome) -> None:
+        self.found.append(outcome)
+
+
+def stub_cluster(client: object, told: list[str | None] | None = None) -> DaskCluster:
+    report = (lambda payload: told.append(payload.how)) if told is not None else (lambda payload: None)
+    return DaskCluster("tcp://etl1:8786", "executor", RemoteFlow("flow.py", {}, {}), client=client, report=report)
+
+
+ONE_WORKER = {"workers:": (DaskOptions(), 1)}
 
 
 @pytest.mark.long
 async def test_an_end_that_cannot_be_read_is_an_end() -> None:
     """Or its task would be running for ever."""
-    ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-
-    class Listener(AttemptListener):
-        def ended(self, outcome: Outcome) -> None:
-            ended.set_result(outcome)
-
-    spec = TaskSpec("a")
-    cluster = DaskCluster(Unreadable(), "executor", "flow.py", {}, FlowSpec("f", (spec,)))
-    cluster.start(AttemptOrder("run", "a", 1, 0, "token", spec), Listener())
-    outcome = await asyncio.wait_for(ended, 30)
-    assert outcome.kind is OutcomeKind.LOST
+    cluster, outcomes, spec = stub_cluster(StubClient()), Outcomes(), TaskSpec("a", grace_seconds=0.0)
+    cluster.demand(ONE_WORKER)
+    await wait_until_async(lambda: cluster.acquire("a", "workers:"))
+    cluster.start(AttemptOrder("run", "a", 1, 0, "token", spec), outcomes)
+    await wait_until_async(lambda: bool(outcomes.found), timeout_seconds=fence_seconds(0.0) + 10)
+    assert outcomes.found[0].kind is OutcomeKind.LOST
     await cluster.close()
 
 
@@ -351,17 +408,61 @@ def sentences(state: Path) -> list[str]:
     return [found["how"] for found in (json.loads(text) for (text,) in data) if found["what"] == "cluster-changed"]
 
 
-def test_without_a_worker_an_attempt_waits_and_a_stop_ends_the_executor_at_once(
+def wait_text(state: Path) -> str:
+    """Why tasks wait for a worker, as `redrive tasks` has it."""
+    waits = rows_by_now(state, "SELECT pool_waits FROM run")
+    return str(json.loads(waits[0][0]).get("workers:", "")) if waits and waits[0][0] else ""
+
+
+def test_without_a_worker_a_task_is_ready_and_a_stop_ends_the_executor_at_once(
     own_cluster: Cluster, tmp_path: Path
 ) -> None:
     process, state = start_run(own_cluster, tmp_path)
-    wait_until(lambda: bool(sentences(state)))
-    assert sentences(state) == ["1 attempt in the Dask cluster with no free worker, of 0"]
+    wait_until(lambda: wait_text(state))
+    assert wait_text(state) == "the Dask cluster has 0 workers"
+    assert rows(state, "SELECT state, attempt FROM task WHERE name = 'elsewhere'") == [("READY", 0)]
+    shown = run_redrive("tasks", state, check=True).stdout
+    assert "waits for a Dask worker: the Dask cluster has 0 workers" in shown
     began = time.monotonic()
     process.terminate()
     output, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert time.monotonic() - began < 10
     assert process.returncode == 130 and "Traceback" not in errors, errors + output
+
+
+@pytest.mark.long
+def test_a_cluster_without_workers_pages_once_and_the_first_worker_resolves_it(
+    own_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch, "LONG_OUTAGE_SECONDS", 3.0)
+    flow, state = write(tmp_path, AWAY)
+    own_cluster.start_scheduler()
+    executor = Executor(flow=str(flow), state=state, options=RunOptions(dask=own_cluster.address))
+    with ThreadPoolExecutor(1) as thread:
+        ended = thread.submit(executor.run)
+        wait_until(lambda: rows_by_now(state, "SELECT 1 FROM page"))
+        ((title, page_state, body),) = rows(state, "SELECT title, state, body FROM page")
+        assert title.startswith("no Dask worker on elsewhere") and page_state == "open"
+        assert "for a Dask worker: the Dask cluster has 0 workers" in json.loads(body)["why"]
+        own_cluster.start_worker()
+        assert ended.result(PATIENCE_SECONDS) == "SUCCESS"
+    assert rows(state, "SELECT state, count FROM page") == [("resolved", 1)]
+
+
+@pytest.mark.long
+def test_a_resumed_run_waits_for_a_scheduler_that_is_away(own_cluster: Cluster, tmp_path: Path) -> None:
+    process, state = start_run(own_cluster, tmp_path)
+    wait_until(lambda: wait_text(state))
+    process.terminate()
+    process.communicate(timeout=PATIENCE_SECONDS)
+    address = own_cluster.address
+    own_cluster.kill()
+    again = start_redrive("resume", state, "--dask", address, "--plain", stderr=subprocess.PIPE)
+    wait_until(lambda: wait_text(state) == f"no Dask scheduler answers at {address}")
+    own_cluster.start_scheduler()
+    own_cluster.start_worker()
+    output, errors = again.communicate(timeout=PATIENCE_SECONDS)
+    assert again.returncode == 0 and "Traceback" not in errors, errors + output
 
 
 @pytest.mark.long
@@ -396,28 +497,216 @@ def test_a_stop_ends_the_executor_while_the_cluster_is_gone_for_ever(
     began = time.monotonic()
     process.terminate()
     output, errors = process.communicate(timeout=PATIENCE_SECONDS)
-    assert time.monotonic() - began < (fence_seconds(0.2) + 10 if is_running else 10)
+    assert time.monotonic() - began < (STOP_SECONDS if is_running else 10)
     assert process.returncode == 130 and "Traceback" not in errors, errors + output
+    ((task_state,),) = rows(state, "SELECT state FROM task WHERE name = 'elsewhere'")
+    assert task_state == ("RETRYING" if is_running else "READY")
 
 
-async def test_a_client_that_refuses_an_attempt_is_an_absence_and_no_exception() -> None:
-    class Closed(Unreadable):
-        def submit(self, *errand: object, **options: object) -> Unreadable:
+async def test_a_client_that_refuses_an_offer_is_an_absence_and_no_exception() -> None:
+    class Closed(StubClient):
+        def submit(self, function: object, data: bytes, **options: object) -> StubFuture:
             raise RuntimeError("Client is closed. Can't send update-graph message.")
 
     told: list[str | None] = []
-    spec = TaskSpec("a")
-    flow = FlowSpec("f", (spec,))
-    cluster = DaskCluster(Closed(), "executor", "flow.py", {}, flow, report=lambda payload: told.append(payload.how))
-    outcomes: list[Outcome] = []
-
-    class Listener(AttemptListener):
-        def ended(self, outcome: Outcome) -> None:
-            outcomes.append(outcome)
-
-    attempt = cluster.start(AttemptOrder("run", "a", 1, 0, "token", spec), Listener())
+    cluster = stub_cluster(Closed(), told)
+    cluster.demand(ONE_WORKER)
     assert len(told) == 1 and str(told[0]).startswith("no Dask scheduler answers")
-    assert attempt.cancel("the executor stops")
-    await wait_until_async(lambda: bool(outcomes))
-    assert outcomes[0].kind is OutcomeKind.CANCELLED
+    assert not cluster.acquire("a", "workers:")
     await cluster.close()
+
+
+# --- Chaos: what an operator sees when a part of the cluster is away --------------------------------------------------
+
+
+CHAOS = """
+import os, time
+from pathlib import Path
+from redrive.engine import Flow, RetryPolicy
+
+flow = Flow("chaos", retry=RetryPolicy(max_attempts=3, base=0.1, cap=0.1))
+here = Path(__file__).parent
+
+def work(ctx):
+    for _ in range(500):
+        time.sleep(0.01)
+        (here / f"{ctx.task}-{ctx.attempt}.new").write_text(f"{os.getppid()} {time.time()}")
+        os.replace(here / f"{ctx.task}-{ctx.attempt}.new", here / f"{ctx.task}-{ctx.attempt}.alive")
+
+for number in range(8):
+    flow.task(work, name=f"far{number}", isolation="dask", timeout=30, grace_seconds=0.2)
+
+@flow.task
+def near():
+    time.sleep(8)
+"""
+FAR_TASKS = [f"far{number}" for number in range(8)]
+
+
+def start_chaos(cluster: Cluster, tmp_path: Path) -> tuple[subprocess.Popen[str], Path]:
+    """Start a run of eight tasks on two workers with two threads each; return once four attempts run."""
+    flow, state = write(tmp_path, CHAOS)
+    cluster.start_scheduler()
+    for _ in range(2):
+        cluster.start_worker(threads=2)
+    words = ("run", flow, "--state", state, "--dask", cluster.address, "--max-parallel", "9", "--plain")
+    process = start_redrive(*words, stderr=subprocess.PIPE)
+    wait_until(lambda: rows_by_now(state, "SELECT count(pid) FROM attempt WHERE name LIKE 'far%'") == [(4,)])
+    wait_until(lambda: any(tmp_path.glob("far*.alive")))
+    return process, state
+
+
+def worker_of_an_attempt(tmp_path: Path) -> psutil.Process:
+    """The worker process under which an attempt runs."""
+    zygote = psutil.Process(int(next(tmp_path.glob("far*.alive")).read_text().split()[0]))
+    worker = zygote.parent()
+    assert worker is not None
+    return worker
+
+
+def finish_chaos(process: subprocess.Popen[str], state: Path) -> list[tuple[str, int, int]]:
+    """Wait for the success of the run; return its lost attempts: task, number, end in microseconds."""
+    output, errors = process.communicate(timeout=200)
+    assert process.returncode == 0 and "Traceback" not in errors, errors + output
+    states = dict(rows(state, "SELECT name, state FROM task"))
+    assert states == dict.fromkeys([*FAR_TASKS, "near"], "SUCCESS")
+    require_one_at_a_time(state)
+    return rows(state, "SELECT name, attempt, ended_at FROM attempt WHERE outcome = 'lost' ORDER BY name, attempt")
+
+
+def require_one_at_a_time(state: Path) -> None:
+    """An attempt has written for the last time before the next one of its task has started."""
+    starts = rows(state, "SELECT name, attempt, started_at FROM attempt WHERE attempt > 1 AND name LIKE 'far%'")
+    for name, attempt, started_at in starts:
+        before = state.parent / f"{name}-{attempt - 1}.alive"
+        if before.exists():
+            assert float(before.read_text().split()[1]) * 1e6 < started_at, (name, attempt)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("away_seconds", [5, 15, 60])
+def test_a_run_outlasts_an_absence_of_its_scheduler(own_cluster: Cluster, tmp_path: Path, away_seconds: int) -> None:
+    process, state = start_chaos(own_cluster, tmp_path)
+    own_cluster.kill()
+    killed_at = time.time()
+    wait_until(lambda: "no Dask scheduler answers" in wait_text(state))
+    assert rows(state, "SELECT count(*) FROM task WHERE state = 'RUNNING' AND name <> 'near'")[0][0] <= 4
+    time.sleep(max(0.0, killed_at + away_seconds - time.time()))  # what is tested is an absence of so long
+    own_cluster.start_scheduler()
+    for _ in range(2):
+        own_cluster.start_worker(threads=2)
+    lost = finish_chaos(process, state)
+    assert 1 <= len(lost) <= 4
+    assert all(ended_at / 1e6 - killed_at < 15 for _, _, ended_at in lost), (
+        "their processes are gone, as this host sees"
+    )
+    near = rows(state, "SELECT ended_at FROM task WHERE name = 'near'")[0][0]
+    assert near / 1e6 < killed_at + 12
+    assert "the Dask scheduler answers again" in sentences(state)
+
+
+@pytest.mark.long
+def test_the_attempts_of_a_killed_worker_are_lost_within_seconds(own_cluster: Cluster, tmp_path: Path) -> None:
+    process, state = start_chaos(own_cluster, tmp_path)
+    worker_of_an_attempt(tmp_path).kill()
+    killed_at = time.time()
+    lost = finish_chaos(process, state)
+    assert 1 <= len(lost) <= 2
+    assert all(ended_at / 1e6 - killed_at < 6 for _, _, ended_at in lost)
+    errors = rows(state, "SELECT DISTINCT explain FROM attempt WHERE outcome = 'lost'")
+    assert len(errors) == 1 and "is gone" in errors[0][0]
+
+
+@pytest.mark.long
+def test_a_frozen_worker_is_left_and_its_attempts_end_before_others_start(own_cluster: Cluster, tmp_path: Path) -> None:
+    process, state = start_chaos(own_cluster, tmp_path)
+    worker = worker_of_an_attempt(tmp_path)
+    worker.suspend()
+    try:
+        lost = finish_chaos(process, state)
+        assert 1 <= len(lost) <= 2
+        errors = rows(state, "SELECT DISTINCT explain FROM attempt WHERE outcome = 'lost'")
+        assert len(errors) == 1 and "has not answered for 15 s" in errors[0][0]
+    finally:
+        worker.resume()
+
+
+@pytest.mark.long
+def test_a_stop_ends_the_executor_beside_a_frozen_worker(own_cluster: Cluster, tmp_path: Path) -> None:
+    process, state = start_chaos(own_cluster, tmp_path)
+    worker = worker_of_an_attempt(tmp_path)
+    worker.suspend()
+    try:
+        began = time.monotonic()
+        process.terminate()
+        output, errors = process.communicate(timeout=PATIENCE_SECONDS)
+        assert time.monotonic() - began < STOP_SECONDS
+        assert process.returncode == 130 and "Traceback" not in errors, errors + output
+        stopped_at = rows(state, "SELECT max(at) FROM event")[0][0]
+        sql = "SELECT next_retry_at FROM task WHERE state = 'RETRYING' AND next_retry_at > ?"
+        with closing(sqlite3.connect(state)) as connection:
+            fenced = connection.execute(sql, (stopped_at + 5_000_000,)).fetchall()
+        assert 1 <= len(fenced) <= 2, "their attempts may still live"
+    finally:
+        worker.resume()
+
+
+@pytest.mark.long
+def test_a_worker_with_another_version_gets_no_attempt_and_is_named(own_cluster: Cluster, tmp_path: Path) -> None:
+    process, state = start_run(own_cluster, tmp_path)
+    own_cluster.start_worker(version="0.0.9")
+    wait_until(lambda: "has redrive 0.0.9, and this is " in wait_text(state), describe=lambda: wait_text(state))
+    assert rows(state, "SELECT state, attempt FROM task WHERE name = 'elsewhere'") == [("READY", 0)]
+    own_cluster.start_worker()
+    output, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 0, errors + output
+
+
+# --- What travels, and where to ---------------------------------------------------------------------------------------
+
+
+def test_the_sources_travel_and_the_options_choose_the_worker(cluster: Cluster, tmp_path: Path) -> None:
+    """The flow lies where its worker sees no files: there it is imported from what the executor has sent."""
+    package = tmp_path / "etl"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "helpers.py").write_text("def double(value):\n    return 2 * value\n")
+    (package / "flow.py").write_text(TRAVELS)
+    state = tmp_path / "state.db"
+    words = ("run", package / "flow.py", "--state", state, "--dask", cluster.address, "--stay", "--plain")
+    process = start_redrive(*words, stderr=subprocess.PIPE)
+    try:
+        wait_until(lambda: rows_by_now(state, "SELECT 1 FROM task WHERE name = 'moved' AND state = 'RUNNING'"))
+        package.rename(tmp_path / "moved")
+        wait_until(lambda: rows_by_now(state, "SELECT 1 FROM task WHERE name = 'double' AND state = 'SUCCESS'"))
+        assert rows(state, "SELECT result FROM task WHERE name = 'double'") == [("42",)]
+        wait_until(lambda: "workers:GPU=1" in str(rows(state, "SELECT pool_waits FROM run")))
+        assert rows(state, "SELECT state FROM task WHERE name = 'picky'") == [("READY",)]
+        run_redrive("cancel", "--state", state, "--reason", "no GPU", "picky", check=True)
+        wait_until(lambda: rows(state, "SELECT state FROM task WHERE name = 'picky'") == [("CANCELLED",)])
+    finally:
+        process.terminate()
+        output, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    assert "Traceback" not in errors, errors + output
+
+
+TRAVELS = """
+import os, time
+from redrive.engine import Flow
+from .helpers import double as twice
+
+flow = Flow("travels")
+
+@flow.task
+def moved():
+    while os.path.exists(__file__):
+        time.sleep(0.05)
+
+@flow.task(isolation="dask", after=[moved])
+def double():
+    return twice(21)
+
+@flow.task(isolation="dask", after=[moved], dask={"resources": {"GPU": 1}})
+def picky():
+    return None
+"""
