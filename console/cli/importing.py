@@ -24,7 +24,8 @@ import click
 from ...engine.clock import SystemClock
 from ...engine.core.schedule import local_time, to_microseconds
 from ...engine.core.spec import FlowSpec
-from ...engine.domain.text import shell_command
+from ...engine.domain.text import shell_command, shell_word
+from ...engine.domain.trigger_rules import ALL_DONE
 from ...engine.errors import RedriveError
 from ...engine.schedule.flow_files import read_flow_files
 from ...engine.store.schedules import served_flow
@@ -305,7 +306,7 @@ def _flow_text(name: str, job: Job, shape: Shape, source: str, shared: Collectio
     lines += ["", "from redrive.engine import Flow", "", call_text("flow = Flow", [name], flow)]
     mail = job.environment.get("MAILTO", "")
     if mail and not mail.startswith("-"):
-        page = f"mail -s {shlex.quote(f'redrive: {name}')} {shlex.quote(mail)}"
+        page = f"mail -s {shell_word(f'redrive: {name}')} {shell_word(mail)}"
         lines.append(call_text("flow.page", ["command"], {"line": page}))
     lines.append(call_text("flow.command", [name, line], task))
     return "\n".join(lines) + "\n"
@@ -636,7 +637,7 @@ class DaguDag:
         tolerant = [one for one in parents if one in self._may_fail]
         if tolerant and len(tolerant) < len(parents):
             self.left_out.append(f"{owner} runs after a failure of any parent, not of {', '.join(tolerant)} alone")
-        start = {"after": parents or None, "rule": "all_done" if tolerant else None}
+        start = {"after": parents or None, "rule": ALL_DONE if tolerant else None}
         place = {
             "cwd": os.path.normpath(folder),
             "env": Expression(f"{{**variables, **{own!r}}}" if own else "variables"),
@@ -773,5 +774,5 @@ def _check_line(entry: Mapping[str, Any]) -> str:
         pattern = str(expected).removeprefix("re:")
         how = "-Eq" if str(expected).startswith("re:") else "-Fxq"
         quoted = re.sub(r'(?<!\\)"', r"\\\"", line)
-        line = f'printf "%s\\n" "{quoted}" | grep {how} -e {shlex.quote(pattern)}'
+        line = f'printf "%s\\n" "{quoted}" | grep {how} -e {shell_word(pattern)}'
     return f"! {{ {line}; }}" if entry.get("negate") else line

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
 
-from ...engine.domain.states import NEEDS_HUMAN, UNDER_WAY, TaskState
+from ...engine.domain.states import NEEDS_HUMAN, UNDER_WAY, WAITING, TaskState
 from ...engine.domain.text import counted, format_duration
 from ..model.graph.drawing import LABEL_SIZES, Drawing, EdgeHighlight, LabelSize, Segment, is_chain
 from ..model.graph.groups import GraphGroup, GraphOrder, Step
@@ -526,7 +526,7 @@ _COLUMN_PARTS: tuple[tuple[Collection[TaskState], Role], ...] = (
     (states.FAILED - {TaskState.DEAD_LETTER}, Role.FAILED),
     (states.DONE, Role.DONE),
     (UNDER_WAY, Role.RUNNING),
-    ((TaskState.READY, TaskState.PENDING), Role.PENDING),
+    (WAITING, Role.PENDING),
 )
 
 

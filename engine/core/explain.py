@@ -21,7 +21,7 @@ from ..domain.states import (
     SkipCause,
     TaskState,
 )
-from ..domain.text import format_duration
+from ..domain.text import format_duration, shell_word
 from .outcome import FailureMode
 from .projection import AttemptRow, RunProjection, TaskRow
 from .ready_queue import is_approval
@@ -342,7 +342,8 @@ def _failed(case: TaskCase) -> str:
 def _waits_for_approval(case: TaskCase) -> str:
     row = case.row
     ends = f"; {describe_unanswered_in(row.expires_at - case.now)}" if row.expires_at is not None else ""
-    return f"waits for an approval for {case.since(row.started_at)}: redrive approve or reject {quoted(row.name)}{ends}"
+    how = f"redrive approve or reject {shell_word(row.name)}"
+    return f"waits for an approval for {case.since(row.started_at)}: {how}{ends}"
 
 
 def describe_unanswered_in(left_us: int) -> str:
