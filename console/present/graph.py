@@ -350,7 +350,7 @@ def _time(name: str, scene: Scene) -> str:
 # --- The drawing of the groups: each with its name, and below it a thin bar and counts -------------------------------
 
 
-_TITLE_CELLS_MIN, _TITLE_CELLS_MAX = 8, 24
+_TITLE_CELLS_MIN, _TITLE_CELLS_MAX = 8, 32
 _BAR_CELLS_MIN = 3
 
 
@@ -573,7 +573,9 @@ def _path_lines(silhouette: Silhouette, path: SlowestPath, scene: Scene) -> list
         elif duration_us:
             bars += [Piece(sign, Role.CRITICAL), Piece(" " * _gap(column))]
         else:
-            bars.append(Piece(f"{scene.glyphs.dot:^{column.cells}}", Role.CRITICAL))
+            is_wide = _gap(column) > 0
+            dots = f"{scene.glyphs.dot:^{column.cells}}" if is_wide else scene.glyphs.dot * column.cells
+            bars.append(Piece(dots, Role.CRITICAL))
     labels = _Marks(silhouette.size)
     for place, (duration_us, name) in sorted(longest.items(), key=lambda found: (-found[1][0], found[0])):
         if duration_us:

@@ -407,6 +407,7 @@ DEPTH_MAX = 9
 _AROUND_ROWS_MIN = 9
 _AROUND_SIZES = tuple(LabelSize(cells) for cells in (32, 26, 22, 18, 14))
 _AROUND_SCREEN_ROWS = 26
+_TEXT_ROWS_MAX = 4  # of each task
 _LIST_ROWS_MIN = 6
 _SILHOUETTE_ROWS_MIN = 6
 _BELOW_GROUPS_MAX = 16
@@ -462,10 +463,16 @@ def draw_around(graph: Graph, columns: int, rows: int, depth: int | None) -> Non
     has_room = has_room and drawings.may_fit_around(name, depth, columns, rows, siblings=True)
     more = drawings.around(name, depth, siblings=True) if has_room else None
     drawings.set_depth(depth, siblings=more is not None and more.width < columns and more.height <= rows)
+    text_rows = min(rows // max(graph.drawing.height, 1), _TEXT_ROWS_MAX)
+    if text_rows > 1:  # facts fit below the names
+        size = drawings.label_size
+        drawings.set_label_size(size._replace(rows=text_rows, fact_cells=size.name_cells))
+        if graph.drawing.width >= columns:
+            drawings.set_label_size(size)
 
 
-def _fits_whole(graph: Graph, columns: int, rows: int, sizes: Sequence[LabelSize]) -> bool:
-    """Whether all tasks can be drawn; sets the first of these sizes of labels with which they can."""
+def _fits(graph: Graph, columns: int, rows: int, sizes: Sequence[LabelSize]) -> bool:
+    """Whether what is drawn fits; sets the first of these sizes of labels with which it does."""
     graph.drawings.set_ribbon_columns(columns - 2 if is_chain(graph.dag) else 0)
     for size in sizes:
         graph.drawings.set_label_size(size)
@@ -513,14 +520,14 @@ def choose_overview(
 def _choose_for_tasks(drawn: Graph, room: OverviewRoom) -> Overview:
     """Choose a drawing of all tasks: with facts if the list keeps its rows, else as large as fits."""
     free = min(room.most_rows, room.rows - _OTHER_ROWS - len(drawn.dag))
-    if room.list_columns < room.columns and _fits_whole(drawn, room.list_columns, free, (*SPREAD_SIZES, *TALL_SIZES)):
+    if room.list_columns < room.columns and _fits(drawn, room.list_columns, free, (*SPREAD_SIZES, *TALL_SIZES)):
         return Overview.BESIDE
-    if _fits_whole(drawn, room.columns, free, TALL_SIZES):
+    if _fits(drawn, room.columns, free, TALL_SIZES):
         return Overview.TASKS
     # few rows need the names in full
     sizes = LABEL_SIZES if room.rows >= _AROUND_SCREEN_ROWS or is_chain(drawn.dag) else LABEL_SIZES[:1]
     sizes = (*sizes, SIGNS_ALONE) if is_chain(drawn.dag) else sizes
-    return Overview.TASKS if _fits_whole(drawn, room.columns, room.most_rows, sizes) else Overview.NOTHING
+    return Overview.TASKS if _fits(drawn, room.columns, room.most_rows, sizes) else Overview.NOTHING
 
 
 def rows_below_groups(graph: Graph, drawing: Drawing, rows: int) -> int:

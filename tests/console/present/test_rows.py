@@ -83,6 +83,7 @@ def groups_and_silhouette(graph, scene, columns):
         yield "silhouette", line
     yield "marks", silhouette_marks(silhouette, graph.selected, scene.glyphs)
     drawn = group_drawing(graph, scene, columns)
+    assert drawn is not None
     for y in range(GROUP_ROWS * drawn.drawing.height):
         yield "group drawing", group_map_row(graph, drawn, y, 0, columns, scene)
     for index in range(len(graph.groups.groups)):
