@@ -444,9 +444,13 @@ def around_rows(rows: int) -> int:
     return max(_AROUND_ROWS_MIN, rows // 3 - 2)
 
 
-def silhouette_rows(rows: int) -> int:
-    """Rows of the silhouette, of ``rows`` in all; the same as around a task where that is drawn."""
-    return around_rows(rows) if rows >= _AROUND_SCREEN_ROWS else _SILHOUETTE_ROWS_MIN
+def silhouette_rows(rows: int, listed: int | None = None) -> int:
+    """Rows of the silhouette, of ``rows`` in all; the same as around a task where that is drawn.
+
+    ``listed``: rows of the list, which leaves the others to the silhouette; None in place of a drawing around a task.
+    """
+    least = around_rows(rows) if rows >= _AROUND_SCREEN_ROWS else _SILHOUETTE_ROWS_MIN
+    return least if listed is None else max(min(rows - _OTHER_ROWS - listed, rows // 2), least)
 
 
 def draw_around(graph: Graph, columns: int, rows: int, depth: int | None) -> None:
