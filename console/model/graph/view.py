@@ -411,7 +411,7 @@ _TEXT_ROWS_MAX = 4  # of each task
 _LIST_ROWS_MIN = 6
 _SILHOUETTE_ROWS_MIN = 6
 _BELOW_GROUPS_MAX = 16
-_LEVELS_MIN = 4  # fewer have no silhouette
+_LEVELS_MIN = 16  # fewer look like the groups above
 _OTHER_ROWS = 2  # the rule below the drawing, and the heading of the list
 GROUP_ROWS = 2  # text rows of each group in the drawing
 
