@@ -169,10 +169,12 @@ def actual_path(board: Board) -> tuple[str, ...]:
 
 
 def slowest_path(board: Board, forecast: Forecast | None) -> tuple[str, ...]:
-    """The critical path from a root on: of an estimate also what has led to it."""
+    """The critical path from a root on: of an estimate also what has led to it; what has happened if that is more."""
     path = critical_path(board, forecast)
     rows = [board.row(name) for name in board.dag.parents(path[0])] if path else []
-    return _path_to(board, max((row for row in rows if row.attempts), key=_last_instant, default=None)) + path
+    before = _path_to(board, max((row for row in rows if row.attempts), key=_last_instant, default=None))
+    has_run = before or any(board.row(name).attempts for name in path)
+    return before + path if has_run else actual_path(board)
 
 
 def _path_to(board: Board, latest: TaskRow | None) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from ..model.graph.view import Graph
 from ..model.inbox import compare, failures_of, verdict
 from ..text.figures import clock, column, format_bytes, format_seconds, number, offset, wall
 from ..text.pieces import Line, Piece, Role, fit, two_sided, width, wrap
-from ..text.text import one_line, sanitize, shorten_middle
+from ..text.text import cells, one_line, sanitize, shorten_middle
 from .states import bar, counts_within, leading_state, progress, sign_and_word, sign_of
 from .tasks import (
     Scene,
@@ -62,15 +62,21 @@ def title_line(row: TaskRow, scene: Scene, columns: int) -> Line:
     right: Line = [sign_and_word(row_style(row, scene.runner), scene.glyphs)]
     if row.state in NEEDS_HUMAN and row.ended_at is not None:
         right.append(Piece(f" for {clock(scene.now_us - row.ended_at).strip()}"))
-    name = shorten_middle(one_line(row.name), max(columns - width(right) - 4, _NAME_CELLS_MIN), scene.glyphs.more)
+    name = _name_within(row.name, max(columns - width(right) - 4, _NAME_CELLS_MIN), scene)
     return two_sided([Piece(" "), Piece(name, Role.TITLE)], [*right, Piece(" ")], columns)
+
+
+def _name_within(name: str, size: int, scene: Scene) -> str:
+    """The whole name, or as lists show it where it has no room."""
+    whole = one_line(name)
+    return whole if cells(whole) <= size else scene.names.short(name, size, scene.glyphs.more)
 
 
 def summary_lines(row: TaskRow, scene: Scene, columns: int, rows: int) -> list[Line]:
     """The task in at most ``rows`` rows: state and verdict, its attempts, the number of tasks that it holds."""
     head: Line = [
         Piece(" "),
-        Piece(shorten_middle(one_line(row.name), max(columns // 2, _NAME_CELLS_MIN), scene.glyphs.more), Role.TITLE),
+        Piece(_name_within(row.name, max(columns // 2, _NAME_CELLS_MIN), scene), Role.TITLE),
         Piece("  "),
         sign_and_word(row_style(row, scene.runner), scene.glyphs),
     ]

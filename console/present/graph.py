@@ -350,7 +350,7 @@ def _time(name: str, scene: Scene) -> str:
 # --- The drawing of the groups: each with its name, and below it a thin bar and counts -------------------------------
 
 
-_TITLE_CELLS_MIN, _TITLE_CELLS_MAX = 8, 24
+_TITLE_CELLS_MIN, _TITLE_CELLS_MAX = 8, 32
 _BAR_CELLS_MIN = 3
 
 
@@ -438,7 +438,6 @@ def _facts(group: GraphGroup, run: Segment, scene: Scene) -> Line:
 
 _FRAME_ROWS = 4  # beside the columns: the heading, the marks, and two rows of the path
 _PATH_NAME_CELLS = 20
-_GAP_FROM = 4  # cells of a column that leaves one free
 
 
 class SlowestPath(NamedTuple):
@@ -477,7 +476,7 @@ def _silhouette_heading(silhouette: Silhouette, path: SlowestPath, scene: Scene)
     counts = scene.board.counts
     left = [Piece(f"{number(len(silhouette.dag))} tasks in {counted(silhouette.dag.depth, 'level')}")]
     total_us = sum(path.durations_us)
-    so_far = "" if all(path.durations_us) else " so far"
+    so_far = " so far" if scene.board.projection.run.ended_at is None else ""
     slowest = [Piece(f"slowest path {format_duration(total_us)}{so_far}", Role.CRITICAL)] if total_us else []
     words = join([left, slowest], "   ")
     room = silhouette.size - width(words) - 2
@@ -486,28 +485,24 @@ def _silhouette_heading(silhouette: Silhouette, path: SlowestPath, scene: Scene)
 
 def _columns(silhouette: Silhouette, height: int, glyphs: Glyphs) -> list[Line]:
     """The columns from top to bottom. Their heights are square roots, so that small levels show beside large ones."""
-    drawn = [_column(column, silhouette.tallest, height, glyphs) for column in silhouette.columns]
+    drawn = [_column(column, silhouette, height, glyphs) for column in silhouette.columns]
     return [[piece for column in drawn for piece in column[y]] for y in reversed(range(height))]
 
 
-def _column(column: SilhouetteColumn, tallest: int, height: int, glyphs: Glyphs) -> list[Line]:
+def _column(column: SilhouetteColumn, silhouette: Silhouette, height: int, glyphs: Glyphs) -> list[Line]:
     """The cells of one column from the bottom up: problems, done, under way, and to be done."""
     total = sum(column.counts.values())
-    eighths = max(round(8 * height * math.sqrt(total / max(tallest, 1))), 1) if total else 0
+    eighths = max(round(8 * height * math.sqrt(total / max(silhouette.tallest, 1))), 1) if total else 0
     problems = sum(1 for found, _ in _COLUMN_PARTS[:2] if any(column.counts.get(state) for state in found))
     full = min(max(-(-eighths // 8), problems), height)
     roles = [role for role, count in _column_parts(column.counts, full) for _ in range(count)]
-    gap = _gap(column)
+    gap = silhouette.gap
     lines: list[Line] = []
     for y in range(height):
         role, filled = (roles[y], max(min(eighths - 8 * y, 8), 1)) if y < full else (Role.TEXT, 0)
         sign = _column_sign(role, filled, glyphs)
         lines.append([Piece(sign * (column.cells - gap), role), Piece(" " * gap)])
     return lines
-
-
-def _gap(column: SilhouetteColumn) -> int:
-    return 1 if column.cells >= _GAP_FROM else 0
 
 
 def _column_sign(role: Role, filled: int, glyphs: Glyphs) -> str:
@@ -567,13 +562,14 @@ def _path_lines(silhouette: Silhouette, path: SlowestPath, scene: Scene) -> list
     bars: Line = []
     for place, column in enumerate(silhouette.columns):
         duration_us, _ = longest.get(place, (0, ""))
-        sign = scene.glyphs.spark[round(7 * duration_us / most)] * (column.cells - _gap(column))
+        sign = scene.glyphs.spark[round(7 * duration_us / most)] * (column.cells - silhouette.gap)
         if place not in longest:
             bars.append(Piece(" " * column.cells))
         elif duration_us:
-            bars += [Piece(sign, Role.CRITICAL), Piece(" " * _gap(column))]
+            bars += [Piece(sign, Role.CRITICAL), Piece(" " * silhouette.gap)]
         else:
-            bars.append(Piece(f"{scene.glyphs.dot:^{column.cells}}", Role.CRITICAL))
+            dots = f"{scene.glyphs.dot:^{column.cells}}" if silhouette.gap else scene.glyphs.dot * column.cells
+            bars.append(Piece(dots, Role.CRITICAL))
     labels = _Marks(silhouette.size)
     for place, (duration_us, name) in sorted(longest.items(), key=lambda found: (-found[1][0], found[0])):
         if duration_us:

@@ -177,7 +177,8 @@ def duration_of(attempt: AttemptRow, now_us: int) -> int:
 def named_task(name: str, scene: Scene) -> Line:
     """A task in a list of tasks: the sign of its state, its name, the word of its state."""
     style = row_style(scene.board.row(name), scene.runner)
-    return [Piece("   "), sign_of(style, scene.glyphs), Piece(f" {one_line(name)}"), Piece(f"  {style.word}", Role.DIM)]
+    shown = one_line(name).removeprefix(scene.names.prefix)
+    return [Piece("   "), sign_of(style, scene.glyphs), Piece(f" {shown}"), Piece(f"  {style.word}", Role.DIM)]
 
 
 def short_name(name: str) -> str:

@@ -173,7 +173,7 @@ class GraphScreen(SplitScreen):
     def _silhouette_rows(self, graph: Graph, rows: int) -> int:
         if self._overview is Overview.GROUPS and self._group_drawing is not None:
             return rows_below_groups(graph, self._group_drawing.drawing, rows)
-        return silhouette_rows(rows)
+        return silhouette_rows(rows, graph.groups.least_rows if self._overview is Overview.SILHOUETTE else None)
 
     def _show_map(self) -> None:
         """Show the tasks that are drawn; one without neighbours, and many, as a silhouette."""

@@ -229,7 +229,8 @@ def _missing(dag: Dag, incomplete: list[int], done: bytearray, waiting: list[int
 # --- The silhouette of a large graph: its tasks by level -------------------------------------------------------------
 
 
-COLUMN_CELLS_MAX = 16
+COLUMN_CELLS_MAX = 8
+_GAP_FROM = 4  # cells of the narrowest column
 
 
 @dataclass(slots=True)
@@ -261,6 +262,7 @@ class Silhouette:
             column = self.columns[self._column_of[task]]
             column.tasks.append(task)
             column.counts[states[dag.names[task]]] += 1
+        self.gap = 1 if min(column.cells for column in self.columns) >= _GAP_FROM else 0  # cells behind each column
         self.tallest = max(len(column.tasks) for column in self.columns)
 
     def apply_move(self, name: str, before: TaskState, after: TaskState) -> None:

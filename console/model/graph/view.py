@@ -407,10 +407,11 @@ DEPTH_MAX = 9
 _AROUND_ROWS_MIN = 9
 _AROUND_SIZES = tuple(LabelSize(cells) for cells in (32, 26, 22, 18, 14))
 _AROUND_SCREEN_ROWS = 26
+_TEXT_ROWS_MAX = 4  # of each task
 _LIST_ROWS_MIN = 6
 _SILHOUETTE_ROWS_MIN = 6
 _BELOW_GROUPS_MAX = 16
-_LEVELS_MIN = 4  # fewer have no silhouette
+_LEVELS_MIN = 16  # fewer look like the groups above
 _OTHER_ROWS = 2  # the rule below the drawing, and the heading of the list
 GROUP_ROWS = 2  # text rows of each group in the drawing
 
@@ -443,9 +444,13 @@ def around_rows(rows: int) -> int:
     return max(_AROUND_ROWS_MIN, rows // 3 - 2)
 
 
-def silhouette_rows(rows: int) -> int:
-    """Rows of the silhouette, of ``rows`` in all; the same as around a task where that is drawn."""
-    return around_rows(rows) if rows >= _AROUND_SCREEN_ROWS else _SILHOUETTE_ROWS_MIN
+def silhouette_rows(rows: int, listed: int | None = None) -> int:
+    """Rows of the silhouette, of ``rows`` in all; the same as around a task where that is drawn.
+
+    ``listed``: rows of the list, which leaves the others to the silhouette; None in place of a drawing around a task.
+    """
+    least = around_rows(rows) if rows >= _AROUND_SCREEN_ROWS else _SILHOUETTE_ROWS_MIN
+    return least if listed is None else max(min(rows - _OTHER_ROWS - listed, rows // 2), least)
 
 
 def draw_around(graph: Graph, columns: int, rows: int, depth: int | None) -> None:
@@ -462,10 +467,16 @@ def draw_around(graph: Graph, columns: int, rows: int, depth: int | None) -> Non
     has_room = has_room and drawings.may_fit_around(name, depth, columns, rows, siblings=True)
     more = drawings.around(name, depth, siblings=True) if has_room else None
     drawings.set_depth(depth, siblings=more is not None and more.width < columns and more.height <= rows)
+    text_rows = min(rows // max(graph.drawing.height, 1), _TEXT_ROWS_MAX)
+    if text_rows > 1:  # facts fit below the names
+        size = drawings.label_size
+        drawings.set_label_size(size._replace(rows=text_rows, fact_cells=size.name_cells))
+        if graph.drawing.width >= columns:
+            drawings.set_label_size(size)
 
 
-def _fits_whole(graph: Graph, columns: int, rows: int, sizes: Sequence[LabelSize]) -> bool:
-    """Whether all tasks can be drawn; sets the first of these sizes of labels with which they can."""
+def _fits(graph: Graph, columns: int, rows: int, sizes: Sequence[LabelSize]) -> bool:
+    """Whether what is drawn fits; sets the first of these sizes of labels with which it does."""
     graph.drawings.set_ribbon_columns(columns - 2 if is_chain(graph.dag) else 0)
     for size in sizes:
         graph.drawings.set_label_size(size)
@@ -513,14 +524,14 @@ def choose_overview(
 def _choose_for_tasks(drawn: Graph, room: OverviewRoom) -> Overview:
     """Choose a drawing of all tasks: with facts if the list keeps its rows, else as large as fits."""
     free = min(room.most_rows, room.rows - _OTHER_ROWS - len(drawn.dag))
-    if room.list_columns < room.columns and _fits_whole(drawn, room.list_columns, free, (*SPREAD_SIZES, *TALL_SIZES)):
+    if room.list_columns < room.columns and _fits(drawn, room.list_columns, free, (*SPREAD_SIZES, *TALL_SIZES)):
         return Overview.BESIDE
-    if _fits_whole(drawn, room.columns, free, TALL_SIZES):
+    if _fits(drawn, room.columns, free, TALL_SIZES):
         return Overview.TASKS
     # few rows need the names in full
     sizes = LABEL_SIZES if room.rows >= _AROUND_SCREEN_ROWS or is_chain(drawn.dag) else LABEL_SIZES[:1]
     sizes = (*sizes, SIGNS_ALONE) if is_chain(drawn.dag) else sizes
-    return Overview.TASKS if _fits_whole(drawn, room.columns, room.most_rows, sizes) else Overview.NOTHING
+    return Overview.TASKS if _fits(drawn, room.columns, room.most_rows, sizes) else Overview.NOTHING
 
 
 def rows_below_groups(graph: Graph, drawing: Drawing, rows: int) -> int:

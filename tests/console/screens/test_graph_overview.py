@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from redrive.console.model.board import Board
-from redrive.console.model.graph.view import Overview, around_rows
+from redrive.console.model.graph.drawing import LABEL_SIZES
+from redrive.console.model.graph.view import Graph, Overview, around_rows
 from redrive.console.present import states
+from redrive.console.present.graph import (
+    Highlight,
+    drawing_row,
+    silhouette_lines,
+    silhouette_marks,
+    slowest_path_of,
+)
+from redrive.console.present.tasks import Scene, TaskNames
 from redrive.console.text.glyphs import UTF8
-from redrive.console.text.pieces import Role, plain
-from redrive.engine.domain.states import TaskState
+from redrive.console.text.pieces import Role, plain, width
+from redrive.engine.core.views import part_done, task_view
+from redrive.engine.domain.states import NEEDS_HUMAN, TaskState
+from redrive.engine.statefile.lists import DurationStats
 
 from ..conftest import FakeSession
-from ..model.runs import EventBuilder, S, failed_task, projection_of
+from ..model.graphs import dags
+from ..model.runs import START, EventBuilder, S, failed_task, projection_of
 from .screen_driver import open_console
 
 
@@ -171,3 +186,56 @@ async def test_a_graph_too_large_to_draw_is_a_silhouette_with_its_problems(size,
         await driver.pilot.click(offset=(1 + columns[39].x, 5))
         await driver.settle()
         assert driver.app.selected == names[399]
+
+
+async def test_the_name_of_a_running_task_fills_as_its_usual_duration_passes(clock):
+    flow = [("load", []), ("check", ["load"]), ("other", [])]
+    session = FakeSession(projection_of(flow))
+    session.durations = {"load": DurationStats(40 * S, 60 * S, 5)}
+    builder = EventBuilder(session.projection)
+    for event in (*builder.start("load"), *builder.start("other", timeout_us=20 * S)):
+        session.projection.apply(event)
+    async with open_console(session, clock, "2", size=(80, 40)) as driver:
+        driver.app.screen.graph_view.select("check")
+        for seconds, filled in ((0, ""), (10, "l"), (20, "lo"), (39, "load"), (90, "load")):
+            clock.now = builder.at + seconds * S
+            driver.app.screen.tick(clock.now)
+            graph, scene = driver.app.screen.map_view.graph, driver.app.screen.scene()
+            graph.drawings.set_label_size(LABEL_SIZES[0])
+            line = drawing_row(graph, 0, 0, 80, replace(scene, now_us=clock.now), Highlight())
+            assert "".join(piece.text for piece in line if piece.role == Role.PROGRESS) == filled
+
+
+def test_how_far_a_task_is_comes_from_its_progress_else_from_its_usual_duration_else_from_its_timeout():
+    projection = projection_of([("load", []), ("rest", [])])
+    builder = EventBuilder(projection)
+    for event in builder.start("load", timeout_us=100 * S):
+        projection.apply(event)
+    row, now = projection.tasks["load"], builder.at + 30 * S
+    view = task_view(projection, "load", now)
+    assert part_done(row, view) == 0.3
+    assert part_done(row, view, 60 * S) == 0.5
+    assert part_done(row, view, 10 * S) == 1.0
+    row.progress_done, row.progress_total = 3, 4
+    assert part_done(row, view, 60 * S) == 0.75
+    rest = projection.tasks["rest"]
+    assert part_done(rest, task_view(projection, "rest", now), 60 * S) is None
+
+
+@given(dags(most=40), st.integers(1, 120), st.integers(5, 20), st.data())
+def test_a_silhouette_shows_every_problem_at_its_level_and_nothing_overlaps(dag, columns, rows, data):
+    projection = projection_of([(name, dag.parents(name)) for name in dag.names])
+    for row in projection.tasks.values():
+        row.state = data.draw(st.sampled_from(list(TaskState)))
+    scene = Scene(Board(projection), START, UTF8, names=TaskNames(dag.names))
+    graph = Graph(scene.board, len)
+    silhouette, path = graph.silhouette(columns), slowest_path_of(dag.order, scene)
+    lines = silhouette_lines(silhouette, path, rows, scene)
+    marks = silhouette_marks(silhouette, graph.selected, UTF8)
+    assert lines == silhouette_lines(graph.silhouette(columns), path, rows, scene)
+    assert len(lines) == rows
+    assert all(width(line) <= columns for line in (*lines, marks))
+    bottom = [role for piece in lines[rows - 4] for role in [piece.role] * width([piece])]
+    for column in silhouette.columns:
+        is_bad = any(column.counts[state] for state in NEEDS_HUMAN)
+        assert (bottom[column.x] in (Role.HUMAN, Role.FAILED)) >= is_bad

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -15,8 +16,8 @@ from redrive.console.sessions.session import Link, RunSummary
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
 from redrive.console.text.pieces import Line, Piece, Role
-from redrive.engine.core.projection import RunRow
-from redrive.engine.domain.states import RunState
+from redrive.engine.core.projection import AttemptRow, RunProjection, RunRow
+from redrive.engine.domain.states import RunState, TaskState
 from redrive.engine.statefile.logs import AttemptText, LogChunk
 
 from ..conftest import FakeSession, make_app, press, settle
@@ -77,6 +78,22 @@ def test_picture_of_the_drawing(size, session, clock, snap_compare):
 def test_picture_of_groups(size, clock, snap_compare):
     app = make_app(large_run(), clock)
     assert snap_compare(app, terminal_size=size, run_before=keys(app, "n"))
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 55)], ids=size_id)
+def test_picture_of_a_silhouette(size, clock, snap_compare):
+    app = make_app(deep_run(), clock)
+    assert snap_compare(app, terminal_size=size, run_before=keys(app, "n"))
+
+
+def test_picture_of_a_ribbon(clock, snap_compare):
+    names = [f"{['extract', 'load', 'check', 'post'][n % 4]}_{n:02}" for n in range(40)]
+    session = FakeSession(projection_of([(name, names[n - 1 : n] if n else []) for n, name in enumerate(names)]))
+    for n, name in enumerate(names[:17]):
+        ran_task(session.projection, name, START - (80 - 4 * n) * S, (2 + n % 3) * S)
+    failed_task(session.projection, names[17], at=START)
+    app = make_app(session, clock)
+    assert snap_compare(app, terminal_size=(120, 40), run_before=keys(app))
 
 
 @pytest.mark.parametrize("size", SIZES, ids=size_id)
@@ -201,6 +218,31 @@ def large_run() -> FakeSession:
         row.started_at, row.ended_at = START - 60 * S, START if state == "SUCCESS" else None
         row.attempt = 1
     return FakeSession(projection, "ssh://ops@build-7/var/lib/redrive/variants.db")
+
+
+def deep_run() -> FakeSession:
+    """Families of packages that need each other both ways, half of them built."""
+    dice = random.Random(3)
+    names = [f"{dice.choice(['py-', 'r-', 'lib', 'perl-'])}{number:03}x" for number in range(600)]
+    pairs: list[tuple[str, list[str]]] = []
+    for number, name in enumerate(names):
+        near = names[max(number - 40, 0) : number]
+        pairs.append((name, sorted({dice.choice(near) for _ in range(2)}) if near and dice.random() < 0.95 else []))
+    projection = projection_of(pairs)
+    for number, name in enumerate(names[:330]):
+        ran_task(projection, name, START - (700 - 2 * number) * S, dice.randint(1, 30) * S)
+    for name in (names[70], names[71], names[250]):
+        failed_task(projection, name, at=START)
+    return FakeSession(projection)
+
+
+def ran_task(projection: RunProjection, name: str, started_at: int, duration_us: int) -> None:
+    """Put a task into the projection as if its first attempt had succeeded."""
+    row = projection.tasks[name]
+    row.state, row.attempt, row.started_at, row.ended_at = TaskState.SUCCESS, 1, started_at, started_at + duration_us
+    row.attempts[1] = AttemptRow(
+        1, started_at=started_at, ended_at=row.ended_at, outcome="success", duration_us=duration_us
+    )
 
 
 def past_runs() -> list[RunSummary]:
