@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ...engine.core.projection import TaskRow
 from ...engine.core.waiting import ALIVE, RunnerStatus
-from ...engine.domain.states import TIMED, TaskState
+from ...engine.domain.states import UNDER_WAY
 
 # --- The visible span ------------------------------------------------------------------------------------------------
 #
@@ -138,6 +138,6 @@ def _periods(row: TaskRow, runner: RunnerStatus) -> Iterator[_Period]:
         start = attempt.started_at if start is None else start
         end, generation = attempt.ended_at, attempt.generation
     if start is not None:
-        moves = row.state is TaskState.RUNNING or (row.state in TIMED and generation == row.generation)
+        moves = row.state in UNDER_WAY and generation == row.generation
         gone_at = runner.gone_at if moves and not runner.is_alive else None
         yield _Period(start, gone_at if gone_at is not None else None if moves and runner.is_alive else end or start)

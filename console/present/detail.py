@@ -10,7 +10,7 @@ from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.core.ready_queue import spec_of
 from ...engine.core.spec import with_overrides
 from ...engine.core.views import failure_mode_word, kill_steps, state_style
-from ...engine.domain.states import NEEDS_HUMAN, NOT_STARTED, TaskState, TaskUsage
+from ...engine.domain.states import NEEDS_HUMAN, NOT_STARTED, TaskUsage
 from ...engine.domain.task_options import describe_overrides, load_overrides
 from ...engine.domain.text import counted, format_duration
 from ...engine.domain.trigger_rules import ALL_SUCCESS
@@ -130,7 +130,7 @@ def detail_page(row: TaskRow, scene: Scene, texts: AttemptTexts | None, columns:
     before = [
         title_line(row, scene, columns),
         *_sentences(row, scene, columns),
-        *_usage_lines(scene.board.usage.get(row.name) if row.state is TaskState.RUNNING else None, columns),
+        *_usage_lines(scene.board.usage.get(row.name) if scene.view(row.name).clock is not None else None, columns),
         *_attempt_lines(row, scene, columns),
         *_comparison(row),
     ]
