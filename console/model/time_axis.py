@@ -46,6 +46,12 @@ class Span:
         """The pauses that are shortened at this scale: those of at least twice ``PAUSE_CELLS``."""
         return [pause for pause in self.pauses if pause[1] - pause[0] >= 2 * PAUSE_CELLS * self.per_cell]
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """What decides into which cells the past falls; a pause that lasts until now grows without changing it."""
+        bounds = [at for pause in self.shortened for at in pause]
+        return self.start, self.per_cell, self.cells, *bounds[:-1]
+
     def cell(self, at: int) -> int:
         """The cell that holds an instant; outside of 0 to ``cells`` if it is not shown."""
         return (self._position(at) - self._position(self.start)) // self.per_cell
