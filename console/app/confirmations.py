@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...engine.core.projection import TaskRow
-from ...engine.core.views import row_style
+from ...engine.core.views import Sign, row_style
+from ...engine.core.waiting import RunnerStatus
 from ...engine.domain.acts import BY_NAME, NOTE_CHARACTERS_MAX
-from ...engine.domain.states import NEEDS_HUMAN, OPEN, TaskState
+from ...engine.domain.states import NEEDS_HUMAN, OPEN
 from ...engine.domain.text import counted
 from ..model.board import Board
 from ..model.inbox import InboxCause
@@ -50,11 +51,12 @@ def requeue_question(
     trigger: str | None,
     glyphs: Glyphs,
     rate_per_second: float,
+    runner: RunnerStatus,
     *,
     is_spread: bool,
 ) -> Question:
     """The question before a requeue: asks for a rate if it is spread, offers a canary if all ``names`` need a human."""
-    question = preview_question(preview, board, trigger, glyphs, rate_per_second if is_spread else None)
+    question = preview_question(preview, board, trigger, glyphs, runner, rate_per_second if is_spread else None)
     if is_spread:
         question = _with_rate(question, rate_per_second)
     if len(names) > 1 and all(board.row(name).state in NEEDS_HUMAN for name in names):
@@ -63,7 +65,12 @@ def requeue_question(
 
 
 def preview_question(
-    preview: Preview, board: Board, trigger: str | None, glyphs: Glyphs, rate: float | None = None
+    preview: Preview,
+    board: Board,
+    trigger: str | None,
+    glyphs: Glyphs,
+    runner: RunnerStatus,
+    rate: float | None = None,
 ) -> Question:
     """The question before a requeue or a skip. ``rate``: starts per second if they are spread."""
     asked = preview.run_again if preview.act == "requeue" else preview.skipped
@@ -78,7 +85,7 @@ def preview_question(
     return Question(
         title=[Piece(f"{BY_NAME[preview.act].verb.capitalize()} {title}", Role.TITLE)],
         facts=facts,
-        preview=[_task_line(name, board, glyphs) for name in asked],
+        preview=[_task_line(name, board, glyphs, runner) for name in asked],
         accept=f"{preview.act} {count:,}" if count > 1 else preview.act,
         trigger=trigger,
         reason_hint="why; it goes into the journal" if preview.act == "skip" else None,
@@ -157,27 +164,29 @@ def _consequences(preview: Preview) -> Iterator[str]:
         yield f"{len(preview.refused)} not possible: {one_line(name)}, {sentence}."
 
 
-def _task_line(name: str, board: Board, glyphs: Glyphs) -> Line:
+def _task_line(name: str, board: Board, glyphs: Glyphs, runner: RunnerStatus) -> Line:
     row = board.row(name)
-    look = row_style(row)
+    style = row_style(row, runner)
     return [
-        sign_of(look, glyphs),
+        sign_of(style, glyphs),
         Piece(f" {pad(one_line(name), 30)} "),
-        Piece(look.word, look.role),
+        Piece(style.word, style.role),
         Piece(f"  {one_line(row.error or '')}", Role.DIM),
     ]
 
 
-def stop_question(names: Sequence[str], board: Board, trigger: str | None, glyphs: Glyphs) -> Question:
+def stop_question(
+    names: Sequence[str], board: Board, trigger: str | None, glyphs: Glyphs, runner: RunnerStatus
+) -> Question:
     """The question before running attempts are stopped or waiting tasks are cancelled."""
     below = board.names_waiting_below(*names)
-    facts = [*_stop_facts([board.row(name) for name in names])]
+    facts = [*_stop_facts([board.row(name) for name in names], runner)]
     if below:
         facts.append(f"{tasks(len(below))} below stop with it: {named(below)}.")
     return Question(
         title=[Piece(f"Stop {one_line(names[0]) if len(names) == 1 else tasks(len(names))}", Role.TITLE)],
         facts=[[Piece(fact)] for fact in facts],
-        preview=[_task_line(name, board, glyphs) for name in names] if len(names) > 1 else (),
+        preview=[_task_line(name, board, glyphs, runner) for name in names] if len(names) > 1 else (),
         accept=f"stop {len(names):,}" if len(names) > 1 else "stop it",
         trigger=trigger,
         reason_hint="why; it goes into the journal",
@@ -186,9 +195,9 @@ def stop_question(names: Sequence[str], board: Board, trigger: str | None, glyph
     )
 
 
-def _stop_facts(rows: Sequence[TaskRow]) -> Iterator[str]:
+def _stop_facts(rows: Sequence[TaskRow], runner: RunnerStatus) -> Iterator[str]:
     """What happens to attempts that run, and to tasks without one."""
-    running = sum(row.state is TaskState.RUNNING for row in rows)
+    running = sum(state_style(row.state, runner).sign is Sign.RUNNING for row in rows)
     if running:
         yield "A running attempt gets SIGTERM, its grace, then SIGKILL, with all its processes."
     if running < len(rows):
@@ -225,12 +234,14 @@ def abandon_question(summary: RunSummary, trigger: str | None) -> Question:
     )
 
 
-def hurry_question(names: Sequence[str], board: Board, trigger: str | None, glyphs: Glyphs) -> Question:
+def hurry_question(
+    names: Sequence[str], board: Board, trigger: str | None, glyphs: Glyphs, runner: RunnerStatus
+) -> Question:
     """The question before many tasks are retried at once."""
     return Question(
         title=[Piece(f"Retry {tasks(len(names))} now", Role.TITLE)],
         facts=[[Piece("Their backoff ends at once; breakers, pools and slots still hold.")]],
-        preview=[_task_line(name, board, glyphs) for name in names],
+        preview=[_task_line(name, board, glyphs, runner) for name in names],
         accept=f"retry {len(names):,} now",
         trigger=trigger,
         type_exactly=str(len(names)) if len(names) > TYPED_ABOVE else None,

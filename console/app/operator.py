@@ -15,11 +15,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from ...engine.core.causes import DEFAULT_REASON, describe_note
+from ...engine.core.views import Sign
 from ...engine.core.waiting import waits_for_approval
 from ...engine.domain.acts import DONE, STOPPABLE, Answer, Command, Target
 from ...engine.domain.event_payloads import OperatorActed
 from ...engine.domain.events import Event
-from ...engine.domain.states import ENDED_BADLY, TaskState
+from ...engine.domain.states import ENDED_BADLY
 from ...engine.errors import RedriveError
 from ...engine.statefile import lists
 from ...engine.statefile.lists import EventRow
@@ -120,7 +121,14 @@ class OperatorActions:
             self.send("requeue", targets, DEFAULT_REASON, options, None if reply.is_alternative else self._begin_grace)
 
         question = confirmations.requeue_question(
-            preview, board, names, self.key_for("requeue"), self._console.glyphs, RATE_PER_SECOND, is_spread=is_spread
+            preview,
+            board,
+            names,
+            self.key_for("requeue"),
+            self._console.glyphs,
+            RATE_PER_SECOND,
+            self._console.runner,
+            is_spread=is_spread,
         )
         self.confirm(question, requeue)
 
@@ -133,7 +141,9 @@ class OperatorActions:
         if self._is_refused(preview, preview.skipped):
             return
         targets = targets_of(board, names)
-        question = confirmations.preview_question(preview, board, self.key_for("skip"), self._console.glyphs)
+        question = confirmations.preview_question(
+            preview, board, self.key_for("skip"), self._console.glyphs, self._console.runner
+        )
 
         def skip(reply: Reply) -> None:
             options = {"substitute": json.loads(reply.value)} if reply.value else {}
@@ -164,7 +174,9 @@ class OperatorActions:
             self.show_warning("there is nothing to stop: it has ended")
         else:
             targets = targets_of(board, names)
-            question = confirmations.stop_question(names, board, self.key_for("stop_task"), self._console.glyphs)
+            question = confirmations.stop_question(
+                names, board, self.key_for("stop_task"), self._console.glyphs, self._console.runner
+            )
             self.confirm(question, lambda reply: self.send("cancel", targets, reply.reason))
 
     def hurry(self, names: Sequence[str]) -> None:
@@ -176,15 +188,17 @@ class OperatorActions:
         if len(names) == 1:
             self.send("hurry", targets, DEFAULT_REASON)
         else:
-            question = confirmations.hurry_question(names, board, self.key_for("hurry"), self._console.glyphs)
+            question = confirmations.hurry_question(
+                names, board, self.key_for("hurry"), self._console.glyphs, self._console.runner
+            )
             self.confirm(question, lambda reply: self.send("hurry", targets, DEFAULT_REASON))
 
     def extend(self, names: Sequence[str]) -> None:
         """Give running attempts more time before their timeout, once."""
-        board = self.actionable_board(names)
+        board, console = self.actionable_board(names), self._console
         if board is None:
             return
-        if not any(board.row(name).state is TaskState.RUNNING for name in names):
+        if not any(board.view(name, console.live.now_us, console.runner).sign is Sign.RUNNING for name in names):
             self.show_warning("there is nothing to extend: it does not run")
             return
         targets = targets_of(board, names)

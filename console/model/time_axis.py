@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ...engine.core.projection import TaskRow
 from ...engine.core.waiting import ALIVE, RunnerStatus
-from ...engine.domain.states import TIMED, TaskState
+from ...engine.domain.states import UNDER_WAY
 
 # --- The visible span ------------------------------------------------------------------------------------------------
 #
@@ -45,6 +45,12 @@ class Span:
     def shortened(self) -> list[tuple[int, int]]:
         """The pauses that are shortened at this scale: those of at least twice ``PAUSE_CELLS``."""
         return [pause for pause in self.pauses if pause[1] - pause[0] >= 2 * PAUSE_CELLS * self.per_cell]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """What decides into which cells the past falls; a pause that lasts until now grows without changing it."""
+        bounds = [at for pause in self.shortened for at in pause]
+        return self.start, self.per_cell, self.cells, *bounds[:-1]
 
     def cell(self, at: int) -> int:
         """The cell that holds an instant; outside of 0 to ``cells`` if it is not shown."""
@@ -138,6 +144,6 @@ def _periods(row: TaskRow, runner: RunnerStatus) -> Iterator[_Period]:
         start = attempt.started_at if start is None else start
         end, generation = attempt.ended_at, attempt.generation
     if start is not None:
-        moves = row.state is TaskState.RUNNING or (row.state in TIMED and generation == row.generation)
+        moves = row.state in UNDER_WAY and generation == row.generation
         gone_at = runner.gone_at if moves and not runner.is_alive else None
         yield _Period(start, gone_at if gone_at is not None else None if moves and runner.is_alive else end or start)

@@ -141,7 +141,7 @@ def detail_page(row: TaskRow, scene: Scene, texts: AttemptTexts | None, columns:
     before = [
         title_line(row, scene, columns),
         *_sentences(row, scene, columns),
-        *_usage_lines(scene.board.usage.get(row.name) if row.state is TaskState.RUNNING else None, columns),
+        *_usage_lines(scene.board.usage.get(row.name) if scene.view(row.name).clock is not None else None, columns),
         *_attempt_lines(row, scene, columns),
         *_comparison(row),
     ]

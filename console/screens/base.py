@@ -40,6 +40,7 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.widget import Widget
 
+from ...engine.core.views import CUT_OFF, state_style
 from ...engine.core.waiting import RunnerStatus
 from ...engine.domain.acts import act_refusal
 from ...engine.domain.states import TaskState
@@ -324,8 +325,7 @@ class ConsoleScreen(Screen[None]):
         row = board.projection.tasks.get(name) if board is not None and name is not None else None
         if action.name != "skip" or row is None or not self.acts_on_one:
             return True
-        is_lost = row.state is TaskState.RUNNING and not self.console.runner.is_alive
-        return is_lost or act_refusal("skip", row.state) is None
+        return state_style(row.state, self.console.runner) is CUT_OFF or act_refusal("skip", row.state) is None
 
     @property
     def asks_for_answer(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
 from textual import events
@@ -409,9 +409,10 @@ class TimelineScreen(ConsoleScreen):
         """Chart how many tasks ran at once, where the rows leave room."""
         if self.load_chart.display:
             span, columns = self.timeline.span, self.timeline.label_columns
-            borders, glyphs = self._borders_of(span), self.console.glyphs
-            until_us = end_of_past(span, self.now, self.console.runner)
-            self.load_chart.show_load(self.rows, self._breakers, span, borders, self.now, until_us, columns, glyphs)
+            until_us, glyphs = end_of_past(span, self.now, self.console.runner), self.console.glyphs
+            self.load_chart.show_load(
+                self.rows, self._breakers, span, self._borders_of, self.now, until_us, columns, glyphs
+            )
 
     def _borders_of(self, span: Span) -> Sequence[int]:
         """The instants between the cells of a span."""
@@ -626,7 +627,7 @@ class LoadChart(Bar):
         rows: TimelineRows,
         breakers: BreakerPeriods,
         span: Span,
-        borders: Sequence[int],
+        borders_of: Callable[[Span], Sequence[int]],
         now_us: int | None,
         until_us: int,
         label_columns: int,
@@ -634,13 +635,13 @@ class LoadChart(Bar):
     ) -> None:
         """Show the most tasks that ran at once in each cell of ``span``, until ``until_us``.
 
-        ``borders``: the instants between its cells.
+        ``borders_of``: the instants between its cells.
         """
         past = min(max(span.cell(now_us if now_us is not None else span.end) + 1, 0), span.cells)
-        shown = (rows, rows.changes, span, past, span.cell(until_us), label_columns, self.row_count)
+        shown = (rows, rows.changes, span.shape, past, span.cell(until_us), label_columns, self.row_count)
         if shown == self._shown:
             return  # of the past nothing has changed
-        self._shown, known = shown, borders[: past + 1]
+        self._shown, known = shown, borders_of(span)[: past + 1]
         bands = rows.level_bands(self.heat_rows - _HEADING_ROWS) if self.heat_rows > _HEADING_ROWS else ()
         lines = heat_lines(bands, span, known, now_us, until_us, label_columns, glyphs)
         peaks = rows.whole_activity.peaks(known, until_us)

@@ -369,6 +369,19 @@ def offered(app: ConsoleApp) -> set[str]:
     return {word for _, word in app.console_screen.hints()}
 
 
+async def test_a_dialog_says_of_a_cut_off_task_what_the_row_says(revenue: FakeSession, clock: StillClock):
+    revenue.set_status(executor_alive=False, heartbeat_age_seconds=None, executor_gone_at=clock.now)
+    async with shown(revenue, clock, (120, 40)) as (app, pilot):
+        app.selected = "clean_orders"
+        app.screen.graph_view.select("clean_orders")
+        await press(app, pilot, "x")
+        assert "Stop clean_orders" in text_of(app)
+        assert "SIGTERM" not in text_of(app), "nobody is left to get it"
+        await press(app, pilot, "escape", "r")
+        assert "○ clean_orders" in text_of(app) and "cut off" in text_of(app)
+        assert "● clean_orders" not in text_of(app)
+
+
 async def test_what_follows_a_canary_is_not_listed_as_refused(clock: StillClock):
     session = many_failed(30)
     held = [TargetResult(f"load_{number:03}", "held", "follow when load_000 has succeeded") for number in range(1, 30)]
