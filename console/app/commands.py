@@ -9,9 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from ...engine.core.projection import RunRow
 from ...engine.domain.events import Event
 from .. import manual
-from ..keys.actions import ACTIONS, BY_NAME, MOVE_ACTIONS, Action, ActionEffect, actions_of, shell_line
+from ..keys.actions import ACTIONS, BY_NAME, MOVE_ACTIONS, Action, ActionEffect, actions_of, part_line, shell_line
 from ..keys.keymap import key_file, key_label
 from ..model.board import Board
 from ..model.replay import command_line
@@ -232,7 +233,14 @@ class Copying:
             line = shell_line("requeue", self._target, board.projection.run.run_id, names, "after a fix")
             if line is not None:
                 yield "command", line
+            yield from self._part_lines(board.projection.run, names)
         yield "summary", incident_summary(board, console.address, console.live.now_us, console.runner)
+
+    def _part_lines(self, run: RunRow, names: Sequence[str]) -> Iterator[tuple[str, str]]:
+        """Command lines for a new run of a part of the flow, on the machine of its file."""
+        if run.flow_path is not None and not self._console.address.startswith("ssh://"):
+            for word, option in (("run only this", "--only"), ("run from here", "--from")):
+                yield word, part_line(option, run.flow_path, self._target, run.run_id, names)
 
     def _copy(self, word: str, text: str) -> None:
         text = sanitize_lines(text)

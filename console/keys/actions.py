@@ -740,6 +740,16 @@ def shell_line(
     return f"{line}  # and {unnamed} more" if unnamed > 0 else line
 
 
+def part_line(option: str, flow: str, target: str, run: str, tasks: Sequence[str]) -> str:
+    """The shell command line that runs a part of a flow with the results of ``run``, safe to paste.
+
+    ``option``: ``--only`` these tasks, or ``--from`` them on.
+    """
+    named = [word for task in tasks[:_SHELL_NAMES_MAX] for word in (option, task)]
+    words = ["redrive", "run", flow, "--state", target, *named, "--results-of", run]
+    return shlex.join(_printable_arguments(words))
+
+
 def _requeue_arguments(options: Mapping[str, Any]) -> Iterator[str]:
     for flag in ("canary", "single_shot", "new_key", "same_key", "cascade"):
         if options.get(flag):

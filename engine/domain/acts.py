@@ -87,8 +87,8 @@ _TABLE = (
         shell="quarantine --discard",
     ),
     Act("skip", "skipped", Scope.TASKS, SKIP_FROM, needs_reason=True, starts_work=True, is_undoable=True),
-    Act("approve", "approved", Scope.TASKS, _APPROVAL_FROM, needs_reason=True, starts_work=True),
-    Act("reject", "rejected", Scope.TASKS, _APPROVAL_FROM, needs_reason=True, starts_work=True),
+    Act("approve", "approved", Scope.TASKS, _APPROVAL_FROM, needs_reason=True, starts_work=True, is_undoable=True),
+    Act("reject", "rejected", Scope.TASKS, _APPROVAL_FROM, needs_reason=True, starts_work=True, is_undoable=True),
     Act("cancel", "cancelled", Scope.TASKS, _CANCEL_FROM, awaited="to be ended", needs_reason=True, is_undoable=True),
     Act("extend", "extended", Scope.TASKS, awaited="to be extended"),
     Act(

@@ -108,12 +108,14 @@ class RunEndCheck:
         attempts: AttemptManager,
         *,
         stays: bool,
+        is_served: bool = False,
         state_path: str = "",
     ) -> None:
         self._view = view
         self._downstreams = downstreams
         self._attempts = attempts
         self._stays = stays
+        self._is_served = is_served
         self._state_path = state_path
 
     @property
@@ -150,7 +152,12 @@ class RunEndCheck:
 
     @property
     def _awaits_timeout(self) -> bool:
-        """Whether an approval fails at its timeout unless it is answered: the executor is there to fail it."""
+        """Whether an approval fails at its timeout unless it is answered: the executor is there to fail it.
+
+        ``redrive serve`` starts one then.
+        """
+        if self._is_served:
+            return False
         tasks = self._view.projection.tasks.values()
         return any(row.state is TaskState.READY and row.expires_at is not None for row in tasks)
 

@@ -276,7 +276,7 @@ class FlowService:
 
     def _facts(self, status: ScheduleStatus, is_owned: bool) -> FlowFacts:
         left_alone = self._stopped_run_ids | self._unusable_run_ids
-        instants = [] if status.next_late_at is None else [status.next_late_at]
+        instants = [instant for instant in (status.next_late_at, status.next_expiry) if instant is not None]
         if status.has_unsent_page and self.served.flow.pages:
             instants.append(self._resend_at)
         return FlowFacts(

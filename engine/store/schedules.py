@@ -61,8 +61,8 @@ class ScheduleStatus:
 
     ``progress`` None: the schedule has not started in this file, or was changed. ``fired``: logical times after
     ``progress.decided_until`` that have a run. ``next_late_at``: when the next run becomes late, in microseconds UTC.
-    ``usual_us``: the median duration of the latest successful runs. ``missed``: the latest logical times that were
-    given up.
+    ``next_expiry``: when an approval of a blocked run fails without an answer. ``usual_us``: the median duration of
+    the latest successful runs. ``missed``: the latest logical times that were given up.
     """
 
     progress: ScheduleProgress | None
@@ -73,6 +73,7 @@ class ScheduleStatus:
     latest: RunRow | None = None
     usual_us: int | None = None
     missed: tuple[tuple[int, int], ...] = ()  # logical time, and when it was decided
+    next_expiry: int | None = None  # microseconds UTC
 
 
 # --- Read ----------------------------------------------------------------------------------------------------------
@@ -81,6 +82,13 @@ class ScheduleStatus:
 _UNFINISHED = (
     "SELECT run_id FROM run WHERE dag_name = ? AND (ended_at IS NULL OR ended_at > deadline_at) AND ended_at IS NULL"
     " AND blocked_since IS NULL AND paused_since IS NULL ORDER BY started_at, rowid"
+)
+#: Blocked runs with an approval that fails without an answer, and when: an executor is there then.
+_ASKED = (
+    "SELECT run.run_id, min(task.expires_at) FROM run CROSS JOIN task ON task.run_id = run.run_id"
+    " AND task.state = 'READY' WHERE dag_name = ? AND (run.ended_at IS NULL OR run.ended_at > deadline_at)"
+    " AND run.ended_at IS NULL AND blocked_since IS NOT NULL AND task.expires_at IS NOT NULL"
+    " GROUP BY run.run_id ORDER BY run.started_at"
 )
 _UNSENT = "SELECT 1 FROM page WHERE state = 'open' AND sent_at IS NULL AND updated_at > ? LIMIT 1"
 _UNSENT_US = 24 * 3600 * 1_000_000  # like the outbox of a run: older pages are not sent any more
@@ -115,15 +123,18 @@ def load_status(connection: sqlite3.Connection, served: ServedFlow, now: int, la
         progress = None
     latest = connection.execute(_LATEST, (name,)).fetchone()
     durations = [seconds for (seconds,) in connection.execute(_DURATIONS, (name,))]
+    asked = dict(connection.execute(_ASKED, (name,)).fetchall())
+    expired = [run_id for run_id, expires_at in asked.items() if expires_at <= now]
     return ScheduleStatus(
         progress,
         frozenset() if progress is None else _fired_after(connection, name, progress.decided_until),
-        tuple(str(run_id) for (run_id,) in connection.execute(_UNFINISHED, (name,))),
+        (*(str(run_id) for (run_id,) in connection.execute(_UNFINISHED, (name,))), *expired),
         _next_late_at(connection, served, progress, late_from),
         connection.execute(_UNSENT, (now - _UNSENT_US,)).fetchone() is not None,
         latest=None if latest is None else _run_of(latest),
         usual_us=round(median(durations)) if durations else None,
         missed=tuple(connection.execute(_MISSED, (name,))),
+        next_expiry=min((expires_at for expires_at in asked.values() if expires_at > now), default=None),
     )
 
 

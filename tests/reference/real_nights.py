@@ -88,7 +88,7 @@ class RealExecutor:
         self._state = "BLOCKED" if run.blocked_since is not None else str(run.state)
         self.mapped = [str(event.task) for event in self._new_events() if isinstance(event.payload, TaskMapped)]
         outcomes = {result.task: result.outcome for result in answer.results}
-        if "done" in outcomes.values() and act not in ("approve", "reject"):
+        if "done" in outcomes.values():
             self.sent.append(command.id)
         return command.id, outcomes
 

@@ -112,12 +112,21 @@ def with_passed_deadline(state: Path) -> None:
     ask(state, "UPDATE run SET deadline_at = 1, deadline_passed_at = 1")
 
 
+def with_approval(state: Path) -> Target:
+    """A task of the run waits for an approval."""
+    spec = '{"name":"ok","kind":"approval"}'
+    ask(state, f"INSERT OR IGNORE INTO task (run_id, name, state, spec) VALUES ('r', 'ok', 'READY', '{spec}')")
+    return current_target(state, "ok")
+
+
 #: The targets and options of an act on the run; ``before``: the ids of the commands that were sent before it.
 FORMS: dict[str, Callable[[Path, list[str]], tuple[tuple[Target, ...], dict[str, Any]]]] = {
     "requeue": lambda state, before: ((current_target(state, "load"),), {"not_before": 9000}),
     "requeue-rows": lambda state, before: ((current_target(state, "orders"),), {"rows": [1]}),
     "discard-rows": lambda state, before: ((), {"rows": [1]}),
     "skip": lambda state, before: ((current_target(state, "load"),), {}),
+    "approve": lambda state, before: ((with_approval(state),), {}),
+    "reject": lambda state, before: ((with_approval(state),), {}),
     "cancel": lambda state, before: ((current_target(state, "load"),), {}),
     "extend": lambda state, before: ((current_target(state, "load"),), {"seconds": 600}),
     "hurry": lambda state, before: ((current_target(state, "load"),), {}),
@@ -239,6 +248,8 @@ WORDS: dict[str, Callable[[Path], list[str]]] = {
     "requeue-rows": lambda state: ["quarantine", str(state), "--requeue", "all", "--reason", "x"],
     "discard-rows": lambda state: ["quarantine", str(state), "--discard", "all", "--reason", "x"],
     "skip": lambda state: ["skip", "--state", str(state), "--reason", "x", "load"],
+    "approve": lambda state: ["approve", "--state", str(state), "--reason", "x", "ok"],
+    "reject": lambda state: ["reject", "--state", str(state), "--reason", "x", "ok"],
     "cancel": lambda state: ["cancel", "--state", str(state), "--reason", "x", "load"],
     "extend": lambda state: ["extend", "--state", str(state), "load", "10m"],
     "pause": lambda state: ["pause", str(state)],

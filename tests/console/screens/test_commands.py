@@ -252,6 +252,19 @@ async def test_y_copies_a_name_an_error_a_command_line_or_a_summary(
         assert "clipboard" in rows_of(app)[-1]
 
 
+@pytest.mark.parametrize(("moves", "option"), [(3, "--only"), (4, "--from")])
+async def test_y_copies_the_command_line_that_runs_only_this_task_or_from_here(
+    revenue: FakeSession, clock: StillClock, monkeypatch: pytest.MonkeyPatch, moves: int, option: str
+):
+    copied: list[str] = []
+    revenue.projection.run.flow_path = "/srv/revenue.py"
+    async with shown(revenue, clock) as (app, pilot):
+        monkeypatch.setattr(app, "copy_to_clipboard", copied.append)
+        await press(app, pilot, "n", "y", *["j"] * moves, "enter")
+        part = f"{option} clean_refunds --results-of run-2026-04-25"
+        assert copied == [f"redrive run /srv/revenue.py --state local:revenue.db {part}"]
+
+
 async def test_y_in_the_inbox_copies_the_task_under_the_cursor(
     revenue: FakeSession, clock: StillClock, monkeypatch: pytest.MonkeyPatch
 ):
