@@ -47,7 +47,7 @@ SILENT_RENEWALS = 3  # without an answer, after which a worker counts as stopped
 GRANT_SECONDS = 10.0  # a worker that asked longer ago may give up before the answer reaches it
 WAIT_SECONDS = 2.0  # without a worker, after which people are told
 LATE_MESSAGES_SECONDS = 5.0  # how long the end of an attempt waits for messages that were sent before it
-STACK_SECONDS = 5.0
+PROBLEM_CHARACTERS = 200
 
 
 class DaskFuture(Protocol):
@@ -102,6 +102,7 @@ class RemoteAttempt(RunningAttempt):
         self._message_count: int | None = None
         self._is_over = False
         self._is_interrupted = False
+        self._cancel_reason: str | None = None
 
     # --- Messages of its worker ---------------------------------------------------------------------------------------
 
@@ -131,6 +132,8 @@ class RemoteAttempt(RunningAttempt):
         self.has_started = True
         self.ids = None if start_ticks is None else ProcessIds(pid, start_ticks)
         self._listener.started_remotely(self.worker, pid, start_ticks)
+        if self._cancel_reason is not None:  # the request found no process
+            self._call("cancel", self._cancel_reason)
 
     async def wait_for_messages(self, count: int) -> None:
         """Wait until all ``count`` messages of the worker were forwarded, at most ``LATE_MESSAGES_SECONDS``."""
@@ -151,6 +154,7 @@ class RemoteAttempt(RunningAttempt):
         """Start the escalation on the worker. It ends when its lease expires, also if nobody can say so."""
         if self._is_over:
             return False
+        self._cancel_reason = reason
         self._call("cancel", reason)
         seconds = self.stop_renewing()
         asyncio.get_running_loop().call_later(seconds, self.given_up.set)
@@ -174,7 +178,7 @@ class RemoteAttempt(RunningAttempt):
 
     def extend(self, seconds: float) -> bool:
         """Move the deadline."""
-        if self._is_over or self.order.spec.timeout is None:
+        if self._is_over or not self.has_started or self.order.spec.timeout is None:
             return False
         self._call("extend", seconds)
         return True
@@ -379,12 +383,13 @@ class DaskCluster:
         await offer.done.wait()
         if offer.attempt is not None or self._offers.pop(offer.id, None) is None:
             return
-        if offer.future.status == "error":
-            error = await offer.future.exception()
-            self._problem = f"a worker could not take it: {type(error).__name__}: {error}"
-            self._is_refused = True
-        else:
+        if offer.future.status != "error":
             self._wake()
+            return
+        self._is_refused = True
+        with contextlib.suppress(Exception):  # the connection is lost
+            error = await offer.future.exception()
+            self._problem = f"a worker could not take it: {type(error).__name__}: {error}"[:PROBLEM_CHARACTERS]
 
     async def _wait_for_attempt(self, attempt: RemoteAttempt) -> None:
         outcome = lost("the cluster could not say how it ended")
@@ -414,6 +419,8 @@ class DaskCluster:
         if attempt.ids is None:
             return False
         ids, machine = msgspec.msgpack.encode(attempt.ids), attempt.offer.machine
+        if not machine:
+            return False
         if machine == dask_worker.machine_of_this_process():
             return await asyncio.to_thread(dask_worker.has_ended, ids)
         others = [
@@ -486,6 +493,7 @@ class DaskCluster:
             if offer.worker is not None and offer.worker not in workers and offer.asked_at < listed_at:
                 self._lose_worker(offer)
         if is_changed:
+            self._problem = ""
             self._offer_again() if self._unfit else self._wake()
 
     def _lose_worker(self, offer: QueuedOffer) -> None:

@@ -249,7 +249,8 @@ def test_an_operator_stops_it_on_its_worker(cluster: Cluster, tmp_path: Path) ->
     flow, state = write(tmp_path, WAITING)
     process = start_redrive("run", flow, "--state", state, "--dask", cluster.address, "--plain", stderr=subprocess.PIPE)
     wait_until((tmp_path / "alive").exists)
-    run_redrive("cancel", "--state", state, "--reason", "x", "wait", check=True)
+    answer = run_redrive("cancel", "--state", state, "--reason", "x", "wait", check=True).stdout
+    assert "20 s from now at the latest, if its Dask worker does not answer" in answer
     output, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert rows(state, "SELECT state FROM task") == [("CANCELLED",)], errors + output
     assert (tmp_path / "unwound").exists()
