@@ -239,6 +239,7 @@ class DaskCluster:
         self._wake = wake
         self._loop = asyncio.get_running_loop()
         self._is_there = client is not None  # the scheduler answers
+        self._silent_since: float | None = None  # although it is connected
         self._executor_id = executor_id
         self._flow = flow
         self._topic = f"redrive-{executor_id}"
@@ -282,7 +283,8 @@ class DaskCluster:
     @property
     def _may_offer(self) -> bool:
         are_all_unfit = bool(self._workers) and self._workers <= self._unfit.keys()
-        return self._is_there and not self._is_refused and not are_all_unfit
+        is_in_touch = self._is_there and self._silent_since is None
+        return is_in_touch and not self._is_refused and not are_all_unfit
 
     def _submit(self, pool: str, options: DaskOptions) -> None:
         offer = Offer(uuid.uuid4().hex, self._executor_id, self._topic)
@@ -362,13 +364,13 @@ class DaskCluster:
         return 0.0 if self._idle_since is None else self._loop.time() - self._idle_since
 
     def _why(self) -> str:
-        if not self._is_there:
+        if not self._is_there or self._silent_since is not None:
             return f"no Dask scheduler answers at {self.address}"
         if not self._workers:
             return "the Dask cluster has 0 workers"
         if self._problem:
             return self._problem
-        unfit = [self._unfit[worker] for worker in self._workers if worker in self._unfit]
+        unfit = [self._unfit[worker] for worker in sorted(self._workers & self._unfit.keys())]
         if unfit:
             return f"{unfit[0]} ({len(unfit)} of {counted(len(self._workers), 'worker')} cannot take it)"
         return f"none of {counted(len(self._workers), 'worker')} is free"
@@ -454,7 +456,7 @@ class DaskCluster:
         self._note_facts(worker, msgspec.msgpack.decode(answer, type=WorkerFacts))
 
     def _note_silence(self, worker: str) -> None:
-        if not self._is_there:
+        if not self._is_there or self._silent_since is not None:
             return
         silences = self._silences[worker] = self._silences.get(worker, 0) + 1
         if silences >= SILENT_RENEWALS:
@@ -508,7 +510,7 @@ class DaskCluster:
         """List the workers; notice that the scheduler is away, and connect again, until the connection is closed."""
         while True:
             await asyncio.sleep(WATCH_SECONDS)
-            if self._is_there and self._client.status == "running" and await self._list_workers():
+            if self._is_there and self._client.status == "running" and await self._is_in_touch():
                 continue
             self._lose_scheduler()
             if self._make_client is None or (self._client is not None and self._client.status == "connecting"):
@@ -521,6 +523,20 @@ class DaskCluster:
                 self._is_there = True
                 self._tell("the Dask scheduler answers again")
                 self._wake()
+
+    async def _is_in_touch(self) -> bool:
+        """List the workers. A scheduler that hangs is waited for until the leases of all attempts have expired."""
+        asked_at = self._loop.time()
+        if await self._list_workers():
+            if self._silent_since is not None:
+                self._silent_since = None
+                self._silences.clear()
+                self._wake()
+            return True
+        if self._silent_since is None:
+            self._silent_since = asked_at
+        is_connected = self._client.status == "running"
+        return is_connected and self._loop.time() - self._silent_since < LEASE_SECONDS
 
     async def _list_workers(self) -> bool:
         """List the workers; False: the scheduler does not answer."""
@@ -535,7 +551,7 @@ class DaskCluster:
     def _lose_scheduler(self) -> None:
         if not self._is_there:
             return
-        self._is_there, self._workers = False, set()
+        self._is_there, self._silent_since, self._workers = False, None, set()
         self._unfit.clear()
         self._silences.clear()
         self._tell("no Dask scheduler answers: what waits for a worker goes on waiting, and what ran there is lost")

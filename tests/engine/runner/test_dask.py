@@ -607,6 +607,20 @@ def test_a_run_outlasts_an_absence_of_its_scheduler(own_cluster: Cluster, tmp_pa
 
 
 @pytest.mark.long
+def test_a_scheduler_that_hangs_for_seconds_costs_no_attempt(own_cluster: Cluster, tmp_path: Path) -> None:
+    process, state = start_chaos(own_cluster, tmp_path)
+    scheduler = psutil.Process(own_cluster.processes[0].pid)
+    scheduler.suspend()
+    try:
+        time.sleep(7)  # what is tested is a silence of so long
+        assert "no Dask scheduler answers" in wait_text(state)
+    finally:
+        scheduler.resume()
+    assert finish_chaos(process, state) == []
+    assert sentences(state) == []
+
+
+@pytest.mark.long
 def test_the_attempts_of_a_killed_worker_are_lost_within_seconds(own_cluster: Cluster, tmp_path: Path) -> None:
     process, state = start_chaos(own_cluster, tmp_path)
     worker_of_an_attempt(tmp_path).kill()
