@@ -272,7 +272,10 @@ class PoolGate:
         now = self._view.now_us()
         waiting = {pool for pool, since in self._full_since.items() if now - since >= REPORT_SECONDS * 1e6}
         is_due = now - self._reported_at >= REPORT_AGAIN_SECONDS * 1e6
-        if waiting | worker_waits.keys() == self._reported.keys() and not is_due:
+        is_same = (
+            waiting | worker_waits.keys() == self._reported.keys() and worker_waits.items() <= self._reported.items()
+        )
+        if is_same and not is_due:
             return
         holders = {pool: describe_holders(self._pools.holders(pool)) for pool in sorted(waiting)}
         holders |= worker_waits

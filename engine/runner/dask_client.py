@@ -47,7 +47,7 @@ SILENT_RENEWALS = 3  # without an answer, after which a worker counts as stopped
 GRANT_SECONDS = 10.0  # a worker that asked longer ago may give up before the answer reaches it
 WAIT_SECONDS = 2.0  # without a worker, after which people are told
 LATE_MESSAGES_SECONDS = 5.0  # how long the end of an attempt waits for messages that were sent before it
-STACK_SECONDS = 5.0
+PROBLEM_CHARACTERS = 200
 
 
 class DaskFuture(Protocol):
@@ -102,6 +102,7 @@ class RemoteAttempt(RunningAttempt):
         self._message_count: int | None = None
         self._is_over = False
         self._is_interrupted = False
+        self._cancel_reason: str | None = None
 
     # --- Messages of its worker ---------------------------------------------------------------------------------------
 
@@ -131,6 +132,8 @@ class RemoteAttempt(RunningAttempt):
         self.has_started = True
         self.ids = None if start_ticks is None else ProcessIds(pid, start_ticks)
         self._listener.started_remotely(self.worker, pid, start_ticks)
+        if self._cancel_reason is not None:  # the request found no process
+            self._call("cancel", self._cancel_reason)
 
     async def wait_for_messages(self, count: int) -> None:
         """Wait until all ``count`` messages of the worker were forwarded, at most ``LATE_MESSAGES_SECONDS``."""
@@ -151,6 +154,7 @@ class RemoteAttempt(RunningAttempt):
         """Start the escalation on the worker. It ends when its lease expires, also if nobody can say so."""
         if self._is_over:
             return False
+        self._cancel_reason = reason
         self._call("cancel", reason)
         seconds = self.stop_renewing()
         asyncio.get_running_loop().call_later(seconds, self.given_up.set)
@@ -174,7 +178,7 @@ class RemoteAttempt(RunningAttempt):
 
     def extend(self, seconds: float) -> bool:
         """Move the deadline."""
-        if self._is_over or self.order.spec.timeout is None:
+        if self._is_over or not self.has_started or self.order.spec.timeout is None:
             return False
         self._call("extend", seconds)
         return True
@@ -235,6 +239,7 @@ class DaskCluster:
         self._wake = wake
         self._loop = asyncio.get_running_loop()
         self._is_there = client is not None  # the scheduler answers
+        self._silent_since: float | None = None  # although it is connected
         self._executor_id = executor_id
         self._flow = flow
         self._topic = f"redrive-{executor_id}"
@@ -278,7 +283,8 @@ class DaskCluster:
     @property
     def _may_offer(self) -> bool:
         are_all_unfit = bool(self._workers) and self._workers <= self._unfit.keys()
-        return self._is_there and not self._is_refused and not are_all_unfit
+        is_in_touch = self._is_there and self._silent_since is None
+        return is_in_touch and not self._is_refused and not are_all_unfit
 
     def _submit(self, pool: str, options: DaskOptions) -> None:
         offer = Offer(uuid.uuid4().hex, self._executor_id, self._topic)
@@ -358,13 +364,13 @@ class DaskCluster:
         return 0.0 if self._idle_since is None else self._loop.time() - self._idle_since
 
     def _why(self) -> str:
-        if not self._is_there:
+        if not self._is_there or self._silent_since is not None:
             return f"no Dask scheduler answers at {self.address}"
         if not self._workers:
             return "the Dask cluster has 0 workers"
         if self._problem:
             return self._problem
-        unfit = [self._unfit[worker] for worker in self._workers if worker in self._unfit]
+        unfit = [self._unfit[worker] for worker in sorted(self._workers & self._unfit.keys())]
         if unfit:
             return f"{unfit[0]} ({len(unfit)} of {counted(len(self._workers), 'worker')} cannot take it)"
         return f"none of {counted(len(self._workers), 'worker')} is free"
@@ -379,12 +385,13 @@ class DaskCluster:
         await offer.done.wait()
         if offer.attempt is not None or self._offers.pop(offer.id, None) is None:
             return
-        if offer.future.status == "error":
-            error = await offer.future.exception()
-            self._problem = f"a worker could not take it: {type(error).__name__}: {error}"
-            self._is_refused = True
-        else:
+        if offer.future.status != "error":
             self._wake()
+            return
+        self._is_refused = True
+        with contextlib.suppress(Exception):  # the connection is lost
+            error = await offer.future.exception()
+            self._problem = f"a worker could not take it: {type(error).__name__}: {error}"[:PROBLEM_CHARACTERS]
 
     async def _wait_for_attempt(self, attempt: RemoteAttempt) -> None:
         outcome = lost("the cluster could not say how it ended")
@@ -414,6 +421,8 @@ class DaskCluster:
         if attempt.ids is None:
             return False
         ids, machine = msgspec.msgpack.encode(attempt.ids), attempt.offer.machine
+        if not machine:
+            return False
         if machine == dask_worker.machine_of_this_process():
             return await asyncio.to_thread(dask_worker.has_ended, ids)
         others = [
@@ -447,7 +456,7 @@ class DaskCluster:
         self._note_facts(worker, msgspec.msgpack.decode(answer, type=WorkerFacts))
 
     def _note_silence(self, worker: str) -> None:
-        if not self._is_there:
+        if not self._is_there or self._silent_since is not None:
             return
         silences = self._silences[worker] = self._silences.get(worker, 0) + 1
         if silences >= SILENT_RENEWALS:
@@ -486,6 +495,7 @@ class DaskCluster:
             if offer.worker is not None and offer.worker not in workers and offer.asked_at < listed_at:
                 self._lose_worker(offer)
         if is_changed:
+            self._problem = ""
             self._offer_again() if self._unfit else self._wake()
 
     def _lose_worker(self, offer: QueuedOffer) -> None:
@@ -500,7 +510,7 @@ class DaskCluster:
         """List the workers; notice that the scheduler is away, and connect again, until the connection is closed."""
         while True:
             await asyncio.sleep(WATCH_SECONDS)
-            if self._is_there and self._client.status == "running" and await self._list_workers():
+            if self._is_there and self._client.status == "running" and await self._is_in_touch():
                 continue
             self._lose_scheduler()
             if self._make_client is None or (self._client is not None and self._client.status == "connecting"):
@@ -513,6 +523,20 @@ class DaskCluster:
                 self._is_there = True
                 self._tell("the Dask scheduler answers again")
                 self._wake()
+
+    async def _is_in_touch(self) -> bool:
+        """List the workers. A scheduler that hangs is waited for until the leases of all attempts have expired."""
+        asked_at = self._loop.time()
+        if await self._list_workers():
+            if self._silent_since is not None:
+                self._silent_since = None
+                self._silences.clear()
+                self._wake()
+            return True
+        if self._silent_since is None:
+            self._silent_since = asked_at
+        is_connected = self._client.status == "running"
+        return is_connected and self._loop.time() - self._silent_since < LEASE_SECONDS
 
     async def _list_workers(self) -> bool:
         """List the workers; False: the scheduler does not answer."""
@@ -527,7 +551,7 @@ class DaskCluster:
     def _lose_scheduler(self) -> None:
         if not self._is_there:
             return
-        self._is_there, self._workers = False, set()
+        self._is_there, self._silent_since, self._workers = False, None, set()
         self._unfit.clear()
         self._silences.clear()
         self._tell("no Dask scheduler answers: what waits for a worker goes on waiting, and what ran there is lost")

@@ -94,8 +94,11 @@ class ProcessIds(msgspec.Struct, frozen=True, array_like=True):
 
 
 def machine_of_this_process() -> str:
-    """Return a text that processes share if they see each other by their pids."""
-    return f"{boot_id()} {os.readlink('/proc/self/ns/pid')}"
+    """Return a text that processes share if they see each other by their pids; empty if that is not known."""
+    try:
+        return f"{boot_id()} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return ""
 
 
 # --- Called by the executor, over the cluster -------------------------------------------------------------------------

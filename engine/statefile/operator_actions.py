@@ -671,7 +671,13 @@ def _request_cancel(context: ActionContext, row: TaskSnapshot) -> None:
         context.transaction.change_unrecorded(
             context.run_id, row.name, {"cancel_requested_at": context.transaction.at}, row.attempt
         )
-        context.set_result(row.name, RUNNING, "ending it: SIGTERM, grace, SIGKILL")
+        fence = requeue.fence_of(requeue.spec_of_task(context, row.name))
+        at_last = (
+            ""
+            if fence is None
+            else "; {:.0f} s from now at the latest, if its Dask worker does not answer".format(fence)
+        )
+        context.set_result(row.name, RUNNING, "ending it: SIGTERM, grace, SIGKILL" + at_last)
     else:
         since = ago(context.transaction.at - asked.at)
         context.set_result(row.name, RUNNING, "it is being ended: {} asked for it {}".format(asked.author.actor, since))

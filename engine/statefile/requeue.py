@@ -312,12 +312,26 @@ def _orphan_of(context: ActionContext, executor_id: str) -> Optional[int]:
     return context.orphan_pids[executor_id]
 
 
-def _remaining_lease(context: ActionContext, attempt: _RunningAttempt, spec: JsonObject) -> Optional[str]:
-    """The refusal while an attempt on another host may live: it ends itself when its lease is not renewed."""
-    if spec.get("isolation") != "dask" or attempt.heartbeat_at is None:
+def spec_of_task(context: ActionContext, name: str) -> JsonObject:
+    """The spec of a task, as its flow gave it."""
+    sql = "SELECT spec FROM task WHERE run_id = ? AND name = ?"
+    spec: JsonObject = json.loads(context.connection.execute(sql, (context.run_id, name)).fetchone()[0])
+    return spec
+
+
+def fence_of(spec: JsonObject) -> Optional[float]:
+    """Seconds that an attempt may live after its executor or its worker has gone silent; None: it runs here."""
+    if spec.get("isolation") != "dask":
         return None
     grace_seconds = spec.get("grace_seconds", GRACE_SECONDS)
-    fence = fence_seconds(float(grace_seconds) if isinstance(grace_seconds, (int, float)) else 0.0)
+    return fence_seconds(float(grace_seconds) if isinstance(grace_seconds, (int, float)) else 0.0)
+
+
+def _remaining_lease(context: ActionContext, attempt: _RunningAttempt, spec: JsonObject) -> Optional[str]:
+    """The refusal while an attempt on another host may live: it ends itself when its lease is not renewed."""
+    fence = fence_of(spec)
+    if fence is None or attempt.heartbeat_at is None:
+        return None
     left = HEARTBEAT_SECONDS + fence - (context.transaction.at - attempt.heartbeat_at) / 1e6
     sentence = "it may still run on a Dask worker until its lease is over: try again in {:.0f} s"
     return sentence.format(left) if left > 0 else None

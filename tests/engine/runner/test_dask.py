@@ -249,7 +249,8 @@ def test_an_operator_stops_it_on_its_worker(cluster: Cluster, tmp_path: Path) ->
     flow, state = write(tmp_path, WAITING)
     process = start_redrive("run", flow, "--state", state, "--dask", cluster.address, "--plain", stderr=subprocess.PIPE)
     wait_until((tmp_path / "alive").exists)
-    run_redrive("cancel", "--state", state, "--reason", "x", "wait", check=True)
+    answer = run_redrive("cancel", "--state", state, "--reason", "x", "wait", check=True).stdout
+    assert "20 s from now at the latest, if its Dask worker does not answer" in answer
     output, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert rows(state, "SELECT state FROM task") == [("CANCELLED",)], errors + output
     assert (tmp_path / "unwound").exists()
@@ -603,6 +604,20 @@ def test_a_run_outlasts_an_absence_of_its_scheduler(own_cluster: Cluster, tmp_pa
     near = rows(state, "SELECT ended_at FROM task WHERE name = 'near'")[0][0]
     assert near / 1e6 < killed_at + 12
     assert "the Dask scheduler answers again" in sentences(state)
+
+
+@pytest.mark.long
+def test_a_scheduler_that_hangs_for_seconds_costs_no_attempt(own_cluster: Cluster, tmp_path: Path) -> None:
+    process, state = start_chaos(own_cluster, tmp_path)
+    scheduler = psutil.Process(own_cluster.processes[0].pid)
+    scheduler.suspend()
+    try:
+        time.sleep(7)  # what is tested is a silence of so long
+        assert "no Dask scheduler answers" in wait_text(state)
+    finally:
+        scheduler.resume()
+    assert finish_chaos(process, state) == []
+    assert sentences(state) == []
 
 
 @pytest.mark.long
