@@ -61,7 +61,7 @@ EXITS = {
             "console/sessions/bundle.py": "a word of the login shell of another host, printable by a check above",
         },
     ),
-    "a shell, completed": Exit(
+    "bash, zsh and fish, completed": Exit(
         BashCompletion.format_completion, r"CompletionItem\(", {"console/cli/main.py": "names of commands and topics"}
     ),
     "a page of HTML": Exit(

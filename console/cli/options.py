@@ -11,7 +11,14 @@ from functools import wraps
 from typing import TYPE_CHECKING
 
 import click
-from click.shell_completion import BashComplete, CompletionItem, add_completion_class, get_completion_class
+from click.shell_completion import (
+    BashComplete,
+    CompletionItem,
+    FishComplete,
+    ZshComplete,
+    add_completion_class,
+    get_completion_class,
+)
 
 from ...engine.errors import RedriveError
 from .main import ExitCode, cli, command
@@ -60,6 +67,22 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
     def format_completion(self, item: CompletionItem) -> str:
         """Quote with backslashes, so that the word goes on as it was typed."""
         return f"{item.type},{_SHELL_UNSAFE.sub(_backslash, str(item.value))}"
+
+
+@add_completion_class
+class FishCompletion(FishComplete):
+    """Completion in fish; click's script ends a name at its first comma."""
+
+    source_template = FishComplete.source_template.replace('string split ","', 'string split -m 1 ","')
+
+
+@add_completion_class
+class ZshCompletion(ZshComplete):
+    """Completion in zsh, whose ``_describe`` takes a backslash for the quote of a colon."""
+
+    def format_completion(self, item: CompletionItem) -> str:
+        value = item.value.replace("\\", "\\\\") if item.help else item.value
+        return super().format_completion(CompletionItem(value, item.type, item.help))
 
 
 _SHELL_UNSAFE = re.compile(r"[^\w.:/@%+,=-]")

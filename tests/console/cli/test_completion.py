@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from redrive.engine import Executor, Flow
+from support.pty_terminal import PtyTerminal
 
 HOSTILE = [
     "$(touch OWNED)zz",
@@ -71,3 +73,52 @@ def test_a_word_goes_on_as_it_was_typed(folder: Path) -> None:
 def test_logs_offers_the_tasks_as_requeue_does(folder: Path) -> None:
     script = BASH.replace("requeue --reason x", "logs --lines 5").format(state="got.db", typed="sp")
     assert run_in(["bash", "--norc", "-c", script], folder) == "sp\\ ace\n"
+
+
+# --- The other shells, where they are installed ----------------------------------------------------------------------
+
+
+def needs(shell: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(shutil.which(shell) is None, reason=f"there is no {shell}")
+
+
+@needs("fish")
+@pytest.mark.parametrize("line", ["requeue --reason x --state got.db ", "logs --state got.db "])
+def test_fish_offers_each_name_whole(folder: Path, line: str) -> None:
+    script = f"redrive completion fish | source; complete -C {shlex.quote(f'redrive {line}')}"
+    offered = run_in(["fish", "--no-config", "-c", script], folder).splitlines()
+    assert sorted(word.partition("\t")[0] for word in offered) == sorted(HOSTILE)
+    assert not (folder / "OWNED").exists()
+
+
+@needs("fish")
+def test_fish_completes_commands_and_topics(folder: Path) -> None:
+    script = "redrive completion fish | source; complete -C 'redrive inb'; complete -C 'redrive help dead'"
+    first, second = run_in(["fish", "--no-config", "-c", script], folder).splitlines()
+    assert first.startswith("inbox\t") and second.startswith("deadlines\t")
+
+
+ZSH = """\
+cd {folder}; PS1='> '; autoload -Uz compinit; compinit -u; eval "$(redrive completion zsh)"
+redrive() {{ [[ $1 == logs ]] && print -r -- "$4" >> words || command redrive "$@" }}; print -r LOA''DED
+"""
+
+
+@needs("zsh")
+def test_zsh_completes_a_name_to_a_word_that_it_reads_as_the_name(folder: Path) -> None:
+    """By keys, as a person does: the first letters quoted, Tab, Enter; ``logs`` is replaced by what shows its word."""
+    (folder / "words").touch()
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    terminal = PtyTerminal(["zsh", "-f", "-i"], environ={"PATH": path, "HOME": str(folder)}, columns=250)
+    try:
+        terminal.send(ZSH.format(folder=shlex.quote(str(folder))))
+        terminal.until("LOADED")
+        names = HOSTILE
+        for count, name in enumerate(names, 1):
+            typed = "".join(f"\\{letter}" for letter in name[:2])
+            terminal.send(f"redrive logs --state got.db {typed}\t\n")
+            terminal.until(lambda count=count: len((folder / "words").read_text().splitlines()) == count)
+    finally:
+        terminal.close()
+    assert (folder / "words").read_text().splitlines() == names
+    assert not (folder / "OWNED").exists()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from redrive.console.screens.log import show_in_pager
 from redrive.engine.errors import RedriveError
+from support.commands import quoted
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def pager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         f'#!/bin/sh\necho "$1" > {tmp_path}/option\necho "$2" > {tmp_path}/name\ncp "$2" {tmp_path}/seen\n'
     )
     script.chmod(stat.S_IRWXU)
-    monkeypatch.setenv("PAGER", f"'{script}' -R")
+    monkeypatch.setenv("PAGER", f"{quoted(script)} -R")
     return tmp_path / "seen"
 
 
@@ -49,7 +50,7 @@ def test_ctrl_c_ends_the_pager_and_nothing_else(tmp_path: Path, monkeypatch: pyt
     script = tmp_path / "pager"
     script.write_text('#!/bin/sh\nkill -INT "$PPID"\nkill -INT $$\nsleep 60\n')
     script.chmod(stat.S_IRWXU)
-    monkeypatch.setenv("PAGER", str(script))
+    monkeypatch.setenv("PAGER", quoted(script))
     before = signal.getsignal(signal.SIGINT)
     show_in_pager(["one"], "load")
     assert signal.getsignal(signal.SIGINT) is before
