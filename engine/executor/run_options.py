@@ -34,6 +34,8 @@ class RunOptions:
         trust: True: the flow file that the state file names is run although other users may have written it.
         replaced_run: the ended run that ``logical_time`` has now; the new run takes its place in the schedule.
         served: True: ``redrive serve`` starts the run, and its schedule waits for the run.
+        few_tasks: True: the flow in a file has few tasks, and this process does nothing else: it is forked for them,
+            instead of starting a clean interpreter.
 
     Example:
         >>> RunOptions(max_parallel=8, params={"day": "2026-04-25"}).durability
@@ -52,6 +54,7 @@ class RunOptions:
     served: bool = False
     accept_changes: bool = False
     trust: bool = False
+    few_tasks: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Literal
@@ -322,13 +322,17 @@ def hash_of_sources(flow_file: str, sources: Mapping[str, str]) -> str:
 
 
 def _files_below(root: Path, modules: Iterable[object]) -> Iterator[Path]:
+    real_folder = cache(os.path.realpath)  # some hundred modules lie in a few folders
     for module in modules:
         name = getattr(module, "__file__", None)
         if not isinstance(name, str) or not name.endswith(".py"):
             continue
-        path = Path(name).resolve()
-        if path.is_relative_to(root) and not _is_installed(path, root):
-            yield path
+        folder, base = os.path.split(name)
+        file = os.path.realpath(name) if os.path.islink(name) else os.path.join(real_folder(folder), base)
+        if file.startswith(str(root)):
+            path = Path(file)
+            if path.is_relative_to(root) and not _is_installed(path, root):
+                yield path
 
 
 def _is_installed(path: Path, root: Path) -> bool:
