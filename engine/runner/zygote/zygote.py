@@ -222,6 +222,9 @@ def reset_streams() -> None:
 
 def main(arguments: list[str]) -> None:
     """Run the zygote: the entry point of the process that the executor starts."""
+    from ...flow import loading, source  # noqa: F401
+
+    source.ignore_imported_modules()
     reset_streams()
     descriptor, *memory = (int(argument) for argument in arguments[1:])
     control = socket.socket(fileno=descriptor)
