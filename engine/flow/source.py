@@ -290,8 +290,9 @@ _of_no_flow: set[str] = set()  # names of modules
 
 
 def ignore_imported_modules() -> None:
-    """Count what is imported by now for no flow: a forked process that reads 300 modules copies 800 pages for them."""
-    _of_no_flow.update(sys.modules)
+    """Count what is imported at the first call for no flow: a fork that reads 300 modules copies 800 pages for them."""
+    if not _of_no_flow:
+        _of_no_flow.update(sys.modules)
 
 
 def modules_of_flow() -> list[object]:

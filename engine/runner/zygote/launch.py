@@ -131,8 +131,10 @@ def fork_zygote(flow: LoadedFlow, environment: Mapping[str, str], keep_fds: Sequ
 
 def fork_importer(environment: Mapping[str, str], keep_fds: Sequence[int] = ()) -> ZygoteProcess:
     """Fork this process, an executor alone, for a flow in a file: as a clean interpreter, but ready at once."""
-    from ...flow import loading  # noqa: F401  # before the fork
+    from ...flow import loading, source  # noqa: F401  # before the fork
     from . import zygote
+
+    source.ignore_imported_modules()
 
     def serve(control: socket.socket) -> NoReturn:
         kept = {0, 1, 2, control.fileno(), *keep_fds}
