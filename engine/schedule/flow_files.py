@@ -46,11 +46,8 @@ class FlowSource:
     """One flow file to read. ``is_named``: an operator named it; else it was found in a folder."""
 
     target: str  # as an operator names it: FILE, or FILE:OBJECT
+    file: str
     is_named: bool
-
-    @property
-    def file(self) -> str:
-        return split_target(self.target)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +74,11 @@ def find_sources(words: Iterable[str]) -> Iterator[FlowSource]:
     """
     for word in words:
         if os.path.isdir(word):
-            yield from (FlowSource(path, is_named=False) for path in _files_below(os.path.abspath(word)))
+            yield from (FlowSource(path, path, is_named=False) for path in _files_below(os.path.abspath(word)))
         else:
             file, name = split_target(word)
-            yield FlowSource(os.path.abspath(file) + (f":{name}" if name else ""), is_named=True)
+            path = os.path.abspath(file)
+            yield FlowSource(f"{path}:{name}" if name else path, path, is_named=True)
 
 
 def _files_below(folder: str) -> Iterator[str]:
