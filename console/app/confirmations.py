@@ -197,21 +197,23 @@ def stop_question(
 
 def _stop_facts(rows: Sequence[TaskRow], runner: RunnerStatus) -> Iterator[str]:
     """What happens to attempts that run, and to tasks without one."""
-    running = sum(state_style(row.state, runner).sign is Sign.RUNNING for row in rows)
+    running = sum(row_style(row, runner).sign is Sign.RUNNING for row in rows)
     if running:
         yield "A running attempt gets SIGTERM, its grace, then SIGKILL, with all its processes."
     if running < len(rows):
         yield "What does not run now counts as cancelled and does not run again."
 
 
-def answer_question(act: str, names: Sequence[str], board: Board, trigger: str | None, glyphs: Glyphs) -> Question:
+def answer_question(
+    act: str, names: Sequence[str], board: Board, trigger: str | None, glyphs: Glyphs, runner: RunnerStatus
+) -> Question:
     """The question before an approval is answered. ``act``: approve or reject."""
     below = board.waiting_below(*names)
     then = {"approve": "may start then", "reject": "will not run"}[act]
     return Question(
         title=[Piece(f"{BY_NAME[act].verb.capitalize()} {named(names)}", Role.TITLE)],
         facts=[[Piece(f"{tasks(below)} below {then}." if below else "Nothing waits below.")]],
-        preview=[_task_line(name, board, glyphs) for name in names],
+        preview=[_task_line(name, board, glyphs, runner) for name in names],
         accept=f"{act} {len(names):,}" if len(names) > 1 else act,
         trigger=trigger,
         reason_hint="why; it goes into the journal",

@@ -162,7 +162,7 @@ class OperatorActions:
             return
         targets = targets_of(board, asked)
         key = self.key_for(next(name for name, answer in ANSWERS.items() if answer == act))
-        question = confirmations.answer_question(act, asked, board, key, self._console.glyphs)
+        question = confirmations.answer_question(act, asked, board, key, self._console.glyphs, self._console.runner)
         self.confirm(question, lambda reply: self.send(act, targets, reply.reason))
 
     def stop(self, names: Sequence[str]) -> None:

@@ -59,7 +59,7 @@ def run_command(
     }
     flow = _write_flow(name, words, {key: value for key, value in options.items() if value is not None})
     path = path_for_run(state, lambda: name, flow)
-    run_options = RunOptions(trust=True, wait=wait)
+    run_options = RunOptions(trust=True, wait=wait, few_tasks=True)
     if output or has_terminal():
         return run_plain(flow, path, None, run_options, output=True)
     from .quiet_run import run_quietly

@@ -443,8 +443,9 @@ def print_comparison(folder: str, jobs: Sequence[Job], files: Sequence[FlowText]
 async def _read_flows(paths: Sequence[str]) -> Mapping[str, FlowSpec | str]:
     """The flow in each file, or why it cannot be read."""
     found: dict[str, FlowSpec | str] = {}
-    async for one in read_flow_files(paths):
-        found[one.target] = one.error or next(iter(one.flows.values()), "there is no flow in it")
+    async for one in read_flow_files(sys.executable, paths):
+        specs = [flow.spec for flow in one.flows.values()]
+        found[one.target] = one.error or (specs[0] if specs else "there is no flow in it")
     return found
 
 

@@ -158,8 +158,21 @@ def run_plain(flow: str | None, state: str, run_id: str | None, options: RunOpti
 def other_runs_lines(state: str, run_id: str) -> list[str]:
     """The last line of a run in a file where other runs need a human; empty if none does, or if it cannot be read."""
     from ...engine.errors import RedriveError
-    from ...engine.statefile.lists import ATTENTION_RUNS
-    from ..model.runs import waiting_runs
+
+    try:
+        return _other_runs_lines(state, run_id)
+    except RedriveError:
+        return []  # the run has ended as it has; the next command reports the file
+
+
+def _other_runs_lines(state: str, run_id: str) -> list[str]:
+    from ...engine.statefile.lists import ATTENTION_RUNS, query
+    from ...engine.store import database
+
+    with database.reading(state) as connection:
+        if all(row.run_id == run_id for row in query(connection, ATTENTION_RUNS, {})):
+            return []
+    from ..model.runs import waiting_runs  # here, because they take as long as a task
     from ..present.runs import waiting_sentence
     from ..sessions.open import with_session
     from ..sessions.session import Session
@@ -169,10 +182,7 @@ def other_runs_lines(state: str, run_id: str) -> list[str]:
         command = shell_command(["redrive", "inbox", session.address])
         return [f"{waiting_sentence(waiting)}: {command}"] if waiting else []
 
-    try:
-        return with_session(Endpoint(state), read)
-    except RedriveError:
-        return []  # the run has ended as it has; the next command reports the file
+    return with_session(Endpoint(state), read)
 
 
 def end_sentence(result: RunResult, state: str) -> str:

@@ -747,7 +747,7 @@ def part_line(option: str, flow: str, target: str, run: str, tasks: Sequence[str
     """
     named = [word for task in tasks[:_SHELL_NAMES_MAX] for word in (option, task)]
     words = ["redrive", "run", flow, "--state", target, *named, "--results-of", run]
-    return shlex.join(_printable_arguments(words))
+    return shell_command(words)
 
 
 def _requeue_arguments(options: Mapping[str, Any]) -> Iterator[str]:

@@ -185,8 +185,6 @@ class Executor:
             run_loop = self._run_loop = RunLoop(opened, machine, self._on_events, self._on_output)
             if self._is_stopping:
                 self.stop()
-            if self._handle_signals:
-                handle_signals(asyncio.get_running_loop(), lambda: run_loop.shutdown.request("now"))
             return await run_loop.run(self._on_open)
         finally:
             self._run_loop = None

@@ -37,6 +37,8 @@ class RunOptions:
             tasks are skipped.
         results_of: the run of the same flow whose results stand for those of the other tasks, or "latest".
         served: True: ``redrive serve`` starts the run, and its schedule waits for the run.
+        few_tasks: True: the flow in a file has few tasks, and this process does nothing else: it is forked for them,
+            instead of starting a clean interpreter.
 
     Example:
         >>> RunOptions(max_parallel=8, params={"day": "2026-04-25"}).durability
@@ -59,6 +61,7 @@ class RunOptions:
     start_from: Sequence[str] = ()
     until: Sequence[str] = ()
     results_of: str | None = None
+    few_tasks: bool = False
 
 
 @dataclass(frozen=True, slots=True)

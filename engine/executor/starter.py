@@ -15,8 +15,10 @@ import socket
 import subprocess
 import sys
 import threading
+import traceback
+from typing import NoReturn
 
-from .host import open_process, serve_executor
+from .host import NOT_STARTED, open_process, serve_executor
 
 ANSWER_BYTES = 16
 
@@ -62,9 +64,13 @@ class Starter:
 
 
 def main() -> int:
-    """Fork executors until the parent is gone; a fork returns the exit code of its executor."""
-    from . import loop, machine, opening, shutdown  # noqa: F401  # before the forks
+    """Fork executors until the parent is gone."""
+    from ..flow import loading, source  # noqa: F401  # all of them before the forks
+    from ..runner.zygote import connection, zygote  # noqa: F401
+    from . import loop, machine, opening, shutdown  # noqa: F401
 
+    connection.flow_spec(b'{"name": "", "tasks": []}')  # its first call reads the types of all specs
+    source.ignore_imported_modules()
     requests = socket.socket(fileno=int(sys.argv[1]))
     requests.set_inheritable(False)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -78,20 +84,29 @@ def main() -> int:
         pid = os.fork()
         if pid == 0:
             requests.close()
-            return _become_executor(*descriptors)
+            _become_executor(*descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
         requests.send(str(pid).encode())
 
 
-def _become_executor(log: int, read_end: int, write_end: int) -> int:
-    os.setsid()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
-        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    os.close(log)
-    return serve_executor(read_end, write_end)
+def _become_executor(log: int, read_end: int, write_end: int) -> NoReturn:
+    """Never returns: the end of the interpreter would write to all objects, and so copy all memory."""
+    code = NOT_STARTED
+    try:
+        os.setsid()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.close(log)
+        code = serve_executor(read_end, write_end)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 if __name__ == "__main__":

@@ -111,7 +111,7 @@ def acquire_state_file(request: RunRequest) -> StateFileLease:
         spawned: SpawnedZygote | None = None
         try:
             if request.flow is None or isinstance(request.flow, str):
-                spawned = SpawnedZygote(environment, keep_fds)
+                spawned = SpawnedZygote(environment, keep_fds, is_forked=options.few_tasks)
                 launch: Launch = spawned
             else:
                 launch = fork_at_once(request.flow, environment, keep_fds)

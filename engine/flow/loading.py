@@ -24,7 +24,15 @@ from ..errors import FlowError, FlowImportError
 from .flow import Flow
 from .options import use_params
 from .recorded_sources import RecordedSources, UncachedLoader
-from .source import digest_of, hash_of_sources, location_of_traceback, read_source, source_files, split_target
+from .source import (
+    digest_of,
+    hash_of_sources,
+    location_of_traceback,
+    modules_of_flow,
+    read_source,
+    source_files,
+    split_target,
+)
 
 
 def load_flow(
@@ -45,7 +53,7 @@ def load_flow(
     with use_params(remembered or {}, params or {}), _translated_errors(source), sources.installed():
         flow = _pick_flow(_import_file(source, sources), path, name)
     flow.path = str(source) + (f":{name}" if name else "")
-    found = source_files(source, list(sys.modules.values())) | {str(source): digest_of(code)}
+    found = source_files(source, modules_of_flow()) | {str(source): digest_of(code)}
     flow.sources = found | {path: digest_of(content) for path, content in (recorded or {}).items()}
     flow.code_hash = hash_of_sources(str(source), flow.sources)
     return flow

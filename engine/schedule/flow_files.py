@@ -1,7 +1,8 @@
 """The flow files below a folder, and the schedules in them: read in a short process, never in the supervisor.
 
 ``python -P -m redrive.engine.schedule.flow_files`` reads paths, one a line, and forks once for each: an import that
-hangs, ends the process or breaks it costs this file alone.
+hangs, ends the process or breaks it costs this file alone. A few are imported at a time; one that takes long makes
+room for others.
 """
 
 from __future__ import annotations
@@ -13,17 +14,24 @@ import os
 import select
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
 from ..core.spec import FlowSpec
 from ..errors import RedriveError
 from ..flow.source import declared_python, split_target
+from ..runner.process import set_parent_death_signal
 from ..statefile.reader import Stamp, stamp_of
 
 IMPORT_SECONDS = 60.0  # an import that takes longer is ended
+IMPORTS_MAX = 2  # at a time, without those that take long
+SLOW_SECONDS = 2.0  # an import that takes longer waits for something
+SLOW_MAX = 64  # imports at a time that take long
+#: A zygote that is forked from an executor saves the 160 ms of an interpreter; each of its forks takes 1.2 ms more.
+FEW_TASKS = 100
 FILE_BYTES_MAX = 4 * 1024 * 1024  # a larger one is no flow file
 RESULT_BYTES_MAX = 16 * 1024 * 1024
 
@@ -38,19 +46,24 @@ class FlowSource:
     """One flow file to read. ``is_named``: an operator named it; else it was found in a folder."""
 
     target: str  # as an operator names it: FILE, or FILE:OBJECT
+    file: str
     is_named: bool
 
-    @property
-    def file(self) -> str:
-        return split_target(self.target)[0]
+
+@dataclass(frozen=True, slots=True)
+class FoundFlow:
+    """A flow of a file. ``spec``: without its tasks; ``few_tasks``: see ``RunOptions``."""
+
+    spec: FlowSpec
+    few_tasks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class FlowFile:
-    """What reading a flow file gave. ``flows``: by variable, without their tasks; ``error``: why it cannot be read."""
+    """What reading a flow file gave. ``flows``: by variable; ``error``: why it cannot be read."""
 
     target: str
-    flows: Mapping[str, FlowSpec]
+    flows: Mapping[str, FoundFlow] = field(default_factory=dict)
     error: str | None = None
 
 
@@ -61,10 +74,11 @@ def find_sources(words: Iterable[str]) -> Iterator[FlowSource]:
     """
     for word in words:
         if os.path.isdir(word):
-            yield from (FlowSource(path, is_named=False) for path in _files_below(os.path.abspath(word)))
+            yield from (FlowSource(path, path, is_named=False) for path in _files_below(os.path.abspath(word)))
         else:
             file, name = split_target(word)
-            yield FlowSource(os.path.abspath(file) + (f":{name}" if name else ""), is_named=True)
+            path = os.path.abspath(file)
+            yield FlowSource(f"{path}:{name}" if name else path, path, is_named=True)
 
 
 def _files_below(folder: str) -> Iterator[str]:
@@ -111,17 +125,16 @@ def _mentions_flow(path: str) -> bool:
 # --- Reading, as seen by the supervisor ------------------------------------------------------------------------------
 
 
-async def read_flow_files(targets: Iterable[str]) -> AsyncIterator[FlowFile]:
-    """Import flow files in a process of their own and yield what they hold, each as soon as it is read."""
-    by_interpreter: dict[str, list[str]] = {}
-    for target in targets:
-        by_interpreter.setdefault(declared_python(target) or sys.executable, []).append(target)
-    for python, group in by_interpreter.items():
-        async for found in _read_with(python, group):
-            yield found
+def group_by_interpreter(sources: Iterable[FlowSource]) -> dict[str, list[str]]:
+    """Return the targets by the interpreter that imports them."""
+    groups: dict[str, list[str]] = {}
+    for source in sources:
+        groups.setdefault(declared_python(source.target) or sys.executable, []).append(source.target)
+    return groups
 
 
-async def _read_with(python: str, targets: list[str]) -> AsyncIterator[FlowFile]:
+async def read_flow_files(python: str, targets: Iterable[str]) -> AsyncIterator[FlowFile]:
+    """Import flow files in a process of an interpreter and yield what they hold, each as soon as it is read."""
     words = [python, "-P", "-m", "redrive.engine.schedule.flow_files"]
     pipe = asyncio.subprocess.PIPE
     left = dict.fromkeys(targets)
@@ -131,12 +144,12 @@ async def _read_with(python: str, targets: list[str]) -> AsyncIterator[FlowFile]
         )
     except OSError as error:
         for target in left:
-            yield FlowFile(target, {}, f"{python} cannot be started: {error.strerror}")
+            yield FlowFile(target, error=f"{python} cannot be started: {error.strerror}")
         return
     assert child.stdin is not None and child.stdout is not None
     try:
         with contextlib.suppress(ConnectionError):
-            child.stdin.write("".join(f"{target}\n" for target in targets).encode("utf-8", "surrogateescape"))
+            child.stdin.write("".join(f"{target}\n" for target in left).encode("utf-8", "surrogateescape"))
             child.stdin.close()
         async for line in child.stdout:
             found = msgspec.json.decode(line, type=FlowFile)
@@ -147,7 +160,7 @@ async def _read_with(python: str, targets: list[str]) -> AsyncIterator[FlowFile]
             os.killpg(child.pid, signal.SIGKILL)
         await child.wait()
     for target in left:
-        yield FlowFile(target, {}, f"the process that reads {target} died")
+        yield FlowFile(target, error=f"the process that reads {target} died")
 
 
 # --- The process that reads ------------------------------------------------------------------------------------------
@@ -161,43 +174,73 @@ def main() -> None:
     from ..flow import loading  # noqa: F401  # here, and before the forks
 
     gc.freeze()
-    for line in sys.stdin:
-        target = line.rstrip("\n")
-        os.write(results, _read_in_fork(target) + b"\n")
+    left = [line.rstrip("\n") for line in reversed(sys.stdin.readlines())]
+    imports: dict[int, _Import] = {}  # by pipe
+    while left or imports:
+        now = time.monotonic()
+        slow = sum(one.started_at + SLOW_SECONDS <= now for one in imports.values())
+        if left and len(imports) - slow < IMPORTS_MAX and slow < SLOW_MAX:
+            one = _Import.start(left.pop())
+            imports[one.pipe] = one
+            continue
+        for one in _wait(list(imports.values()), now):
+            del imports[one.pipe]
+            os.write(results, one.end() + b"\n")
 
 
-def _read_in_fork(target: str) -> bytes:
-    read_end, write_end = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.setsid()
-            with os.fdopen(write_end, "wb") as pipe:
-                pipe.write(msgspec.json.encode(_read(target)))
-        finally:
-            os._exit(0)
-    os.close(write_end)
-    try:
-        content = _read_until_end(read_end)
-    finally:
-        os.close(read_end)
+@dataclass(slots=True)
+class _Import:
+    """A process that imports a flow file and writes what is in it."""
+
+    target: str
+    pid: int
+    pipe: int
+    started_at: float  # on the monotonic clock
+    content: bytes = b""
+    is_complete: bool = False
+
+    @classmethod
+    def start(cls, target: str) -> _Import:
+        pipe, write_end = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.setsid()
+                set_parent_death_signal(signal.SIGKILL)
+                with os.fdopen(write_end, "wb") as file:
+                    file.write(msgspec.json.encode(_read(target)))
+            finally:
+                os._exit(0)
+        os.close(write_end)
+        return cls(target, pid, pipe, time.monotonic())
+
+    def receive(self) -> None:
+        piece = os.read(self.pipe, 65536)
+        self.content += piece
+        self.is_complete = not piece
+
+    def end(self) -> bytes:
+        """End the process, and return its FlowFile as JSON."""
+        os.close(self.pipe)
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-    if content is None:
-        return msgspec.json.encode(FlowFile(target, {}, f"importing {target} takes longer than {IMPORT_SECONDS:g} s"))
-    return content or msgspec.json.encode(FlowFile(target, {}, f"importing {target} ended its process"))
+            os.killpg(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        if self.is_complete and self.content:
+            return self.content
+        why = "ended its process" if self.is_complete else f"takes longer than {IMPORT_SECONDS:g} s"
+        return msgspec.json.encode(FlowFile(self.target, error=f"importing {self.target} {why}"))
 
 
-def _read_until_end(descriptor: int) -> bytes | None:
-    """Return what is written until the end; None if that takes too long."""
-    pieces: list[bytes] = []
-    while select.select([descriptor], [], [], IMPORT_SECONDS)[0]:
-        piece = os.read(descriptor, 65536)
-        if not piece:
-            return b"".join(pieces)
-        pieces.append(piece)
-    return None
+def _wait(imports: list[_Import], now: float) -> list[_Import]:
+    """Wait until imports write, end, or take long, and return those that are over."""
+    instants = [one.started_at + after for one in imports for after in (SLOW_SECONDS, IMPORT_SECONDS)]
+    seconds = min(instant - now for instant in instants if instant > now)
+    ready = select.select([one.pipe for one in imports], [], [], seconds)[0]
+    for one in imports:
+        if one.pipe in ready:
+            one.receive()
+    limit = time.monotonic() - IMPORT_SECONDS
+    return [one for one in imports if one.is_complete or one.started_at <= limit]
 
 
 def _read(target: str) -> FlowFile:
@@ -205,10 +248,13 @@ def _read(target: str) -> FlowFile:
 
     try:
         flows = load_flows(target)
-        specs = {name: replace(flow.spec(), tasks=(), sources={}) for name, flow in flows.items()}
+        return FlowFile(target, {name: _found(flow.spec()) for name, flow in flows.items()})
     except RedriveError as error:
-        return FlowFile(target, {}, str(error))
-    return FlowFile(target, specs)
+        return FlowFile(target, error=str(error))
+
+
+def _found(spec: FlowSpec) -> FoundFlow:
+    return FoundFlow(replace(spec, tasks=(), sources={}), len(spec.tasks) <= FEW_TASKS)
 
 
 if __name__ == "__main__":

@@ -86,7 +86,16 @@ class StartFailure:
 class FlowService:
     """Serves one flow. ``acquire`` comes first, ``step`` whenever ``wake_at`` has come, ``release`` last."""
 
-    def __init__(self, target: str, served: ServedFlow, state_path: str, shared: Supervision, source: str = "") -> None:
+    def __init__(
+        self,
+        target: str,
+        served: ServedFlow,
+        state_path: str,
+        shared: Supervision,
+        source: str = "",
+        *,
+        few_tasks: bool = False,
+    ) -> None:
         self.target = target
         self.source = source  # the target of its file, as it was found
         self.served = served
@@ -96,7 +105,7 @@ class FlowService:
         self.is_stepping = False
         self._shared = shared
         self._clock = shared.machine.clock
-        self._options = replace(shared.options, served=True, stay=False, wait=False)
+        self._options = replace(shared.options, served=True, stay=False, wait=False, few_tasks=few_tasks)
         self._held: lock.StateLock | None = None
         self._executor: _WatchedProcess | None = None
         self._run_id: str | None = None  # of the executor that this service has seen
@@ -159,9 +168,10 @@ class FlowService:
 
     # --- What others change ----------------------------------------------------------------------------------------
 
-    def use_flow(self, served: ServedFlow) -> None:
+    def use_flow(self, served: ServedFlow, *, few_tasks: bool) -> None:
         """Apply a flow file that was read: it may have been repaired."""
         self.served = served
+        self._options = replace(self._options, few_tasks=few_tasks)
         self._unusable_run_ids.clear()
         self._retry_at = 0
         if self._failure is not None and self._failure.is_of_reading:

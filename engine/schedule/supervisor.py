@@ -13,11 +13,10 @@ import json
 import os
 import socket
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..clock import ClockWatch
-from ..core.spec import FlowSpec
 from ..core.supervision import spread_starts
 from ..errors import ExecutorBusyError, FlowError, RedriveError
 from ..executor.machine import Machine
@@ -38,7 +37,7 @@ from ..statefile.supervisor_file import (
 )
 from ..store.flow_path import path_for_run
 from ..store.schedules import served_flow
-from .flow_files import FlowFile, FlowFinder, FlowSource, read_flow_files
+from .flow_files import FlowFile, FlowFinder, FlowSource, FoundFlow, group_by_interpreter, read_flow_files
 from .flow_service import RETRY_SECONDS, FlowService, StartFailure, Supervision, decode_spec, launch_executor
 
 TICK_SECONDS = 1.0  # between looks at the operators' decisions
@@ -94,7 +93,7 @@ class Supervisor:
         self._stored: dict[str, StoredSchedule] = {}
         self._controls: dict[str, Control] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._reading: asyncio.Task[None] | None = None
+        self._readings: set[asyncio.Task[None]] = set()
         self._scan_at = self._beat_at = 0.0  # on the monotonic clock
         self._has_read = False
         self._last_report = ""
@@ -144,11 +143,10 @@ class Supervisor:
                     await self._wake.wait()
 
     async def _close(self) -> None:
-        if self._reading is not None:
-            self._reading.cancel()
-            self._tasks.add(self._reading)
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=STOP_SECONDS)
+        for reading in self._readings:
+            reading.cancel()
+        if left := self._tasks | self._readings:
+            await asyncio.wait(left, timeout=STOP_SECONDS)
         if self._stops_runs:
             await asyncio.gather(*(service.stop_run() for service in self._services.values()))
         for service in self._services.values():
@@ -236,7 +234,7 @@ class Supervisor:
 
     def _scan(self) -> None:
         """Find new, changed and removed flow files, and state files that somebody has written."""
-        if self._clock.monotonic() < self._scan_at or self._reading is not None:
+        if self._clock.monotonic() < self._scan_at:
             return
         self._scan_at = self._clock.monotonic() + SCAN_SECONDS
         for service in self._services.values():
@@ -249,11 +247,14 @@ class Supervisor:
         for target in self._files.keys() - {source.target for source in found}:
             self._remove_file(target)
         changed = [source for source, stamp in found.items() if self._is_changed(source, stamp)]
-        self._files.update({source.target: _KnownFile(source, found[source]) for source in changed})
-        if changed:
-            self._reading = asyncio.get_running_loop().create_task(self._read(changed))
-        else:
-            self._has_read = True
+        read = {source.target: _KnownFile(source, found[source]) for source in changed}
+        self._files.update(read)
+        for python, targets in group_by_interpreter(changed).items():
+            files = {target: read[target] for target in targets}
+            reading = asyncio.get_running_loop().create_task(self._read(python, files))
+            self._readings.add(reading)
+            reading.add_done_callback(self._on_read)
+        self._has_read |= not self._readings
 
     def _is_changed(self, source: FlowSource, stamp: Stamp) -> bool:
         known = self._files.get(source.target)
@@ -261,25 +262,29 @@ class Supervisor:
             return True
         return known.retry_at is not None and known.retry_at <= self._clock.now_us()
 
-    async def _read(self, changed: Iterable[FlowSource]) -> None:
+    async def _read(self, python: str, files: Mapping[str, _KnownFile]) -> None:
+        """Read files. An import may take long: its file may be removed, or be changed and read anew, meanwhile."""
         try:
-            async for found in read_flow_files([source.target for source in changed]):
-                self._use_file(self._files[found.target], found)
-                self._wake.set()
+            async for found in read_flow_files(python, files):
+                if self._files.get(found.target) is files[found.target]:
+                    self._use_file(files[found.target], found)
+                    self._wake.set()
         except RedriveError as error:
             self._report_once(str(error))
         finally:
-            for known in self._files.values():
+            for known in files.values():
                 if not known.is_read:
                     known.retry_at = self._clock.now_us() + round(RETRY_SECONDS * 1e6)
-            self._reading = None
-            self._has_read = True
-            self._wake.set()
+
+    def _on_read(self, reading: asyncio.Task[None]) -> None:
+        self._readings.discard(reading)
+        self._has_read |= not self._readings
+        self._wake.set()
 
     def _use_file(self, known: _KnownFile, found: FlowFile) -> None:
         """Apply a flow file that was read: its flows, or why it cannot be read."""
         error = found.error
-        flows = {f"{known.source.file}:{name}": flow for name, flow in found.flows.items() if flow.schedule is not None}
+        flows = {f"{known.source.file}:{name}": flow for name, flow in found.flows.items() if flow.spec.schedule}
         if error is None and not flows and known.source.is_named:
             error = f"{found.target} has no schedule: write Flow('name', schedule='0 2 * * *')"
         known.is_read = True
@@ -302,7 +307,7 @@ class Supervisor:
         for target, stored in self._stored.items():
             served = decode_spec(stored.spec)
             if target not in self._services and self._is_of(target, source) and served is not None:
-                self._use_flow(target, served.flow, source)
+                self._use_flow(target, FoundFlow(served.flow), source)
         services = [service for target, service in self._services.items() if self._is_of(target, source)]
         for service in services:
             service.record_failure(error, is_of_reading=True)
@@ -333,17 +338,17 @@ class Supervisor:
             if target not in self._services:
                 self._shared.file.remove(target)
 
-    def _use_flow(self, target: str, flow: FlowSpec, source: FlowSource) -> None:
+    def _use_flow(self, target: str, flow: FoundFlow, source: FlowSource) -> None:
         """Serve a flow of a file that was read, or apply its change."""
         try:
-            served = served_flow(flow)
+            served = served_flow(flow.spec)
             assert served is not None  # its schedule was checked
             service = self._services.get(target)
             if service is not None and service.served.name != served.name:
                 self._remove_service(target)
                 service = None
             if service is not None:
-                service.use_flow(served)
+                service.use_flow(served, few_tasks=flow.few_tasks)
                 return
             stored = self._stored.get(target)
             state_path = self._state_path(target, served.name, stored)
@@ -352,7 +357,9 @@ class Supervisor:
             self._files[source.target].retry_at = self._clock.now_us() + round(RETRY_SECONDS * 1e6)
             return
         self._broken.pop(target, None)
-        service = self._services[target] = FlowService(target, served, state_path, self._shared, source.target)
+        service = self._services[target] = FlowService(
+            target, served, state_path, self._shared, source.target, few_tasks=flow.few_tasks
+        )
         if stored is not None and stored.spec:
             service.restore(stored)
         service.use_control(self._controls.get(target, Control()))

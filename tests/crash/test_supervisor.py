@@ -112,6 +112,19 @@ def test_files_that_come_break_and_go_concern_their_own_flows_alone(folder: Fold
     assert folder.until("one", lambda row: row.start_error).next_at, "its schedule stays"
 
 
+def test_an_import_that_hangs_holds_up_no_other_file(folder: Folder):
+    for name in ("a1", "a2", "a3"):
+        folder.write(name).write_text("import signal  # redrive, Flow(\nsignal.pause()\n")
+    folder.write("old")
+    folder.serve()
+    folder.until("old", lambda row: row.next_at)
+    folder.write("new", "every 1s")
+    folder.until("new", lambda row: row.last_state == "SUCCESS")
+    folder.write("old", "every 1s")
+    folder.until("old", lambda row: row.last_state == "SUCCESS")
+    assert folder.row("a1") is None  # it still hangs
+
+
 def test_a_broken_release_is_paged_with_its_error_when_the_run_is_late(folder: Folder):
     pager = "\nflow.page('command', argv=['sh', '-c', 'cat >> \"$0\"', {!r}])\n".format(str(folder.path / "paged"))
     file = folder.write("night", "every 6s", more=", start_within='1s'")

@@ -6,8 +6,8 @@ from redrive.engine import Flow
 from redrive.engine.testing import crash, play, play_schedule
 
 
-def asking(**options: str) -> Flow:
-    flow = Flow("release", **options)
+def asking(schedule: str | None = None) -> Flow:
+    flow = Flow("release", schedule=schedule)
     flow.task(name="build")(int)
     flow.approval("ok", after="build", timeout="3h")
     flow.task(name="publish", after="ok")(int)

@@ -159,7 +159,7 @@ def _prepare(request: Mapping[str, object], standard: Sequence[int]) -> None:
     os.chdir(str(request["cwd"]))
     os.environ.clear()
     os.environ.update(environment)
-    sys.stdin, sys.stdout, sys.stderr = (io.TextIOWrapper(open(number, mode)) for number, mode in _MODES)
+    sys.stdin, sys.stdout, sys.stderr = (io.TextIOWrapper(open(number, mode, closefd=False)) for number, mode in _MODES)
     sys.stderr.reconfigure(errors="backslashreplace", line_buffering=True)
     import redrive.console
 

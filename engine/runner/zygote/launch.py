@@ -13,6 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
+from ...statefile.processes import open_files
+
 if TYPE_CHECKING:  # a zygote that is spawned imports them itself, at the same time as the executor its own modules
     from .flow_import import LoadedFlow
 
@@ -68,16 +70,19 @@ def spawn_zygote(
 class SpawnedZygote:
     """A clean interpreter that imports the zygote's modules while the executor imports its own.
 
+    ``is_forked``: it is a fork of this process instead, which has imported them, and has no threads.
     A call returns a zygote of the interpreter ``python``: this one if nobody has it yet and ``python`` is None, which
     stands for the interpreter of this process; else a new one.
     """
 
-    def __init__(self, environment: Mapping[str, str], keep_fds: Sequence[int] = ()) -> None:
+    def __init__(
+        self, environment: Mapping[str, str], keep_fds: Sequence[int] = (), *, is_forked: bool = False
+    ) -> None:
         self._environment = environment
         self._keep_fds = keep_fds
         self._unused: ZygoteProcess | None = None
         with suppress(OSError):  # a call tries it again, and raises
-            self._unused = spawn_zygote(environment, keep_fds)
+            self._unused = (fork_importer if is_forked else spawn_zygote)(environment, keep_fds)
 
     def __call__(self, python: str | None) -> ZygoteProcess:
         """Raises OSError if no process can be started."""
@@ -114,9 +119,35 @@ def fork_zygote(flow: LoadedFlow, environment: Mapping[str, str], keep_fds: Sequ
 
     Call it before an event loop, threads or a database connection exist: the fork would copy them.
     """
-    from . import zygote  # noqa: F401  # before the fork
+    from . import zygote  # before the fork
 
     warnings = _fork_warnings()
+
+    def serve(control: socket.socket) -> NoReturn:
+        zygote.serve(control, lambda *request: flow, warnings=warnings)
+
+    return _fork(serve, environment, keep_fds)
+
+
+def fork_importer(environment: Mapping[str, str], keep_fds: Sequence[int] = ()) -> ZygoteProcess:
+    """Fork this process, an executor alone, for a flow in a file: as a clean interpreter, but ready at once."""
+    from ...flow import loading, source  # noqa: F401  # before the fork
+    from . import zygote
+
+    source.ignore_imported_modules()
+
+    def serve(control: socket.socket) -> NoReturn:
+        kept = {0, 1, 2, control.fileno(), *keep_fds}
+        for descriptor in open_files().keys() - kept:
+            os.close(descriptor)
+        zygote.serve_file(control)
+
+    return _fork(serve, environment, keep_fds)
+
+
+def _fork(
+    serve: Callable[[socket.socket], NoReturn], environment: Mapping[str, str], keep_fds: Sequence[int]
+) -> ZygoteProcess:
     control, theirs = socket.socketpair()
     output, output_write = os.pipe()
     pid = os.fork()
@@ -126,7 +157,7 @@ def fork_zygote(flow: LoadedFlow, environment: Mapping[str, str], keep_fds: Sequ
         os.close(output)
         for fd in keep_fds:
             os.set_inheritable(fd, True)  # commands are executed, and must hold the lock as well
-        _become_zygote(theirs, output_write, flow, environment, warnings)
+        _become_zygote(theirs, output_write, serve, environment)
     theirs.close()
     os.close(output_write)
     return ZygoteProcess(pid, os.pidfd_open(pid), control, output, lambda: _wait(pid))
@@ -152,10 +183,10 @@ def _fork_warnings() -> list[str]:
 
 
 def _become_zygote(
-    control: socket.socket, output: int, flow: LoadedFlow, environment: Mapping[str, str], warnings: Sequence[str]
+    control: socket.socket, output: int, serve: Callable[[socket.socket], NoReturn], environment: Mapping[str, str]
 ) -> NoReturn:
     """Run the zygote in the forked process. Never returns into the calling program."""
-    from . import zygote
+    from .zygote import reset_streams
 
     try:
         os.setsid()
@@ -167,8 +198,8 @@ def _become_zygote(
         os.close(null)
         os.close(output)
         os.environ.update(environment)
-        zygote.reset_streams()
-        zygote.serve(control, lambda *request: flow, warnings=warnings)
+        reset_streams()
+        serve(control)
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:

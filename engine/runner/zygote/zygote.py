@@ -68,7 +68,7 @@ class ProcessOrigin:
         control.set_inheritable(True)
         if self.folder is not None:
             os.chdir(self.folder)
-        words = [*sys.orig_argv[:-1], str(control.fileno()), str(memory)]  # in place of the socket alone
+        words = [sys.executable, "-P", "-m", f"{__package__}.zygote", str(control.fileno()), str(memory)]
         os.execve(sys.executable, words, dict(self.environment))
 
 
@@ -230,17 +230,24 @@ def reset_streams() -> None:
 
 def main(arguments: list[str]) -> None:
     """Run the zygote: the entry point of the process that the executor starts."""
-    from ...flow.loading import load_flow
+    from ...flow import loading, source  # noqa: F401
 
-    origin = ProcessOrigin.current()
+    source.ignore_imported_modules()
     reset_streams()
-    faulthandler.register(process.STACK_SIGNAL, all_threads=True, chain=False)  # shows where an import hangs
     descriptor, *memory = (int(argument) for argument in arguments[1:])
     control = socket.socket(fileno=descriptor)
     control.set_inheritable(False)
+    serve_file(control, memory)
+
+
+def serve_file(control: socket.socket, memory: Sequence[int] = ()) -> NoReturn:
+    """Serve a flow in a file. ``memory``: the descriptor with the state, after a re-execution."""
+    from ...flow.loading import load_flow
+
+    faulthandler.register(process.STACK_SIGNAL, all_threads=True, chain=False)  # shows where an import hangs
     if memory:
         serve_restarted(control, load_flow, _read_restart_state(memory[0]))
-    serve(control, load_flow, origin=origin)
+    serve(control, load_flow, origin=ProcessOrigin.current())
 
 
 # --- Fork loop -------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,10 @@ redrive() {{ [[ $1 == logs ]] && print -r -- "$4" >> words || command redrive "$
 """
 
 
+def _has_lines(path: Path, count: int) -> bool:
+    return len(path.read_text().splitlines()) == count
+
+
 @needs("zsh")
 def test_zsh_completes_a_name_to_a_word_that_it_reads_as_the_name(folder: Path) -> None:
     """By keys, as a person does: the first letters quoted, Tab, Enter; ``logs`` is replaced by what shows its word."""
@@ -117,7 +122,7 @@ def test_zsh_completes_a_name_to_a_word_that_it_reads_as_the_name(folder: Path) 
         for count, name in enumerate(names, 1):
             typed = "".join(f"\\{letter}" for letter in name[:2])
             terminal.send(f"redrive logs --state got.db {typed}\t\n")
-            terminal.until(lambda count=count: len((folder / "words").read_text().splitlines()) == count)
+            terminal.until(partial(_has_lines, folder / "words", count))
     finally:
         terminal.close()
     assert (folder / "words").read_text().splitlines() == names

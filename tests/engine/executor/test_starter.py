@@ -12,7 +12,9 @@ import pytest
 from redrive.engine.errors import FlowError
 from redrive.engine.executor import host
 from redrive.engine.executor.starter import Starter
+from redrive.engine.runner.process import children
 from support.processes import wait_until_dead
+from support.waiting import wait_until
 
 FLOW = """import time
 from pathlib import Path
@@ -32,10 +34,10 @@ def starter() -> Iterator[Starter]:
     starter.close()
 
 
-def spawn(folder: Path, state: str, starter: Starter) -> int:
-    (folder / "flow.py").write_text(FLOW)
-    path = str(folder / state)
-    return host.spawn(flow=str(folder / "flow.py"), state=path, run_id="r", params={}, options={}, start=starter.start)
+def spawn(folder: Path, state: str, starter: Starter, text: str = FLOW, **options: object) -> int:
+    (folder / "flow.py").write_text(text)
+    path, flow = str(folder / state), str(folder / "flow.py")
+    return host.spawn(flow=flow, state=path, run_id="r", params={}, options=options, start=starter.start)
 
 
 def state_of(path: Path) -> str:
@@ -54,6 +56,41 @@ def test_a_forked_executor_outlives_the_starter_and_a_dead_starter_is_replaced(t
     (tmp_path / "go").touch()
     assert wait_until_dead([first, second, third]) == []
     assert {state_of(tmp_path / f"{name}.db") for name in ("one", "two", "three")} == {"SUCCESS"}
+
+
+def test_a_run_of_few_tasks_starts_no_interpreter(tmp_path, starter):
+    executor = spawn(tmp_path, "one.db", starter, few_tasks=True)
+    (zygote,) = [pid for pid in children(executor) if has_descriptor(pid, "one.db.lock")]
+    command = Path(f"/proc/{executor}/cmdline").read_bytes()
+    assert Path(f"/proc/{zygote}/cmdline").read_bytes() == command
+    assert not has_descriptor(zygote, "one.db")  # of the executor alone
+    (tmp_path / "go").touch()
+    assert wait_until_dead([executor, zygote]) == []
+    assert state_of(tmp_path / "one.db") == "SUCCESS"
+
+
+def test_what_a_forked_zygote_imports_dies_with_its_executor(tmp_path, starter):
+    executor = spawn(tmp_path, "one.db", starter, few_tasks=True)
+    wait_until(lambda: len(processes_below(executor)) >= 3)  # reaper, zygote, attempt
+    below = processes_below(executor)
+    os.kill(executor, signal.SIGKILL)
+    assert wait_until_dead([executor, *below]) == []
+
+
+def test_an_import_that_leaves_a_thread_gets_an_interpreter_after_all(tmp_path, starter):
+    thread = "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+    (tmp_path / "go").touch()
+    executor = spawn(tmp_path, "one.db", starter, thread + FLOW, few_tasks=True)
+    assert wait_until_dead([executor]) == []
+    assert state_of(tmp_path / "one.db") == "SUCCESS"
+
+
+def has_descriptor(pid: int, name: str) -> bool:
+    return any(os.readlink(link).endswith(f"/{name}") for link in Path(f"/proc/{pid}/fd").iterdir())
+
+
+def processes_below(pid: int) -> list[int]:
+    return [below for child in children(pid) for below in (child, *processes_below(child))]
 
 
 def test_the_error_of_a_start_is_raised_as_by_a_fresh_interpreter(tmp_path, starter):
