@@ -274,6 +274,7 @@ _SHOWING = (
     Action("mouse", (), "mouse", "Take the mouse, or leave it to the terminal, to select text.", EVERYWHERE),
     Action("bell", (), "bell", "Ring the terminal for new pages, or keep quiet.", EVERYWHERE),
     Action("manual", (), "manual…", "Read a page of the manual: flows, retries, the inbox, ssh.", EVERYWHERE),
+    Action("tour", ("X",), "tour", "In the demo: hide or show the line that guides through it.", EVERYWHERE),
     Action("keys", (), "keys", "List every key, and the file that changes them.", EVERYWHERE),
 )
 
@@ -529,6 +530,7 @@ class Console(Protocol):
     def reload(self) -> object: ...
     def action_suspend_process(self) -> object: ...
     def show_exit_hint(self) -> object: ...
+    def toggle_tour(self) -> object: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -646,6 +648,7 @@ HANDLERS: Mapping[str, Handler] = {
     "theme": lambda console: console.preferences.choose_theme(),
     "mouse": lambda console: console.preferences.toggle_mouse(),
     "bell": lambda console: console.preferences.toggle_bell(),
+    "tour": lambda console: console.toggle_tour(),
     # time travel
     "step_back": lambda console: console.time_travel.step(-1),
     "step_forward": lambda console: console.time_travel.step(1),
