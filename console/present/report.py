@@ -352,13 +352,18 @@ class PageColours(NamedTuple):
     styles: Mapping[str, Style]
 
 
-def report_html(data: ReportData, light: PageColours, dark: PageColours) -> str:
-    """The page, with light or dark colours by the reader's preference."""
+def report_html(data: ReportData, light: PageColours, dark: PageColours, *, is_live: bool = False) -> str:
+    """The page, with light or dark colours by the reader's preference.
+
+    ``is_live``: it reads itself again at each event of the address ``events`` beside its own.
+    """
     style = f"{_asset('report.css')}{_colour_rules(light)}@media(prefers-color-scheme:dark){{{_colour_rules(dark)}}}"
-    script, timeline = _asset("report.js"), timeline_of(data)
+    script = _asset("report.js") + (_asset("live.js") if is_live else "")
+    timeline = timeline_of(data)
     numbers = {name: place for place, name in enumerate(data.board.projection.tasks)}
     slider = _slider(data, timeline, numbers) if 0 < len(data.moves) <= _MOVES_MAX else ""
     policy = f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; base-uri 'none'"
+    policy += "; connect-src 'self'" if is_live else ""
     causes = "".join(_cause(one, data, place < _OPEN_CAUSES) for place, one in enumerate(data.causes))
     acts = "".join(f'<p class="line">{_line(line)}</p>' for line in act_lines(data))
     return (
