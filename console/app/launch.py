@@ -100,7 +100,7 @@ def attach_fleet(tty: Tty, fleet: FleetTarget, read_only: bool, ssh: SshOptions)
     settings = UserSettings.read()
     chosen, message = None, ""
     while True:
-        code, chosen = asyncio.run(_choose(tty, fleet, settings, chosen, message))
+        code, chosen = asyncio.run(_choose(tty, fleet, settings, chosen, message, read_only))
         if chosen is None:
             return ConsoleEnd(code)
         try:
@@ -115,7 +115,7 @@ def attach_fleet(tty: Tty, fleet: FleetTarget, read_only: bool, ssh: SshOptions)
 
 
 async def _choose(
-    tty: Tty, fleet: FleetTarget, settings: UserSettings, before: str | None, message: str
+    tty: Tty, fleet: FleetTarget, settings: UserSettings, before: str | None, message: str, is_read_only: bool
 ) -> tuple[int, str | None]:
     from .fleet import FleetApp
 
@@ -128,6 +128,7 @@ async def _choose(
         before=before,
         message=message,
         columns=settings.columns,
+        is_read_only=is_read_only,
     )
     code = await app.run_async()
     tty.release()

@@ -87,6 +87,7 @@ _MARKING = frozenset({ScreenName.GRAPH, ScreenName.INBOX, ScreenName.ROWS})
 _FOLDING = frozenset({ScreenName.GRAPH, ScreenName.INBOX})
 _BESIDE_DETAIL = _RUN - {ScreenName.DETAIL}
 _LOG = frozenset({ScreenName.LOG})
+_FLEET: frozenset[ScreenName] = frozenset()  # the list of state files, which is no screen of a run
 _GRAPH = frozenset({ScreenName.GRAPH})
 _JOURNAL = frozenset({ScreenName.JOURNAL})
 _RECORDED = _TASKS | {ScreenName.JOURNAL, ScreenName.SYSTEMS}
@@ -269,6 +270,7 @@ _SHOWING = (
     Action("newer_attempt", ("]",), "", "The output of the attempt after it.", _LOG),
     Action("compare_attempts", ("D",), "diff", "Compare the output with that of the attempt before.", _LOG),
     Action("tails", ("T",), "tails", "Follow the output of this task and of others that run, side by side.", _LOG),
+    Action("schedule", ("s",), "schedule…", "Pause, skip or start runs of a flow, in the list of files.", _FLEET),
     Action("redraw", ("ctrl+l",), "redraw", "Draw the screen again and read everything again.", EVERYWHERE),
     Action("theme", (), "theme", "Change the colours.", EVERYWHERE),
     Action("mouse", (), "mouse", "Take the mouse, or leave it to the terminal, to select text.", EVERYWHERE),
@@ -413,6 +415,7 @@ class View(Protocol):
     def toggle_follow(self) -> object: ...
     def toggle_wrap(self) -> object: ...
     def toggle_critical_path(self) -> object: ...
+    def choose_schedule_act(self) -> object: ...
 
 
 class OperatorHandlers(Protocol):
@@ -639,6 +642,7 @@ HANDLERS: Mapping[str, Handler] = {
     "nearer": _view(View.change_depth, -1),
     "critical_path": _view(View.toggle_critical_path),
     "show_all": _view(View.show_all),
+    "schedule": _view(View.choose_schedule_act),
     "older_attempt": _view(View.go_to_attempt, -1),
     "newer_attempt": _view(View.go_to_attempt, 1),
     "compare_attempts": _view(View.compare_attempts),
