@@ -15,7 +15,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from ...engine.clock import Clock, SystemClock
-from ...engine.core.spec import FlowSpec, ParamSpec
+from ...engine.core.spec import LOGICAL_TIME, FlowSpec, ParamSpec
 from ...engine.domain.task_options import convert_param, describe_type
 from ...engine.errors import RedriveError, StateFileError
 from ...engine.statefile import supervisor_file
@@ -359,16 +359,22 @@ class FleetApp(ConsoleBase):
 
 
 async def read_param_fields(row: ServedSchedule) -> list[FormField]:
-    """A line for each parameter of a flow, with its value in the latest run; secrets are not asked for.
+    """A line for each parameter of a flow, with its value in the latest run.
 
-    Raises RedriveError.
+    Secrets and the logical time have none. Raises RedriveError.
     """
-    spec = msgspec.json.decode(await asyncio.to_thread(supervisor_file.read_spec, row.target), type=FlowSpec)
+    text = await asyncio.to_thread(supervisor_file.read_spec, row.target)
+    try:
+        spec = msgspec.json.decode(text, type=FlowSpec)
+    except msgspec.DecodeError:
+        raise StateFileError(
+            f"the parameters of {row.flow} are not known: redrive schedule start takes --param"
+        ) from None
     previous = await _previous_params(row)
     return [
         param_field(name, default, spec.param_types.get(name), previous.get(name))
         for name, default in spec.params.items()
-        if name not in spec.secrets
+        if name not in (*spec.secrets, LOGICAL_TIME)
     ]
 
 

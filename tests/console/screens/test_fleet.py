@@ -252,7 +252,7 @@ NOON, MISSED = START + 2 * HOUR, START - 3 * HOUR
 SPEC = FlowSpec(
     "rates",
     (),
-    params={"day": "monday", "size": 3, "mode": "full", "note": None, "password": None},
+    params={"logical_time": None, "day": "monday", "size": 3, "mode": "full", "note": None, "password": None},
     param_types={"mode": ParamSpec("str", ("full", "partial"))},
     secrets=("password",),
 )
@@ -346,7 +346,7 @@ async def test_a_run_is_started_with_typed_parameters(served: str):
     async with fleet_of(served) as (app, press):
         await press("s", "j", "j", "enter")
         shown = text_of(app)
-        assert "Start rates" in shown and "friday" in shown and "password" not in shown
+        assert "Start rates" in shown and "friday" in shown and "password" not in shown and "logical_time" not in shown
         assert "one of full, partial; default: full" in shown
         await press("enter", "x", "enter")
         assert "size wants" in text_of(app) and requests() == []
