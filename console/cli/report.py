@@ -54,6 +54,8 @@ def write_report(
     file: NamedFile, run_id: str | None, path: str | None, is_markdown: bool, is_served: bool, port: int
 ) -> int:
     """RUN: default the latest run. The file loads nothing from elsewhere and can be read on a phone."""
+    if is_served and (path is not None or is_markdown):
+        raise click.UsageError("--serve goes with neither -o nor --markdown")
     if is_served:
         with suppress(KeyboardInterrupt):
             with_session(file.to_read(), lambda session: _serve(session, run_id, port))
