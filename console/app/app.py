@@ -32,6 +32,7 @@ from ..model.runs import WaitingRun
 from ..model.systems import BadgeCounts
 from ..present.header import lock_reason
 from ..present.runs import deadline_note
+from ..present.tour import advance, tour_line
 from ..screens.base import MESSAGE_SECONDS, ConsoleScreen, LaunchContext, LoadingScreen, run_latest
 from ..sessions.session import Session
 from ..terminal.capabilities import detect_capabilities
@@ -177,7 +178,7 @@ _TIMES_SECONDS = 1.5
 #: Actions that the app handles on every screen.
 _COMMANDS = (
     *("quit", "redraw", "undo", "pause", "postpone", "resume_here", "arm", "reload", "stop_run", "reset_breaker"),
-    *("help", "palette", "keys", "copy", "theme", "mouse", "bell", "times", "how_to_leave"),
+    *("help", "palette", "keys", "copy", "theme", "mouse", "bell", "times", "how_to_leave", "tour"),
 )
 
 
@@ -230,6 +231,8 @@ class ConsoleApp(ThemedConsole):
         self.returns_to_fleet = False
         self.is_stopping = False  # leave as soon as the executor has gone
         self._run_id = run_id
+        self._tour_stage = 0
+        self._shows_tour = self.launch.has_tour
         self._is_new_run = True  # show a view of it when its first snapshot arrives
         self._first_view = ScreenName.GRAPH
         self._missed_frames = False  # the terminal was busy: draw everything when it is ready
@@ -269,6 +272,12 @@ class ConsoleApp(ThemedConsole):
     def selection_problem(self) -> str:
         """Why an act on the selection of the visible screen has no target."""
         return self.console_screen.selection_problem
+
+    @property
+    def tour_line(self) -> Line:
+        """The line of the demo's tour; empty if it is hidden or there is none."""
+        board = self.live.board
+        return tour_line(self._tour_stage, board, self.keymap) if self._shows_tour and board is not None else []
 
     @property
     def attention_count(self) -> int:
@@ -409,6 +418,7 @@ class ConsoleApp(ThemedConsole):
                 screen.on_news(update)
         if self.is_untouched and update.delta.are_problems_changed:
             self._select_problem()
+        self._advance_tour()
         self.show_frames()
 
     def _select_problem(self) -> None:
@@ -543,6 +553,18 @@ class ConsoleApp(ThemedConsole):
         self.repaint()
         self.show_message("clock times" if self.absolute_times else "ages", seconds=_TIMES_SECONDS)
 
+    def _advance_tour(self, action: str | None = None) -> None:
+        if self.launch.has_tour and self.live.board is not None and not self.live.is_past:
+            self._tour_stage = advance(self._tour_stage, self.live.board, action)
+
+    def toggle_tour(self) -> None:
+        """Hide or show the line of the demo's tour."""
+        if not self.launch.has_tour:
+            self.show_message("there is a tour in the demo: redrive demo")
+        else:
+            self._shows_tour = not self._shows_tour
+            self.show_frames()
+
     def show_exit_hint(self) -> None:
         """Show the key that leaves: people press Ctrl-C by reflex, and here it ends nothing."""
         self.show_line([Piece(f"{self.keymap.label('quit')} leaves; the run goes on")], REFUSAL_SECONDS)
@@ -579,6 +601,9 @@ class ConsoleApp(ThemedConsole):
             self.show_line([Piece(words, Role.WARNING)], REFUSAL_SECONDS)
         else:
             await super().handle(action, handler)
+            if self.launch.has_tour:
+                self._advance_tour(action.name)
+                self.show_frames()
 
     def key_refused(self, refusal: Refusal) -> None:
         """Show why a key was ignored."""

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import ClassVar
 
+import msgspec
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from ...engine.clock import Clock, SystemClock
-from ...engine.errors import RedriveError
+from ...engine.core.spec import LOGICAL_TIME, FlowSpec, ParamSpec
+from ...engine.domain.task_options import convert_param, describe_type
+from ...engine.errors import RedriveError, StateFileError
+from ...engine.statefile import supervisor_file
 from ...engine.statefile.state_files import Offer
+from ...engine.statefile.supervisor_file import ServedSchedule
 from ..keys.actions import ConsoleCall, action_named
 from ..keys.keymap import DEFAULT_KEYS, KeyMap
 from ..model.lists import COLUMNS, FLEET, ColumnChoice
 from ..model.runs import FleetEntry, FleetOrder, fleet_entries
 from ..present.runs import fleet_heading, fleet_row, fleet_titles, name_cells
-from ..screens.dialogs import ColumnDialog
+from ..present.schedules import ScheduleAct, decision_sentence, pause_ends, schedule_acts, schedule_state
+from ..screens.dialogs import ChoiceDialog, ChoiceOption, ColumnDialog, FormDialog, FormField
+from ..sessions.address import Endpoint
+from ..sessions.open import open_session
+from ..sessions.target import is_remote
 from ..terminal.tty import Tty
 from ..text.glyphs import ASCII, UTF8
 from ..text.pieces import Line, Piece, Role
@@ -29,16 +42,27 @@ from .preferences import save_columns
 from .theme import DEFAULT, Theme, load_theme
 
 MESSAGE_SECONDS = 5.0
+S = 1_000_000  # microseconds
 
 FleetWatch = Callable[[], AsyncIterator[Sequence[Offer]]]
 
 
 class FleetTable(VirtualTable[str]):
-    """The rows. Keys of the view reach the order through them."""
+    """The rows. Keys of the view reach the order and the schedules through them."""
 
-    def __init__(self, row: Callable[[str, int], Line], change_order: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        row: Callable[[str, int], Line],
+        change_order: Callable[[], None],
+        choose_schedule_act: Callable[[], None],
+    ) -> None:
         super().__init__(row)
         self.change_order = change_order
+        self._choose_schedule_act = choose_schedule_act
+
+    def choose_schedule_act(self) -> None:
+        """Let the operator choose what to do about a schedule."""
+        self._choose_schedule_act()
 
 
 class FleetApp(ConsoleBase):
@@ -50,11 +74,12 @@ class FleetApp(ConsoleBase):
         before: the file under the cursor at first.
         message: shown at first, as why a file could not be opened.
         columns: the columns of the list.
+        is_read_only: whether acts on schedules are refused.
     """
 
     TITLE = "redrive"
     CSS = "Screen, LineView { background: $ground; color: $ink; }"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("quit", "how_to_leave", "redraw", "sort", "columns")
+    BINDINGS: ClassVar[list[BindingType]] = bindings("quit", "how_to_leave", "redraw", "sort", "columns", "schedule")
 
     def __init__(
         self,
@@ -68,6 +93,7 @@ class FleetApp(ConsoleBase):
         before: str | None = None,
         message: str = "",
         columns: ColumnChoice | None = None,
+        is_read_only: bool = False,
     ) -> None:
         self._look = theme or load_theme(DEFAULT)
         super().__init__(tty, keymap, self._look.palette())
@@ -79,14 +105,16 @@ class FleetApp(ConsoleBase):
         self._before = before
         self._message = message
         self._columns = columns or ColumnChoice()
+        self._is_read_only = is_read_only
         self._problem = ""
         self._offers: Sequence[Offer] = ()
         self._order = FleetOrder.ATTENTION
         self._entries: dict[str, FleetEntry] = {}
+        self._schedules: dict[str, ServedSchedule] = {}  # by state file
         self._name_cells = 0
         self.heading = Bar(id="heading")
         self.titles = Bar()
-        self.table = FleetTable(self._row, self.change_order)
+        self.table = FleetTable(self._row, self.change_order, self.choose_schedule_act)
         self.path_bar = Bar()  # the file under the cursor
         self.key_bar = KeyBar(more=(keymap.label("quit"), "leave"))
 
@@ -108,18 +136,21 @@ class FleetApp(ConsoleBase):
     def on_mount(self) -> None:
         """Start to read the list."""
         self.table.focus()
-        self.key_bar.show([(self.keymap.label(name), action_named(name).label) for name in ("open", "sort", "columns")])
+        keys = ("open", "schedule", "sort", "columns")
+        self.key_bar.show([(self.keymap.label(name), action_named(name).label) for name in keys])
         self.heading.show([Piece(" reading ...")])
         if self._message:
             self._warn(self._message)
         self.set_interval(1.0, self.tick)
-        self.run_worker(self._follow(), exclusive=True)
+        self.run_worker(self._follow(), name="follow", exclusive=True)
 
     async def _follow(self) -> None:
         try:
             async for offers in self._watch():
                 self._offers = offers
                 self._show()
+                await self._read_schedules()
+                self._show_path()
         except RedriveError as error:
             self._problem = str(error)
             self._show()
@@ -146,7 +177,9 @@ class FleetApp(ConsoleBase):
         self._show_titles()
 
     def _show_path(self) -> None:
-        self.path_bar.show([Piece(f" {one_line(self.table.cursor_key or '')}", Role.DIM)])
+        row = self._schedules.get(path := self.table.cursor_key or "")
+        state = schedule_state(row, self._clock.now_us()) if row is not None else ""
+        self.path_bar.show([Piece(f" {state}" if state else ""), Piece(f" {one_line(path)}", Role.DIM)])
 
     def on_virtual_table_cursor_moved(self, message: VirtualTable.CursorMoved) -> None:
         """Show the path of the file under the cursor."""
@@ -172,6 +205,103 @@ class FleetApp(ConsoleBase):
 
     def _warn(self, sentence: str) -> None:
         self.key_bar.show_message([Piece(one_line(sentence), Role.WARNING)], MESSAGE_SECONDS)
+
+    # --- Schedules --------------------------------------------------------------------------------------------------
+
+    async def _read_schedules(self) -> None:
+        with suppress(StateFileError):  # redrive schedule says what is wrong with it
+            rows = (await asyncio.to_thread(supervisor_file.read_schedules)).schedules
+            self._schedules = {row.state_path: row for row in rows if row.state_path is not None}
+
+    def knows_schedule(self, path: str) -> bool:
+        """Whether the schedule of a state file has been read."""
+        return path in self._schedules
+
+    def choose_schedule_act(self) -> None:
+        """Let the operator choose what to do about the schedule of the file under the cursor."""
+        path = self.table.cursor_key or ""
+        row = self._schedules.get(path)
+        if self._is_read_only:
+            self._warn("opened read-only")
+        elif row is None:
+            where = "on its own machine" if is_remote(path) else "here: redrive serve FOLDER serves one"
+            self._warn(f"no schedule of this file is known {where}")
+        else:
+            self._offer_acts(row)
+
+    def _offer_acts(self, row: ServedSchedule) -> None:
+        acts = list(schedule_acts(row, self._clock.now_us()))
+        options = [ChoiceOption(str(place), act.label, one_line(act.help)) for place, act in enumerate(acts)]
+
+        def choose(place: str | None) -> None:
+            if place is not None:
+                self._act(row, acts[int(place)])
+
+        self.push_screen(ChoiceDialog([Piece(one_line(f"Schedule of {row.flow}"), Role.TITLE)], options), choose)
+
+    def _act(self, row: ServedSchedule, act: ScheduleAct) -> None:
+        now_us, missed = self._clock.now_us(), [run.logical_time for run in row.missed]
+        target, logical = row.target, act.logical
+        match act.name:
+            case "pause":
+                self._choose_pause(row)
+            case "start":
+                self.run_worker(self._ask_params(row, now_us // S * S if logical is None else logical))
+            case "unpause":
+                self._decide(row, "unpause", partial(supervisor_file.pause, [target], now_us))
+            case "skip" | "unskip":
+                self._decide(row, act.name, partial(supervisor_file.skip, target, logical), logical or 0)
+            case "dismiss":
+                self._decide(row, "dismiss", partial(supervisor_file.dismiss, target, missed), count=len(missed))
+            case "acknowledge":
+                self._decide(row, "acknowledge", partial(supervisor_file.acknowledge, target, now_us))
+
+    def _decide(
+        self, row: ServedSchedule, act: str, change: Callable[[], None], at_us: int = 0, *, count: int = 0
+    ) -> None:
+        """Write what the operator decided, and say what holds now."""
+
+        async def write() -> None:
+            try:
+                await asyncio.to_thread(change)
+            except StateFileError as error:
+                self._warn(str(error))
+                return
+            self.key_bar.show_message([Piece(decision_sentence(row, act, at_us, count))], MESSAGE_SECONDS)
+            await self._read_schedules()
+            self._show_path()
+
+        self.run_worker(write())
+
+    def _choose_pause(self, row: ServedSchedule) -> None:
+        ends = pause_ends(self._clock.now_us())
+        options = [ChoiceOption(words, words) for words in ends]
+
+        def choose(words: str | None) -> None:
+            if words is not None:
+                change = partial(supervisor_file.pause, [row.target], ends[words])
+                self._decide(row, "pause", change, ends[words])
+
+        title = [Piece(one_line(f"Start no runs of {row.flow}"), Role.TITLE)]
+        self.push_screen(ChoiceDialog(title, options), choose)
+
+    async def _ask_params(self, row: ServedSchedule, logical: int) -> None:
+        """Ask for the parameters of a run, and start it."""
+        try:
+            fields = await read_param_fields(row)
+        except RedriveError as error:
+            self._warn(str(error))
+            return
+
+        def start(params: Mapping[str, str] | None) -> None:
+            if params is not None:
+                self._decide(row, "start", partial(supervisor_file.request_start, row.target, logical, params), logical)
+
+        if fields:
+            facts: list[Line] = [[Piece("Empty: as the flow says.")]]
+            self.push_screen(FormDialog(f"Start {row.flow}", facts, fields, "starts the run"), start)
+        else:
+            start({})
 
     # --- Order and columns ------------------------------------------------------------------------------------------
 
@@ -223,3 +353,60 @@ class FleetApp(ConsoleBase):
     def reload(self) -> None:
         """Draw everything again."""
         self.redraw()
+
+
+# --- The parameters of a run that is started by hand -----------------------------------------------------------------
+
+
+async def read_param_fields(row: ServedSchedule) -> list[FormField]:
+    """A line for each parameter of a flow, with its value in the latest run.
+
+    Secrets and the logical time have none. Raises RedriveError.
+    """
+    text = await asyncio.to_thread(supervisor_file.read_spec, row.target)
+    try:
+        spec = msgspec.json.decode(text, type=FlowSpec)
+    except msgspec.DecodeError:
+        raise StateFileError(
+            f"the parameters of {row.flow} are not known: redrive schedule start takes --param"
+        ) from None
+    previous = await _previous_params(row)
+    return [
+        param_field(name, default, spec.param_types.get(name), previous.get(name))
+        for name, default in spec.params.items()
+        if name not in (*spec.secrets, LOGICAL_TIME)
+    ]
+
+
+async def _previous_params(row: ServedSchedule) -> Mapping[str, object]:
+    """The parameters of the latest run; none without a run."""
+    session = await open_session(Endpoint(row.state_path or ""), read_only=True)
+    try:
+        runs = [one.run for one in await session.runs() if one.run.dag_name == row.flow]
+    finally:
+        await session.close()
+    latest = max(runs, key=lambda run: run.started_at, default=None)
+    return {} if latest is None else json.loads(latest.params)
+
+
+def param_field(name: str, default: object, declared: ParamSpec | None, previous: object) -> FormField:
+    """The line of one parameter. ``declared``: its type and choices; without, it has the type of its default."""
+    kind = declared.type if declared is not None else "str" if default is None else type(default).__name__
+    wanted = describe_type(kind)
+    if declared is not None and declared.choices:
+        wanted = f"one of {', '.join(map(_param_text, declared.choices))}"
+    hint = wanted if default is None else f"{wanted}; default: {_param_text(default)}"
+    types = None if declared is None else {"type": declared.type, "choices": declared.choices}
+
+    def problem(text: str) -> str | None:
+        try:
+            convert_param(text or default, default, types)
+        except ValueError as error:
+            return str(error)
+        return None
+
+    return FormField(name, "" if previous in (None, default) else _param_text(previous), hint, problem)
+
+
+def _param_text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

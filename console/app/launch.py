@@ -11,6 +11,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from shutil import copy
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...engine.domain.text import shell_command
@@ -55,7 +58,7 @@ class ConsoleLaunch:
     """The target and the way to open it.
 
     ``open_for_changes``: the session of a read-only console that is armed; ``is_of_fleet``: Esc returns to the list of
-    state files.
+    state files; ``has_tour``: a line guides through the run.
     """
 
     target: str
@@ -64,6 +67,7 @@ class ConsoleLaunch:
     run_options: Mapping[str, object] = field(default_factory=dict)
     open_for_changes: SessionOpener | None = None
     is_of_fleet: bool = False
+    has_tour: bool = False
 
     @property
     def state_path(self) -> str | None:
@@ -95,7 +99,7 @@ def attach_fleet(tty: Tty, fleet: FleetTarget, read_only: bool, ssh: SshOptions)
     settings = UserSettings.read()
     chosen, message = None, ""
     while True:
-        code, chosen = asyncio.run(_choose(tty, fleet, settings, chosen, message))
+        code, chosen = asyncio.run(_choose(tty, fleet, settings, chosen, message, read_only))
         if chosen is None:
             return ConsoleEnd(code)
         try:
@@ -111,7 +115,7 @@ def attach_fleet(tty: Tty, fleet: FleetTarget, read_only: bool, ssh: SshOptions)
 
 
 async def _choose(
-    tty: Tty, fleet: FleetTarget, settings: UserSettings, before: str | None, message: str
+    tty: Tty, fleet: FleetTarget, settings: UserSettings, before: str | None, message: str, is_read_only: bool
 ) -> tuple[int, str | None]:
     from .fleet import FleetApp
 
@@ -124,16 +128,20 @@ async def _choose(
         before=before,
         message=message,
         columns=settings.columns,
+        is_read_only=is_read_only,
     )
     code = await app.run_async()
     tty.release()
     return code or 0, app.chosen
 
 
-def start(tty: Tty, flow: str | None, state: str, run_id: str | None, options: RunOptions) -> ConsoleEnd:
+def start(
+    tty: Tty, flow: str | None, state: str, run_id: str | None, options: RunOptions, *, has_tour: bool = False
+) -> ConsoleEnd:
     """Start an executor and open the console on its run."""
     run_options = {"max_parallel": options.max_parallel, "durability": options.durability, "trust": options.trust}
-    launch, settings = ConsoleLaunch(state, run_id, started_here=True, run_options=run_options), UserSettings.read()
+    launch = ConsoleLaunch(state, run_id, started_here=True, run_options=run_options, has_tour=has_tour)
+    settings = UserSettings.read()
     with ThreadPoolExecutor(1) as pool:
         starting = pool.submit(_spawn, flow, state, run_id, options)
         return asyncio.run(_run_app(tty, lambda: _embedded(starting, state, run_options), launch, settings))
@@ -157,6 +165,36 @@ async def _embedded(starting: Future[None], state: str, run_options: Mapping[str
     return session
 
 
+def record_demo(flow: str, options: RunOptions) -> str:
+    """Run the demo in a console without a terminal, by the keys of its tour. Return an animated SVG.
+
+    The run is in a folder of its own, with a copy of the flow: the film shows no path of this machine.
+    """
+    with TemporaryDirectory(prefix="redrive-") as folder:
+        copied = copy(flow, folder)
+        return asyncio.run(_record(copied, str(Path(folder) / "demo.db"), options))
+
+
+async def _record(flow: str, state: str, options: RunOptions) -> str:
+    from ..screens.base import LaunchContext
+    from ..sessions.embedded import EmbeddedSession
+    from ..sessions.session import new_command
+    from ..terminal.capabilities import TerminalCapabilities
+    from .app import ConsoleApp
+    from .film import FRAME_SECONDS, film, record
+
+    await asyncio.to_thread(_spawn, flow, state, None, options)
+    session = await EmbeddedSession.open(state)
+    context = LaunchContext(state, started_here=True, has_tour=True)
+    app = ConsoleApp(session, tty=Tty(TerminalCapabilities()), launch=context)
+    try:
+        return film(await record(app), FRAME_SECONDS)
+    finally:
+        app.live.close()
+        await session.send(new_command("stop", None, options={"how": "now"}))
+        await session.close()
+
+
 async def _run_app(tty: Tty, open_target: SessionOpener, launch: ConsoleLaunch, settings: UserSettings) -> ConsoleEnd:
     session = None
     if launch.state_path is None:
@@ -166,7 +204,12 @@ async def _run_app(tty: Tty, open_target: SessionOpener, launch: ConsoleLaunch, 
     from .app import ConsoleApp
 
     context = LaunchContext(
-        launch.state_path, launch.started_here, launch.run_options, launch.open_for_changes, launch.is_of_fleet
+        launch.state_path,
+        launch.started_here,
+        launch.run_options,
+        launch.open_for_changes,
+        launch.is_of_fleet,
+        launch.has_tour,
     )
     session = session or await open_target()
     app = ConsoleApp(

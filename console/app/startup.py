@@ -64,14 +64,17 @@ def show_fleet(terminal: TerminalCapabilities, fleet: FleetTarget, ssh: SshOptio
         return attach_fleet(tty, fleet, read_only, ssh)
 
 
-def show_run(tty: Tty, flow: str | None, state: str, run_id: str | None, options: RunOptions) -> ConsoleEnd:
+def show_run(
+    tty: Tty, flow: str | None, state: str, run_id: str | None, options: RunOptions, *, has_tour: bool = False
+) -> ConsoleEnd:
     """Start an executor for a new run (or, with ``options.resume``, an old one) and show it.
 
-    ``tty``: of ``splash_screen``. Raises the error that kept the executor from starting.
+    ``tty``: of ``splash_screen``; ``has_tour``: a line guides through the run. Raises the error that kept the executor
+    from starting.
     """
     from .launch import start
 
-    return start(tty, flow, state, run_id, options)
+    return start(tty, flow, state, run_id, options, has_tour=has_tour)
 
 
 def leave_out_openssl() -> None:

@@ -16,6 +16,7 @@ import click
 from ...engine.clock import SystemClock
 from ...engine.core.schedule import Cron, daylight_note, iso_time, local_time, logical_name, to_microseconds
 from ...engine.core.spec import LOGICAL_TIME
+from ...engine.core.views import BLOCKED, RUN_STYLES, StateStyle
 from ...engine.domain.states import RunState
 from ...engine.domain.text import format_duration
 from ...engine.errors import FlowError, RefusedError
@@ -27,8 +28,11 @@ from ...engine.schedule.backfill import BackfillSlot, backfill_slots, wait_for_s
 from ...engine.schedule.supervisor import Supervisor
 from ...engine.statefile.ownership import require_own_state_file
 from ...engine.store.schedules import ServedFlow, served_flow
+from ..present.schedules import TO_RUN, backfill_grid
 from ..sessions.target import state_for_flow
-from ..text.text import echo, echo_json, one_line, print_table
+from ..terminal.capabilities import detect_capabilities
+from ..text.glyphs import ASCII, UTF8
+from ..text.text import echo, echo_json, echo_lines, one_line, print_table
 from .event_lines import EventPrinter
 from .main import ExitCode, command
 from .metrics import serving_metrics
@@ -171,10 +175,14 @@ def backfill_flow(
         return _print_slots(served, found, backlog, as_json)
     report = _reporter(EventPrinter(sys.stdout))
     report(f"{sum(map(backlog.includes, found))} of {len(found)} logical times are to be run")
+    _print_grid(served, found)
     while (one := backlog.next_of(backfill_slots(state, served, first, last))) is not None:
         wait_for_schedule(state, served, clock, report)
         if _run_one(flow, state, served, one, arguments.options()):
             return ExitCode.INTERRUPTED
+        found = backfill_slots(state, served, first, last)
+        report(f"{sum(slot.has_ended for slot in found)} of {len(found)} have ended")
+        _print_grid(served, found, of=one)
     return _report_result(backfill_slots(state, served, first, last), backlog, report)
 
 
@@ -237,6 +245,24 @@ def _print_slots(served: ServedFlow, found: Sequence[BackfillSlot], backlog: _Ba
     print_table([("LOGICAL TIME", "WHAT"), *rows])
     echo(f"{sum(map(backlog.includes, found))} to run")
     return ExitCode.SUCCESS
+
+
+def _print_grid(served: ServedFlow, found: Sequence[BackfillSlot], of: BackfillSlot | None = None) -> None:
+    """Show a person at a terminal how each day stands; with ``of`` those of its month."""
+
+    def day_of(one: BackfillSlot) -> date:
+        return datetime.fromtimestamp(one.logical / 1e6, served.schedule.zone).date()
+
+    if sys.stdout.isatty():
+        days = [(day_of(one), _slot_style(one)) for one in found]
+        shown = [(day, style) for day, style in days if of is None or f"{day:%Y%m}" == f"{day_of(of):%Y%m}"]
+        echo_lines(backfill_grid(shown, UTF8 if detect_capabilities().has_unicode else ASCII))
+
+
+def _slot_style(one: BackfillSlot) -> StateStyle:
+    if one.state is None or one.is_resumable:
+        return TO_RUN
+    return BLOCKED if one.is_blocked else RUN_STYLES[one.state]
 
 
 def _slot_status(one: BackfillSlot, backlog: _Backlog) -> str:

@@ -13,7 +13,7 @@ from ...engine.domain.text import shell_command
 from ...engine.errors import NotFoundError, RefusedError
 from ...engine.statefile import supervisor_file
 from ...engine.statefile.supervisor_file import FOREVER, ServedSchedule, is_served, read_schedules
-from ..present.schedules import SCHEDULE_COLUMNS, missed_times, schedule_cells, schedule_notes
+from ..present.schedules import SCHEDULE_COLUMNS, decision_sentence, missed_times, schedule_cells, schedule_notes
 from ..text.text import echo, echo_lines, one_line, print_table
 from .main import ExitCode, cli, summary_of
 from .operate import postpone_options_of
@@ -92,8 +92,7 @@ def pause_schedules(flow: str | None, until: str | None, all_flows: bool) -> int
         end = _now_us() + round(options["seconds"] * 1e6) if options else FOREVER
     rows = _rows(flow, all_flows=all_flows)
     supervisor_file.pause([row.target for row in rows], end)
-    how = "until redrive schedule unpause" if end == FOREVER else f"until {_local(end)}"
-    echo_lines(one_line(f"{row.flow}: paused {how}; a run that goes on is not touched") for row in rows)
+    echo_lines(decision_sentence(row, "pause", end) for row in rows)
     return ExitCode.SUCCESS
 
 
@@ -117,8 +116,7 @@ def skip_next_run(flow: str, undo: bool) -> int:
     if not undo and row.next_logical is None:
         raise RefusedError(f"{row.flow} has no next run")
     supervisor_file.skip(row.target, None if undo else row.next_logical)
-    what = "skips no run" if undo else f"skips its run of {_local(row.next_logical or 0)}"
-    echo(one_line(f"{row.flow}: {what}"))
+    echo(decision_sentence(row, "unskip" if undo else "skip", row.next_logical or 0))
     return ExitCode.SUCCESS
 
 
@@ -134,7 +132,7 @@ def start_now(flow: str, at: str | None, param: tuple[str, ...]) -> int:
         raise RefusedError(f"no supervisor serves {row.flow}: redrive serve, or {command}")
     logical = _now_us() // 1_000_000 * 1_000_000 if at is None else _instant(at)
     supervisor_file.request_start(row.target, logical, params_of(param))
-    echo(one_line(f"{row.flow}: its run of {_local(logical)} starts now; redrive schedule says if it cannot"))
+    echo(decision_sentence(row, "start", logical))
     return ExitCode.SUCCESS
 
 
@@ -149,7 +147,7 @@ def dismiss_missed(flow: str, at: tuple[str, ...]) -> int:
     if unknown := set(chosen) - set(known):
         raise NotFoundError(f"{row.flow} missed no run of {_local(min(unknown))}; it missed {_listed(row) or 'none'}")
     supervisor_file.dismiss(row.target, chosen)
-    echo(one_line(f"{row.flow}: {len(chosen)} of {len(known)} missed runs dismissed"))
+    echo(decision_sentence(row, "dismiss", count=len(chosen)))
     return ExitCode.SUCCESS
 
 
@@ -161,7 +159,7 @@ def acknowledge_start(flow: str) -> int:
     if row.start_error is None:
         raise RefusedError(f"the latest start of {row.flow} did not fail")
     supervisor_file.acknowledge(row.target, _now_us())
-    echo(one_line(f"{row.flow}: acknowledged; it is tried again until it succeeds"))
+    echo(decision_sentence(row, "acknowledge"))
     return ExitCode.SUCCESS
 
 

@@ -86,6 +86,7 @@ _MARKING = frozenset({ScreenName.GRAPH, ScreenName.INBOX, ScreenName.ROWS})
 _FOLDING = frozenset({ScreenName.GRAPH, ScreenName.INBOX})
 _BESIDE_DETAIL = _RUN - {ScreenName.DETAIL}
 _LOG = frozenset({ScreenName.LOG})
+_FLEET: frozenset[ScreenName] = frozenset()  # the list of state files, which is no screen of a run
 _GRAPH = frozenset({ScreenName.GRAPH})
 _JOURNAL = frozenset({ScreenName.JOURNAL})
 _RECORDED = _TASKS | {ScreenName.JOURNAL, ScreenName.SYSTEMS}
@@ -278,11 +279,13 @@ _SHOWING = (
     Action("newer_attempt", ("]",), "", "The output of the attempt after it.", _LOG),
     Action("compare_attempts", ("D",), "diff", "Compare the output with that of the attempt before.", _LOG),
     Action("tails", ("T",), "tails", "Follow the output of this task and of others that run, side by side.", _LOG),
+    Action("schedule", ("s",), "schedule…", "Pause, skip or start runs of a flow, in the list of files.", _FLEET),
     Action("redraw", ("ctrl+l",), "redraw", "Draw the screen again and read everything again.", EVERYWHERE),
     Action("theme", (), "theme", "Change the colours.", EVERYWHERE),
     Action("mouse", (), "mouse", "Take the mouse, or leave it to the terminal, to select text.", EVERYWHERE),
     Action("bell", (), "bell", "Ring the terminal for new pages, or keep quiet.", EVERYWHERE),
     Action("manual", (), "manual…", "Read a page of the manual: flows, retries, the inbox, ssh.", EVERYWHERE),
+    Action("tour", ("X",), "tour", "In the demo: hide or show the line that guides through it.", EVERYWHERE),
     Action("keys", (), "keys", "List every key, and the file that changes them.", EVERYWHERE),
 )
 
@@ -423,6 +426,7 @@ class View(Protocol):
     def toggle_follow(self) -> object: ...
     def toggle_wrap(self) -> object: ...
     def toggle_critical_path(self) -> object: ...
+    def choose_schedule_act(self) -> object: ...
 
 
 class OperatorHandlers(Protocol):
@@ -541,6 +545,7 @@ class Console(Protocol):
     def reload(self) -> object: ...
     def action_suspend_process(self) -> object: ...
     def show_exit_hint(self) -> object: ...
+    def toggle_tour(self) -> object: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -651,6 +656,7 @@ HANDLERS: Mapping[str, Handler] = {
     "nearer": _view(View.change_depth, -1),
     "critical_path": _view(View.toggle_critical_path),
     "show_all": _view(View.show_all),
+    "schedule": _view(View.choose_schedule_act),
     "older_attempt": _view(View.go_to_attempt, -1),
     "newer_attempt": _view(View.go_to_attempt, 1),
     "compare_attempts": _view(View.compare_attempts),
@@ -660,6 +666,7 @@ HANDLERS: Mapping[str, Handler] = {
     "theme": lambda console: console.preferences.choose_theme(),
     "mouse": lambda console: console.preferences.toggle_mouse(),
     "bell": lambda console: console.preferences.toggle_bell(),
+    "tour": lambda console: console.toggle_tour(),
     # time travel
     "step_back": lambda console: console.time_travel.step(-1),
     "step_forward": lambda console: console.time_travel.step(1),

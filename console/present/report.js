@@ -1,5 +1,5 @@
 "use strict";
-(() => {
+const showNight = () => {
   const source = document.getElementById("data");
   if (!source) return;
   const night = JSON.parse(source.textContent), last = night.clocks.length - 1;
@@ -27,4 +27,5 @@
   document.getElementById("night").hidden = false;
   slider.addEventListener("input", () => show(Number(slider.value)));
   show(last);
-})();
+};
+showNight();

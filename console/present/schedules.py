@@ -2,15 +2,106 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, date, datetime, timedelta
+from datetime import time as time_of_day
+from typing import NamedTuple
 
+from ...engine.core.views import BLOCKED, RUN_STYLES, Sign, StateRole, StateStyle
+from ...engine.domain.states import RunState
 from ...engine.domain.text import counted, format_duration, shell_command
 from ...engine.statefile.supervisor_file import FOREVER, ServedSchedule, heartbeat_age_us, is_served
-from ..text.figures import wall, wall_day
+from ..text.figures import DAY, wall, wall_day
+from ..text.glyphs import Glyphs
+from ..text.text import one_line
 
-NAMED_MAX = 3  # missed runs in a note
+NAMED_MAX = 3  # missed runs in a note, and in the list of acts
+_MORNING = time_of_day(6)
 SCHEDULE_COLUMNS = ("FLOW", "NEXT", "LAST", "USUAL", "STATE")
+
+
+#: What an operator decided -> what holds from then on, after the name of the flow.
+_DECISIONS = {
+    "pause": "paused {until}; a run that goes on is not touched",
+    "unpause": "not paused any more",
+    "skip": "skips its run of {time}",
+    "unskip": "skips no run",
+    "start": "its run of {time} starts now; redrive schedule says if it cannot",
+    "dismiss": "{count} of {known} missed runs dismissed",
+    "acknowledge": "acknowledged; it is tried again until it succeeds",
+}
+
+
+def decision_sentence(row: ServedSchedule, act: str, at_us: int = 0, count: int = 0) -> str:
+    """What an operator decided about a schedule. ``at_us``: the end of a pause, or a logical time."""
+    time = "" if at_us >= FOREVER else f"{datetime.fromtimestamp(at_us / 1e6, UTC).astimezone():%Y-%m-%d %H:%M:%S}"
+    until = f"until {time}" if time else "until redrive schedule unpause"
+    words = _DECISIONS[act].format(until=until, time=time, count=count, known=len(row.missed))
+    return one_line(f"{row.flow}: {words}")
+
+
+class ScheduleAct(NamedTuple):
+    """What an operator can decide now. ``logical``: of a run; ``help``: what will happen."""
+
+    name: str
+    label: str
+    help: str
+    logical: int | None = None
+
+
+def schedule_acts(row: ServedSchedule, now_us: int) -> Iterator[ScheduleAct]:
+    """The acts that mean something now, with what each will do."""
+    if row.is_paused(now_us):
+        yield ScheduleAct("unpause", "unpause", "runs that were due are started as misfire= of the flow says")
+    else:
+        yield ScheduleAct("pause", "pause…", "no run starts; a run that goes on is not touched")
+    if row.skip_logical is not None and skips_next(row):
+        yield ScheduleAct("unskip", "do not skip", f"the run of {_time(row.skip_logical, now_us)} starts after all")
+    elif row.next_logical is not None:
+        what = f"the run of {_time(row.next_logical, now_us)} does not start; the one after it does"
+        yield ScheduleAct("skip", "skip next", what, row.next_logical)
+    if is_served(row, now_us):
+        yield ScheduleAct("start", "start now…", "a run of this instant, also while the schedule is paused")
+        for run in row.missed[-NAMED_MAX:]:
+            yield ScheduleAct(
+                "start", "start missed…", f"the run of {_time(run.logical_time, now_us)}", run.logical_time
+            )
+    if row.missed:
+        yield ScheduleAct("dismiss", "dismiss", f"{counted(len(row.missed), 'missed run')}: none of them will start")
+    if row.start_error is not None and row.acknowledged_at is None:
+        yield ScheduleAct("acknowledge", "acknowledge", f"known: {row.start_error}")
+
+
+def pause_ends(now_us: int) -> Mapping[str, int]:
+    """The ends of a pause that the console offers, by their words; "until 06:00" is of this machine's clock."""
+    now = datetime.fromtimestamp(now_us / 1e6, UTC).astimezone()
+    days = (now.date() + timedelta(days=days) for days in (0, 1))
+    morning = next(at for day in days if (at := datetime.combine(day, _MORNING).astimezone()) > now)
+    return {
+        "until unpaused": FOREVER,
+        "for an hour": now_us + 3600 * 1_000_000,
+        "until 06:00": round(morning.timestamp() * 1e6),
+        "for a day": now_us + DAY,
+    }
+
+
+TO_RUN = StateStyle(Sign.PENDING, "to run", StateRole.PENDING)
+_WORST_FIRST = (
+    *(BLOCKED, RUN_STYLES[RunState.FAILED], RUN_STYLES[RunState.ABANDONED], RUN_STYLES[RunState.PARTIAL]),
+    *(RUN_STYLES[RunState.RUNNING], TO_RUN, RUN_STYLES[RunState.SUCCESS]),
+)
+_DAYS = range(1, 32)
+
+
+def backfill_grid(runs: Iterable[tuple[date, StateStyle]], glyphs: Glyphs) -> Iterator[str]:
+    """A row for each month with a sign for each day: the worst of its runs. ``runs``: each with its day."""
+    worst: dict[date, StateStyle] = {}
+    for day, style in runs:
+        worst[day] = min(worst.get(day, style), style, key=_WORST_FIRST.index)
+    yield f"{'':8} {''.join(f'{day:<5}' for day in _DAYS[::5])}"
+    for month in sorted({f"{day:%Y-%m}" for day in worst}):
+        signs = {day.day: glyphs.of(style.sign) for day, style in worst.items() if f"{day:%Y-%m}" == month}
+        yield f"{month}  {''.join(signs.get(day, ' ') for day in _DAYS)}".rstrip()
 
 
 def schedule_cells(row: ServedSchedule, now_us: int) -> tuple[str, ...]:

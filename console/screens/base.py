@@ -123,6 +123,7 @@ class ConsoleScreen(Screen[None]):
         self.header = Bar(2, id="header")
         self.upper_rule = Rule(glyphs.rule, id="upper")
         self.lower_rule = Rule(glyphs.rule, id="lower")
+        self.tour_bar = Bar(0)
         self.footer_widget = Footer(id="foot")
         self.filter_text = ""
         self._row_removed_at = float("-inf")
@@ -226,6 +227,7 @@ class ConsoleScreen(Screen[None]):
         yield from self.content()
         yield self.lower_rule
         yield from self.widgets_below()
+        yield self.tour_bar
         yield self.footer_widget
 
     def on_mount(self) -> None:
@@ -252,6 +254,10 @@ class ConsoleScreen(Screen[None]):
         sign, role = rule_style(console)
         for rule in (self.upper_rule, self.lower_rule):
             rule.show(sign, {**self.hidden_row_marks(rule), **self.rule_marks(upper=rule is self.upper_rule)}, role)
+        tour = console.tour_line
+        self.tour_bar.set_row_count(1 if tour else 0)
+        if tour:
+            self.tour_bar.show(tour, [Piece(console.keymap.label("tour"), Role.KEY), Piece(" hides this")])
         self.show_key_bar()
 
     def _tabs(self) -> list[Tab]:
@@ -268,7 +274,7 @@ class ConsoleScreen(Screen[None]):
         if message.bar is self.header and message.row == 1:
             place = tab_at(self.header.line(1), self._tabs(), message.x)
             if place is not None:
-                self.console.switch_view(VIEWS[place])
+                await self.app.run_action(f"app.handle('view_{VIEWS[place].value}')")
         elif message.bar.id == "heading" and message.row == 0 and message.on_right:
             change_order: Callable[[], None] | None = getattr(self, "change_order", None)
             if change_order is not None:
@@ -697,6 +703,7 @@ class LaunchContext:
         run_options: for executors that are started later, fields of RunOptions.
         open_for_changes: opens a session for changes once a read-only console is armed.
         is_of_fleet: whether Esc at the top level returns to the list of state files.
+        has_tour: whether a line guides through the run, which is the demo's.
     """
 
     state_path: str | None = None
@@ -704,6 +711,7 @@ class LaunchContext:
     run_options: Mapping[str, object] = field(default_factory=dict)
     open_for_changes: Callable[[], Awaitable[Session]] | None = None
     is_of_fleet: bool = False
+    has_tour: bool = False
 
 
 class TimeControl(Protocol):
@@ -771,6 +779,10 @@ class Console(Protocol):
     @property
     def redrive_line(self) -> Line:
         """The progress of a redrive that is under way; empty if there is none."""
+
+    @property
+    def tour_line(self) -> Line:
+        """The line of the demo's tour; empty if it is hidden or there is none."""
 
     @property
     def waiting_runs(self) -> Sequence[WaitingRun]:

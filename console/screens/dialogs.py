@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -63,8 +63,73 @@ class ChoiceDialog(Modal[str | None]):
         return [Piece(f" {pad(option.label, self._word_cells)}  "), Piece(option.help, Role.DIM)]
 
     def on_virtual_table_row_opened(self, message: VirtualTable.RowOpened) -> None:
+        message.stop()  # the table below has rows of another kind
         if self.was_readable(message.time):
             self.dismiss(self._options[self.table.cursor].value)
+
+
+# --- A form: a line for each value -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FormField:
+    """``value``: at first; ``problem``: text -> why it is invalid, or None."""
+
+    name: str
+    value: str
+    hint: str
+    problem: Callable[[str], str | None]
+
+
+class FormDialog(Modal[Mapping[str, str] | None]):
+    """Returns the values by their names, without those that are empty; or None. Enter in the last line accepts."""
+
+    guarded_keys = frozenset({"enter"})
+
+    def __init__(self, title: str, facts: Sequence[Line], fields: Sequence[FormField], accept: str) -> None:
+        super().__init__([Piece(one_line(title), Role.TITLE)])
+        self._facts, self._accept = facts, accept
+        cells = max(len(field.name) for field in fields)
+        self._fields = {TextField(f"{pad(one.name, cells)}  ", one.value, hint=one.hint): one for one in fields}
+        self._hint = Bar()
+
+    def body(self) -> Iterable[Widget]:
+        """Yield the facts, a line for each value, and what Enter does."""
+        yield from map(bar_of, self._facts)
+        yield Bar()
+        yield from self._fields
+        yield self._hint
+        keys = [Piece("Enter", Role.KEY), Piece(f" goes on, at last {self._accept}  "), Piece("Esc", Role.KEY)]
+        yield bar_of([*keys, Piece(" goes back")])
+
+    def first_focus(self) -> Widget:
+        return next(iter(self._fields))
+
+    def on_text_field_changed(self, message: TextField.Changed) -> None:
+        """Say what a value must be."""
+        problem = self._problem(message.field)
+        self._hint.show([Piece(problem, Role.WARNING)] if problem else [])
+
+    def on_text_field_submitted(self, message: TextField.Submitted) -> None:
+        """Go to the next line; after the last one accept, unless a value is invalid."""
+        fields = list(self._fields)
+        wrong = [one for one in fields if self._problem(one)]
+        place = fields.index(message.field) + 1
+        if message.field not in wrong and place < len(fields):
+            fields[place].focus()
+        elif wrong:
+            wrong[0].focus()
+            self._hint.show([Piece(self._problem(wrong[0]) or "", Role.WARNING)])
+        elif self.was_readable(message.time):
+            self.dismiss({self._fields[one].name: one.text.strip() for one in fields if one.text.strip()})
+
+    def on_text_field_cancelled(self) -> None:
+        """Close the form; nothing is done."""
+        self.dismiss(None)
+
+    def _problem(self, field: TextField) -> str | None:
+        problem = self._fields[field].problem(field.text.strip())
+        return None if problem is None else one_line(f"{self._fields[field].name} {problem}")
 
 
 # --- Columns ---------------------------------------------------------------------------------------------------------

@@ -1,11 +1,23 @@
 """All uses of Textual's private names; a test checks them against the installed version.
 
-The driver receives the composed strips rather than the escape sequences that Textual renders from them.
+Each name, why the console needs it, and what Textual could offer instead:
+
+- ``App._display``, ``LayoutUpdate``, ``ChopsUpdate``, ``_closed``, ``_batch_count``: the driver gets composed strips,
+  not the escape sequences that Textual renders from them; a driver method ``display(update)``.
+- ``_compositor.render_strips``: the screen as text, for ``:shot``; a sibling of ``export_screenshot``.
+- ``XTermParser``: keys of a line that delays and splits sequences; a public module.
+- ``screen.UPDATE_PERIOD``: keys are painted at once; an argument of App. TEXTUAL_FPS would reach the tasks.
+- ``MessagePump.set_timer``, ``Timer._skip``: a late timer of one call fires; ``set_timer(skip=False)``.
+- ``App._load_screen_css``, ``_css_update_count``: no restyling of the view that is left; a mend in Textual.
+- ``App._exception``, ``_fatal_error``, ``_close_messages_no_wait``: a crash prints no values of variables, which may be
+  secrets; a hook ``on_crash(error)``.
+- ``App._set_pointer_shape``: a sequence that not every terminal ignores; a feature flag.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from textual import screen as textual_screen
@@ -96,8 +108,9 @@ class AppInternals(App[Any]):
 
         A view that was shown before is complete once it has handled its messages, and is painted then.
         """
-        self._begin_batch()
-        batches = [self._end_batch]
+        batch = ExitStack()
+        batch.enter_context(self.batch_update())
+        batches = [batch.close]
 
         def paint() -> None:
             if batches:
@@ -130,7 +143,7 @@ class AppInternals(App[Any]):
         if not self.draws_updates or not isinstance(renderable, LayoutUpdate | ChopsUpdate):
             super()._display(screen, renderable)
             return
-        if self._running and not self._closed and not self._batch_count:
+        if self.is_running and not self._closed and not self._batch_count:
             self.draw_update(screen, renderable)
         self.post_display_hook()
 

@@ -5,7 +5,8 @@ and a partner refuses permanently, and both page; a sensor waits without a slot;
 breaker holds the next ones; three bad rows are set aside while their task goes on; a call inside a task is retried and
 leaves only an event; a fan-out loads parts in parallel through a pool.
 
-Failures depend on the number of the attempt, not on time: the run is the same on a slow machine.
+Failures depend on the number of the attempt, not on time: the run is the same on a slow machine. It lasts half a
+minute, until it waits for a human.
 
 To finish the run, requeue ``settle`` and the rows of ``import_customers`` (the data is fixed then), and skip
 ``fetch_invoices``.
@@ -18,9 +19,9 @@ from redrive.engine import Flow, NotReady, PermanentError, RetryPolicy, Transien
 
 flow = Flow("demo", deadline="10m", max_parallel=6, pools={"warehouse": 2})
 flow.page("bell")
-flow.downstream("rates-api", failure_rate=0.3, minimum_calls=3, open_seconds=4, release_per_second=4)
+flow.downstream("rates-api", failure_rate=0.3, minimum_calls=3, open_seconds=12, release_per_second=1)
 
-QUICK = RetryPolicy(max_attempts=5, base=1.5, cap=6, jitter="equal")
+QUICK = RetryPolicy(max_attempts=5, base=4, cap=12, jitter="equal")
 RATES = {"USD": 1.08, "GBP": 0.85, "JPY": 158.2, "CHF": 0.97, "INR": 90.6}
 REFUSED_FIRST = ("USD", "GBP", "JPY")  # three of seven calls in the worst order, which opens the breaker
 
@@ -37,7 +38,7 @@ def fetch_orders(ctx):
             raise TimeoutError(f"page {page}: no answer")
 
     for page in range(1, 9):
-        time.sleep(0.15)
+        time.sleep(1.5)
         fetch(page)
         ctx.progress(page, 8)
     print("fetched 1,204 orders")
@@ -47,31 +48,31 @@ def fetch_orders(ctx):
 @flow.task(retry=QUICK, timeout=20, downstream="payments-api")
 def fetch_payments(ctx):
     """Succeed on the third try."""
-    time.sleep(0.4)
+    time.sleep(2)
     if ctx.attempt < 3:
         raise ConnectionError("payments-api: connection reset by peer")
     print("fetched 1,187 payments")
 
 
-@flow.task(retry=QUICK, timeout=3, grace_seconds=2)
+@flow.task(retry=QUICK, timeout=9, grace_seconds=3)
 def fetch_calendar(ctx):
     """Hang on the first try, and ignore SIGTERM."""
     if ctx.attempt == 1:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         print("waiting for the bank holidays ...", flush=True)
         time.sleep(3600)
-    time.sleep(0.5)
+    time.sleep(2)
 
 
 @flow.task(timeout=30)
 def fetch_invoices(ctx):
     """Fail permanently."""
-    time.sleep(0.6)
+    time.sleep(3)
     if ctx.generation == 0:
         raise PermanentError("invoices-api: 403 forbidden", diagnostic="scope 'invoices:read' is missing")
 
 
-@flow.sensor(every=2, retry=RetryPolicy(max_elapsed=600))
+@flow.sensor(every=5, retry=RetryPolicy(max_elapsed=600))
 def partner_file(ctx):
     """Find the file on the third call."""
     if ctx.attempt < 3:
@@ -88,13 +89,13 @@ def import_customers(ctx):
             del customers[broken]["country"]
     for scope in ctx.rows(customers, key="id"):
         with scope as customer:
-            time.sleep(0.01)
+            time.sleep(0.1)
             customer["country"].lower()
 
 
 def quote(currency):
     def fetch(ctx):
-        time.sleep(0.2)
+        time.sleep(1)
         if ctx.attempt == 1 and currency in REFUSED_FIRST:
             raise TransientError("rates-api: 503 service unavailable")
         return RATES[currency]
@@ -109,13 +110,13 @@ for currency, name in zip(RATES, QUOTES, strict=True):
 
 @flow.task(after=[fetch_orders, fetch_payments], timeout=60)
 def clean_orders(fetch_orders):
-    time.sleep(0.8)
+    time.sleep(3)
     print(f"cleaned {fetch_orders['orders']} orders")
 
 
 def load_part(number):
     def load():
-        time.sleep(0.5 + 0.2 * number)
+        time.sleep(1.5 + 0.5 * number)
         print(f"part {number}: 300 rows")
 
     return load
@@ -129,7 +130,7 @@ for number, name in enumerate(PARTS, start=1):
 @flow.task(after=[fetch_payments, fetch_calendar, *QUOTES], retry=QUICK, timeout=60)
 def settle(ctx, quote_INR):
     """Fail the same way on every try (poison), until a requeue finds the data fixed."""
-    time.sleep(0.4)
+    time.sleep(2)
     payments = 0 if ctx.generation == 0 else 1187
     print(f"settling {payments} payments")
     return round(quote_INR * 100_000 / payments)
@@ -137,7 +138,7 @@ def settle(ctx, quote_INR):
 
 @flow.task(after=[*PARTS, settle, fetch_invoices, import_customers], timeout=120)
 def revenue_report():
-    time.sleep(0.8)
+    time.sleep(3)
 
 
 flow.command("notify", "echo 'report is ready'", after=[revenue_report, partner_file], timeout=30)

@@ -204,6 +204,14 @@ def read_schedules(path: Optional[str] = None) -> SupervisorView:
     return SupervisorView(path, heartbeat_at, schedules)
 
 
+def read_spec(target: str, path: Optional[str] = None) -> str:
+    """The flow of a schedule as JSON, without tasks; empty if its file could never be read. Raises StateFileError."""
+    path = path or supervisor_path()
+    with _translated_errors(path), contextlib.closing(_connect(path, "ro")) as connection:
+        row = connection.execute("SELECT spec FROM schedule WHERE target = ?", (target,)).fetchone()
+    return str(row[0]) if row else ""
+
+
 def _read_missed(connection: sqlite3.Connection) -> Dict[str, List[MissedRun]]:
     found: Dict[str, List[MissedRun]] = {}
     rows = connection.execute("SELECT target, logical_time, due_at FROM missed ORDER BY target, logical_time")

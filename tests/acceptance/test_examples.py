@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
+from redrive.console.present.tour import STAGES
 from support.commands import run_redrive
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "engine/examples"
-LIMIT_SECONDS = 240  # for one that hangs; the demo takes 12 s on a calm machine
+FILM = Path(__file__).with_name("tour.svg")
 
 
 def ask(state: Path, sql: str) -> list[Any]:
@@ -48,6 +51,32 @@ def test_the_demo_shows_every_failure_system_and_ends_as_its_script_says(tmp_pat
     assert [] == [system for system, sql in SEEN.items() if not ask(state, sql)]
     assert [("PARTIAL",)] == ask(state, "SELECT state FROM run")
     assert [("fetch_invoices", "SKIPPED")] == ask(state, "SELECT name, state FROM task WHERE state <> 'SUCCESS'")
+
+
+@pytest.mark.long
+def test_the_tour_of_the_demo_is_recorded(tmp_path, request):
+    """The film of the README; ``--snapshot-update`` replaces it."""
+    film = tmp_path / "tour.svg"
+    done = run_redrive("demo", "--tour", film)
+    assert 0 == done.returncode, done.stdout + done.stderr
+    assert_shows_the_tour(film)
+    if request.config.getoption("update_snapshots"):
+        FILM.write_bytes(film.read_bytes())
+
+
+def test_the_film_of_the_readme_shows_the_tour_of_today():
+    assert_shows_the_tour(FILM)
+
+
+def assert_shows_the_tour(film):
+    """Each stage, and what its key shows, to the end of the run; no path of a machine."""
+    assert film.stat().st_size < 300_000
+    words = " ".join(ElementTree.parse(film).getroot().itertext())
+    lines = [f" {stage.happened}; press" for stage in STAGES]
+    assert [line for line in lines if line not in words] == []
+    shown = ("Breakers", "SIGKILL", "1 cause", "Skip fetch_invoices", "partial")
+    assert [word for word in shown if word not in words] == []
+    assert set(re.findall(r"/(?:home|root|work|tmp)/\w*", words)) <= {"/tmp/redrive"}
 
 
 def test_the_invoices_of_document_004_arrive_although_three_calls_in_ten_fail(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -9,13 +10,18 @@ import signal
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from redrive.console.app.fleet import FleetApp
+from redrive.console.screens.dialogs import FormDialog
+from redrive.console.sessions.open import FleetTarget
 from redrive.engine.statefile import lock_file
 from redrive.engine.statefile.supervisor_file import (
     DEAD_AFTER_US,
+    FOREVER,
     ServedSchedule,
     heartbeat_age_us,
     is_served,
@@ -23,7 +29,7 @@ from redrive.engine.statefile.supervisor_file import (
 )
 from support.commands import run_redrive, start_redrive
 from support.processes import find_processes_in, wait_until_dead
-from support.waiting import wait_until
+from support.waiting import wait_until, wait_until_async
 
 SECOND = 1_000_000
 YEARLY = "0 0 1 1 *"
@@ -172,6 +178,30 @@ def test_what_operators_decide(folder: Folder):
     assert folder.until("held", lambda row: row.running_since is None).missed
     assert run_redrive("schedule", "dismiss", "held").returncode == 0
     assert folder.until("held", lambda row: True).missed == ()
+
+
+def test_the_console_starts_a_run_with_parameters_and_pauses_its_schedule(folder: Folder):
+    """In the list of state files, by the form; and the supervisor does it."""
+    folder.write("other", more=", params={'day': 'monday'}")
+    folder.serve()
+    folder.until("other", lambda row: row.next_logical and os.path.exists(row.state_path or ""))
+
+    async def act() -> None:
+        app = FleetApp(FleetTarget("this machine").watch, "this machine")
+        async with app.run_test(size=(80, 24)) as pilot:
+            known = folder.row("other")
+            assert known is not None and known.state_path is not None
+            await wait_until_async(partial(app.knows_schedule, known.state_path))
+            await pilot.press("s", "j", "j", "enter")
+            await wait_until_async(lambda: isinstance(app.screen, FormDialog))
+            await pilot.press(*"friday", "enter")
+            await wait_until_async(lambda: (row := folder.row("other")) is not None and row.last_state == "SUCCESS")
+            await pilot.press("s", "enter", "enter")
+            await wait_until_async(lambda: (row := folder.row("other")) is not None and row.paused_until == FOREVER)
+
+    asyncio.run(act())
+    ((params,),) = folder.ask("other", "SELECT params FROM run")
+    assert json.loads(params)["day"] == "friday"
 
 
 def test_killed_again_and_again_it_starts_each_logical_time_once(folder: Folder):

@@ -47,12 +47,12 @@ class Browser:
         for domain in ("Page", "Network", "Runtime", "Log"):
             self._call(f"{domain}.enable")
 
-    def open(self, path: Path) -> None:
-        """Load a file and wait for the end of its loading."""
+    def open(self, place: Path | str) -> None:
+        """Load a file or an address, and wait for the end of its loading."""
         self.requests.clear()
         self.complaints.clear()
         loaded = self._load_events
-        self._call("Page.navigate", url=path.as_uri())
+        self._call("Page.navigate", url=place.as_uri() if isinstance(place, Path) else place)
         while self._load_events == loaded:
             self._handle(self._receive())
 

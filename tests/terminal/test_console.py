@@ -400,3 +400,38 @@ def test_nothing_is_started_where_the_operators_own_files_are_wrong(make_place, 
     assert terminal.wait() == 2
     assert terminal.is_given_back()
     assert not place.state.exists()
+
+
+# --- The demo -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.long
+def test_the_tour_of_the_demo_is_finished_by_the_keys_that_it_names(
+    on_terminal: Callable[..., Any], tmp_path: Path
+) -> None:
+    """On the smallest terminal and without colours, as over ssh."""
+    environ = {"HOME": str(tmp_path), "NO_COLOR": "1", "SSH_TTY": "/dev/pts/9"}
+    terminal = on_terminal([REDRIVE, "demo"], columns=80, rows=24, environ=environ)
+    for place, key in enumerate("d734", 1):
+        terminal.until(f"{place} of 6: ")
+        assert f"; press {key} " in terminal.text
+        terminal.send(key)
+    terminal.until("5 of 6: ")
+    terminal.until("2 causes")
+    terminal.send("G")
+    terminal.until(lambda: re.search("settle .*DEAD poison", terminal.text))
+    terminal.send("r")
+    terminal.until("6 of 6: ")
+    terminal.until("1 cause")
+    terminal.read_for(0.8)  # a row that has just left from under the cursor protects the next one
+    terminal.send("s")
+    terminal.until("Skip fetch_invoices")
+    terminal.send("x")
+    terminal.read_for(0.4)  # an answer that comes faster than a person reads is ignored
+    terminal.send("\r")
+    terminal.until("6 of 6 done: ")
+    terminal.until("partial 19/19")
+    terminal.send("X")
+    terminal.until(lambda: "of 6" not in terminal.text)
+    terminal.send("q")
+    assert terminal.wait() == 3

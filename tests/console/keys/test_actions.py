@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from redrive.console import screens, widgets
 from redrive.console.app.app import ConsoleApp
+from redrive.console.app.fleet import FleetTable
 from redrive.console.cli.operate import requeue_options_of
 from redrive.console.keys.actions import (
     ACTIONS,
@@ -141,7 +142,8 @@ def test_what_the_shell_does_not_know_has_no_line(act: str) -> None:
 
 
 def views() -> Iterator[type[DOMNode]]:
-    """Every screen and widget of the console."""
+    """Every screen and widget of the console, and the list of state files."""
+    yield FleetTable
     for package in (screens, widgets):
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             module = importlib.import_module(found.name)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import date, datetime
 
 import pytest
 from redrive.console.present.runs import describe_missed_starts, describe_next_run, describe_next_runs, late_us
+from redrive.console.present.schedules import TO_RUN, backfill_grid
+from redrive.console.text.glyphs import UTF8
 from redrive.engine.core.projection import RunRow
+from redrive.engine.core.views import BLOCKED, RUN_STYLES
+from redrive.engine.domain.states import RunState
 from redrive.engine.statefile.lists import ScheduleRow, SlaRow
 
 MINUTE = 60_000_000
@@ -55,3 +59,19 @@ def test_a_run_is_late_from_its_deadline_to_its_end(ended_at, late):
     run = RunRow("r", deadline_at=NOW - 5 * MINUTE, ended_at=ended_at)
     assert late * MINUTE == late_us(run, NOW)
     assert 0 == late_us(RunRow("r", ended_at=ended_at), NOW)
+
+
+def test_a_backfill_is_a_grid_of_days_with_the_worst_run_of_each() -> None:
+    success, failed = RUN_STYLES[RunState.SUCCESS], RUN_STYLES[RunState.FAILED]
+    runs = [(date(2026, 4, day), success) for day in (28, 29, 30)]
+    runs += [(date(2026, 4, 29), failed), (date(2026, 5, 1), success), (date(2026, 5, 2), TO_RUN)]
+    header, april, may = backfill_grid(runs, UTF8)
+    assert header == "         1    6    11   16   21   26   31   "
+    assert april == f"2026-04  {' ' * 27}\u2713\u2717\u2713"
+    assert may == "2026-05  \u2713\u00b7"
+    assert header.index("26") + 2 == april.index("\u2713")
+
+
+def test_every_state_of_a_run_has_its_place_in_the_grid() -> None:
+    for style in (*RUN_STYLES.values(), BLOCKED, TO_RUN):
+        assert len(list(backfill_grid([(date(2026, 4, 1), style)], UTF8))) == 2

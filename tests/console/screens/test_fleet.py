@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import contextlib
+import json
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from redrive.console.app.fleet import FleetApp
 from redrive.console.app.preferences import load_columns
 from redrive.console.model.lists import FLEET
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
+from redrive.engine.core.spec import FlowSpec, ParamSpec
 from redrive.engine.errors import LinkError, RedriveError
 from redrive.engine.statefile.lists import AttentionRun, ExecutorState, ScheduleRow
 from redrive.engine.statefile.state_files import Offer
+from redrive.engine.statefile.supervisor_file import (
+    MissedRun,
+    ScheduleRecord,
+    ServedSchedule,
+    SupervisorFile,
+    read_schedules,
+    supervisor_path,
+)
+from support.commands import run_redrive
+from support.waiting import wait_until_async
 
 from ..conftest import StillClock, press, rows_of, settle, shown
 from ..model.runs import START, S
@@ -227,3 +244,139 @@ async def test_the_order_of_the_fleet_by_key_and_by_mouse():
         await pilot.click(offset=(115, 0))
         await pilot.pause()
         assert "sort: needs a human" in rows_of(app)[0] and flows(app)[0] == "revenue"  # type: ignore[arg-type]
+
+
+# --- Schedules -------------------------------------------------------------------------------------------------------
+
+NOON, MISSED = START + 2 * HOUR, START - 3 * HOUR
+SPEC = FlowSpec(
+    "rates",
+    (),
+    params={"logical_time": None, "day": "monday", "size": 3, "mode": "full", "note": None, "password": None},
+    param_types={"mode": ParamSpec("str", ("full", "partial"))},
+    secrets=("password",),
+)
+
+
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The state file of a flow with a run and a schedule, one run of which was missed."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.delenv("REDRIVE_STATE", raising=False)
+    (tmp_path / "redrive").mkdir()
+    flow, state = tmp_path / "rates.py", tmp_path / "redrive/rates.db"
+    flow.write_text(
+        "from redrive.engine import Flow\nflow = Flow('rates', params={'day': 'monday', 'size': 3})\n"
+        "flow.command('load', 'true', timeout=60)\n"
+    )
+    done = run_redrive("run", flow, "--state", state, "--param", "day=friday", "--plain")
+    assert done.returncode == 0, done.stderr
+    file = SupervisorFile(supervisor_path(), "one")
+    file.register(1, "here", "[]", START)
+    spec = msgspec.json.encode(SPEC).decode()
+    record = ScheduleRecord(str(flow), "flow", "rates", "one", spec, str(state), next_at=NOON, next_logical=NOON)
+    file.save("rates.py:flow", record, [MISSED], [MissedRun(MISSED, MISSED)])
+    file.close()
+    return str(state)
+
+
+def schedule_of_rates() -> ServedSchedule:
+    (row,) = read_schedules().schedules
+    return row
+
+
+def requests() -> list[tuple[int, str]]:
+    with contextlib.closing(sqlite3.connect(supervisor_path())) as connection:
+        return connection.execute("SELECT logical_time, params FROM request").fetchall()
+
+
+@asynccontextmanager
+async def fleet_of(state: str) -> AsyncIterator[tuple[FleetApp, Callable[..., Awaitable[None]]]]:
+    """The list with one file, and ``press(*keys)``, which waits for what each key leads to."""
+    app = fleet_app(Files([offer("rates", "SUCCESS")._replace(path=state)]))
+    async with app.run_test(size=(80, 24)) as pilot:
+
+        async def press(*keys: str) -> None:
+            for key in keys:
+                await pilot.press(key)
+                await pilot.pause()
+                for worker in [one for one in app.workers if one.name != "follow"]:
+                    await worker.wait()
+                await pilot.pause()
+
+        await wait_until_async(lambda: app.knows_schedule(state))
+        yield app, press
+
+
+async def test_a_schedule_is_paused_and_unpaused_from_the_list(served: str):
+    async with fleet_of(served) as (app, press):
+        await press("s")
+        assert "pause…" in text_of(app) and "no run starts; a run that goes on is not touched" in text_of(app)
+        await press("enter")
+        assert "Start no runs of rates" in text_of(app) and "until 06:00" in text_of(app)
+        await press("j", "enter")
+        assert schedule_of_rates().paused_until == START + HOUR
+        assert "rates: paused until" in text_of(app).splitlines()[-1]
+        assert "paused until" in text_of(app).splitlines()[-2]
+        await press("s", "enter")
+        assert not schedule_of_rates().is_paused(START)
+        assert "rates: not paused any more" in text_of(app)
+
+
+async def test_the_next_run_is_skipped_and_the_skip_is_taken_back(served: str):
+    async with fleet_of(served) as (app, press):
+        await press("s", "j", "enter")
+        assert schedule_of_rates().skip_logical == NOON
+        assert "skips" in text_of(app).splitlines()[-2]
+        await press("s", "j", "enter")
+        assert schedule_of_rates().skip_logical is None
+
+
+async def test_a_missed_run_is_dismissed(served: str):
+    async with fleet_of(served) as (app, press):
+        await press("s", "G")
+        assert "1 missed run: none of them will start" in text_of(app)
+        await press("enter")
+        assert schedule_of_rates().missed == ()
+        assert "rates: 1 of 1 missed runs dismissed" in text_of(app)
+
+
+async def test_a_run_is_started_with_typed_parameters(served: str):
+    """The form has the values of the latest run, refuses what the flow would refuse, and asks for no secret."""
+    async with fleet_of(served) as (app, press):
+        await press("s", "j", "j", "enter")
+        shown = text_of(app)
+        assert "Start rates" in shown and "friday" in shown and "password" not in shown and "logical_time" not in shown
+        assert "one of full, partial; default: full" in shown
+        await press("enter", "x", "enter")
+        assert "size wants" in text_of(app) and requests() == []
+        await press("backspace", "7", "enter", *"odd", "enter")
+        assert "mode" in text_of(app) and requests() == []
+        await press(*["backspace"] * 3, *"partial", "enter", "enter")
+        ((logical, params),) = requests()
+        assert (logical, json.loads(params)) == (START, {"day": "friday", "size": "7", "mode": "partial"})
+        assert "rates: its run of" in text_of(app)
+
+
+async def test_a_missed_run_is_started_with_its_own_time(served: str):
+    async with fleet_of(served) as (_, press):
+        await press("s", "j", "j", "j", "enter", "enter", "enter", "enter", "enter")
+        assert [logical for logical, _ in requests()] == [MISSED]
+
+
+async def test_a_read_only_list_acts_on_no_schedule():
+    app = fleet_app(Files(FILES), is_read_only=True)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        await pilot.press("s")
+        await pilot.pause()
+        assert "opened read-only" in text_of(app) and len(app.screen_stack) == 1
+
+
+async def test_a_file_without_a_schedule_says_so():
+    app = fleet_app(Files(FILES))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        await pilot.press("s")
+        await pilot.pause()
+        assert "no schedule of this file is known here: redrive serve FOLDER" in text_of(app)

@@ -147,8 +147,6 @@ def test_the_parser_makes_keys_of_bytes_and_takes_a_debug_flag() -> None:
     [
         ("_load_screen_css", ["self", "screen"]),
         ("delay_update", ["self", "delay"]),
-        ("_begin_batch", ["self"]),
-        ("_end_batch", ["self"]),
         ("_display", ["self", "screen", "renderable"]),
         ("_set_pointer_shape", ["self", "shape"]),
         ("_fatal_error", ["self"]),
@@ -162,7 +160,7 @@ def test_what_is_overridden_or_called_exists_with_these_parameters(name: str, pa
 
 def test_what_is_read_of_an_app_exists() -> None:
     app = Drawn()
-    assert (app._running, app._closed, app._batch_count, app._exception) == (False, False, 0, None)
+    assert (app._closed, app._batch_count, app._exception) == (False, 0, None)
     assert app.failure is None
 
 
@@ -183,3 +181,19 @@ def test_no_handler_of_a_message_calls_that_of_a_base_class_which_textual_calls_
     assert len(handlers) > 100
     twice = [name for name, text in handlers if "super().on_" in text and ".prevent_default()" not in text]
     assert twice == []
+
+
+def test_each_private_name_has_its_reason() -> None:
+    """In the list of the module: what is used or overridden of Textual that starts with an underscore."""
+    tree = ast.parse(inspect.getsource(textual_internals))
+    own = {"_shown_modes", "_paint_known_mode"}
+    used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr.startswith("_")}
+    used |= {
+        node.name
+        for cls in tree.body
+        if isinstance(cls, ast.ClassDef)
+        for node in cls.body
+        if isinstance(node, ast.FunctionDef) and re.match("_[a-z]", node.name)
+    }
+    reasons = ast.get_docstring(tree) or ""
+    assert sorted(name for name in used - own - {"__init__"} if name not in reasons) == []

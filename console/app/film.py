@@ -1,0 +1,129 @@
+"""Records a console as a film: one animated SVG, which stores once each row of cells that several frames show.
+
+The frames lie one below the other, and an animation moves them past a window of the size of one frame.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator, Sequence
+from html import escape
+from xml.etree import ElementTree
+
+from ..present.tour import STAGES, is_offered
+from .app import ConsoleApp
+
+SIZE = (120, 34)
+FRAME_SECONDS = 1.3
+_READING_FRAMES = 2  # before the keys of a stage
+_LAST_FRAMES = 6
+_RICH_CELL = (12.2, 24.4)  # pixels, of the pictures that Rich makes
+_CELL, _BASE_LINE, _MARGIN = (12, 24), 18, 12  # pixels of the film
+_BACKGROUND, _TEXT = "#292929", "fill: #868887"  # as in the pictures; most text is dim
+_SVG = "{http://www.w3.org/2000/svg}"
+_STYLE = re.compile(r"\.[\w-]+-(r\d+) \{([^}]*)\}")
+
+#: The keys that end each stage of the tour, those before each frame.
+_KEYS: Sequence[Sequence[Sequence[str]]] = (
+    (("d",), (), (), ("escape",)),
+    (("7",),),
+    (("3",),),
+    (("4",),),
+    (("r",),),
+    (("s",), tuple("forbidden"), ("enter",), ("enter",), ("2",)),
+)
+
+
+async def record(app: ConsoleApp) -> list[str]:
+    """Pictures of the console, one each ``FRAME_SECONDS``, while the keys of the tour are pressed, to the end of the
+    run."""
+    console = asyncio.create_task(app.run_async(headless=True, size=SIZE, mouse=False))
+    frames: list[str] = []
+    for keys in _presses(app):
+        if console.done():
+            break
+        for key in keys:
+            app.simulate_key(key)
+        await asyncio.sleep(FRAME_SECONDS)
+        if app.is_running:
+            frames.append(app.export_screenshot(title="redrive demo", simplify=True))
+    app.exit()
+    await console
+    if app.failure is not None:
+        raise app.failure
+    return frames
+
+
+def _presses(app: ConsoleApp) -> Iterator[Sequence[str]]:
+    """The keys before each frame."""
+    for place, stage in enumerate(STAGES):
+        while app.live.board is None or not is_offered(place, app.live.board):
+            yield ()
+        yield from [()] * _READING_FRAMES
+        if stage.decides is not None:
+            yield ("g",)
+            while app.selected != stage.decides:
+                yield ("j",)
+        yield from _KEYS[place]
+    board = app.live.board
+    while board is not None and board.projection.run.ended_at is None:
+        yield ()
+    yield from [()] * _LAST_FRAMES
+
+
+def film(frames: Sequence[str], frame_seconds: float) -> str:
+    """One animated SVG of SVG pictures of one size, as Rich exports them; equal consecutive pictures become one."""
+    styles = {_TEXT: 0}
+    rows: dict[str, int] = {}
+    shown: list[list[int]] = []
+    starts: list[float] = []
+    for place, picture in enumerate(frames):
+        drawn = [rows.setdefault(row, len(rows)) for row in _rows_of(picture, styles)]
+        if not shown or shown[-1] != drawn:
+            shown.append(drawn)
+            starts.append(100 * place / len(frames))
+    empty = rows.get("")
+    columns, height = SIZE[0] * _CELL[0], SIZE[1] * _CELL[1]
+    moves = (f"{start:.2f}%{{transform:translateY(-{at * height}px)}}" for at, start in enumerate(starts))
+    rules = "".join(f".s{number}{{{css}}}" for css, number in styles.items())
+    defined = "".join(f'<g id="r{number}">{row}</g>' for row, number in rows.items())
+    uses = "".join(
+        f'<use href="#r{row}" y="{at * height + y * _CELL[1] + _BASE_LINE}"/>'
+        for at, drawn in enumerate(shown)
+        for y, row in enumerate(drawn)
+        if row != empty
+    )
+    size = f"{columns + 2 * _MARGIN} {height + 2 * _MARGIN}"
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" xml:space="preserve" viewBox="0 0 {size}"><style>'
+        f"text{{font:20px 'DejaVu Sans Mono',Menlo,Consolas,monospace;white-space:pre;{_TEXT}}}{rules}"
+        f"@keyframes film{{{''.join(moves)}}}"
+        f".film{{animation:film {len(frames) * frame_seconds:.1f}s step-end infinite}}</style><defs>"
+        f'<clipPath id="window"><rect width="{columns}" height="{height}"/></clipPath>{defined}</defs>'
+        f'<rect width="100%" height="100%" rx="8" fill="{_BACKGROUND}"/>'
+        f'<g transform="translate({_MARGIN} {_MARGIN})" clip-path="url(#window)"><g class="film">{uses}</g></g></svg>\n'
+    )
+
+
+def _rows_of(picture: str, styles: dict[str, int]) -> list[str]:
+    """The rows of a picture as SVG, the base line of each at 0.
+
+    ``styles``: CSS -> the number of its class; gets new ones.
+    """
+    root = ElementTree.fromstring(picture)
+    css = dict(_STYLE.findall("".join(one.text or "" for one in root.iter(f"{_SVG}style"))))
+    rows: list[list[str]] = [[] for _ in range(SIZE[1])]
+    for one in root.findall(f"{_SVG}g")[-1].iter():
+        x, y = (float(one.get(name, "0")) / size for name, size in zip("xy", _RICH_CELL, strict=True))
+        at = round(x) * _CELL[0]
+        if one.tag == f"{_SVG}rect":
+            width = round(float(one.attrib["width"]) / _RICH_CELL[0]) * _CELL[0]
+            box = f'x="{at}" y="-{_BASE_LINE}" width="{width}" height="{_CELL[1]}"'
+            rows[int(y)].append(f'<rect fill="{one.attrib["fill"]}" {box}/>')
+        elif one.tag == f"{_SVG}text" and (text := (one.text or "").replace("\xa0", " ").rstrip()):
+            number = styles.setdefault(css[one.attrib["class"].rpartition("-")[2]].strip(), len(styles))
+            style = f' class="s{number}"' if number else ""
+            length = f' textLength="{len(text) * _CELL[0]}"' if len(text) > 2 else ""
+            rows[int(y)].append(f'<text{style} x="{at}"{length}>{escape(text, quote=False)}</text>')
+    return ["".join(row) for row in rows]
