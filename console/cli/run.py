@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...engine.errors import RedriveError
 from ...engine.executor.run_options import RunOptions
 from ...engine.store.flow_path import path_of_flow
 from ..sessions.address import Endpoint
@@ -95,6 +96,10 @@ def run_demo(tour: str | None, **options: Any) -> int:
 def _record_tour(flow: str, arguments: RunArguments, path: str) -> int:
     from ..app.launch import record_demo
 
+    try:
+        Path(path).touch()  # before the demo runs
+    except OSError as error:
+        raise RedriveError(f"{path} cannot be written: {error.strerror}") from error
     echo("the demo runs, and its tour is recorded: a minute")
     text = record_demo(flow, arguments.options(stay=True))
     Path(path).write_text(text, encoding="utf-8")
@@ -168,7 +173,6 @@ def run_plain(flow: str | None, state: str, run_id: str | None, options: RunOpti
 
 def other_runs_lines(state: str, run_id: str) -> list[str]:
     """The last line of a run in a file where other runs need a human; empty if none does, or if it cannot be read."""
-    from ...engine.errors import RedriveError
     from ...engine.statefile.lists import ATTENTION_RUNS
     from ..model.runs import waiting_runs
     from ..present.runs import waiting_sentence
