@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...engine.errors import RedriveError
 from ...engine.executor.run_options import RunOptions
 from ...engine.store.flow_path import path_of_flow
 from ..sessions.address import Endpoint
@@ -94,6 +93,7 @@ def run_demo(tour: str | None, **options: Any) -> int:
 
 
 def _record_tour(flow: str, arguments: RunArguments, path: str) -> int:
+    from ...engine.errors import RedriveError
     from ..app.launch import record_demo
 
     try:
@@ -173,6 +173,7 @@ def run_plain(flow: str | None, state: str, run_id: str | None, options: RunOpti
 
 def other_runs_lines(state: str, run_id: str) -> list[str]:
     """The last line of a run in a file where other runs need a human; empty if none does, or if it cannot be read."""
+    from ...engine.errors import RedriveError
     from ...engine.statefile.lists import ATTENTION_RUNS
     from ..model.runs import waiting_runs
     from ..present.runs import waiting_sentence
