@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from xml.etree import ElementTree
 
+from ...engine.errors import RedriveError
 from ..present.tour import STAGES, is_offered
 from .app import ConsoleApp
 
@@ -18,6 +19,7 @@ SIZE = (120, 34)
 FRAME_SECONDS = 1.3
 _READING_FRAMES = 2  # before the keys of a stage
 _LAST_FRAMES = 6
+_FRAMES_MAX = 120  # of a demo that goes as its tour says: 45
 _RICH_CELL = (12.2, 24.4)  # pixels, of the pictures that Rich makes
 _CELL, _BASE_LINE, _MARGIN = (12, 24), 18, 12  # pixels of the film
 _BACKGROUND, _TEXT = "#292929", "fill: #868887"  # as in the pictures; most text is dim
@@ -36,12 +38,14 @@ _KEYS: Sequence[Sequence[Sequence[str]]] = (
 
 
 async def record(app: ConsoleApp) -> list[str]:
-    """Pictures of the console, one each ``FRAME_SECONDS``, while the keys of the tour are pressed, to the end of the
-    run."""
+    """Pictures of the console, one each ``FRAME_SECONDS``, while the keys of the tour are pressed, until the run ends.
+
+    Raises RedriveError if it does not end in time, and what the console has failed with.
+    """
     console = asyncio.create_task(app.run_async(headless=True, size=SIZE, mouse=False))
     frames: list[str] = []
     for keys in _presses(app):
-        if console.done():
+        if console.done() or len(frames) == _FRAMES_MAX:
             break
         for key in keys:
             app.simulate_key(key)
@@ -52,6 +56,8 @@ async def record(app: ConsoleApp) -> list[str]:
     await console
     if app.failure is not None:
         raise app.failure
+    if len(frames) == _FRAMES_MAX:
+        raise RedriveError("the demo did not go on as its tour says: record it on a calm machine")
     return frames
 
 

@@ -102,8 +102,13 @@ def run_demo(tour: str | None, **options: Any) -> int:
 
 
 def _record_tour(flow: str, arguments: RunArguments, path: str) -> int:
+    from ...engine.errors import RedriveError
     from ..app.launch import record_demo
 
+    try:
+        Path(path).touch()  # before the demo runs
+    except OSError as error:
+        raise RedriveError(f"{path} cannot be written: {error.strerror}") from error
     echo("the demo runs, and its tour is recorded: a minute")
     text = record_demo(flow, arguments.options(stay=True))
     Path(path).write_text(text, encoding="utf-8")

@@ -64,6 +64,12 @@ def test_the_tour_of_the_demo_is_recorded(tmp_path, request):
         FILM.write_bytes(film.read_bytes())
 
 
+def test_a_film_that_cannot_be_written_is_refused_before_the_demo_runs(tmp_path):
+    done = run_redrive("demo", "--tour", tmp_path / "missing/tour.svg")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "cannot be written: No such file or directory" in done.stderr
+
+
 def test_the_film_of_the_readme_shows_the_tour_of_today():
     assert_shows_the_tour(FILM)
 

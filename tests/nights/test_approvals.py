@@ -16,7 +16,7 @@ def asking(schedule: str | None = None) -> Flow:
 
 def test_a_served_run_fails_at_the_timeout_of_its_approval_and_holds_no_executor_until_then() -> None:
     """Two runs wait at a time, which one executor that stays would not let begin."""
-    night = play_schedule(asking(schedule="0 * * * *"), at="2026-01-05T22:30+00:00", lasts="5h")
+    night = play_schedule(asking("0 * * * *"), at="2026-01-05T22:30+00:00", lasts="5h")
     first = night.runs[0]
     assert [run.run_id[11:16] for run in night.runs] == ["23:00", "00:00", "01:00", "02:00", "03:00"]
     assert first.state == "FAILED"
@@ -27,7 +27,7 @@ def test_a_served_run_fails_at_the_timeout_of_its_approval_and_holds_no_executor
 
 def test_a_machine_that_is_off_at_the_timeout_fails_it_when_it_is_back() -> None:
     faults = [crash(at="2h", lasts="6h")]
-    night = play_schedule(asking(schedule="0 23 * * *"), at="2026-01-05T22:30+00:00", lasts="10h", faults=faults)
+    night = play_schedule(asking("0 23 * * *"), at="2026-01-05T22:30+00:00", lasts="10h", faults=faults)
     (run,) = night.runs
     assert run.state == "FAILED"
     assert any("nobody has approved it by" in line for line in run.journal)
