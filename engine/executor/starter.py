@@ -1,5 +1,7 @@
 """Forks executors from one process that has imported them: a start costs a fork instead of half a second of imports.
 
+The executor of a flow of few tasks forks its zygote from the same memory (``launch.fork_importer``).
+
 ``python -P -m redrive.engine.executor.starter SOCKET_FD``. A request is one packet with three descriptors: the log, and
 the two pipes of ``host.py``. The answer is the pid. The executor gets a session of its own; it outlives the starter,
 which ends when the other end of the socket closes.
