@@ -1,13 +1,11 @@
 """The entry point of ``redrive``: the commands by purpose; errors become sentences and exit codes.
 
-The group imports the module of a command when the command is asked for: ``--help`` imports none of them, ``COMMAND
---help`` only what the options of the command need, and only commands that draw import Textual. An error for people is
-one sentence on stderr; a traceback is a bug.
+The group imports the module of a command when the command is asked for: ``--help`` imports none of them, and only
+commands that draw import Textual. An error for people is one sentence on stderr; a traceback is a bug.
 """
 
 from __future__ import annotations
 
-import ast
 import errno
 import gc
 import io
@@ -275,10 +273,6 @@ class CommandGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command of a line. A word that is none is refused with those that are meant, as an option is."""
-        if args[0] in _LISTED.keys() - self.commands.keys() and not {"-h", "--help"}.isdisjoint(args):
-            declared = declared_command(args[0])
-            if declared is not None:
-                return args[0], declared, args[1:]
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -355,70 +349,6 @@ def command(name: str) -> Callable[[Callable[..., object]], click.Command]:
         return cli.command(name, help=f"{summary_of(name)}\n\n{text}".rstrip())(function)
 
     return declare
-
-
-# --- ``redrive COMMAND --help`` --------------------------------------------------------------------------------------
-#
-# The module of a command imports what the command does, which takes ten times as long as its help. So for the help
-# the declaration alone is executed: the decorators of the function, and the statements of the module that they name.
-
-
-def declared_command(name: str) -> click.Command | None:
-    """Return a command that imports its module only when it is invoked; None for a group of commands."""
-    module = _LISTED[name].module
-    with open(os.path.join(os.path.dirname(__file__), f"{module}.py"), encoding="utf-8") as file:
-        statements = ast.parse(file.read()).body
-    functions = (one for one in statements if isinstance(one, ast.FunctionDef))
-    declaration = next((one for one in functions if _declares(one, name)), None)
-    if declaration is None:
-        return None
-    docstring = ast.Expr(ast.Constant(ast.get_docstring(declaration) or ""))
-    declaration.args = ast.arguments([], [], None, [], [], None, [])
-    declaration.body = [ast.copy_location(docstring, declaration)]
-    needed = _statements_for(declaration, [one for one in statements if one is not declaration])
-    code = ast.fix_missing_locations(ast.Module([*needed, declaration], []))
-    exec(compile(code, f"{module}.py", "exec"), {"__name__": f"{__package__}.{module}", "__package__": __package__})
-    declared = cli.commands.pop(name)
-
-    def invoke(*arguments: object, **options: object) -> object:
-        import_module(f".{module}", __package__)
-        callback = cli.commands[name].callback
-        assert callback is not None
-        return callback(*arguments, **options)
-
-    declared.callback = invoke
-    return declared
-
-
-def _declares(function: ast.FunctionDef, name: str) -> bool:
-    return any(ast.unparse(decorator) == f"command({name!r})" for decorator in function.decorator_list)
-
-
-def _statements_for(wanted: ast.stmt, statements: list[ast.stmt]) -> list[ast.stmt]:
-    """Return the statements of a module that define what a statement names, and what those name, in their order."""
-    by_name = {name: number for number, one in enumerate(statements) for name in _defined_names(one)}
-    found: dict[int, ast.stmt] = {}
-    left = [wanted]
-    while left:
-        names = {node.id for node in ast.walk(left.pop()) if isinstance(node, ast.Name)}
-        for number in {by_name[name] for name in names & by_name.keys()} - found.keys():
-            found[number] = statements[number]
-            left.append(statements[number])
-    imports = [one for one in statements if isinstance(one, ast.ImportFrom) and one.module == "__future__"]
-    return [*imports, *(found[number] for number in sorted(found))]
-
-
-def _defined_names(statement: ast.stmt) -> list[str]:
-    match statement:
-        case ast.Import(names) | ast.ImportFrom(names=names):
-            return [one.asname or one.name for one in names]
-        case ast.FunctionDef(name) | ast.ClassDef(name):
-            return [name]
-        case ast.Assign(targets):
-            return [one.id for one in targets if isinstance(one, ast.Name)]
-        case ast.AnnAssign(target=ast.Name(name)):
-            return [name]
-    return []
 
 
 # --- ``redrive help`` ------------------------------------------------------------------------------------------------

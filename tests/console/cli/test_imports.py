@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 import subprocess
 import sys
 import sysconfig
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from click import Context
-from redrive.console.cli.main import SECTIONS, cli, declared_command
+from redrive.console.cli.main import SECTIONS, cli
 from redrive.engine import Executor, Flow
 
 _PROGRAM = """
@@ -71,38 +70,10 @@ def test_help_imports_the_commands_and_nothing_that_they_call() -> None:
     assert len(modules) < 140
 
 
-def test_a_command_imports_the_module_of_no_other_command(state: Path) -> None:
+def test_a_command_imports_the_module_of_no_other_command() -> None:
     commands = {f"redrive.console.cli.{one.module}" for section in SECTIONS.values() for one in section}
     shared = {f"redrive.console.cli.{name}" for name in ("main", "options")}
-    assert within(modules_of("runs", state), commands - shared) == {"redrive.console.cli.listings"}
-
-
-def test_the_help_of_a_command_imports_nothing_that_it_calls() -> None:
-    for name in ("inbox", "runs", "serve", "run"):
-        modules = modules_of(name, "--help")
-        assert within(modules, _SCREENS | _LOOPS | _IMPLEMENTATION | _RUNNING) == set(), name
-        assert len(modules) < 145
-
-
-def test_a_command_that_is_only_declared_has_the_same_help() -> None:
-    names = [one.name for section in SECTIONS.values() for one in section if one.module != "main"]
-    commands = {name: cli.get_command(Context(cli), name) for name in names}
-    try:
-        declared = {name: declared_command(name) for name in names}
-    finally:
-        cli.commands.update({name: command for name, command in commands.items() if command is not None})
-    assert [name for name in names if declared[name] is None] == ["schedule", "simulate"]  # groups
-    for name, command in declared.items():
-        if command is not None:
-            whole = commands[name]
-            assert whole is not None
-            assert command.get_help(Context(command)) == whole.get_help(Context(whole)), name
-
-
-def test_an_argument_that_looks_like_a_question_for_help_is_an_argument(tmp_path: Path) -> None:
-    modules_of("exec", "--name", "h", "--state", tmp_path / "s.db", "--", "echo", "-h")
-    with sqlite3.connect(tmp_path / "s.db") as connection:
-        assert connection.execute("SELECT state FROM run").fetchall() == [("SUCCESS",)]
+    assert within(modules_of("runs", "--help"), commands - shared) == {"redrive.console.cli.listings"}
 
 
 def test_the_table_of_commands_names_the_module_of_each_function() -> None:
