@@ -257,7 +257,8 @@ def _running_facts(row: TaskRow, scene: Scene) -> Line:
     if attempt is not None and (kill_step := _kill_step(attempt, scene)):
         return kill_step
     bars = bar(part, scene.glyphs, Role.RUNNING, _NODE_BAR_CELLS) if part is not None else []
-    return [*bars, *_duration_hint(row, attempt, scene, False)]
+    hint = _duration_hint(row, attempt, scene, False)
+    return [*bars, *(piece._replace(text=f" {piece.text.lstrip(', ')}") for piece in hint)]
 
 
 def took_text(name: str, scene: Scene) -> str:
