@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
@@ -120,6 +121,9 @@ def rerun_run(run_id: str, param: tuple[str, ...], **options: Any) -> int:
         raise RefusedError(f"run {run_id!r} has not ended: resume it, or abandon it first")
     if source.flow_path is None:
         raise FlowError(f"run {run_id!r} was started by a program, not from a flow file; start that program again")
+    if source.part is not None:
+        again = f"{shlex.join(['redrive', 'run', source.flow_path, '--state', state])} {source.part}"
+        raise RefusedError(f"run {run_id!r} took a part of the flow; to run that again: {again}")
     if not arguments.run.trust:
         check_trust(source, state)
     if source.logical_time is not None:

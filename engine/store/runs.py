@@ -22,7 +22,7 @@ from ..core.advice import PastDuration
 from ..core.breaker import SHUT
 from ..core.causes import PageRequest, declared_sender
 from ..core.dag import distinct
-from ..core.part import Part
+from ..core.part import Part, part_of
 from ..core.projection import AttemptRow, RunProjection, RunRow, TaskRow, children_of, order_parents
 from ..core.spec import FlowSpec, TaskSpec, collector_paused, positions_of, with_overrides
 from ..core.waiting import RunOutcome
@@ -535,17 +535,18 @@ class RunSource(NamedTuple):
     python_path: tuple[str, ...] = ()  # PYTHONPATH of the start
     logical_time: int | None = None
     has_ended: bool = False
+    part: str | None = None  # the options that named the part of the flow that it ran
 
 
 def find_source(connection: sqlite3.Connection, run_id: str) -> RunSource | None:
     """Return the source of a run; None: no such run."""
-    sql = "SELECT flow_path, params, python_path, logical_time, ended_at IS NOT NULL FROM run WHERE run_id = ?"
+    sql = "SELECT flow_path, params, python_path, logical_time, ended_at IS NOT NULL, options FROM run WHERE run_id = ?"
     row = connection.execute(sql, (run_id,)).fetchone()
     if row is None:
         return None
-    flow_path, params, python_path, logical_time, has_ended = row
+    flow_path, params, python_path, logical_time, has_ended, options = row
     folders = tuple(python_path.split(os.pathsep)) if python_path else ()
-    return RunSource(flow_path, json.loads(params), folders, logical_time, bool(has_ended))
+    return RunSource(flow_path, json.loads(params), folders, logical_time, bool(has_ended), part_of(options))
 
 
 def exists(connection: sqlite3.Connection, run_id: str) -> bool:

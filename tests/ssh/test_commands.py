@@ -28,6 +28,8 @@ FLOW = """
     def bad():
         raise PermanentError("401 from payments")
 
+    flow.approval("ready")
+
     @flow.task(timeout=600)
     def long():
         time.sleep(600)
@@ -146,6 +148,10 @@ def test_an_act_through_ssh_reaches_a_living_executor_and_is_followed(far: Any, 
         output_of("skip", "--state", target, "bad", "--reason", "not tonight")
         skipped = until(following, lambda event: event["task"] == "bad" and event["new"] == "SKIPPED")
         assert skipped["reason"] == "not tonight" and "@" in skipped["actor"]
+        assert "waits for an approval" in output_of("inbox", target, code=3)
+        output_of("approve", "--state", target, "ready", "--reason", "numbers fit")
+        approved = until(following, lambda event: event["task"] == "ready" and event["new"] == "SUCCESS")
+        assert approved["reason"] == "numbers fit" and "@" in approved["actor"]
         output_of("cancel", "--state", target, "long", "--reason", "takes too long")
         until(following, lambda event: event["task"] == "long" and event["new"] == "CANCELLED")
     finally:

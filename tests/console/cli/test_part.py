@@ -84,6 +84,14 @@ def test_one_task_runs_with_the_results_of_an_earlier_run(folder: Path) -> None:
     assert part in (folder / "x.html").read_text()
 
 
+def test_a_rerun_of_a_part_names_the_command_and_does_not_run_the_whole_flow(folder: Path) -> None:
+    run(folder, "--run-id", "A")
+    run(folder, "--only", "report", "--results-of", "latest", "--run-id", "B")
+    refused = redrive(folder, "rerun", "B", code=1).stderr
+    assert "run 'B' took a part of the flow" in refused
+    assert refused.rstrip().endswith("--only report --results-of A")
+
+
 def test_a_part_needs_what_it_leaves_out(folder: Path) -> None:
     refused = run(folder, "--only", "report", code=2)
     assert refused.stderr == (
