@@ -111,8 +111,10 @@ class TimelineScreen(ConsoleScreen):
             super().next_pane()
         elif self.detail.has_focus:
             self.timeline.focus()
+            self.console.show_message("keys move in the bars")
         else:
             self.detail.focus()
+            self.console.show_message(f"keys scroll the details; {self.console.keymap.label('next_pane')} returns")
 
     @property
     def is_settled(self) -> bool:
@@ -401,6 +403,8 @@ class TimelineScreen(ConsoleScreen):
         rows = max(free, STRIP_ROWS)
         self.words_bar.set_row_count(rows)
         has_details = rows >= _DETAIL_ROWS_MIN and has_room_for_detail_pane(self.app.size.width)
+        if self.detail.has_focus and not has_details:
+            self.timeline.focus()
         self.detail.display = self.divider.display = has_details
         self.detail.styles.height = self.divider.styles.height = rows
         self._show_load()
@@ -554,8 +558,10 @@ class TimelineScreen(ConsoleScreen):
         self.timeline.refresh()
 
     def back(self) -> None:
-        """Show the whole run again; if it is shown, clear the filter."""
-        if self.timeline.shows_whole_run:
+        """Leave the details; show the whole run again; if it is shown, clear the filter."""
+        if self.detail.has_focus:
+            self.timeline.focus()
+        elif self.timeline.shows_whole_run:
             super().back()
         else:
             self._show_whole_run()

@@ -495,9 +495,13 @@ async def test_free_rows_below_the_bars_show_the_details_of_the_selected_task(re
         assert "holds 3 tasks and the run's end" in driver.text
         assert "settle.py, line 87" in driver.text
         await driver.press("tab")
-        assert driver.app.screen.detail.has_focus
-        await driver.press("tab")
+        assert driver.app.screen.detail.has_focus and "keys scroll the details" in driver.lines[-1]
+        await driver.press("escape")
         assert driver.app.screen.timeline.has_focus
+        await driver.press("tab")
+        await driver.pilot.resize_terminal(80, 24)
+        await driver.settle()
+        assert driver.app.screen.timeline.has_focus, "the details have no room any more"
     async with open_console(revenue, clock, "3", "n") as driver:
         assert "holds 3 tasks" not in driver.text
 
