@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import shlex
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...engine.domain.acts import Answer
+from ...engine.domain.text import shell_command
 from ...engine.errors import (
     AddressError,
     FlowChangesError,
@@ -122,7 +122,7 @@ def rerun_run(run_id: str, param: tuple[str, ...], **options: Any) -> int:
     if source.flow_path is None:
         raise FlowError(f"run {run_id!r} was started by a program, not from a flow file; start that program again")
     if source.part is not None:
-        again = f"{shlex.join(['redrive', 'run', source.flow_path, '--state', state])} {source.part}"
+        again = f"{shell_command(['redrive', 'run', source.flow_path, '--state', state])} {source.part}"
         raise RefusedError(f"run {run_id!r} took a part of the flow; to run that again: {again}")
     if not arguments.run.trust:
         check_trust(source, state)

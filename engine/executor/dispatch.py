@@ -104,7 +104,8 @@ class Dispatcher:
         """Whether there is room for a task. The breaker is asked last, because it counts the call."""
         if not (self._capacity.has_pool_slots(row) and self._pool_gate.admits(row)):
             return False
-        has_worker = self._capacity.could_call(row) and self._worker_gate.admits(row)
+        # No worker is acquired for a call that the breaker refuses; ``may_call`` schedules when it is asked again.
+        has_worker = not self._capacity.could_call(row) or self._worker_gate.admits(row)
         if has_worker and self._capacity.may_call(row):
             return True
         self._worker_gate.release(row)

@@ -323,4 +323,4 @@ def test_doctor_reports_a_run_that_has_ended_although_a_task_never_did(tmp_path)
     assert "never did" not in invoke_redrive("doctor", tmp_path / "s.db").output
     lose(tmp_path, "FAILED")
     doctor = invoke_redrive("doctor", tmp_path / "s.db")
-    assert "r: FAILED, 3 tasks; it has ended, and 2 tasks never did (below, last): redrive requeue" in doctor.output
+    assert "r: FAILED, 3 tasks; it has ended, and 2 tasks never did (below, last): requeue or skip" in doctor.output
