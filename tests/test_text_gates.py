@@ -26,7 +26,7 @@ from redrive.console.cli.options import BashCompletion
 from redrive.console.keys.actions import shell_line
 from redrive.console.present import report
 from redrive.console.present.report import _escaped
-from redrive.console.terminal.sequences import truncated_to_clipboard
+from redrive.console.terminal.driver import truncated_to_clipboard
 from redrive.console.text.text import cells, echo, json_line, one_line, pad, sanitize, sanitize_lines
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.domain.acts import Author, Command, Target

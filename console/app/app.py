@@ -36,8 +36,7 @@ from ..present.tour import advance, tour_line
 from ..screens.base import MESSAGE_SECONDS, ConsoleScreen, LaunchContext, LoadingScreen, run_latest
 from ..sessions.session import Session
 from ..terminal.capabilities import detect_capabilities
-from ..terminal.driver import ConsoleDriver
-from ..terminal.sequences import TerminalBell
+from ..terminal.driver import ConsoleDriver, TerminalBell
 from ..terminal.tty import Tty
 from ..text.glyphs import ASCII, UTF8
 from ..text.pieces import Line, Piece, Role

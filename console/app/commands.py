@@ -22,7 +22,7 @@ from ..present.states import legend_lines
 from ..present.timeline import bar_entries
 from ..screens.base import ConsoleHost, errors_shown
 from ..screens.dialogs import ChoiceDialog, ChoiceOption, CommandPalette, PaletteEntry, TextDialog, columns_within
-from ..terminal.sequences import truncated_to_clipboard
+from ..terminal.driver import truncated_to_clipboard
 from ..text.event_text import describe_event
 from ..text.pieces import Line, Piece, Role, wrap
 from ..text.text import one_line, pad, sanitize, sanitize_lines

@@ -8,18 +8,25 @@ the run; it starts while Textual is imported.
 from __future__ import annotations
 
 import asyncio
+import os
+import platform
+import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from shutil import copy
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
 
+import platformdirs
+
 from ...engine.domain.text import shell_command
 from ..sessions.target import is_remote
 from ..terminal.tty import Tty
-from ..text.text import echo_lines
+from ..text.text import echo, echo_lines, sanitize
 
 if TYPE_CHECKING:
     from ...engine.executor.run_options import RunOptions
@@ -240,11 +247,76 @@ def _print_end(app: ConsoleApp, code: int | None, target: str) -> ConsoleEnd:
         from ..sessions.open import require_known_values
 
         require_known_values()
-        from .crash_report import print_crash
-
         print_crash(app.failure, {"target": target, "size": app.size, "view": app.current_mode}, resume_command)
         return ConsoleEnd(CRASHED)
     if app.returns_to_fleet:
         return ConsoleEnd(code or 0, returns_to_fleet=True)
     echo_lines(exit_lines(app.live.board, app.live.status.executor_alive, target))
     return console_end(app, code)
+
+
+# --- Reports a crash of the console: a file with the traceback, and a message on the terminal ------------------------
+#
+# The run goes on.
+
+
+REPORTS_MAX = 10
+_LINE_CHARACTERS_MAX = 2000
+
+
+def write_report(error: BaseException, facts: Mapping[str, object], folder: Path | None = None) -> Path:
+    """Write a report to a new file that only its owner can read, and delete the oldest reports above ``REPORTS_MAX``.
+
+    The report has no values of variables: they may be secrets. ``facts``: further lines, as target, size and view.
+
+    Raises:
+        OSError: the folder (default: the user's state folder) cannot be written.
+    """
+    folder = folder or Path(platformdirs.user_state_path("redrive", appauthor=False))
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    now = datetime.now(UTC)
+    path = folder / f"crash-{now:%Y%m%dT%H%M%S%f}-{os.getpid()}.txt"
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        for line in (*_heading(now, facts), "", *_trace(error)):
+            file.write(f"{sanitize(line, _LINE_CHARACTERS_MAX)}\n")
+    for old in sorted(folder.glob("crash-*.txt"))[:-REPORTS_MAX]:
+        old.unlink(missing_ok=True)
+    return path
+
+
+def _heading(now: datetime, facts: Mapping[str, object]) -> list[str]:
+    lines = {
+        "time": now.isoformat(timespec="seconds"),
+        "redrive": _version("redrive"),
+        "textual": _version("textual"),
+        "python": f"{platform.python_version()} on {platform.platform()}",
+        "terminal": f"TERM={os.environ.get('TERM', '')} LANG={os.environ.get('LANG', '')}",
+        **facts,
+    }
+    return [f"{name}: {value}" for name, value in lines.items()]
+
+
+def _trace(error: BaseException) -> list[str]:
+    return "".join(traceback.format_exception(error)).splitlines()
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def crash_message(error: BaseException, facts: Mapping[str, object], resume: str = "redrive attach") -> str:
+    """Write a report and return the message for standard error, of three lines."""
+    summary = sanitize(f"{type(error).__name__}: {error}".splitlines()[0], 200)
+    try:
+        location = f"Report: {write_report(error, facts)}"
+    except OSError as write_error:
+        location = f"The report could not be written: {write_error.strerror}"
+    return f"The console failed: {summary}\nThe run was not touched; come back with: {resume}\n{location}"
+
+
+def print_crash(error: BaseException, facts: Mapping[str, object], resume: str = "redrive attach") -> None:
+    """Write a report and print the message on standard error, on a restored terminal."""
+    echo(crash_message(error, facts, resume), err=True)

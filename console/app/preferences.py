@@ -14,7 +14,7 @@ from ..keys.keymap import key_file
 from ..model.lists import COLUMNS, ColumnChoice
 from ..screens.base import ConsoleHost, ConsoleScreen, errors_shown
 from ..screens.dialogs import ChoiceOption, ColumnDialog
-from ..terminal.sequences import TerminalBell
+from ..terminal.driver import TerminalBell
 from ..text.pieces import Role
 from ..text.text import one_line
 from . import theme

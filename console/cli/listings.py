@@ -37,7 +37,6 @@ from ..model.inbox import Inbox
 from ..model.replay import NUMBER_MAX, parse_when
 from ..model.runs import HistoryOrder, RunGrid, fleet_entries, is_lost, waiting_runs
 from ..present.history import grid_lines, heading_line, history_value
-from ..present.needs import ack_command
 from ..present.runs import (
     FLEET_COLUMNS,
     describe_missed_starts,
@@ -51,6 +50,7 @@ from ..present.runs import (
     needing_sentence,
     place_line,
 )
+from ..present.schedules import ack_command
 from ..present.tasks import STALE, attempt_label, describe_skip
 from ..sessions.address import Endpoint, parse
 from ..sessions.open import with_session

@@ -195,9 +195,9 @@ SECTIONS: dict[str, tuple[Listed, ...]] = {
         Listed("costs", "lab", "Slot seconds of a run's attempts, and how many tasks its retries healed"),
         Listed("replay", "listings", "A run as it was at some time, or as it would have been under another policy"),
         Listed(
-            "trace", "trace", "Export a run as an OpenTelemetry trace: its tasks are spans, and its attempts theirs"
+            "trace", "telemetry", "Export a run as an OpenTelemetry trace: its tasks are spans, and its attempts theirs"
         ),
-        Listed("metrics", "metrics", "The state of this machine for Prometheus: printed, as a text file, or over HTTP"),
+        Listed("metrics", "telemetry", "The state of this machine for Prometheus: printed, in a file, or over HTTP"),
         Listed("doctor", "maintenance", "Check versions, locks, integrity, and the isolation of this machine"),
     ),
     "Act": (

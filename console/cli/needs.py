@@ -29,7 +29,7 @@ from ...engine.statefile.needs import (
 )
 from ...engine.statefile.state_files import Offer
 from ..model.inbox import InboxCause
-from ..present.needs import ack_command, need_sentence, summary_sentence
+from ..present.schedules import ack_command, need_sentence, summary_sentence
 from ..sessions.address import Endpoint, SshOptions
 from ..sessions.open import with_session
 from ..sessions.session import Session, new_command

@@ -35,10 +35,10 @@ from ..text.glyphs import ASCII, UTF8
 from ..text.text import echo, echo_json, echo_lines, one_line, print_table
 from .event_lines import EventPrinter
 from .main import ExitCode, command
-from .metrics import serving_metrics
 from .options import json_option, params_of, serving_options
 from .output import echo_values, with_schema
 from .run import end_sentence, run_arguments
+from .telemetry import serving_metrics
 
 _DATE_CHARACTERS = len("2026-11-21")
 

@@ -27,9 +27,8 @@ from ..core.spec import FlowSpec, TaskSpec, work_of
 from ..domain.states import APPROVAL
 from ..domain.text import counted, format_duration
 from ..domain.trigger_rules import ALL_DONE
-from ..flow.env_file import environment_of
 from ..flow.flow import Flow
-from ..flow.source import Finding
+from ..flow.source import Finding, environment_of
 from ..flow.time_zones import open_schedule, open_zone
 from ..store.runs import USUAL_MIN, TaskDurations
 from .tasks import check_commands, check_functions, check_source

@@ -40,7 +40,7 @@ from ..notifications.notifier import (
     PingEvent,
     SuccessNotices,
 )
-from ..runner.listener import RunnerListener
+from ..runner.protocol import RunnerListener
 from ..statefile.transitions import Transaction, shift_times
 from ..store import claims
 from ..store.claims import Claim, emit_change

@@ -37,7 +37,7 @@ from ..errors import (
     StartInterrupted,
     StorageError,
 )
-from ..flow.env_file import environment_of
+from ..flow.source import environment_of
 from ..runner.command import remove_folders
 from ..runner.zygote.client import Runner
 from ..statefile.transitions import Transaction, resolve_cause
@@ -212,7 +212,7 @@ async def _connect_dask(runner: Runner, options: RunOptions, target: str, flow: 
         raise FlowError(f"task {dask_task!r} runs on Dask: say where with --dask tcp://HOST:8786 or REDRIVE_DASK")
     if not target:
         raise FlowError(f"task {dask_task!r} runs on Dask, where workers import the flow: give it in a file")
-    from ..flow.recorded_sources import read_sources
+    from ..flow.loading import read_sources
     from ..runner.dask_client import RemoteFlow, connect
 
     sources = await asyncio.to_thread(read_sources, flow.sources)

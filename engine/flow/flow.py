@@ -26,7 +26,6 @@ from ..core.spec import (
     TriggerRule,
 )
 from ..errors import FlowError, OptionError
-from .env_file import use_env_file
 from .options import (
     ABOVE_ZERO,
     AFTER,
@@ -55,7 +54,7 @@ from .options import (
     read_params,
     reject_unknown_options,
 )
-from .source import Place, caller_location, caller_place, location_of
+from .source import Place, caller_location, caller_place, location_of, use_env_file
 from .task_def import TaskDef, TaskSpecBuilder, check_consistency, identity_of
 from .time_zones import open_schedule, open_zone
 

@@ -29,9 +29,8 @@ from ..domain.events import EventKind
 from . import protocol, stack
 from .autopsy import LINE_CHARACTERS, CpuSample, ProcSampler, Subject, flat
 from .command import ResultError
-from .listener import AttemptListener, BadRow, RunningAttempt
 from .outcome_of_exit import Evidence, Force, OutOfMemoryWatch, lost, outcome_of, was_killed
-from .protocol import AttemptOrder
+from .protocol import AttemptListener, AttemptOrder, BadRow, RunningAttempt
 
 TAIL_BYTES = 4096
 CPU_SECONDS = 10.0  # before the deadline: the window in which CPU use is measured

@@ -350,7 +350,7 @@ def flush() -> None:
 # A process that is forked beside threads has copies of their locks, but not the threads that would release them. So
 # the zygote of such a flow does not import it (``zygote/zygote.py``), and a process takes one attempt after another,
 # as with ``isolation="worker"``: an import in each attempt would cost more than most attempts. All processes import
-# the code that the zygote had imported (``flow/recorded_sources.py``).
+# the code that the zygote had imported (``flow/loading.py``).
 
 
 class FreshImport:

@@ -35,9 +35,8 @@ from ..errors import FlowError
 from ..version import VERSION
 from . import dask_worker
 from .dask_worker import Message, Offer, Permit, ProcessIds, Report, WorkerFacts
-from .listener import AttemptListener, RunningAttempt, ignore
 from .outcome_of_exit import lost
-from .protocol import AttemptOrder
+from .protocol import AttemptListener, AttemptOrder, RunningAttempt, ignore
 
 CONNECT_SECONDS = 5.0  # also of the client that reconnects: a stop waits for so long
 CLOSE_SECONDS = CONNECT_SECONDS + 2

@@ -32,9 +32,8 @@ from ..domain.states import LEASE_SECONDS
 from ..errors import FlowError
 from ..statefile.processes import EXECUTOR_VARIABLE, boot_id, identity, pids, stat_fields
 from ..version import VERSION
-from .listener import AttemptListener, BadRow, RunningAttempt
 from .outcome_of_exit import not_started, refused
-from .protocol import AttemptOrder
+from .protocol import AttemptListener, AttemptOrder, BadRow, RunningAttempt
 from .zygote.client import Runner
 
 FLUSH_SECONDS = 0.1

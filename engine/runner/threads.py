@@ -28,8 +28,7 @@ from .attempt import Attempt, RunnerContext
 from .autopsy import Subject
 from .channels import FrameSocket, Pipe
 from .forked_process import Fork, ForkedProcess
-from .listener import AttemptListener
-from .protocol import AttemptOrder
+from .protocol import AttemptListener, AttemptOrder
 
 HOST_EXIT_SECONDS = 5.0  # how long a thread that ended without a result waits for the exit of the host
 PATIENCE_SECONDS = 60.0

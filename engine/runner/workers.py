@@ -20,8 +20,7 @@ from .attempt import Attempt, RunnerContext
 from .channels import FrameSocket
 from .command import encoded_variables
 from .forked_process import Fork, ForkedProcess
-from .listener import AttemptListener, ignore
-from .protocol import AttemptOrder
+from .protocol import AttemptListener, AttemptOrder, ignore
 
 EXIT_SECONDS = 5.0  # for the exit functions of a worker that is no longer needed
 IDLE_SECONDS = 60.0  # a worker that had no attempt for so long ends: its memory is worth more than its fork

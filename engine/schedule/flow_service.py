@@ -4,7 +4,7 @@ Between two runs no process owns the state file. Missed and late runs are writte
 lock; a started logical time is written by its executor, with the run. The executor has a session of its own and
 outlives the supervisor: whoever finds the lock of the state file held waits for the end of its owner.
 
-``core/supervision.py`` decides, ``store/schedules.py`` writes, ``executor/host.py`` starts.
+``core/schedule.py`` decides, ``store/schedules.py`` writes, ``executor/host.py`` starts.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from dataclasses import asdict, dataclass, field, replace
 
 import msgspec
 
-from ..core.schedule import iso_time, local_time, logical_name
+from ..core.schedule import FlowFacts, Step, StepKind, decide_step, iso_time, local_time, logical_name
 from ..core.spec import LOGICAL_TIME, FlowSpec
-from ..core.supervision import FlowFacts, Step, StepKind, decide_step
 from ..core.views import run_code
 from ..domain.states import RunState
 from ..errors import ExecutorBusyError, FlowError, RedriveError, RefusedError

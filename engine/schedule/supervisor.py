@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..clock import ClockWatch
-from ..core.supervision import spread_starts
+from ..core.schedule import spread_starts
 from ..errors import ExecutorBusyError, FlowError, RedriveError
 from ..executor.machine import Machine
 from ..executor.run_options import RunOptions

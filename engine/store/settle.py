@@ -68,7 +68,7 @@ from ..statefile.map_tasks import MAPS_BELOW, expand_below
 from ..statefile.reader import Row
 from ..statefile.transitions import Transaction, hold_if_blocked, propagate, resolve
 from ..statefile.undo import find_act, restore_tasks
-from . import quarantine
+from . import claims
 from .claims import Claim, emit, expires_at
 from .pages import trigger_page
 from .runs import healed_count, past_attempts, weekday_of
@@ -181,10 +181,10 @@ def _write(transaction: Transaction, claim: Claim, end: Consequences, stored: St
 
 def _change_rows(transaction: Transaction, claim: Claim, rows: Rows) -> None:
     if rows is Rows.CONFIRM:
-        quarantine.confirm(transaction, claim.run_id, claim.name, claim.attempt, claim.generation)
+        claims.confirm(transaction, claim.run_id, claim.name, claim.attempt, claim.generation)
     else:
         final = rows is Rows.DROP_FOR_GOOD
-        quarantine.discard(transaction, claim.run_id, claim.name, claim.attempt, final)
+        claims.discard(transaction, claim.run_id, claim.name, claim.attempt, final)
 
 
 def _change_children(transaction: Transaction, claim: Claim, children: Children, *, has_maps: bool) -> None:
@@ -249,7 +249,7 @@ def _write_late(transaction: Transaction, claim: Claim, outcome: Outcome) -> Non
     columns = attempt_columns(transaction.at, outcome, None)
     columns["late"] = 1
     transaction.change_attempt(claim.run_id, claim.name, claim.attempt, columns)
-    quarantine.discard(transaction, claim.run_id, claim.name, claim.attempt, final=False)
+    claims.discard(transaction, claim.run_id, claim.name, claim.attempt, final=False)
     emit(transaction, claim, AttemptLate(without_long_texts(columns)))
 
 

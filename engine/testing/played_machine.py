@@ -20,9 +20,8 @@ from ..domain.event_payloads import AttemptSigkill, AttemptSigterm, ExecutorChan
 from ..runner import protocol
 from ..runner.attempt import Attempt, RunnerContext
 from ..runner.autopsy import CpuSample, ProcSampler, Subject
-from ..runner.listener import AttemptListener, RunnerListener, RunningAttempt
 from ..runner.outcome_of_exit import OutOfMemoryWatch, lost
-from ..runner.protocol import AttemptOrder
+from ..runner.protocol import AttemptListener, AttemptOrder, RunnerListener, RunningAttempt
 from ..runner.stack import without_engine
 from ..store.write_ahead_log import OnDone
 

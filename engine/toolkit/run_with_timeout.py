@@ -15,8 +15,7 @@ from ..core.outcome import Outcome, OutcomeKind, reason_of_unstored
 from ..core.result_codec import load_result
 from ..core.spec import FlowSpec, TaskSpec
 from ..runner import protocol
-from ..runner.listener import AttemptListener
-from ..runner.protocol import AttemptOrder
+from ..runner.protocol import AttemptListener, AttemptOrder
 from ..runner.zygote.client import Runner
 from ..statefile.processes import EXECUTOR_VARIABLE
 

@@ -17,9 +17,8 @@ from pathlib import Path
 
 from redrive.engine.core.outcome import Outcome, OutcomeKind
 from redrive.engine.core.spec import TaskSpec
-from redrive.engine.runner.listener import AttemptListener
 from redrive.engine.runner.process import children
-from redrive.engine.runner.protocol import AttemptOrder
+from redrive.engine.runner.protocol import AttemptListener, AttemptOrder
 from redrive.engine.runner.zygote.client import Runner
 from redrive.engine.statefile.processes import stat_fields
 

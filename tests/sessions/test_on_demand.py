@@ -22,11 +22,11 @@ from redrive.engine.errors import (
     RefusedError,
 )
 from redrive.engine.executor import host
-from redrive.engine.runner.listener import BadRow
+from redrive.engine.runner.protocol import BadRow
 from redrive.engine.statefile import lists, logs
 from redrive.engine.statefile.lists import DurationStats
 from redrive.engine.statefile.logs import LogChunk
-from redrive.engine.store import quarantine, runs
+from redrive.engine.store import claims, runs
 from support.marks import parametrize_mostly_long
 from support.state_file import StateFileBuilder
 
@@ -71,7 +71,7 @@ async def test_quarantined_rows_are_listed_by_the_group_and_by_the_window(
     open_session: OpenSession, run_file: StateFileBuilder
 ) -> None:
     rows = [BadRow(row_key=f"c-{number}", payload="p" * 900, error="KeyError", fingerprint="f") for number in range(9)]
-    run_file.write(lambda transaction: quarantine.add(transaction, "night-1", "task_00002", 1, 0, rows))
+    run_file.write(lambda transaction: claims.add(transaction, "night-1", "task_00002", 1, 0, rows))
     session = await open_session(run_file.path)
     (group,) = await session.query(lists.QUARANTINE_GROUPS, run_id="night-1")
     assert ("task_00002", "f", "provisional", 9) == (group.name, group.fingerprint, group.state, group.rows)

@@ -55,7 +55,7 @@ def main() -> int:
         app = build(hold, options)
         code = app.run()
     if app.failure is not None:
-        from redrive.console.app.crash_report import print_crash
+        from redrive.console.app.launch import print_crash
 
         print_crash(app.failure, {"target": "demo"})
         return 1

@@ -20,17 +20,15 @@ from ...core.secret_mask import SecretMask, secret_values
 from ...core.spec import DaskOptions, FlowSpec, Isolation, TaskSpec, work_of
 from ...domain.event_payloads import ExecutorChange, ExecutorChanged
 from ...errors import FlowError, FlowImportError
-from ...flow.env_file import environment_of
-from ...flow.source import declared_python, split_target
+from ...flow.source import declared_python, environment_of, split_target
 from ...statefile.processes import EXECUTOR_VARIABLE
 from ...version import VERSION
 from .. import process, protocol, reaper
 from ..attempt import IMPORT_SECONDS, Attempt, RunnerContext, raise_task_error
 from ..command import attempts_folder, encoded_variables
 from ..forked_process import ForkedProcess, Make, T
-from ..listener import AttemptListener, RunnerListener, RunningAttempt, ignore
 from ..outcome_of_exit import OutOfMemoryWatch
-from ..protocol import AttemptOrder
+from ..protocol import AttemptListener, AttemptOrder, RunnerListener, RunningAttempt, ignore
 from ..threads import PATIENCE_SECONDS, ThreadHosts
 from ..workers import WorkerPool
 from .connection import ZygoteConnection, ZygoteGone

@@ -108,7 +108,7 @@ def _open(
     response = msgspec.structs.replace(imported.response, warnings=[*warnings, *imported.response.warnings])
     if imported.left_threads and origin is not None:
         response = msgspec.structs.replace(response, imports_per_process=True)
-        from ...flow.recorded_sources import read_sources  # here, because each fork would copy what it imports
+        from ...flow.loading import read_sources  # here, because each fork would copy what it imports
 
         sources = request.sources or read_sources(msgspec.json.decode(response.spec, type=FlowSpec).sources)
         origin.reexecute(control, protocol.RestartState(request, response, sources))

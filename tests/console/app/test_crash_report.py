@@ -5,7 +5,7 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
-from redrive.console.app.crash_report import REPORTS_MAX, crash_message, write_report
+from redrive.console.app.launch import REPORTS_MAX, crash_message, write_report
 
 
 def failure(message: str = "division by zero") -> BaseException:

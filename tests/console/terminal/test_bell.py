@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from redrive.console.terminal.sequences import VARIABLE, TerminalBell
+from redrive.console.terminal.driver import VARIABLE, TerminalBell
 from redrive.engine.domain.event_payloads import PageChanged
 from redrive.engine.domain.events import Event, EventKind
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 
-from redrive.console.terminal.sequences import COPIED_BYTES_MAX, copy_sequence, truncated_to_clipboard
+from redrive.console.terminal.driver import COPIED_BYTES_MAX, copy_sequence, truncated_to_clipboard
 
 
 def copied(sequence: str) -> str:

@@ -8,9 +8,17 @@ from dataclasses import dataclass, field
 from datetime import UTC
 
 import pytest
-from redrive.engine.core.schedule import Every, Schedule, decide_schedule
+from redrive.engine.core.schedule import (
+    Every,
+    FlowFacts,
+    Schedule,
+    Step,
+    StepKind,
+    decide_schedule,
+    decide_step,
+    spread_starts,
+)
 from redrive.engine.core.spec import Misfire
-from redrive.engine.core.supervision import FlowFacts, Step, StepKind, decide_step, spread_starts
 
 MINUTE = 60_000_000
 HOURLY = Schedule(Every(60 * MINUTE), UTC, start_within_us=10 * MINUTE)

@@ -5,7 +5,7 @@ import sqlite3
 
 import pytest
 from redrive.engine import Executor, Flow
-from redrive.engine.executor.report_limits import HEAD_CHARACTERS, TAIL_CHARACTERS, OutputBuffer
+from redrive.engine.executor.attempts import HEAD_CHARACTERS, TAIL_CHARACTERS, OutputBuffer
 from redrive.engine.statefile import logs
 from redrive.engine.statefile.logs import LogChunk
 

@@ -2,7 +2,7 @@
 
 from redrive.engine import Executor, Flow, retry
 from redrive.engine.domain.event_payloads import AttemptRetry
-from redrive.engine.executor.report_limits import FULL_RATE_COUNT, INTERVAL_SECONDS, RetrySampler
+from redrive.engine.executor.attempts import FULL_RATE_COUNT, INTERVAL_SECONDS, RetrySampler
 
 
 def test_the_first_retries_are_emitted_one_by_one_and_the_others_are_emitted_or_counted():

@@ -18,8 +18,7 @@ from redrive.engine.core.outcome import Outcome
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.domain.event_codec import kind_of
 from redrive.engine.domain.event_payloads import AttemptRetry, ExecutorChanged, Payload
-from redrive.engine.runner.listener import RunnerListener, RunningAttempt
-from redrive.engine.runner.protocol import AttemptOrder
+from redrive.engine.runner.protocol import AttemptOrder, RunnerListener, RunningAttempt
 from redrive.engine.runner.zygote.client import Runner
 from redrive.engine.statefile.ownership import has_token
 from redrive.engine.statefile.processes import pids

@@ -28,8 +28,7 @@ from redrive.engine.domain.states import LEASE_SECONDS, fence_seconds
 from redrive.engine.executor import dispatch
 from redrive.engine.runner.dask_client import ANSWER_SECONDS, CLOSE_SECONDS, DaskCluster, RemoteFlow
 from redrive.engine.runner.dask_worker import Message, Offer
-from redrive.engine.runner.listener import AttemptListener
-from redrive.engine.runner.protocol import AttemptOrder
+from redrive.engine.runner.protocol import AttemptListener, AttemptOrder
 from redrive.engine.version import VERSION
 from support.commands import run_redrive, start_redrive
 from support.marks import parametrize_mostly_long

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from redrive.engine.core.outcome import FailureClass, Outcome, OutcomeKind
 from redrive.engine.domain.event_payloads import ExecutorChanged
-from redrive.engine.runner.listener import RunnerListener
+from redrive.engine.runner.protocol import RunnerListener
 from redrive.engine.runner.zygote.client import Runner
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from redrive.engine.core.outcome import OutcomeKind
 from redrive.engine.domain.event_payloads import ExecutorChange, ExecutorChanged
-from redrive.engine.runner.listener import RunnerListener
+from redrive.engine.runner.protocol import RunnerListener
 
 PID_TASK = """
     @flow.task(isolation="worker")

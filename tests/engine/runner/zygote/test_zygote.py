@@ -21,8 +21,7 @@ from redrive.engine.core.outcome import OutcomeKind
 from redrive.engine.errors import CycleError, FlowError, FlowImportError
 from redrive.engine.flow.flow import Flow
 from redrive.engine.runner import process
-from redrive.engine.runner.listener import AttemptListener
-from redrive.engine.runner.protocol import AttemptOrder
+from redrive.engine.runner.protocol import AttemptListener, AttemptOrder
 from redrive.engine.runner.zygote import connection
 from redrive.engine.runner.zygote.client import Runner
 
@@ -389,7 +388,7 @@ import asyncio, fcntl, os, sys
 sys.path.insert(0, {folder!r})
 from redrive.engine.runner.zygote.client import Runner
 from redrive.engine.runner.protocol import AttemptOrder
-from redrive.engine.runner.listener import AttemptListener
+from redrive.engine.runner.protocol import AttemptListener
 
 class Listener:
     def __getattr__(self, name):
