@@ -290,8 +290,7 @@ class FileLengths:
         """
         if not self._file.is_there():
             return
-        _, frames, copied = self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-        options = "immutable=1" if frames == copied else "mode=ro"  # the log is needed only if readers hold it back
+        options = "immutable=1" if self._is_copied() else "mode=ro"  # the log is needed while its frames are not copied
         expected = _last_commit(self._connection)
         try:
             with closing(sqlite3.connect(file_uri(self._path, options), uri=True)) as fresh:
@@ -300,6 +299,14 @@ class FileLengths:
             raise FileCutError(self._explain(f"{self._path} cannot be read back ({error})", self._path)) from error
         if found != expected:
             raise FileCutError(self._explain(f"{self._path} does not hold the last changes", self._path))
+
+    def _is_copied(self) -> bool:
+        """Copy the log into the file; False if readers or the disk hold that back: the next opening does it."""
+        try:
+            _, frames, copied = self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        except sqlite3.OperationalError:
+            return False
+        return bool(frames == copied)
 
     def _read_version(self) -> object:
         return self._connection.execute("PRAGMA data_version").fetchone()[0]
