@@ -107,6 +107,7 @@ class FlowService:
         self._options = replace(shared.options, served=True, stay=False, wait=False, few_tasks=few_tasks)
         self._held: lock.StateLock | None = None
         self._executor: _WatchedProcess | None = None
+        self._has_ended = False  # the executor, since the step in progress began
         self._run_id: str | None = None  # of the executor that this service has seen
         self._file_version = _version_of(state_path)
         self._failure: StartFailure | None = None
@@ -208,7 +209,7 @@ class FlowService:
         if self.is_standby:
             self.wake_at = self._after(BUSY_SECONDS)
             return
-        now = self._clock.now_us()
+        now, self._has_ended = self._clock.now_us(), False
         holder = self._living_holder()
         self._file_version = _version_of(self.state_path)
         status = await asyncio.to_thread(self._load_status, now)
@@ -219,6 +220,8 @@ class FlowService:
         self.wake_at = 0
         await self._do(step, status)
         self._save(status, step, holder)
+        if self._has_ended:  # the step has waited for an executor that ended meanwhile
+            self.wake_at = 0
 
     async def _do(self, step: Step, status: ScheduleStatus) -> None:
         try:
@@ -264,6 +267,7 @@ class FlowService:
 
     def _on_executor_end(self) -> None:
         self._executor = None
+        self._has_ended = True
         self.wake_at = 0
         self._shared.wake()
 
