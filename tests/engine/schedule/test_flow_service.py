@@ -1,0 +1,61 @@
+"""The service of one flow, step by step."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redrive.engine import Flow
+from redrive.engine.executor.machine import Machine
+from redrive.engine.executor.run_options import RunOptions
+from redrive.engine.schedule.flow_service import FlowService, Launched, Supervision
+from redrive.engine.statefile.supervisor_file import SupervisorFile
+from redrive.engine.store.schedules import ScheduleStatus, served_flow
+from support.waiting import wait_until
+
+OWNER = "import sys; from redrive.engine.store import lock; held = lock.acquire(sys.argv[1], 'x'); print(); input()"
+
+
+@pytest.fixture
+def owner(tmp_path: Path) -> Any:
+    """A process that owns the state file, as an executor does."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(tmp_path / "f.db")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None and process.stdout.readline() == b"\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+async def test_an_executor_that_ends_while_a_step_reads_the_file_is_not_waited_for(
+    tmp_path: Path, owner: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def launch(*request: object) -> Launched:
+        raise AssertionError("nothing is started here")
+
+    flow = Flow("f", schedule="0 0 1 1 *")
+    flow.command("a", "true", timeout=10)
+    served = served_flow(flow.spec())
+    assert served is not None
+    with closing(SupervisorFile(str(tmp_path / "schedules.supervisor"), "one")) as file:
+        shared = Supervision("one", launch, file, Machine(), RunOptions(), lambda flow, line: None, lambda: None)
+        service = FlowService("f.py:flow", served, str(tmp_path / "f.db"), shared)
+
+        def load(now: int) -> ScheduleStatus:
+            owner.kill()
+            wait_until(lambda: service._executor is None)  # the loop has been told
+            return ScheduleStatus(None)
+
+        monkeypatch.setattr(service, "_load_status", load)
+        service.acquire()
+        try:
+            await asyncio.wait_for(service.step(), 60)
+            assert service.wake_at == 0
+        finally:
+            service.release()
