@@ -690,7 +690,7 @@ def test_the_sources_travel_and_the_options_choose_the_worker(cluster: Cluster, 
     words = ("run", package / "flow.py", "--state", state, "--dask", cluster.address, "--stay", "--plain")
     process = start_redrive(*words, stderr=subprocess.PIPE)
     try:
-        wait_until(lambda: rows_by_now(state, "SELECT 1 FROM task WHERE name = 'moved' AND state = 'RUNNING'"))
+        wait_until((package / "begun").exists)
         package.rename(tmp_path / "moved")
         wait_until(lambda: rows_by_now(state, "SELECT 1 FROM task WHERE name = 'double' AND state = 'SUCCESS'"))
         assert rows(state, "SELECT result FROM task WHERE name = 'double'") == [("42",)]
@@ -713,6 +713,7 @@ flow = Flow("travels")
 
 @flow.task
 def moved():
+    open(os.path.join(os.path.dirname(__file__), "begun"), "w").close()
     while os.path.exists(__file__):
         time.sleep(0.05)
 
