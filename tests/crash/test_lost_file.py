@@ -466,7 +466,13 @@ def test_a_moved_folder_is_not_waited_for_without_end(tmp_path: Path, monkeypatc
     folder = tmp_path / "state"
     flow = Flow("night")
     flow.task(lambda: os.rename(folder, tmp_path / "away"), name="moves")
-    flow.task(lambda: os.path.isdir(tmp_path / "away") and time.sleep(1.5), name="waits")
+
+    @flow.task
+    def waits() -> None:
+        """Ends when the executor has seen that its folder is away: it looks once a second."""
+        wait_until((tmp_path / "away").is_dir)
+        time.sleep(3)
+
     flow.task(lambda: None, name="below", after=["moves", "waits"])
     folder.mkdir()
     with pytest.raises(StorageError, match=r"was moved: mv .*away .*state && redrive resume .*; nothing is lost"):

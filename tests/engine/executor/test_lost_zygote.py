@@ -121,8 +121,12 @@ flow.task(lambda: 2, name="second", after="first")
 @pytest.mark.parametrize("isolation", ISOLATIONS)
 def test_a_timeout_holds_beside_a_stopped_zygote(tmp_path: Path, impatient: None, isolation: str) -> None:
     source = f"""
-@flow.task(isolation={isolation!r}, timeout=1, grace_seconds=0.5)
+@flow.task(isolation={isolation!r}, timeout=2, grace_seconds=0.5)
 def hangs():
+    import sqlite3
+    state = sqlite3.connect("file:{tmp_path}/s.db?mode=ro", uri=True)
+    while not state.execute("SELECT 1 FROM attempt WHERE pid IS NOT NULL").fetchone():
+        time.sleep(0.01)  # the executor knows it from now on
     freeze()
     time.sleep(600)
 """
