@@ -201,15 +201,15 @@ SECTIONS: dict[str, tuple[Listed, ...]] = {
         Listed("doctor", "maintenance", "Check versions, locks, integrity, and the isolation of this machine"),
     ),
     "Act": (
-        Listed("requeue", "operate", "Run tasks again, with a fresh budget"),
-        Listed("skip", "operate", "Accept failures: the children run without these tasks"),
-        Listed("approve", "operate", "Approve what waits for an approval: what depends on it runs"),
-        Listed("reject", "operate", "Reject what waits for an approval: it fails, and is not tried again"),
-        Listed("cancel", "operate", "Stop tasks: a running attempt is ended by SIGTERM, grace, SIGKILL"),
-        Listed("extend", "operate", "Give running tasks more time before their timeout, once: redrive extend load 10m"),
-        Listed("pause", "operate", "Start no more tasks; running tasks continue"),
-        Listed("unpause", "operate", "Start tasks again"),
-        Listed("postpone", "operate", "Give a run another deadline: in 1h, at 06:00, or never"),
+        Listed("requeue", "acts", "Run tasks again, with a fresh budget"),
+        Listed("skip", "acts", "Accept failures: the children run without these tasks"),
+        Listed("approve", "acts", "Approve what waits for an approval: what depends on it runs"),
+        Listed("reject", "acts", "Reject what waits for an approval: it fails, and is not tried again"),
+        Listed("cancel", "acts", "Stop tasks: a running attempt is ended by SIGTERM, grace, SIGKILL"),
+        Listed("extend", "acts", "Give running tasks more time before their timeout, once: redrive extend load 10m"),
+        Listed("pause", "acts", "Start no more tasks; running tasks continue"),
+        Listed("unpause", "acts", "Start tasks again"),
+        Listed("postpone", "acts", "Give a run another deadline: in 1h, at 06:00, or never"),
         Listed("stop", "executor", "Stop the executor in order; its run stays unfinished, and resume goes on with it"),
         Listed(
             "reload",
@@ -218,13 +218,13 @@ SECTIONS: dict[str, tuple[Listed, ...]] = {
         ),
         Listed(
             "abandon",
-            "operate",
+            "acts",
             "End unfinished runs for good: what has not ended is cancelled, and the run is ABANDONED",
         ),
         Listed("ack", "needs", "Acknowledge runs that ended badly or late: `redrive inbox` no longer lists them"),
-        Listed("undo", "operate", "Take back the last act that can be taken back, of RUN or of any run"),
+        Listed("undo", "acts", "Take back the last act that can be taken back, of RUN or of any run"),
         Listed(
-            "note", "operate", "Write a note on a cause for the next operator who is paged, in this run and later ones"
+            "note", "acts", "Write a note on a cause for the next operator who is paged, in this run and later ones"
         ),
         Listed("prune", "maintenance", "Delete ended runs with their output, and give the space back"),
     ),
@@ -234,7 +234,7 @@ SECTIONS: dict[str, tuple[Listed, ...]] = {
         Listed("rehearse", "check", "Play FLOW in virtual time with faults: no task runs, hours take seconds"),
         Listed(
             "classify",
-            "operate",
+            "acts",
             "Propose a classification rule for a failure, and show its effect on the past; changes nothing",
         ),
         Listed("backoff", "lab", "Every wait of a retry policy, their sums, the worst case, and their spread"),

@@ -1,4 +1,4 @@
-"""The acts of operators as commands: on tasks (``requeue``, ``skip``, ...), on the run, and on causes."""
+"""How a command acts: which tasks it means, the preview and the question, the sending, the answer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from datetime import time as time_of_day
 from fnmatch import fnmatchcase
@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import click
 
-from ...engine.core.outcome import FailureClass
 from ...engine.core.projection import RunProjection, RunRow, TaskRow
 from ...engine.domain.acts import (
     BY_NAME,
@@ -33,33 +32,19 @@ from ...engine.domain.acts import (
 )
 from ...engine.domain.events import Json
 from ...engine.domain.states import NEEDS_HUMAN, TaskState
-from ...engine.domain.text import counted, format_duration
+from ...engine.domain.text import counted
 from ...engine.errors import RedriveError
 from ...engine.statefile.dry_run import ActPreview
-from ...engine.statefile.lists import OPERATOR_ACTS
-from ..feed.trials import RuleTrial, trial_rows, try_rule
-from ..model.replay import last_undoable
 from ..present.runs import describe_executor_loss, place_line, resume_command
 from ..sessions.address import Endpoint
 from ..sessions.open import is_interactive, with_session
-from ..sessions.session import RunSummary, Session, SessionStatus, new_command
+from ..sessions.session import Session, SessionStatus, new_command
 from ..text.text import echo, echo_json, echo_lines, one_line, shorten
-from .main import ExitCode, code_of_answers, command
+from .main import ExitCode, code_of_answers
 from .options import (
     NamedFile,
-    complete_causes,
-    complete_tasks,
-    fingerprint_option,
-    json_option,
-    options,
     params_of,
-    reading_options,
-    reason_option,
-    run_option,
-    run_options,
     seconds_of,
-    ssh_options,
-    state_option,
 )
 from .output import with_schema
 
@@ -553,357 +538,3 @@ def preview_lines(preview: ActPreview) -> Iterator[str]:
         yield f"{name}: would stay stopped because of {holder or 'a task above it'}"
     if not preview.results and preview.message:
         yield preview.message
-
-
-# --- The commands on tasks, and those on a run -----------------------------------------------------------------------
-
-
-acting_options = options(
-    click.argument("names", nargs=-1, metavar="TASK...", shell_complete=complete_tasks),
-    state_option,
-    run_option,
-    click.option(
-        "--fingerprint",
-        metavar="FP",
-        help="All tasks that failed with this fingerprint.",
-        shell_complete=complete_causes,
-    ),
-    click.option("--downstream", metavar="NAME", help="With --fingerprint: only tasks that call this."),
-    click.option(
-        "--all-runs",
-        is_flag=True,
-        help="With --fingerprint: in every run, of all state files of this machine unless --state names one.",
-    ),
-    click.option(
-        "--class",
-        "failure_class",
-        type=click.Choice([str(one) for one in FailureClass]),
-        help="Only tasks whose latest failure has this class.",
-    ),
-    click.option(
-        "--only",
-        multiple=True,
-        type=click.Choice([str(one) for one in TaskState], case_sensitive=False),
-        help="Only tasks in this state; repeatable.",
-    ),
-    click.option("--yes", is_flag=True, help="Several tasks by glob, --class, --only or --all-runs: do not ask."),
-    reason_option,
-    click.option("--dry-run", is_flag=True, help="Print the changes without making them."),
-    json_option,
-    ssh_options,
-)
-requeue_options = options(
-    click.option("--canary", is_flag=True, help="One task first; the others when it has succeeded, at the rate."),
-    click.option("--rate", metavar="N/s", help="At most N starts per second."),
-    click.option("--not-before", metavar="DURATION", help="Start after this time."),
-    click.option("--at", metavar="TIME", help="Not before this time: 06:00, or 2026-04-25T06:00."),
-    click.option("--timeout", metavar="DURATION", help="A timeout for this generation alone."),
-    click.option(
-        "--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter for this generation alone."
-    ),
-    click.option("--single-shot", is_flag=True, help="One attempt only."),
-    click.option("--keep-count", is_flag=True, help="Keep the failure count: no fresh budget."),
-    click.option("--new-key", is_flag=True, help="A new idempotency key: repeat effects of earlier attempts."),
-    click.option("--same-key", is_flag=True, help="Repeat an effect that has happened, with its idempotency key."),
-    click.option("--cascade", is_flag=True, help="Also run successful descendants again."),
-)
-
-
-@command("requeue")
-@acting_options
-@requeue_options
-def requeue(file: NamedFile, **options: object) -> int:
-    """TASK may be a glob, as 'load_*': it means tasks that need a human, or the states given with --only."""
-    extra = requeue_options_of({name: options.pop(name) for name in REQUEUE_OPTIONS})
-    return _act("requeue", file, extra, options)
-
-
-@command("skip")
-@acting_options
-@click.option("--substitute", metavar="JSON", help="What the children get instead of the result.")
-def skip(file: NamedFile, substitute: str | None, **options: object) -> int:
-    """TASK may be a glob, as 'load_*': it means tasks that need a human, or the states given with --only."""
-    extra = {} if substitute is None else {"substitute": json_of("--substitute", substitute)}
-    return _act("skip", file, extra, options)
-
-
-@command("approve")
-@acting_options
-def approve(file: NamedFile, **options: object) -> int:
-    """TASK waits for an approval (`redrive help approvals`)."""
-    return _act("approve", file, {}, options)
-
-
-@command("reject")
-@acting_options
-def reject(file: NamedFile, **options: object) -> int:
-    """TASK waits for an approval (`redrive help approvals`): it fails, and what depends on it does not run."""
-    return _act("reject", file, {}, options)
-
-
-@command("cancel")
-@acting_options
-def cancel(file: NamedFile, **options: object) -> int:
-    """TASK may be a glob, as 'load_*': it means tasks that have not ended, or the states given with --only."""
-    return _act("cancel", file, {}, options)
-
-
-@command("extend")
-@click.argument("names", nargs=-1, required=True, metavar="TASK...", shell_complete=complete_tasks)
-@click.argument("duration", metavar="DURATION")
-@reason_option
-@run_options
-def extend(file: NamedFile, duration: str, **options: object) -> int:
-    return _act("extend", file, {"seconds": seconds_of(duration)}, {"fingerprint": None, "yes": True, **options})
-
-
-@command("postpone")
-@click.argument("when", metavar="DURATION|TIME|never")
-@reason_option
-@run_options
-def postpone(file: NamedFile, when: str, run_id: str | None, reason: str, as_json: bool) -> int:
-    """What the old one has cancelled runs again."""
-    return _act_on_run("postpone", file, run_id, reason, as_json, postpone_options_of(when))
-
-
-@command("pause")
-@reading_options
-@reason_option
-def pause(file: NamedFile, run_id: str | None, reason: str, as_json: bool) -> int:
-    return _act_on_run("pause", file, run_id, reason, as_json)
-
-
-@command("unpause")
-@reading_options
-@reason_option
-def unpause(file: NamedFile, run_id: str | None, reason: str, as_json: bool) -> int:
-    return _act_on_run("unpause", file, run_id, reason, as_json)
-
-
-def _act(act: str, file: NamedFile, extra: Mapping[str, Json], options: dict[str, Any]) -> int:
-    all_runs = options.pop("all_runs", False)
-    printed = {name: options.pop(name) for name in ("as_json", "dry_run", "yes") if name in options}
-    filters = BulkFilter(options.pop("failure_class", None), options.pop("only", ()))
-    request = ActRequest(act, filters=filters, options=extra, **options)
-    if bool(request.names or filters) == bool(request.fingerprint):
-        raise click.UsageError("name tasks, or give --fingerprint, --class or --only")
-    if request.names and request.downstream:
-        raise click.UsageError("--downstream goes with --fingerprint")
-    if not all_runs:
-        return send_action(file.to_change(), request, **printed)
-    if request.fingerprint is None or request.run_id is not None:
-        raise click.UsageError("--all-runs goes with --fingerprint, and without --run")
-    return act_on_all_runs(file, request, **printed)
-
-
-def _act_on_run(
-    act: str,
-    file: NamedFile,
-    run_id: str | None,
-    reason: str,
-    as_json: bool,
-    options: Mapping[str, Json] | None = None,
-) -> int:
-    request = ActRequest(act, run_id=run_id, reason=reason, options=options or {})
-    return send_action(file.to_change(), request, as_json=as_json)
-
-
-# --- ``redrive abandon``: ends unfinished runs that will not be resumed ----------------------------------------------
-
-
-@command("abandon")
-@click.argument("names", nargs=-1, metavar="RUN...")
-@state_option
-@click.option("--run", "run_ids", multiple=True, metavar="RUN", help="A run to end, as the argument.")
-@click.option("--all", "everything", is_flag=True, help="Every unfinished run that no executor runs.")
-@click.option(
-    "--older-than", metavar="DURATION", help="With --all: only runs that started longer ago than this, as 2d."
-)
-@reason_option
-@json_option
-@ssh_options
-def abandon_runs(
-    file: NamedFile,
-    names: tuple[str, ...],
-    run_ids: tuple[str, ...],
-    everything: bool,
-    older_than: str | None,
-    reason: str,
-    as_json: bool,
-) -> int:
-    if bool(names + run_ids) == everything:
-        raise click.UsageError("name runs, or give --all")
-    if older_than and not everything:
-        raise click.UsageError("--older-than goes with --all")
-    age_us = round(seconds_of(older_than) * 1e6) if older_than else 0
-
-    async def use(session: Session) -> list[tuple[Answer, ActPlace]]:
-        summaries = await session.runs()
-        if not everything:
-            chosen = _named(summaries, names + run_ids)
-        else:
-            own = session.status.executor_run_id if session.status.executor_alive else None
-            chosen = _chosen(summaries, own, time.time_ns() // 1000 - age_us)
-        return [
-            (await session.send(new_command("abandon", one.run.run_id, (), reason)), place_of(session, one.run))
-            for one in chosen
-        ]
-
-    answers = with_session(file.to_change(), use)
-    for answer, place in answers:
-        print_answer(answer, as_json, place)
-    if not answers and not as_json:
-        echo("no run is unfinished without an executor")
-    return code_of_answers(*(answer for answer, _ in answers))
-
-
-def _chosen(summaries: Iterable[RunSummary], own_run_id: str | None, started_before: int) -> list[RunSummary]:
-    return [
-        one
-        for one in summaries
-        if one.run.ended_at is None and one.run.run_id != own_run_id and one.run.started_at <= started_before
-    ]
-
-
-def _named(summaries: Iterable[RunSummary], run_ids: Iterable[str]) -> list[RunSummary]:
-    known = {one.run.run_id: one for one in summaries}
-    for run_id in run_ids:
-        if run_id not in known:
-            raise RedriveError(f"there is no run {run_id!r} in this state file; see: redrive runs")
-    return [known[run_id] for run_id in dict.fromkeys(run_ids)]
-
-
-# --- ``redrive undo`` ------------------------------------------------------------------------------------------------
-
-
-@command("undo")
-@reading_options
-@click.option("--dry-run", is_flag=True, help="Only say which act it would be.")
-@reason_option
-def undo_last(file: NamedFile, run_id: str | None, as_json: bool, dry_run: bool, reason: str) -> int:
-    """Tasks that have moved since stay as they are."""
-
-    async def use(session: Session) -> tuple[Answer, ActPlace]:
-        rows = await session.query(OPERATOR_ACTS)
-        found = last_undoable([row for row in rows if run_id in (None, row.run_id)])
-        if found is None:
-            of_run = "this file" if run_id is None else f"run {run_id}"
-            raise RedriveError(f"there is no act in {of_run} that can be taken back; see: redrive events")
-        event, acted = found
-        runs = [one.run for one in await session.runs() if one.run.run_id == event.run_id]
-        place = place_of(session, runs[0] if runs else None)
-        ago = format_duration(time.time_ns() // 1000 - event.at)
-        what = f"{acted.act} by {event.actor} {ago} ago ({acted.answer.get('message')})"
-        if dry_run:
-            return Answer(True, f"would take back: {what}"), place
-        answer = await session.send(new_command("undo", event.run_id, (), reason, {"command": event.command_id}))
-        return answer._replace(message=f"{what}: {answer.message}"), place
-
-    answer, place = with_session(file.to_change(), use)
-    print_answer(answer, as_json, place)
-    if not dry_run and not as_json:
-        print_resume_hint("undo", answer, place)
-    return code_of_answers(answer)
-
-
-# --- ``redrive note`` and ``classify`` -------------------------------------------------------------------------------
-#
-# ``redrive note`` and ``redrive classify``: notes on a cause, and a classification rule from its failures.
-
-
-_NAMED_MAX = 5
-_LABEL_CELLS = 9
-
-
-@command("note")
-@click.argument("text")
-@fingerprint_option
-@click.option("--downstream", metavar="NAME", help="Only for tasks that call this; default: all tasks.")
-@run_options
-def send_note(
-    file: NamedFile, text: str, fingerprint: str, downstream: str | None, run_id: str | None, as_json: bool
-) -> int:
-    async def use(session: Session) -> tuple[Answer, ActPlace]:
-        projection = await session.snapshot(run_id)
-        options = {"fingerprint": cause_of(projection, fingerprint), "downstream": downstream, "text": text}
-        command = new_command("note", projection.run.run_id, options=options)
-        return await session.send(command), place_of(session, projection.run)
-
-    answer, place = with_session(file.to_change(), use)
-    print_answer(answer, as_json, place)
-    return code_of_answers(answer)
-
-
-def cause_of(projection: RunProjection, digits: str) -> str:
-    """The loose fingerprint of this run that starts with ``digits``; without a match ``digits`` itself, for other runs.
-
-    Raises RedriveError if several fingerprints match.
-    """
-    attempts = [attempt for row in projection.tasks.values() for attempt in row.attempts.values()]
-    marks = {(one.fingerprint_loose, one.fingerprint) for one in attempts if one.fingerprint_loose}
-    found = {loose for loose, strict in marks if loose.startswith(digits) or (strict or "").startswith(digits)}
-    if digits in found or not found:
-        return digits
-    if len(found) > 1:
-        named = ", ".join(sorted(found)[:_NAMED_MAX])
-        raise RedriveError(f"{digits} fits {len(found)} causes ({named}); give more digits")
-    return found.pop()
-
-
-@command("classify")
-@fingerprint_option
-@click.option(
-    "--as",
-    "failure_class",
-    required=True,
-    type=click.Choice(["transient", "permanent", "ambiguous", "validation", "auth"]),
-    help="The class of such failures.",
-)
-@click.option("--downstream", metavar="NAME", help="The rule's downstream; default: that of the failed tasks.")
-@click.option(
-    "--when",
-    "conditions",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A condition instead of the proposed ones: status=409.",
-)
-@run_options
-def print_rule(
-    file: NamedFile,
-    run_id: str | None,
-    fingerprint: str,
-    failure_class: str,
-    downstream: str | None,
-    conditions: Sequence[str],
-    as_json: bool,
-) -> int:
-    chosen = conditions_of(conditions)
-
-    async def use(session: Session) -> RuleTrial:
-        projection = await session.snapshot(run_id)
-        loose = cause_of(projection, fingerprint)
-        return await try_rule(session, projection, loose, FailureClass(failure_class), downstream, chosen)
-
-    found = with_session(file.to_read(), use)
-    if as_json:
-        effect = asdict(found.effect)
-        value = {"rule": found.rule, "downstream": found.downstream, "flow": found.text, "effect": effect}
-        echo_json(with_schema("rule", value))
-        return 0
-    for label, text in trial_rows(found):
-        echo(f"{label:{_LABEL_CELLS}}{text}")
-    return 0
-
-
-def conditions_of(words: Sequence[str]) -> dict[str, object]:
-    """The conditions of a rule, from words as ``status=409``. Raises UsageError for invalid words."""
-    found: dict[str, object] = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals:
-            raise click.UsageError(f"--when {word!r}: write NAME=VALUE, as status=409")
-        try:
-            found[name] = int(value) if name in ("status", "exit_code", "signal") else value
-        except ValueError:
-            raise click.UsageError(f"--when {word!r}: {name} is a number") from None
-    return found

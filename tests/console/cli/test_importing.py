@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from redrive.console.cli.importing import Shape, compare_starts, parse_crontab, shape_of
+from redrive.console.cli.crontab import Shape, parse_crontab, shape_of
+from redrive.console.cli.importing import compare_starts
 from redrive.engine import Flow
 from redrive.engine.core.schedule import to_microseconds
 from support.commands import run_redrive, start_redrive
