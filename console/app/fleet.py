@@ -110,7 +110,7 @@ class FleetApp(ConsoleBase):
         self._offers: Sequence[Offer] = ()
         self._order = FleetOrder.ATTENTION
         self._entries: dict[str, FleetEntry] = {}
-        self._schedules: dict[str, ServedSchedule] = {}  # by state file
+        self._schedules: dict[str, ServedSchedule] = {}  # by state file; by flow file if it could never be read
         self._name_cells = 0
         self.heading = Bar(id="heading")
         self.titles = Bar()
@@ -211,10 +211,10 @@ class FleetApp(ConsoleBase):
     async def _read_schedules(self) -> None:
         with suppress(StateFileError):  # redrive schedule says what is wrong with it
             rows = (await asyncio.to_thread(supervisor_file.read_schedules)).schedules
-            self._schedules = {row.state_path: row for row in rows if row.state_path is not None}
+            self._schedules = {row.state_path or row.file: row for row in rows}
 
     def knows_schedule(self, path: str) -> bool:
-        """Whether the schedule of a state file has been read."""
+        """Whether the schedule of a row has been read."""
         return path in self._schedules
 
     def choose_schedule_act(self) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ...engine.agent.command_client import send_blocking
 from ...engine.domain.acts import Target
@@ -22,10 +21,6 @@ from ...engine.statefile.lists import QUARANTINE, query
 from ...engine.store import database
 from ..sessions.session import new_command
 from .event_lines import EventPrinter
-
-if TYPE_CHECKING:
-    pass
-
 
 #: The acts when the run is blocked: act, task, expected state, reason.
 SCRIPT = (

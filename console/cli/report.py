@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -33,13 +33,6 @@ from ..text.figures import format_bytes
 from ..text.text import echo
 from .main import command
 from .options import NamedFile, complete_runs, ssh_options, state_option
-
-if TYPE_CHECKING:
-    pass
-
-
-#
-# ``redrive report``: a run as one HTML file or as Markdown.
 
 
 @command("report")

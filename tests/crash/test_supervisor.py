@@ -199,6 +199,14 @@ def test_the_console_starts_a_run_with_parameters_and_pauses_its_schedule(folder
             await pilot.press("s", "enter", "enter")
             await wait_until_async(lambda: (row := folder.row("other")) is not None and row.paused_until == FOREVER)
 
+            broken = str(folder.write("broken", more=", ("))
+            await wait_until_async(partial(app.knows_schedule, broken))
+            await wait_until_async(lambda: app.table.move_to_key(broken))
+            await pilot.press("s", "j", "j", "enter")
+            await wait_until_async(
+                lambda: (row := folder.row("broken")) is not None and row.acknowledged_at is not None
+            )
+
     asyncio.run(act())
     ((params,),) = folder.ask("other", "SELECT params FROM run")
     assert json.loads(params)["day"] == "friday"
