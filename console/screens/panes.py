@@ -182,6 +182,7 @@ class PageView(LinesView, Generic[TextKey, Texts]):
                 self.refresh_rows(y)
         if not before:
             self.refresh()
+        self.check_hidden_rows()  # lines may have been added below, where nothing is painted
 
     def tick(self) -> None:
         """Update ages, once a second."""
