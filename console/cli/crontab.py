@@ -10,6 +10,7 @@ import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ...engine.core.schedule import NAMED_SCHEDULES
 from ...engine.domain.text import shell_word
 from ..text.text import one_line
 
@@ -50,18 +51,6 @@ class Crontab:
 
     jobs: Sequence[Job]
     left_out: Sequence[tuple[int, str]]
-
-
-#: The names of schedules, as ``crontab(5)`` has them.
-NAMED_SCHEDULES = {
-    "@yearly": "0 0 1 1 *",
-    "@annually": "0 0 1 1 *",
-    "@monthly": "0 0 1 * *",
-    "@weekly": "0 0 * * 0",
-    "@daily": "0 0 * * *",
-    "@midnight": "0 0 * * *",
-    "@hourly": "0 * * * *",
-}
 
 
 _VARIABLE = re.compile(r"""\s*("[^"]*"|'[^']*'|[^\s="']+)\s*=\s*(.*?)\s*$""")

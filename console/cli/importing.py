@@ -30,7 +30,6 @@ from ...engine.schedule.flow_files import read_flow_files
 from ...engine.store.schedules import served_flow
 from ..text.text import echo, one_line, print_table
 from .crontab import (
-    NAMED_SCHEDULES,
     Expression,
     FlowText,
     Job,
@@ -426,7 +425,7 @@ class DaguDag:
         zone, fields = local_zone(), times[0]
         if fields.startswith("CRON_TZ="):
             zone, _, fields = fields.removeprefix("CRON_TZ=").partition(" ")
-        return {"schedule": NAMED_SCHEDULES.get(fields, fields), "timezone": zone, "misfire": "skip"}
+        return {"schedule": fields, "timezone": zone, "misfire": "skip"}
 
     def _variables(self, owner: str, of: Mapping[str, Any]) -> dict[str, object]:
         found = {str(key): str(value) for one in _listed(of.get("env")) for key, value in _pairs(one)}

@@ -23,6 +23,17 @@ from ..domain.text import sha256_hex
 from .option_types import parse_duration
 from .spec import ExpectedBy, Misfire, ScheduleSpec
 
+#: The names of schedules, as ``crontab(5)`` has them. ``@reboot`` is no time.
+NAMED_SCHEDULES = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+
 SHORTEST_SECONDS = 1.0
 LATE_SECONDS = 60.0  # misfire="skip": a run is skipped if it would start later than this and than start_within
 LISTED_MAX = 100  # missed logical times that a decision lists one by one, the latest
@@ -155,8 +166,10 @@ def build_schedule(spec: ScheduleSpec, flow: str, zone: tzinfo) -> Schedule:
 
 
 def parse_recurrence(expression: str, zone: tzinfo) -> Cron | Every:
-    """Parse ``0 2 * * *`` or ``every 15m``. Raises ValueError with one sentence."""
+    """Parse ``0 2 * * *``, ``@daily`` or ``every 15m``. Raises ValueError with one sentence."""
     words = expression.split()
+    if len(words) == 1:
+        words = NAMED_SCHEDULES.get(words[0].lower(), expression).split()
     if words[:1] == ["every"]:
         seconds = parse_duration("".join(words[1:]))
         if seconds < SHORTEST_SECONDS:
@@ -164,7 +177,7 @@ def parse_recurrence(expression: str, zone: tzinfo) -> Cron | Every:
         return Every(round(seconds * 1e6))
     if len(words) != 5:
         fields = "the five fields of cron (minute hour day month weekday)"
-        raise ValueError(f"{expression!r} is not a schedule: give {fields}, or 'every 15m'")
+        raise ValueError(f"{expression!r} is not a schedule: give {fields}, a name as '@daily', or 'every 15m'")
     rhythm = Cron(" ".join(words), zone)
     try:
         first = next(rhythm.after(0), None)

@@ -174,7 +174,7 @@ class DownstreamSpec:
 class ScheduleSpec:
     """The schedule of a flow (``core/schedule.py``)."""
 
-    expression: str  # five fields of cron, or "every 15m"
+    expression: str  # five fields of cron, a name as "@daily", or "every 15m"
     timezone: str = "UTC"
     misfire: Misfire = "one"  # of the missed logical times: run none, the latest, or all
     splay_seconds: float = 0.0  # a run starts later by up to this, constant for each flow

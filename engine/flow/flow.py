@@ -553,8 +553,9 @@ class Flow(TaskDeclarations):
         env_file: a file of variables, as ".env", relative to the flow file, with lines ``NAME=value``. It is read for
             each run, by the line ``Flow(...)``: from there on its variables are in ``os.environ``, also in all tasks,
             and take the place of those that the process was started with.
-        schedule: when ``redrive serve`` starts a run: the five fields of cron ("0 2 * * *"), or "every 15m". The
-            parameter ``logical_time`` of the run is the instant that it stands for; the deadline counts from there.
+        schedule: when ``redrive serve`` starts a run: the five fields of cron ("0 2 * * *"), a name of theirs
+            ("@daily"), or "every 15m". The parameter ``logical_time`` of the run is the instant that it stands for;
+            the deadline counts from there.
         timezone: in which the schedule, and ``expect_by`` of a task, are read: a name of the IANA time zone database,
             as "Asia/Kolkata"; UTC unless given.
         misfire: which of the missed runs are started: "one" (the latest), "skip" (none that is

@@ -65,6 +65,21 @@ FIXED_TIMES = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("@hourly", "11-21T09:00"),
+        ("@daily", "11-22T00:00"),
+        ("@midnight", "11-22T00:00"),
+        ("@Weekly", "11-22T00:00"),
+        ("@monthly", "12-01T00:00"),
+        ("@yearly", "01-01T00:00"),
+    ],
+)
+def test_a_name_of_crontab_is_its_five_fields(name: str, expected: str) -> None:
+    assert [text[5:16] for text in times(name, KOLKATA, "2026-11-21T08:10+05:30", 1)] == [expected]
+
+
 @pytest.mark.parametrize(("expression", "zone", "after", "expected"), FIXED_TIMES)
 def test_a_fixed_time_comes_once_whatever_the_clocks_do(expression, zone, after, expected):
     found = times(expression, zone, after, len(expected))
@@ -120,7 +135,8 @@ def test_from_wherever_they_are_asked_for_they_are_the_same(expression, zone, st
     [
         ("0 2 * *", "five fields"),
         ("0 0 2 * * *", "five fields"),
-        ("@daily", "five fields"),
+        ("@reboot", "five fields"),
+        ("@daily 5", "five fields"),
         ("", "five fields"),
         ("61 2 * * *", "bad minute"),
         ("0 2 * * XYZ", "bad day-of-week"),
