@@ -187,9 +187,7 @@ def compare_starts(job: Job, flow: FlowSpec | str, now: int) -> Comparison:
         midnight = datetime(wall.year, wall.month, wall.day, tzinfo=zone)
         return midnight.utcoffset() == (midnight + timedelta(days=1)).utcoffset()
 
-    instants = takewhile(
-        lambda at: at <= to_microseconds(end.replace(tzinfo=zone)), served.schedule.recurrence.after(now)
-    )
+    instants = takewhile(lambda at: at <= to_microseconds(end.replace(tzinfo=zone)), served.schedule.after(now))
     walls = (local_time(at, zone).replace(tzinfo=None) for at in instants)
     new = [wall for wall in walls if is_compared(wall)]
     try:

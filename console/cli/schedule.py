@@ -18,7 +18,7 @@ from ...engine.core.schedule import Cron, daylight_note, iso_time, local_time, l
 from ...engine.core.spec import LOGICAL_TIME
 from ...engine.core.views import BLOCKED, RUN_STYLES, StateStyle
 from ...engine.domain.states import RunState
-from ...engine.domain.text import format_duration
+from ...engine.domain.text import counted, format_duration
 from ...engine.errors import FlowError, RefusedError
 from ...engine.executor.executor import Executor
 from ...engine.executor.resume_plan import read_flow
@@ -95,7 +95,7 @@ async def _read_served(flow: str, params: Mapping[str, object]) -> ServedFlow:
 def print_schedule(flow: str, params: Mapping[str, str], count: int, as_json: bool) -> int:
     """Print the next logical times, in the schedule's time zone and in this machine's."""
     served = asyncio.run(_read_served(flow, params))
-    times = list(islice(served.schedule.recurrence.after(SystemClock().now_us()), count))
+    times = list(islice(served.schedule.after(SystemClock().now_us()), count))
     if as_json:
         echo_values("schedule", (_value(served, at) for at in times))
         return ExitCode.SUCCESS
@@ -120,6 +120,8 @@ def _headline(served: ServedFlow) -> str:
     spec, schedule = served.spec, served.schedule
     words = f" ({schedule.recurrence.description})" if isinstance(schedule.recurrence, Cron) else ""
     parts = [f"{served.name}: {spec.expression}{words} {spec.timezone}", f"misfire {spec.misfire}"]
+    if schedule.holidays:
+        parts.append(f"not on {counted(len(schedule.holidays), 'holiday')}")
     if schedule.splay_us:
         parts.append(f"each starts {format_duration(schedule.splay_us)} later, its share of the splay")
     if schedule.start_within_us is not None:

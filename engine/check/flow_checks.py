@@ -140,7 +140,7 @@ def _schedule(context: FlowContext) -> Iterator[Finding]:
 
 
 def _shortest_gap_seconds(schedule: Schedule) -> float:
-    times = list(islice(schedule.recurrence.after(0), TIMES_COMPARED))
+    times = list(islice(schedule.after(0), TIMES_COMPARED))
     return min((later - earlier for earlier, later in pairwise(times)), default=0) / 1e6
 
 
@@ -275,7 +275,7 @@ def _expected(task: TaskSpec, context: FlowContext) -> Iterator[Finding]:
         return
     start = 0
     if flow.schedule is not None:
-        start = next(open_schedule(flow.schedule, flow.name).recurrence.after(0))
+        start = next(open_schedule(flow.schedule, flow.name).after(0))
     elif task.expect_by.clock is not None:
         return  # depends on when the run is started
     seconds = (expected_at(task.expect_by, start, open_zone(flow.timezone, flow.name)) - start) / 1e6

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from enum import StrEnum
 from itertools import count, takewhile
 
@@ -112,13 +112,24 @@ class Cron:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A parsed schedule. ``splay_us``: the delay of each run after its logical time."""
+    """A parsed schedule. ``splay_us``: the delay of each run after its logical time.
+
+    ``holidays``: dates in the time zone whose instants are no logical times.
+    """
 
     recurrence: Cron | Every
     zone: tzinfo
     misfire: Misfire = "one"
     splay_us: int = 0
     start_within_us: int | None = None
+    holidays: frozenset[date] = frozenset()
+
+    def after(self, instant: int) -> Iterator[int]:
+        """Yield the logical times after an instant, in order."""
+        times = self.recurrence.after(instant)
+        if not self.holidays:
+            return times
+        return (at for at in times if local_time(at, self.zone).date() not in self.holidays)
 
     def due_at(self, logical: int) -> int:
         """Return when the run of a logical time is due."""
@@ -137,7 +148,7 @@ class Schedule:
         window = _FIRST_WINDOW_US
         while True:
             start = max(after, until - window)
-            found = list(takewhile(lambda at: at <= until, self.recurrence.after(start)))
+            found = list(takewhile(lambda at: at <= until, self.after(start)))
             if start == after or len(found) >= LISTED_MAX:
                 return found, start == after
             window *= 4
@@ -162,6 +173,7 @@ def build_schedule(spec: ScheduleSpec, flow: str, zone: tzinfo) -> Schedule:
         misfire=spec.misfire,
         splay_us=_splay_offset(flow, round(spec.splay_seconds * 1e6)),
         start_within_us=None if spec.start_within_seconds is None else round(spec.start_within_seconds * 1e6),
+        holidays=frozenset(map(date.fromisoformat, spec.holidays)),
     )
 
 
@@ -234,7 +246,7 @@ def decide_schedule(schedule: Schedule, decided_until: int, already_run: Collect
 
 
 def _oldest_first(schedule: Schedule, decided_until: int, already_run: Collection[int], until: int) -> ScheduleDecision:
-    for at in takewhile(lambda at: at <= until, schedule.recurrence.after(decided_until)):
+    for at in takewhile(lambda at: at <= until, schedule.after(decided_until)):
         if at not in already_run:
             return ScheduleDecision(decided_until, run=at)
         decided_until = at
@@ -353,6 +365,7 @@ class FlowFacts:
         retry_at: no run starts or goes on before, because a start has failed.
         skip_logical: the logical time that an operator skips.
         record_at: when the next run becomes late, or an unsent page is sent again.
+        next_at: when the next run is due, as the state file says; None: it does not say.
     """
 
     is_owned: bool = False
@@ -364,6 +377,7 @@ class FlowFacts:
     retry_at: int = 0
     skip_logical: int | None = None
     record_at: int | None = None
+    next_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,6 +405,7 @@ def decide_step(schedule: Schedule, facts: FlowFacts, now: int) -> Step:
         decision.missed
         or (facts.record_at is not None and facts.record_at <= now)
         or (decision.run is None and decision.decided_until != facts.decided_until)
+        or facts.next_at not in (None, _next_undecided(schedule, facts))  # other holidays, or another splay
     ):
         return Step(StepKind.RECORD, late_since=late_since)
     if facts.requested and now >= facts.retry_at:
@@ -410,7 +425,7 @@ def _next_undecided(schedule: Schedule, facts: FlowFacts) -> int | None:
     """Return when the first run is due that has not started."""
     if facts.decided_until is None:
         return None
-    upcoming = (at for at in schedule.recurrence.after(facts.decided_until) if at not in facts.started)
+    upcoming = (at for at in schedule.after(facts.decided_until) if at not in facts.started)
     return None if (logical := next(upcoming, None)) is None else schedule.due_at(logical)
 
 

@@ -179,6 +179,8 @@ class ScheduleSpec:
     misfire: Misfire = "one"  # of the missed logical times: run none, the latest, or all
     splay_seconds: float = 0.0  # a run starts later by up to this, constant for each flow
     start_within_seconds: float | None = None  # a run that starts later than this after it was due is late
+    holidays: tuple[str, ...] = ()  # dates in the time zone, as "2026-12-25", on which no run starts
+    holidays_path: str | None = None  # the absolute path of the file that lists them
 
 
 @dataclass(frozen=True, slots=True)

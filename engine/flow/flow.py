@@ -54,7 +54,7 @@ from .options import (
     read_params,
     reject_unknown_options,
 )
-from .source import Place, caller_location, caller_place, location_of, use_env_file
+from .source import Place, caller_location, caller_place, location_of, read_holidays, use_env_file
 from .task_def import TaskDef, TaskSpecBuilder, check_consistency, identity_of
 from .time_zones import open_schedule, open_zone
 
@@ -562,6 +562,8 @@ class Flow(TaskDeclarations):
             late) or "all".
         splay: duration of 0 or more: runs start later by a share of it that is this flow's own.
         start_within: duration of 0 or more: page when a run has not started so long after it was due.
+        holidays: a file of dates on which no run starts, relative to the flow file, with lines "2026-12-25 Christmas";
+            ``redrive serve`` reads it anew when it changes.
         retry, timeout, downstream: for all tasks that do not say otherwise, also by None. Sensors and tasks with a
             ``kind`` have a timeout of their own; what ``add`` takes stays as it is.
         env: variables for all commands; those of a group and of the command itself are added to them.
@@ -598,7 +600,7 @@ class Flow(TaskDeclarations):
         self.log_limit_mb: int = options["log_limit_mb"]
         self.max_parallel: int | None = options["max_parallel"]
         self.machine_pools = tuple(machine_pools)
-        self.schedule = _schedule(name, options)
+        self.schedule = _schedule(name, options, caller_place())
         self.timezone: str = options["timezone"]
         open_zone(self.timezone, name)  # refuse an unknown one at once
         declared = {LOGICAL_TIME: ""} if self.schedule else {}
@@ -799,14 +801,16 @@ def _deadline_action(flow: str, options: Mapping[str, Any]) -> DeadlineAction:
     return action
 
 
-_WITHOUT_SCHEDULE = {"misfire": "one", "splay": 0, "start_within": None}
+_WITHOUT_SCHEDULE = {"misfire": "one", "splay": 0, "start_within": None, "holidays": None}
 
 
-def _schedule(flow: str, options: Mapping[str, Any]) -> ScheduleSpec | None:
+def _schedule(flow: str, options: Mapping[str, Any], declared_at: Place | None) -> ScheduleSpec | None:
     if options["schedule"] is None:
         if any(options[option] != default for option, default in _WITHOUT_SCHEDULE.items()):
             raise OptionError(f"flow {flow!r}: {', '.join(_WITHOUT_SCHEDULE)} say nothing without a schedule")
         return None
-    spec = ScheduleSpec(*(options[name] for name in ("schedule", "timezone", "misfire", "splay", "start_within")))
+    given = (options[name] for name in ("schedule", "timezone", "misfire", "splay", "start_within"))
+    file = options["holidays"]
+    spec = ScheduleSpec(*given, *(() if file is None else read_holidays(flow, file, declared_at)))
     open_schedule(spec, flow)  # refuse an invalid schedule at once
     return spec

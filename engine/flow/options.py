@@ -415,6 +415,7 @@ class FlowOptions(DefaultOptions, total=False):
     misfire: Misfire
     splay: Duration
     start_within: Duration | None
+    holidays: str | None
 
 
 DEFAULTS: Table = {
@@ -436,11 +437,12 @@ FLOW: Table = {
     "max_parallel": optional(whole_number(1)),
     "pools": optional(POOLS),
     "machine_pools": optional(POOLS),
-    "schedule": optional(OptionType("a text as '0 2 * * *' or 'every 15m'", TEXT.parse)),
+    "schedule": optional(OptionType("a text as '0 2 * * *', '@daily' or 'every 15m'", TEXT.parse)),
     "timezone": TEXT,
     "misfire": choice(*get_args(Misfire)),
     "splay": duration(),
     "start_within": optional(duration()),
+    "holidays": optional(OptionType("the path of a file, a text as 'holidays.txt'", TEXT.parse)),
     "params": optional(OptionType("a mapping of names to defaults, as {'day': '2026-04-25'}", _parse_params)),
     "python": optional(INTERPRETER),
     "env_file": optional(OptionType("the path of a file, a text as '.env'", TEXT.parse)),

@@ -12,11 +12,13 @@ import warnings
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import date
 from functools import cache, lru_cache
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Literal
 
+from ..core.option_types import short_repr
 from ..domain.text import sha256_hex
 from ..errors import FlowError, OptionError
 
@@ -359,9 +361,10 @@ def _is_installed(path: Path, root: Path) -> bool:
     return any(path.is_relative_to(folder) and folder.is_relative_to(root) for folder in (*_INTERPRETER, _ENGINE_PATH))
 
 
-# --- Env file --------------------------------------------------------------------------------------------------------
+# --- Files that a flow names -----------------------------------------------------------------------------------------
 #
-# The file of variables of a flow, ``Flow(env_file=".env")``: read for each run, so that a new password counts.
+# The file of variables of a flow, ``Flow(env_file=".env")``: read for each run, so that a new password counts. The file
+# of the days without a run, ``Flow(holidays="holidays.txt")``: read with the flow.
 
 
 def use_env_file(flow: str, name: str, declared_at: Place | None) -> str:
@@ -369,8 +372,7 @@ def use_env_file(flow: str, name: str, declared_at: Place | None) -> str:
 
     ``name``: relative to the file that declares the flow. Raises OptionError if it cannot be read.
     """
-    folder = Path(declared_at[0]).parent if declared_at is not None else Path()
-    path = (folder / name).resolve()
+    path = _beside(declared_at, name)
     os.environ.update(_read(flow, path))
     return str(path)
 
@@ -383,13 +385,38 @@ def environment_of(flow: FlowSpec) -> Mapping[str, str]:
     return os.environ if flow.env_file is None else {**os.environ, **_read(flow.name, Path(flow.env_file))}
 
 
+def read_holidays(flow: str, name: str, declared_at: Place | None) -> tuple[tuple[str, ...], str]:
+    """Read a file of dates: one at the start of each line, as ``2026-12-25``; ``#`` begins a comment.
+
+    ``name``: relative to the file that declares the flow. Returns the dates, in order, and the absolute path of the
+    file. Raises OptionError if the file cannot be read, or a line has no date.
+    """
+    path, found = _beside(declared_at, name), set[str]()
+    for number, line in enumerate(_text(flow, "holidays", path).splitlines(), start=1):
+        words = line.partition("#")[0].split()
+        try:
+            found |= {date.fromisoformat(words[0]).isoformat()} if words else set()
+        except ValueError:
+            why = f"line {number} does not begin with a date as 2026-12-25: {short_repr(words[0])}"
+            raise OptionError(f"flow {flow!r}: holidays {str(path)!r}: {why}") from None
+    return tuple(sorted(found)), str(path)
+
+
+def _beside(declared_at: Place | None, name: str) -> Path:
+    folder = Path(declared_at[0]).parent if declared_at is not None else Path()
+    return (folder / name).resolve()
+
+
 def _read(flow: str, path: Path) -> dict[str, str]:
     from dotenv import dotenv_values  # here: only flows with such a file pay for it
 
+    values = dotenv_values(stream=io.StringIO(_text(flow, "env_file", path)), interpolate=False)
+    return {variable: value for variable, value in values.items() if value is not None}
+
+
+def _text(flow: str, option: str, path: Path) -> str:
     try:
-        with path.open(encoding="utf-8") as file:
-            values = dotenv_values(stream=file, interpolate=False)
+        return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise OptionError(f"flow {flow!r}: env_file {str(path)!r} cannot be read: {why}") from None
-    return {variable: value for variable, value in values.items() if value is not None}
+        raise OptionError(f"flow {flow!r}: {option} {str(path)!r} cannot be read: {why}") from None

@@ -50,7 +50,7 @@ def backfill_slots(state_path: str, served: ServedFlow, since: int, until: int) 
 
     Raises RefusedError for more than RUNS_MAX, StateFileError if the file cannot be read.
     """
-    times = list(islice(takewhile(lambda at: at <= until, served.schedule.recurrence.after(since - 1)), RUNS_MAX + 1))
+    times = list(islice(takewhile(lambda at: at <= until, served.schedule.after(since - 1)), RUNS_MAX + 1))
     if len(times) > RUNS_MAX:
         raise RefusedError(f"that is more than {RUNS_MAX:,} runs: backfill a shorter range at a time")
     if not times or not has_content(state_path):

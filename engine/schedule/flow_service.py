@@ -295,6 +295,7 @@ class FlowService:
         return FlowFacts(
             is_owned=is_owned,
             decided_until=None if status.progress is None else status.progress.decided_until,
+            next_at=None if status.progress is None else status.progress.next_at,
             started=status.fired,
             resumable=next((run_id for run_id in status.unfinished if run_id not in left_alone), None),
             requested=tuple(logical for logical, _ in self.control.requests),

@@ -14,7 +14,7 @@ import os
 import socket
 import uuid
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..clock import ClockWatch
 from ..core.schedule import spread_starts
@@ -54,11 +54,17 @@ class _KnownFile:
     stamp: Stamp
     retry_at: int | None = None
     is_read: bool = False
+    holidays: dict[str, Stamp] = field(default_factory=dict)  # the files of dates that its flows name, as they were
 
     @property
     def is_current(self) -> bool:
         """Whether the file is as it was read."""
-        return self.is_read and stamp_of(self.source.file) == self.stamp
+        return self.is_read and stamp_of(self.source.file) == self.stamp and self.has_its_holidays
+
+    @property
+    def has_its_holidays(self) -> bool:
+        """Whether the files of dates are as they were read."""
+        return all(stamp_of(path) == stamp for path, stamp in self.holidays.items())
 
 
 class Supervisor:
@@ -258,7 +264,7 @@ class Supervisor:
 
     def _is_changed(self, source: FlowSource, stamp: Stamp) -> bool:
         known = self._files.get(source.target)
-        if known is None or known.stamp != stamp:
+        if known is None or known.stamp != stamp or not known.has_its_holidays:
             return True
         return known.retry_at is not None and known.retry_at <= self._clock.now_us()
 
@@ -288,6 +294,8 @@ class Supervisor:
         if error is None and not flows and known.source.is_named:
             error = f"{found.target} has no schedule: write Flow('name', schedule='0 2 * * *')"
         known.is_read = True
+        paths = [flow.spec.schedule.holidays_path for flow in flows.values() if flow.spec.schedule]
+        known.holidays = {path: stamp_of(path) for path in paths if path is not None}
         known.retry_at = None if error is None else self._clock.now_us() + round(RETRY_SECONDS * 1e6)
         if error is not None:
             self._use_broken_file(known.source, error)

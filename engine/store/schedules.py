@@ -306,7 +306,7 @@ def _advance(transaction: Transaction, served: ServedFlow, decided_until: int) -
 
 def _first_unfired(schedule: Schedule, after: int, fired: Iterable[int]) -> int | None:
     """Return the first logical time after ``after`` without a run."""
-    return next((at for at in schedule.recurrence.after(after) if at not in fired), None)
+    return next((at for at in schedule.after(after) if at not in fired), None)
 
 
 # --- Late runs -----------------------------------------------------------------------------------------------------

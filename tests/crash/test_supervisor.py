@@ -10,6 +10,7 @@ import signal
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,22 @@ def test_files_that_come_break_and_go_concern_their_own_flows_alone(folder: Fold
     (folder.path / "one.py").write_text("flow = Flow(  # redrive\n")
     folder.until("two", lambda row: row.start_error)
     assert folder.until("one", lambda row: row.start_error).next_at, "its schedule stays"
+
+
+def test_a_changed_file_of_holidays_counts_at_once_and_a_broken_one_is_a_failed_start(folder: Folder):
+    days = folder.path / "days.txt"
+    days.write_text("# none yet\n")
+    folder.write("one", "@yearly", more=", holidays='days.txt'")
+    folder.serve()
+    next_at = folder.until("one", lambda row: row.next_at).next_at
+    assert next_at is not None
+    first = datetime.fromtimestamp(next_at / SECOND, UTC).date()
+    days.write_text(f"{first} New Year\n")
+    second = folder.until("one", lambda row: row.next_at != next_at).next_at
+    assert second == next_at + (first.replace(year=first.year + 1) - first).days * 86_400 * SECOND
+    days.write_text("25 December\n")
+    failed = folder.until("one", lambda row: row.start_error)
+    assert "line 1 does not begin with a date as 2026-12-25: '25'" in (failed.start_error or "")
 
 
 def test_an_import_that_hangs_holds_up_no_other_file(folder: Folder):

@@ -86,6 +86,14 @@ def test_a_fixed_time_comes_once_whatever_the_clocks_do(expression, zone, after,
     assert expected == [f"{text[5:16]}{text[19:]}" for text in found]
 
 
+def test_a_holiday_is_a_day_of_the_zone_and_no_missed_run() -> None:
+    daily = schedule("30 0 * * *", KOLKATA, holidays=("2026-12-25", "2026-12-26"))
+    found = [iso_time(one, daily.zone)[5:10] for one in islice(daily.after(at("2026-12-23T12:00+05:30")), 3)]
+    assert found == ["12-24", "12-27", "12-28"]
+    decision = decide_schedule(daily, at("2026-12-24T12:00+05:30"), (), at("2026-12-26T12:00+05:30"))
+    assert (decision.run, decision.missed) == (None, ())
+
+
 INTERVALS = [
     ("*/30 * * * *", BERLIN, "2026-03-29T01:00+01:00", 30),
     ("*/30 * * * *", BERLIN, "2026-10-25T01:30+02:00", 30),
