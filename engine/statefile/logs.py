@@ -345,6 +345,7 @@ def attempt_text(connection: sqlite3.Connection, run_id: str, name: str, attempt
 
 SLICE_CHARACTERS = 2 * 1024 * 1024  # searched in one call
 SLICE_SECONDS = 2.0  # of processor time
+AGAIN_SECONDS = 0.5  # of processor time: Python ignores an error that is raised within a finalizer
 LINE_CHARACTERS_MAX = 4096  # of a line that pieces share
 
 #: What a terminal does not show: CSI, terminated strings (OSC, DCS, ...), and two-character sequences.
@@ -365,7 +366,7 @@ def time_limit(seconds: float) -> Iterator[None]:
         raise SlowPatternError("the pattern takes too long on a part of the log: simplify it")
 
     before = signal.signal(signal.SIGVTALRM, stop)
-    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds, AGAIN_SECONDS)
     try:
         yield
     finally:
