@@ -1,4 +1,4 @@
-"""Role -> style: all that widgets know of themes. Lists on a terminal use the same, without a widget."""
+"""Role -> style: all that widgets know of themes."""
 
 from __future__ import annotations
 
