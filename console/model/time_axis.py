@@ -122,7 +122,7 @@ def activity_of(rows: Iterable[TaskRow], start: int, runner: RunnerStatus = ALIV
         if begin > end and not is_active:
             pauses.append(Pause(end, begin))
         is_active = is_active or until is None
-        end = max(end, until or begin)
+        end = max(end, begin, until or begin)  # an attempt ends before its start if the clock was set back
     longest = nlargest(PAUSES_MAX, pauses, key=lambda pause: pause.end - pause.start)
     return RunActivity(tuple(sorted(longest)), end, is_active)
 

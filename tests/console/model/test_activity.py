@@ -57,6 +57,14 @@ def test_a_task_that_runs_leaves_no_pause_below_it():
     assert activity(builder).pauses == ()
 
 
+def test_attempts_that_ended_before_they_began_leave_their_pause_once():
+    builder = builder_of("first", "second")
+    for name in ("first", "second"):
+        apply(builder, builder.after(3600).start(name))
+        apply(builder, builder.after(-3600).succeed(name))  # the clock was set back
+    assert activity(builder).pauses == (Pause(START, START + 3600 * S),)
+
+
 def test_only_the_longest_pauses_are_returned_in_order():
     names = [f"task_{number}" for number in range(PAUSES_MAX + 5)]
     builder = builder_of(*names)
