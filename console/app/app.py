@@ -23,10 +23,9 @@ from ...engine.core.waiting import ALIVE, RunnerKind, RunnerStatus
 from ...engine.domain.states import TaskState
 from ...engine.domain.text import format_duration, shell_command
 from ...engine.errors import RedriveError
-from ..feed.live_run import BoardUpdate, CauseMemory, LiveRun, OtherRuns
 from ..keys.actions import ANSWERS, Action, ConsoleCall, ScreenName, action_named
 from ..keys.keymap import DEFAULT_KEYS, KeyMap, Refusal
-from ..model.board import SHELL_REMEDY, Board, runner_of
+from ..model.board import SHELL_REMEDY, Board, BoardUpdate, runner_of
 from ..model.lists import ColumnChoice
 from ..model.runs import WaitingRun
 from ..model.systems import BadgeCounts
@@ -34,6 +33,7 @@ from ..present.header import lock_reason
 from ..present.runs import deadline_note
 from ..present.tour import advance, tour_line
 from ..screens.base import MESSAGE_SECONDS, ConsoleScreen, LaunchContext, LoadingScreen, run_latest
+from ..sessions.live_run import CauseMemory, LiveRun, OtherRuns
 from ..sessions.session import Session
 from ..terminal.capabilities import detect_capabilities
 from ..terminal.driver import ConsoleDriver, TerminalBell

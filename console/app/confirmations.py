@@ -16,9 +16,9 @@ from ...engine.domain.text import counted
 from ..model.board import Board
 from ..model.inbox import InboxCause
 from ..model.preview import Preview
+from ..model.status import RunSummary
 from ..model.systems import BreakerStatus
 from ..present.states import sign_of
-from ..sessions.session import RunSummary
 from ..text.figures import format_seconds
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role

@@ -29,11 +29,12 @@ from ..model.board import Board
 from ..model.inbox import causes_of, is_sole_cause, targets_of
 from ..model.preview import PREVIEWS, Preview, latest_redrive, progress_of, requeued_names
 from ..model.replay import event_of, last_undoable
+from ..model.status import RunSummary
 from ..present.header import since
 from ..present.inbox import answer_line, redrive_line, refusals, result_lines
 from ..screens.base import ConsoleHost, errors_shown
 from ..screens.dialogs import ChoiceDialog, ChoiceOption, TextDialog
-from ..sessions.session import RunSummary, new_command
+from ..sessions.session import new_command
 from ..text.figures import clock, wall
 from ..text.pieces import Line, Piece, Role, wrap
 from ..text.text import one_line

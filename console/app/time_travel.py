@@ -16,8 +16,14 @@ from ...engine.analysis.trials import PolicyChange, parse_change
 from ...engine.core.outcome import FailureClass
 from ...engine.domain.events import Event
 from ...engine.errors import RedriveError
-from ..feed.reads import EventHistory, HistoryPoint
-from ..feed.trials import (
+from ..model.board import Board
+from ..model.inbox import InboxCause, causes_of
+from ..model.replay import NUMBER_MAX, ReplayIndex, parse_when
+from ..present.header import ReplayPosition, describe_read_only
+from ..screens.base import ConsoleHost, errors_shown
+from ..screens.dialogs import ChoiceOption, TextDialog, columns_within
+from ..sessions.reads import EventHistory, HistoryPoint
+from ..sessions.trials import (
     FAILURE_CLASSES,
     RuleTrial,
     WhatIfResult,
@@ -27,12 +33,6 @@ from ..feed.trials import (
     trial_rows,
     try_rule,
 )
-from ..model.board import Board
-from ..model.inbox import InboxCause, causes_of
-from ..model.replay import NUMBER_MAX, ReplayIndex, parse_when
-from ..present.header import ReplayPosition, describe_read_only
-from ..screens.base import ConsoleHost, errors_shown
-from ..screens.dialogs import ChoiceOption, TextDialog, columns_within
 from ..text.event_text import event_subject
 from ..text.pieces import Line, Piece, Role, wrap
 from ..text.text import one_line, pad

@@ -19,10 +19,11 @@ from ...engine.domain.states import TaskState
 from ...engine.domain.text import format_duration
 from ...engine.errors import RedriveError
 from ...engine.statefile.lists import OPERATOR_ACTS
-from ..feed.trials import RuleTrial, trial_rows, try_rule
 from ..model.replay import last_undoable
+from ..model.status import RunSummary
 from ..sessions.open import with_session
-from ..sessions.session import RunSummary, Session, new_command
+from ..sessions.session import Session, new_command
+from ..sessions.trials import RuleTrial, trial_rows, try_rule
 from ..text.text import echo, echo_json
 from .main import code_of_answers, command
 from .operate import (

@@ -25,9 +25,10 @@ from ...engine.errors import (
 )
 from ...engine.executor.run_options import RunOptions
 from ...engine.store import database
+from ..model.status import SessionStatus
 from ..sessions.address import Endpoint
 from ..sessions.open import with_session
-from ..sessions.session import Session, SessionStatus, new_command
+from ..sessions.session import Session, new_command
 from ..sessions.target import is_remote
 from ..text.text import echo, echo_lines, one_line
 from .main import ExitCode, code_of_answers, command

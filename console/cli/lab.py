@@ -52,13 +52,13 @@ from ...engine.domain.events import EventKind
 from ...engine.domain.text import counted
 from ...engine.errors import FlowError
 from ...engine.statefile import lists
-from ..feed.reads import EventHistory
-from ..feed.trials import WhatIfResult, replay_under_policy, table, title
 from ..model.replay import NUMBER_MAX, event_of, parse_when
 from ..present.runs import place_line
 from ..sessions.address import Endpoint
 from ..sessions.open import with_session
+from ..sessions.reads import EventHistory
 from ..sessions.session import Session
+from ..sessions.trials import WhatIfResult, replay_under_policy, table, title
 from ..text.figures import bar, column_chart, downsample, number, table_lines
 from ..text.glyphs import glyphs_for
 from ..text.text import echo, echo_json, echo_lines, one_line

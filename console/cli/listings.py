@@ -30,12 +30,11 @@ from ...engine.errors import RedriveError
 from ...engine.statefile import lists
 from ...engine.statefile.needs import Need
 from ...engine.statefile.state_files import offers
-from ..feed.live_run import load_memories
-from ..feed.reads import HistoryReader
 from ..model.board import Board, runner_of
 from ..model.inbox import Inbox
 from ..model.replay import NUMBER_MAX, parse_when
 from ..model.runs import HistoryOrder, RunGrid, fleet_entries, is_lost, waiting_runs
+from ..model.status import RunSummary, SessionStatus
 from ..present.history import grid_lines, heading_line, history_value
 from ..present.runs import (
     FLEET_COLUMNS,
@@ -53,8 +52,10 @@ from ..present.runs import (
 from ..present.schedules import ack_command
 from ..present.tasks import STALE, attempt_label, describe_skip
 from ..sessions.address import Endpoint, parse
+from ..sessions.live_run import load_memories
 from ..sessions.open import with_session
-from ..sessions.session import RunSummary, Session, SessionStatus
+from ..sessions.reads import HistoryReader
+from ..sessions.session import Session
 from ..sessions.target import is_remote
 from ..text.glyphs import glyphs_for
 from ..text.pieces import plain
@@ -370,7 +371,7 @@ def replay(
 def print_replay(endpoint: Endpoint, run_id: str | None, as_json: bool, at: str | None) -> int:
     """Print the tasks as they were ``at`` a time or after an event's number; None: now."""
 
-    from ..feed.reads import EventHistory
+    from ..sessions.reads import EventHistory
 
     async def use(session: Session) -> tuple[RunProjection, int | None, str]:
         projection, address = await session.snapshot(run_id), session.address

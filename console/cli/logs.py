@@ -16,12 +16,12 @@ from ...engine.core.views import OUTCOME_STYLES
 from ...engine.domain.events import Event
 from ...engine.domain.states import FAILED_OUTCOMES, RESTING, TaskState
 from ...engine.errors import RedriveError, SnapshotNeeded
-from ..feed.reads import OutputLine, OutputStream
 from ..model.board import Board
 from ..present.log import failure_text
 from ..present.runs import executor_advice, place_line
 from ..sessions.address import Endpoint
 from ..sessions.open import with_session
+from ..sessions.reads import OutputLine, OutputStream
 from ..sessions.session import Session
 from ..sessions.target import is_remote, named_target
 from ..text.figures import format_bytes

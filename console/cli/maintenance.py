@@ -25,9 +25,10 @@ from ...engine.store import database, runs
 from ...engine.store.lock import describe_holder
 from ...engine.store.machine import PoolEntry, read_pools
 from ...engine.version import VERSION
+from ..model.status import Link, SessionStatus
 from ..present.runs import describe_next_runs, executor_advice
 from ..sessions.open import with_session
-from ..sessions.session import Link, Session, SessionStatus, new_command
+from ..sessions.session import Session, new_command
 from ..sessions.target import existing_target, is_remote
 from ..text.figures import format_bytes, wall_day
 from ..text.text import echo, echo_json, one_line, print_table

@@ -35,10 +35,11 @@ from ...engine.domain.states import NEEDS_HUMAN, TaskState
 from ...engine.domain.text import counted
 from ...engine.errors import RedriveError
 from ...engine.statefile.dry_run import ActPreview
+from ..model.status import SessionStatus
 from ..present.runs import describe_executor_loss, place_line, resume_command
 from ..sessions.address import Endpoint
 from ..sessions.open import is_interactive, with_session
-from ..sessions.session import Session, SessionStatus, new_command
+from ..sessions.session import Session, new_command
 from ..text.text import echo, echo_json, echo_lines, one_line, shorten
 from .main import ExitCode, code_of_answers
 from .options import (

@@ -20,13 +20,13 @@ from ...engine.errors import RedriveError
 from ...engine.executor.executor import Executor
 from ...engine.executor.run_end import RunResult
 from ...engine.executor.run_options import RunOptions
-from ..feed.live_run import load_memories
-from ..feed.reads import OutputStream
 from ..keys.actions import shell_line
 from ..model.inbox import Inbox, InboxCause
 from ..present.runs import deadline_note
 from ..sessions.address import Endpoint
+from ..sessions.live_run import load_memories
 from ..sessions.open import with_session
+from ..sessions.reads import OutputStream
 from ..sessions.session import Session
 from ..text.event_text import lines_of_event
 from ..text.text import one_line

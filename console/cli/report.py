@@ -22,12 +22,12 @@ from ...engine.domain.states import TaskState
 from ...engine.errors import NotFoundError, RedriveError, SnapshotNeeded
 from ...engine.statefile import lists
 from ..app.theme import load_theme
-from ..feed.live_run import load_memories
-from ..feed.reads import TEXTS_OF, events_of_run, read_evidence
 from ..model.board import Board, runner_of
 from ..model.inbox import Inbox, failures_of
 from ..present.report import CAUSES_MAX, CauseEvidence, Move, PageColours, ReportData, report_html, report_markdown
+from ..sessions.live_run import load_memories
 from ..sessions.open import with_session
+from ..sessions.reads import TEXTS_OF, events_of_run, read_evidence
 from ..sessions.session import Session
 from ..text.figures import format_bytes
 from ..text.text import echo

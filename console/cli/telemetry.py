@@ -36,8 +36,8 @@ from ...engine.statefile.needs import attention_count, needs_of
 from ...engine.statefile.state_files import FiguresReader, LatestRun, Offer, OfferReader
 from ...engine.statefile.supervisor_file import ServedSchedule, is_served, read_schedules
 from ...engine.version import VERSION
-from ..feed.reads import events_of_run
 from ..sessions.open import with_session
+from ..sessions.reads import events_of_run
 from ..sessions.session import Session
 from ..text.text import echo, one_line
 from .main import ExitCode, command

@@ -1,1 +1,1 @@
-"""What is shown, as values: events in, deltas out. Knows no screen."""
+"""What is shown, as values: events in, deltas out. Imports no screen, session or event loop."""

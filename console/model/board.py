@@ -7,7 +7,7 @@ repaints cells and not the screen. ``seek`` shows another snapshot of the same r
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...engine.core.breaker import SHUT
@@ -44,7 +44,7 @@ from ...engine.domain.states import (
     TaskUsage,
 )
 from ...engine.statefile.lists import BreakerRow, DurationStats, PageHead, PageRow
-from ..sessions.session import SessionStatus
+from .status import SessionStatus
 
 #: An instant at which every timer is due: a retry that is held by a breaker is held also before it is due.
 _ANY_TIME_US = 2**62
@@ -63,6 +63,14 @@ class Delta:
 
     def __bool__(self) -> bool:
         return bool(self.tasks or self.is_run_changed or self.other_kinds)
+
+
+@dataclass(frozen=True, slots=True)
+class BoardUpdate:
+    """The events of all runs of the file since the last update, and the changes of this board by them."""
+
+    delta: Delta
+    events: Sequence[Event]
 
 
 class Board:

@@ -14,6 +14,7 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import NamedTuple
 
+from ...engine.core.causes import CauseHistory
 from ...engine.core.explain import short_error
 from ...engine.core.outcome import ENVIRONMENT_FIELDS
 from ...engine.core.projection import AttemptRow, RunProjection, TaskRow
@@ -21,6 +22,7 @@ from ...engine.core.waiting import WAITS, WaitReason
 from ...engine.domain.acts import Target
 from ...engine.domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, REJECTED, UNANSWERED, TaskState
 from ...engine.domain.text import format_clock
+from ...engine.statefile.lists import PastAttemptRow, QuarantineRow
 from .board import Board, Delta
 from .lists import Filter
 
@@ -456,3 +458,32 @@ def verdict(comparison: AttemptComparison) -> str:
     checked = ", ".join(word for word in ENVIRONMENT_FIELDS.values() if word not in comparison.unknown)
     what = f" ({checked})" if checked else ""
     return f"same failure {how_often}; nothing changed between{what}"
+
+
+# --- What is read for a page of evidence ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptTexts:
+    """The long texts of one attempt, and the end of its log, as far as they have been read."""
+
+    attempt: int
+    traceback: str = ""
+    stack: str = ""
+    diagnostic: str = ""
+    log: Sequence[str] = ()
+    fingerprint_detail: str = ""  # JSON
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceData:
+    """What was read for one task besides the board.
+
+    ``history``: its attempts in all runs of the file, latest first; ``rows``: its rows in quarantine; ``memory``: the
+    history of its cause.
+    """
+
+    texts: Sequence[AttemptTexts] = ()
+    history: Sequence[PastAttemptRow] = ()
+    rows: Sequence[QuarantineRow] = ()
+    memory: CauseHistory | None = None

@@ -15,9 +15,9 @@ from ...engine.statefile import needs
 from ...engine.statefile.lists import AttentionRun, DurationStats, ExecutorState, PastAttemptRow, RunTaskRow, quantile
 from ...engine.statefile.needs import Need, NeedKind, attention_count, need_of_run, needs_of
 from ...engine.statefile.state_files import Offer
-from ..sessions.session import Link, RunSummary, SessionStatus
 from .board import runner_of
 from .eta import is_overdue
+from .status import Link, RunSummary, SessionStatus
 
 # --- Waiting runs ----------------------------------------------------------------------------------------------------
 #

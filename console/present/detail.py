@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from heapq import nlargest
 from operator import itemgetter
 from statistics import median
@@ -18,7 +17,7 @@ from ...engine.domain.task_options import describe_overrides, load_overrides
 from ...engine.domain.text import counted, format_duration
 from ...engine.domain.trigger_rules import ALL_SUCCESS
 from ..model.graph.view import Graph
-from ..model.inbox import compare, failures_of, verdict
+from ..model.inbox import AttemptTexts, compare, failures_of, verdict
 from ..text.figures import clock, column, format_bytes, format_seconds, number, offset, wall
 from ..text.pieces import Line, Piece, Role, fit, two_sided, width, wrap
 from ..text.text import cells, one_line, sanitize, shorten_middle
@@ -43,18 +42,6 @@ _NAME_CELLS_MIN = 8
 _INDENT = Piece("  ")
 _ATTEMPT_INDENT = 6
 _TEXT_PIECE = 4  # the piece of ``attempt_line`` that holds its text
-
-
-@dataclass(frozen=True, slots=True)
-class AttemptTexts:
-    """The long texts of one attempt, and the end of its log, as far as they have been read."""
-
-    attempt: int
-    traceback: str = ""
-    stack: str = ""
-    diagnostic: str = ""
-    log: Sequence[str] = ()
-    fingerprint_detail: str = ""  # JSON
 
 
 def title_line(row: TaskRow, scene: Scene, columns: int) -> Line:

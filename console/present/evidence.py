@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from ...engine.core.advice import (
     WEEKDAY_DIFFERS,
@@ -18,7 +17,6 @@ from ...engine.core.advice import (
     duration_stats,
     stats_by_weekday,
 )
-from ...engine.core.causes import CauseHistory
 from ...engine.core.explain import short_error
 from ...engine.core.failures import hang
 from ...engine.core.failures.tables import POISON_RULE
@@ -28,13 +26,13 @@ from ...engine.core.views import STATE_STYLES, failure_mode_word, row_style
 from ...engine.domain.states import DeadLetterKind, TaskState
 from ...engine.domain.text import counted, format_duration
 from ...engine.statefile.lists import PastAttemptRow, QuarantineRow
-from ..model.inbox import AttemptComparison, InboxCause, compare, failures_of, verdict
+from ..model.inbox import AttemptComparison, AttemptTexts, EvidenceData, InboxCause, compare, failures_of, verdict
 from ..text.event_text import detail_text
 from ..text.figures import SECOND, age, format_seconds, number, offset, wall, wall_day, weekday
 from ..text.figures import format_bytes as size_of
 from ..text.pieces import Line, Piece, Role, plain, two_sided, wrap, wrapped_rows
 from ..text.text import cells, one_line, pad, sanitize, shorten
-from .detail import FINGERPRINT_DIGITS, AttemptTexts
+from .detail import FINGERPRINT_DIGITS
 from .inbox import cause_history_lines, task_count, verdict_of
 from .states import sign_and_word, state_sign
 from .tasks import Scene, hang_of, named_task, section
@@ -49,20 +47,6 @@ _SPARK_CELLS_MAX = 48
 _HASH_DIGITS = 10
 _STACK = "Stack at the timeout"
 _AUTOPSY = "What it did and held at the timeout"
-
-
-@dataclass(frozen=True, slots=True)
-class EvidenceData:
-    """What was read for one task besides the board.
-
-    ``history``: its attempts in all runs of the file, latest first; ``rows``: its rows in quarantine; ``memory``: the
-    history of its cause.
-    """
-
-    texts: Sequence[AttemptTexts] = ()
-    history: Sequence[PastAttemptRow] = ()
-    rows: Sequence[QuarantineRow] = ()
-    memory: CauseHistory | None = None
 
 
 # --- One task ------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from ...engine.domain.text import counted, format_duration
 from ..model.board import Board
 from ..model.eta import Forecast, sensing_tasks
 from ..model.runs import WaitingRun
-from ..sessions.session import STALE_SECONDS, SessionStatus
+from ..model.status import STALE_SECONDS, SessionStatus
 from ..text.event_text import describe_event, event_subject
 from ..text.figures import SECOND, clock, number, offset, wall, wall_day
 from ..text.glyphs import Glyphs

@@ -17,7 +17,7 @@ from ...engine.statefile.lists import quantile
 from ..model.board import runner_of
 from ..model.lists import ALL_COLUMNS
 from ..model.runs import HistoryCell, HistoryOrder, RunDay, RunGrid, TaskTrend, is_bad, weeks_until
-from ..sessions.session import SessionStatus
+from ..model.status import SessionStatus
 from ..text.figures import CLOCK_CELLS, SECOND, column, column_chart, local_day, number, wall, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, join

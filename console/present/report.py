@@ -28,14 +28,14 @@ from ..model.board import Board
 from ..model.eta import is_overdue
 from ..model.graph.groups import GraphForm, Zoom
 from ..model.graph.view import Graph
-from ..model.inbox import InboxCause
+from ..model.inbox import EvidenceData, InboxCause
 from ..model.time_axis import Span, activity_of, fitting_span
 from ..model.timeline import TimelineRows
 from ..text.figures import number, wall, wall_day
 from ..text.glyphs import UTF8
 from ..text.pieces import Line, Piece, Role, plain
 from ..text.text import cells, one_line, sanitize
-from .evidence import EvidenceData, cause_page, evidence_page
+from .evidence import cause_page, evidence_page
 from .graph import Highlight, drawing_row, graph_row, label_width
 from .journal import event_row
 from .runs import deadline_note

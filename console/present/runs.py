@@ -21,8 +21,8 @@ from ..model.board import Board
 from ..model.inbox import Inbox
 from ..model.lists import ALL_COLUMNS
 from ..model.runs import FleetEntry, FleetOrder, WaitingRun
+from ..model.status import SessionStatus
 from ..sessions.address import parse
-from ..sessions.session import SessionStatus
 from ..text.figures import DAY, SECOND, age, clock, column, format_seconds, number, wall, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, plain, width

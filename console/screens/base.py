@@ -45,10 +45,9 @@ from ...engine.core.waiting import RunnerStatus
 from ...engine.domain.acts import act_refusal
 from ...engine.domain.states import TaskState
 from ...engine.errors import RedriveError
-from ..feed.live_run import BoardUpdate, CauseMemory, LiveRun
 from ..keys.actions import ANSWERS, BY_NAME, SUSPEND_KEY, VIEWS, Action, ScreenName, footer_of
 from ..keys.keymap import KeyMap
-from ..model.board import Board
+from ..model.board import Board, BoardUpdate
 from ..model.lists import COLUMNS, ColumnChoice, describe_state_filter, next_state_filter
 from ..model.runs import WaitingRun
 from ..model.systems import ChosenRows, RowsAct, blocking_downstream
@@ -66,6 +65,7 @@ from ..present.header import (
     waiting_fact,
 )
 from ..present.systems import compact
+from ..sessions.live_run import CauseMemory, LiveRun
 from ..sessions.session import Session
 from ..terminal.capabilities import SMALLEST_SIZE
 from ..text.figures import number

@@ -12,9 +12,8 @@ from textual.containers import Grid, Vertical
 from textual.widget import Widget
 
 from ...engine.domain.text import counted
-from ..feed.live_run import BoardUpdate
 from ..keys.actions import ScreenName
-from ..model.board import Board
+from ..model.board import Board, BoardUpdate
 from ..model.eta import critical_path, slowest_path
 from ..model.graph.drawing import Drawing
 from ..model.graph.groups import GraphForm, GraphOrder, Zoom

@@ -11,10 +11,8 @@ from textual.widget import Widget
 
 from ...engine.domain.events import EventKind
 from ...engine.domain.states import TaskState
-from ..feed.live_run import BoardUpdate
-from ..feed.reads import HistoryReader
 from ..keys.actions import ScreenName
-from ..model.board import Board
+from ..model.board import Board, BoardUpdate
 from ..model.lists import parse_task_filter
 from ..model.runs import HistoryOrder, RunGrid, TaskTrend, is_bad
 from ..present.header import ReplayPosition
@@ -29,6 +27,7 @@ from ..present.history import (
     timeout_of,
     title_line,
 )
+from ..sessions.reads import HistoryReader
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
 from ..widgets.bars import Bar, bindings_of

@@ -9,9 +9,8 @@ from textual import events
 from textual.binding import BindingType
 from textual.widget import Widget
 
-from ..feed.live_run import BoardUpdate
 from ..keys.actions import ScreenName
-from ..model.board import Board
+from ..model.board import Board, BoardUpdate
 from ..model.inbox import Inbox, InboxCause, InboxOrder, InboxRow
 from ..model.lists import parse_filter
 from ..model.preview import preview_requeue, preview_skip

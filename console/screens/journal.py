@@ -12,9 +12,8 @@ from textual.widget import Widget
 
 from ...engine.domain.events import Event
 from ...engine.statefile.lists import JOURNAL
-from ..feed.live_run import BoardUpdate
 from ..keys.actions import ScreenName
-from ..model.board import Board
+from ..model.board import Board, BoardUpdate
 from ..model.lists import parse_filter
 from ..model.replay import EVENTS_MAX, IS_PROBLEM, EventJournal, command_line, event_of
 from ..present.journal import empty_line, event_lines, event_row, heading_line, name_cells

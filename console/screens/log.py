@@ -27,9 +27,8 @@ from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.domain.states import FAILED_OUTCOMES, TaskState
 from ...engine.errors import RedriveError
 from ...engine.statefile.logs import AttemptText
-from ..feed.live_run import BoardUpdate
 from ..keys.actions import ScreenName
-from ..model.board import Board
+from ..model.board import Board, BoardUpdate
 from ..model.lists import Filter, line_regex, parse_line_filter, search_pattern
 from ..model.log import ERROR, LogSelection, LogText, compare_output, is_error_line
 from ..present.log import (

@@ -17,15 +17,14 @@ from ...engine.core.causes import CauseHistory
 from ...engine.core.projection import TaskRow
 from ...engine.domain.states import NEEDS_HUMAN
 from ...engine.statefile.logs import LogChunk
-from ..feed.live_run import BoardUpdate
-from ..feed.reads import TEXTS_OF, read_evidence
 from ..keys.actions import ScreenName
-from ..model.board import Board
+from ..model.board import Board, BoardUpdate
 from ..model.graph.view import Graph
-from ..model.inbox import InboxCause, entry_of, failures_of
-from ..present.detail import AttemptTexts, detail_page, group_page, summary_lines
-from ..present.evidence import EvidenceData, cause_page, evidence_page
+from ..model.inbox import AttemptTexts, EvidenceData, InboxCause, entry_of, failures_of
+from ..present.detail import detail_page, group_page, summary_lines
+from ..present.evidence import cause_page, evidence_page
 from ..present.tasks import Scene
+from ..sessions.reads import TEXTS_OF, read_evidence
 from ..sessions.session import Session
 from ..text.figures import age
 from ..text.glyphs import LEFT, RIGHT, UP

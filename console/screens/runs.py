@@ -12,16 +12,15 @@ from textual.widget import Widget
 from ...engine.domain.events import EventKind
 from ...engine.domain.states import RunState, TaskState
 from ...engine.statefile.lists import ATTENTION_RUNS, SCHEDULES, AttentionRun, ScheduleRow
-from ..feed.live_run import BoardUpdate
 from ..keys.actions import ScreenName
-from ..model.board import Board, runner_of
+from ..model.board import Board, BoardUpdate, runner_of
 from ..model.lists import parse_filter
 from ..model.runs import days_of, waiting_runs
+from ..model.status import RunSummary
 from ..present.header import ReplayPosition
 from ..present.history import YEAR_ROWS, calendar_lines
 from ..present.runs import RunListEntry, describe_next_run, heading_line, preview_lines, run_name, run_row
 from ..present.tasks import Scene
-from ..sessions.session import RunSummary
 from ..text.figures import local_day
 from ..text.pieces import Line
 from ..text.text import cells

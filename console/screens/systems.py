@@ -17,9 +17,8 @@ from ...engine.core.ready_queue import spec_of
 from ...engine.domain.events import Event, EventKind
 from ...engine.errors import RedriveError
 from ...engine.statefile import lists
-from ..feed.live_run import BoardUpdate
 from ..keys.actions import BY_NAME, Action, ScreenName
-from ..model.board import Board
+from ..model.board import Board, BoardUpdate
 from ..model.lists import parse_filter
 from ..model.systems import (
     PAGE_ROWS,

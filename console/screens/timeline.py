@@ -13,9 +13,8 @@ from textual.widget import Widget
 from ...engine.domain.events import EventKind
 from ...engine.domain.states import TIMED
 from ...engine.statefile.lists import EVENTS_OF_KIND, HISTORY
-from ..feed.live_run import BoardUpdate
 from ..keys.actions import ScreenName
-from ..model.board import Board
+from ..model.board import Board, BoardUpdate
 from ..model.eta import critical_path
 from ..model.replay import event_of
 from ..model.runs import TaskTrend, trend_of_attempts

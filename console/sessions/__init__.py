@@ -1,1 +1,1 @@
-"""Where a run is seen from: the one just started, a local file, a host behind ssh. One interface, three doors."""
+"""Where a run is seen from (the one just started, a local file, a host behind ssh), and what is read through that."""

@@ -21,11 +21,11 @@ from typing import Any, Literal
 from ...engine import errors
 from ...engine.domain.events import Event
 from ...engine.errors import LinkError, RedriveError, StorageError
+from ..model.status import Link
 from ..text.text import one_line
 from .address import SshAddress, SshOptions
 from .bundle import boot_command, first_bundle, module_sources
 from .decode import decoding
-from .session import Link
 
 STALE_SECONDS = 8.0  # the agent sends a heartbeat each 5 s: a missing one is detected within 10 s
 DEAD_SECONDS = 25.0  # for an agent that hangs; ssh itself gives up after 15 s of silence

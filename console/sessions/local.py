@@ -22,8 +22,9 @@ from ...engine.statefile.lists import DurationStats, Row
 from ...engine.statefile.logs import AttemptText, FoundChunk, LogChunk, SelectedLines
 from ...engine.statefile.reader import latest_seq
 from ...engine.store import database, runs
+from ..model.status import Link, RunSummary, SessionStatus
 from .decode import rows_of
-from .session import Cause, Link, RunSummary, SessionStatus, current_actor, other_actors
+from .session import Cause, current_actor, other_actors
 
 if TYPE_CHECKING:
     from ...engine.core.causes import CauseHistory

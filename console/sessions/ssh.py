@@ -21,13 +21,14 @@ from ...engine.errors import LinkError, SnapshotNeeded, StateFileError
 from ...engine.statefile import lists
 from ...engine.statefile.lists import DurationStats, ExecutorState, Listing, Option, Row, RunLine
 from ...engine.statefile.logs import AttemptText, FoundChunk, LogChunk, SelectedLines
+from ..model.status import Link, RunSummary, SessionStatus
 from ..text.text import one_line
 from . import decode
 from .address import SshAddress, SshOptions, parse
 from .bundle import CHANGING, ON_DEMAND
 from .connection import Connection, EventBuffer, Message
 from .decode import decoding, row_of, rows_of
-from .session import Cause, Link, RunSummary, SessionStatus, current_actor, other_actors
+from .session import Cause, current_actor, other_actors
 
 if TYPE_CHECKING:
     from ...engine.statefile.dry_run import ActPreview

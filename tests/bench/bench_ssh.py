@@ -26,8 +26,8 @@ import psutil
 
 sys.path.append(str(Path(__file__).parent.parent))
 
+from redrive.console.model.status import Link
 from redrive.console.sessions.address import SshOptions
-from redrive.console.sessions.session import Link
 from redrive.console.sessions.ssh import SshSession
 from redrive.engine.domain.event_payloads import AttemptColumns, TaskColumns, TaskMoved
 from redrive.engine.errors import SnapshotNeeded

@@ -14,8 +14,9 @@ from typing import Any, cast
 import pytest
 from redrive.console.app.app import ConsoleApp
 from redrive.console.model.log import LogText
+from redrive.console.model.status import Link, RunSummary, SessionStatus
 from redrive.console.screens.base import LaunchContext
-from redrive.console.sessions.session import Cause, Link, RunSummary, SessionStatus
+from redrive.console.sessions.session import Cause
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
 from redrive.engine.core.causes import CauseHistory, parse_cause_history

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redrive.console.model.status import Link
 from redrive.console.sessions import connection
 from redrive.console.sessions.connection import LINE_BYTES_MAX, MessageDecoder
-from redrive.console.sessions.session import Link
 from redrive.console.sessions.ssh import SshSession
 from redrive.engine.errors import LinkError, RedriveError
 from support.commands import run_redrive

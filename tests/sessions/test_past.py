@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from redrive.console.cli import listings
-from redrive.console.feed import reads
-from redrive.console.feed.reads import EventHistory
 from redrive.console.model.replay import initial_projection
+from redrive.console.sessions import reads
 from redrive.console.sessions.address import Endpoint
+from redrive.console.sessions.reads import EventHistory
 from redrive.engine.core.projection import RunProjection
 from redrive.engine.domain.event_payloads import AttemptColumns, TaskColumns, TaskMoved
 from redrive.engine.domain.events import Event

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redrive.console.model.status import Link
 from redrive.console.sessions.local import LocalSession
-from redrive.console.sessions.session import Link
 from redrive.engine.errors import (
     CorruptFileError,
     ForeignFileError,

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redrive.console.model.status import Link
 from redrive.console.sessions.address import SshOptions, parse
 from redrive.console.sessions.connection import last_line, link_error
 from redrive.console.sessions.open import list_state_files
-from redrive.console.sessions.session import Link
 from redrive.console.sessions.ssh import SshSession
 from redrive.engine.errors import LinkError, StateFileError
 from support.state_file import StateFileBuilder

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redrive.console.model.status import Link
 from redrive.console.sessions import connection
 from redrive.console.sessions.address import SshOptions
-from redrive.console.sessions.session import Link
 from redrive.console.sessions.ssh import SshSession
 from redrive.engine.agent.agent import BEAT_SECONDS
 from redrive.engine.domain.acts import Command, Target

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 import pytest
-from redrive.console.feed.trials import ReplayContext, describe_comparison, table
+from redrive.console.sessions.trials import ReplayContext, describe_comparison, table
 from redrive.engine import Executor, Flow, RetryPolicy, TransientError
 from redrive.engine.analysis.trials import parse_change
 from redrive.engine.analysis.what_if import FailureAttribution, PolicyComparison, RunFigures, range_of

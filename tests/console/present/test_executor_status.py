@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from redrive.console.model.status import Link, SessionStatus
 from redrive.console.present.runs import resume_command
-from redrive.console.sessions.session import Link, SessionStatus
 from redrive.engine.core.projection import RunRow
 from redrive.engine.domain.states import RunState
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from redrive.console.model.status import Link, SessionStatus
 from redrive.console.present.header import Tab, status_lines, storage_line, tabs_line
-from redrive.console.sessions.session import Link, SessionStatus
 from redrive.console.text.pieces import Line, Piece, plain
 
 from ..conftest import rows_of, shown

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from redrive.console.model.board import Board
 from redrive.console.model.eta import estimate
 from redrive.console.model.graph.groups import groups_of
+from redrive.console.model.status import Link, SessionStatus
 from redrive.console.model.time_axis import Span
 from redrive.console.model.timeline import GroupActivity
 from redrive.console.present import detail
 from redrive.console.present.header import executor_gone_line, run_line, status_lines
 from redrive.console.present.tasks import Scene, state_facts
 from redrive.console.present.timeline import bar_line, group_bar_line, group_lines, task_lines
-from redrive.console.sessions.session import Link, SessionStatus
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import plain
 from redrive.engine.core.explain import explain_task, outlook

@@ -9,10 +9,8 @@ from html.parser import HTMLParser
 import pytest
 from redrive.console.app.theme import load_theme
 from redrive.console.model.board import Board
-from redrive.console.model.inbox import Inbox, failures_of
+from redrive.console.model.inbox import AttemptTexts, EvidenceData, Inbox, failures_of
 from redrive.console.model.time_axis import fitting_span
-from redrive.console.present.detail import AttemptTexts
-from redrive.console.present.evidence import EvidenceData
 from redrive.console.present.report import (
     CauseEvidence,
     Move,

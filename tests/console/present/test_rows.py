@@ -9,7 +9,7 @@ from redrive.console.model.board import Board
 from redrive.console.model.graph.drawing import LABEL_SIZES, SIGNS_ALONE, SPREAD_SIZES, TALL_SIZES
 from redrive.console.model.graph.groups import GraphForm, Zoom
 from redrive.console.model.graph.view import GROUP_ROWS, Graph
-from redrive.console.model.inbox import Inbox, failures_of
+from redrive.console.model.inbox import AttemptTexts, EvidenceData, Inbox, failures_of
 from redrive.console.model.time_axis import Span
 from redrive.console.present import detail, evidence, inbox, timeline
 from redrive.console.present import states as counts
@@ -112,7 +112,7 @@ def every_line(board, columns, glyphs):
         yield "cause", inbox.cause_row(cause, True, scene, columns)
         for name in cause.tasks:
             yield "inbox task", inbox.task_row(box.entry(name), board.row(name), scene, columns)
-        for line in evidence.cause_page(cause, scene, evidence.EvidenceData(), columns):
+        for line in evidence.cause_page(cause, scene, EvidenceData(), columns):
             yield "cause page", line
     for row in board.projection.tasks.values():
         yield "bar", timeline.bar_line(row, span, NOW, glyphs, due_at=row.next_retry_at)
@@ -123,7 +123,7 @@ def every_line(board, columns, glyphs):
             yield "strip", line
         for line in detail.detail_page(row, scene, None, columns):
             yield "page", line
-        for line in evidence.evidence_page(row, scene, evidence.EvidenceData(), columns):
+        for line in evidence.evidence_page(row, scene, EvidenceData(), columns):
             yield "evidence", line
 
 
@@ -336,11 +336,11 @@ def test_the_evidence_says_what_a_cause_is_made_of():
         ["status", "404"],
         ["class", "permanent"],
     ]
-    text = detail.AttemptTexts(1, fingerprint_detail=json.dumps({"fields": fields}))
+    text = AttemptTexts(1, fingerprint_detail=json.dumps({"fields": fields}))
     board = board_of_all_states("x")
     scene, row = Scene(board, NOW, UTF8), next(iter(board.projection.tasks.values()))
     cause = Inbox(board).causes()[0]
-    found = evidence.EvidenceData((text,))
+    found = EvidenceData((text,))
     for page in (
         evidence.evidence_page(row, scene, found, 120),
         evidence.cause_page(cause, scene, found, 120),

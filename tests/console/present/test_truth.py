@@ -12,6 +12,7 @@ from redrive.console.model.eta import estimate
 from redrive.console.model.graph.groups import GraphForm, Zoom
 from redrive.console.model.graph.view import Graph
 from redrive.console.model.runs import fleet_entries, run_grid
+from redrive.console.model.status import Link, RunSummary, SessionStatus
 from redrive.console.model.time_axis import Span
 from redrive.console.present.detail import summary_lines, title_line
 from redrive.console.present.graph import Highlight, drawing_row, graph_row, label_width
@@ -28,7 +29,6 @@ from redrive.console.present.runs import (
 )
 from redrive.console.present.tasks import Scene, named_task, state_facts
 from redrive.console.present.timeline import bar_line, duration_text, label_line, task_lines
-from redrive.console.sessions.session import Link, RunSummary, SessionStatus
 from redrive.console.text.figures import column
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import Role, plain

@@ -7,7 +7,7 @@ from unittest.mock import AsyncMock
 import pytest
 from redrive.console.app.app import ConsoleApp
 from redrive.console.keys.actions import VIEWS, footer_of
-from redrive.console.sessions.session import Link
+from redrive.console.model.status import Link
 from redrive.console.text.pieces import plain
 from redrive.console.widgets.dialog import Dialog
 from redrive.engine.domain.acts import Answer, TargetResult

@@ -10,8 +10,8 @@ from redrive.console.app import theme
 from redrive.console.app.commands import save_screen
 from redrive.console.keys.actions import VIEWS, ScreenName, actions_of
 from redrive.console.keys.keymap import key_label
+from redrive.console.model.status import RunSummary
 from redrive.console.screens.dialogs import CommandPalette, PaletteEntry, matching
-from redrive.console.sessions.session import RunSummary
 from redrive.console.terminal.capabilities import Colours, TerminalCapabilities
 from redrive.console.text.pieces import Role, plain
 from redrive.engine.core.projection import RunRow

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from redrive.console.model.runs import HistoryCell, RunDay, TaskTrend
+from redrive.console.model.status import Link, RunSummary, SessionStatus
 from redrive.console.present.history import calendar_lines, duration_lines
-from redrive.console.sessions.session import Link, RunSummary, SessionStatus
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import Role, plain
 from redrive.engine.core.projection import RunRow

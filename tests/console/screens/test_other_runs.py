@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from redrive.console.sessions.session import RunSummary
+from redrive.console.model.status import RunSummary
 from redrive.console.widgets.dialog import Dialog
 from redrive.engine.core.projection import RunRow
 from redrive.engine.domain.events import EventKind

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from redrive.console.app.app import ConsoleApp
 from redrive.console.app.theme import load_theme
+from redrive.console.model.status import Link, RunSummary
 from redrive.console.present.states import legend_lines
 from redrive.console.present.timeline import bar_entries
 from redrive.console.screens.base import LaunchContext
 from redrive.console.screens.dialogs import TextDialog, columns_within
-from redrive.console.sessions.session import Link, RunSummary
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
 from redrive.console.text.pieces import Line, Piece, Role

@@ -6,8 +6,8 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from redrive.console.model.status import Link
 from redrive.console.screens import systems as screen
-from redrive.console.sessions.session import Link
 from redrive.console.text.pieces import Line
 from redrive.engine.domain.acts import Answer, Command, TargetResult
 from redrive.engine.domain.events import EventKind

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 import pytest
-from redrive.console.feed import live_run
-from redrive.console.feed.live_run import PENDING_EVENTS_MAX, BoardUpdate, LiveRun
-from redrive.console.model.board import Board, RunSnapshot
+from redrive.console.model.board import Board, BoardUpdate, RunSnapshot
 from redrive.console.model.replay import initial_projection
+from redrive.console.sessions import live_run
+from redrive.console.sessions.live_run import PENDING_EVENTS_MAX, LiveRun
 from redrive.engine.core.ready_queue import spec_of
 from redrive.engine.core.spec import map_task
 from redrive.engine.domain.event_payloads import TaskMapped

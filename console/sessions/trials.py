@@ -40,11 +40,11 @@ from ...engine.domain.states import FailedAttempt, FailedTask
 from ...engine.domain.text import counted
 from ...engine.errors import RedriveError
 from ...engine.statefile.lists import DurationStats
-from ..sessions.session import Session
 from ..text.event_text import fields_text
 from ..text.figures import format_seconds, number, table_lines, wall, wall_day
 from ..text.text import one_line, sanitize
 from .reads import EventHistory
+from .session import Session
 
 # --- Another class ---------------------------------------------------------------------------------------------------
 #

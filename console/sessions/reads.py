@@ -18,12 +18,11 @@ from ...engine.statefile import lists
 from ...engine.statefile.lists import OUTPUT, RUN_TASKS, RunTaskRow
 from ...engine.statefile.logs import LogChunk
 from ..model.board import RunSnapshot
+from ..model.inbox import AttemptTexts, EvidenceData
 from ..model.log import LineAssembler
 from ..model.replay import EventWindow, ReplayIndex
 from ..model.runs import RunGrid, latest_runs, run_grid
-from ..present.detail import AttemptTexts
-from ..present.evidence import EvidenceData
-from ..sessions.session import Session
+from .session import Session
 
 # --- Past events -----------------------------------------------------------------------------------------------------
 #

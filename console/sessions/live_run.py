@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from ...engine.clock import Clock
@@ -23,11 +22,12 @@ from ...engine.errors import LinkError, RedriveError, RefusedError, SnapshotNeed
 from ...engine.statefile import lists
 from ...engine.statefile.causes import CAUSES_MAX
 from ...engine.statefile.lists import ATTENTION_RUNS, DurationStats
-from ..model.board import Board, Delta, RunSnapshot
+from ..model.board import Board, BoardUpdate, Delta, RunSnapshot
 from ..model.eta import Forecast, Forecaster
 from ..model.inbox import InboxCause
 from ..model.runs import WaitingRun, waiting_runs
-from ..sessions.session import Session, SessionStatus
+from ..model.status import SessionStatus
+from .session import Session
 
 SECOND_US = 1_000_000
 FLUSH_SECONDS = 0.1  # between two updates of the screen by events; keys do not wait
@@ -37,14 +37,6 @@ PAGES_MAX = 100  # the latest pages, for sentences that name who acknowledged a 
 PATIENCE_SECONDS = 2.0  # for the history of finished attempts, on a slow connection
 LARGE_TASKS = 20_000  # of a run whose end is not estimated before
 LARGE_DELAY_SECONDS = 5.0  # after its screens have started
-
-
-@dataclass(frozen=True, slots=True)
-class BoardUpdate:
-    """The events of all runs of the file since the last update, and the changes of this board by them."""
-
-    delta: Delta
-    events: Sequence[Event]
 
 
 class BoardObserver(Protocol):
