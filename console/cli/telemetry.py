@@ -27,7 +27,8 @@ from urllib.parse import urlsplit
 import click
 
 from ...engine.core.outcome import OutcomeKind
-from ...engine.core.projection import AttemptRow, RunProjection, TaskRow
+from ...engine.core.projection import AttemptRow, RunProjection, RunRow, TaskRow
+from ...engine.core.views import run_code
 from ...engine.domain.event_payloads import TaskMoved
 from ...engine.domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, SHUT_BREAKERS, RunState
 from ...engine.errors import RedriveError
@@ -36,6 +37,8 @@ from ...engine.statefile.needs import attention_count, needs_of
 from ...engine.statefile.state_files import FiguresReader, LatestRun, Offer, OfferReader
 from ...engine.statefile.supervisor_file import ServedSchedule, is_served, read_schedules
 from ...engine.version import VERSION
+from ..model.board import runner_of
+from ..model.runs import status_of
 from ..sessions.open import with_session
 from ..sessions.reads import events_of_run
 from ..sessions.session import Session
@@ -53,7 +56,7 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
 PORT = 9108
-_RUN_STATES = (*map(str, RunState), "BLOCKED")
+_RUN_STATES = (*map(str, RunState), "BLOCKED", "PAUSED", "CUT OFF", "SERVED")
 
 #: Name without ``redrive_`` -> its help and its labels.
 METRICS: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -251,7 +254,7 @@ class MachineCollector:
             _add_file(samples, offer)
             figures = self._figures.read(offer.path)
             for run in figures.runs:
-                _add_run(samples, run, offer.path, now_us)
+                _add_run(samples, run, offer, now_us)
                 for one in figures.attempts.get(run.run_id, ()):
                     labels = run.dag_name, offer.path, one.outcome, one.failure_class or ""
                     samples.set("run_attempts", one.attempts, *labels)
@@ -281,9 +284,9 @@ def _add_schedule(samples: Samples, schedule: ServedSchedule, now_us: int) -> No
     samples.set_instant("schedule_usual_seconds", schedule.usual_us, *labels)
 
 
-def _add_run(samples: Samples, run: LatestRun, path: str, now_us: int) -> None:
-    labels = run.dag_name, path
-    state = "BLOCKED" if run.blocked_since is not None and run.ended_at is None else run.state
+def _add_run(samples: Samples, run: LatestRun, offer: Offer, now_us: int) -> None:
+    labels = run.dag_name, offer.path
+    state = _state_of(run, offer)
     for one in _RUN_STATES:
         samples.set("run_state", one == state, *labels, one)
     samples.set_instant("run_start_timestamp_seconds", run.started_at, *labels)
@@ -291,6 +294,18 @@ def _add_run(samples: Samples, run: LatestRun, path: str, now_us: int) -> None:
     if run.logical_time is not None:
         samples.set("run_start_delay_seconds", (run.started_at - run.logical_time) / 1e6, *labels)
     samples.set_instant("run_last_success_timestamp_seconds", run.succeeded_at, *labels)
+
+
+def _state_of(run: LatestRun, offer: Offer) -> str:
+    """One of ``_RUN_STATES``: the state of a run as ``redrive runs`` prints it, without what else holds it."""
+    row = RunRow(
+        run.run_id,
+        run.dag_name,
+        state=RunState(run.state),
+        blocked_since=run.blocked_since,
+        paused_since=run.paused_since,
+    )
+    return run_code(row, runner_of(row, status_of(offer))).removesuffix(" PAUSED")
 
 
 def _add_file(samples: Samples, offer: Offer) -> None:

@@ -158,9 +158,10 @@ _ORDERS: Mapping[FleetOrder, Callable[[FleetEntry], tuple[object, ...]]] = {
 }
 
 
-def _entry(offer: Offer, now_us: int) -> FleetEntry:
-    executor, run = offer.executor or _NO_EXECUTOR, _latest_run(offer)
-    status = SessionStatus(
+def status_of(offer: Offer) -> SessionStatus:
+    """Who runs the runs of a state file, as a session on the file would say it."""
+    executor = offer.executor or _NO_EXECUTOR
+    return SessionStatus(
         Link.LIVE,
         executor_alive=executor.alive,
         executor_gone_at=executor.gone_at,
@@ -169,7 +170,11 @@ def _entry(offer: Offer, now_us: int) -> FleetEntry:
         executor_stopped=executor.stopped,
         service_pid=offer.service_pid,
     )
-    runner = ALIVE if run is None else runner_of(run, status)
+
+
+def _entry(offer: Offer, now_us: int) -> FleetEntry:
+    run = _latest_run(offer)
+    runner = ALIVE if run is None else runner_of(run, status_of(offer))
     latest = next((one for one in offer.runs if one.run_id == offer.run_id), None)
     counts = {} if latest is None else _known_counts(latest)
     return FleetEntry(offer, run, needs_of([offer], now_us), runner, counts)

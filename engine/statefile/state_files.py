@@ -210,6 +210,7 @@ class LatestRun(NamedTuple):
     started_at: int
     ended_at: Optional[int]
     blocked_since: Optional[int]
+    paused_since: Optional[int]
     logical_time: Optional[int]
     succeeded_at: Optional[int]
 
@@ -226,7 +227,8 @@ _OF_FLOW = "(SELECT {} FROM run WHERE dag_name = flow.dag_name{} ORDER BY starte
 LATEST_RUNS = Listing(
     "latest_runs",
     LatestRun,
-    "SELECT latest.dag_name, run_id, state, started_at, ended_at, blocked_since, logical_time, "
+    "SELECT latest.dag_name, run_id, state, started_at, ended_at, blocked_since, "
+    "paused_since, logical_time, "
     + _OF_FLOW.format("ended_at", " AND state = 'SUCCESS'")
     + " FROM (SELECT DISTINCT dag_name FROM run) AS flow JOIN run AS latest ON latest.rowid = "
     + _OF_FLOW.format("rowid", "")

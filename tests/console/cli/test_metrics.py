@@ -27,7 +27,7 @@ from support.commands import run_redrive, start_redrive
 from support.waiting import wait_until
 
 FLOW = """
-import pathlib
+import pathlib, time
 from redrive.engine import Flow, PermanentError, RetryPolicy
 flow = Flow("{name}", schedule="0 0 1 1 *")
 @flow.task(retry=RetryPolicy(max_attempts=2, base=0, cap=0))
@@ -36,6 +36,8 @@ def load():
         raise PermanentError("no")
     if pathlib.Path("{folder}/fails").exists():
         raise ConnectionResetError("no route")
+    if pathlib.Path("{folder}/waits").exists():
+        time.sleep(600)
 """
 Sample = tuple[str, frozenset[tuple[str, str]]]
 
@@ -105,6 +107,18 @@ def test_dead_letters_count_as_in_the_inbox_and_say_since_when(folder: Path) -> 
     with closing(sqlite3.connect(folder / "states/redrive/etl.db")) as connection:
         (first,) = connection.execute("SELECT min(ended_at) FROM task WHERE state = 'DEAD_LETTER'").fetchone()
     assert before < oldest == first / 1e6
+
+
+def test_a_run_whose_executor_was_killed_is_cut_off_as_in_the_list(folder: Path) -> None:
+    (folder / "waits").touch()
+    with start_redrive("run", folder / "etl.py", "--plain") as executor:
+        assert executor.stdout is not None
+        wait_until(lambda: "RUNNING" in executor.stdout.readline())
+        assert value(metrics(), "run_state", state="RUNNING") == 1
+        executor.kill()
+    wait_until(lambda: "CUT OFF" in run_redrive("runs", "etl").stdout)
+    found = metrics()
+    assert value(found, "run_state", state="CUT OFF") == 1 and value(found, "run_state", state="RUNNING") == 0
 
 
 def test_a_breaker(folder: Path) -> None:
