@@ -203,8 +203,9 @@ def _forms(value: str) -> Iterator[str]:
 
 
 def _quoted_in_urls(text: str) -> Iterator[str]:
+    """Once, and in a URL that is a parameter of another one."""
     for quoted in (quote(text, safe=""), quote(text), quote_plus(text)):
-        yield quoted
+        yield from (quoted, quote(quoted, safe=""))
         yield _PERCENT.sub(lambda match: match[0].lower(), quoted)
 
 
@@ -225,7 +226,13 @@ def _quoted_in_shells(text: str) -> Iterator[str]:
 
 
 def _shown_by_python(text: str) -> Iterator[str]:
-    yield from (repr(text)[1:-1], ascii(text)[1:-1], repr(text.encode("utf-8", "surrogateescape"))[2:-1])
+    """Alone, and within a text or JSON that has quotes of both kinds, of which ``repr`` escapes one."""
+    data = text.encode("utf-8", "surrogateescape")
+    yield from (repr(text)[1:-1], ascii(text)[1:-1], repr(data)[2:-1])
+    for inner in (text, *_escaped_in_json(text)):
+        beside = "\"'"
+        yield from (repr(beside + inner)[4:-1], ascii(beside + inner)[4:-1])
+    yield repr(b"\"'" + data)[5:-1]
 
 
 def _in_base64(text: str) -> Iterator[str]:

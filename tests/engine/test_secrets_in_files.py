@@ -23,6 +23,7 @@ FORMS: dict[str, Callable[[str], str]] = {
     "quote": quote,
     "quote_plus": quote_plus,
     "quote all": lambda text: quote(text, safe=""),
+    "URL in a URL": lambda text: quote(f"https://bank/?token={quote(text, safe='')}", safe=""),
     "lower quote": lambda text: re.sub("%..", lambda found: found[0].lower(), quote(text, safe="")),
     "html": html.escape,
     "html text": lambda text: html.escape(text, quote=False),
@@ -30,6 +31,9 @@ FORMS: dict[str, Callable[[str], str]] = {
     "shell": shlex.quote,
     "repr": repr,
     "ascii": ascii,
+    "repr of quotes": lambda text: repr(f"""{{"token": "{text}", 'user': 7}}"""),
+    "bytes of quotes": lambda text: str(f"""{{"token": "{text}", 'user': 7}}""".encode()),
+    "repr of JSON": lambda text: repr(json.dumps({"token": text, "user": "'"})),
     "bytes": lambda text: str(text.encode()),
     "json": json.dumps,
     "json in json": lambda text: json.dumps(json.dumps({"token": text})),
@@ -50,7 +54,7 @@ def traces(secret: str) -> list[str]:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("secret", [SECRET, "plain0secret1of2letters", "Pässwörter-sind-länger"])
+@pytest.mark.parametrize("secret", [SECRET, "plain0secret1of2letters", "Pässwörter-sind-länger", "it's-of-several-words"])
 def test_each_form_is_masked_also_in_a_stream_of_single_bytes(form: str, secret: str) -> None:
     mask = SecretMask({"TOKEN": secret})
     text = f"GET https://bank/?token={FORMS[form](secret)} failed"
