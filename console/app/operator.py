@@ -1,8 +1,8 @@
 """The acts of operators on tasks and runs: confirmation, command, and the message with the answer.
 
-One task that needs a human is requeued without a question, with a grace period during which ``z`` undoes it. Acts on
-many tasks, or acts that cannot be undone, are confirmed with the exact list of tasks, which is then sent. The screen
-changes only by the events of the act.
+One task that needs a human is requeued without a question, with a grace period during which ``z`` undoes it, unless it
+may have happened: then the question says what to check first. Acts on many tasks, or acts that cannot be undone, are
+confirmed with the exact list of tasks, which is then sent. The screen changes only by the events of the act.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ decides again when the command arrives.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from ...engine.core.dag import bits_of
@@ -29,8 +29,10 @@ from ...engine.domain.states import (
     REQUEUE_FROM,
     SKIP_FROM,
     WAITING,
+    DeadLetterKind,
     SkipCause,
     TaskState,
+    describe_doubts,
     describe_repetition,
     effect_key,
 )
@@ -135,7 +137,8 @@ def preview_requeue(
                 f"blocked by {overlay.at(name).blocked_by or 'a task above it'}: requeue or skip that"
             )
     targets = [*again, *(name for name in blocked if name not in overlay.refused)]
-    return _summarize("requeue", overlay, targets, stale)
+    preview = _summarize("requeue", overlay, targets, stale)
+    return replace(preview, notes=(*_doubts(board, again), *preview.notes))
 
 
 def preview_skip(board: Board, names: Iterable[str], *, is_abandoned: bool = False) -> Preview:
@@ -190,6 +193,17 @@ def _stale_descendants(overlay: _Overlay, names: Sequence[str]) -> list[str]:
     """Return the descendants that ran or run with the old results."""
     below = overlay.board.dag.descendants(*names) if names else ()
     return [name for name in below if overlay.at(name).state in RAN and not overlay.board.row(name).stale]
+
+
+def _doubts(board: Board, names: Iterable[str]) -> tuple[str, ...]:
+    """What to check first, if one of these tasks may have happened."""
+    doubts: list[tuple[str, str | None]] = []
+    for name in names:
+        row = board.row(name)
+        if row.state is TaskState.DEAD_LETTER and row.dead_letter_kind == DeadLetterKind.INDETERMINATE:
+            key = effect_key(board.projection.run.run_id, name, row.key_generation)
+            doubts.append((name, key if spec_of(row).effect else None))
+    return (describe_doubts(doubts),) if doubts else ()
 
 
 PREVIEWS: dict[str, Callable[..., Preview]] = {"requeue": preview_requeue, "skip": preview_skip}

@@ -305,10 +305,10 @@ def _by_key(keys: Mapping[str, str], requeue: str, skip: str) -> list[Line]:
 def _describe_requeue(preview: Preview) -> Iterator[str]:
     again = len(preview.run_again)
     yield f"requeue: {task_count(again)} {_plural(again, 'runs', 'run')} again"
+    yield from preview.notes
     go_on = len(set(preview.released) | set(preview.unblocked))
     if go_on:
         yield f"{number(go_on)} below may go on after success"
-    yield from preview.notes
     if preview.stale:
         yield f"{number(len(preview.stale))} ran before and {_plural(len(preview.stale), 'becomes', 'become')} stale"
     yield from _describe_still_held(preview)

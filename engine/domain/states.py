@@ -9,7 +9,7 @@ satisfies children. READY: all dependencies are met, and the task waits for a sl
 
 import json
 from enum import Enum
-from typing import Dict, FrozenSet, List, NamedTuple, Optional
+from typing import Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
 
 from .events import JsonObject
 from .text import format_clock
@@ -262,6 +262,15 @@ _LOST_EFFECT = (
 def describe_lost(key: Optional[str]) -> str:
     """What to check before a lost task runs again. ``key``: the idempotency key of its effect, if it has one."""
     return LOST_HALFWAY if key is None else _LOST_EFFECT.format(key)
+
+
+def describe_doubts(doubts: Sequence[Tuple[str, Optional[str]]]) -> str:
+    """What to check before tasks run again that may have happened. ``doubts``: each task with the key of its effect."""
+    name, key = doubts[0]
+    more = " and {} more".format(len(doubts) - 1) if len(doubts) > 1 else ""
+    if key is None:
+        return "first find out whether {}{} happened".format(name, more)
+    return "first look for the key {} in the other system: {}{} may have happened".format(key, name, more)
 
 
 HAPPENED = "an effect that has happened"

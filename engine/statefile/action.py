@@ -77,6 +77,7 @@ class TaskSnapshot(NamedTuple):
     cancel_requested_at: Optional[int]
     overrides: Optional[str]
     key_generation: int = 0
+    dead_letter_kind: Optional[str] = None
 
 
 class CancelRequest(NamedTuple):
@@ -123,7 +124,7 @@ class ActionContext(object):
 def read_task(connection: sqlite3.Connection, run_id: str, name: str) -> Optional[TaskSnapshot]:
     row = connection.execute(
         "SELECT name, state, generation, attempt, next_retry_at, blocked_by, failures, cancel_requested_at, overrides,"
-        " key_generation FROM task WHERE run_id = ? AND name = ?",
+        " key_generation, dead_letter_kind FROM task WHERE run_id = ? AND name = ?",
         (run_id, name),
     ).fetchone()
     return None if row is None else TaskSnapshot(*row)

@@ -48,6 +48,7 @@ from ..domain.states import (
     SkipCause,
     TaskState,
     cut_off_cause,
+    describe_doubts,
     describe_repetition,
     describe_unanswered,
     effect_key,
@@ -483,7 +484,9 @@ def _requeue(context: ActionContext) -> Answer:
     if _has_two_keys(context):
         return Answer(False, _TWO_KEYS)
     blocked: List[TaskSnapshot] = []
+    rows: List[TaskSnapshot] = []
     for row in requeue.resolve_targets(context):
+        rows.append(row)
         refused = act_refusal(context.act, row.state)
         if row.state == TaskState.UPSTREAM_FAILED:
             blocked.append(row)
@@ -493,6 +496,7 @@ def _requeue(context: ActionContext) -> Answer:
             _requeue_as_canary(context, row, overrides)
         else:
             _run_again(context, row, overrides)
+    _note_doubts(context, rows)
     if context.options.get("cascade"):
         context.add_consequence(_requeue_successes_below(context), "successful below, to run again")
     quarantine.release_requeued(context.transaction, context.run_id, context.done_names())
@@ -632,6 +636,18 @@ def _note_repetition(context: ActionContext, row: TaskSnapshot) -> None:
     else:
         how = "{}: {} runs again with its key {}; --new-key gives it a new one"
         context.notes.append(how.format(row.name, HAPPENED, key))
+
+
+def _note_doubts(context: ActionContext, rows: Sequence[TaskSnapshot]) -> None:
+    """Note which of the requeued tasks may have happened."""
+    doubts: List[Tuple[str, Optional[str]]] = []
+    for row in rows:
+        is_doubtful = row.state == TaskState.DEAD_LETTER and row.dead_letter_kind == DeadLetterKind.INDETERMINATE
+        if is_doubtful and context.results[row.name].outcome != REFUSED:
+            key = effect_key(context.run_id, row.name, row.key_generation) if _is_effect(context, row) else None
+            doubts.append((row.name, key))
+    if doubts:
+        context.notes.append(describe_doubts(doubts))
 
 
 def _answer_for_blocked(context: ActionContext, row: TaskSnapshot) -> None:

@@ -45,11 +45,12 @@ def stored_runs(draw):
         requires = draw(st.lists(st.sampled_from(parents), unique=True)) if parents else []
         effect = draw(st.sampled_from([{}, {}, {"effect": True, "idempotent": False}]))
         spec = json.dumps({"name": name, "rule": rule, "requires": requires, **effect})
+        kind = draw(st.sampled_from(["poison", "indeterminate"])) if state is TaskState.DEAD_LETTER else None
         mode = draw(st.sampled_from(["deadline", None])) if state is TaskState.CANCELLED else None
         connection.execute(
-            "INSERT INTO task (run_id, name, state, position, rule, skip_cause, blocked_by, failure_mode, spec)"
-            " VALUES ('r', ?, ?, ?, ?, ?, ?, ?, ?)",
-            (name, str(state), position, rule, cause, blocked, mode, spec),
+            "INSERT INTO task (run_id, name, state, position, rule, skip_cause, blocked_by, failure_mode,"
+            " dead_letter_kind, spec) VALUES ('r', ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (name, str(state), position, rule, cause, blocked, mode, kind, spec),
         )
     for name in dag.names:
         connection.executemany(

@@ -5,11 +5,13 @@ from __future__ import annotations
 from unittest.mock import AsyncMock
 
 import pytest
+from msgspec import structs
 from redrive.console.app.app import ConsoleApp
 from redrive.console.keys.actions import VIEWS, footer_of
 from redrive.console.model.status import Link
 from redrive.console.text.pieces import plain
 from redrive.console.widgets.dialog import Dialog
+from redrive.engine.core.ready_queue import spec_of
 from redrive.engine.domain.acts import Answer, TargetResult
 from redrive.engine.errors import LinkError
 
@@ -35,6 +37,24 @@ async def test_one_dead_letter_is_requeued_at_once_as_it_was_seen(revenue: FakeS
         assert command.actor == "ana@ops-1"
         assert command.reason
         assert command.options["not_before"] > 0
+
+
+async def test_what_may_have_happened_is_not_requeued_before_the_operator_was_told_where_to_check(
+    revenue: FakeSession, clock: StillClock
+):
+    row = revenue.projection.tasks["clean_refunds"]
+    row.dead_letter_kind = "indeterminate"
+    row.spec = structs.replace(spec_of(row), effect=True, idempotent=False)
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "n", "r")
+        assert isinstance(app.screen, Dialog)
+        key = f"{revenue.projection.run.run_id}/clean_refunds/0"
+        facts = " ".join(" ".join(map(plain, app.screen.question.facts)).split())
+        assert f"First look for the key {key} in the other system: clean_refunds may have happened." in facts
+        await press(app, pilot, "enter")  # is on Cancel
+        assert not revenue.commands
+        await press(app, pilot, "r", "a")
+        assert revenue.commands[-1].act == "requeue"
 
 
 async def test_nothing_changes_on_the_screen_before_the_event_comes(revenue: FakeSession, clock: StillClock):
