@@ -114,10 +114,13 @@ def complete_targets(context: click.Context, parameter: click.Parameter, incompl
 def complete_target_and_tasks(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Tasks; as the first word also flows, whose tasks the words behind it name."""
+    """Tasks; as the first word also flows, whose tasks the words behind it name; files where none begins so."""
     words = context.params.get(parameter.name or "") or ()
     tasks = complete_tasks(context, parameter, incomplete)
-    return tasks if words else [*complete_targets(context, parameter, incomplete)[:-1], *tasks]
+    if words:
+        return tasks
+    *flows, files = complete_targets(context, parameter, incomplete)
+    return [*flows, *tasks] or [files]
 
 
 def complete_runs(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -164,11 +167,16 @@ def _is_flow(word: str) -> bool:
 
 
 def _items(names: Iterable[Name], incomplete: str) -> list[CompletionItem]:
-    """Offer the names that a line of the terminal shows as they are: another cannot be typed, and is not offered."""
+    """Offer the names that a line of the terminal shows as they are, and that the command reads as names.
+
+    Another cannot be typed; one that begins with a dash would be an option that a stranger chose.
+    """
     from ..text.text import one_line
 
-    offered = (name for name in names if name.name.startswith(incomplete) and one_line(name.name) == name.name)
-    return [CompletionItem(name.name, help=one_line(name.help)) for name in offered]
+    def is_offered(name: str) -> bool:
+        return name.startswith(incomplete) and one_line(name) == name and not name.startswith("-")
+
+    return [CompletionItem(name.name, help=one_line(name.help)) for name in names if is_offered(name.name)]
 
 
 # --- Options ---------------------------------------------------------------------------------------------------------

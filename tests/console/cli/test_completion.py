@@ -30,7 +30,7 @@ HOSTILE = [
     "grün,äöü",
     "{a,b}",
 ]
-INVISIBLE = ["two\nlines", "esc\x1b[2J", "tab\there"]
+NOT_OFFERED = ["two\nlines", "esc\x1b[2J", "tab\there", "-dash", "--force"]
 
 #: Drives the function that the script defines as bash does at Tab.
 BASH = """
@@ -44,7 +44,7 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     flow = Flow("got")
-    for name in [*HOSTILE, *INVISIBLE]:
+    for name in [*HOSTILE, *NOT_OFFERED]:
         flow.task(lambda: None, name=name)
     Executor(flow=flow, state=str(tmp_path / "got.db"), run_id="r", max_parallel=1).run()
     return tmp_path
@@ -74,6 +74,17 @@ def test_a_word_goes_on_as_it_was_typed(folder: Path) -> None:
 def test_logs_offers_the_tasks_as_requeue_does(folder: Path) -> None:
     script = BASH.replace("requeue --reason x", "logs --lines 5").format(state="got.db", typed="sp")
     assert run_in(["bash", "--norc", "-c", script], folder) == "sp\\ ace\n"
+
+
+@pytest.mark.parametrize("command", ["logs --lines 5", "why"])
+def test_the_state_file_is_completed_before_the_task(folder: Path, command: str) -> None:
+    script = f"""
+eval "$(redrive completion bash)"
+compopt() {{ echo "$@"; }}
+COMP_WORDS=(redrive {command} go) COMP_CWORD={len(command.split()) + 1}
+_redrive_completion redrive "" "" 2>/dev/null
+"""
+    assert run_in(["bash", "--norc", "-c", script], folder) == "-o default\n"
 
 
 # --- The other shells, where they are installed ----------------------------------------------------------------------
