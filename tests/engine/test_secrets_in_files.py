@@ -54,7 +54,9 @@ def traces(secret: str) -> list[str]:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("secret", [SECRET, "plain0secret1of2letters", "Pässwörter-sind-länger", "it's-of-several-words"])
+@pytest.mark.parametrize(
+    "secret", [SECRET, "plain0secret1of2letters", "Pässwörter-sind-länger", "it's-of-several-words"]
+)
 def test_each_form_is_masked_also_in_a_stream_of_single_bytes(form: str, secret: str) -> None:
     mask = SecretMask({"TOKEN": secret})
     text = f"GET https://bank/?token={FORMS[form](secret)} failed"
