@@ -12,11 +12,12 @@ import re
 import shlex
 import tokenize
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ... import engine
 from ...engine.errors import AddressError
+from ...engine.statefile.reader import READS
 
 _ENGINE = Path(str(engine.__file__)).parent
 _PACKAGE = "redrive.engine"
@@ -60,6 +61,12 @@ def first_bundle(settings: Mapping[str, object]) -> bytes:
     names = READING if settings.get("path") else READING + ON_DEMAND  # without a path, the agent chooses a file
     body = {"main": f"{_PACKAGE}.agent.agent", "settings": settings, "sources": module_sources(names)}
     return _frame(boot) + _frame(json.dumps(body).encode())
+
+
+def modules_for(what: str) -> Sequence[str]:
+    """Return the modules that the agent needs for one of READS, beside READING."""
+    module = f"statefile/{READS[what][0]}"
+    return next((group for group in (CHANGING, ON_DEMAND) if module in group), ())
 
 
 def module_sources(folders: Iterable[str]) -> dict[str, str]:

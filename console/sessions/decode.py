@@ -18,7 +18,9 @@ from ...engine.domain.event_codec import decode
 from ...engine.domain.events import KILL_STEPS, Event, JsonObject
 from ...engine.domain.states import TaskState
 from ...engine.errors import LinkError, RedriveError
+from ...engine.statefile.lists import DurationStats, RunLine, unpack_durations
 from ...engine.statefile.snapshot import attempt_to_instants, to_instants, unpack, unpack_table
+from ..model.status import RunSummary
 
 # --- Messages --------------------------------------------------------------------------------------------------------
 #
@@ -119,6 +121,12 @@ class _EventColumns(NamedTuple):
     data: str
 
 
+def decode_events(rows: Sequence[Sequence[object]]) -> list[Event]:
+    """Decode events from their columns. Raises LinkError."""
+    with decoding("events"):
+        return [decode_event(row) for row in rows]
+
+
 def decode_event(row: Sequence[object]) -> Event:
     """Decode an event from its columns in order, ``data`` as JSON text. Raises LinkError for another type."""
     columns = row_of(_EventColumns, row)
@@ -130,6 +138,19 @@ def check_instant(instant_us: int) -> None:
     """Raises ValueError for a time that no calendar shows."""
     if not 0 <= instant_us <= INSTANT_MAX_US:
         raise ValueError(f"the time {instant_us} is out of range")
+
+
+def decode_durations(table: Columns) -> dict[str, DurationStats]:
+    """Decode how long tasks took, by their names. Raises LinkError."""
+    with decoding("durations"):
+        check_table(table)
+        return unpack_durations(dict(table))
+
+
+def decode_runs(lines: object) -> list[RunSummary]:
+    """Decode the rows of the list of runs. Raises LinkError."""
+    found = rows_of(RunLine, lines)
+    return [RunSummary(decode_run(one.run), one.counts, one.counts.get("DEAD_LETTER", 0)) for one in found]
 
 
 def decode_run(row: JsonObject) -> RunRow:

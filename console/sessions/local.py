@@ -17,22 +17,16 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 from ...engine.agent import executor_socket
 from ...engine.domain.events import Event
 from ...engine.errors import CorruptFileError, LinkError, NotFoundError, RedriveError, SnapshotNeeded, StateFileError
-from ...engine.statefile import lists, lock_file
-from ...engine.statefile.lists import DurationStats, Row
-from ...engine.statefile.logs import AttemptText, FoundChunk, LogChunk, SelectedLines
-from ...engine.statefile.reader import latest_seq
+from ...engine.statefile import lock_file, reader
 from ...engine.store import database, runs
-from ..model.status import Link, RunSummary, SessionStatus
+from ..model.status import Link, SessionStatus
 from .decode import rows_of
-from .session import Cause, current_actor, other_actors
+from .session import Session, Value, current_actor, other_actors
 
 if TYPE_CHECKING:
-    from ...engine.core.causes import CauseHistory
     from ...engine.core.projection import RunProjection
     from ...engine.domain.acts import Answer, Command
-    from ...engine.domain.states import FailedTask, TaskUsage
-    from ...engine.statefile.dry_run import ActPreview
-    from ...engine.statefile.pruning import PrunePreview
+    from ...engine.domain.states import TaskUsage
 
 HEARTBEAT_SECONDS = 1.0  # between two empty batches, which redraw the ages on the screen
 LOCK_POLL_SECONDS = 1.0  # between two probes of the lock; a probe holds the lock for an instant
@@ -40,7 +34,7 @@ LOCK_POLL_SECONDS = 1.0  # between two probes of the lock; a probe holds the loc
 Result = TypeVar("Result")
 
 
-class LocalSession:
+class LocalSession(Session):
     """Created by ``open``. Reads in threads, so that a slow disk does not block the screen."""
 
     def __init__(self, path: str, actor: str, read_only: bool) -> None:
@@ -103,10 +97,12 @@ class LocalSession:
 
     # --- Requests -------------------------------------------------------------------------------------------------
 
-    async def runs(self) -> Sequence[RunSummary]:
-        """Every run of the file, latest first."""
-        found = await self._read(runs.list_runs)
-        return [RunSummary(one.run, one.counts, one.counts.get("DEAD_LETTER", 0)) for one in found]
+    async def ask(self, decode: Callable[[Any], Value], what: str, /, **options: object) -> Value:
+        """Ask one of ``READS``; a search runs in a process of its own."""
+        if what in SEARCHES:
+            self._searcher = self._searcher or LogSearcher(self._path)
+            return decode(await self._searcher.call(what, options))
+        return await self._read(lambda connection: decode(reader.read(connection, what, options)))
 
     async def snapshot(self, run_id: str | None = None, patience_seconds: float | None = None) -> RunProjection:
         """Return a run (default: the latest) as of the event ``seq`` of the projection."""
@@ -148,7 +144,9 @@ class LocalSession:
 
     async def _head_of_same_file(self) -> int:
         """Return the number of the latest event. Raises SnapshotNeeded if the file was replaced since the last read."""
-        uuid, head = await self._read(lambda connection: (database.file_uuid(connection), latest_seq(connection)))
+        uuid, head = await self._read(
+            lambda connection: (database.file_uuid(connection), reader.latest_seq(connection))
+        )
         if uuid != self._uuid:
             raise SnapshotNeeded(f"another state file is in the place of {self._path}")
         return head
@@ -174,16 +172,6 @@ class LocalSession:
                 await asyncio.wait({pending})
             await cast("AsyncGenerator[list[Event]]", batches).aclose()
 
-    async def run_events(self, run_id: str, after: int, limit: int) -> Sequence[Event]:
-        from . import decode
-
-        return await self._read(
-            lambda connection: [decode.decode_event(row) for row in lists.read_events(connection, run_id, after, limit)]
-        )
-
-    async def duration_stats(self, run_id: str) -> Mapping[str, DurationStats]:
-        return await self._read(lambda connection: lists.unpack_durations(lists.read_durations(connection, run_id)))
-
     async def send(self, command: Command) -> Answer:
         """Send a command to the executor; without one, apply it by the same rules under the lock of the state file."""
         from ...engine.agent.command_client import send_blocking
@@ -193,66 +181,11 @@ class LocalSession:
             raise StateFileError(f"read-only: {reason}")
         return await asyncio.to_thread(send_blocking, self._path, command)
 
-    async def attempt_text(self, run_id: str, task: str, attempt: int) -> AttemptText:
-        """Return traceback, stack and diagnostic of one attempt."""
-        from ...engine.statefile import logs
-
-        return await self._read(lambda connection: logs.attempt_text(connection, run_id, task, attempt))
-
-    async def log(
-        self, run_id: str, task: str, attempt: int, after: int = 0, limit: int = 500, before: int | None = None
-    ) -> Sequence[LogChunk]:
-        from ...engine.statefile import logs
-
-        return await self._read(lambda connection: logs.read(connection, run_id, task, attempt, after, limit, before))
-
-    async def find_in_log(
-        self, run_id: str, task: str, attempt: int, pattern: str, after: int = 0, before: int | None = None
-    ) -> FoundChunk:
-        where = {"run_id": run_id, "name": task, "attempt": attempt}
-        return FoundChunk(*await self._search("find", **where, pattern=pattern, after=after, before=before))
-
-    async def select_in_log(
-        self, run_id: str, task: str, attempt: int, pattern: str, after: int = 0, rest: str = ""
-    ) -> SelectedLines:
-        where = {"run_id": run_id, "name": task, "attempt": attempt}
-        pieces, rest, last, is_end = await self._search("select", **where, pattern=pattern, after=after, rest=rest)
-        return SelectedLines([LogChunk(*piece) for piece in pieces], rest, last, is_end)
-
-    async def _search(self, search: str, **options: object) -> Any:
-        self._searcher = self._searcher or LogSearcher(self._path)
-        return await self._searcher.call(search, options)
-
     async def usage(self) -> Sequence[TaskUsage]:
         from ...engine.agent import command_client
         from ...engine.domain.states import TaskUsage
 
         return rows_of(TaskUsage, await asyncio.to_thread(command_client.read_usage, self._path))
-
-    async def query(self, listing: lists.Listing[Row], **options: lists.Option) -> Sequence[Row]:
-        return await self._read(lambda connection: lists.query(connection, listing, options))
-
-    async def cause_histories(self, run_id: str, causes: Sequence[Cause]) -> Sequence[CauseHistory]:
-        from ...engine.core.causes import parse_cause_history
-        from ...engine.statefile import causes as cause_history
-
-        found = await self._read(lambda connection: cause_history.read_cause_histories(connection, run_id, causes))
-        return [parse_cause_history(row) for row in found]
-
-    async def failures(self, run_id: str, downstream: str | None, names: Sequence[str] = ()) -> Sequence[FailedTask]:
-        from ...engine.statefile import causes
-
-        return await self._read(lambda connection: causes.failures_against(connection, run_id, downstream, names))
-
-    async def preview(self, command: Command) -> ActPreview:
-        from ...engine.statefile import dry_run
-
-        return await self._read(lambda connection: dry_run.preview(connection, command.as_json()))
-
-    async def preview_prune(self, options: Mapping[str, int | float]) -> PrunePreview:
-        from ...engine.statefile import pruning
-
-        return await self._read(lambda connection: pruning.preview_prune(connection, options))
 
     async def _read(self, use: Callable[[sqlite3.Connection], Result]) -> Result:
         def read() -> Result:
@@ -316,6 +249,7 @@ async def _next(batches: AsyncIterator[list[Event]]) -> list[Event]:
 # --- Searches the output of attempts in a process of its own, which starts with the first search ---------------------
 
 
+SEARCHES = ("find", "select")  # of READS
 ANSWER_SECONDS_MAX = 20.0  # a slice takes at most 2 s of processor time; a process without an answer is stopped
 _ANSWER_BYTES_MAX = 64 * 1024 * 1024
 

@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any
 
 from ...engine.errors import RedriveError
-from ...engine.statefile import logs
+from ...engine.statefile.reader import read
 from ...engine.store import database
-
-_SEARCHES: Mapping[str, Callable[..., Any]] = {"find": logs.find, "select": logs.select}
 
 
 def main(path: str) -> None:
@@ -24,7 +20,7 @@ def main(path: str) -> None:
         number, name, options = json.loads(line)
         try:
             with database.reading(path) as connection:
-                answer = [number, _SEARCHES[name](connection, **options)]
+                answer = [number, read(connection, name, options)]
         except RedriveError as error:
             answer = [number, None, str(error)]
         print(json.dumps(answer), flush=True)

@@ -12,27 +12,23 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ...engine.core.causes import CauseHistory
 from ...engine.core.projection import RunProjection
 from ...engine.domain.acts import Answer, Command, parse_answer
 from ...engine.domain.events import Event
-from ...engine.domain.states import FailedTask, TaskUsage
+from ...engine.domain.states import TaskUsage
 from ...engine.errors import LinkError, SnapshotNeeded, StateFileError
-from ...engine.statefile import lists
-from ...engine.statefile.lists import DurationStats, ExecutorState, Listing, Option, Row, RunLine
-from ...engine.statefile.logs import AttemptText, FoundChunk, LogChunk, SelectedLines
-from ..model.status import Link, RunSummary, SessionStatus
+from ...engine.statefile.lists import ExecutorState
+from ..model.status import Link, SessionStatus
 from ..text.text import one_line
 from . import decode
 from .address import SshAddress, SshOptions, parse
-from .bundle import CHANGING, ON_DEMAND
+from .bundle import CHANGING, modules_for
 from .connection import Connection, EventBuffer, Message
 from .decode import decoding, row_of, rows_of
-from .session import Cause, current_actor, other_actors
+from .session import Session, Value, current_actor, other_actors
 
 if TYPE_CHECKING:
-    from ...engine.statefile.dry_run import ActPreview
-    from ...engine.statefile.pruning import PrunePreview
+    pass
 
 DEFAULT_OPTIONS = SshOptions()
 WINDOW_TASKS = 500  # tasks of the first history window; doubled while windows arrive fast
@@ -51,7 +47,7 @@ class AgentHeartbeat:
     executor: ExecutorState | None = None
 
 
-class SshSession:
+class SshSession(Session):
     """Created by ``open``."""
 
     def __init__(self, address: SshAddress, options: SshOptions, actor: str, read_only: bool) -> None:
@@ -115,10 +111,11 @@ class SshSession:
 
     # --- Requests --------------------------------------------------------------------------------------------------
 
-    async def runs(self) -> Sequence[RunSummary]:
-        """Every run of the file, latest first."""
-        found = rows_of(RunLine, await self._read("runs"))
-        return [RunSummary(decode.decode_run(one.run), one.counts, one.counts.get("DEAD_LETTER", 0)) for one in found]
+    async def ask(self, decode: Callable[[Any], Value], what: str, /, **options: object) -> Value:
+        return decode(await self._read(what, options))
+
+    async def _read(self, what: str, options: Mapping[str, object]) -> Any:
+        return await self._connection.request("read", modules=modules_for(what), what=what, options=options)
 
     async def part(self, run_id: str | None = None, names: Sequence[str] = ()) -> RunProjection:
         """Return the whole run: the far side has no question for less."""
@@ -134,7 +131,7 @@ class SshSession:
         filled, self._completed = self._completed, None
         if filled is not None and run_id in (None, filled.run.run_id):
             return filled
-        board = await self._read("board", run_id=run_id)
+        board = await self._read("board", {"run_id": run_id})
         self._reset = None
         with decoding("a run"):
             projection = decode.decode_projection(board)
@@ -159,17 +156,6 @@ class SshSession:
                 self._buffer = None
                 self._connection.notify("follow", since=None)
 
-    async def run_events(self, run_id: str, after: int, limit: int) -> Sequence[Event]:
-        rows = await self._read("past", run_id=run_id, after=after, limit=limit)
-        with decoding("events"):
-            return [decode.decode_event(row) for row in rows]
-
-    async def duration_stats(self, run_id: str) -> Mapping[str, DurationStats]:
-        table = await self._read("duration_stats", run_id=run_id)
-        with decoding("durations"):
-            decode.check_table(table)
-            return lists.unpack_durations(table)
-
     async def send(self, command: Command) -> Answer:
         """Send a command; resend it with the same id after a reconnection.
 
@@ -183,57 +169,8 @@ class SshSession:
         with decoding("an answer"):
             return parse_answer(answer)
 
-    async def attempt_text(self, run_id: str, task: str, attempt: int) -> AttemptText:
-        """Return traceback, stack and diagnostic of one attempt."""
-        row = await self._read("attempt_text", modules=CHANGING, run_id=run_id, name=task, attempt=attempt)
-        return row_of(AttemptText, row)
-
-    async def log(
-        self, run_id: str, task: str, attempt: int, after: int = 0, limit: int = 500, before: int | None = None
-    ) -> Sequence[LogChunk]:
-        where = {"run_id": run_id, "name": task, "attempt": attempt}
-        rows = await self._read("log", modules=CHANGING, **where, after=after, limit=limit, before=before)
-        return rows_of(LogChunk, rows)
-
-    async def find_in_log(
-        self, run_id: str, task: str, attempt: int, pattern: str, after: int = 0, before: int | None = None
-    ) -> FoundChunk:
-        where = {"run_id": run_id, "name": task, "attempt": attempt}
-        value = await self._read("find", modules=CHANGING, **where, pattern=pattern, after=after, before=before)
-        return row_of(FoundChunk, value)
-
-    async def select_in_log(
-        self, run_id: str, task: str, attempt: int, pattern: str, after: int = 0, rest: str = ""
-    ) -> SelectedLines:
-        where = {"run_id": run_id, "name": task, "attempt": attempt}
-        value = await self._read("select", modules=CHANGING, **where, pattern=pattern, after=after, rest=rest)
-        return row_of(SelectedLines, value)
-
     async def usage(self) -> Sequence[TaskUsage]:
         return rows_of(TaskUsage, await self._connection.request("usage", modules=CHANGING))
-
-    async def query(self, listing: Listing[Row], **options: Option) -> Sequence[Row]:
-        return rows_of(listing.row, await self._read("query", what=listing.name, options=options))
-
-    async def cause_histories(self, run_id: str, causes: Sequence[Cause]) -> Sequence[CauseHistory]:
-        return rows_of(CauseHistory, await self._read("cause_history", modules=ON_DEMAND, run_id=run_id, causes=causes))
-
-    async def failures(self, run_id: str, downstream: str | None, names: Sequence[str] = ()) -> Sequence[FailedTask]:
-        options = {"run_id": run_id, "downstream": downstream, "names": names}
-        return rows_of(FailedTask, await self._read("failures", modules=ON_DEMAND, **options))
-
-    async def preview(self, command: Command) -> ActPreview:
-        from ...engine.statefile.dry_run import ActPreview
-
-        return row_of(ActPreview, await self._read("preview", modules=CHANGING, command=command.as_json()))
-
-    async def preview_prune(self, options: Mapping[str, int | float]) -> PrunePreview:
-        from ...engine.statefile.pruning import PrunePreview
-
-        return row_of(PrunePreview, await self._read("preview_prune", modules=CHANGING, options=options))
-
-    async def _read(self, what: str, /, *, modules: Sequence[str] = (), **options: object) -> Any:
-        return await self._connection.request("read", modules=modules, what=what, options=options)
 
     # --- The rest of a snapshot -------------------------------------------------------------------------------------
 
@@ -264,7 +201,7 @@ class SshSession:
         count = WINDOW_TASKS
         while start is not None:
             requested_at = time.monotonic()
-            window = await self._read(what, run_id=projection.run.run_id, start=start, count=count)
+            window = await self._read(what, {"run_id": projection.run.run_id, "start": start, "count": count})
             with decoding("a part of a run"):
                 if not merge(window):
                     return  # the tasks of the run have changed

@@ -16,7 +16,6 @@ import sys
 import threading
 import time
 import zlib
-from importlib import import_module
 from queue import Queue
 from typing import Any, Callable, Dict, List, Optional
 
@@ -26,7 +25,7 @@ from ..statefile import lists
 from ..statefile.lists import ExecutorState
 from ..statefile.lock_file import heartbeat_at, service_pid
 from ..statefile.paths import named_path
-from ..statefile.reader import IDLE_SECONDS, Reader, Row, WriteNotices
+from ..statefile.reader import IDLE_SECONDS, Reader, Row, WriteNotices, read
 from . import executor_socket
 
 POLL_SECONDS = 0.1  # without inotify
@@ -302,10 +301,7 @@ class Agent(object):
         self._sources.update(request["sources"])
 
     def _read(self, request: Request) -> Json:
-        """Call one of the functions of ``_READS``; its module may have been loaded only now."""
-        module, function = _READS[request["what"]]
-        read = getattr(import_module("..statefile." + module, __package__), function)
-        value: Json = read(self._reader.connection, **request["options"])
+        value: Json = read(self._reader.connection, request["what"], request["options"])
         return value
 
     def _usage(self, request: Request) -> Json:
@@ -338,25 +334,6 @@ _HANDLERS: Dict[str, Callable[[Agent, Request], Any]] = {
     "read": Agent._read,
     "usage": Agent._usage,
     "send": Agent._send,
-}
-
-#: What can be read -> module below ``statefile/`` and function.
-_READS = {
-    "board": ("snapshot", "board"),
-    "links": ("snapshot", "links"),
-    "history": ("snapshot", "history"),
-    "runs": ("lists", "runs"),
-    "query": ("lists", "query_by_name"),
-    "past": ("lists", "read_events"),
-    "duration_stats": ("lists", "read_durations"),
-    "log": ("logs", "read"),
-    "find": ("logs", "find"),
-    "select": ("logs", "select"),
-    "attempt_text": ("logs", "attempt_text"),
-    "cause_history": ("causes", "read_cause_histories"),
-    "failures": ("causes", "failures_against"),
-    "preview": ("dry_run", "preview"),
-    "preview_prune": ("pruning", "preview_prune"),
 }
 
 

@@ -12,7 +12,8 @@ import os
 import sqlite3
 import time
 from functools import partial
-from typing import Any, Generator, List, NamedTuple, Optional, Tuple, TypeVar
+from importlib import import_module
+from typing import Any, Generator, List, Mapping, NamedTuple, Optional, Tuple, TypeVar
 
 from ..errors import SnapshotNeeded
 from .opening import open_readonly
@@ -272,3 +273,32 @@ class WriteNotices(object):
         if self.descriptor is not None:
             os.close(self.descriptor)
             self.descriptor = None
+
+
+# --- Questions -------------------------------------------------------------------------------------------------------
+
+
+#: What can be read -> module beside this one and function: the connection first, then the options of the question.
+READS = {
+    "board": ("snapshot", "board"),
+    "links": ("snapshot", "links"),
+    "history": ("snapshot", "history"),
+    "runs": ("lists", "runs"),
+    "query": ("lists", "query_by_name"),
+    "past": ("lists", "read_events"),
+    "duration_stats": ("lists", "read_durations"),
+    "log": ("logs", "read"),
+    "find": ("logs", "find"),
+    "select": ("logs", "select"),
+    "attempt_text": ("logs", "attempt_text"),
+    "cause_history": ("causes", "read_cause_histories"),
+    "failures": ("causes", "failures_against"),
+    "preview": ("dry_run", "preview"),
+    "preview_prune": ("pruning", "preview_prune"),
+}
+
+
+def read(connection: sqlite3.Connection, what: str, options: Mapping[str, Any]) -> Any:
+    """Answer one of READS. Its module is imported now: a far host gets it before its first question."""
+    module, function = READS[what]
+    return getattr(import_module("." + module, __package__), function)(connection, **options)

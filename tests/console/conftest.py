@@ -16,7 +16,7 @@ from redrive.console.app.app import ConsoleApp
 from redrive.console.model.log import LogText
 from redrive.console.model.status import Link, RunSummary, SessionStatus
 from redrive.console.screens.base import LaunchContext
-from redrive.console.sessions.session import Cause
+from redrive.console.sessions.session import Cause, Value
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
 from redrive.engine.core.causes import CauseHistory, parse_cause_history
@@ -118,6 +118,9 @@ class FakeSession:
         self._news.set()
 
     # --- The console's side ---------------------------------------------------------------------------------------
+
+    async def ask(self, decode: Callable[[Any], Value], what: str, /, **options: object) -> Value:
+        raise AssertionError(f"no test has an answer to {what}: each question has a method below")
 
     async def runs(self) -> Sequence[RunSummary]:
         self._raise()
