@@ -26,6 +26,9 @@ from support.ssh_host import HAS_SSHD, LocalSshHost, SshHost
 from support.state_file import StateFileBuilder
 from support.waiting import wait_until
 
+for _name in ("FORCE_COLOR", "CLICOLOR_FORCE"):  # what a developer's shell sets; a pipe has no colours here
+    os.environ.pop(_name, None)
+
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Import a share of the test modules before all of them are collected, and compile a share of the product.

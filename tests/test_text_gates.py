@@ -22,11 +22,14 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
+from redrive.console.cli import output
 from redrive.console.cli.options import BashCompletion
+from redrive.console.cli.output import painted
 from redrive.console.keys.actions import shell_line
 from redrive.console.present import report
 from redrive.console.present.report import _escaped
 from redrive.console.terminal.driver import truncated_to_clipboard
+from redrive.console.text.pieces import Piece, Role
 from redrive.console.text.text import cells, echo, json_line, one_line, pad, sanitize, sanitize_lines
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.domain.acts import Author, Command, Target
@@ -35,6 +38,7 @@ from redrive.engine.notifications.senders import environment_of
 from redrive.engine.statefile import logs, operator_actions
 from redrive.engine.statefile.transitions import Transaction
 from redrive.engine.store import database, runs
+from rich.color import ColorSystem
 from support.checkout import ROOT
 from support.commands import all_commands
 from support.hostile_text import FORBIDDEN, texts
@@ -79,7 +83,7 @@ EXITS = {
         {
             "console/cli/main.py": "constant sentences, also where nothing could be imported",
             "console/cli/options.py": "the script of completion",
-            "console/cli/output.py": "sequences that redraw a list, around lines that are sanitized",
+            "console/cli/output.py": "lines of its own gate, and sequences that redraw a list around them",
             "console/sessions/search_process.py": "JSON through a pipe",
             "engine/runner/call.py": "into the log of the task",
             "engine/runner/child.py": "into the log of the task",
@@ -89,6 +93,11 @@ EXITS = {
             "engine/check/isolated.py": "through ``printable``",
             "engine/executor/host.py": "through ``printable``",
         },
+    ),
+    "a terminal, in colours": Exit(
+        painted,
+        r"\.render\(|\\x1b\[[0-9;{]*m|\\033",
+        dict.fromkeys(("console/terminal/output.py", "console/terminal/tty.py"), "the screen, cell by cell"),
     ),
     "a terminal, before the console can be imported": Exit(
         printable,
@@ -174,6 +183,25 @@ def test_a_terminal(count: int) -> None:
             echo(text)
         assert written.getvalue() == sanitize_lines(text) + "\n"
         assert not FORBIDDEN & set(written.getvalue())
+
+    for_each_text(count, check)
+
+
+@parametrize_count
+def test_a_terminal_in_colours(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The only sequences are those of the table of roles, around texts that are safe."""
+    styles = output._terminal_styles()
+    monkeypatch.setattr(output, "_styles", lambda: styles)
+    begins = {styles[role].render("x", color_system=ColorSystem.STANDARD).split("x")[0] for role in styles}
+    assert "\x1b[36m" in begins and len(styles) == len(Role) - 1  # plain text has no style
+
+    def check(text: str) -> None:
+        for role in (*Role, text, f"sgr {text}", "sgr red"):
+            written = painted([Piece(text, role), Piece(text), Piece(text, role)])
+            found = re.findall(r"\x1b\[[0-9;]+m", written)
+            assert set(found) <= begins | {"\x1b[0m"} and found[1::2] == ["\x1b[0m"] * (len(found) // 2)
+            assert re.sub(r"\x1b\[[0-9;]+m", "", written) == sanitize_lines(text) * 3
+        assert painted(text) == sanitize_lines(text)
 
     for_each_text(count, check)
 

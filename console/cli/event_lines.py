@@ -14,8 +14,10 @@ from ...engine.domain.event_payloads import ExecutorChange, RunChange, RunChange
 from ...engine.domain.events import Event
 from ...engine.domain.states import TaskState
 from ..model.log import LineAssembler
-from ..text.event_text import lines_of_event, sensor_checks
+from ..text.event_text import pieces_of_event, sensor_checks
+from ..text.pieces import Line
 from ..text.text import echo, one_line, sanitize_lines
+from .output import Shown, painted
 
 
 class EventLabeller:
@@ -32,7 +34,7 @@ class EventLabeller:
         self._day: date | None = None  # local, of the latest event with a line
         self._sensing: set[tuple[str | None, str]] | None = None if has_each_check else set()  # runs and tasks
 
-    def lines(self, event: Event) -> Iterator[str]:
+    def lines(self, event: Event) -> Iterator[Line]:
         """The lines of the next event."""
         payload = event.payload
         if isinstance(payload, payloads.TaskMoved) and self._is_repeated_check(event, payload):
@@ -43,7 +45,7 @@ class EventLabeller:
         is_other = self.run_id is not None and event.run_id not in (None, self.run_id)
         label = f"run {one_line(event.run_id or '')}: " if is_other and not is_named else ""
         day = datetime.fromtimestamp(event.at // 1_000_000).astimezone().date()
-        for line in lines_of_event(
+        for line in pieces_of_event(
             event, has_date=self._has_date or day != self._day, label=label, target=self._target
         ):
             self._day = day
@@ -91,9 +93,9 @@ class EventPrinter:
         for event in events:
             if isinstance(event.payload, RunChanged) and event.run_id == (self._labeller.run_id or event.run_id):
                 self.has_printed_end = event.payload.what in (RunChange.ENDED, RunChange.BLOCKED)
-        self.write("".join(f"{line}\n" for event in events for line in self._lines_of(event)))
+        self._write_safe("".join(f"{painted(line)}\n" for event in events for line in self._lines_of(event)))
 
-    def _lines_of(self, event: Event) -> Iterator[str]:
+    def _lines_of(self, event: Event) -> Iterator[Shown]:
         """The lines of an event; before the end of an attempt, the unfinished line of its output.
 
         The output of an attempt comes without a commit, and so before the event of its start, which waits for one.
@@ -124,10 +126,13 @@ class EventPrinter:
 
     def write(self, text: str) -> None:
         """Print text at once. Errors of stdout are not raised."""
+        self._write_safe(sanitize_lines(text))
+
+    def _write_safe(self, text: str) -> None:
         if self._stream is None:
             return
         try:
-            self._stream.write(sanitize_lines(text))
+            self._stream.write(text)
             self._stream.flush()
         except BrokenPipeError:  # `| head` has seen enough
             self._give_up()

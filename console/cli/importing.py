@@ -28,7 +28,7 @@ from ...engine.domain.trigger_rules import ALL_DONE
 from ...engine.errors import RedriveError
 from ...engine.schedule.flow_files import read_flow_files
 from ...engine.store.schedules import served_flow
-from ..text.text import echo, one_line, print_table
+from ..text.text import echo, one_line
 from .crontab import (
     Expression,
     FlowText,
@@ -41,6 +41,7 @@ from .crontab import (
     shell_duration,
 )
 from .main import ExitCode, cli, summary_of
+from .output import print_table
 
 DAYS = 30  # of start times that are compared
 _SOURCES = {None: "crontab -l", "-": "the standard input"}

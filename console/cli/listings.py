@@ -20,7 +20,7 @@ from ...engine.core.causes import CauseHistory, describe_history, describe_last_
 from ...engine.core.explain import explain_task
 from ...engine.core.part import describe_part
 from ...engine.core.projection import RunProjection, RunRow, TaskRow
-from ...engine.core.views import run_code, run_view, state_code
+from ...engine.core.views import row_style, run_code, run_style, run_view, state_code
 from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.event_codec import row_of
 from ...engine.domain.events import Event
@@ -58,8 +58,8 @@ from ..sessions.reads import HistoryReader
 from ..sessions.session import Session
 from ..sessions.target import is_remote
 from ..text.glyphs import glyphs_for
-from ..text.pieces import plain
-from ..text.text import echo, echo_json, echo_lines, json_line, one_line, print_table, shorten, table_lines
+from ..text.pieces import Line, Piece, Role, stripped, table
+from ..text.text import echo, echo_json, echo_lines, json_line, one_line, shorten
 from .event_lines import EventLabeller
 from .main import ExitCode, command
 from .options import (
@@ -74,7 +74,7 @@ from .options import (
     ssh_options,
     target_argument,
 )
-from .output import echo_values, print_view, with_schema
+from .output import Shown, echo_values, print_lines, print_table, print_view, with_schema
 from .state_files import files_of
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def tasks(file: NamedFile, run_id: str | None, as_json: bool, follow: bool) -> i
 def print_tasks(endpoint: Endpoint, run_id: str | None, as_json: bool, *, follow: bool = False) -> int:
     """Print one line per task, in the order of the flow."""
 
-    async def read(session: Session) -> list[str]:
+    async def read(session: Session) -> list[Shown]:
         board = Board(await session.snapshot(run_id))
         breakers, pages = (
             await session.query(lists.BREAKERS),
@@ -136,7 +136,7 @@ def task_lines(
     before: Mapping[str, str] | None = None,
     now_us: int | None = None,
     runner: RunnerStatus = ALIVE,
-) -> list[str]:
+) -> list[Shown]:
     """The lines of the tasks in ``projection`` at the instant ``now_us``; None: now.
 
     ``why``: explains why a task waits, or since when a RUNNING task has no executor; None: by ``projection``;
@@ -145,14 +145,15 @@ def task_lines(
     rows = sorted(projection.tasks.values(), key=lambda row: row.position)
     if as_json:
         return [json_line({**task_value(row, projection), **(extra or {})}) for row in rows]
-    cells = [("TASK", "STATE", "ATTEMPT", "NOTE")]
+    cells: list[Sequence[str | Piece]] = [("TASK", "STATE", "ATTEMPT", "NOTE")]
     instant = _now_us() if now_us is None else now_us
     why = why or (lambda name: explain_task(projection, name, instant))
     for row in rows:
         parts = (_note(row, why), STALE if row.stale else "", (before or {}).get(row.name))
         note = " · ".join(filter(None, parts))
-        cells.append((row.name, state_code(row.state, runner), attempt_label(row), note))
-    return list(table_lines(cells))
+        state = Piece(state_code(row.state, runner), row_style(row, runner).role)
+        cells.append((row.name, state, attempt_label(row), note))
+    return list(table(cells))
 
 
 def task_value(row: TaskRow, projection: RunProjection) -> dict[str, object]:
@@ -181,7 +182,7 @@ def _note(row: TaskRow, why: Callable[[str], str]) -> str:
 
 async def inbox_of_run(
     session: Session, projection: RunProjection, need: Need | None, *, as_json: bool, is_alone: bool = False
-) -> list[str]:
+) -> list[Shown]:
     """The lines of one run, the first with its name. ``need``: its own; ``is_alone``: nothing else is listed."""
     run, groups = projection.run, Inbox(await load_board(session, projection)).causes()
     known = await load_memories(session, run.run_id, groups)
@@ -195,8 +196,8 @@ async def inbox_of_run(
             (counts,) = [one.counts for one in await session.runs() if one.run.run_id == run.run_id]
             moving = sum(counts.get(state, 0) for state in MOVING)  # a part of a run has only what its inbox shows
             values.append(_cause_value(_cause_of_lost(run, moving, advice), None, fields))
-        return values
-    lines = [line for group in groups for line in cause_lines(group, projection, known.get(group.key))]
+        return list(values)
+    lines: list[Shown] = [line for group in groups for line in cause_lines(group, projection, known.get(group.key))]
     if not lines and not is_lost(run, session.status):
         lines = ["nothing needs a human" if is_alone else "nothing in this run needs a human"]
     lines += _executor_advice_lines(run, status, address)
@@ -204,7 +205,9 @@ async def inbox_of_run(
         lines.append(f"or acknowledge it: {ack_command(address, run.run_id)}")
     if is_lost(run, session.status):
         lines.append(one_line(f"or end it: {shell_command(['redrive', 'abandon', '--state', address, run.run_id])}"))
-    return [f"{place_line(run, address)}: {run_code(run, runner_of(run, status))}", *lines]
+    runner = runner_of(run, status)
+    state = Piece(run_code(run, runner), run_style(run, runner).role)
+    return [[Piece(f"{place_line(run, address)}: "), state], *lines]
 
 
 async def load_board(session: Session, projection: RunProjection) -> Board:
@@ -236,7 +239,7 @@ def print_explanations(file: NamedFile, names: Sequence[str], run_id: str | None
     if not patterns:
         raise click.UsageError("name a task")
 
-    async def read(session: Session) -> list[str]:
+    async def read(session: Session) -> list[Shown]:
         board = await load_board(session, await session.snapshot(run_id))
         run, now_us, address = board.projection.run, _now_us(), session.address
         runner = runner_of(run, session.status)
@@ -246,19 +249,20 @@ def print_explanations(file: NamedFile, names: Sequence[str], run_id: str | None
         }
         if as_json:
             return [_explanation_value(board, name, chain, address) for name, chain in chains.items()]
-        lines = [line for name, chain in chains.items() for line in _explanation_lines(board, chain)]
+        lines = [line for chain in chains.values() for line in _explanation_lines(board, chain)]
         return [place_line(run, address), *lines, *_executor_advice_lines(run, session.status, address)]
 
-    echo_lines(with_session(endpoint, read))
+    print_lines(with_session(endpoint, read))
     return 0
 
 
-def _explanation_lines(board: Board, chain: Sequence[tuple[str, str]]) -> Iterator[str]:
+def _explanation_lines(board: Board, chain: Sequence[tuple[str, str]]) -> Iterator[Line]:
     """The task, then indented what holds it, each with its state, its reason and its error."""
     for depth, (name, sentence) in enumerate(chain):
         row = board.row(name)
         error = f" · {row.error}" if row.error and row.error not in sentence else ""
-        yield "  " * depth + one_line(f"{name} {row.state}: {sentence}{error}")
+        state = Piece(str(row.state), row_style(row).role)
+        yield [Piece(f"{'  ' * depth}{one_line(name)} "), state, Piece(f": {one_line(f'{sentence}{error}')}")]
 
 
 def _explanation_value(board: Board, name: str, chain: Sequence[tuple[str, str]], address: str) -> str:
@@ -277,20 +281,23 @@ def _cause_value(cause: InboxCause, memory: CauseHistory | None, fields: Mapping
     return json_line(with_schema("inbox", {**_plain(cause), **known, **fields}))
 
 
-def cause_lines(cause: InboxCause, projection: RunProjection, memory: CauseHistory | None) -> Iterator[str]:
-    """A cause that needs a human, what is known about it, and its tasks."""
+def cause_lines(cause: InboxCause, projection: RunProjection, memory: CauseHistory | None) -> Iterator[Line]:
+    """A cause that needs a human, what is known about it, and its tasks. The accent is on the cause."""
     downstream = f" · {one_line(cause.downstream)}" if cause.downstream else ""
     holds = f" · holds {cause.held}" if cause.held else ""
     named = any(projection.tasks[name].failure_fingerprint for name in cause.tasks)  # lost attempts have no fingerprint
     fingerprint = f"  (fp {cause.fingerprint[:12]})" if named else ""
-    yield f"{len(cause.tasks)} × {one_line(cause.title)}{downstream}{holds}{fingerprint}"
+    count = Piece(f"{len(cause.tasks)} ×", Role.HUMAN if cause.dead else Role.FAILED)
+    title = Piece(one_line(cause.title), Role.STRONG)
+    yield [count, Piece(" "), title, Piece(f"{downstream}{holds}"), Piece(fingerprint, Role.DIM)]
     for line in _memory_lines(memory) if memory is not None else ():
-        yield f"  {one_line(line)}"
+        yield [Piece(f"  {one_line(line)}")]
     for name in cause.tasks:
         row = projection.tasks[name]
         kind = row.dead_letter_kind or row.state
-        line = f"{row.state} {name} {attempt_label(row)} {kind}: {row.error or cause.message}"
-        yield f"  {shorten(one_line(line), 160)}"
+        line = one_line(f"{row.state} {name} {attempt_label(row)} {kind}: {row.error or cause.message}")
+        state, _, rest = shorten(line, 160).partition(" ")
+        yield [Piece(f"  {state}", Role.DIM), Piece(f" {rest}")]
 
 
 def _memory_lines(memory: CauseHistory) -> Iterator[str]:
@@ -344,7 +351,7 @@ def _print_event(event: Event, labeller: EventLabeller | None) -> None:
     if labeller is None:
         echo_json(with_schema("events", row_of(event)))
         return
-    echo_lines(labeller.lines(event))
+    print_lines(labeller.lines(event))
 
 
 @command("replay")
@@ -392,7 +399,7 @@ def print_replay(endpoint: Endpoint, run_id: str | None, as_json: bool, at: str 
     if not as_json:
         then = "" if instant is None else f" at {_local_time(instant)}"
         echo(f"{place_line(projection.run, address)}{then}")
-    echo_lines(task_lines(projection, as_json, extra={"state_file": address}, now_us=instant))
+    print_lines(task_lines(projection, as_json, extra={"state_file": address}, now_us=instant))
     return 0
 
 
@@ -420,7 +427,7 @@ _LATE_RUNS_MAX = 100
 @follow_option
 @file_options
 def print_runs(file: NamedFile, as_json: bool, follow: bool) -> int:
-    async def read(session: Session) -> list[str]:
+    async def read(session: Session) -> Sequence[Shown]:
         schedule_lines, summaries = await _schedule_lines(session), await session.runs()
         status, address, now_us = session.status, session.address, _now_us()
         if as_json:
@@ -432,12 +439,12 @@ def print_runs(file: NamedFile, as_json: bool, follow: bool) -> int:
                 )
                 for one in summaries
             ]
-        rows: list[Sequence[str]] = [("RUN", "FLOW", "STATE", "TASKS", "OK", "DEAD", "ELAPSED", "")]
+        rows: list[Sequence[str | Piece]] = [("RUN", "FLOW", "STATE", "TASKS", "OK", "DEAD", "ELAPSED", "")]
         rows += [
             (*_run_row(one, runner_of(one.run, status)), _run_note(one.run, status, address, now_us))
             for one in summaries
         ]
-        return [place_line(None, address), *table_lines(rows), *await _needing_lines(session), *schedule_lines]
+        return [place_line(None, address), *table(rows), *await _needing_lines(session), *schedule_lines]
 
     return print_view(file.to_read(), read, follow=follow, as_json=as_json)
 
@@ -475,7 +482,7 @@ async def _schedule_lines(session: Session) -> list[str]:
     return coming + describe_missed_starts(await session.query(lists.SLA, limit=_LATE_RUNS_MAX), _now_us())
 
 
-def _run_row(summary: RunSummary, runner: RunnerStatus) -> tuple[str, ...]:
+def _run_row(summary: RunSummary, runner: RunnerStatus) -> tuple[str | Piece, ...]:
     run, counts = summary.run, summary.counts
     elapsed_us = run_view(run, runner, _now_us()).clock
     total, done = sum(counts.values()), counts.get(TaskState.SUCCESS, 0)
@@ -484,7 +491,7 @@ def _run_row(summary: RunSummary, runner: RunnerStatus) -> tuple[str, ...]:
     return (
         run.run_id,
         run.dag_name,
-        run_code(run, runner, counts),
+        Piece(run_code(run, runner, counts), run_style(run, runner, counts).role),
         str(total),
         str(done),
         str(summary.dead_letters),
@@ -549,7 +556,7 @@ def print_history(file: NamedFile, as_json: bool, flow: str | None, sort: str) -
     glyphs = glyphs_for(sys.stdout.encoding)
     columns = shutil.get_terminal_size((_COLUMNS_OF_FILES, 0)).columns
     heading, _ = heading_line(grid, len(tasks), "", order, glyphs)
-    for line in [heading, *grid_lines(grid, tasks, columns, time.time_ns() // 1000, glyphs, status)]:
-        echo(plain(line).rstrip())
+    lines = [heading, *grid_lines(grid, tasks, columns, time.time_ns() // 1000, glyphs, status)]
+    print_lines(map(stripped, lines))
     echo_lines(needing)
     return 0

@@ -31,10 +31,10 @@ from ..sessions.open import with_session
 from ..sessions.session import Session, new_command
 from ..sessions.target import existing_target, is_remote
 from ..text.figures import format_bytes, wall_day
-from ..text.text import echo, echo_json, one_line, print_table
+from ..text.text import echo, echo_json, one_line
 from .main import ExitCode, command
 from .options import NamedFile, file_options, json_option, state_option, target_argument
-from .output import echo_values, with_schema
+from .output import echo_values, print_table, with_schema
 
 # --- Doctor ----------------------------------------------------------------------------------------------------------
 #

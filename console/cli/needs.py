@@ -34,7 +34,7 @@ from ..sessions.address import Endpoint, SshOptions
 from ..sessions.open import with_session
 from ..sessions.session import Session, new_command
 from ..sessions.target import named_target
-from ..text.text import echo, echo_lines, json_line, one_line
+from ..text.text import echo, json_line, one_line
 from .listings import inbox_of_run, need_fields
 from .main import code_of_answers, command
 from .operate import ActPlace, place_of, print_answer
@@ -49,7 +49,7 @@ from .options import (
     ssh_options,
     state_option,
 )
-from .output import print_view, with_schema
+from .output import Shown, print_lines, print_view, with_schema
 from .state_files import files_of, offer_of_session
 
 _NAMED_MAX = 5
@@ -80,11 +80,11 @@ def print_inbox(file: NamedFile, run_id: str | None, as_json: bool, follow: bool
         raise StateFileError(found[0].problem)
     needs = needs_of(found, _now_us())
     if not quiet:
-        echo_lines(_lines_of_files(found, needs, file.ssh, as_json))
+        print_lines(_lines_of_files(found, needs, file.ssh, as_json))
     return exit_code_of(needs)
 
 
-async def _lines_of_session(session: Session, *, run_id: str | None, as_json: bool) -> list[str]:
+async def _lines_of_session(session: Session, *, run_id: str | None, as_json: bool) -> list[Shown]:
     needs = needs_of([await offer_of_session(session)], _now_us())
     if run_id is None:
         return await _lines_of_file(session, needs, as_json=as_json, is_only=True)
@@ -92,10 +92,10 @@ async def _lines_of_session(session: Session, *, run_id: str | None, as_json: bo
     return await inbox_of_run(session, await session.part(run_id), need, as_json=as_json)
 
 
-def _lines_of_files(found: Sequence[Offer], needs: Sequence[Need], ssh: SshOptions, as_json: bool) -> list[str]:
+def _lines_of_files(found: Sequence[Offer], needs: Sequence[Need], ssh: SshOptions, as_json: bool) -> list[Shown]:
     is_only = len(found) == 1 and found[0].has_file
     paths = [found[0].path] if is_only else list(dict.fromkeys(need.path for need in needs))
-    lines = [] if is_only or as_json else [f"{summary_sentence(needs)} in {len(found)} state files"]
+    lines: list[Shown] = [] if is_only or as_json else [f"{summary_sentence(needs)} in {len(found)} state files"]
     unserved = [need for need in needs if need.kind is NeedKind.SCHEDULER_DEAD]
     if len(unserved) > 1 and not as_json:
         lines.append(_unserved_line(unserved))
@@ -116,14 +116,14 @@ def _unserved_line(needs: Sequence[Need]) -> str:
     return one_line(f"no process serves {len(flows)} schedules ({names}){due}: redrive serve starts one")
 
 
-def _lines_of_path(endpoint: Endpoint, needs: Sequence[Need], *, as_json: bool, is_only: bool) -> list[str]:
+def _lines_of_path(endpoint: Endpoint, needs: Sequence[Need], *, as_json: bool, is_only: bool) -> list[Shown]:
     if not is_only and all(need.kind in OF_SCHEDULES for need in needs):
         return [_line_of_need(need, endpoint.target, as_json) for need in needs]
     read = partial(_lines_of_file, needs=needs, as_json=as_json, is_only=is_only)
     return with_session(endpoint, read)
 
 
-async def _lines_of_file(session: Session, needs: Sequence[Need], *, as_json: bool, is_only: bool) -> list[str]:
+async def _lines_of_file(session: Session, needs: Sequence[Need], *, as_json: bool, is_only: bool) -> list[Shown]:
     """What needs a human in one file; of the only file also that its latest run needs nothing.
 
     Runs that need the same for the same cause are one block, that of the latest of them.
@@ -133,7 +133,7 @@ async def _lines_of_file(session: Session, needs: Sequence[Need], *, as_json: bo
     chosen = [one for one in dict.fromkeys([latest, *reversed(by_run)]) if one is not None]
     alike = {} if as_json else _runs_alike(needs)
     shown = [run_id for run_id in chosen if run_id not in alike]
-    lines: list[str] = []
+    lines: list[Shown] = []
     for run_id in shown[:_RUNS_MAX]:
         need = by_run.get(run_id)
         if need is not None and need.is_notice and run_id != latest:

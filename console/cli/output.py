@@ -1,20 +1,29 @@
-"""What lists print: the version of each JSON line, and lists that follow a run."""
+"""What lists print: the version of each JSON line, lines in colours, and lists that follow a run."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from typing import NoReturn, cast
+from functools import cache
+from typing import TYPE_CHECKING, NoReturn, cast
+
+import click
 
 from ...engine.domain.events import Event
 from ..sessions.address import Endpoint
 from ..sessions.open import with_session
 from ..sessions.session import Session
-from ..text.text import echo, echo_json, echo_lines, sanitize_lines, shorten
+from ..terminal.capabilities import shows_colours
+from ..text.pieces import Line, Piece, fit, plain, table, width
+from ..text.text import echo_json, sanitize_lines, shorten
+
+if TYPE_CHECKING:
+    from rich.style import Style
 
 # --- The name and version of each line that ``--json`` prints --------------------------------------------------------
 #
@@ -88,13 +97,71 @@ def _reject(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
 
 
+# --- Lines of lists: plain text, or pieces with roles, which have colours on a terminal -------------------------------
+#
+# ``painted`` is the only place where a list writes an escape sequence for colours: around a text that is safe before,
+# by the role of its piece. A text of a task has no way to choose a role.
+
+
+Shown = str | Line
+
+
+def print_table(rows: Sequence[Sequence[str | Piece]]) -> None:
+    """Print rows with aligned columns; the first has their headings."""
+    print_lines(table(rows))
+
+
+def print_lines(lines: Iterable[Shown]) -> None:
+    """Print lines on standard output, in colours if it shows them."""
+    for line in lines:
+        click.echo(painted(line), color=True)
+
+
+def plain_text(line: Shown) -> str:
+    """The text of a line without colours."""
+    return line if isinstance(line, str) else plain(line)
+
+
+def painted(line: Shown) -> str:
+    """A line as it is written: its texts safe for a terminal, its roles as colours if standard output shows them."""
+    if isinstance(line, str) or not (styles := _styles()):
+        return sanitize_lines(plain_text(line))
+    return "".join(_painted_piece(sanitize_lines(text), styles.get(role)) for text, role in line)
+
+
+def _painted_piece(text: str, style: Style | None) -> str:
+    from rich.color import ColorSystem
+
+    return text if style is None else style.render(text, color_system=ColorSystem.STANDARD)
+
+
+def _styles() -> Mapping[str, Style]:
+    """The style of each role; none where no colours are shown."""
+    return _terminal_styles() if shows_colours(os.environ, is_terminal=_is_terminal()) else {}
+
+
+def _is_terminal() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+@cache
+def _terminal_styles() -> Mapping[str, Style]:
+    """The styles of the theme that keeps the ground of the terminal, on which lists are printed; none if it is bad."""
+    from ..app.theme import DEFAULT, ThemeError, load_theme
+
+    try:
+        return load_theme(DEFAULT).styles
+    except ThemeError:
+        return {}
+
+
 # --- ``--follow`` for lists: prints them again after new events, until it is interrupted -----------------------------
 #
 # On a terminal the list is drawn over the one before, line by line and without clearing, so that it does not flicker.
 # In a pipe, and as JSON, only new lines are written, so that a reader gets each change once.
 
 
-Read = Callable[[Session], Awaitable[list[str]]]
+Read = Callable[[Session], Awaitable[Sequence[Shown]]]
 
 GATHER_SECONDS = 0.2  # wait for more events before reading again
 
@@ -104,7 +171,7 @@ _HOME, _TO_LINE_END, _TO_SCREEN_END = "\x1b[H", "\x1b[K", "\x1b[J"
 def print_view(endpoint: Endpoint, read: Read, *, follow: bool, as_json: bool) -> int:
     """Print the lines that ``read`` returns; with ``follow``, again whenever they change."""
     if not follow:
-        echo_lines(with_session(endpoint, read))
+        print_lines(with_session(endpoint, read))
         return 0
     view = RedrawnView() if sys.stdout.isatty() and not as_json else AppendedView()
 
@@ -132,11 +199,10 @@ class AppendedView:
     def __init__(self) -> None:
         self._shown: frozenset[str] = frozenset()
 
-    def print(self, lines: Sequence[str]) -> None:
-        for line in lines:
-            if line not in self._shown:
-                echo(line)
-        self._shown = frozenset(lines)
+    def print(self, lines: Sequence[Shown]) -> None:
+        texts = [plain_text(line) for line in lines]
+        print_lines(line for line, text in zip(lines, texts, strict=True) if text not in self._shown)
+        self._shown = frozenset(texts)
         sys.stdout.flush()
 
 
@@ -146,11 +212,11 @@ class RedrawnView:
     def __init__(self) -> None:
         self._shown: list[str] | None = None
 
-    def print(self, lines: Sequence[str]) -> None:
+    def print(self, lines: Sequence[Shown]) -> None:
         columns, rows = shutil.get_terminal_size()
         if len(lines) >= rows:
             lines = [*lines[: rows - 2], f"... {len(lines) - rows + 2} more lines"]
-        fitting = [shorten(sanitize_lines(line), columns) for line in lines]
+        fitting = [painted(_fitting(line, columns)) for line in lines]
         if fitting == self._shown:
             return
         # First scroll the screen away, so that its text stays in the terminal's history.
@@ -159,3 +225,9 @@ class RedrawnView:
         sys.stdout.write(f"{room}{_HOME}{body}{_TO_SCREEN_END}")
         sys.stdout.flush()
         self._shown = fitting
+
+
+def _fitting(line: Shown, columns: int) -> Shown:
+    if isinstance(line, str):
+        return shorten(sanitize_lines(line), columns)
+    return line if width(line) <= columns else fit(line, columns)

@@ -29,6 +29,7 @@ from ..sessions.open import with_session
 from ..sessions.reads import OutputStream
 from ..sessions.session import Session
 from ..text.event_text import lines_of_event
+from ..text.pieces import plain
 from ..text.text import one_line
 from .event_lines import EventPrinter
 from .listings import cause_lines, load_board
@@ -103,7 +104,7 @@ async def _report(session: Session, state: str, result: RunResult) -> list[str]:
         f" in {state}",
     ]
     for cause in causes[:CAUSES_MAX]:
-        about = list(cause_lines(cause, projection, known.get(cause.key)))
+        about = [plain(line) for line in cause_lines(cause, projection, known.get(cause.key))]
         hidden = len(about) - CAUSE_LINES_MAX
         lines += ["", *about[:CAUSE_LINES_MAX], *([f"  ... {hidden} more lines"] if hidden > 0 else [])]
         lines += [f"  {cause.tasks[0]} | {text}" for text in await _output_end(session, projection, cause.tasks[0])]

@@ -32,11 +32,12 @@ from ..present.schedules import TO_RUN, backfill_grid
 from ..sessions.target import state_for_flow
 from ..terminal.capabilities import detect_capabilities
 from ..text.glyphs import ASCII, UTF8
-from ..text.text import echo, echo_json, echo_lines, one_line, print_table
+from ..text.pieces import Piece
+from ..text.text import echo, echo_json, echo_lines, one_line
 from .event_lines import EventPrinter
 from .main import ExitCode, command
 from .options import json_option, params_of, serving_options
-from .output import echo_values, with_schema
+from .output import echo_values, print_table, with_schema
 from .run import end_sentence, run_arguments
 from .telemetry import serving_metrics
 
@@ -243,7 +244,7 @@ def _print_slots(served: ServedFlow, found: Sequence[BackfillSlot], backlog: _Ba
             }
             echo_json(with_schema("backfill", value))
         return ExitCode.SUCCESS
-    rows = [(iso_time(one.logical, served.schedule.zone), _slot_status(one, backlog)) for one in found]
+    rows = [(iso_time(one.logical, served.schedule.zone), _slot_cell(one, backlog)) for one in found]
     print_table([("LOGICAL TIME", "WHAT"), *rows])
     echo(f"{sum(map(backlog.includes, found))} to run")
     return ExitCode.SUCCESS
@@ -265,6 +266,10 @@ def _slot_style(one: BackfillSlot) -> StateStyle:
     if one.state is None or one.is_resumable:
         return TO_RUN
     return BLOCKED if one.is_blocked else RUN_STYLES[one.state]
+
+
+def _slot_cell(one: BackfillSlot, backlog: _Backlog) -> Piece:
+    return Piece(_slot_status(one, backlog), _slot_style(one).role)
 
 
 def _slot_status(one: BackfillSlot, backlog: _Backlog) -> str:

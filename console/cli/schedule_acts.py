@@ -14,11 +14,11 @@ from ...engine.errors import NotFoundError, RefusedError
 from ...engine.statefile import supervisor_file
 from ...engine.statefile.supervisor_file import FOREVER, ServedSchedule, is_served, read_schedules
 from ..present.schedules import SCHEDULE_COLUMNS, decision_sentence, missed_times, schedule_cells, schedule_notes
-from ..text.text import echo, echo_lines, one_line, print_table
+from ..text.text import echo, echo_lines, one_line
 from .main import ExitCode, cli, summary_of
 from .operate import postpone_options_of
 from .options import json_option, params_of
-from .output import echo_values
+from .output import echo_values, print_table
 
 
 class ScheduleGroup(click.Group):

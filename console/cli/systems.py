@@ -18,15 +18,17 @@ from ...engine.statefile.lists import BREAKERS, PAGES, QUARANTINE, BreakerRow, P
 from ..model.board import Board
 from ..model.systems import BreakerStatus, breaker_status, callers_of, downstream_specs, with_held_tasks
 from ..present.runs import place_line
+from ..present.systems import breaker_style, page_style, row_state_style
 from ..sessions.address import Endpoint
 from ..sessions.open import with_session
 from ..sessions.session import Session, new_command
 from ..text.event_text import UNSENT_UNTIL
-from ..text.text import echo, one_line, print_table
+from ..text.pieces import Piece
+from ..text.text import echo, one_line
 from .main import ExitCode, code_of_answers, command
 from .operate import ActPlace, place_of, print_answer, print_preview, print_resume_hint, require_reason
 from .options import NamedFile, reading_options, reason_option, seconds_of
-from .output import echo_values
+from .output import echo_values, print_table
 
 # --- ``redrive breakers``: lists circuit breakers, and sets them by hand ---------------------------------------------
 
@@ -79,16 +81,17 @@ def _print_breakers(guards: Sequence[BreakerStatus], as_json: bool) -> None:
     if not guards:
         echo("no task of this run names a downstream")
         return
-    lines: list[Sequence[str]] = [("DOWNSTREAM", "STATE", "FAILED", "REOPENS", "HELD", "RETRIES LEFT", "WHY")]
+    lines: list[Sequence[str | Piece]] = [("DOWNSTREAM", "STATE", "FAILED", "REOPENS", "HELD", "RETRIES LEFT", "WHY")]
     print_table(lines + [_breaker_row(guard, now_us) for guard in guards])
 
 
-def _breaker_row(guard: BreakerStatus, now_us: int) -> tuple[str, ...]:
+def _breaker_row(guard: BreakerStatus, now_us: int) -> tuple[str | Piece, ...]:
     calls, failures = guard.totals(now_us)
     at = guard.breaker.reopens_at
     reopens = "" if at is None or not guard.is_blocking else "in " + format_duration(max(at - now_us, 0))
     left = f"{guard.tokens:g} of {guard.spec.bucket_capacity:g}"
-    return guard.name, str(guard.state), f"{failures} of {calls}", reopens, str(len(guard.held)), left, guard.why
+    state = Piece(str(guard.state), breaker_style(guard).role)
+    return guard.name, state, f"{failures} of {calls}", reopens, str(len(guard.held)), left, guard.why
 
 
 def _breaker_value(guard: BreakerStatus, now_us: int) -> dict[str, object]:
@@ -164,7 +167,7 @@ def _print_pages(rows: Sequence[PageRow], has_executor: bool) -> None:
         echo("no pages are open")
         return
     now = time.time_ns() // 1000
-    lines: list[Sequence[str]] = [("ID", "SEVERITY", "STATE", "COUNT", "AGE", "SENT", "TITLE")]
+    lines: list[Sequence[str | Piece]] = [("ID", "SEVERITY", "STATE", "COUNT", "AGE", "SENT", "TITLE")]
     lines += [_page_row(row, now) for row in rows]
     print_table(lines)
     if any(_is_unsent(row) for row in rows):
@@ -176,9 +179,10 @@ def _is_unsent(row: PageRow) -> bool:
     return row.state == "open" and row.sent_at is None and row.send_error is not None
 
 
-def _page_row(row: PageRow, now: int) -> tuple[str, ...]:
+def _page_row(row: PageRow, now: int) -> tuple[str | Piece, ...]:
     age = format_duration(now - row.created_at)
-    return (str(row.id), row.severity, _state(row, now), str(row.counted), age, _sent(row), row.title)
+    state = Piece(_state(row, now), page_style(row.state).role)
+    return (str(row.id), row.severity, state, str(row.counted), age, _sent(row), row.title)
 
 
 def _state(row: PageRow, now: int) -> str:
@@ -376,6 +380,10 @@ def _print_rows(rows: Sequence[QuarantineRow], as_json: bool) -> None:
     if not rows:
         echo("no row is in quarantine")
         return
-    lines: list[Sequence[str]] = [("TASK", "ROW", "STATE", "ATTEMPT", "ERROR")]
-    lines += [(row.name, row.row_key, row.state, str(row.attempt), row.error or "") for row in rows]
+    lines: list[Sequence[str | Piece]] = [("TASK", "ROW", "STATE", "ATTEMPT", "ERROR")]
+    states = [Piece(row.state, row_state_style(row.state).role) for row in rows]
+    lines += [
+        (row.name, row.row_key, state, str(row.attempt), row.error or "")
+        for row, state in zip(rows, states, strict=True)
+    ]
     print_table(lines)

@@ -450,18 +450,23 @@ def executor_text(entry: FleetEntry) -> str:
     return _WITHOUT_EXECUTOR if any(run.ended_at is None for run in entry.offer.runs) else ""
 
 
-def fleet_cells(entry: FleetEntry, now_us: int, glyphs: Glyphs) -> Sequence[str]:
-    """The columns of FLEET_COLUMNS as plain text."""
+def fleet_cells(entry: FleetEntry, now_us: int, glyphs: Glyphs) -> Sequence[str | Piece]:
+    """The columns of FLEET_COLUMNS for a table of text."""
     run, offer = entry.run, entry.offer
     known = (
-        (run.dag_name, _state(entry), _done_text(entry), age(_since_us(run, now_us)))
+        (run.dag_name, _state_piece(run, entry), _done_text(entry), age(_since_us(run, now_us)))
         if run
         else (offer.dag_name or "", "", "", "")
     )
     coming = describe_next_run(offer.schedules, now_us)
     nights = plain(_night_signs(entry, glyphs))
     place = (run.run_id if run else "", offer.problem or offer.path)
-    return (_needs_text(entry), *known, executor_text(entry), nights, coming, *place)
+    needs = Piece(_needs_text(entry), Role.HUMAN if entry.attention_count else Role.DIM)
+    return (needs, *known, executor_text(entry), nights, coming, *place)
+
+
+def _state_piece(run: RunRow, entry: FleetEntry) -> Piece:
+    return Piece(_state(entry), run_style(run, entry.runner, entry.counts).role)
 
 
 def _done_text(entry: FleetEntry) -> str:

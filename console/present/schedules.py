@@ -14,6 +14,7 @@ from ...engine.statefile.needs import Need, NeedKind
 from ...engine.statefile.supervisor_file import FOREVER, ServedSchedule, heartbeat_age_us, is_served
 from ..text.figures import DAY, wall, wall_day
 from ..text.glyphs import Glyphs
+from ..text.pieces import Piece, Role
 from ..text.text import one_line
 
 NAMED_MAX = 3  # missed runs in a note, and in the list of acts
@@ -105,11 +106,23 @@ def backfill_grid(runs: Iterable[tuple[date, StateStyle]], glyphs: Glyphs) -> It
         yield f"{month}  {''.join(signs.get(day, ' ') for day in _DAYS)}".rstrip()
 
 
-def schedule_cells(row: ServedSchedule, now_us: int) -> tuple[str, ...]:
+def schedule_cells(row: ServedSchedule, now_us: int) -> tuple[str | Piece, ...]:
     """One row of the table; times are of this machine."""
     last = "" if row.last_started_at is None else f"{_time(row.last_started_at, now_us)} {row.last_state}"
     usual = "" if row.usual_us is None else format_duration(row.usual_us)
-    return row.flow, _next_text(row, now_us), last, usual, schedule_state(row, now_us)
+    state = Piece(schedule_state(row, now_us), _role_of(row, now_us))
+    return row.flow, _next_text(row, now_us), last, usual, state
+
+
+def _role_of(row: ServedSchedule, now_us: int) -> Role:
+    """The role of the worst that ``schedule_state`` says."""
+    if row.start_error is not None:
+        return Role.FAILED
+    if _served_text(row, now_us):
+        return Role.WARNING
+    if schedule_state(row, now_us).startswith("running"):
+        return Role.RUNNING
+    return Role.WAITING
 
 
 def schedule_state(row: ServedSchedule, now_us: int) -> str:

@@ -67,9 +67,14 @@ def breaker_style(guard: BreakerStatus) -> StateStyle:
     )
 
 
-def page_style(page: Page) -> StateStyle:
-    """Sign, word and colour of a page."""
-    return PAGE_STYLES.get(page.state, PAGE_STYLES["open"])
+def page_style(state: str) -> StateStyle:
+    """Sign, word and colour of a page in a state."""
+    return PAGE_STYLES.get(state, PAGE_STYLES["open"])
+
+
+def row_state_style(state: str) -> StateStyle:
+    """Sign, word and colour of a quarantined row in a state."""
+    return _ROW_LOOKS.get(state, _ROW_LOOKS["held"])
 
 
 def group_style(group: RowGroup) -> StateStyle:
@@ -330,7 +335,7 @@ def held_row(name: str, scene: Scene, columns: int) -> Line:
 
 def page_row(page: Page, scene: Scene, columns: int) -> Line:
     """One page: severity, title, number of occurrences, state, age."""
-    glyphs, style = scene.glyphs, page_style(page)
+    glyphs, style = scene.glyphs, page_style(page.state)
     count = f"{glyphs.times}{compact(page.counted)}" if page.counted > 1 else ""
     quiet = Role.DIM if page.is_idle else Role.TEXT
     left: Line = [
@@ -347,7 +352,7 @@ def page_row(page: Page, scene: Scene, columns: int) -> Line:
 
 def page_status(page: Page, scene: Scene) -> Line:
     """State and age: the end of the row, and the only part that changes with time."""
-    style = page_style(page)
+    style = page_style(page.state)
     text, role = style.word, Role.DIM if page.state in ("acked", "resolved") else Role.TEXT
     if page.is_unsent:
         text, role = "not sent", Role.WARNING
@@ -428,7 +433,7 @@ def quarantined_row(row: QuarantineRow | None, error: str, columns: int, glyphs:
     """One quarantined row: state, key and start of its payload; its error if it differs from ``error``."""
     if row is None:
         return [Piece(f"   {glyphs.more}", Role.DIM)]
-    style = _ROW_LOOKS.get(row.state, _ROW_LOOKS["held"])
+    style = row_state_style(row.state)
     reason, holds = one_line(row.error or ""), one_line(row.payload or "")
     cells = max(min(columns // 4, _NAME_CELLS[1]), _NAME_CELLS[0])
     line: Line = [
@@ -558,7 +563,7 @@ def _closing_text(guard: BreakerStatus) -> str:
 
 
 def _page_head(page: Page, scene: Scene) -> Line:
-    style, dot = page_style(page), scene.glyphs.dot
+    style, dot = page_style(page.state), scene.glyphs.dot
     times = f"{number(page.counted)} times" if page.counted > 1 else ""
     when = f"first {wall_day(page.created_at, None)}"
     if page.counted > 1 and page.state == "open":

@@ -15,6 +15,7 @@ SMALLEST_SIZE = (40, 10)
 
 _REMOTE_VARIABLES = ("SSH_CONNECTION", "SSH_CLIENT", "SSH_TTY", "MOSH_CONNECTION")
 _MONOCHROME_TERMS = ("vt52", "vt100", "vt102", "vt220", "vt320", "vt420")
+_WITHOUT_CURSOR = ("dumb", "unknown")
 _ONE_SCREEN_TERMS = ("linux", "vt52", "vt100", "vt102")
 _COERCED_LOCALES = ("C.UTF-8", "C.utf8")
 
@@ -68,12 +69,25 @@ def detect_capabilities(
     )
 
 
+def shows_colours(environ: Mapping[str, str], *, is_terminal: bool) -> bool:
+    """Whether lines are printed in colours: on a terminal that has some. NO_COLOR forbids them.
+
+    FORCE_COLOR and CLICOLOR_FORCE, set to anything but 0, ask for them also in a pipe.
+    """
+    if environ.get("NO_COLOR"):
+        return False
+    if any(environ.get(name, "0") not in ("", "0") for name in ("FORCE_COLOR", "CLICOLOR_FORCE")):
+        return True
+    term = environ.get("TERM", "")
+    return is_terminal and term not in _WITHOUT_CURSOR and _colours(environ, term) is not Colours.NONE
+
+
 def _unsupported_reason(term: str, fds: tuple[int, int, int]) -> str | None:
     names = ("standard input", "standard output", "standard error")
     for name, fd in zip(names, fds, strict=True):
         if not _is_terminal(fd):
             return f"{name} is not a terminal"
-    if term in ("dumb", "unknown"):
+    if term in _WITHOUT_CURSOR:
         return f"TERM={term} cannot place text on the screen"
     return None
 

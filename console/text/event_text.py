@@ -17,6 +17,7 @@ safe to print.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import starmap
@@ -27,7 +28,7 @@ from ...engine.core.flow_difference import FlowDifference, describe, join_names
 from ...engine.core.outcome import reason_of_unstored
 from ...engine.core.part import describe_part
 from ...engine.core.ready_queue import WORKER_POOL_PREFIX
-from ...engine.core.views import OUTCOME_STYLES, OutcomeStyle
+from ...engine.core.views import BLOCKED, OUTCOME_STYLES, RUN_STYLES, STATE_STYLES, OutcomeStyle
 from ...engine.domain import event_payloads as payloads
 from ...engine.domain import task_options as overridden
 from ...engine.domain.event_payloads import (
@@ -47,6 +48,7 @@ from ...engine.domain.events import Event, EventKind
 from ...engine.domain.states import SAID_SKIPS, SkipCause, TaskState
 from ...engine.domain.text import counted, format_duration, shell_command
 from .figures import format_seconds, offset, wall
+from .pieces import Line, Piece, Role, plain
 from .text import one_line, shorten
 
 FINGERPRINT_DIGITS = 6
@@ -77,6 +79,11 @@ def describe_event(event: Event) -> str:
 
 
 def lines_of_event(event: Event, *, has_date: bool = False, label: str = "", target: str = "") -> Iterator[str]:
+    """The lines of an event as plain text: see ``pieces_of_event``."""
+    return map(plain, pieces_of_event(event, has_date=has_date, label=label, target=target))
+
+
+def pieces_of_event(event: Event, *, has_date: bool = False, label: str = "", target: str = "") -> Iterator[Line]:
     """The lines of an event, with ``label`` before each text; none for events that only the console shows.
 
     ``target``: the state file that commands in the lines name; empty: the default one.
@@ -85,7 +92,28 @@ def lines_of_event(event: Event, *, has_date: bool = False, label: str = "", tar
     if words is None or words.lines is None:
         return
     for text in words.lines(event, event.payload):
-        yield f"[{_clock(event.at, has_date)}] {label}{one_line(text + _advice(event, target))}"
+        body = one_line(text + _advice(event, target))
+        yield [Piece(f"[{_clock(event.at, has_date)}] ", Role.DIM), Piece(label), *_with_state(event, body)]
+
+
+#: The words of states in lines, and of what is shown before a retry.
+_ROLES_OF_WORDS: Mapping[str, str] = {
+    **{str(state): style.role for state, style in RUN_STYLES.items()},
+    BLOCKED.word: BLOCKED.role,
+    **{style.word.upper().replace(" ", "_"): style.role for style in OUTCOME_STYLES.values()},
+    **{str(state): style.role for state, style in STATE_STYLES.items()},
+}
+
+
+def _with_state(event: Event, body: str) -> Line:
+    """The text of a line; where a task or a run moves, the word after its name in the role of the state."""
+    of_run = isinstance(event.payload, RunChanged)
+    name = f"run {one_line(event.run_id or '')} " if of_run else f"{one_line(event.task or '')} "
+    if not (of_run or isinstance(event.payload, payloads.TaskMoved)) or not body.startswith(name):
+        return [Piece(body)]
+    word = re.split("[ :]", body[len(name) :], maxsplit=1)[0]
+    role = _ROLES_OF_WORDS.get(word, Role.TEXT)
+    return [Piece(name), Piece(word, role), Piece(body[len(name) + len(word) :])]
 
 
 def _plain_sentence(event: Event, payload: payloads.Payload) -> Iterator[str]:

@@ -7,7 +7,7 @@ compare them, and they can be cut to a viewport without a screen.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from itertools import pairwise
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from rich.cells import get_character_cell_size
 
-from .text import cells, cut
+from .text import aligned, cells, cut
 
 
 class Role(StrEnum):
@@ -90,6 +90,29 @@ def fit(line: Line, size: int, more: str = "…") -> Line:
         return [*line, Piece(" " * (size - taken))] if taken < size else line
     mark = more[: max(size, 0)]
     return [*crop(line, 0, size - cells(mark)), Piece(mark, Role.DIM)]
+
+
+def stripped(line: Line) -> Line:
+    """The line without blanks at its end."""
+    kept = list(line)
+    while kept and not kept[-1].text.rstrip():
+        kept.pop()
+    return [*kept[:-1], Piece(kept[-1].text.rstrip(), kept[-1].role)] if kept else []
+
+
+def table(rows: Sequence[Sequence[str | Piece]]) -> Iterator[Line]:
+    """Rows with aligned columns, as ``table_lines`` has them; the cells of the first row are headings."""
+    texts = aligned([cell if isinstance(cell, str) else cell.text for cell in row] for row in rows)
+    for place, (row, padded) in enumerate(zip(rows, texts, strict=True)):
+        role = Role.TEXT if place else Role.STRONG
+        roles = [role if isinstance(cell, str) else cell.role for cell in row]
+        yield stripped(join([_cell(text, role) for text, role in zip(padded, roles, strict=True)]))
+
+
+def _cell(text: str, role: str) -> Line:
+    """A cell of a table; the blanks that pad it have no style."""
+    word = text.rstrip()
+    return [Piece(word, role), Piece(text[len(word) :])]
 
 
 def join(parts: Iterable[Line], gap: str = "  ") -> Line:

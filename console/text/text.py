@@ -192,15 +192,15 @@ def echo_lines(lines: Iterable[str], *, err: bool = False) -> None:
         echo(line, err=err)
 
 
-def print_table(rows: Iterable[Sequence[str]]) -> None:
-    """Print rows with aligned columns."""
-    echo_lines(table_lines(rows))
-
-
 def table_lines(rows: Iterable[Sequence[str]]) -> Iterator[str]:
     """Rows with aligned columns; control characters are removed from the cells."""
+    for row in aligned(rows):
+        yield "  ".join(row).rstrip()
+
+
+def aligned(rows: Iterable[Sequence[str]]) -> Iterator[list[str]]:
+    """The cells of each row, cleaned and padded to the width of their column; the last of a row is not padded."""
     cleaned = [[one_line(cell) for cell in row] for row in rows]
     widths = [min(60, max(len(row[column]) for row in cleaned)) for column in range(len(cleaned[0]))]
     for row in cleaned:
-        cells = [pad(cell, width) for cell, width in zip(row[:-1], widths, strict=False)]
-        yield "  ".join([*cells, row[-1]]).rstrip()
+        yield [*(pad(cell, width) for cell, width in zip(row[:-1], widths, strict=False)), row[-1]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from redrive.console.cli.listings import task_lines
+from redrive.console.cli.output import plain_text
 from redrive.engine.core.projection import RunProjection
 from redrive.engine.domain.states import TaskState
 
@@ -11,7 +12,8 @@ from ..model.runs import START, S, projection_of
 
 def lines_of(projection: RunProjection, now_us: int | None = None) -> dict[str, str]:
     """The line of each task, with single spaces."""
-    return {line.split()[0]: " ".join(line.split()) for line in task_lines(projection, False, now_us=now_us)[1:]}
+    lines = [plain_text(line) for line in task_lines(projection, False, now_us=now_us)[1:]]
+    return {line.split()[0]: " ".join(line.split()) for line in lines}
 
 
 def test_a_wait_is_reported_as_of_the_instant_that_is_shown() -> None:

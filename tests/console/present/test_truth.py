@@ -31,7 +31,7 @@ from redrive.console.present.tasks import Scene, named_task, state_facts
 from redrive.console.present.timeline import bar_line, duration_text, label_line, task_lines
 from redrive.console.text.figures import column
 from redrive.console.text.glyphs import UTF8
-from redrive.console.text.pieces import Role, plain
+from redrive.console.text.pieces import Role, plain, table
 from redrive.engine.core.projection import AttemptRow
 from redrive.engine.core.views import run_code
 from redrive.engine.core.waiting import BreakerView
@@ -133,6 +133,11 @@ def row_texts(board, scene):
         yield graph.rails.name_at(y), plain(graph_row(graph, y, 120, scene, Highlight()))
 
 
+def state_cell(entry, now_us):
+    """The state of the latest run in the list of files."""
+    return plain(next(table([fleet_cells(entry, now_us, UTF8)[2:3]])))
+
+
 def texts_by_task(board, status, now_us):
     """(view, task, text) of each view that shows a task's state. The text begins with its sign, or names its word."""
     scene = scene_of(board, status, now_us)
@@ -212,7 +217,7 @@ def run_words(board, status, now_us):
     offer = Offer("/x.db", "flow", run.run_id, "RUNNING", START, True, None, runs=(unfinished,), executor=executor)
     entry = fleet_entries([offer._replace(service_pid=status.service_pid)], now_us)[0]
     yield "fleet", run_word(plain(fleet_row(entry, now_us, 150, UTF8)).partition("flow")[2])
-    yield "redrive fleet", run_word(fleet_cells(entry, now_us, UTF8)[2])
+    yield "redrive fleet", run_word(state_cell(entry, now_us))
     yield "summary", run_word(incident_summary(board, "x.db", now_us, runner).splitlines()[0])
     yield "report", run_word(headline(report_of(board, status, now_us)))
     yield "redrive runs", run_word(run_code(run, runner, counts))
@@ -337,7 +342,7 @@ def test_a_paused_run_is_paused_in_the_fleet():
     executor = ExecutorState(True, 0, None, 7, "run-1")
     paused = AttentionRun("run-1", "flow", START, paused_since=NOW)
     offer = Offer("/x.db", "flow", "run-1", "RUNNING", START, runs=(paused,), executor=executor)
-    assert fleet_cells(fleet_entries([offer], NOW)[0], NOW, UTF8)[2] == "PAUSED"
+    assert state_cell(fleet_entries([offer], NOW)[0], NOW) == "PAUSED"
 
 
 def test_the_summary_of_a_killed_run_names_its_end():
