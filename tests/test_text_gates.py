@@ -66,7 +66,9 @@ EXITS = {
         },
     ),
     "bash, zsh and fish, completed": Exit(
-        BashCompletion.format_completion, r"CompletionItem\(", {"console/cli/main.py": "names of commands and topics"}
+        BashCompletion.format_completion,
+        r"CompletionItem\(",
+        dict.fromkeys(("console/cli/main.py", "console/cli/help.py"), "names of commands and topics"),
     ),
     "a page of HTML": Exit(
         _escaped,

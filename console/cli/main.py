@@ -245,7 +245,7 @@ SECTIONS: dict[str, tuple[Listed, ...]] = {
         ),
     ),
     "Learn": (
-        Listed("help", "main", "Print a page of the manual, or its topics"),
+        Listed("help", "help", "Print a page of the manual, or its topics"),
         Listed(
             "completion",
             "options",
@@ -349,47 +349,6 @@ def command(name: str) -> Callable[[Callable[..., object]], click.Command]:
         return cli.command(name, help=f"{summary_of(name)}\n\n{text}".rstrip())(function)
 
     return declare
-
-
-# --- ``redrive help`` ------------------------------------------------------------------------------------------------
-
-
-def complete_topics(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from .. import manual
-
-    topics = manual.load_topics()
-    return [CompletionItem(topic.name, help=topic.summary) for topic in topics if topic.name.startswith(incomplete)]
-
-
-@command("help")
-@click.argument("topic", required=False, shell_complete=complete_topics)
-@click.pass_context
-def print_topic(context: click.Context, topic: str | None) -> None:
-    from .. import manual
-    from ..present.manual import page_lines
-    from ..text.pieces import plain
-    from ..text.text import echo
-
-    command = None if topic is None else cli.get_command(context, topic)
-    if topic is None:
-        echo(topic_list())
-    elif topic in manual.TOPICS or command is None:
-        for line in page_lines(manual.load_topic(topic).text):
-            echo(plain(line).rstrip())
-    else:
-        echo(command.get_help(click.Context(command, info_name=topic, parent=context.parent)))
-
-
-def topic_list() -> str:
-    """The topics of the manual, one line each."""
-    from .. import manual
-
-    topics = manual.load_topics()
-    width = max(len(topic.name) for topic in topics)
-    lines = [f"  {topic.name:{width}}  {topic.summary}" for topic in topics]
-    return "\n".join(
-        ["redrive help TOPIC prints a page of the manual:", "", *lines, "", "redrive COMMAND --help: options."]
-    )
 
 
 # --- Exit codes of all commands, by error and by the end of a run ----------------------------------------------------

@@ -1,0 +1,192 @@
+"""``redrive help``: the pages of the manual, and all of it as a page for ``man``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import click
+from click.shell_completion import CompletionItem
+
+from ...engine.version import VERSION
+from ..manual import TOPICS, Topic, load_topic, load_topics
+from ..present.manual import page_lines
+from ..text.pieces import plain
+from ..text.text import echo
+from .main import EXIT_CODES_HELP, SECTIONS, TARGETS, cli, command
+
+
+def complete_topics(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    return [
+        CompletionItem(topic.name, help=topic.summary) for topic in load_topics() if topic.name.startswith(incomplete)
+    ]
+
+
+@command("help")
+@click.argument("topic", required=False, shell_complete=complete_topics)
+@click.option("--man", "as_man_page", is_flag=True, help="Commands, options and topics as one page for man.")
+@click.pass_context
+def print_topic(context: click.Context, topic: str | None, as_man_page: bool) -> None:
+    found = None if topic is None else cli.get_command(context, topic)
+    if as_man_page:
+        echo(man_page(), nl=False)
+    elif topic is None:
+        echo(topic_list())
+    elif topic in TOPICS or found is None:
+        for line in page_lines(load_topic(topic).text):
+            echo(plain(line).rstrip())
+    else:
+        echo(found.get_help(click.Context(found, info_name=topic, parent=context.parent)))
+
+
+def topic_list() -> str:
+    """The topics of the manual, one line each."""
+    topics = load_topics()
+    width = max(len(topic.name) for topic in topics)
+    lines = [f"  {topic.name:{width}}  {topic.summary}" for topic in topics]
+    return "\n".join(
+        ["redrive help TOPIC prints a page of the manual:", "", *lines, "", "redrive COMMAND --help: options."]
+    )
+
+
+# --- The page for ``man``: the commands with their options, and the topics of the manual, as roff (man(7)) -----------
+#
+# A wheel installs it. Letters beyond ASCII are named, so that it can be read in every locale.
+
+
+_LEFT_OUT = frozenset({"changes", "commands", "exit-codes"})  # the page has sections of its own for two of them
+_FENCE = "```"
+_CODE = re.compile(r"`([^`]+)`")
+_CELL_BORDER = re.compile(r"\s*\|\s*")
+_ITEM = re.compile(r"(-|\d+\.) +")
+_SPECIAL = {"|": r"|\:", "\\": r"\e", "-": r"\-", "'": r"\(aq", "`": r"\(ga", "^": r"\(ha", "~": r"\(ti", '"': r"\(dq"}
+
+
+def man_page() -> str:
+    """The whole page."""
+    context, summary = click.Context(cli, info_name="redrive"), (cli.help or "").partition(".")[0]
+    lines = [
+        f'.TH REDRIVE 1 "" "redrive {VERSION}" "User Commands"',
+        ".nh",
+        ".ad l",
+        *_section("NAME", [f"redrive \\- {_text(summary[:1].lower() + summary[1:])}"]),
+        *_section("SYNOPSIS", [r"\fBredrive\fR \fICOMMAND\fR [\fIOPTIONS\fR] [\fIARGUMENTS\fR]"]),
+        *_section("DESCRIPTION", [_text(cli.help or ""), ".PP", _text(TARGETS), ".PP"]),
+        _text("Without a command: the console, if several state files are here; else the list of commands."),
+        ".SH COMMANDS",
+    ]
+    for heading, section in SECTIONS.items():
+        lines.append(f".SS {_text(heading)}")
+        for listed in section:
+            if (command := cli.get_command(context, listed.name)) is not None:
+                lines += _command(command, click.Context(command, info_name=listed.name, parent=context))
+    lines += _section("EXIT STATUS", [_text(EXIT_CODES_HELP)])
+    for topic in load_topics():
+        if topic.name not in _LEFT_OUT:
+            lines += _topic(topic)
+    return "\n".join(lines) + "\n"
+
+
+def _section(title: str, lines: Sequence[str]) -> list[str]:
+    return [f'.SH "{title}"', *lines]
+
+
+def _text(text: str) -> str:
+    """A text as roff prints it, in one line that is no request."""
+    return _raw(" ".join(text.split()))
+
+
+def _raw(text: str) -> str:
+    """As ``_text``, with the blanks of the text: for a part of a line, or code."""
+    escaped = "".join(_SPECIAL.get(letter) or _letter(letter) for letter in text)
+    return rf"\&{escaped}" if escaped.startswith(".") else escaped
+
+
+def _letter(letter: str) -> str:
+    return letter if letter.isascii() else rf"\[u{ord(letter):04X}]"
+
+
+def _styled(text: str) -> str:
+    """A text with its code in bold: every second part of the split is the content of a pair of backquotes."""
+    parts = _CODE.split(" ".join(text.split()))
+    return "".join(rf"\fB{_raw(part)}\fR" if place % 2 else _raw(part) for place, part in enumerate(parts) if part)
+
+
+# --- Commands, from their declarations -------------------------------------------------------------------------------
+
+
+def _command(command: click.Command, context: click.Context) -> Iterator[str]:
+    """A command with its help and its options; after a group, its commands."""
+    usage = " ".join(command.collect_usage_pieces(context))
+    yield from (".TP", rf"\fB{_text(context.command_path)}\fR {_text(usage)}".rstrip())
+    paragraphs = [part for part in (command.help or "").split("\n\n") if part.strip()]
+    for place, paragraph in enumerate(paragraphs):
+        yield from (".IP",) if place else ()
+        yield _text(paragraph.replace("\b", ""))
+    records = (parameter.get_help_record(context) for parameter in command.get_params(context))
+    options = [record for record in records if record is not None and record[1] and "--help" not in record[0]]
+    if options:
+        yield ".RS"
+        for flags, text in options:
+            yield from (".TP", rf"\fB{_text(flags)}\fR", _text(text))
+        yield ".RE"
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            if (below := command.get_command(context, name)) is not None:
+                yield from _command(below, click.Context(below, info_name=name, parent=context))
+
+
+# --- Topics, from their Markdown -------------------------------------------------------------------------------------
+
+
+def _topic(topic: Topic) -> Iterator[str]:
+    yield f'.SH "{_text(topic.name.upper())}"'
+    yield _text(f"{topic.summary[:1].upper()}{topic.summary[1:]}.")
+    yield from _blocks(topic.text.splitlines()[1:])
+
+
+def _blocks(texts: Sequence[str]) -> Iterator[str]:
+    """The parts of a page: code, tables, headings, lists and paragraphs."""
+    place = 0
+    while place < len(texts):
+        end = place + 1
+        if texts[place].startswith(_FENCE):
+            end = texts.index(_FENCE, end) + 1
+            yield from (".PP", ".RS 1", ".nf", *map(_raw, texts[place + 1 : end - 1]), ".fi", ".RE")
+        elif texts[place].startswith("|"):
+            end = next((at for at in range(end, len(texts)) if not texts[at].startswith("|")), len(texts))
+            yield from _table(texts[place:end])
+        elif texts[place].startswith("#"):
+            yield f".SS {_text(texts[place].lstrip('# '))}"
+        elif texts[place].strip():
+            end = next((at for at in range(end, len(texts)) if _ends_paragraph(texts[at])), len(texts))
+            yield from _paragraph(" ".join(texts[place:end]))
+        place = end
+
+
+def _ends_paragraph(text: str) -> bool:
+    return not text.strip() or text.startswith(("|", "#", _FENCE)) or _ITEM.match(text) is not None
+
+
+def _paragraph(text: str) -> Iterator[str]:
+    item = _ITEM.match(text)
+    if item is None:
+        yield from (".PP", _styled(text))
+    else:
+        mark = r"\(bu" if item[1] == "-" else item[1]
+        yield from (f".IP {mark} 4", _styled(text[item.end() :]))
+
+
+def _table(texts: Sequence[str]) -> Iterator[str]:
+    """A table as paragraphs, the first cell before each. Of three cells or more, the others have their headings."""
+    headings, *rows = [_CELL_BORDER.split(text)[1:-1] for text in (texts[0], *texts[2:])]
+    named = len(headings) > 2
+    if not named:
+        yield from (".TP", rf"\fI{_text(headings[0])}\fR", rf"\fI{_text(headings[1])}\fR")
+    for row in rows:
+        cells = [
+            (rf"\fI{_text(heading)}\fR: " if named and heading else "") + _styled(cell)
+            for heading, cell in zip(headings[1:], row[1:], strict=True)
+        ]
+        yield from (".TP", _styled(row[0]) or r"\&")
+        yield "\n.br\n".join(cells)
