@@ -36,7 +36,7 @@ from ..screens.base import MESSAGE_SECONDS, ConsoleScreen, LaunchContext, Loadin
 from ..sessions.live_run import CauseMemory, LiveRun, OtherRuns
 from ..sessions.session import Session
 from ..terminal.capabilities import detect_capabilities
-from ..terminal.driver import ConsoleDriver, TerminalBell
+from ..terminal.driver import TerminalBell
 from ..terminal.tty import Tty
 from ..text.glyphs import ASCII, UTF8
 from ..text.pieces import Line, Piece, Role
@@ -365,18 +365,17 @@ class ConsoleApp(ThemedConsole):
 
     def toggle_mouse(self) -> bool:
         """Turn the mouse on or off. Return whether it is on."""
-        driver = self._driver
-        if not isinstance(driver, ConsoleDriver):
+        driver = self.console_driver
+        if driver is None:
             return False
         driver.set_mouse(not driver.captures_mouse)
         return driver.captures_mouse
 
     def _console_screens(self) -> Iterator[ConsoleScreen]:
         """Every existing screen, also hidden ones."""
-        for stack in self._screen_stacks.values():
-            for screen in stack:
-                if isinstance(screen, ConsoleScreen):
-                    yield screen
+        for screen in self.all_screens():
+            if isinstance(screen, ConsoleScreen):
+                yield screen
 
     # --- The run ---------------------------------------------------------------------------------------------------
 
@@ -475,7 +474,7 @@ class ConsoleApp(ThemedConsole):
 
     def on_error(self, error: Exception) -> None:
         """End the console with a crash report."""
-        self._handle_exception(error)
+        self.crash(error)
 
     def output_drained(self) -> None:
         """Draw what was skipped while the terminal was busy."""

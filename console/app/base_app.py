@@ -17,7 +17,7 @@ from textual.screen import Screen
 from ..keys.actions import HANDLERS, SUSPEND_KEY, Action, ConsoleCall, ViewCall, action_named
 from ..keys.keymap import DEFAULT_KEYS, KeyGuard, KeyMap, KeyPress, Refusal
 from ..terminal.capabilities import Colours, TerminalCapabilities
-from ..terminal.driver import ConsoleDriver, ConsoleTerminal
+from ..terminal.driver import ConsoleTerminal
 from ..terminal.tty import Tty
 from ..widgets.bars import bindings
 from ..widgets.role_styles import PLAIN, RoleStyles
@@ -148,7 +148,7 @@ class ConsoleBase(ConsoleTerminal, inherit_bindings=False):
         else:
             await super().on_event(event)
 
-    async def _on_key(self, event: events.Key) -> None:
+    async def on_key(self, event: events.Key) -> None:
         """Refuse a guarded key that the guard released with another meaning.
 
         It was text for a field, or a key for a dialog, that has closed since.
@@ -182,8 +182,8 @@ class ConsoleBase(ConsoleTerminal, inherit_bindings=False):
     def _next_press(self) -> KeyPress[events.Key] | None:
         """The next released press. Input that arrived while the loop was busy is read first: it may end a burst."""
         due = self._guard.due()
-        if due is not None and isinstance(self._driver, ConsoleDriver):
-            self._driver.read_pending(at_most=due)
+        if due is not None and self.console_driver is not None:
+            self.console_driver.read_pending(at_most=due)
         return next(self._guard.ready(monotonic()), None)
 
 
@@ -209,9 +209,8 @@ class ThemedConsole(ConsoleBase):
         self._console_theme = theme = self._for_terminal(theme, self.capabilities)
         self.palette = theme.stale_palette() if self._is_greyed else theme.palette()
         self.refresh_css(animate=False)
-        for stack in self._screen_stacks.values():
-            for screen in stack:
-                screen.refresh()
+        for screen in self.all_screens():
+            screen.refresh()
 
     @staticmethod
     def _for_terminal(theme: Theme, terminal: TerminalCapabilities) -> Theme:

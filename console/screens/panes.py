@@ -355,17 +355,17 @@ class StripView(Bar):
     def __init__(self, scene: Callable[[], Scene]) -> None:
         super().__init__(STRIP_ROWS)
         self._scene_of = scene
-        self._name: str | None = None
+        self._shown_task: str | None = None
 
     def show_task(self, name: str | None) -> None:
         """Update the rows and repaint changed ones."""
-        self._name, scene = name, self._scene_of()
+        self._shown_task, scene = name, self._scene_of()
         row = scene.board.projection.tasks.get(name) if name is not None else None
         self.show_lines(summary_lines(row, scene, self.columns, STRIP_ROWS) if row is not None and self.columns else [])
 
     def on_resize(self) -> None:
         """Render the rows for another width."""
-        self.show_task(self._name)
+        self.show_task(self._shown_task)
 
 
 # --- Evidence for a decision: a pane next to the inbox, or a screen on narrow terminals ------------------------------

@@ -14,7 +14,9 @@ import signal
 from base64 import b64encode
 from codecs import getincrementaldecoder
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from textual import events, messages
@@ -62,12 +64,15 @@ class ConsoleDriver(Driver):
     def __init__(
         self, app: App[Any], *, debug: bool = False, mouse: bool = True, size: tuple[int, int] | None = None
     ) -> None:
-        super().__init__(app, debug=debug, mouse=mouse, size=size)
         assert isinstance(app, ConsoleTerminal)
         self._console = app
         self._tty = app.tty
         self._forced_size = size
-        self._size = self._current_size()  # else Textual believes COLUMNS and LINES
+        # With a size, else Textual believes COLUMNS and LINES.
+        super().__init__(app, debug=debug, mouse=mouse, size=self._current_size())
+        app.console_driver = self
+        self._event_loop = asyncio.get_running_loop()
+        self._restarts_itself = True
         self._captures_mouse = mouse and self._tty.capabilities.captures_mouse
         self.cell_encoder = CellEncoder(self._tty.capabilities.colours, self._tty.capabilities.has_unicode)
         self.output: TerminalOutput | None = None
@@ -77,7 +82,8 @@ class ConsoleDriver(Driver):
         self._position_requested_at: float | None = None  # when the first report was asked for, until it comes
         self._decode = getincrementaldecoder("utf-8")(errors="replace").decode
         self._escape_parser = EscapeParser(self._tty.capabilities.escape_delay_seconds)
-        self._key_parser = XTermParser(debug)
+        self._new_key_parser = partial(XTermParser, debug)
+        self._key_parser = self._new_key_parser()
         self._expiry_timer: asyncio.TimerHandle | None = None
         self._resize_timer: asyncio.TimerHandle | None = None
 
@@ -85,6 +91,16 @@ class ConsoleDriver(Driver):
     def can_suspend(self) -> bool:
         """True: Ctrl-Z and pagers work."""
         return True
+
+    @contextmanager
+    def no_automatic_restart(self) -> Iterator[None]:
+        """Suspend and resume by the block alone, as for a pager: no signal does it."""
+        before, self._restarts_itself = self._restarts_itself, False
+        try:
+            with super().no_automatic_restart():
+                yield
+        finally:
+            self._restarts_itself = before
 
     @property
     def captures_mouse(self) -> bool:
@@ -104,12 +120,12 @@ class ConsoleDriver(Driver):
             flow_control=FlowControl() if remote else None,
         )
         self._add_signal_handlers()
-        self._loop.add_reader(self._tty.input_fd, self._read)
+        self._event_loop.add_reader(self._tty.input_fd, self._read)
         self._is_reading = True
         self.output.send_control(self._tty.alternate_screen_sequence() + self._modes())
         if os.environ.get("TERM_PROGRAM") != "Apple_Terminal":  # which prints the question's last letter
             self.output.send_control(_REQUEST_SYNCHRONIZED)
-        self._position_requested_at = self._loop.time()
+        self._position_requested_at = self._event_loop.time()
         self.output.send_control(f"{_LAST_ROW}{self._probe}{REQUEST_POSITION}{_ERASE_ROW}")
         self._post_size()
 
@@ -119,7 +135,7 @@ class ConsoleDriver(Driver):
     def disable_input(self) -> None:
         """Read no more keys."""
         if self._is_reading:
-            self._loop.remove_reader(self._tty.input_fd)
+            self._event_loop.remove_reader(self._tty.input_fd)
             self._is_reading = False
         for timer in (self._expiry_timer, self._resize_timer):
             if timer is not None:
@@ -138,16 +154,16 @@ class ConsoleDriver(Driver):
         if self._handles_signals:
             self._handles_signals = False
             for number in _SIGNALS:
-                self._loop.remove_signal_handler(number)
+                self._event_loop.remove_signal_handler(number)
 
     def _discard_pending_reports(self, count: int) -> None:
         """Read the position reports that are still due, so that the shell does not get them as input."""
-        end = self._loop.time() + _LAST_REPORTS_SECONDS
+        end = self._event_loop.time() + _LAST_REPORTS_SECONDS
         count += (
             self._position_requested_at is not None
-            and self._loop.time() < self._position_requested_at + _FIRST_REPORT_SECONDS
+            and self._event_loop.time() < self._position_requested_at + _FIRST_REPORT_SECONDS
         )
-        while count > 0 and select.select([self._tty.input_fd], [], [], max(end - self._loop.time(), 0))[0]:
+        while count > 0 and select.select([self._tty.input_fd], [], [], max(end - self._event_loop.time(), 0))[0]:
             try:
                 count -= max(os.read(self._tty.input_fd, _READ_BYTES).count(b"R"), 1)
             except OSError:
@@ -208,7 +224,7 @@ class ConsoleDriver(Driver):
         if not data:
             self._on_hangup()
             return
-        at = min(self._loop.time(), at_most)
+        at = min(self._event_loop.time(), at_most)
         self._deliver(self._escape_parser.feed(self._decode(data), at), at)
 
     def _deliver(self, tokens: list[Token], at: float) -> None:
@@ -221,10 +237,10 @@ class ConsoleDriver(Driver):
         if self._expiry_timer is not None:
             self._expiry_timer.cancel()
         due = self._escape_parser.expires_at()
-        self._expiry_timer = None if due is None else self._loop.call_at(due, self._on_expiry)
+        self._expiry_timer = None if due is None else self._event_loop.call_at(due, self._on_expiry)
 
     def _on_expiry(self) -> None:
-        now = self._loop.time()
+        now = self._event_loop.time()
         self._deliver(self._escape_parser.expire(now), now)
 
     def _messages(self, token: Token, at: float) -> list[Message]:
@@ -238,9 +254,7 @@ class ConsoleDriver(Driver):
         else:
             found = list(self._key_parser.feed(token.text))
             if isinstance(token, EscapeSequence) and not found:
-                self._key_parser = XTermParser(
-                    self._debug
-                )  # it does not know the sequence and would wait for more of it
+                self._key_parser = self._new_key_parser()  # it does not know the sequence and would wait for more of it
         for message in found:
             message.time = at
         return found
@@ -270,7 +284,7 @@ class ConsoleDriver(Driver):
 
     def send_message(self, message: Message) -> None:
         """Post directly: the driver runs on the event loop."""
-        self._app.post_message(message)
+        self._console.post_message(message)
 
     # --- signals --------------------------------------------------------------------------------------------------
 
@@ -278,7 +292,7 @@ class ConsoleDriver(Driver):
         if self._handles_signals:
             return
         self._handles_signals = True
-        add = self._loop.add_signal_handler
+        add = self._event_loop.add_signal_handler
         add(signal.SIGTERM, self._console.terminated, signal.SIGTERM)
         add(signal.SIGINT, self._console.terminated, signal.SIGINT)
         add(signal.SIGHUP, self._on_hangup)
@@ -297,13 +311,13 @@ class ConsoleDriver(Driver):
         self._console.terminal_lost()
 
     def _on_suspend(self) -> None:
-        if self._auto_restart:
+        if self._restarts_itself:
             self.stop_application_mode()
         os.kill(os.getpid(), signal.SIGSTOP)
 
     def _on_resume(self) -> None:
         """Continue after SIGCONT: another program may have used the terminal."""
-        if not self._auto_restart:
+        if not self._restarts_itself:
             return
         if self._is_reading and self.output is not None:
             self._tty.enter_raw_mode()
@@ -311,12 +325,12 @@ class ConsoleDriver(Driver):
             self.redraw()
         else:
             self.start_application_mode()
-            self._app.post_message(self.SignalResume())
-            self._app.refresh(layout=True)
+            self._console.post_message(self.SignalResume())
+            self._console.refresh(layout=True)
 
     def _schedule_resize(self) -> None:
         if self._resize_timer is None:
-            self._resize_timer = self._loop.call_later(_RESIZE_SECONDS, self._post_size)
+            self._resize_timer = self._event_loop.call_later(_RESIZE_SECONDS, self._post_size)
 
     def _current_size(self) -> tuple[int, int]:
         return self._forced_size or size_of(self._tty.screen_fd)
@@ -324,7 +338,7 @@ class ConsoleDriver(Driver):
     def _post_size(self) -> None:
         self._resize_timer = None
         size = Size(*self._current_size())
-        self._app.post_message(events.Resize(size, size))
+        self._console.post_message(events.Resize(size, size))
 
 
 class ConsoleTerminal(AppInternals):
@@ -336,6 +350,7 @@ class ConsoleTerminal(AppInternals):
 
     def __init__(self, tty: Tty | None = None) -> None:
         self.tty = tty or Tty(detect_capabilities())
+        self.console_driver: ConsoleDriver | None = None  # None: the app runs without a terminal
         super().__init__()
 
     def get_driver_class(self) -> type[Driver]:
@@ -350,8 +365,8 @@ class ConsoleTerminal(AppInternals):
     @property
     def is_output_busy(self) -> bool:
         """Whether the last frame is not yet written: skip this paint, the next one includes it."""
-        driver = self._driver
-        return isinstance(driver, ConsoleDriver) and driver.output is not None and driver.output.is_busy
+        driver = self.console_driver
+        return driver is not None and driver.output is not None and driver.output.is_busy
 
     def output_drained(self) -> None:
         """Called when all output is written after the terminal was busy."""
@@ -379,30 +394,30 @@ class ConsoleTerminal(AppInternals):
 
     def redraw(self) -> None:
         """Draw everything again (Ctrl-L), because the terminal may show something else."""
-        if isinstance(self._driver, ConsoleDriver):
-            self._driver.redraw()
+        if self.console_driver is not None:
+            self.console_driver.redraw()
 
     def ring(self) -> None:
         """Ring the terminal's bell."""
-        if isinstance(self._driver, ConsoleDriver):
-            self._driver.ring()
+        if self.console_driver is not None:
+            self.console_driver.ring()
 
     bell = ring  # Textual's own word for it
 
     def copy_to_clipboard(self, text: str) -> None:
         """Have the terminal copy ``clipboard.truncated_to_clipboard(text)``."""
-        if self._driver is not None:
-            self._driver.write(copy_sequence(text, os.environ))
+        if self.console_driver is not None:
+            self.console_driver.write(copy_sequence(text, os.environ))
 
     @property
     def draws_updates(self) -> bool:
         """True: this app draws on a terminal."""
-        return isinstance(self._driver, ConsoleDriver)
+        return self.console_driver is not None
 
     def draw_update(self, screen: Screen[Any], update: Update) -> None:
         """Write the changed cells and move the terminal's cursor to the text input."""
-        driver = self._driver
-        assert isinstance(driver, ConsoleDriver)
+        driver = self.console_driver
+        assert driver is not None
         if driver.output is not None:
             cursor = self.cursor_position
             driver.output.buffer.cursor_target = (cursor.x, cursor.y) if cursor else None

@@ -9,28 +9,54 @@ Each name, why the console needs it, and what Textual could offer instead:
 - ``screen.UPDATE_PERIOD``: keys are painted at once; an argument of App. TEXTUAL_FPS would reach the tasks.
 - ``MessagePump.set_timer``, ``Timer._skip``: a late timer of one call fires; ``set_timer(skip=False)``.
 - ``App._load_screen_css``, ``_css_update_count``: no restyling of the view that is left; a mend in Textual.
-- ``App._exception``, ``_fatal_error``, ``_close_messages_no_wait``: a crash prints no values of variables, which may be
-  secrets; a hook ``on_crash(error)``.
+- ``App._exception``, ``_handle_exception``, ``_fatal_error``, ``_close_messages_no_wait``: a crash prints no values of
+  variables, which may be secrets; a hook ``on_crash(error)`` and a method ``crash(error)``.
+- ``App._screen_stacks``: the screens of all views get the theme and the news; a property ``screens``.
 - ``App._set_pointer_shape``: a sequence that not every terminal ignores; a feature flag.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from textual import screen as textual_screen
-from textual._compositor import ChopsUpdate, LayoutUpdate
-from textual._xterm_parser import XTermParser as XTermParser
 from textual.app import App
 from textual.message_pump import MessagePump
 from textual.screen import Screen
 from textual.strip import Strip
 from textual.timer import Timer, TimerCallback
 
+from ...engine.errors import RedriveError
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+
+def _require(names: Iterable[str]) -> None:
+    """Raise RedriveError for names that an App of the installed Textual does not have: no replacement is called."""
+    missing = sorted(name for name in names if not hasattr(App, name))
+    if missing:
+        raise RedriveError(_other_version(f"App.{missing[0]}"))
+
+
+def _other_version(missing: str) -> str:
+    return (
+        f"the console cannot use Textual {version('textual')}, which has no {missing}: pip install 'textual==8.2.*'; "
+        "commands without a screen work"
+    )
+
+
+try:
+    from textual._compositor import ChopsUpdate, LayoutUpdate
+    from textual._xterm_parser import XTermParser as XTermParser
+except ImportError as error:
+    raise RedriveError(_other_version(f"{error.name}")) from error
+
+_require(("_display", "_load_screen_css", "_set_pointer_shape", "_fatal_error", "_close_messages_no_wait"))
 
 Update = LayoutUpdate | ChopsUpdate
 
@@ -59,6 +85,8 @@ def _set_timer_that_fires_late(
     pause: bool = False,
 ) -> Timer:
     timer = _set_timer(self, delay, callback, name=name, pause=pause)
+    if not hasattr(timer, "_skip"):  # set without an effect, a lost call would leave its screen waiting
+        raise RedriveError(_other_version("Timer._skip"))
     timer._skip = False
     return timer
 
@@ -133,6 +161,14 @@ class AppInternals(App[Any]):
         if self.current_mode in self._shown_modes:
             self.screen.call_after_refresh(paint)
         self._shown_modes.add(self.current_mode)
+
+    def all_screens(self) -> Iterator[Screen[Any]]:
+        """The screens of every view, also of those that are not shown."""
+        return itertools.chain.from_iterable(self._screen_stacks.values())
+
+    def crash(self, error: Exception) -> None:
+        """End the App with ``error``, as if a handler of a message had raised it."""
+        self._handle_exception(error)
 
     @property
     def failure(self) -> BaseException | None:

@@ -201,7 +201,7 @@ class Bench(ConsoleBase):
 
     async def cpu_of(self, change: Callable[[int], object], count: int) -> tuple[list[float], int]:
         """Milliseconds of this thread for each of ``count`` changes with its frame, and the bytes of one."""
-        driver = self._driver
+        driver = self.console_driver
         assert isinstance(driver, ConsoleDriver) and driver.output is not None
         await asyncio.sleep(0.3)
         before = driver.output.bytes_written

@@ -60,7 +60,7 @@ class Measured(ConsoleApp):
     @property
     def bytes_written(self) -> int:
         """To the terminal so far."""
-        driver = self._driver
+        driver = self.console_driver
         assert isinstance(driver, ConsoleDriver) and driver.output is not None
         return driver.output.bytes_written
 

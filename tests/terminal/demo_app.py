@@ -189,7 +189,7 @@ def build(hold: Tty, options: argparse.Namespace):
                 before = now
 
         def write_stats(self) -> None:
-            driver = self._driver
+            driver = self.console_driver
             output = driver.output if isinstance(driver, ConsoleDriver) else None
             stats = {
                 "longest_gap": self.longest_gap,
