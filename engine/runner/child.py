@@ -191,10 +191,10 @@ def reseed(*modules: str) -> None:
 
 def reset_exit_functions() -> None:
     """Remove the exit functions of the import: in the zygote, whose attempts then have those of their task alone."""
-    atexit._clear()
+    _call_internal("atexit", "_clear")
     multiprocessing_util = sys.modules.get("multiprocessing.util")
     if multiprocessing_util is not None:
-        atexit.register(multiprocessing_util._exit_function)
+        atexit.register(_call_internal, multiprocessing_util.__name__, "_exit_function")
 
 
 def forward_retries(observer: Callable[[Mapping[str, object]], None]) -> None:
@@ -329,9 +329,20 @@ def _run_exit_functions(facts: FlowFacts) -> None:
     """Do what the interpreter does at exit: join non-daemon threads, then run registered exit functions."""
     if isinstance(facts.plans, FreshImport):
         facts.plans.join_threads()
-    elif "threading" in sys.modules:
-        sys.modules["threading"]._shutdown()
-    atexit._run_exitfuncs()
+    else:
+        _call_internal("threading", "_shutdown")
+    _call_internal("atexit", "_run_exitfuncs")
+
+
+def _call_internal(module: str, name: str) -> bool:
+    """Call a function that the interpreter calls at its exit, if its module is loaded. False: it has none any more."""
+    loaded = sys.modules.get(module)
+    function = getattr(loaded, name, None)
+    if function is not None:
+        function()
+    elif loaded is not None:
+        print(f"redrive: this Python has no {module}.{name}, so what that does at an exit is left out", file=sys.stderr)
+    return loaded is None or function is not None
 
 
 def flush() -> None:
@@ -381,9 +392,8 @@ class FreshImport:
 
     def join_threads(self) -> None:
         """Join the threads that the task started, as the interpreter does at exit; not those of the import."""
-        pools = sys.modules.get("concurrent.futures.thread")
-        if pools is not None:
-            pools._python_exit()
+        if not _call_internal("concurrent.futures.thread", "_python_exit"):
+            return  # a thread of a pool that nobody has told to end would be waited for without end
         threading = sys.modules.get("threading")
         for thread in threading.enumerate() if threading is not None else ():
             if not thread.daemon and thread not in self._threads:
