@@ -12,6 +12,7 @@ import os
 import struct
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -389,15 +390,21 @@ class ProcSampler:
         return await self._submit(lambda: sample_cpu(subject), CpuSample(time.monotonic()))
 
     def _submit(self, read: Callable[[], T], default: T) -> asyncio.Future[T]:
-        """Run ``read`` in the thread. ``default``: the result if the kernel's files have an unknown format."""
+        """Run ``read`` in the thread. ``default``: the result if the kernel's files have an unknown format.
+
+        An error of another kind is printed, and has the same result: what waits for it is a kill.
+        """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
 
         def work() -> None:
+            found = default
             try:
                 found = read()
             except _UNREADABLE:
-                found = default
+                pass
+            except Exception:
+                traceback.print_exc()
             try:
                 loop.call_soon_threadsafe(_resolve, future, found)
             except RuntimeError:
