@@ -106,6 +106,11 @@ def _has_children_file() -> bool:
 
 _ISOLATION: tuple[tuple[str, Callable[[], bool], str], ...] = (
     (
+        "/proc: processes are found and inspected",
+        lambda: os.path.isdir("/proc/self/task"),
+        "/proc is not mounted: attempts cannot be run",
+    ),
+    (
         "pidfd: a kill cannot hit another process with the same pid",
         _has_pidfd,
         "no pidfd: this kernel is older than 5.3, attempts cannot be run",

@@ -167,8 +167,8 @@ def _run_child(writing: int, stack: int, target: str, params: Mapping[str, str])
 
 
 def _import_and_check(target: str, params: Mapping[str, str]) -> _CheckReply | _ImportFailure:
-    survey, before = ImportSurvey(), time.monotonic()
     try:
+        survey, before = ImportSurvey(), time.monotonic()
         with single_threaded_libraries():
             flow = load_flow(target, params)
             spec = flow.spec()

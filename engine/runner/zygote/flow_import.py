@@ -177,9 +177,14 @@ class ImportSideEffects:
 
 
 class ImportSurvey:
-    """Records threads and descriptors of this process on creation; ``since`` returns the new ones."""
+    """Records threads and descriptors of this process on creation; ``since`` returns the new ones.
+
+    Raises FlowError if the kernel does not list them.
+    """
 
     def __init__(self) -> None:
+        if not os.path.isdir("/proc/self/task"):
+            raise FlowError("/proc is not mounted, by which redrive finds and ends processes: mount -t proc proc /proc")
         self._threads = threads()
         self._files = open_files()
 

@@ -136,9 +136,10 @@ def fork_importer(environment: Mapping[str, str], keep_fds: Sequence[int] = ()) 
 
     source.ignore_imported_modules()
 
+    opened = open_files().keys() - {0, 1, 2, *keep_fds}  # before the fork: it raises where there is no /proc
+
     def serve(control: socket.socket) -> NoReturn:
-        kept = {0, 1, 2, control.fileno(), *keep_fds}
-        for descriptor in open_files().keys() - kept:
+        for descriptor in opened:
             os.close(descriptor)
         zygote.serve_file(control)
 
