@@ -15,7 +15,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from importlib import import_module
 from inspect import cleandoc
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import click
 from click.shell_completion import CompletionItem
@@ -71,11 +71,22 @@ def main() -> None:
         if error.errno in (errno.EMFILE, errno.ENFILE):
             click.echo("redrive: no more files can be opened: raise the limit of open files (ulimit -n)", err=True)
             sys.exit(ExitCode.BAD_USAGE)
+        if error.errno == errno.ENOMEM:
+            _explain_lack()
         if error.errno not in (errno.ENOSPC, errno.EIO):
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # flushing the rest of the buffer would fail again
         click.echo(f"redrive: the output cannot be written: {error.strerror}", err=True)
         sys.exit(ExitCode.FAILED)
+    except MemoryError:
+        _explain_lack()
+    except RuntimeError as error:
+        if isinstance(error.__context__, RedriveError):  # asyncio starts a thread to end its others, and can hide it
+            _explain(error.__context__)
+            sys.exit(code_of_error(error.__context__))
+        if "can't start new thread" not in str(error):
+            raise
+        _explain_lack()
     finally:
         gc.freeze()  # else the collections at the end of the interpreter take a sixth of a short command
 
@@ -103,6 +114,12 @@ def _open_standard_descriptors() -> None:
             os.fstat(descriptor)
         except OSError:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # gets the lowest free number
+
+
+def _explain_lack() -> NoReturn:
+    text = "redrive: the limit of memory or processes is reached: raise it (ulimit -v, ulimit -u, MemoryMax, TasksMax)"
+    click.echo(text, err=True)
+    sys.exit(ExitCode.BAD_USAGE)
 
 
 def _explain(error: RedriveError) -> None:

@@ -252,3 +252,37 @@ def test_a_limit_of_open_files_that_is_too_low_is_one_sentence(tmp_path: Path, l
         assert done.stderr.startswith(b"redrive: ")
         assert b"open files" in done.stderr or command.startswith("inbox")
     assert not (tmp_path / "s.db").exists()
+
+
+#: redrive on a machine that has no thread, or no memory for one, left.
+LACKING = """
+import sys, threading
+start = threading.Thread.start
+def refuse(thread):
+    if thread._target.__name__ in {refused}:
+        raise {error}
+    start(thread)
+threading.Thread.start = refuse
+from redrive.console.cli.main import main
+main()
+"""
+NO_THREAD = 'RuntimeError("can\'t start new thread")'
+NOT_WRITTEN = "the state file cannot be written: can't start new thread; raise the limit of memory or processes"
+LIMIT = "the limit of memory or processes is reached: raise it (ulimit -v, ulimit -u, MemoryMax, TasksMax)"
+
+
+@pytest.mark.parametrize(
+    ("error", "words", "sentence"),
+    [
+        (NO_THREAD, ("run", "flow.py", "--plain", "--state", "new.db"), NOT_WRITTEN),  # also as its loop ends
+        (NO_THREAD, ("tasks", "night.db"), LIMIT),
+        ("MemoryError", ("tasks", "night.db"), LIMIT),
+    ],
+)
+def test_a_machine_without_threads_or_memory_is_one_sentence(
+    folder: Path, error: str, words: tuple[str, ...], sentence: str
+) -> None:
+    refused = ("_run", "_do_shutdown") if words[0] == "run" else ("_connection_worker_thread", "_worker", "_run")
+    command = [sys.executable, "-c", LACKING.format(error=error, refused=refused), *words]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (2, f"redrive: {sentence}\n")
