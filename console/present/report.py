@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from html import escape
 from importlib import resources
 from itertools import accumulate, groupby
@@ -80,7 +81,7 @@ class CauseEvidence(NamedTuple):
     found: EvidenceData
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ReportData:
     """What a report is made of. ``moves``: in order; empty if the file no longer has the start of the run.
 
@@ -107,9 +108,9 @@ class ReportData:
         """What is true of the run."""
         return run_view(self.board.projection.run, self.runner, self.now_us, self.board.counts)
 
-    @property
+    @cached_property
     def scene(self) -> Scene:
-        """The context of all lines."""
+        """The context of all lines, of which there are hundreds."""
         longest = max((cells(one_line(name)) for name in self.board.projection.tasks), default=0)
         return Scene(
             self.board, self.now_us, UTF8, True, min(longest, _NAME_CELLS_MAX), self.board.pools(), self.runner

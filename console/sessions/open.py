@@ -47,15 +47,17 @@ async def open_session(endpoint: Endpoint, *, read_only: bool = False) -> Sessio
 
 def with_session(endpoint: Endpoint, use: Callable[[Session], Awaitable[Result]]) -> Result:
     """Open a session, await ``use``, close the session."""
+    found: list[Result] = []
 
-    async def open_and_use() -> Result:
+    async def open_and_use() -> None:  # no result: to restore SIGINT, ``asyncio.run`` makes a text of the whole task
         session = await open_session(endpoint)
         try:
-            return await use(session)
+            found.append(await use(session))
         finally:
             await session.close()
 
-    return asyncio.run(open_and_use())
+    asyncio.run(open_and_use())
+    return found[0]
 
 
 def require_known_values() -> None:
