@@ -240,7 +240,10 @@ def print_explanations(file: NamedFile, names: Sequence[str], run_id: str | None
         raise click.UsageError("name a task")
 
     async def read(session: Session) -> list[Shown]:
-        board = await load_board(session, await session.snapshot(run_id))
+        projection = await session.part(run_id, patterns, has_blockers=True)
+        if not projection.tasks.keys() >= set(patterns):  # a glob
+            projection = await session.snapshot(run_id)
+        board = await load_board(session, projection)
         run, now_us, address = board.projection.run, _now_us(), session.address
         runner = runner_of(run, session.status)
         chains = {

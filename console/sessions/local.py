@@ -108,8 +108,12 @@ class LocalSession(Session):
         """Return a run (default: the latest) as of the event ``seq`` of the projection."""
         return await self._load(run_id, runs.load_run)
 
-    async def part(self, run_id: str | None = None, names: Sequence[str] = ()) -> RunProjection:
-        return await self._load(run_id, lambda connection, found: runs.load_part(connection, found, names))
+    async def part(
+        self, run_id: str | None = None, names: Sequence[str] = (), *, has_blockers: bool = False
+    ) -> RunProjection:
+        return await self._load(
+            run_id, lambda connection, found: runs.load_part(connection, found, names, has_blockers=has_blockers)
+        )
 
     async def _load(
         self, run_id: str | None, read: Callable[[sqlite3.Connection, str], RunProjection]

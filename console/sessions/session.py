@@ -59,8 +59,12 @@ class Session(Protocol):
         ``events`` raises SnapshotNeeded when the times have arrived, and the next snapshot is the complete projection.
         """
 
-    async def part(self, run_id: str | None = None, names: Sequence[str] = ()) -> RunProjection:
+    async def part(
+        self, run_id: str | None = None, names: Sequence[str] = (), *, has_blockers: bool = False
+    ) -> RunProjection:
         """Return a run with the tasks ``names`` at least; without names, with what its inbox shows.
+
+        ``has_blockers``: also with all that explains why these tasks wait.
 
         No events follow it. Over ssh it is the whole run.
         """

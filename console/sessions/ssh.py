@@ -117,7 +117,9 @@ class SshSession(Session):
     async def _read(self, what: str, options: Mapping[str, object]) -> Any:
         return await self._connection.request("read", modules=modules_for(what), what=what, options=options)
 
-    async def part(self, run_id: str | None = None, names: Sequence[str] = ()) -> RunProjection:
+    async def part(
+        self, run_id: str | None = None, names: Sequence[str] = (), *, has_blockers: bool = False
+    ) -> RunProjection:
         """Return the whole run: the far side has no question for less."""
         return await self.snapshot(run_id)
 

@@ -370,18 +370,24 @@ def load_run(connection: sqlite3.Connection, run_id: str, *, has_attempts: bool 
     return RunProjection(run, tasks, parents, children, seq, has_attempts)
 
 
-def load_part(connection: sqlite3.Connection, run_id: str, names: Sequence[str] = ()) -> RunProjection:
+def load_part(
+    connection: sqlite3.Connection, run_id: str, names: Sequence[str] = (), *, has_blockers: bool = False
+) -> RunProjection:
     """Return what ``load_run`` returns with the tasks ``names`` alone, without the instants of their latest events.
 
-    Without ``names``, with what the inbox shows: the tasks that need a human, and those below them; or all tasks, if
-    one of them could start once a human ends its wait. The cost is that of the tasks, not of the run.
+    ``has_blockers``: with all that explains why they wait as well: the tasks above them up to those that succeeded, and
+    what runs. Without ``names``, with what the inbox shows: the tasks that need a human, and those below them; or all
+    tasks, if one of them could start once a human ends its wait. The cost is that of the tasks, not of the run.
     """
     with read_snapshot(connection), collector_paused():
         run = _read_run(connection, run_id)
         if not names and _may_be_held(connection, run):
             return load_run(connection, run_id)
         (seq,) = connection.execute("SELECT coalesce(max(seq), 0) FROM event").fetchone()
-        wanted = list(names) or [name for (name,) in connection.execute(_OF_INBOX, {"run": run_id})]
+        wanted: Iterable[str] = names
+        if has_blockers or not names:
+            sql = _OF_INBOX if not names else _WITH_BLOCKERS
+            wanted = [name for (name,) in connection.execute(sql, {"run": run_id, "names": json.dumps(list(names))})]
         tasks = _read_tasks(connection, run_id, wanted)
         parents, children = _read_edges(connection, run_id, tasks, wanted)
         _read_attempts(connection, run_id, tasks, wanted)
@@ -395,6 +401,15 @@ _OF_INBOX = (
     f" OR (state = '{TaskState.CANCELLED}' AND failure_mode = '{DEADLINE_MODE}')"
     f" OR (state = '{TaskState.READY}' AND attempt = 0 AND {IS_APPROVAL}))"
     " UNION SELECT edge.child FROM found CROSS JOIN edge ON edge.run_id = :run AND edge.parent = found.name)"
+    " SELECT name FROM found"
+)
+
+#: SQL: tasks, what is above them up to what succeeded, and what runs, which holds slots.
+_WITH_BLOCKERS = (
+    "WITH RECURSIVE found(name) AS (SELECT value FROM json_each(:names)"
+    f" UNION SELECT name FROM task WHERE run_id = :run AND state = '{TaskState.RUNNING}'"
+    " UNION SELECT edge.parent FROM found CROSS JOIN task ON task.run_id = :run AND task.name = found.name"
+    f" AND task.state <> '{TaskState.SUCCESS}' CROSS JOIN edge ON edge.run_id = :run AND edge.child = found.name)"
     " SELECT name FROM found"
 )
 

@@ -137,7 +137,9 @@ class FakeSession:
             raise RefusedError("no run has been recorded yet")
         return self.projection
 
-    async def part(self, run_id: str | None = None, names: Sequence[str] = ()) -> RunProjection:
+    async def part(
+        self, run_id: str | None = None, names: Sequence[str] = (), *, has_blockers: bool = False
+    ) -> RunProjection:
         return await self.snapshot(run_id)
 
     async def events(self, since: int) -> AsyncIterator[Sequence[Event]]:

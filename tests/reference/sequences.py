@@ -241,13 +241,16 @@ class Engine:
             self._write(lambda transaction: claims.write_verdict(transaction, RUN, verdict, seq))
         return "BLOCKED" if self.projection.run.blocked_since is not None else str(self.projection.run.state)
 
-    def read_part(self) -> RunProjection:
-        """Read what the inbox shows."""
-        return runs.load_part(self._connection, RUN)
+    def read_part(self, *names: str) -> RunProjection:
+        """Read what the inbox shows; of ``names``, what explains why these tasks wait."""
+        return runs.load_part(self._connection, RUN, names, has_blockers=bool(names))
+
+    def read_run(self) -> RunProjection:
+        return runs.load_run(self._connection, RUN)
 
     def check_memory(self) -> None:
         """Check that the executor's memory is what the tables say."""
-        stored: RunProjection = runs.load_run(self._connection, RUN)
+        stored = self.read_run()
         for name, row in stored.tasks.items():
             mine = self.projection.tasks[name]
             if (mine.state, mine.attempt, mine.blocked_by) != (row.state, row.attempt, row.blocked_by):

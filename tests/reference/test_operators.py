@@ -9,13 +9,14 @@ from unittest import mock
 import pytest
 from redrive.console.model.board import Board
 from redrive.console.model.inbox import Inbox
+from redrive.engine.core.waiting import ALIVE, RunnerKind, RunnerStatus
 from redrive.engine.domain import trigger_rules
 from redrive.engine.statefile import operator_actions
 from support.marks import parametrize_mostly_long, scaled
 
 from .operators import BY_BRANCH, BY_OPERATOR, Difference, Model, Scripted
 from .real_nights import RealNight
-from .sequences import APPROVALS, PlannedAct, Sequence, SteppedNight, draw_sequence, problem_of, shrink
+from .sequences import APPROVALS, START_US, PlannedAct, Sequence, SteppedNight, draw_sequence, problem_of, shrink
 
 CHUNK = 100
 
@@ -63,6 +64,24 @@ def test_the_inbox_of_a_part_of_a_run_is_that_of_the_run(seed: int) -> None:
     causes = Inbox(Board(part)).causes()
     assert Inbox(Board(whole)).causes() == causes
     assert bool(part.tasks) is bool(causes)
+
+
+@pytest.mark.parametrize("seed", [*range(40), *range(APPROVALS, APPROVALS + 20)])
+def test_a_task_is_explained_by_a_part_of_a_run_as_by_the_run(seed: int) -> None:
+    """Only what is above the task and has not succeeded, and what runs, are read."""
+    for has_rested in (False, True):
+        night = SteppedNight(draw_sequence(seed))
+        if has_rested:
+            night.work()
+        else:
+            night.engine.start_some()
+        whole = Board(night.engine.read_run())
+        for name in whole.projection.tasks:
+            part = Board(night.engine.read_part(name))
+            for runner in (ALIVE, RunnerStatus(RunnerKind.DEAD)):
+                at = (name, START_US * 2, runner)
+                assert part.blocking_chain(*at) == whole.blocking_chain(*at)
+                assert part.explain(*at) == whole.explain(*at)
 
 
 # --- That a fault is found -----------------------------------------------------------------------------------------
