@@ -23,14 +23,14 @@ import json
 import sqlite3
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Set
 
-from ..domain.event_payloads import TaskColumns, TaskMapped, TaskMoved
+from ..domain.event_payloads import TaskMapped
 from ..domain.states import FINISHED, RAN, SkipCause, TaskState
 from ..domain.task_options import MAX_ATTEMPTS, child_name, child_position, child_prefix
 from ..domain.trigger_rules import ALL_SUCCESS
 from .large_results import load
 from .lists import in_list
-from .requeue import abandon_canary, run_again
-from .transitions import Transaction, hold_if_blocked, reevaluate, resolve, unpropagate
+from .requeue import run_again, skip_generation
+from .transitions import Transaction, hold_if_blocked, reevaluate, unpropagate
 
 TUPLE_TAG = "redrive:tuple"  # of ``core/result_codec.py``
 VANISHED = "the list has no such element any more"
@@ -42,7 +42,7 @@ MAPS_BELOW = (
 )
 _MAPS = MAPS_BELOW.format("?", "?")
 _CHILD_COLUMNS = (
-    "SELECT name, state, generation, stale, overrides, skip_cause, (SELECT input_hash FROM attempt"
+    "SELECT name, state, generation, stale, skip_cause, (SELECT input_hash FROM attempt"
     " WHERE attempt.run_id = task.run_id AND attempt.name = task.name AND attempt.attempt = task.attempt)"
     " FROM task WHERE run_id = ?"
 )
@@ -61,7 +61,6 @@ class _Child(NamedTuple):
     state: str
     generation: int
     stale: int
-    overrides: Optional[str]
     skip_cause: Optional[str]
     input_hash: Optional[str]  # of its latest attempt
 
@@ -204,14 +203,8 @@ def _skip_vanished(transaction: Transaction, run_id: str, child: _Child) -> None
     """Skip a child whose element is gone; as a branch that is not taken, because it is not a failure."""
     if child.state == TaskState.SKIPPED and child.skip_cause == SkipCause.CASCADE:
         transaction.change(run_id, child.name, {"skip_cause": str(SkipCause.CONDITION)}, why=VANISHED)
-    if child.state in RAN or child.state == TaskState.SKIPPED:
-        return
-    abandon_canary(transaction, run_id, child.name, child.overrides)
-    columns: TaskColumns = {"skip_cause": str(SkipCause.CONDITION), "blocked_by": None, "ended_at": transaction.at}
-    columns.update({"next_retry_at": None, "expires_at": None, "canary": None})
-    moved = TaskMoved(why=VANISHED)
-    transaction.move(run_id, child.name, child.state, TaskState.SKIPPED, child.generation, set=columns, payload=moved)
-    resolve(transaction, run_id, child.name)
+    if child.state not in RAN and child.state != TaskState.SKIPPED:
+        skip_generation(transaction, run_id, child.name, SkipCause.CONDITION, VANISHED)
 
 
 def _run_again(transaction: Transaction, run_id: str, child: _Child, was_linked: bool) -> None:

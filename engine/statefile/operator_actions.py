@@ -54,7 +54,7 @@ from ..domain.states import (
     effect_key,
 )
 from ..domain.task_options import Overrides, describe_overrides
-from ..domain.text import printable, shell_command
+from ..domain.text import counted, printable, shell_command
 from ..domain.trigger_rules import ParentStatus, rules_with
 from . import quarantine, requeue
 from .action import (
@@ -70,7 +70,16 @@ from .action import (
 from .lists import IS_APPROVAL, UNACKNOWLEDGED, dag_name_of, in_list
 from .map_tasks import expand_below
 from .pruning import prune
-from .requeue import end_generation, let_go_on, overrides_from_options, postpone, resolve_target, start_generation
+from .requeue import (
+    end_generation,
+    let_go_on,
+    overrides_from_options,
+    postpone,
+    resolve_target,
+    resolve_targets,
+    spec_of_task,
+    start_generation,
+)
 from .transitions import (
     Transaction,
     descendants_of,
@@ -112,7 +121,7 @@ def skip(context: ActionContext) -> Answer:
         if len(substitute) > SUBSTITUTE_CHARACTERS_MAX:
             return Answer(False, "a substitute has at most {} characters of JSON".format(SUBSTITUTE_CHARACTERS_MAX))
     together = {target[0] for target in context.targets}
-    for row in requeue.resolve_targets(context):
+    for row in resolve_targets(context):
         refused = act_refusal(context.act, row.state)
         needed_by = None if "result" in columns else _needed_by(context, row.name, together)
         if refused:
@@ -121,7 +130,7 @@ def skip(context: ActionContext) -> Answer:
             sentence = "{} needs its result: give a substitute, or skip both".format(needed_by)
             context.set_result(row.name, REFUSED, sentence)
         else:
-            end_generation(context, row, TaskState.SKIPPED, columns)
+            end_generation(context.transaction, context.run_id, row, TaskState.SKIPPED, columns)
             context.set_result(row.name, DONE, "skipped")
     skipped = context.done_names()
     stopped: List[str] = []
@@ -164,12 +173,12 @@ def _reject(context: ActionContext) -> Answer:
 
 
 def _answer_approvals(context: ActionContext, state: TaskState, columns: TaskColumns) -> Answer:
-    for row in requeue.resolve_targets(context):
+    for row in resolve_targets(context):
         refused = _approval_refusal(context, row)
         if refused:
             context.set_result(row.name, REFUSED, refused)
         else:
-            end_generation(context, row, state, columns)
+            end_generation(context.transaction, context.run_id, row, state, columns)
             context.set_result(row.name, DONE, BY_NAME[context.act].past)
     stopped: List[str] = []
     for name in context.done_names():
@@ -216,15 +225,14 @@ def abandon_run(context: ActionContext) -> Answer:
     for target in targets:
         row = read_task(connection, run_id, target.task)
         if row is not None and row.state in OPEN:
-            end_generation(context, row, TaskState.CANCELLED)
+            end_generation(context.transaction, run_id, row, TaskState.CANCELLED)
             resolve(context.transaction, run_id, row.name)
     ended = RunChanged(
         RunChange.ENDED, {"state": str(RunState.ABANDONED), "ended_at": context.transaction.at, "blocked_since": None}
     )
     context.transaction.change_run(run_id, ended, old=str(RunState.RUNNING), new=str(RunState.ABANDONED))
     resolve_cause(context.transaction, cut_off_cause(run_id))
-    count = len(targets)
-    return Answer(True, "run {} is abandoned: {} task{} cancelled".format(run_id, count, "" if count == 1 else "s"))
+    return Answer(True, "run {} is abandoned: {} cancelled".format(run_id, counted(len(targets), "task")))
 
 
 # --- The act ``ack-run``: an operator takes note of how a run has ended, so that it is no longer listed --------------
@@ -257,7 +265,7 @@ def acknowledge_run(context: ActionContext) -> Answer:
         return Answer(False, "already acknowledged by {} {}".format(by or "an operator", when))
     if not chosen:
         return Answer(False, "there is nothing to acknowledge: {}".format(state))
-    return Answer(True, "{} run{} acknowledged".format(len(chosen), "" if len(chosen) == 1 else "s"))
+    return Answer(True, "{} acknowledged".format(counted(len(chosen), "run")))
 
 
 # --- The act ``breaker``, and the probe that a requeue arms after a refused credential -------------------------------
@@ -275,10 +283,9 @@ _HELD_OPEN = "which an operator holds open"
 
 def check_breaker(context: ActionContext, row: TaskSnapshot) -> None:
     """Before a task is requeued, record a probe of its downstream, or the breaker that will hold the task."""
-    kind, spec = context.connection.execute(
-        "SELECT dead_letter_kind, spec FROM task WHERE run_id = ? AND name = ?", (context.run_id, row.name)
-    ).fetchone()
-    downstream = json.loads(spec).get("downstream")
+    sql = "SELECT dead_letter_kind FROM task WHERE run_id = ? AND name = ?"
+    (kind,) = context.connection.execute(sql, (context.run_id, row.name)).fetchone()
+    downstream = spec_of_task(context, row.name).get("downstream")
     why = None if downstream is None else _release_refusal(context, str(downstream))
     if why == _REFUSED and kind == DeadLetterKind.AUTH and downstream not in context.probes:
         context.probes.append(str(downstream))
@@ -485,7 +492,7 @@ def _requeue(context: ActionContext) -> Answer:
         return Answer(False, _TWO_KEYS)
     blocked: List[TaskSnapshot] = []
     rows: List[TaskSnapshot] = []
-    for row in requeue.resolve_targets(context):
+    for row in resolve_targets(context):
         rows.append(row)
         refused = act_refusal(context.act, row.state)
         if row.state == TaskState.UPSTREAM_FAILED:
@@ -613,9 +620,7 @@ def _has_two_keys(context: ActionContext) -> bool:
 
 
 def _is_effect(context: ActionContext, row: TaskSnapshot) -> bool:
-    sql = "SELECT spec FROM task WHERE run_id = ? AND name = ?"
-    (spec,) = context.connection.execute(sql, (context.run_id, row.name)).fetchone()
-    return bool(json.loads(spec).get("effect"))
+    return bool(spec_of_task(context, row.name).get("effect"))
 
 
 def _repeat_refusal(context: ActionContext, row: TaskSnapshot) -> Optional[str]:
@@ -665,14 +670,14 @@ def _answer_for_blocked(context: ActionContext, row: TaskSnapshot) -> None:
 def _cancel(context: ActionContext) -> Answer:
     """Cancel targets that do not run. For a running one record the request; its executor ends the attempt."""
     stopped: List[str] = []
-    for row in requeue.resolve_targets(context):
+    for row in resolve_targets(context):
         refused = act_refusal(context.act, row.state)
         if row.state == TaskState.RUNNING:
             _request_cancel(context, row)
         elif refused:
             context.set_result(row.name, REFUSED, refused)
         else:
-            end_generation(context, row, TaskState.CANCELLED)
+            end_generation(context.transaction, context.run_id, row, TaskState.CANCELLED)
             context.set_result(row.name, DONE, "cancelled")
     for name in context.done_names():  # after all targets: the end of one must not stop another before its turn
         stopped += propagate(context.transaction, context.run_id, name)
@@ -687,13 +692,10 @@ def _request_cancel(context: ActionContext, row: TaskSnapshot) -> None:
         context.transaction.change_unrecorded(
             context.run_id, row.name, {"cancel_requested_at": context.transaction.at}, row.attempt
         )
-        fence = requeue.fence_of(requeue.spec_of_task(context, row.name))
-        at_last = (
-            ""
-            if fence is None
-            else "; {:.0f} s from now at the latest, if its Dask worker does not answer".format(fence)
-        )
-        context.set_result(row.name, RUNNING, "ending it: SIGTERM, grace, SIGKILL" + at_last)
+        fence = requeue.fence_of(spec_of_task(context, row.name))
+        at_last = "; {:.0f} s from now at the latest, if its Dask worker does not answer"
+        limit = "" if fence is None else at_last.format(fence)
+        context.set_result(row.name, RUNNING, "ending it: SIGTERM, grace, SIGKILL" + limit)
     else:
         since = ago(context.transaction.at - asked.at)
         context.set_result(row.name, RUNNING, "it is being ended: {} asked for it {}".format(asked.author.actor, since))

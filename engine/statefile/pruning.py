@@ -19,6 +19,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Set
 
 from ..domain.acts import DONE, Answer, TargetResult
 from ..domain.states import NEEDS_HUMAN
+from ..domain.text import counted
 from ..errors import RefusedError
 from . import large_results
 from .action import ActionContext
@@ -251,7 +252,7 @@ def prune(context: ActionContext) -> Answer:
     step = prune_step(context.transaction, keep, context.run_id)
     if step.is_last:
         return Answer(False, "there is nothing to delete")
-    message = "{} run{} deleted".format(len(step.runs), "" if len(step.runs) == 1 else "s")
+    message = "{} deleted".format(counted(len(step.runs), "run"))
     return Answer(True, message, tuple(TargetResult(run_id, DONE, "deleted") for run_id in step.runs))
 
 

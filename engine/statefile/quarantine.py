@@ -8,6 +8,7 @@ from typing import Dict, Iterable, Iterator, List, Optional
 
 from ..domain.acts import DONE, REFUSED, Answer
 from ..domain.event_payloads import Rows, RowsChange, RowsChanged
+from ..domain.text import counted
 from .action import ActionContext
 from .lists import chunks, marks
 from .transitions import Transaction
@@ -72,12 +73,12 @@ def discard_rows(context: ActionContext) -> Answer:
     found = select_rows(context)
     for name, ids in found.items():
         _mark(context, name, ids, RowsChange.DISCARDED)
-        context.set_result(name, DONE, "{} discarded".format(_rows(len(ids))))
+        context.set_result(name, DONE, "{} discarded".format(counted(len(ids), "row")))
     count = sum(map(len, found.values()))
     left_out = len(set(context.options.get("rows") or ())) - count
-    message = "{} discarded".format(_rows(count))
+    message = "{} discarded".format(counted(count, "row"))
     if left_out > 0:
-        message += ", {} no longer held".format(_rows(left_out))
+        message += ", {} no longer held".format(counted(left_out, "row"))
     return Answer(bool(found), message, tuple(context.results.values()))
 
 
@@ -140,7 +141,3 @@ def emit_and_count(
     ).fetchone()
     if held != known:
         transaction.change(run_id, name, {"bad_rows": held})
-
-
-def _rows(count: int) -> str:
-    return "{} row{}".format(count, "" if count == 1 else "s")

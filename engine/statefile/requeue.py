@@ -4,7 +4,7 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
 
 import json
-from typing import Dict, Iterator, List, NamedTuple, Optional
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 
 from ..domain.acts import HELD, REFUSED, Answer, Target
 from ..domain.event_payloads import (
@@ -24,6 +24,7 @@ from ..domain.states import (
     NEEDS_HUMAN,
     DeadLetterKind,
     RunState,
+    SkipCause,
     TaskState,
     deadline_cause,
     describe_lost,
@@ -33,12 +34,12 @@ from ..domain.states import (
     fence_seconds,
 )
 from ..domain.task_options import GRACE_SECONDS, MAX_ATTEMPTS, Overrides, load_overrides, parse_overrides
-from ..domain.text import format_clock
+from ..domain.text import counted, format_clock
 from .action import ActionContext, TaskSnapshot, check_target, read_task, reopen_run
 from .ownership import has_token
 from .processes import ancestors, identity, is_alive, pids
 from .quarantine import drop_provisional
-from .transitions import Transaction, descendants_of, reevaluate, resolve_cause
+from .transitions import Transaction, descendants_of, reevaluate, resolve, resolve_cause
 
 #: Columns of the task that a new generation resets. The attempts stay, and their numbers continue.
 RESET: TaskColumns = {
@@ -131,16 +132,31 @@ def run_again(transaction: Transaction, run_id: str, name: str, state: str, gene
 
 
 def end_generation(
-    context: ActionContext, row: TaskSnapshot, state: TaskState, columns: TaskColumns = NO_TASK_COLUMNS
+    transaction: Transaction,
+    run_id: str,
+    row: TaskSnapshot,
+    state: TaskState,
+    columns: TaskColumns = NO_TASK_COLUMNS,
+    why: Optional[str] = None,
 ) -> None:
     """Move a task that does not run to a final ``state``, clear its instants, and release the followers of a canary.
 
     ``columns``: further columns to set.
     """
-    abandon_canary(context.transaction, context.run_id, row.name, row.overrides)
-    ended: TaskColumns = {"ended_at": context.transaction.at, "next_retry_at": None, "expires_at": None, "canary": None}
+    abandon_canary(transaction, run_id, row.name, row.overrides)
+    ended: TaskColumns = {"ended_at": transaction.at, "next_retry_at": None, "expires_at": None, "canary": None}
     ended.update(columns)
-    context.transaction.move(context.run_id, row.name, row.state, state, row.generation, set=ended)
+    payload = TaskMoved(why=why)
+    transaction.move(run_id, row.name, row.state, state, row.generation, set=ended, payload=payload)
+
+
+def skip_generation(transaction: Transaction, run_id: str, name: str, cause: SkipCause, why: str) -> None:
+    """Skip a task that does not run and that nothing will run any more; what it has paged is resolved."""
+    row = read_task(transaction.connection, run_id, name)
+    assert row is not None
+    columns: TaskColumns = {"skip_cause": str(cause), "blocked_by": None}
+    end_generation(transaction, run_id, row, TaskState.SKIPPED, columns, why)
+    resolve(transaction, run_id, name)
 
 
 def _max_attempts(context: ActionContext, row: TaskSnapshot, overrides: Overrides) -> Optional[int]:
@@ -149,9 +165,7 @@ def _max_attempts(context: ActionContext, row: TaskSnapshot, overrides: Override
         return int(overrides["max_attempts"])
     if "max_attempts" not in load_overrides(row.overrides):
         return None
-    sql = "SELECT spec FROM task WHERE run_id = ? AND name = ?"
-    (spec,) = context.connection.execute(sql, (context.run_id, row.name)).fetchone()
-    return int(json.loads(spec).get("retry", {}).get("max_attempts", MAX_ATTEMPTS))
+    return int(spec_of_task(context, row.name).get("retry", {}).get("max_attempts", MAX_ATTEMPTS))
 
 
 def _wait_seconds(context: ActionContext) -> float:
@@ -312,11 +326,10 @@ def _orphan_of(context: ActionContext, executor_id: str) -> Optional[int]:
     return context.orphan_pids[executor_id]
 
 
-def spec_of_task(context: ActionContext, name: str) -> JsonObject:
+def spec_of_task(context: ActionContext, name: str) -> Dict[str, Any]:
     """The spec of a task, as its flow gave it."""
     sql = "SELECT spec FROM task WHERE run_id = ? AND name = ?"
-    spec: JsonObject = json.loads(context.connection.execute(sql, (context.run_id, name)).fetchone()[0])
-    return spec
+    return dict(json.loads(context.connection.execute(sql, (context.run_id, name)).fetchone()[0]))
 
 
 def fence_of(spec: JsonObject) -> Optional[float]:
@@ -414,7 +427,9 @@ def postpone(context: ActionContext) -> Answer:
         return Answer(False, "a deadline is in the future: give seconds above 0")
     (ending,) = context.connection.execute(_ENDING, (context.run_id, DEADLINE_MODE)).fetchone()
     if ending and not context.is_abandoned:
-        return Answer(False, "the old deadline still ends {}: postpone it in a moment".format(_attempts(ending)))
+        return Answer(
+            False, "the old deadline still ends {}: postpone it in a moment".format(counted(ending, "attempt"))
+        )
     until = None if seconds is None else context.transaction.at + int(seconds * 1000000)
     before = "" if deadline_at is None else ", it was {}".format(format_clock(deadline_at))
     new = "the run has no deadline any more" if until is None else "the deadline is {}".format(format_clock(until))
@@ -425,10 +440,6 @@ def postpone(context: ActionContext) -> Answer:
         reopen_run(context.transaction, context.run_id)
     context.add_consequence(again, _LATE_AGAIN)
     return Answer(True, "; ".join([why] + context.consequences))
-
-
-def _attempts(count: int) -> str:
-    return "{} attempt{}".format(count, "" if count == 1 else "s")
 
 
 def _set_deadline(context: ActionContext, deadline_at: Optional[int], why: str) -> None:

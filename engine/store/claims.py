@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import NamedTuple, cast
+from typing import cast
 
 from ..core.breaker import PASSING, BreakerRecord, StoredBreaker
 from ..core.causes import PageRequest
@@ -48,12 +48,12 @@ from ..domain.states import (
 )
 from ..domain.text import counted, format_duration
 from ..runner.protocol import BadRow
-from ..statefile import large_results, map_tasks, processes, requeue
-from ..statefile.action import reopen_run
+from ..statefile import large_results, map_tasks, processes
+from ..statefile.action import TaskSnapshot, read_task, reopen_run
 from ..statefile.lists import IS_APPROVAL, in_list
 from ..statefile.operator_actions import release_runs
 from ..statefile.quarantine import drop_provisional, emit_and_count, hold_requeued_rows
-from ..statefile.requeue import abandon_canary
+from ..statefile.requeue import abandon_canary, end_generation
 from ..statefile.transitions import Transaction, propagate, resolve
 from ..version import VERSION
 from . import runs
@@ -217,7 +217,7 @@ def reject(transaction: Transaction, run_id: str, order: ClaimOrder, how: str) -
         columns["expires_at"] = expires_at(transaction.connection, run_id, transaction.at)
     if not transaction.move(run_id, order.name, TaskState.READY, state, order.generation, set=columns):
         return
-    requeue.abandon_canary(transaction, run_id, order.name, overrides)
+    abandon_canary(transaction, run_id, order.name, overrides)
     if state is TaskState.FAILED:
         propagate(transaction, run_id, order.name)
     trigger_page(transaction, _rejected(run_id, order))
@@ -430,25 +430,12 @@ def _expire(
 # --- The deadline --------------------------------------------------------------------------------------------------
 
 _RUN = "SELECT deadline_at, deadline_passed_at, options FROM run WHERE run_id = ? AND ended_at IS NULL"
-_MOVING = (
-    "SELECT name, state, generation, attempt, overrides, cancel_requested_at FROM task"
-    f" WHERE run_id = ? AND state IN {in_list(MOVING)} ORDER BY position, name"
-)
 _EXPIRED = (
     "SELECT name, generation, ended_at, dead_letter_kind FROM task WHERE run_id = ? AND state = 'DEAD_LETTER'"
     " AND expires_at <= ? AND canary IS NULL ORDER BY position, name"
 )
 _PAGED = "SELECT 1 FROM page WHERE cause = ? AND state <> 'resolved' AND rearmed = 0"  # as a risk, before it came true
 _DEAD_LETTERS = "SELECT count(*) FROM task WHERE run_id = ? AND state = 'DEAD_LETTER'"
-
-
-class _MovingTask(NamedTuple):
-    name: str
-    state: str
-    generation: int
-    attempt: int
-    overrides: str | None
-    cancel_requested_at: int | None
 
 
 def pass_deadline(transaction: Transaction, run_id: str) -> bool:
@@ -465,7 +452,8 @@ def pass_deadline(transaction: Transaction, run_id: str) -> bool:
     why = describe_passed(deadline_at)
     for expired in transaction.connection.execute(_EXPIRED, (run_id, transaction.at)).fetchall():
         _expire(transaction, run_id, *expired, is_paged=False)
-    moving = [_MovingTask(*values) for values in transaction.connection.execute(_MOVING, (run_id,)).fetchall()]
+    names = runs.unfinished_tasks(transaction.connection, run_id)
+    moving = [row for name in names if (row := read_task(transaction.connection, run_id, name)) is not None]
     for task in moving:
         _end_task(transaction, run_id, task, why)
     (dead,) = transaction.connection.execute(_DEAD_LETTERS, (run_id,)).fetchone()
@@ -479,29 +467,17 @@ def pass_deadline(transaction: Transaction, run_id: str) -> bool:
     return True
 
 
-def _end_task(transaction: Transaction, run_id: str, task: _MovingTask, why: str) -> None:
+def _end_task(transaction: Transaction, run_id: str, task: TaskSnapshot, why: str) -> None:
     """Cancel a task that does not run; request the end of one that runs, unless an operator has done so."""
-    if task.state == TaskState.RUNNING:
-        if task.cancel_requested_at is None:
-            requested: TaskColumns = {
-                "cancel_requested_at": transaction.at,
-                "failure_mode": DEADLINE_MODE,
-                "error": why,
-            }
-            transaction.change(run_id, task.name, requested, attempt=task.attempt, why=why)
-        return
-    abandon_canary(transaction, run_id, task.name, task.overrides)
-    ended: TaskColumns = {
-        "ended_at": transaction.at,
-        "next_retry_at": None,
-        "failure_mode": DEADLINE_MODE,
-        "error": why,
-    }
-    payload = TaskMoved(why=why)
-    transaction.move(run_id, task.name, task.state, TaskState.CANCELLED, task.generation, set=ended, payload=payload)
+    columns: TaskColumns = {"failure_mode": DEADLINE_MODE, "error": why}
+    if task.state != TaskState.RUNNING:
+        end_generation(transaction, run_id, task, TaskState.CANCELLED, columns, why)
+    elif task.cancel_requested_at is None:
+        columns["cancel_requested_at"] = transaction.at
+        transaction.change(run_id, task.name, columns, attempt=task.attempt, why=why)
 
 
-def _describe_ended(moving: list[_MovingTask], dead: int) -> str:
+def _describe_ended(moving: list[TaskSnapshot], dead: int) -> str:
     running = [task.name for task in moving if task.state == TaskState.RUNNING]
     others = len(moving) - len(running)
     parts = [f"{running[0]} is ended"] if len(running) == 1 else [f"{counted(len(running), 'task')} are ended"]

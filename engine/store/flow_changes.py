@@ -17,7 +17,7 @@ from ..core.flow_difference import FlowDifference, is_outdated, stays_input, wit
 from ..core.part import EarlierRun, EarlierTask, LeftOut, Part, left_out_of, part_of
 from ..core.projection import RunProjection
 from ..core.spec import FlowSpec, TaskSpec, positions_of
-from ..domain.event_payloads import NO_PAIRS, NO_VALUES, Pairs, RunChange, RunChanged, TaskColumns, TaskMoved
+from ..domain.event_payloads import NO_PAIRS, NO_VALUES, Pairs, RunChange, RunChanged, TaskColumns
 from ..domain.states import MOVING, SkipCause, TaskState
 from ..domain.task_options import child_name, child_position, child_prefix
 from ..domain.text import counted
@@ -26,8 +26,8 @@ from ..statefile import large_results
 from ..statefile.action import reopen_run
 from ..statefile.lists import in_list
 from ..statefile.map_tasks import expand_below, insert_edges
-from ..statefile.requeue import abandon_canary
-from ..statefile.transitions import Transaction, hold_if_blocked, propagate, reevaluate, resolve, unpropagate
+from ..statefile.requeue import skip_generation
+from ..statefile.transitions import Transaction, hold_if_blocked, propagate, reevaluate, unpropagate
 from . import runs
 
 REMOVED = "the flow no longer defines it"  # the reason with which a task is skipped
@@ -60,17 +60,9 @@ def _skip_removed(transaction: Transaction, run: RunProjection, difference: Flow
     """Skip tasks that nothing can run any more, so that they neither hold nor fail the run."""
     run_id, skipped = run.run.run_id, []
     for name in (*difference.removed, *difference.unfinished):
-        row = run.tasks[name]
-        if row.state is TaskState.SUCCESS:
-            continue
-        abandon_canary(transaction, run_id, name, row.overrides)
-        columns: TaskColumns = {"skip_cause": str(SkipCause.OPERATOR), "blocked_by": None, "ended_at": transaction.at}
-        columns.update({"next_retry_at": None, "expires_at": None, "canary": None})
-        transaction.move(
-            run_id, name, row.state, TaskState.SKIPPED, row.generation, set=columns, payload=TaskMoved(why=REMOVED)
-        )
-        resolve(transaction, run_id, name)
-        skipped.append(name)
+        if run.tasks[name].state is not TaskState.SUCCESS:
+            skip_generation(transaction, run_id, name, SkipCause.OPERATOR, REMOVED)
+            skipped.append(name)
     return skipped
 
 
