@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from email.message import Message
 from http.client import responses
+from typing import Any, TypedDict, Unpack
 from urllib.error import HTTPError
 
 from ..core.option_types import Duration
@@ -35,6 +36,16 @@ class When:
     at: Instant = 0
     lasts: Duration | None = None  # None: to the end of the night
     share: float = 1.0
+
+
+class WhenOptions(TypedDict, total=False):
+    """Which attempts of a task a fault meets; each of them unless given."""
+
+    attempt: int | Collection[int] | None  # these, counted from 1
+    times: int | None  # so many of each task, the first ones
+    at: Instant  # from this instant on
+    lasts: Duration | None  # for so long; None: to the end of the night
+    share: float  # so many of them, by the dice of the night
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,30 +146,21 @@ def error(
     task: str,
     error: Error,
     *,
-    attempt: int | Collection[int] | None = None,
-    times: int | None = None,
-    at: Instant = 0,
-    lasts: Duration | None = None,
-    share: float = 1.0,
     takes: Duration = 0.05,
+    **when: Unpack[WhenOptions],
 ) -> TaskFault:
     """Attempts of a task raise ``error`` where its function begins: an exception, its class, or what makes one."""
-    return TaskFault(task, _when(attempt, times, at, lasts, share), error=_made(error), seconds=takes)
+    return TaskFault(task, _when(when), error=_made(error), seconds=takes)
 
 
 def hang(
     task: str,
     *,
-    attempt: int | Collection[int] | None = None,
-    times: int | None = None,
-    at: Instant = 0,
-    lasts: Duration | None = None,
-    share: float = 1.0,
     ignores_sigterm: bool = False,
+    **when: Unpack[WhenOptions],
 ) -> TaskFault:
     """Attempts of a task do nothing until they are killed at their timeout."""
-    when = _when(attempt, times, at, lasts, share)
-    return TaskFault(task, when, hangs=True, ignores_sigterm=ignores_sigterm)
+    return TaskFault(task, _when(when), hangs=True, ignores_sigterm=ignores_sigterm)
 
 
 def slow(
@@ -166,17 +168,12 @@ def slow(
     factor: float = 1.0,
     *,
     seconds: Duration = 0,
-    attempt: int | Collection[int] | None = None,
-    times: int | None = None,
-    at: Instant = 0,
-    lasts: Duration | None = None,
-    share: float = 1.0,
+    **when: Unpack[WhenOptions],
 ) -> TaskFault:
     """Attempts of a task take ``factor`` times as long, and ``seconds`` more."""
     if factor == 1.0 and not seconds:
         raise ValueError(f"slow({task!r}) needs a factor, or seconds=")
-    when = _when(attempt, times, at, lasts, share)
-    return TaskFault(task, when, factor=factor, more_seconds=seconds)
+    return TaskFault(task, _when(when), factor=factor, more_seconds=seconds)
 
 
 def exits(
@@ -184,46 +181,31 @@ def exits(
     code: int,
     *,
     stderr: str = "",
-    attempt: int | Collection[int] | None = None,
-    times: int | None = None,
-    at: Instant = 0,
-    lasts: Duration | None = None,
-    share: float = 1.0,
     takes: Duration = 0.05,
+    **when: Unpack[WhenOptions],
 ) -> TaskFault:
     """Attempts of a command write ``stderr`` and exit with ``code``; so does a process that calls ``os._exit``."""
-    when = _when(attempt, times, at, lasts, share)
-    return TaskFault(task, when, exit_code=code, output=stderr, seconds=takes)
+    return TaskFault(task, _when(when), exit_code=code, output=stderr, seconds=takes)
 
 
 def killed(
     task: str,
     signal: int = 9,
     *,
-    attempt: int | Collection[int] | None = None,
-    times: int | None = None,
-    at: Instant = 0,
-    lasts: Duration | None = None,
-    share: float = 1.0,
     out_of_memory: bool = False,
     takes: Duration = 0.05,
+    **when: Unpack[WhenOptions],
 ) -> TaskFault:
     """A signal ends attempts of a task: 6 of an abort, 9 from outside, or of the kernel that is ``out_of_memory``."""
-    when = _when(attempt, times, at, lasts, share)
-    return TaskFault(task, when, signal=signal, is_out_of_memory=out_of_memory, seconds=takes)
+    return TaskFault(task, _when(when), signal=signal, is_out_of_memory=out_of_memory, seconds=takes)
 
 
 def not_started(
     task: str,
-    *,
-    attempt: int | Collection[int] | None = None,
-    times: int | None = None,
-    at: Instant = 0,
-    lasts: Duration | None = None,
-    share: float = 1.0,
+    **when: Unpack[WhenOptions],
 ) -> TaskFault:
     """The machine has no process for attempts of a task."""
-    return TaskFault(task, _when(attempt, times, at, lasts, share), not_started=True)
+    return TaskFault(task, _when(when), not_started=True)
 
 
 def crash(what: str = "executor", at: Instant = 0, lasts: Duration = "10s") -> ProcessFault:
@@ -257,12 +239,8 @@ def _made(error: Error) -> MakeError:
     return lambda order: error()
 
 
-def _when(
-    attempt: int | Collection[int] | None,
-    times: int | None,
-    at: Instant,
-    lasts: Duration | None,
-    share: float,
-) -> When:
+def _when(given: WhenOptions) -> When:
+    others: dict[str, Any] = dict(given)
+    attempt: int | Collection[int] | None = others.pop("attempt", None)
     attempts = None if attempt is None else frozenset([attempt] if isinstance(attempt, int) else attempt)
-    return When(attempts, times, at, lasts, share)
+    return When(attempts, **others)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, NoReturn, ParamSpec, TypeVar, cast
+from typing import Any, NoReturn, ParamSpec, TypedDict, TypeVar, Unpack, cast
 
 from ..agent.command_client import apply_under_lock
 from ..clock import ClockWatch
@@ -139,21 +139,27 @@ T = TypeVar("T")
 Act = Sequence[Any]  # (instant, act, names ..., options)
 
 
+class Scene(TypedDict, total=False):
+    """What ``play`` and ``play_schedule`` take in common; ``play`` describes it."""
+
+    params: Mapping[str, object] | None
+    at: str | datetime
+    faults: Sequence[Fault]
+    durations: Mapping[str, object] | None
+    results: Mapping[str, object] | None
+    acts: Sequence[Act]
+    seed: object
+    max_parallel: int | None
+
+
 def play(
     flow: PlayedFlow,
     *,
-    params: Mapping[str, object] | None = None,
-    at: str | datetime = START,
-    faults: Sequence[Fault] = (),
-    durations: Mapping[str, object] | None = None,
-    results: Mapping[str, object] | None = None,
-    acts: Sequence[Act] = (),
-    seed: object = 0,
     runs: int = 1,
     every: Duration = "1h",
-    max_parallel: int | None = None,
     until: Duration = LIMIT,
     keep: str | os.PathLike[str] | None = None,
+    **scene: Unpack[Scene],
 ) -> Night:
     """Play one or several runs of a flow with the real executor, store and policies, and return what came of it.
 
@@ -182,16 +188,7 @@ def play(
         FlowError: the flow cannot be run.
     """
     with modules_restored():
-        night = _Play(
-            flow,
-            at=_instant(at),
-            faults=faults,
-            durations=durations or {},
-            results=results or {},
-            acts=acts,
-            seed=seed,
-            options=RunOptions(max_parallel=max_parallel, params=dict(params or {})),
-        )
+        night = _Play(flow, **scene)
         for number in range(runs):
             night.advance_to(number * parse_duration(every))
             night.play_run(f"night-{number + 1}" if runs > 1 else "night", parse_duration(until))
@@ -202,16 +199,9 @@ def play(
 def play_schedule(
     flow: PlayedFlow,
     *,
-    at: str | datetime = START,
     lasts: Duration = LIMIT,
-    params: Mapping[str, object] | None = None,
-    faults: Sequence[Fault] = (),
-    durations: Mapping[str, object] | None = None,
-    results: Mapping[str, object] | None = None,
-    acts: Sequence[Act] = (),
-    seed: object = 0,
-    max_parallel: int | None = None,
     keep: str | os.PathLike[str] | None = None,
+    **scene: Unpack[Scene],
 ) -> Night:
     """Play ``redrive serve`` of a flow with a schedule, from ``at`` on: each run starts when it is due.
 
@@ -227,17 +217,7 @@ def play_schedule(
         FlowError: the flow cannot be run, or has no schedule.
     """
     with modules_restored():
-        night = _Play(
-            flow,
-            at=_instant(at),
-            faults=faults,
-            durations=durations or {},
-            results=results or {},
-            acts=acts,
-            seed=seed,
-            options=RunOptions(max_parallel=max_parallel, params=dict(params or {})),
-            heartbeat_seconds=SERVICE_HEARTBEAT_SECONDS,
-        )
+        night = _Play(flow, heartbeat_seconds=SERVICE_HEARTBEAT_SECONDS, **scene)
         night.play_service(parse_duration(lasts))
         night.end_acts()
     return night.close(keep)
@@ -287,21 +267,23 @@ class _Play:
         self,
         flow: PlayedFlow,
         *,
-        at: datetime,
-        faults: Sequence[Fault],
-        durations: Mapping[str, object],
-        results: Mapping[str, object],
-        acts: Sequence[Act],
-        seed: object,
-        options: RunOptions,
+        params: Mapping[str, object] | None = None,
+        at: str | datetime = START,
+        faults: Sequence[Fault] = (),
+        durations: Mapping[str, object] | None = None,
+        results: Mapping[str, object] | None = None,
+        acts: Sequence[Act] = (),
+        seed: object = 0,
+        max_parallel: int | None = None,
         heartbeat_seconds: float = HEARTBEAT_SECONDS,
     ) -> None:
         _require_no_loop()
+        start = _instant(at)
         self._folder = tempfile.TemporaryDirectory(prefix="redrive-night-", dir=_FOLDER)
         self._path = os.path.join(self._folder.name, "night.db")
-        self._start_us = round(at.timestamp() * 1e6)
+        self._start_us = round(start.timestamp() * 1e6)
         self._clock = VirtualClock(seed, self._start_us)
-        self._times = Times(at)
+        self._times = Times(start)
         self._faults = faults
         self._director = Director(
             flow,
@@ -310,10 +292,10 @@ class _Play:
             self._times,
             seed=seed,
             faults=faults,
-            durations=durations,
-            results=results,
+            durations=durations or {},
+            results=results or {},
         )
-        self._options = options
+        self._options = RunOptions(max_parallel=max_parallel, params=dict(params or {}))
         for fault in faults:
             _require_instants(fault, self._times)
         self._acts = sorted(self._planned(number, act) for number, act in enumerate(acts))
