@@ -29,7 +29,6 @@ from .waiting import (
     NO_CONTEXT,
     Actor,
     ExplainContext,
-    Outlook,
     TaskCase,
     WaitReason,
     blocker,
@@ -63,20 +62,10 @@ def _explain(case: TaskCase) -> str:
     reason = find_wait(case)
     if reason is None:
         return _ENDED[case.row.state](case)
-    if _outlook(case, reason).actor in (Actor.SERVICE, Actor.NOBODY):
+    if outlook_of(reason, case.row.next_retry_at, case.context.runner).actor in (Actor.SERVICE, Actor.NOBODY):
         sentence = _UNATTENDED.get(reason, _queued)(case)
         return sentence if _is_held_by_human(case, reason) else f"{sentence}; {case.context.runner.absence}"
     return _SENTENCES[reason](case)
-
-
-def outlook(projection: RunProjection, name: str, now_us: int, context: ExplainContext = NO_CONTEXT) -> Outlook:
-    """Return the next step of a task, who takes it, and when. Raises KeyError for an unknown task."""
-    case = TaskCase(projection, projection.tasks[name], now_us, context)
-    return _outlook(case, find_wait(case))
-
-
-def _outlook(case: TaskCase, reason: WaitReason | None) -> Outlook:
-    return outlook_of(reason, case.row.next_retry_at, case.context.runner)
 
 
 def blocking_chain(

@@ -25,7 +25,7 @@ from ..errors import StorageError
 from ..runner.attempt import Attempt
 from ..runner.command import trace_id
 from ..runner.outcome_of_exit import lost, not_started
-from ..runner.protocol import AttemptListener, AttemptOrder, BadRow, RunningAttempt
+from ..runner.protocol import AttemptListener, AttemptOrder, BadRow, RunningAttempt, ignore
 from ..runner.zygote.connection import ZygoteGone
 from ..statefile import logs
 from ..statefile.transitions import Transaction
@@ -33,7 +33,7 @@ from ..store import claims, runs
 from ..store.claims import Claim
 from ..store.settle import settle
 from .opening import OpenRun
-from .run_view import FollowUp, RunView, ignore_result
+from .run_view import FollowUp, RunView
 
 STARTED_DELAY_SECONDS = 0.05  # an attempt that ends sooner needs no pid in the file
 OUTPUT_FLUSH_SECONDS = 0.1
@@ -474,9 +474,7 @@ class AttemptManager:
         """Queue an event of an attempt."""
         self.write(lambda transaction: claims.emit(transaction, claim, payload))
 
-    def write(
-        self, item: Callable[[Transaction], object], on_committed: Callable[[object], None] = ignore_result
-    ) -> None:
+    def write(self, item: Callable[[Transaction], object], on_committed: Callable[[object], None] = ignore) -> None:
         """Queue a write; errors go to ``on_error``."""
         self.writer.write(item, on_committed, self._on_error)
 

@@ -18,6 +18,8 @@ from .run_options import RunOptions, RunRequest, state_path_of
 from .state_file_lease import INTERRUPTED, acquire_state_file
 
 if TYPE_CHECKING:
+    import asyncio
+
     from ..domain.events import Event
     from ..flow.flow import Flow
     from ..flow.task_def import TaskDef
@@ -172,7 +174,6 @@ class Executor:
         from .loop import RunLoop
         from .machine import Machine
         from .opening import open_run
-        from .shutdown import handle_signals
 
         self._lease = lease
         machine = self._machine or Machine()
@@ -189,6 +190,13 @@ class Executor:
         finally:
             self._run_loop = None
             await opened.close(None if run_loop is None else run_loop.keep_file)
+
+
+def handle_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
+    """Call ``stop`` on SIGTERM and SIGINT, and ignore SIGHUP, so that a run survives its terminal."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 def _flow_of(dag_name: str, tasks: Sequence[TaskDef]) -> Flow:

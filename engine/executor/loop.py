@@ -8,8 +8,7 @@ and the next step of the loop reads that view:
     run_end.py   ends the run, or blocks it   ->  commit  ->  the events arrive and trigger the next step
 
 Once a second: ``HeartbeatTimer`` below, ``watchdog.py``, ``../clock.py``. For operators: ``server.py``. For pages:
-``../notifications/notifier.py``. For failures and the end: ``watchdog.py``, ``zygote_restart.py``,
-``shutdown.py``.
+``../notifications/notifier.py``. For failures: ``watchdog.py``, ``zygote_restart.py``.
 """
 
 from __future__ import annotations
@@ -50,10 +49,9 @@ from .attempts import AttemptManager, OutputListener
 from .dispatch import Dispatcher
 from .machine import Machine
 from .opening import OpenRun
-from .run_end import LateRuns, RunEndCheck, RunResult, apply_retention
+from .run_end import LateRuns, RunEndCheck, RunResult, Shutdown, apply_retention
 from .run_view import Commit, FollowUp, RunView
 from .server import CommandServer
-from .shutdown import Shutdown
 from .watchdog import StateFileWatch, StorageHealth, Watchdog
 from .zygote_restart import ZygoteRestart
 

@@ -1,4 +1,4 @@
-"""The end of a run: at its deadline, or when no task may start. Ends the run or marks it as blocked."""
+"""The end of a run: at its deadline, when no task may start, or when it is stopped."""
 
 from __future__ import annotations
 
@@ -186,6 +186,32 @@ class RunEndCheck:
     def _commit_verdict(self, verdict: RunOutcome) -> Commit:
         run_id, seq = self._view.projection.run.run_id, self._view.projection.seq
         return Commit(lambda transaction: claims.write_verdict(transaction, run_id, verdict, seq), durable=True)
+
+
+# --- A graceful stop -------------------------------------------------------------------------------------------------
+#
+# No more attempts start; the running ones are waited for ("drain") or terminated ("now").
+
+
+class Shutdown:
+    """``mode``: None, "drain" or "now"; ``on_request()`` is called at every request."""
+
+    def __init__(self, attempts: AttemptManager, on_request: Callable[[], None]) -> None:
+        self.mode: str | None = None
+        self._attempts = attempts
+        self._on_request = on_request
+
+    def request(self, mode: str) -> None:
+        """Stop with ``mode`` "drain" or "now"; "now" cannot be downgraded."""
+        if self.mode != "now":
+            self.mode = mode
+            self.interrupt_attempts()
+        self._on_request()
+
+    def interrupt_attempts(self) -> None:
+        """Terminate attempts in mode "now". Called after every commit, which may have launched more attempts."""
+        if self.mode == "now":
+            self._attempts.interrupt_all()
 
 
 # --- Old runs --------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from ..core.ready_queue import ReadyQueue, is_approval, spec_of
 from ..core.spec import TaskSpec, with_overrides
 from ..domain.events import Event, EventKind
 from ..domain.states import TIMED, WITH_INSTANT, TaskState
+from ..runner.protocol import ignore
 from ..statefile.transitions import Transaction
 from ..store.claims import Claim
 from .opening import OpenRun
@@ -152,10 +153,6 @@ def _path_seconds(projection: RunProjection, medians: Mapping[str, float]) -> di
 # --- A step of the loop as a value: the write, and the callback after its commit -------------------------------------
 
 
-def ignore_result(result: object) -> None:
-    """Default callback for a write without a result: do nothing."""
-
-
 @dataclass(frozen=True, slots=True)
 class Commit:
     """``item`` runs in the writer's transaction; ``on_committed(result of item)`` in the loop, after the COMMIT.
@@ -164,7 +161,7 @@ class Commit:
     """
 
     item: Callable[[Transaction], object]
-    on_committed: Callable[[Any], None] = ignore_result
+    on_committed: Callable[[Any], None] = ignore
     durable: bool = False
 
 

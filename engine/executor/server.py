@@ -41,7 +41,7 @@ from ..statefile.transitions import Transaction
 from ..statefile.undo import find_act
 from ..store import claims
 from .attempts import AttemptManager
-from .shutdown import Shutdown
+from .run_end import Shutdown
 from .zygote_restart import ZygoteRestart
 
 T = TypeVar("T")

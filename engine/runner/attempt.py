@@ -117,7 +117,7 @@ class Attempt(RunningAttempt):
         self.started_at = started_at  # of the function, once the import in the attempt is over
         self.is_forced = False  # it was told to end: a result that comes now is late
         self.ending: protocol.Ending | None = None  # the final frame, if it came in time
-        self._place = place
+        self.place = place
         self._listener = listener
         self._shared = shared
         self._mask = shared.mask
@@ -192,7 +192,7 @@ class Attempt(RunningAttempt):
             self.ending = ending
             self._disarm()
             self._cancel_inspection()
-        self._place.on_ending(is_in_time)
+        self.place.on_ending(is_in_time)
 
     def handle_output(self, data: bytes) -> None:
         """Handle output on stdout or stderr."""
@@ -262,12 +262,12 @@ class Attempt(RunningAttempt):
 
     def _subject(self) -> Subject:
         """Return the processes to inspect. A fork has the command line of its zygote, so the task is named instead."""
-        return self._place.subject(None if self.order.spec.kind == "command" else f"task {self.order.task}")
+        return self.place.subject(None if self.order.spec.kind == "command" else f"task {self.order.task}")
 
     async def _inspect(self, until: float) -> Inspection:
         left = until - self._loop.time()
         autopsy = await self._shared.sampler.examine(self._subject(), self._cpu_before, until - left * STACK_SHARE)
-        return Inspection(await self._place.dump_stack(), autopsy)
+        return Inspection(await self.place.dump_stack(), autopsy)
 
     async def _inspected(self) -> Inspection:
         """Return the inspection from before the deadline; inspect now if there was none."""
@@ -276,7 +276,7 @@ class Attempt(RunningAttempt):
         return await self._inspection
 
     def _deadline_passed(self) -> None:
-        self._place.drain()  # a result that is in the pipe by now is in time
+        self.place.drain()  # a result that is in the pipe by now is in time
         self._begin_escalation(Force.DEADLINE, "deadline")
 
     def _begin_escalation(self, force: Force, reason: str) -> bool:
@@ -293,14 +293,14 @@ class Attempt(RunningAttempt):
     async def _escalate(self, reason: str) -> None:
         """End the attempt in steps. It stops if the final frame came before the first signal was sent."""
         seen = await self._inspected()
-        self._place.drain()
+        self.place.drain()
         if self.ending is not None or self.is_over:
             return
         self._report_stack(seen)
         self.is_forced = True
-        self._place.terminate(reason)
-        if not await self._ended_within(self.order.spec.grace_seconds) and not self._place.has_ended():
-            self._place.kill(reason)
+        self.place.terminate(reason)
+        if not await self._ended_within(self.order.spec.grace_seconds) and not self.place.has_ended():
+            self.place.kill(reason)
 
     def _report_stack(self, seen: Inspection) -> None:
         frames = stack.frames(seen.dump, self._shared.project_root)
@@ -310,7 +310,7 @@ class Attempt(RunningAttempt):
         output, quiet = flat(last_line)[:LINE_CHARACTERS], self._loop.time() - self._output_at
         self._hang_report = hang_report(replace(seen.autopsy, last_output=output, quiet_seconds=quiet))
         where = frames.where or self._hang or None
-        self.report(AttemptStack(where, self._hang or None, self._place.kernel_view()))
+        self.report(AttemptStack(where, self._hang or None, self.place.kernel_view()))
 
     async def _ended_within(self, seconds: float) -> bool:
         await asyncio.wait([self._done], timeout=seconds)
@@ -330,17 +330,13 @@ class Attempt(RunningAttempt):
         self._arm()
         return True
 
-    async def dump_stack(self) -> str:
-        """Return the stacks of the attempt as text; empty if it does not answer within 100 ms."""
-        return await self._place.dump_stack()
-
     def pause_output(self) -> None:
         """Stop reading: the task blocks once a pipe is full. All is drained at the deadline and the end."""
-        self._place.pause()
+        self.place.pause()
 
     def resume_output(self) -> None:
         """Read again."""
-        self._place.resume()
+        self.place.resume()
 
     # --- The end ------------------------------------------------------------------------------------------------------
 
@@ -350,13 +346,13 @@ class Attempt(RunningAttempt):
             self._timer = self._loop.call_later(self.order.spec.grace_seconds, self._exit_is_late)
 
     def _exit_is_late(self) -> None:
-        if not self._place.has_ended():
+        if not self.place.has_ended():
             self._is_late_exit = True
-            self._place.kill("late exit")
+            self.place.kill("late exit")
 
     def exited(self, exited: protocol.Exited) -> None:
         """End the attempt: the zygote has reaped the process in which it ran."""
-        self._place.drain()
+        self.place.drain()
         if self.is_over:
             return
         if exited.swept:
@@ -373,13 +369,13 @@ class Attempt(RunningAttempt):
             "duration_us": round((exited.exited_at - self.started_at) * 1e6),
             **({"late_exit": True} if self._is_late_exit else {}),
         }
-        dump = "" if exited.signal is None else self._place.crash_dump()
+        dump = "" if exited.signal is None else self.place.crash_dump()
         is_out = killed and self._shared.oom.explains(self._oom_mark, exited.max_rss_kb)
         self.end(usage, exited, crash_dump=dump, out_of_memory=is_out)
 
     def lose(self, why: str, *, is_blameless: bool = False, is_with_zygote: bool = False) -> None:
         """End the attempt as LOST: its process is gone. A result that it had sent stands, as does an end by force."""
-        self._place.drain()
+        self.place.drain()
         if self.is_over:
             return
         usage = self.duration()
@@ -432,7 +428,7 @@ class Attempt(RunningAttempt):
         if self.order.spec.kind != "command" or exit_code != 0:
             return None, ""
         try:
-            return self._place.command_result(), ""
+            return self.place.command_result(), ""
         except ResultError as error:
             return None, str(error)
 
@@ -443,7 +439,7 @@ class Attempt(RunningAttempt):
         if self._sampling is not None:
             self._sampling.cancel()
         self._done.set_result(None)
-        self._place.release()
+        self.place.release()
         self._emit_output(self._masked_output.flush())
         self._listener.ended(self._masked(outcome))
 

@@ -261,9 +261,8 @@ def _trace_parent(order: AttemptOrder) -> str:
 
 
 def encoded_variables(order: AttemptOrder) -> dict[bytes, bytes]:
-    """Return the variables as bytes. They are UTF-8 in every locale: cron often has none."""
-    lenient = "surrogateescape"
-    return {name.encode("utf-8", lenient): text.encode("utf-8", lenient) for name, text in variables_of(order).items()}
+    """Return the variables as bytes."""
+    return _encoded(variables_of(order))
 
 
 def _raw_or_json(value: object) -> str:

@@ -182,17 +182,6 @@ class RemoteAttempt(RunningAttempt):
         self._call("extend", seconds)
         return True
 
-    async def dump_stack(self) -> str:
-        """Return the stacks of the attempt; empty if it does not answer."""
-        call = (dask_worker.call_attempt, self.offer.id, "dump_stack")
-        return str(await self._cluster.request(self.worker, *call) or "")
-
-    def pause_output(self) -> None:
-        """Do nothing: the worker itself bounds what it sends."""
-
-    def resume_output(self) -> None:
-        """Do nothing."""
-
     def _call(self, method: str, *arguments: object) -> None:
         self._cluster.call(self.worker, dask_worker.call_attempt, self.offer.id, method, *arguments)
 

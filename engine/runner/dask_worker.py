@@ -30,9 +30,10 @@ from ..domain.event_codec import encode, kind_of
 from ..domain.event_payloads import AttemptRetry, Payload
 from ..domain.states import LEASE_SECONDS
 from ..errors import FlowError
-from ..statefile.processes import EXECUTOR_VARIABLE, boot_id, identity, pids, stat_fields
+from ..statefile.processes import EXECUTOR_VARIABLE, boot_id, identity, pids
 from ..version import VERSION
 from .outcome_of_exit import not_started, refused
+from .process import session_of
 from .protocol import AttemptListener, AttemptOrder, BadRow, RunningAttempt
 from .zygote.client import Runner
 
@@ -147,12 +148,11 @@ def renew_leases(offers: list[str]) -> bytes:
     return msgspec.msgpack.encode(WorkerFacts(VERSION, machine_of_this_process()))
 
 
-async def call_attempt(offer: str, method: str, *arguments: object) -> object:
-    """Call a method of the running attempt (``cancel``, ``extend``, ``dump_stack``, ...); None if it is gone."""
+def call_attempt(offer: str, method: str, *arguments: object) -> None:
+    """Call a method of the running attempt, ``cancel`` or ``extend``, if it is there."""
     attempt = _attempts.get(offer)
-    if attempt is None or attempt.zygote is None or attempt.running is None:
-        return None
-    return await attempt.zygote.call(attempt.running, method, arguments)
+    if attempt is not None and attempt.zygote is not None and attempt.running is not None:
+        attempt.zygote.call_soon(getattr(attempt.running, method), *arguments)
 
 
 def has_ended(data: bytes) -> bool:
@@ -163,14 +163,7 @@ def has_ended(data: bytes) -> bool:
     attempt = msgspec.msgpack.decode(data, type=ProcessIds)
     if identity(attempt.pid)[0] == attempt.start_ticks:
         return False
-    return all(_session_of(pid) != attempt.pid for pid in pids())
-
-
-def _session_of(pid: int) -> int | None:
-    try:
-        return int(stat_fields(pid)[3])
-    except (OSError, IndexError, ValueError):
-        return None
+    return all(session_of(pid) != attempt.pid for pid in pids())
 
 
 # --- One attempt ------------------------------------------------------------------------------------------------------
@@ -328,14 +321,9 @@ class WorkerZygote:
         self._sources = sources
         self._loop.call_soon_threadsafe(self._has_sources.set)
 
-    async def call(self, attempt: RunningAttempt, method: str, arguments: tuple[object, ...]) -> object:
+    def call_soon(self, method: Callable[..., object], *arguments: object) -> None:
         """Call a method of an attempt in the loop of the zygote. Called in the loop of the worker."""
-
-        async def call() -> object:
-            result = getattr(attempt, method)(*arguments)
-            return await result if asyncio.iscoroutine(result) else result
-
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call(), self._loop))
+        self._loop.call_soon_threadsafe(method, *arguments)
 
     def close_when_idle(self) -> None:
         """End the zygote unless an attempt comes within ``IDLE_SECONDS``."""

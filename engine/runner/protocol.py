@@ -466,10 +466,6 @@ class RunningAttempt:
         """Move the deadline. Returns False if there is none, or it has passed."""
         return False
 
-    async def dump_stack(self) -> str:
-        """Return the stacks of the attempt as text; empty if it does not answer within 100 ms."""
-        return ""
-
     def pause_output(self) -> None:
         """Stop reading the pipes: the task blocks once one of them is full."""
 

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from ..clock import ClockWatch
 from ..core.schedule import spread_starts
 from ..errors import ExecutorBusyError, FlowError, RedriveError
+from ..executor.executor import handle_signals
 from ..executor.machine import Machine
 from ..executor.run_options import RunOptions
-from ..executor.shutdown import handle_signals
 from ..executor.starter import Starter
 from ..executor.state_file_lease import create_state_folder
 from ..flow.source import split_target
@@ -82,7 +82,6 @@ class Supervisor:
         report: Callable[[str, str], None],
         state: str | None = None,
         stops_runs: bool = False,
-        machine: Machine | None = None,
     ) -> None:
         self._words = [os.path.abspath(word) for word in words]
         self._finder = FlowFinder(words)
@@ -90,7 +89,7 @@ class Supervisor:
         self._report = report
         self._state = state
         self._stops_runs = stops_runs
-        self._machine = machine or Machine()
+        self._machine = Machine()
         self._clock = self._machine.clock
         self._clock_watch = ClockWatch(self._clock)
         self._services: dict[str, FlowService] = {}  # by target

@@ -88,12 +88,12 @@ class Follower(object):
         is_due, self._data_version = version != self._data_version, version
         return is_due
 
-    def events(self, since: int, limit: int, run_id: Optional[str] = None) -> "Steps[List[Row]]":
+    def events(self, since: int, limit: int) -> "Steps[List[Row]]":
         """The events after ``since``, as rows of ``events_query``.
 
         Raises SnapshotNeeded when events between are missing: the file was cut back, or pruned.
         """
-        rows = yield events_query(since, limit, run_id)
+        rows = yield events_query(since, limit)
         if rows and rows[0][0] == since + 1:
             return rows
         ((oldest, head),) = yield _ENDS, ()

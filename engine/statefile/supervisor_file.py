@@ -21,7 +21,6 @@ from .processes import identity
 HEARTBEAT_SECONDS = 5.0
 DEAD_AFTER_US = 20 * 1000000  # a supervisor without a heartbeat for so long counts as dead
 FOREVER = 253402300799000000  # paused until somebody ends the pause: the last second of the year 9999
-MISSED_MAX = 100  # entries of one flow, the latest
 BUSY_SECONDS = 5.0
 
 VERSION = 1
@@ -185,9 +184,9 @@ _SCHEDULES = (
 ).format(", ".join("coalesce(heartbeat_at, 0)" if name == "heartbeat_at" else name for name in _COLUMNS[1:]))
 
 
-def read_schedules(path: Optional[str] = None) -> SupervisorView:
+def read_schedules() -> SupervisorView:
     """Read all schedules; without a file there are none. Raises StateFileError if the file cannot be read."""
-    path = path or supervisor_path()
+    path = supervisor_path()
     if not os.path.exists(path):
         return SupervisorView(path, None, ())
     with _translated_errors(path), contextlib.closing(_connect(path, "ro")) as connection:
@@ -204,9 +203,9 @@ def read_schedules(path: Optional[str] = None) -> SupervisorView:
     return SupervisorView(path, heartbeat_at, schedules)
 
 
-def read_spec(target: str, path: Optional[str] = None) -> str:
+def read_spec(target: str) -> str:
     """The flow of a schedule as JSON, without tasks; empty if its file could never be read. Raises StateFileError."""
-    path = path or supervisor_path()
+    path = supervisor_path()
     with _translated_errors(path), contextlib.closing(_connect(path, "ro")) as connection:
         row = connection.execute("SELECT spec FROM schedule WHERE target = ?", (target,)).fetchone()
     return str(row[0]) if row else ""
@@ -236,36 +235,36 @@ def _connect(path: str, mode: str) -> sqlite3.Connection:
 # --- Decisions of operators ----------------------------------------------------------------------------------------
 
 
-def pause(targets: Sequence[str], until: int, path: Optional[str] = None) -> None:
+def pause(targets: Sequence[str], until: int) -> None:
     """Start no runs of these schedules before ``until``; 0 ends the pause."""
-    _change(path, [("UPDATE schedule SET paused_until = ? WHERE target = ?", (until, target)) for target in targets])
+    _change([("UPDATE schedule SET paused_until = ? WHERE target = ?", (until, target)) for target in targets])
 
 
-def skip(target: str, logical: Optional[int], path: Optional[str] = None) -> None:
+def skip(target: str, logical: Optional[int]) -> None:
     """Do not run this logical time; None takes the skip back."""
-    _change(path, [("UPDATE schedule SET skip_logical = ? WHERE target = ?", (logical, target))])
+    _change([("UPDATE schedule SET skip_logical = ? WHERE target = ?", (logical, target))])
 
 
-def acknowledge(target: str, now_us: int, path: Optional[str] = None) -> None:
+def acknowledge(target: str, now_us: int) -> None:
     """Record that an operator has seen why the latest start failed."""
     sql = "UPDATE schedule SET acknowledged_at = ? WHERE target = ? AND start_error IS NOT NULL"
-    _change(path, [(sql, (now_us, target))])
+    _change([(sql, (now_us, target))])
 
 
-def request_start(target: str, logical: int, params: Mapping[str, str], path: Optional[str] = None) -> None:
+def request_start(target: str, logical: int, params: Mapping[str, str]) -> None:
     """Ask the supervisor to start the run of a logical time."""
     row = (target, logical, json.dumps(params))
-    _change(path, [("INSERT OR REPLACE INTO request VALUES (?,?,?)", row)])
+    _change([("INSERT OR REPLACE INTO request VALUES (?,?,?)", row)])
 
 
-def dismiss(target: str, logical: Sequence[int], path: Optional[str] = None) -> None:
+def dismiss(target: str, logical: Sequence[int]) -> None:
     """Remove missed runs from the list."""
     sql = "DELETE FROM missed WHERE target = ? AND logical_time = ?"
-    _change(path, [(sql, (target, at)) for at in logical])
+    _change([(sql, (target, at)) for at in logical])
 
 
-def _change(path: Optional[str], statements: Sequence[Tuple[str, Tuple[object, ...]]]) -> None:
-    path = path or supervisor_path()
+def _change(statements: Sequence[Tuple[str, Tuple[object, ...]]]) -> None:
+    path = supervisor_path()
     with _translated_errors(path), contextlib.closing(_connect(path, "rw")) as connection:
         connection.execute("BEGIN IMMEDIATE")
         for sql, values in statements:

@@ -25,9 +25,9 @@ BATCH_EVENTS = 500
 
 
 async def follow(
-    path: str | os.PathLike[str], since: int, run_id: str | None = None, poll_seconds: float = POLL_SECONDS
+    path: str | os.PathLike[str], since: int, poll_seconds: float = POLL_SECONDS
 ) -> AsyncIterator[list[Event]]:
-    """Yield batches of the events after ``since``, in order, each once, for ever; ``run_id``: of that run alone.
+    """Yield batches of the events after ``since``, in order, each once, for ever.
 
     Raises SnapshotNeeded if the file was replaced or truncated, so that the caller must load it again, and
     StateFileError or a subclass if the file cannot be read any more.
@@ -39,7 +39,7 @@ async def follow(
         while True:
             if await reader.changed():
                 busy_until = loop.time() + BUSY_SECONDS
-                while batch := await reader.events(since, run_id):
+                while batch := await reader.events(since):
                     since = batch[-1].seq
                     yield batch
                     if len(batch) < BATCH_EVENTS:
@@ -74,9 +74,9 @@ class _AsyncReader:
             database = await self._open()
         return await _run_queries(database, self._follower.changed())
 
-    async def events(self, since: int, run_id: str | None) -> list[Event]:
+    async def events(self, since: int) -> list[Event]:
         assert self._database is not None
-        rows = await _run_queries(self._database, self._follower.events(since, BATCH_EVENTS, run_id))
+        rows = await _run_queries(self._database, self._follower.events(since, BATCH_EVENTS))
         return [event_from_row(row) for row in rows]
 
     async def _open(self) -> aiosqlite.Connection:

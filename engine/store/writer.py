@@ -28,6 +28,7 @@ from ..domain.acts import BY_EXECUTOR, Author
 from ..domain.event_payloads import StorageChange
 from ..domain.events import Event
 from ..errors import RedriveError, StorageError
+from ..runner.protocol import ignore
 from ..statefile.opening import file_uri
 from ..statefile.transitions import Transaction
 from .database import path_of, primary_code, translate
@@ -71,10 +72,6 @@ class WriterTransaction(Transaction):
             return Transaction.dump(data)
 
 
-def _ignore(*report: object) -> None:
-    """Do nothing: the default of each report."""
-
-
 @dataclass(frozen=True, slots=True)
 class WriterListener:
     """Functions for the reports of a writer, called in the event loop.
@@ -87,10 +84,10 @@ class WriterListener:
         writing_failed: gets the error of a sync that has failed: every item fails from now on.
     """
 
-    events_committed: Callable[[Sequence[Event]], object] = _ignore
-    events_durable: Callable[[Sequence[Event]], object] = _ignore
-    storage_changed: Callable[[str, str], object] = _ignore
-    writing_failed: Callable[[StorageError], object] = _ignore
+    events_committed: Callable[[Sequence[Event]], object] = ignore
+    events_durable: Callable[[Sequence[Event]], object] = ignore
+    storage_changed: Callable[[str, str], object] = ignore
+    writing_failed: Callable[[StorageError], object] = ignore
 
 
 _SILENT = WriterListener()

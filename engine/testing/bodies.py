@@ -197,11 +197,7 @@ def _played(clock: BodyTime, recording: _Recording) -> Iterator[None]:
             yield
         finally:
             time.sleep, time.time, time.monotonic = real
-            forward_retries(_ignore)
-
-
-def _ignore(data: Mapping[str, object]) -> None:
-    pass
+            forward_retries(protocol.ignore)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any, Protocol, Unpack
 
 from ..core.failures.hang import Autopsy
 from ..core.outcome import Outcome
@@ -23,6 +23,7 @@ from ..runner.autopsy import CpuSample, ProcSampler, Subject
 from ..runner.outcome_of_exit import OutOfMemoryWatch, lost
 from ..runner.protocol import AttemptListener, AttemptOrder, RunnerListener, RunningAttempt
 from ..runner.stack import without_engine
+from ..runner.zygote.client import ImportOptions
 from ..store.write_ahead_log import OnDone
 
 # --- The runner ------------------------------------------------------------------------------------------------------
@@ -118,29 +119,19 @@ class PlayedRunner:
     # --- The flow --------------------------------------------------------------------------------------------------
 
     async def open(
-        self,
-        target: str = "",
-        params: Mapping[str, object] | None = None,
-        *,
-        remembered: Mapping[str, object] | None = None,
-        **options: object,
+        self, target: str = "", params: Mapping[str, object] | None = None, **options: Unpack[ImportOptions]
     ) -> FlowSpec:
         """See ``Runner.open``."""
-        flow = self._load(params or {}, remembered or {})
+        flow = self._load(params or {}, options.get("remembered", {}))
         self._use()
         return flow
 
     async def prepare(
-        self,
-        target: str,
-        params: Mapping[str, object] | None = None,
-        *,
-        remembered: Mapping[str, object] | None = None,
-        **options: object,
+        self, target: str, params: Mapping[str, object] | None = None, **options: Unpack[ImportOptions]
     ) -> Any:
         """See ``Runner.prepare``."""
         await asyncio.sleep(self._import_seconds)
-        flow = self._load(params or {}, remembered or {})
+        flow = self._load(params or {}, options.get("remembered", {}))
         return SimpleNamespace(spec=flow, shared=SimpleNamespace(mask=self.mask))
 
     def _use(self) -> None:
@@ -473,8 +464,8 @@ class PlayedWriter:
 
     def __init__(self) -> None:
         self.refuses: Callable[[], bool] = lambda: False
-        self.before_batch: Callable[[], None] = _do_nothing
-        self.after_batch: Callable[[], None] = _do_nothing
+        self.before_batch: Callable[[], None] = protocol.ignore
+        self.after_batch: Callable[[], None] = protocol.ignore
         self.delay_seconds: Callable[[], float] = lambda: 0.0
         self._loop: VirtualLoop | None = None
 
@@ -496,10 +487,6 @@ class PlayedWriter:
 
     def close(self) -> None:
         """There is no thread."""
-
-
-def _do_nothing() -> None:
-    pass
 
 
 def _disk_full() -> sqlite3.OperationalError:

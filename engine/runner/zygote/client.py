@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypedDict, Unpack
 
 import msgspec
 
@@ -72,6 +72,19 @@ class RemoteRunner(Protocol):
 
     async def close(self) -> None:
         """Disconnect: attempts that still run end when their lease expires."""
+
+
+class ImportOptions(TypedDict, total=False):
+    """How a zygote imports a flow.
+
+    ``remembered``: the stored parameters of the run; those that the flow no longer declares are left out.
+    ``python_path``: folders that are added to PYTHONPATH of the zygote. ``sources``: as of ``protocol.Open``.
+    """
+
+    remembered: Mapping[str, object]
+    python_path: Sequence[str]
+    import_seconds: float
+    sources: Mapping[str, bytes]
 
 
 class Runner:
@@ -138,53 +151,29 @@ class Runner:
     # --- The flow -----------------------------------------------------------------------------------------------------
 
     async def open(
-        self,
-        target: str = "",
-        params: Mapping[str, object] | None = None,
-        *,
-        remembered: Mapping[str, object] | None = None,
-        python_path: Sequence[str] = (),
-        import_seconds: float = IMPORT_SECONDS,
-        sources: Mapping[str, bytes] | None = None,
+        self, target: str = "", params: Mapping[str, object] | None = None, **options: Unpack[ImportOptions]
     ) -> FlowSpec:
         """Have the zygote import the flow ``local.py[:name]``, and return its specification.
 
-        ``remembered``: the stored parameters of the run; those that the flow no longer declares are left out.
-        ``python_path``: folders that are added to PYTHONPATH of the zygote. ``sources``: as of ``protocol.Open``.
         Raises FlowError (FlowImportError with the traceback, CycleError), OSError if no process can be started.
         """
         if self._flow is not None:
             raise RuntimeError("a flow is open already: close the runner first")
-        self._use(
-            await self.prepare(
-                target,
-                params,
-                remembered=remembered,
-                python_path=python_path,
-                import_seconds=import_seconds,
-                sources=sources,
-            )
-        )
+        self._use(await self.prepare(target, params, **options))
         return self._require_flow().spec
 
     async def prepare(
-        self,
-        target: str,
-        params: Mapping[str, object] | None = None,
-        *,
-        remembered: Mapping[str, object] | None = None,
-        python_path: Sequence[str] = (),
-        import_seconds: float = IMPORT_SECONDS,
-        sources: Mapping[str, bytes] | None = None,
+        self, target: str, params: Mapping[str, object] | None = None, **options: Unpack[ImportOptions]
     ) -> OpenFlow:
         """Have a new zygote import the flow, beside the one that is open. ``replace`` or ``discard`` the result.
 
         Each interpreter that a task names gets a zygote of its own, which imports the flow as well.
         """
+        sources = dict(options.get("sources", {}))
         python = await asyncio.to_thread(interpreter_of, target) if target and not sources else None
-        request = protocol.Open(
-            target, dict(params or {}), dict(remembered or {}), list(python_path), dict(sources or {})
-        )
+        remembered, python_path = dict(options.get("remembered", {})), list(options.get("python_path", ()))
+        request = protocol.Open(target, dict(params or {}), remembered, python_path, sources)
+        import_seconds = options.get("import_seconds", IMPORT_SECONDS)
         flow = await self._open_zygote(request, python, import_seconds)
         try:
             for name, path in await asyncio.to_thread(task_interpreters, target, flow.spec):

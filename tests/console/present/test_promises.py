@@ -17,9 +17,18 @@ from redrive.console.present.tasks import Scene, state_facts
 from redrive.console.present.timeline import bar_line, group_bar_line, group_lines, task_lines
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import plain
-from redrive.engine.core.explain import explain_task, outlook
+from redrive.engine.core.explain import explain_task
 from redrive.engine.core.projection import AttemptRow
-from redrive.engine.core.waiting import ALIVE, Actor, BreakerView, ExplainContext, RunnerKind, RunnerStatus
+from redrive.engine.core.waiting import (
+    ALIVE,
+    Actor,
+    BreakerView,
+    ExplainContext,
+    RunnerKind,
+    RunnerStatus,
+    outlook_of,
+    wait_of,
+)
 from redrive.engine.domain.states import MOVING, TaskState
 from redrive.engine.statefile.lists import DurationStats
 
@@ -101,7 +110,7 @@ def test_a_task_that_only_an_executor_can_move_says_that_nobody_runs_it(board, k
     runner = RunnerStatus(kind, NOW - 60 * S, 4711, "R starts an executor")
     context = ExplainContext(board.snapshot.breakers, runner)
     for name, row in board.projection.tasks.items():
-        step = outlook(board.projection, name, NOW, context)
+        step = outlook_of(wait_of(board.projection, name, NOW, context), row.next_retry_at, runner)
         assert not step.is_promised
         assert step.due_at is None
         if row.state in MOVING and step.actor in (Actor.NOBODY, Actor.SERVICE):

@@ -406,7 +406,7 @@ async def test_a_running_task_can_be_asked_where_it_stands(bench: Any) -> None:
     """)
     recorder = await bench.start("work")
     await recorder.wait_for_output(b"ready")
-    dumps = [await recorder.attempt.dump_stack() for _ in range(2)]
+    dumps = [await recorder.attempt.place.dump_stack() for _ in range(2)]
     for dump in dumps:
         assert f"line {bench.line_of('here')} in work" in dump
         assert dump.count("Current thread") == 1

@@ -142,7 +142,7 @@ async def test_the_stack_of_a_thread_is_its_own(bench: Any) -> None:
     recorders = {name: await bench.start(name, params={"stop": str(stop)}) for name in ("first", "second")}
     for name, recorder in recorders.items():
         await recorder.wait_for_output(b"ready")
-        dump = await recorder.attempt.dump_stack()
+        dump = await recorder.attempt.place.dump_stack()
         assert f"in {name}" in dump
         assert dump.count("Thread 0x") == 1
     stop.touch()

@@ -177,7 +177,7 @@ async def test_a_worker_that_was_asked_for_its_stack_is_not_reused(bench: Any) -
     stop = bench.folder / "stop"
     recorder = await bench.start("waits", params={"stop": str(stop)})
     await recorder.wait_for_output(b"ready")
-    assert "in waits" in await recorder.attempt.dump_stack()
+    assert "in waits" in await recorder.attempt.place.dump_stack()
     stop.touch()
     assert (await recorder.outcome()).kind is OutcomeKind.SUCCESS
     assert await pid_of(bench) != recorder.pid

@@ -128,17 +128,6 @@ async def test_following_resumes_where_it_was_left(tmp_path: Path, start: Callab
     await feed.aclose()  # type: ignore[attr-defined]
 
 
-async def test_one_run_is_followed_with_the_events_of_the_file_itself(
-    tmp_path: Path, start: Callable[..., Writer]
-) -> None:
-    writer = start()
-    for run_id in ("monday", "tuesday", "", "monday"):
-        writer.commit(1, run_id)
-    feed = follow.follow(tmp_path / "state.db", since=0, run_id="monday")
-    assert await read_events(feed, 3) == [0, 2, 3]
-    await feed.aclose()  # type: ignore[attr-defined]
-
-
 async def test_a_file_at_rest_is_read_and_its_next_writer_is_noticed(
     tmp_path: Path, start: Callable[..., Writer]
 ) -> None:
