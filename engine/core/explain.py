@@ -31,20 +31,11 @@ from .waiting import (
     ExplainContext,
     TaskCase,
     WaitReason,
-    blocker,
-    breaker_against,
     by_start,
-    find_wait,
     outlook_of,
-    pool_use,
     pool_waits,
-    release_against,
-    reserve_at,
-    root_blocker,
-    running_rows,
     unmet_parents,
     waits_for_approval,
-    worker_wait,
 )
 
 
@@ -59,7 +50,7 @@ def explain_task(projection: RunProjection, name: str, now_us: int, context: Exp
 
 
 def _explain(case: TaskCase) -> str:
-    reason = find_wait(case)
+    reason = case.find_wait()
     if reason is None:
         return _ENDED[case.row.state](case)
     if outlook_of(reason, case.row.next_retry_at, case.context.runner).actor in (Actor.SERVICE, Actor.NOBODY):
@@ -74,7 +65,7 @@ def blocking_chain(
     """Return (task, sentence) for the task and each task that blocks it in turn, the nearest first."""
     links: list[str] = [name]
     while True:
-        holder = blocker(TaskCase(projection, projection.tasks[links[-1]], now_us, context))
+        holder = TaskCase(projection, projection.tasks[links[-1]], now_us, context).blocker()
         if holder is None or holder in links:
             break
         links.append(holder)
@@ -86,7 +77,7 @@ def blocking_chain(
 
 def _waits_for_parents(case: TaskCase) -> str:
     unmet = unmet_parents(case.projection, case.row.name)
-    root = root_blocker(case)
+    root = case.root_blocker()
     sentence = f"waits for {_join_names(unmet)}"
     if root is None:
         return sentence
@@ -96,7 +87,7 @@ def _waits_for_parents(case: TaskCase) -> str:
 
 def _waits_for_nothing(case: TaskCase) -> str:
     """The sentence for a state that no rule of redrive makes: a parent has ended, and nobody told the task."""
-    root = root_blocker(case)
+    root = case.root_blocker()
     assert root is not None, "the reason has found an unmet parent"
     standing = _state_text(case.for_task(root))
     return f"waits for {quoted(root)}, {standing}, which will not end the wait: a fault of redrive; requeue or skip it"
@@ -104,7 +95,7 @@ def _waits_for_nothing(case: TaskCase) -> str:
 
 def _is_held_by_human(case: TaskCase, reason: WaitReason) -> bool:
     """Whether an executor alone would not change what the task waits for."""
-    root = root_blocker(case) if reason is WaitReason.PARENTS else None
+    root = case.root_blocker() if reason is WaitReason.PARENTS else None
     row = None if root is None else case.projection.tasks[root]
     return row is not None and (row.state in NEEDS_HUMAN or waits_for_approval(row))
 
@@ -171,7 +162,7 @@ def _refused(case: TaskCase) -> str:
 
 
 def _down(case: TaskCase) -> str:
-    breaker = breaker_against(case)
+    breaker = case.breaker_against()
     assert breaker is not None and breaker.reopens_at is not None
     left = breaker.reopens_at - case.now
     when = f"lets a probe through in {format_duration(left)}" if left > 0 else "is about to let a probe through"
@@ -179,19 +170,19 @@ def _down(case: TaskCase) -> str:
 
 
 def _budget_spent(case: TaskCase) -> str:
-    left = format_duration((reserve_at(case) or case.now) - case.now)
+    left = format_duration((case.reserve_at() or case.now) - case.now)
     return f"the retry budget of {case.spec.downstream} is spent; the next retry starts in {left}"
 
 
 def _released(case: TaskCase) -> str:
-    breaker = release_against(case)
+    breaker = case.release_against()
     assert breaker is not None
     name = case.spec.downstream
     return f"{name} is back; its tasks start at {breaker.release_rate:.3g} a second, more each second they succeed"
 
 
 def _pool_full(case: TaskCase) -> str:
-    use = pool_use(case)
+    use = case.pool_use()
     assert use is not None
     slots, used, holders = use
     return f"waits for pool {case.spec.pool}: {used} of {slots} slots held by {_held_by(case, holders)}"
@@ -203,11 +194,11 @@ def _machine_pool_full(case: TaskCase) -> str:
 
 
 def _no_worker(case: TaskCase) -> str:
-    return f"waits for a Dask worker: {worker_wait(case)}"
+    return f"waits for a Dask worker: {case.worker_wait()}"
 
 
 def _slots_used(case: TaskCase) -> str:
-    longest = nsmallest(1, running_rows(case), key=by_start)
+    longest = nsmallest(1, case.running_rows(), key=by_start)
     most = case.projection.run.max_parallel
     return f"waits for a slot: all {most} are in use, the longest by {_held_by(case, longest)}"
 

@@ -28,16 +28,11 @@ from .waiting import (
     RunnerStatus,
     TaskCase,
     WaitReason,
-    breaker_against,
-    find_wait,
     needs_human,
     outlook_of,
-    pool_use,
     pool_waits,
-    reserve_at,
     unmet_parents,
     waits_for_approval,
-    worker_wait,
 )
 
 
@@ -177,7 +172,7 @@ class TaskView:
 def task_view(projection: RunProjection, name: str, now_us: int, context: ExplainContext = NO_CONTEXT) -> TaskView:
     """What is true of a task at an instant. Raises KeyError for an unknown task."""
     case = TaskCase(projection, projection.tasks[name], now_us, context)
-    row, runner, reason = case.row, context.runner, find_wait(case)
+    row, runner, reason = case.row, context.runner, case.find_wait()
     style = row_style(row, runner)
     step = outlook_of(reason, _due_at(case, reason), runner)
     clock = None
@@ -222,8 +217,8 @@ def _due_at(case: TaskCase, reason: WaitReason | None) -> int | None:
     if reason in (WaitReason.NOT_BEFORE, WaitReason.RETRY, WaitReason.SENSOR):
         return case.row.next_retry_at
     if reason is WaitReason.RETRY_BUDGET:
-        return reserve_at(case)
-    breaker = breaker_against(case) if reason is WaitReason.OUTAGE else None
+        return case.reserve_at()
+    breaker = case.breaker_against() if reason is WaitReason.OUTAGE else None
     return breaker.reopens_at if breaker is not None else None
 
 
@@ -248,7 +243,7 @@ def _after(case: TaskCase) -> str:
 
 
 def _pool_full(case: TaskCase) -> str:
-    use = pool_use(case)
+    use = case.pool_use()
     return f"waits for pool {case.spec.pool}, {use[1]}/{use[0]} used" if use is not None else ""
 
 
@@ -257,7 +252,7 @@ def _machine_pool_full(case: TaskCase) -> str:
 
 
 def _no_worker(case: TaskCase) -> str:
-    return f"waits for a Dask worker: {worker_wait(case)}"
+    return f"waits for a Dask worker: {case.worker_wait()}"
 
 
 def _breaker_open(case: TaskCase) -> str:

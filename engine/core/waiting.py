@@ -288,37 +288,97 @@ class TaskCase:
     def since(self, at: int | None) -> str:
         return format_duration(self.now - at) if at is not None else "an unknown time"
 
+    def find_wait(self) -> WaitReason | None:
+        row = self.row
+        if row.canary is not None and row.state in NEEDS_HUMAN:
+            return WaitReason.CANARY
+        if row.state is TaskState.CANCELLED and row.failure_mode == DEADLINE_MODE:
+            return WaitReason.DEADLINE
+        if row.state not in WITH_INSTANT | {TaskState.READY}:
+            return _STATE_REASONS.get(row.state)
+        if _waits_for_nothing(self):
+            return WaitReason.NOTHING
+        if row.state is TaskState.PENDING and _has_unmet_parent(self):
+            return WaitReason.PARENTS
+        if row.state in WITH_INSTANT and row.next_retry_at is not None and row.next_retry_at > self.now:
+            return _longer_wait(self) or _INSTANT_REASONS[row.state]
+        found = next((reason for reason, holds in _CAPACITY_REASONS if holds(self)), WaitReason.DISPATCH)
+        is_retry_due = found is WaitReason.DISPATCH and row.state in TIMED
+        return _INSTANT_REASONS[row.state] if is_retry_due else found
+
+    def blocker(self) -> str | None:
+        """Return the task that blocks this one; None if no other task does."""
+        if self.row.state is TaskState.UPSTREAM_FAILED:
+            cause = self.row.blocked_by
+            return cause if cause in self.projection.tasks else None
+        return self.root_blocker() if self.row.state is TaskState.PENDING else None
+
+    def root_blocker(self) -> str | None:
+        """Return the ancestor that blocks most, by ``_BLOCKER_PRIORITY``; among equals the nearest."""
+        tasks = self.projection.tasks
+        best: str | None = None
+        queue = deque(unmet_parents(self.projection, self.row.name))
+        seen = set(queue)
+        while queue:
+            name = queue.popleft()
+            state = tasks[name].state
+            above = unmet_parents(self.projection, name) if state is TaskState.PENDING else ()
+            if above:
+                queue.extend(parent for parent in above if parent not in seen)
+                seen.update(above)
+            elif best is None or _rank(tasks[name]) < _rank(tasks[best]):
+                best = name
+                if state is _BLOCKER_PRIORITY[0]:
+                    break
+        return best
+
+    def breaker_against(self) -> BreakerView | None:
+        """Return the breaker that lets no call of the task through; None if there is none."""
+        breaker = self.context.breakers.get(self.spec.downstream or "")
+        return None if breaker is None or breaker.state in PASSING else breaker
+
+    def reserve_at(self) -> int | None:
+        """Return when an exhausted budget lets the next retry start; None: at once."""
+        breaker = self.context.breakers.get(self.spec.downstream or "")
+        instant = breaker.reserve_at if breaker is not None and is_retry(self.row) else None
+        return instant if instant is not None and instant > self.now else None
+
+    def release_against(self) -> BreakerView | None:
+        """Return the breaker that starts its tasks at a rate; None if there is none."""
+        breaker = self.context.breakers.get(self.spec.downstream or "")
+        return breaker if breaker is not None and is_releasing(breaker.state, breaker.release_at, self.now) else None
+
+    def pool_use(self) -> tuple[int, int, list[TaskRow]] | None:
+        """Return the slots of the pool, those in use, and their holders; None while the task has room."""
+        pool = self.spec.pool
+        slots = pool_sizes(self.projection).get(pool) if pool is not None else None
+        if slots is None:
+            return None
+        holders = sorted((row for row in self.running_rows() if spec_of(row).pool == pool), key=by_start)
+        used = sum(spec_of(row).pool_slots for row in holders)
+        return None if used + self.spec.pool_slots <= slots else (slots, used, holders)
+
+    def worker_wait(self) -> str | None:
+        """Return why no worker of the Dask cluster takes the task, in a few words; None if none is waited for."""
+        return pool_waits(self.projection).get(worker_pool(self.spec) or "")
+
+    def running_rows(self) -> Iterator[TaskRow]:
+        tasks, active = self.projection.tasks, self.context.active
+        rows = tasks.values() if active is None else map(tasks.__getitem__, active)
+        return (row for row in rows if row.state is TaskState.RUNNING)
+
 
 def wait_of(
     projection: RunProjection, name: str, now_us: int, context: ExplainContext = NO_CONTEXT
 ) -> WaitReason | None:
     """Return what a task waits for; None if it has ended and waits for nothing. Raises KeyError for an unknown task."""
-    return find_wait(TaskCase(projection, projection.tasks[name], now_us, context))
-
-
-def find_wait(case: TaskCase) -> WaitReason | None:
-    row = case.row
-    if row.canary is not None and row.state in NEEDS_HUMAN:
-        return WaitReason.CANARY
-    if row.state is TaskState.CANCELLED and row.failure_mode == DEADLINE_MODE:
-        return WaitReason.DEADLINE
-    if row.state not in WITH_INSTANT | {TaskState.READY}:
-        return _STATE_REASONS.get(row.state)
-    if _waits_for_nothing(case):
-        return WaitReason.NOTHING
-    if row.state is TaskState.PENDING and _has_unmet_parent(case):
-        return WaitReason.PARENTS
-    if row.state in WITH_INSTANT and row.next_retry_at is not None and row.next_retry_at > case.now:
-        return _longer_wait(case) or _INSTANT_REASONS[row.state]
-    found = next((reason for reason, holds in _CAPACITY_REASONS if holds(case)), WaitReason.DISPATCH)
-    is_retry_due = found is WaitReason.DISPATCH and row.state in TIMED
-    return _INSTANT_REASONS[row.state] if is_retry_due else found
+    return TaskCase(projection, projection.tasks[name], now_us, context).find_wait()
 
 
 def _longer_wait(case: TaskCase) -> WaitReason | None:
     """What keeps a task beyond its instant: a hold that only a human ends, or a breaker that opens later."""
     hold = next((reason for reason, holds in _HOLDS if holds(case)), None)
-    breaker = breaker_against(case) if hold is None else None
+    breaker = case.breaker_against() if hold is None else None
     if breaker is None or breaker.reopens_at is None or breaker.state != "OPEN":
         return hold
     return WaitReason.OUTAGE if breaker.reopens_at >= (case.row.next_retry_at or 0) else None
@@ -353,14 +413,6 @@ def _is_unmet(parent: TaskRow, rule: str) -> bool:
     return parent.state is TaskState.PENDING or rule not in satisfied_rules(parent.state, parent.skip_cause)
 
 
-def blocker(case: TaskCase) -> str | None:
-    """Return the task that blocks this one; None if no other task does."""
-    if case.row.state is TaskState.UPSTREAM_FAILED:
-        cause = case.row.blocked_by
-        return cause if cause in case.projection.tasks else None
-    return root_blocker(case) if case.row.state is TaskState.PENDING else None
-
-
 #: Of several blocking tasks the sentence names the first in this order: states that need a human come first.
 _BLOCKER_PRIORITY = (
     TaskState.DEAD_LETTER,
@@ -382,64 +434,14 @@ def _rank(row: TaskRow) -> int:
     return _RANK[TaskState.DEAD_LETTER] if waits_for_approval(row) else _RANK[row.state]
 
 
-def root_blocker(case: TaskCase) -> str | None:
-    """Return the ancestor that blocks most, by ``_BLOCKER_PRIORITY``; among equals the nearest."""
-    tasks = case.projection.tasks
-    best: str | None = None
-    queue = deque(unmet_parents(case.projection, case.row.name))
-    seen = set(queue)
-    while queue:
-        name = queue.popleft()
-        state = tasks[name].state
-        above = unmet_parents(case.projection, name) if state is TaskState.PENDING else ()
-        if above:
-            queue.extend(parent for parent in above if parent not in seen)
-            seen.update(above)
-        elif best is None or _rank(tasks[name]) < _rank(tasks[best]):
-            best = name
-            if state is _BLOCKER_PRIORITY[0]:
-                break
-    return best
-
-
-def breaker_against(case: TaskCase) -> BreakerView | None:
-    """Return the breaker that lets no call of the task through; None if there is none."""
-    breaker = case.context.breakers.get(case.spec.downstream or "")
-    return None if breaker is None or breaker.state in PASSING else breaker
-
-
 def _is_breaker(state: str) -> Callable[[TaskCase], bool]:
     """Return whether the breaker against a task is in ``state``, as a function of the task's case."""
-    return lambda case: (breaker := breaker_against(case)) is not None and breaker.state == state
+    return lambda case: (breaker := case.breaker_against()) is not None and breaker.state == state
 
 
 def _is_refused(case: TaskCase) -> bool:
-    breaker = breaker_against(case)
+    breaker = case.breaker_against()
     return breaker is not None and breaker.state == "OPEN" and breaker.reopens_at is None
-
-
-def reserve_at(case: TaskCase) -> int | None:
-    """Return when an exhausted budget lets the next retry start; None: at once."""
-    breaker = case.context.breakers.get(case.spec.downstream or "")
-    instant = breaker.reserve_at if breaker is not None and is_retry(case.row) else None
-    return instant if instant is not None and instant > case.now else None
-
-
-def release_against(case: TaskCase) -> BreakerView | None:
-    """Return the breaker that starts its tasks at a rate; None if there is none."""
-    breaker = case.context.breakers.get(case.spec.downstream or "")
-    return breaker if breaker is not None and is_releasing(breaker.state, breaker.release_at, case.now) else None
-
-
-def pool_use(case: TaskCase) -> tuple[int, int, list[TaskRow]] | None:
-    """Return the slots of the pool, those in use, and their holders; None while the task has room."""
-    pool = case.spec.pool
-    slots = pool_sizes(case.projection).get(pool) if pool is not None else None
-    if slots is None:
-        return None
-    holders = sorted((row for row in running_rows(case) if spec_of(row).pool == pool), key=by_start)
-    used = sum(spec_of(row).pool_slots for row in holders)
-    return None if used + case.spec.pool_slots <= slots else (slots, used, holders)
 
 
 def pool_waits(projection: RunProjection) -> dict[str, str]:
@@ -451,14 +453,9 @@ def pool_waits(projection: RunProjection) -> dict[str, str]:
     return {str(pool): str(holders) for pool, holders in waits}
 
 
-def worker_wait(case: TaskCase) -> str | None:
-    """Return why no worker of the Dask cluster takes the task, in a few words; None if none is waited for."""
-    return pool_waits(case.projection).get(worker_pool(case.spec) or "")
-
-
 def _has_no_slot(case: TaskCase) -> bool:
     most = case.projection.run.max_parallel
-    return len(list(islice(running_rows(case), most))) >= most
+    return len(list(islice(case.running_rows(), most))) >= most
 
 
 def pool_sizes(projection: RunProjection) -> dict[str, int]:
@@ -468,12 +465,6 @@ def pool_sizes(projection: RunProjection) -> dict[str, int]:
     except (ValueError, AttributeError):
         return {}
     return {str(name): int(slots) for name, slots in pools.items() if isinstance(slots, int)}
-
-
-def running_rows(case: TaskCase) -> Iterator[TaskRow]:
-    tasks, active = case.projection.tasks, case.context.active
-    rows = tasks.values() if active is None else map(tasks.__getitem__, active)
-    return (row for row in rows if row.state is TaskState.RUNNING)
 
 
 def by_start(row: TaskRow) -> tuple[int, int]:
@@ -497,13 +488,13 @@ _CAPACITY_REASONS: tuple[tuple[WaitReason, Callable[[TaskCase], bool]], ...] = (
     (WaitReason.PROBE, _is_breaker("HALF_OPEN")),
     (WaitReason.FORCED_OPEN, _is_breaker("FORCED_OPEN")),
     (WaitReason.CREDENTIAL, _is_refused),
-    (WaitReason.OUTAGE, lambda case: breaker_against(case) is not None),
-    (WaitReason.RETRY_BUDGET, lambda case: reserve_at(case) is not None),
-    (WaitReason.RELEASE, lambda case: release_against(case) is not None),
-    (WaitReason.POOL, lambda case: pool_use(case) is not None),
+    (WaitReason.OUTAGE, lambda case: case.breaker_against() is not None),
+    (WaitReason.RETRY_BUDGET, lambda case: case.reserve_at() is not None),
+    (WaitReason.RELEASE, lambda case: case.release_against() is not None),
+    (WaitReason.POOL, lambda case: case.pool_use() is not None),
     (WaitReason.SLOT, _has_no_slot),
     (WaitReason.MACHINE_POOL, lambda case: case.spec.pool in pool_waits(case.projection)),
-    (WaitReason.WORKER, lambda case: worker_wait(case) is not None),
+    (WaitReason.WORKER, lambda case: case.worker_wait() is not None),
 )
 
 
