@@ -116,33 +116,18 @@ __all__ = [
 ]
 
 #: Each name is imported on its first access: a command, and the process that forks attempts, load what they use.
-_LAZY_MODULES = {
-    "AmbiguousError": "errors",
-    "AuthError": "errors",
+_LAZY_MODULES = {  # others stand in ``errors``
     "Context": "runner.context",
     "Credential": "toolkit.credentials",
-    "CycleError": "errors",
     "Executor": "executor.executor",
-    "ExecutorBusyError": "errors",
     "Flow": "flow.flow",
-    "FlowError": "errors",
-    "FlowImportError": "errors",
     "Missing": "runner.context",
-    "NotReady": "errors",
     "Param": "flow.options",
-    "PermanentError": "errors",
-    "RedriveError": "errors",
-    "RetryAfter": "errors",
     "RetryPolicy": "core.policy",
     "RunOptions": "executor.run_options",
     "RunResult": "executor.run_end",
     "SendBuffer": "toolkit.send_buffer",
-    "SkipTask": "errors",
-    "StateFileError": "errors",
     "TaskDef": "flow.task_def",
-    "TaskError": "errors",
-    "TaskTerminated": "errors",
-    "TransientError": "errors",
     "backoff_delay": "toolkit.retry",
     "classify_http": "core.failures.classify",
     "from_tenacity": "toolkit.retry",
@@ -155,9 +140,9 @@ _LAZY_MODULES = {
 if not TYPE_CHECKING:  # else mypy would accept misspelled names
 
     def __getattr__(name: str) -> object:
-        if name not in _LAZY_MODULES:
+        if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f".{_LAZY_MODULES[name]}", __name__), name)
+        return getattr(import_module(f".{_LAZY_MODULES.get(name, 'errors')}", __name__), name)
 
 
 def __dir__() -> list[str]:

@@ -79,16 +79,13 @@ class AttemptSupervisor(AttemptListener):
         self.latest_output = ""  # the last LATEST_CHARACTERS
         self._output = OutputBuffer()
         self._is_writing = False  # one write of output in flight: a slow disk must not build up a queue
-        self._flush_timer: asyncio.TimerHandle | None = None
         self._progress: tuple[int, int | None] | None = None
-        self._progress_timer: asyncio.TimerHandle | None = None
         self._stored_progress: tuple[int, int | None] = (0, None)
         self._heartbeat_due_at = 0.0
         self._checkpoint: str | None = None
-        self._checkpoint_timer: asyncio.TimerHandle | None = None
         self._retry_sampler = RetrySampler()
         self._rows: list[BadRow] = []
-        self._rows_timer: asyncio.TimerHandle | None = None
+        self._flushes: dict[Callable[[], None], asyncio.TimerHandle] = {}  # those to come
 
     @property
     def task(self) -> str:
@@ -138,9 +135,9 @@ class AttemptSupervisor(AttemptListener):
             return
         self._heartbeat_due_at = now + HEARTBEAT_SECONDS
         self._progress = (done, total)
-        if self._progress_timer is None:
+        if self._flush_progress not in self._flushes:
             self._write_progress()
-            self._progress_timer = self._manager.loop.call_later(PROGRESS_SECONDS, self._on_progress_timer)
+            self._flush_later(self._flush_progress, PROGRESS_SECONDS)
 
     def retried(self, retry: AttemptRetry) -> None:
         """Count a retry inside the attempt, and emit it, sampled."""
@@ -151,15 +148,14 @@ class AttemptSupervisor(AttemptListener):
         """Buffer a quarantined row; it stays provisional until the attempt succeeds."""
         self._rows.append(row)
         if len(self._rows) >= ROWS_FLUSH_COUNT:
-            self._flush_rows()
-        elif self._rows_timer is None:
-            self._rows_timer = self._manager.loop.call_later(OUTPUT_FLUSH_SECONDS, self._flush_rows)
+            self._flush_now(self._flush_rows)
+        else:
+            self._flush_later(self._flush_rows)
 
     def checkpointed(self, value: str) -> None:
         """Store JSON for the next attempt; of several values within OUTPUT_FLUSH_SECONDS the last is written."""
         self._checkpoint = value
-        if self._checkpoint_timer is None:
-            self._checkpoint_timer = self._manager.loop.call_later(OUTPUT_FLUSH_SECONDS, self._flush_checkpoint)
+        self._flush_later(self._flush_checkpoint)
 
     def step(self, payload: Payload) -> None:
         """Emit a step of the termination: deadline, stack, SIGTERM, SIGKILL, sweep or leak."""
@@ -172,14 +168,24 @@ class AttemptSupervisor(AttemptListener):
 
     def ended(self, outcome: Outcome) -> None:
         """Flush the buffers and settle the outcome; no process of the attempt is left."""
-        for timer in (self._flush_timer, self._progress_timer, self._rows_timer, self._checkpoint_timer):
-            if timer is not None:
-                timer.cancel()
+        for timer in self._flushes.values():
+            timer.cancel()
         self._flush_rows()
         self._flush_checkpoint()
         self._emit_retry(self._retry_sampler.flush())
         self._output.append(self._decoder.decode(b"", True))
         self._write_settlement(outcome, self._output.drain())
+
+    def _flush_later(self, flush: Callable[[], None], seconds: float = OUTPUT_FLUSH_SECONDS) -> None:
+        """Call ``flush`` in so many seconds, unless such a call is to come."""
+        if flush not in self._flushes:
+            self._flushes[flush] = self._manager.loop.call_later(seconds, self._flush_now, flush)
+
+    def _flush_now(self, flush: Callable[[], None]) -> None:
+        timer = self._flushes.pop(flush, None)
+        if timer is not None:
+            timer.cancel()
+        flush()
 
     # --- Writes ----------------------------------------------------------------------------------------------------
 
@@ -259,38 +265,27 @@ class AttemptSupervisor(AttemptListener):
 
         self._manager.write(item)
 
-    def _on_progress_timer(self) -> None:
-        self._progress_timer = None
+    def _flush_progress(self) -> None:
         if self._progress is not None:
             self.progress(*self._progress)
 
     def _flush_checkpoint(self) -> None:
-        self._checkpoint_timer = None
         value, self._checkpoint = self._checkpoint, None
         if value is not None:
             self._manager.write(lambda transaction: claims.save_checkpoint(transaction, self.claim, value))
 
     def _flush_rows(self) -> None:
-        self._rows_timer = None
         found, self._rows = self._rows, []
         if found:
-            claim = self.claim
-            self._manager.write(
-                lambda transaction: claims.add(
-                    transaction, claim.run_id, claim.name, claim.attempt, claim.generation, found
-                )
-            )
+            self._manager.write(lambda transaction: claims.add_rows(transaction, self.claim, found))
 
     def _schedule_output_flush(self) -> None:
         if self._output.characters >= OUTPUT_FLUSH_CHARACTERS:
-            self._flush_output()
-        elif self._flush_timer is None:
-            self._flush_timer = self._manager.loop.call_later(OUTPUT_FLUSH_SECONDS, self._flush_output)
+            self._flush_now(self._flush_output)
+        else:
+            self._flush_later(self._flush_output)
 
     def _flush_output(self) -> None:
-        if self._flush_timer is not None:
-            self._flush_timer.cancel()
-            self._flush_timer = None
         if self._is_writing:
             return
         chunk = self._output.drain()

@@ -509,69 +509,55 @@ KeyAndPayload = tuple[str, str | None]
 ERROR_CHARACTERS = 200  # in events; the row has the full text
 
 
-def add(
-    transaction: Transaction, run_id: str, name: str, attempt: int, generation: int, rows: Sequence[BadRow]
-) -> None:
-    """Write quarantined rows of a running attempt: row_key, payload, error, fingerprint."""
+def add_rows(transaction: Transaction, claim: Claim, rows: Sequence[BadRow]) -> None:
+    """Write quarantined rows of a running attempt."""
+    place = (claim.run_id, claim.name, claim.attempt, claim.generation)
     transaction.connection.executemany(
         "INSERT INTO quarantine (run_id, name, attempt, generation, row_key, payload, error, fingerprint, at)"
         " VALUES (?,?,?,?,?,?,?,?,?)",
-        [
-            (
-                run_id,
-                name,
-                attempt,
-                generation,
-                str(row["row_key"]),
-                row.get("payload"),
-                row.get("error"),
-                row.get("fingerprint"),
-                transaction.at,
-            )
-            for row in rows
-        ],
+        [(*place, row["row_key"], row["payload"], row["error"], row["fingerprint"], transaction.at) for row in rows],
     )
     latest = rows[-1]
-    error = str(latest.get("error") or "")[:ERROR_CHARACTERS]
-    added = RowsChanged(RowsChange.PROVISIONAL, len(rows), row_key=str(latest["row_key"]), error=error)
-    transaction.emit(added, run_id, name, attempt=attempt, generation=generation)
+    error = latest["error"][:ERROR_CHARACTERS]
+    emit(transaction, claim, RowsChanged(RowsChange.PROVISIONAL, len(rows), row_key=latest["row_key"], error=error))
 
 
-def confirm(transaction: Transaction, run_id: str, name: str, attempt: int, generation: int) -> None:
+def confirm_rows(transaction: Transaction, claim: Claim) -> None:
     """Hold the quarantined rows of a successful attempt, and resolve the earlier rows that it processed again.
 
     Call it if the task has rows. These are the requeued rows of its generation, or else all earlier rows of the task.
     """
-    connection = transaction.connection
+    connection, task = transaction.connection, (claim.run_id, claim.name)
     resolved = connection.execute(
         "UPDATE quarantine SET state = 'resolved' WHERE run_id = ? AND name = ? AND state = 'requeued'"
         " AND generation = ?",
-        (run_id, name, generation),
+        (*task, claim.generation),
     ).rowcount
     if not resolved:
         connection.execute(
             "UPDATE quarantine SET state = 'resolved' WHERE run_id = ? AND name = ? AND state IN ('held', 'requeued')",
-            (run_id, name),
+            task,
         )
     held = connection.execute(
         "UPDATE quarantine SET state = 'held' WHERE run_id = ? AND name = ? AND attempt = ? AND state = 'provisional'",
-        (run_id, name, attempt),
+        (*task, claim.attempt),
     ).rowcount
-    emit_and_count(transaction, run_id, name, RowsChanged(RowsChange.HELD, held, resolved), attempt)
+    emit_and_count(transaction, *task, RowsChanged(RowsChange.HELD, held, resolved), claim.attempt)
 
 
-def discard(transaction: Transaction, run_id: str, name: str, attempt: int, final: bool) -> None:
+def discard_rows(transaction: Transaction, claim: Claim, *, final: bool) -> None:
     """Drop the quarantined rows of a failed attempt.
 
     ``final``: no automatic retry follows, so requeued rows are held again.
     """
-    if not _has_rows(transaction.connection, run_id, name):
+    task = (claim.run_id, claim.name)
+    if not _has_rows(transaction.connection, *task):
         return
-    dropped = drop_provisional(transaction, run_id, name, attempt)
+    dropped = drop_provisional(transaction, *task, claim.attempt)
     if final:
-        hold_requeued_rows(transaction, run_id, name)
+        hold_requeued_rows(transaction, *task)
     if dropped or final:
-        emit_and_count(transaction, run_id, name, RowsChanged(RowsChange.DROPPED, dropped), attempt)
+        emit_and_count(transaction, *task, RowsChanged(RowsChange.DROPPED, dropped), claim.attempt)
 
 
 def _has_rows(connection: sqlite3.Connection, run_id: str, name: str) -> bool:

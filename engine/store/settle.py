@@ -181,10 +181,9 @@ def _write(transaction: Transaction, claim: Claim, end: Consequences, stored: St
 
 def _change_rows(transaction: Transaction, claim: Claim, rows: Rows) -> None:
     if rows is Rows.CONFIRM:
-        claims.confirm(transaction, claim.run_id, claim.name, claim.attempt, claim.generation)
+        claims.confirm_rows(transaction, claim)
     else:
-        final = rows is Rows.DROP_FOR_GOOD
-        claims.discard(transaction, claim.run_id, claim.name, claim.attempt, final)
+        claims.discard_rows(transaction, claim, final=rows is Rows.DROP_FOR_GOOD)
 
 
 def _change_children(transaction: Transaction, claim: Claim, children: Children, *, has_maps: bool) -> None:
@@ -249,7 +248,7 @@ def _write_late(transaction: Transaction, claim: Claim, outcome: Outcome) -> Non
     columns = attempt_columns(transaction.at, outcome, None)
     columns["late"] = 1
     transaction.change_attempt(claim.run_id, claim.name, claim.attempt, columns)
-    claims.discard(transaction, claim.run_id, claim.name, claim.attempt, final=False)
+    claims.discard_rows(transaction, claim, final=False)
     emit(transaction, claim, AttemptLate(without_long_texts(columns)))
 
 

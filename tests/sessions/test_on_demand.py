@@ -71,7 +71,9 @@ async def test_quarantined_rows_are_listed_by_the_group_and_by_the_window(
     open_session: OpenSession, run_file: StateFileBuilder
 ) -> None:
     rows = [BadRow(row_key=f"c-{number}", payload="p" * 900, error="KeyError", fingerprint="f") for number in range(9)]
-    run_file.write(lambda transaction: claims.add(transaction, "night-1", "task_00002", 1, 0, rows))
+    run_file.write(
+        lambda transaction: claims.add_rows(transaction, claims.Claim("night-1", "task_00002", 1, 0, ""), rows)
+    )
     session = await open_session(run_file.path)
     (group,) = await session.query(lists.QUARANTINE_GROUPS, run_id="night-1")
     assert ("task_00002", "f", "provisional", 9) == (group.name, group.fingerprint, group.state, group.rows)
