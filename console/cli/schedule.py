@@ -24,10 +24,9 @@ from ...engine.executor.executor import Executor
 from ...engine.executor.resume_plan import read_flow
 from ...engine.executor.run_options import RunOptions
 from ...engine.flow.source import split_target
-from ...engine.schedule.backfill import BackfillSlot, backfill_slots, wait_for_schedule
 from ...engine.schedule.supervisor import Supervisor
 from ...engine.statefile.ownership import require_own_state_file
-from ...engine.store.schedules import ServedFlow, served_flow
+from ...engine.store.schedules import BackfillSlot, ServedFlow, backfill_slots, served_flow, wait_for_schedule
 from ..present.schedules import TO_RUN, backfill_grid
 from ..sessions.target import state_for_flow
 from ..terminal.capabilities import detect_capabilities
