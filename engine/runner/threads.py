@@ -180,22 +180,9 @@ class HostThread:
 
 
 class ThreadHost:
-    """One host process and the attempts in it.
+    """One host process and the attempts in it. ``hosts``: those of the same flow, which apply the rules to it."""
 
-    ``on_change(host)``: a thread has leaked or ended. ``on_gone(host)``: the connection is closed. ``on_exited(host)``:
-    the process has ended, and all its attempts.
-    """
-
-    def __init__(
-        self,
-        started: protocol.Started,
-        fds: list[int],
-        shared: RunnerContext,
-        *,
-        on_change: Callable[[ThreadHost], None],
-        on_gone: Callable[[ThreadHost], None],
-        on_exited: Callable[[ThreadHost], None],
-    ) -> None:
+    def __init__(self, started: protocol.Started, fds: list[int], shared: RunnerContext, hosts: ThreadHosts) -> None:
         self.is_retired = False  # takes no new attempts
         self.is_killed_by_rule = False
         self.threads: dict[int, HostThread] = {}  # by number, leaked ones included
@@ -203,14 +190,12 @@ class ThreadHost:
         self._shared = shared
         self._oom_mark = shared.oom.mark()
         self._ignored = ""  # tasks whose leaked threads it was killed for
-        self._on_change = on_change
-        self._on_gone = on_gone
-        self._on_exited = on_exited
+        self._hosts = hosts
         self._is_over = False
         self.process = ForkedProcess(started, fds, self._open_link)
 
     def _open_link(self, fd: int) -> FrameSocket:
-        self.link = FrameSocket(socket.socket(fileno=fd), self._on_payload, lambda: self._on_gone(self))
+        self.link = FrameSocket(socket.socket(fileno=fd), self._on_payload, lambda: self._hosts.on_gone(self))
         return self.link
 
     # --- Attempts -----------------------------------------------------------------------------------------------------
@@ -270,7 +255,7 @@ class ThreadHost:
     def apply_rules(self) -> None:
         """A thread has leaked or ended."""
         if not self._is_over:
-            self._on_change(self)
+            self._hosts.on_change(self)
 
     # --- The end ------------------------------------------------------------------------------------------------------
 
@@ -335,7 +320,7 @@ class ThreadHost:
         self.leaked.clear()
         self.is_retired = True
         self.process.close()
-        self._on_exited(self)
+        self._hosts.on_exited(self)
 
 
 def _culprit(inside: Sequence[HostThread], dump: str) -> HostThread | None:
@@ -400,14 +385,7 @@ class ThreadHosts:
         return host.cancelled() or host.exception() is not None or host.result().is_retired
 
     def _new_host(self, started: protocol.Started, fds: list[int]) -> ThreadHost:
-        host = ThreadHost(
-            started,
-            fds,
-            self._shared,
-            on_change=self._on_host_change,
-            on_gone=self._on_host_gone,
-            on_exited=self._on_host_exited,
-        )
+        host = ThreadHost(started, fds, self._shared, self)
         self._hosts.append(host)
         return host
 
@@ -426,7 +404,7 @@ class ThreadHosts:
         """Start no more attempts in the present hosts: each is killed once no healthy attempt runs in it."""
         for host in list(self._hosts):
             host.is_retired = True
-            self._on_host_change(host)
+            self.on_change(host)
 
     def set_slot_demand(self, has_demand: bool) -> None:
         """Set whether tasks wait for slots that leaked threads hold."""
@@ -436,7 +414,7 @@ class ThreadHosts:
             loop = asyncio.get_running_loop()
             self._leak_timer = loop.call_later(self._patience_seconds, self._on_leak_timeout)
 
-    def _on_host_change(self, host: ThreadHost) -> None:
+    def on_change(self, host: ThreadHost) -> None:
         """Apply rules 1 and 2: a thread of the host has leaked or ended."""
         if host.leaked:
             host.is_retired = True
@@ -466,13 +444,13 @@ class ThreadHosts:
 
     # --- The end ------------------------------------------------------------------------------------------------------
 
-    def _on_host_gone(self, host: ThreadHost) -> None:
+    def on_gone(self, host: ThreadHost) -> None:
         """Retire and kill a host whose connection is closed."""
         if not host.is_retired:
             host.is_retired = True
             host.kill_at_once()
 
-    def _on_host_exited(self, host: ThreadHost) -> None:
+    def on_exited(self, host: ThreadHost) -> None:
         self._hosts.remove(host)
         if not self._hosts:
             self._cancel_leak_timer()

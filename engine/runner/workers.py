@@ -30,26 +30,13 @@ CpuTimes = tuple[int, int]  # user and system, in microseconds
 
 
 class Worker(ForkedProcess):
-    """One process, which runs at most one attempt at a time.
+    """One process of a pool, which runs at most one attempt at a time. The zygote reports its exit (``exited``)."""
 
-    ``on_free(worker)``: its attempt was a clean success. ``on_findings(worker, task, findings)``: an attempt left
-    something behind, so that the worker ends. The zygote reports its exit (``exited``).
-    """
-
-    def __init__(
-        self,
-        started: protocol.Started,
-        fds: list[int],
-        shared: RunnerContext,
-        *,
-        on_free: Callable[[Worker], None],
-        on_findings: Callable[[Worker, str, list[str]], None],
-    ) -> None:
+    def __init__(self, started: protocol.Started, fds: list[int], shared: RunnerContext, pool: WorkerPool) -> None:
         super().__init__(started, fds, self._open_link)
         self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._shared = shared
-        self._on_free = on_free
-        self._on_findings = on_findings
+        self._pool = pool
         self._cpu_us: CpuTimes = (0, 0)  # of the attempts that have ended
         self._checked: CpuTimes | None = None  # so far: it takes the next attempt when the present one is over
         self._is_reusable = True
@@ -85,7 +72,7 @@ class Worker(ForkedProcess):
 
     def _handle_checked(self, report: protocol.WorkerChecked, attempt: Attempt) -> None:
         if report.findings:
-            self._on_findings(self, attempt.order.task, report.findings)
+            self._pool.on_findings(self, attempt.order.task, report.findings)
         is_clean = isinstance(attempt.ending, protocol.Succeeded) and not attempt.is_forced and self._is_reusable
         if report.findings or not is_clean:
             self.link.close()  # ends the worker, if a finding does not
@@ -124,7 +111,7 @@ class Worker(ForkedProcess):
             self.retire()
             return
         self._cpu_us = checked
-        self._on_free(self)
+        self._pool.on_free(self)
 
     # --- The end ------------------------------------------------------------------------------------------------------
 
@@ -194,7 +181,7 @@ class WorkerPool:
         attempts: list[Attempt] = []
 
         def begin(started: protocol.Started, fds: list[int]) -> Worker:
-            worker = Worker(started, fds, self._shared, on_free=self._on_free, on_findings=self._on_findings)
+            worker = Worker(started, fds, self._shared, self)
             attempts.append(worker.start(order, listener))  # at once: it may end before this coroutine goes on
             return worker
 
@@ -206,7 +193,8 @@ class WorkerPool:
         """Workers that wait for an attempt."""
         return len(self._idle)
 
-    def _on_free(self, worker: Worker) -> None:
+    def on_free(self, worker: Worker) -> None:
+        """The attempt of a worker was a clean success."""
         if self._is_retired or len(self._idle) >= self._idle_max:
             worker.retire()
             return
@@ -215,7 +203,8 @@ class WorkerPool:
         if self._idle_timer is None:
             self._idle_timer = loop.call_later(IDLE_SECONDS, self._retire_idle)
 
-    def _on_findings(self, worker: Worker, task: str, findings: list[str]) -> None:
+    def on_findings(self, worker: Worker, task: str, findings: list[str]) -> None:
+        """An attempt left something behind in a worker, which ends."""
         task = re.sub(r"\[\d+\]$", "", task)  # the children of a map task run the same function
         new = [finding for finding in findings if (task, re.sub(r"\d+", "", finding)) not in self._reported]
         self._reported.update((task, re.sub(r"\d+", "", finding)) for finding in new)
