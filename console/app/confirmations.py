@@ -157,7 +157,7 @@ def _consequences(preview: Preview) -> Iterator[str]:
     if held := preview.still_held:
         holders = tuple(dict.fromkeys(holder for _, holder in held))
         yield f"{tasks(len(held))} below {'stays' if len(held) == 1 else 'stay'} held by {named(holders)}."
-    if blocked := [name for name, _ in preview.stay_blocked]:
+    if blocked := preview.blocked_unheld:
         yield f"{tasks(len(blocked))} {'stays' if len(blocked) == 1 else 'stay'} blocked: {named(blocked)}."
     if preview.refused:
         name, sentence = preview.refused[0]

@@ -443,8 +443,8 @@ def _text_of(value: object) -> str:
     return "none" if value is None else str(value)
 
 
-def verdict(comparison: AttemptComparison) -> str:
-    """Return the conclusion of a comparison in one sentence."""
+def verdict(comparison: AttemptComparison, *, is_brief: bool = False) -> str:
+    """Return the conclusion of a comparison in one sentence. ``is_brief``: without what was compared."""
     times = len(comparison.attempts)
     if times < 2:
         return "one failure so far: nothing to compare it with"
@@ -456,7 +456,7 @@ def verdict(comparison: AttemptComparison) -> str:
         return f"{times} different failures; nothing changed between"
     how_often = "twice" if times == 2 else f"{times} times"
     checked = ", ".join(word for word in ENVIRONMENT_FIELDS.values() if word not in comparison.unknown)
-    what = f" ({checked})" if checked else ""
+    what = f" ({checked})" if checked and not is_brief else ""
     return f"same failure {how_often}; nothing changed between{what}"
 
 

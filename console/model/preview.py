@@ -62,6 +62,12 @@ class Preview:
     still_held: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()  # sentences to read before
 
+    @property
+    def blocked_unheld(self) -> tuple[str, ...]:
+        """What stays blocked, without what ``still_held`` lists with the task that holds it."""
+        held = dict(self.still_held)
+        return tuple(name for name, _ in self.stay_blocked if name not in held)
+
 
 @dataclass(slots=True)
 class _Overlay(RequeueGraph):

@@ -19,7 +19,7 @@ from ...engine.domain.trigger_rules import ALL_SUCCESS
 from ..model.graph.view import Graph
 from ..model.inbox import AttemptTexts, compare, failures_of, verdict
 from ..text.figures import clock, column, format_bytes, format_seconds, number, offset, wall
-from ..text.pieces import Line, Piece, Role, fit, two_sided, width, wrap
+from ..text.pieces import Line, Piece, Role, first_that_fits, fit, two_sided, width, wrap
 from ..text.text import cells, one_line, sanitize, shorten_middle
 from .states import bar, counts_within, leading_state, progress, sign_and_word, sign_of
 from .tasks import (
@@ -60,7 +60,10 @@ def _name_within(name: str, size: int, scene: Scene) -> str:
 
 
 def summary_lines(row: TaskRow, scene: Scene, columns: int, rows: int) -> list[Line]:
-    """The task in at most ``rows`` rows: state and verdict, its attempts, the number of tasks that it holds."""
+    """The task in at most ``rows`` rows: state and verdict, its attempts, the number of tasks that it holds.
+
+    A verdict without room loses what it compared, and continues in rows that nothing else needs.
+    """
     head: Line = [
         Piece(" "),
         Piece(_name_within(row.name, max(columns // 2, _NAME_CELLS_MIN), scene), Role.TITLE),
@@ -69,20 +72,23 @@ def summary_lines(row: TaskRow, scene: Scene, columns: int, rows: int) -> list[L
     ]
     if row.state in NEEDS_HUMAN and row.ended_at is not None:
         head.append(Piece(f" for {clock(scene.now_us - row.ended_at).strip()}"))
-    head += _conclusion(row, scene)
     last = _held_text(row, scene)
     shown = latest_first(row)[: max(rows - 1 - bool(last), 0)]
-    lines = [head, *(attempt_line(attempt, scene, checks) for attempt, checks in shown)]
-    if last and len(lines) < rows:
-        lines.append([Piece("   "), *last])
-    return [fit(line, columns, scene.glyphs.more) for line in lines[:rows]]
+    below = [attempt_line(attempt, scene, checks) for attempt, checks in shown]
+    if last and len(below) + 1 < rows:
+        below.append([Piece("   "), *last])
+    free = max(rows - len(below), 1)
+    heads = [[*head, *_conclusion(row, scene, is_brief=is_brief)] for is_brief in (False, True)]
+    wrapped = wrap(heads[0], columns, 1) if free > 1 else [first_that_fits(heads, columns)]
+    lines = [*wrapped[: free - 1], [piece for line in wrapped[free - 1 :] for piece in line], *below]
+    return [fit(line, columns, scene.glyphs.more) for line in lines[:rows] if line]
 
 
-def _conclusion(row: TaskRow, scene: Scene) -> Line:
+def _conclusion(row: TaskRow, scene: Scene, *, is_brief: bool) -> Line:
     """The verdict on a task that needs a human; else why it waits, or its facts."""
     failures = failures_of(row)
     if row.state in NEEDS_HUMAN and len(failures) > 1:
-        return [Piece(f" {scene.glyphs.dot} {verdict(compare(failures))}")]
+        return [Piece(f" {scene.glyphs.dot} {verdict(compare(failures), is_brief=is_brief)}")]
     if row.state in NEEDS_HUMAN:
         return [Piece(f" {scene.glyphs.dot} {one_line(row.error or row.dead_letter_kind or '')}")]
     if row.state in NOT_STARTED:

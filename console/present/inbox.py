@@ -25,7 +25,7 @@ from ..model.preview import Preview, RedriveProgress
 from ..model.runs import WaitingRun
 from ..text.figures import SECOND, age, number, wall
 from ..text.glyphs import Glyphs
-from ..text.pieces import Line, Piece, Role, fit, join, width, wrap
+from ..text.pieces import Line, Piece, Role, first_that_fits, fit, join, width, wrap
 from ..text.text import one_line, pad, pad_left, shorten, shorten_middle
 from .runs import waiting_text
 from .states import order_line, sign_and_word, state_sign
@@ -201,8 +201,8 @@ def other_run_lines(other: WaitingRun, open_key: str, runs_key: str, ack_key: st
 # --- The selection, and what an act would do to it -----------------------------------------------------------------
 
 
-def selection_lines(names: Sequence[str], scene: Scene) -> list[Line]:
-    """The selected tasks in two rows: names, times and error; then the verdict."""
+def selection_lines(names: Sequence[str], scene: Scene, columns: int) -> list[Line]:
+    """The selected tasks in two rows: names, times and error; then the verdict, as far as there is room."""
     rows = [scene.board.row(name) for name in names]
     shown = next((row for row in rows if row.state is TaskState.DEAD_LETTER), rows[0])
     who = one_line(rows[0].name) if len(names) == 1 else task_count(len(names))
@@ -213,11 +213,12 @@ def selection_lines(names: Sequence[str], scene: Scene) -> list[Line]:
         parts[1] = f"from {wall(min(ends), None)} to {wall(max(ends), None)}"
         parts[2] = f"{number(len(errors) + 1)} different errors" if errors else parts[2]
     sign = sign_and_word(row_style(shown), scene.glyphs)
-    head: Line = [Piece(" "), Piece(who, Role.TITLE), Piece(" "), sign, Piece(f" {parts[0]}")]
+    head: Line = [Piece(" "), Piece(who, Role.TITLE), Piece(" "), sign, *([Piece(f" {parts[0]}")] if parts[0] else [])]
     for part in filter(None, parts[1:]):
         head += [Piece(f" {scene.glyphs.dot} ", Role.DIM), Piece(part)]
-    verdict = verdict_of(names, scene.board)
-    return [head, [Piece(f"   {verdict[:1].upper()}{verdict[1:]}.", Role.STRONG)]]
+    verdicts = (verdict_of(names, scene.board, is_brief=is_brief) for is_brief in (False, True))
+    lines = [[Piece(f"   {found[:1].upper()}{found[1:]}.", Role.STRONG)] for found in verdicts]
+    return [head, first_that_fits(lines, columns)]
 
 
 def cause_history_line(memory: CauseHistory | None, now_us: int, columns: int, glyphs: Glyphs) -> Line:
@@ -262,12 +263,12 @@ def _past_runs(memory: CauseHistory, now_us: int) -> str:
     return f"seen in {others} of this flow, first {format_day(memory.first_at, now_us)}"
 
 
-def verdict_of(names: Sequence[str], board: Board) -> str:
-    """The verdict on the attempts of one or many tasks, in one sentence."""
+def verdict_of(names: Sequence[str], board: Board, *, is_brief: bool = False) -> str:
+    """The verdict on the attempts of one or many tasks, in one sentence. ``is_brief``: as for ``verdict``."""
     if any(map(waits_for_approval, map(board.row, names))):
         return "nothing failed: it waits for an answer"
     if len(names) == 1:
-        return verdict(compare(failures_of(board.row(names[0]))))
+        return verdict(compare(failures_of(board.row(names[0]))), is_brief=is_brief)
     looked_at = names[:_COMPARED_MAX]
     found = [compare(failures_of(board.row(name))) for name in looked_at]
     several = [one for one in found if len(one.attempts) > 1]
@@ -283,9 +284,12 @@ def verdict_of(names: Sequence[str], board: Board) -> str:
     return f"{number(same)} of {number(len(several))} failed the same way with nothing changed between{where}"
 
 
-def consequence_lines(requeue: Preview, skip: Preview, keys: Mapping[str, str]) -> list[Line]:
-    """What requeue and skip would do, in one sentence each. The dialog has the exact lists."""
-    return _by_key(keys, "; ".join(_describe_requeue(requeue)), "; ".join(_describe_skip(skip)))
+def consequence_lines(requeue: Preview, skip: Preview, keys: Mapping[str, str], columns: int) -> list[Line]:
+    """What requeue and skip would do, in one sentence each, as far as there is room. The dialog has the exact lists."""
+    options = [
+        _by_key(keys, _describe_requeue(requeue, is_brief=is_brief), _describe_skip(skip)) for is_brief in (False, True)
+    ]
+    return [first_that_fits(lines, columns) for lines in zip(*options, strict=True)]
 
 
 def estimate_lines(count: int, held: int, keys: Mapping[str, str]) -> list[Line]:
@@ -302,27 +306,25 @@ def _by_key(keys: Mapping[str, str], requeue: str, skip: str) -> list[Line]:
     return [[Piece(f" {pad(keys[action], cells)} ", Role.KEY), Piece(sentence)] for action, sentence in sentences]
 
 
-def _describe_requeue(preview: Preview) -> Iterator[str]:
-    again = len(preview.run_again)
-    yield f"requeue: {task_count(again)} {_plural(again, 'runs', 'run')} again"
-    yield from preview.notes
+def _describe_requeue(preview: Preview, *, is_brief: bool) -> str:
+    again, stale = len(preview.run_again), len(preview.stale)
+    acts = [*preview.notes]  # first, because the end may have no room
+    acts.append(f"{number(again) if is_brief else task_count(again)} {_plural(again, 'runs', 'run')} again")
     go_on = len(set(preview.released) | set(preview.unblocked))
     if go_on:
-        yield f"{number(go_on)} below may go on after success"
-    if preview.stale:
-        yield f"{number(len(preview.stale))} ran before and {_plural(len(preview.stale), 'becomes', 'become')} stale"
-    yield from _describe_still_held(preview)
+        acts.append(f"{number(go_on)} {'may follow' if is_brief else 'below may go on after success'}")
+    if stale:
+        acts.append(f"{number(stale)} ran before and {_plural(stale, 'becomes', 'become')} stale")
+    return f"requeue: {'; '.join([*acts, *_describe_still_held(preview)])}"
 
 
-def _describe_skip(preview: Preview) -> Iterator[str]:
-    go_on = len(set(preview.released) | set(preview.unblocked))
+def _describe_skip(preview: Preview) -> str:
+    go_on, stopped = len(set(preview.released) | set(preview.unblocked)), len(preview.stopped)
     them = "it" if len(preview.skipped) == 1 else "them"
-    yield (
-        f"skip: {number(go_on)} {_plural(go_on, 'goes', 'go')} on without {them}" if go_on else "skip: nothing goes on"
-    )
-    if preview.stopped:
-        yield f"{number(len(preview.stopped))} {_plural(len(preview.stopped), 'stops', 'stop')}, needing its success"
-    yield from _describe_still_held(preview)
+    acts = [f"{number(go_on)} {_plural(go_on, 'goes', 'go')} on without {them}" if go_on else "nothing goes on"]
+    if stopped:
+        acts.append(f"{number(stopped)} {_plural(stopped, 'stops', 'stop')}, needing its success")
+    return f"skip: {'; '.join([*acts, *_describe_still_held(preview)])}"
 
 
 def _describe_still_held(preview: Preview) -> Iterator[str]:
@@ -332,9 +334,8 @@ def _describe_still_held(preview: Preview) -> Iterator[str]:
         more = f" and {len(holders) - _NAMED_MAX} more" if len(holders) > _NAMED_MAX else ""
         count = len(preview.still_held)
         yield f"{number(count)} {_plural(count, 'stays', 'stay')} held by {names}{more}"
-    if preview.stay_blocked:
-        count = len(preview.stay_blocked)
-        yield f"{number(count)} {_plural(count, 'stays', 'stay')} blocked"
+    if blocked := len(preview.blocked_unheld):
+        yield f"{number(blocked)} {_plural(blocked, 'stays', 'stay')} blocked"
 
 
 def _plural(count: int, one: str, many: str) -> str:

@@ -299,7 +299,8 @@ class InboxScreen(SplitScreen):
     def _show_consequences(self, names: Sequence[str]) -> None:
         keymap = self.console.keymap
         keys = {action: keymap.label(action) for action in ("requeue", "skip")}
-        who: list[Line] = [*present.selection_lines(names, self.scene()), self._memory_line()] if names else []
+        columns = self.app.size.width
+        who: list[Line] = [*present.selection_lines(names, self.scene(), columns), self._memory_line()] if names else []
         other = self._other_at_cursor()
         if other is not None and not names:
             labels = [keymap.label(action) for action in ("open", "view_runs", "ack_run")]
@@ -309,7 +310,8 @@ class InboxScreen(SplitScreen):
         elif len(names) > _PREVIEWED_MAX:
             acts = present.estimate_lines(len(names), self.board.waiting_below(*names), keys)
         else:
-            acts = present.consequence_lines(preview_requeue(self.board, names), preview_skip(self.board, names), keys)
+            previews = preview_requeue(self.board, names), preview_skip(self.board, names)
+            acts = present.consequence_lines(*previews, keys, columns)
         self.who_bar.show_lines(who)
         self.consequences_bar.show_lines(acts)
 

@@ -115,6 +115,11 @@ def _cell(text: str, role: str) -> Line:
     return [Piece(word, role), Piece(text[len(word) :])]
 
 
+def first_that_fits(lines: Sequence[Line], size: int) -> Line:
+    """The first line of at most ``size`` cells; if there is none, the last."""
+    return next((line for line in lines if width(line) <= size), lines[-1])
+
+
 def join(parts: Iterable[Line], gap: str = "  ") -> Line:
     """Join the parts that are not empty with a gap."""
     joined: Line = []

@@ -5,11 +5,13 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from redrive.console.model.board import Board
 from redrive.console.model.graph.drawing import LABEL_SIZES, SIGNS_ALONE, SPREAD_SIZES, TALL_SIZES
 from redrive.console.model.graph.groups import GraphForm, Zoom
 from redrive.console.model.graph.view import GROUP_ROWS, Graph
 from redrive.console.model.inbox import AttemptTexts, EvidenceData, Inbox, failures_of
+from redrive.console.model.preview import preview_requeue, preview_skip
 from redrive.console.model.time_axis import Span
 from redrive.console.present import detail, evidence, inbox, timeline
 from redrive.console.present import states as counts
@@ -154,6 +156,45 @@ def test_a_long_name_leaves_the_state_and_its_age_in_view(columns):
     page = detail.detail_page(row, scene, None, columns)
     assert plain(page[0]).rstrip().endswith("◆ DEAD for 9s")
     assert "◆ DEAD for 9s" in plain(detail.summary_lines(row, scene, columns, 4)[0])
+
+
+def two_failures_above_a_report():
+    """A dead letter and a failed task; the report below both is stopped by the second."""
+    pairs = [("clean_legacy", []), ("settle_home", []), ("load_legacy", ["clean_legacy"])]
+    projection = projection_of([*pairs, ("report", ["load_legacy", "settle_home"])])
+    failed_task(projection, "clean_legacy", at=START)
+    failed_task(projection, "settle_home", "FAILED", at=START)
+    environment = {"code_hash": "c", "input_hash": "i", "params_hash": "p", "host": "etl-night-1"}
+    for name in ("clean_legacy", "settle_home"):
+        row = projection.tasks[name]
+        row.attempt = 2
+        row.attempts = {number: structs.replace(row.attempts[1], attempt=number, **environment) for number in (1, 2)}
+    projection.tasks["report"].state, projection.tasks["report"].blocked_by = TaskState.UPSTREAM_FAILED, "settle_home"
+    return Board(projection)
+
+
+def test_the_strip_of_a_task_cuts_no_sentence_while_it_has_rows():
+    board = two_failures_above_a_report()
+    scene = Scene(board, NOW, UTF8)
+    dead = [plain(line) for line in detail.summary_lines(board.row("clean_legacy"), scene, 80, 4)]
+    assert dead[0].rstrip().endswith("same failure twice; nothing changed between")
+    assert "(code, input" in plain(detail.summary_lines(board.row("clean_legacy"), scene, 120, 4)[0])
+    waiting = [plain(line) for line in detail.summary_lines(board.row("load_legacy"), scene, 50, 4)]
+    assert "…" not in "".join(waiting)
+    assert board.explain("load_legacy", NOW) in " ".join(" ".join(waiting).split())
+
+
+def test_what_two_failures_hold_is_counted_once_and_fits_80_columns():
+    board = two_failures_above_a_report()
+    previews = preview_requeue(board, ["clean_legacy"]), preview_skip(board, ["clean_legacy"])
+    lines = inbox.consequence_lines(*previews, {"requeue": "r", "skip": "s"}, 80)
+    assert list(map(plain, lines)) == [
+        " r requeue: 1 runs again; 1 may follow; 1 stays held by settle_home",
+        " s skip: 1 goes on without it; 1 stays held by settle_home",
+    ]
+    assert all(width(line) <= 80 for line in inbox.selection_lines(["clean_legacy"], Scene(board, NOW, UTF8), 80))
+    head, _ = inbox.selection_lines(["settle_home"], Scene(board, NOW, UTF8), 80)
+    assert plain(head) == " settle_home ✗ failed · ValueError happened"
 
 
 def test_members_of_a_group_have_the_cells_that_are_free():
