@@ -426,7 +426,9 @@ class RunSnapshot:
         if isinstance(payload, BreakerChanged) and payload.downstream and payload.state:
             self.breakers[payload.downstream] = BreakerView(payload.state, payload.reopens_at, why=payload.why or "")
         elif isinstance(payload, PageChanged) and payload.cause:
-            self.page_notes[payload.cause] = _page_note(payload.what, event.actor, not payload.why)
+            known = self.page_notes.get(payload.cause) if payload.what in _UNCHANGED_PAGE else None
+            note = _page_note(payload.what, event.actor, not payload.why) if known is None else known
+            self.page_notes[payload.cause] = note
 
 
 def _breaker_view(row: BreakerRow) -> BreakerView:
@@ -447,9 +449,15 @@ def _instant(value: Json) -> int | None:
     return value if isinstance(value, int) else None
 
 
+#: Changes that leave the state of a page as it is: its task was requeued, or it was counted up.
+_UNCHANGED_PAGE = frozenset([PageChange.REARMED, PageChange.FOLDED])
+
+
 def _page_note(state: str, actor: str | None, is_sent: bool) -> str:
     """``state``: of the table, or the ``what`` of an event."""
-    if state in ("open", PageChange.OPENED, PageChange.FOLDED):
+    if state in ("open", PageChange.OPENED, *_UNCHANGED_PAGE):
         return PAGE_OPEN if is_sent else PAGE_UNSENT
+    if state == PageChange.WOKEN:  # its snooze has ended, and it is sent again
+        return PAGE_UNSENT
     by = f" by {actor}" if actor else ""
     return f"page {state}{by}" if state in (PageChange.ACKED, PageChange.SNOOZED) else ""

@@ -132,6 +132,24 @@ def test_what_comes_later_goes_on_where_the_reel_ends():
     assert reel.step(10**6, -1) == max(event.seq for event in events if event.run_id == "run-1" and is_step(event))
 
 
+@pytest.mark.parametrize(
+    ("changes", "note"),
+    [
+        (["opened", "rearmed"], "page open"),  # a requeue, perhaps undone: nobody has acknowledged it
+        (["opened", "acked", "folded"], "page acked by ana@desk"),
+        (["opened", "snoozed", "woken"], "page not sent"),
+        (["opened", "rearmed", "resolved"], ""),
+        (["folded"], "page open"),
+    ],
+)
+def test_a_page_stays_open_until_it_is_acknowledged_or_resolved(changes, note):
+    builder = EventBuilder(projection_of(PAIRS))
+    board = Board(builder.projection)
+    for what in changes:
+        board.apply([builder.event(EventKind.PAGE, "a", actor="ana@desk", data={"cause": "f00d", "what": what})])
+    assert board.snapshot.page_notes == {"f00d": note}
+
+
 def test_breakers_and_pages_are_those_of_the_moment():
     builder = EventBuilder(projection_of(PAIRS))
     opened = builder.event(EventKind.BREAKER, data={"downstream": "bank", "state": "OPEN", "reopens_at": 7})
