@@ -380,7 +380,7 @@ async def read_param_fields(row: ServedSchedule) -> list[FormField]:
 
 async def _previous_params(row: ServedSchedule) -> Mapping[str, object]:
     """The parameters of the latest run; none without a run."""
-    session = await open_session(Endpoint(row.state_path or ""), read_only=True)
+    session = await open_session(Endpoint(row.state_path or ""), read_only=True, is_console=False)
     try:
         runs = [one.run for one in await session.runs() if one.run.dag_name == row.flow]
     finally:

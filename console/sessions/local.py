@@ -37,12 +37,12 @@ Result = TypeVar("Result")
 class LocalSession(Session):
     """Created by ``open``. Reads in threads, so that a slow disk does not block the screen."""
 
-    def __init__(self, path: str, actor: str, read_only: bool) -> None:
+    def __init__(self, path: str, actor: str, read_only: bool, is_console: bool) -> None:
         self._path = path
         self._actor = actor
         self._damage: str | None = None  # the error that the latest read of events raised
         self._read_only_reason = "opened read-only" if read_only else None
-        self._presence = executor_socket.Presence(path, actor)
+        self._presence = executor_socket.Presence(path, actor if is_console else None)
         self._announcing: asyncio.Task[None] | None = None
         self._watched_descriptor: int | None = None
         self._uuid: str | None = None  # of the file that was read last
@@ -54,9 +54,14 @@ class LocalSession(Session):
         self._searcher: LogSearcher | None = None
 
     @classmethod
-    async def open(cls, path: str, *, actor: str | None = None, read_only: bool = False) -> Self:
-        """Check that the file can be read. Raises StateFileError or a subclass of it."""
-        session = cls(os.path.abspath(path), actor or current_actor(), read_only)
+    async def open(
+        cls, path: str, *, actor: str | None = None, read_only: bool = False, is_console: bool = True
+    ) -> Self:
+        """Check that the file can be read. ``is_console``: the executor lists ``actor`` while the session is open.
+
+        Raises StateFileError or a subclass of it.
+        """
+        session = cls(os.path.abspath(path), actor or current_actor(), read_only, is_console)
         session._uuid = await session._read(database.file_uuid)
         session._announcing = asyncio.create_task(session._announce())
         return session

@@ -29,28 +29,31 @@ Result = TypeVar("Result")
 _read_files: list[str] = []  # the state files of this machine that this process has opened
 
 
-async def open_session(endpoint: Endpoint, *, read_only: bool = False) -> Session:
-    """Open a session for a state file. Raises RedriveError with one sentence."""
+async def open_session(endpoint: Endpoint, *, read_only: bool = False, is_console: bool = True) -> Session:
+    """Open a session for a state file. ``is_console``: the executor lists the operator while it is open.
+
+    Raises RedriveError with one sentence.
+    """
     target = endpoint.target
     if is_remote(target):
         from .ssh import SshSession
 
         def connect(options: SshOptions) -> Awaitable[SshSession]:
-            return SshSession.open(target, read_only=read_only, options=options)
+            return SshSession.open(target, read_only=read_only, is_console=is_console, options=options)
 
         return await connect_with_sign_in(parse(target), endpoint.ssh, connect)
     from .local import LocalSession
 
     _read_files.append(target)
-    return await LocalSession.open(target, read_only=read_only)
+    return await LocalSession.open(target, read_only=read_only, is_console=is_console)
 
 
 def with_session(endpoint: Endpoint, use: Callable[[Session], Awaitable[Result]]) -> Result:
-    """Open a session, await ``use``, close the session."""
+    """Open a session for a command, await ``use``, close the session."""
     found: list[Result] = []
 
     async def open_and_use() -> None:  # no result: to restore SIGINT, ``asyncio.run`` makes a text of the whole task
-        session = await open_session(endpoint)
+        session = await open_session(endpoint, is_console=False)
         try:
             found.append(await use(session))
         finally:

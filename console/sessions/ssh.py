@@ -50,7 +50,7 @@ class AgentHeartbeat:
 class SshSession(Session):
     """Created by ``open``."""
 
-    def __init__(self, address: SshAddress, options: SshOptions, actor: str, read_only: bool) -> None:
+    def __init__(self, address: SshAddress, options: SshOptions, actor: str, read_only: bool, is_console: bool) -> None:
         self._address = address
         self._path = address.path
         self._actor = actor
@@ -62,15 +62,24 @@ class SshSession(Session):
         self._partial: RunProjection | None = None  # returned by ``snapshot`` before it was complete
         self._completed: RunProjection | None = None  # the same projection with what arrived since
         self._loading: asyncio.Task[None] | None = None
-        self._settings = {"path": address.path, "actor": actor}
+        self._settings = {"path": address.path, "actor": actor, "is_console": is_console}
         self._connection = Connection(address, options, self._settings, self._on_hello, self._on_message, self._tick)
 
     @classmethod
     async def open(
-        cls, target: str, *, actor: str | None = None, read_only: bool = False, options: SshOptions = DEFAULT_OPTIONS
+        cls,
+        target: str,
+        *,
+        actor: str | None = None,
+        read_only: bool = False,
+        is_console: bool = True,
+        options: SshOptions = DEFAULT_OPTIONS,
     ) -> SshSession:
-        """Connect. Raises AddressError, LinkError, or an error that the agent found with the file."""
-        session = cls(parse(target), options, actor or current_actor(), read_only)
+        """Connect. ``is_console``: the executor lists ``actor`` while the session is open.
+
+        Raises AddressError, LinkError, or an error that the agent found with the file.
+        """
+        session = cls(parse(target), options, actor or current_actor(), read_only, is_console)
         await session._connection.open()
         return session
 

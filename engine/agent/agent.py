@@ -152,7 +152,9 @@ class Agent(object):
         self._reader = Reader(self._path)
         self._notices = WriteNotices(self._path)
         self._events = EventStream()
-        self._presence = executor_socket.Presence(self._path, str(settings["actor"]))
+        self._presence = executor_socket.Presence(
+            self._path, str(settings["actor"]) if settings.get("is_console", True) else None
+        )
         self._next_presence = 0.0
         self._commands: "Queue[Request]" = Queue(COMMANDS_MAX)
         self._busy_until = 0.0
@@ -348,7 +350,7 @@ def _default_path() -> str:
 
 
 def main(settings: Dict[str, Any], sources: Dict[str, str]) -> None:
-    """Run until the console leaves. ``settings``: marker, path, actor; with ``list``, only send the default files."""
+    """Run until the client leaves. ``settings``: marker, path, actor, is_console; ``list``: only send the files."""
     output = Output(sys.stdout.fileno(), settings["marker"])
     try:
         if settings.get("list"):

@@ -37,11 +37,15 @@ def socket_path(state_path: str) -> str:
 
 
 class Presence(object):
-    """An open connection to the executor, which lists everyone attached until they disconnect. Never blocks."""
+    """An open connection to the executor, which lists everyone attached until they disconnect. Never blocks.
 
-    def __init__(self, state_path: str, actor: str) -> None:
+    ``actor``: who has opened a console; None for a command that reads, which the executor neither lists nor writes to
+    the journal.
+    """
+
+    def __init__(self, state_path: str, actor: Optional[str]) -> None:
         self._state_path = state_path
-        self._actor = actor
+        self._request = {"act": "ping"} if actor is None else {"act": "hello", "actor": actor}
         self._connection: Optional[socket.socket] = None
         self._received = b""
         self.names: List[str] = []
@@ -60,7 +64,7 @@ class Presence(object):
                 if self._connection is None:
                     return
                 self._connection.setblocking(False)
-            self._connection.send(json.dumps({"act": "hello", "actor": self._actor}).encode() + b"\n")
+            self._connection.send(json.dumps(self._request).encode() + b"\n")
         except BlockingIOError:
             pass  # the executor has not read the message before: it is alive, and busy
         except (OSError, StateFileError, LinkError):

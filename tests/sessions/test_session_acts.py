@@ -14,6 +14,7 @@ from redrive.engine.statefile import lock_file
 from redrive.engine.store import lock
 from support.fake_executor import FakeExecutor
 from support.state_file import StateFileBuilder
+from support.waiting import wait_until_async
 
 from .conftest import OpenSession
 from .session_helpers import command, read_events, wait_for_status
@@ -89,6 +90,18 @@ async def test_those_who_are_attached_see_each_other(
     assert (await wait_for_status(ben, lambda status: status.others)).others == ("ana@desk",)
     await ben.close()
     await wait_for_status(ana, lambda status: not status.others)
+
+
+async def test_a_command_that_reads_opens_no_console(
+    open_session: OpenSession, run_file: StateFileBuilder, executor: FakeExecutor
+) -> None:
+    """Cron may list a file every minute: its journal says who watched the run."""
+    executor.storage_problem = "the disk is full"
+    ana = await open_session(run_file.path, actor="ana@desk")
+    reader = await open_session(run_file.path, actor="cron@ops", is_console=False)
+    await wait_for_status(reader, lambda status: status.storage_problem == "the disk is full")
+    await wait_until_async(lambda: list(executor.present.values()) == ["ana@desk"])
+    assert not reader.status.others and not ana.status.others
 
 
 async def test_the_life_and_death_of_the_executor_is_seen(
