@@ -272,15 +272,17 @@ def _texts(texts: AttemptTexts | None, log_lines: int) -> Iterator[Line]:
                 yield [_INDENT, Piece(sanitize(line.replace("\t", "    ")))]
 
 
+_ATTEMPTS_OF_A_SHARE = 20  # of fewer, 95 of 100 are all
+
+
 def _typical_durations(row: TaskRow, scene: Scene) -> Iterator[Line]:
     """Durations in earlier runs."""
     usual = scene.board.duration_stats.get(row.name)
     if usual is None:
         return
     many = f"{counted(usual.attempts, 'attempt')} in earlier runs"
-    typical, long = format_duration(usual.p50_us), format_duration(usual.p95_us)
-    text = f"{typical}, 95 of 100 within {long} {scene.glyphs.dot} {many}"
-    yield from section("Usually", text)
+    within = f", 95 of 100 within {format_duration(usual.p95_us)}" if usual.attempts >= _ATTEMPTS_OF_A_SHARE else ""
+    yield from section("Usually", f"{format_duration(usual.p50_us)}{within} {scene.glyphs.dot} {many}")
 
 
 def _relatives(row: TaskRow, scene: Scene) -> Iterator[Line]:

@@ -435,10 +435,10 @@ def _upstream(row: TaskRow, view: TaskView, scene: Scene) -> Line:
 
 
 def _holder(name: str, unmet: tuple[str, ...], board: Board) -> str | None:
-    """The nearest dead letter among the ancestors."""
-    for parent in unmet:
-        if board.row(parent).state is TaskState.DEAD_LETTER:
-            return parent
+    """The nearest dead letter among the ancestors; of several parents the first of the flow, as for their children."""
+    dead = [parent for parent in unmet if board.row(parent).state is TaskState.DEAD_LETTER]
+    if dead:
+        return min(dead, key=lambda parent: board.row(parent).position)
     place = board.dag.number[name]
     for problem in board.problems[:_HOLDERS_SEARCHED]:
         is_above = board.dag.bits_below(board.dag.number[problem]) >> place & 1

@@ -355,9 +355,20 @@ def test_a_task_that_reports_how_far_it_is_and_no_more_is_said_to_stand_still():
 def test_the_details_say_what_is_usual():
     projection = projection_of([("a", [])])
     board = Board(projection)
-    board.duration_stats = {"a": DurationStats(130 * S, 240 * S, 1)}
-    lines = detail.detail_page(projection.tasks["a"], Scene(board, NOW, UTF8), None, 80)
-    assert " Usually  2m10, 95 of 100 within 4m00 · 1 attempt in earlier runs" in [plain(line) for line in lines]
+    for attempts, text in ((1, "2m10 · 1 attempt"), (20, "2m10, 95 of 100 within 4m00 · 20 attempts")):
+        board.duration_stats = {"a": DurationStats(130 * S, 240 * S, attempts)}
+        lines = detail.detail_page(projection.tasks["a"], Scene(board, NOW, UTF8), None, 80)
+        assert f" Usually  {text} in earlier runs" in [plain(line) for line in lines]
+
+
+def test_all_that_children_of_a_map_task_hold_names_the_same_one():
+    names = [f"size[{number}]" for number in range(12)]
+    projection = projection_of([*((name, []) for name in names), ("size", sorted(names)), ("total", ["size"])])
+    for name in ("size[7]", "size[11]", "size[2]"):
+        failed_task(projection, name)
+    scene = Scene(Board(projection), NOW, UTF8)
+    facts = {name: plain(state_facts(projection.tasks[name], scene)) for name in ("size", "total")}
+    assert all("held by size[2]" in fact for fact in facts.values()), facts
 
 
 def test_the_rules_of_a_task_are_those_of_this_time():
