@@ -132,6 +132,11 @@ def _tree(subject: Subject) -> Iterator[tuple[int, int]]:
             queue.append((child, process.children(child)))
 
 
+def processes_of(subject: Subject) -> list[int]:
+    """The process and its descendants, nearest first."""
+    return [pid for pid, _ in _tree(subject)]
+
+
 def _stat(folder: str) -> list[bytes] | None:
     try:
         return read_file(f"{folder}/stat").rpartition(b")")[2].split()

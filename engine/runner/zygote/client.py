@@ -27,6 +27,7 @@ from .. import process, protocol, reaper
 from ..attempt import IMPORT_SECONDS, Attempt, RunnerContext, raise_task_error
 from ..command import attempts_folder, encoded_variables
 from ..forked_process import ForkedProcess, Make, T
+from ..native_stack import find_py_spy
 from ..outcome_of_exit import OutOfMemoryWatch
 from ..protocol import AttemptListener, AttemptOrder, RunnerListener, RunningAttempt, ignore
 from ..threads import PATIENCE_SECONDS, ThreadHosts
@@ -221,7 +222,9 @@ class Runner:
                 'the line flow = Flow("...", python="...") of a flow file'
             )
         mask = SecretMask(secret_values(spec, environment_of(spec)))
-        shared = RunnerContext(opened.project_root, OutOfMemoryWatch(), opened.imports_per_process, mask=mask)
+        shared = RunnerContext(
+            opened.project_root, OutOfMemoryWatch(), opened.imports_per_process, mask=mask, py_spy=find_py_spy()
+        )
         hosts = ThreadHosts(
             shared,
             _Fork(connection, protocol.StartHost, self._new_number),
