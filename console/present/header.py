@@ -97,12 +97,12 @@ def run_line(
 
     ``waiting``: a fact about other runs, more important than the times of this one.
     """
-    facts = _facts(board, forecast if runner.is_alive else None, now_us, glyphs, runner)
-    facts[1:1] = [waiting] if waiting else []
+    state, *others = _facts(board, forecast if runner.is_alive else None, now_us, glyphs, runner)
     natural = width(location_line(board, address, 1000, glyphs)) if size >= _WIDE else _NAME_CELLS_MIN
-    while len(facts) > 1 and size - width(join(facts)) - 3 < min(natural, size // 2):
-        facts.pop()
-    right = [*join(facts), Piece(" ")]
+    room, shown = size - 3 - min(natural, size // 2), [state]
+    for fact in filter(None, (waiting, *others)):
+        shown += [fact] if width(join([*shown, fact])) <= room else []
+    right = [*join(shown), Piece(" ")]
     left = location_line(board, address, size - width(right) - 2, glyphs)
     return [Piece(" "), *fit(left, size - width(right) - 1, glyphs.more), *right]
 

@@ -171,3 +171,13 @@ def test_progress_is_missed_after_a_minute_or_three_times_what_a_part_took():
     assert stalled_for_us(tasks["slow"], at + 119 * S) is None  # a part took it 40 seconds so far
     assert stalled_for_us(tasks["slow"], at + 121 * S) == 121 * S
     assert stalled_for_us(tasks["silent"], at + 3600 * S) is None  # it never said how far it is
+
+
+def test_the_slack_stays_in_a_narrow_header_when_the_end_has_no_room():
+    projection = projection_of(CHAIN, max_parallel=8, deadline_at=START + 30 * MINUTE)
+    board, builder = Board(projection), EventBuilder(projection)
+    board.apply([*builder.start("a"), *builder.succeed("a"), *builder.start("b"), *builder.fail("b", "DEAD_LETTER")])
+    forecast = estimate(board, START, HISTORY)
+    assert "eta 5s then blocked" in plain(run_line(board, "x.db", forecast, START, 120, UTF8))
+    narrow = plain(run_line(board, "nightly.db", forecast, START, 80, UTF8))
+    assert "eta" not in narrow and "slack 29m55" in narrow
