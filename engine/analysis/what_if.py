@@ -251,7 +251,6 @@ def _median_success_seconds(attempts: Iterable[RecordedAttempt]) -> float:
 
 
 # --- The replay ------------------------------------------------------------------------------------------------------
-#
 
 
 PROBES_MAX = 1_000  # calls beyond all attempts that the policies allow: a downstream that stays down is probed for ever

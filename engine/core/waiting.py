@@ -241,7 +241,6 @@ def outlook_of(reason: WaitReason | None, due_at: int | None, runner: RunnerStat
 
 
 # --- What a task waits for -------------------------------------------------------------------------------------------
-#
 
 
 @dataclass(frozen=True, slots=True)

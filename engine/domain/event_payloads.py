@@ -245,7 +245,6 @@ else:  # old interpreters have no TypedDict
 
 
 # --- Payloads --------------------------------------------------------------------------------------------------------
-#
 
 
 Text = Optional[str]

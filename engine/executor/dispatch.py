@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..core.breaker import ProbeCandidate, choose_probe
 from ..core.causes import LONG_OUTAGE_SECONDS, PageRequest
@@ -26,7 +26,7 @@ from ..store.machine import RECHECK_SECONDS, MachinePools, PoolEntry
 from ..store.pages import trigger_page
 from .attempts import AttemptManager
 from .opening import OpenRun
-from .run_view import Commit, FollowUp, RunView
+from .run_view import Commit, FollowUp, RunView, Write
 
 
 class Dispatcher:
@@ -219,9 +219,7 @@ FORGET_SECONDS = 3.0
 class PoolGate:
     """The pools of the machine, as the dispatcher of one run uses them."""
 
-    def __init__(
-        self, view: RunView, state_path: str, write: Callable[[Callable[[Transaction], object]], object]
-    ) -> None:
+    def __init__(self, view: RunView, state_path: str, write: Write) -> None:
         flow, run = view.flow, view.projection.run
         sizes = {pool: flow.pools[pool] for pool in flow.machine_pools}
         self._pools = MachinePools(sizes, flow.name, run.run_id, state_path)
@@ -306,9 +304,7 @@ def describe_holders(entries: list[PoolEntry]) -> str:
 class WorkerGate:
     """The workers of the cluster, as the dispatcher of one run uses them. ``remote`` None: no task runs there."""
 
-    def __init__(
-        self, view: RunView, remote: RemoteRunner | None, write: Callable[[Callable[[Transaction], object]], object]
-    ) -> None:
+    def __init__(self, view: RunView, remote: RemoteRunner | None, write: Write) -> None:
         self._view = view
         self._remote = remote
         self._write = write

@@ -153,6 +153,10 @@ def _path_seconds(projection: RunProjection, medians: Mapping[str, float]) -> di
 # --- A step of the loop as a value: the write, and the callback after its commit -------------------------------------
 
 
+#: Queues a write whose result no caller awaits.
+Write = Callable[[Callable[[Transaction], object]], object]
+
+
 @dataclass(frozen=True, slots=True)
 class Commit:
     """``item`` runs in the writer's transaction; ``on_committed(result of item)`` in the loop, after the COMMIT.

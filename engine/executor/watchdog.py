@@ -29,7 +29,6 @@ from ..runner import process
 from ..statefile.lock_file import lock_path
 from ..statefile.processes import identity, open_files
 from ..statefile.reader import Stamp, inode_of
-from ..statefile.transitions import Transaction
 from ..store import claims
 from ..store.database import checkpoint, restoring_steps
 from ..store.lock import StateLock
@@ -37,7 +36,7 @@ from ..store.pages import trigger_page
 from ..store.write_ahead_log import copy, free_copy_path
 from ..store.writer import Writer
 from .attempts import AttemptManager, AttemptSupervisor
-from .run_view import RunView
+from .run_view import RunView, Write
 
 TASKS_PER_DEADLINE_CHECK = 2000  # larger runs check the deadline less often than once a second
 
@@ -219,14 +218,9 @@ class Watchdog:
 
 
 class StorageHealth:
-    """``write`` queues a write whose result no caller awaits; ``notify`` passes events to the listeners of the run."""
+    """``notify`` passes events to the listeners of the run."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        write: Callable[[Callable[[Transaction], object]], object],
-        notify: Callable[[Sequence[Event]], None],
-    ) -> None:
+    def __init__(self, clock: Clock, write: Write, notify: Callable[[Sequence[Event]], None]) -> None:
         self._write_problem: str | None = None
         self._file_problem: str | None = None
         self._clock = clock

@@ -29,10 +29,9 @@ from ..errors import FlowError, RedriveError
 from ..flow.source import digest_of_file, source_root, split_target
 from ..runner.zygote.client import OpenFlow
 from ..statefile.reader import stamp_of
-from ..statefile.transitions import Transaction
 from ..store import flow_changes
 from .opening import OpenRun
-from .run_view import RunView
+from .run_view import RunView, Write
 
 LOADING_ACTS = frozenset(["requeue", "requeue-rows", "hurry", "reload"])
 CHECK_SECONDS = 10.0
@@ -57,7 +56,7 @@ class ZygoteRestart:
         opened: OpenRun,
         view: RunView,
         *,
-        write: Callable[[Callable[[Transaction], object]], object],
+        write: Write,
         on_done: Callable[[], None],
         on_failed: Callable[[BaseException], None],
     ) -> None:

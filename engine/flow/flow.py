@@ -187,12 +187,7 @@ class TaskDeclarations:
             ...
             redrive.engine.errors.OptionError: task '<lambda>': there is no option 'tmeout'; there are name, ...
         """
-
-        def register(function: Function) -> Function:
-            self._add("python", _name_of(name, function), function, after, options, kind)
-            return function
-
-        return cast("Returned", register if fn is None else register(fn))
+        return self._add_function(fn, "python", name, after, options, kind)
 
     def map(
         self,
@@ -244,13 +239,7 @@ class TaskDeclarations:
             >>> [(task.name, task.parents) for task in flow.spec().tasks]
             [('list_orders', ()), ('load', ('list_orders',)), ('report', ('load',))]
         """
-
-        def register(function: Function) -> Function:
-            called = _name_of(name, function)
-            self._add("python", called, function, after, options, kind, map_over=over, max_size=max_size)
-            return function
-
-        return cast("Returned", register if fn is None else register(fn))
+        return self._add_function(fn, "python", name, after, options, kind, map_over=over, max_size=max_size)
 
     def sensor(
         self,
@@ -289,13 +278,7 @@ class TaskDeclarations:
         called = f"task {short_repr(getattr(fn, '__name__', 'sensor') if name is None else name)}"
         recheck_seconds = parse_named_option(called, "every", ABOVE_ZERO, every)
         options = {"timeout": recheck_seconds + 60, **options}
-
-        def register(function: Function) -> Function:
-            called = _name_of(name, function)
-            self._add("sensor", called, function, after, options, recheck_seconds=recheck_seconds)
-            return function
-
-        return cast("Returned", register if fn is None else register(fn))
+        return self._add_function(fn, "sensor", name, after, options, recheck_seconds=recheck_seconds)
 
     def command(
         self,
@@ -440,6 +423,24 @@ class TaskDeclarations:
         finally:
             self._scopes.pop()
 
+    def _add_function(
+        self,
+        fn: Returned | None,
+        kind: Kind,
+        name: str | None,
+        after: After | Iterable[After],
+        options: Mapping[str, object],
+        work: WorkKind | None = None,
+        **own: object,
+    ) -> Returned:
+        """Add a function as a task and return it; without one, return the decorator that does so."""
+
+        def register(function: Function) -> Function:
+            self._add(kind, _name_of(name, function), function, after, options, work, **own)
+            return function
+
+        return cast("Returned", register if fn is None else register(fn))
+
     def _add(
         self,
         kind: Kind,
@@ -510,7 +511,6 @@ def _name_of(name: str | None, function: object) -> str:
 
 
 # --- The flow --------------------------------------------------------------------------------------------------------
-#
 
 
 __all__ = ["DownstreamOptions", "Flow", "PageOptions", "TaskDef", "TaskOptions"]

@@ -121,7 +121,6 @@ def read_sources(digests: Mapping[str, str]) -> dict[str, bytes]:
 
 
 # --- Loading ---------------------------------------------------------------------------------------------------------
-#
 
 
 def load_flow(

@@ -228,7 +228,6 @@ def _declared(spec: ParamSpec) -> Mapping[str, object]:
 
 
 # --- The tables of options -------------------------------------------------------------------------------------------
-#
 
 
 Parsed = TypeVar("Parsed")

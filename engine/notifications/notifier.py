@@ -92,7 +92,6 @@ class Notifier:
         self._digest_at: int | None = None
         self._wake = asyncio.Event()
         self._is_closing = False
-        self._is_last = False
         self._on_idle: Callable[[], None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._delivery_tasks: set[asyncio.Task[None]] = set()
@@ -118,7 +117,7 @@ class Notifier:
 
         None: the run goes on, and pages wait for their time again.
         """
-        self._on_idle, self._is_last = on_idle, on_idle is not None
+        self._on_idle = on_idle
         for delivery in self._deliveries:
             delivery.tries = delivery.due_at = 0
         self._wake.set()
@@ -172,7 +171,7 @@ class Notifier:
         held = {page_id for delivery in self._deliveries for page_id in delivery.ids}
         now = self._clock.now_us()
         unheld = (page for page in outbox if page.id not in held)
-        plan = plan_sending(unheld, self._sent, self._digest_at, now, is_last=self._is_last)
+        plan = plan_sending(unheld, self._sent, self._digest_at, now, is_last=self._on_idle is not None)
         self._add_deliveries(plan, now)
         clock = asyncio.get_running_loop().time()
         for delivery in self._deliveries:

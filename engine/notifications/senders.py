@@ -14,6 +14,7 @@ import signal
 import tempfile
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import IO, TYPE_CHECKING, Any, Protocol, cast
 
 from ..core.causes import check_sender
@@ -246,32 +247,19 @@ class BellSender:
 
 async def _in_a_thread(work: Callable[[], None], timeout_seconds: float) -> None:
     """Run blocking work in a daemon thread, so that a hanging call cannot keep the executor from ending."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[None] = loop.create_future()
+    done: Future[None] = Future()
+    done.set_running_or_notify_cancel()  # what runs is not cancelled by the timeout
 
     def run() -> None:
-        error: Exception | None = None
         try:
             work()
-        except Exception as raised:  # a library may raise any error
-            error = raised
-        try:
-            loop.call_soon_threadsafe(_finish, done, error)
-        except RuntimeError:
-            return  # the loop is closed
+            done.set_result(None)
+        except Exception as error:  # a library may raise any error
+            done.set_exception(error)
 
     threading.Thread(target=run, name="redrive-page", daemon=True).start()
     try:
         async with asyncio.timeout(timeout_seconds):
-            await done
+            await asyncio.wrap_future(done)
     except TimeoutError:
         raise SendError(f"it took longer than {timeout_seconds:g} s") from None
-
-
-def _finish(done: asyncio.Future[None], error: Exception | None) -> None:
-    if done.done():
-        return
-    if error is None:
-        done.set_result(None)
-    else:
-        done.set_exception(error)

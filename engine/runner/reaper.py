@@ -109,7 +109,6 @@ def _kill_and_wait(found: Iterable[int], matches: Matches, seconds: float) -> li
 
 
 # --- Reaper ----------------------------------------------------------------------------------------------------------
-#
 
 
 ZYGOTE_SECONDS = 1.0  # for a zygote to kill its descendants itself

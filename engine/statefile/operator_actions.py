@@ -438,7 +438,6 @@ def _note_refusal(context: ActionContext, fingerprint: object, downstream: objec
 
 
 # --- The acts --------------------------------------------------------------------------------------------------------
-#
 
 
 EXTENSION_SECONDS_MAX = 7 * 24 * 3600.0

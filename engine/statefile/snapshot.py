@@ -133,7 +133,6 @@ def _join_prefixes(prefixes: str, rest: str) -> List[object]:
 
 
 # --- The parts of a snapshot -----------------------------------------------------------------------------------------
-#
 
 
 EDGES_AT_ONCE = 12000  # with more edges, ``links`` sends them after the board

@@ -116,7 +116,6 @@ def activity_of_channel(channel: str) -> Activity | None:
 
 
 # --- The explanation -------------------------------------------------------------------------------------------------
-#
 
 
 SPINNING_SHARE = 0.5  # of one processor: with this share a process computes and does not wait
