@@ -11,9 +11,7 @@ import click
 
 from ...engine.core.outcome import FailureClass
 from ...engine.core.projection import RunProjection
-from ...engine.domain.acts import (
-    Answer,
-)
+from ...engine.domain.acts import Answer
 from ...engine.domain.events import Json
 from ...engine.domain.states import TaskState
 from ...engine.domain.text import format_duration
@@ -25,47 +23,20 @@ from ..sessions.open import with_session
 from ..sessions.session import Session, new_command
 from ..sessions.trials import RuleTrial, trial_rows, try_rule
 from ..text.text import echo, echo_json
+from . import operate
+from . import options as shared
 from .main import code_of_answers, command
-from .operate import (
-    REQUEUE_OPTIONS,
-    ActPlace,
-    ActRequest,
-    BulkFilter,
-    act_on_all_runs,
-    json_of,
-    place_of,
-    postpone_options_of,
-    print_answer,
-    print_resume_hint,
-    requeue_options_of,
-    send_action,
-)
-from .options import (
-    NamedFile,
-    complete_causes,
-    complete_tasks,
-    fingerprint_option,
-    json_option,
-    options,
-    reading_options,
-    reason_option,
-    run_option,
-    run_options,
-    seconds_of,
-    ssh_options,
-    state_option,
-)
 from .output import with_schema
 
-acting_options = options(
-    click.argument("names", nargs=-1, metavar="TASK...", shell_complete=complete_tasks),
-    state_option,
-    run_option,
+acting_options = shared.options(
+    click.argument("names", nargs=-1, metavar="TASK...", shell_complete=shared.complete_tasks),
+    shared.state_option,
+    shared.run_option,
     click.option(
         "--fingerprint",
         metavar="FP",
         help="All tasks that failed with this fingerprint.",
-        shell_complete=complete_causes,
+        shell_complete=shared.complete_causes,
     ),
     click.option("--downstream", metavar="NAME", help="With --fingerprint: only tasks that call this."),
     click.option(
@@ -86,14 +57,14 @@ acting_options = options(
         help="Only tasks in this state; repeatable.",
     ),
     click.option("--yes", is_flag=True, help="Several tasks by glob, --class, --only or --all-runs: do not ask."),
-    reason_option,
+    shared.reason_option,
     click.option("--dry-run", is_flag=True, help="Print the changes without making them."),
-    json_option,
-    ssh_options,
+    shared.json_option,
+    shared.ssh_options,
 )
 
 
-requeue_options = options(
+requeue_options = shared.options(
     click.option("--canary", is_flag=True, help="One task first; the others when it has succeeded, at the rate."),
     click.option("--rate", metavar="N/s", help="At most N starts per second."),
     click.option("--not-before", metavar="DURATION", help="Start after this time."),
@@ -113,49 +84,49 @@ requeue_options = options(
 @command("requeue")
 @acting_options
 @requeue_options
-def requeue(file: NamedFile, **options: object) -> int:
+def requeue(file: shared.NamedFile, **options: object) -> int:
     """TASK may be a glob, as 'load_*': it means tasks that need a human, or the states given with --only."""
-    extra = requeue_options_of({name: options.pop(name) for name in REQUEUE_OPTIONS})
+    extra = operate.requeue_options_of({name: options.pop(name) for name in operate.REQUEUE_OPTIONS})
     return _act("requeue", file, extra, options)
 
 
 @command("skip")
 @acting_options
 @click.option("--substitute", metavar="JSON", help="What the children get instead of the result.")
-def skip(file: NamedFile, substitute: str | None, **options: object) -> int:
+def skip(file: shared.NamedFile, substitute: str | None, **options: object) -> int:
     """TASK may be a glob, as 'load_*': it means tasks that need a human, or the states given with --only."""
-    extra = {} if substitute is None else {"substitute": json_of("--substitute", substitute)}
+    extra = {} if substitute is None else {"substitute": operate.json_of("--substitute", substitute)}
     return _act("skip", file, extra, options)
 
 
 @command("approve")
 @acting_options
-def approve(file: NamedFile, **options: object) -> int:
+def approve(file: shared.NamedFile, **options: object) -> int:
     """TASK waits for an approval (`redrive help approvals`)."""
     return _act("approve", file, {}, options)
 
 
 @command("reject")
 @acting_options
-def reject(file: NamedFile, **options: object) -> int:
+def reject(file: shared.NamedFile, **options: object) -> int:
     """TASK waits for an approval (`redrive help approvals`): it fails, and what depends on it does not run."""
     return _act("reject", file, {}, options)
 
 
 @command("cancel")
 @acting_options
-def cancel(file: NamedFile, **options: object) -> int:
+def cancel(file: shared.NamedFile, **options: object) -> int:
     """TASK may be a glob, as 'load_*': it means tasks that have not ended, or the states given with --only."""
     return _act("cancel", file, {}, options)
 
 
 @command("extend")
-@click.argument("names", nargs=-1, required=True, metavar="TASK...", shell_complete=complete_tasks)
+@click.argument("names", nargs=-1, required=True, metavar="TASK...", shell_complete=shared.complete_tasks)
 @click.argument("duration", metavar="DURATION")
-@reason_option
-@run_options
-def extend(file: NamedFile, duration: str, **options: object) -> int:
-    return _act("extend", file, {"seconds": seconds_of(duration)}, {"fingerprint": None, "yes": True, **options})
+@shared.reason_option
+@shared.run_options
+def extend(file: shared.NamedFile, duration: str, **options: object) -> int:
+    return _act("extend", file, {"seconds": shared.seconds_of(duration)}, {"fingerprint": None, "yes": True, **options})
 
 
 # --- The commands on a run -------------------------------------------------------------------------------------------
@@ -163,53 +134,53 @@ def extend(file: NamedFile, duration: str, **options: object) -> int:
 
 @command("postpone")
 @click.argument("when", metavar="DURATION|TIME|never")
-@reason_option
-@run_options
-def postpone(file: NamedFile, when: str, run_id: str | None, reason: str, as_json: bool) -> int:
+@shared.reason_option
+@shared.run_options
+def postpone(file: shared.NamedFile, when: str, run_id: str | None, reason: str, as_json: bool) -> int:
     """What the old one has cancelled runs again."""
-    return _act_on_run("postpone", file, run_id, reason, as_json, postpone_options_of(when))
+    return _act_on_run("postpone", file, run_id, reason, as_json, operate.postpone_options_of(when))
 
 
 @command("pause")
-@reading_options
-@reason_option
-def pause(file: NamedFile, run_id: str | None, reason: str, as_json: bool) -> int:
+@shared.reading_options
+@shared.reason_option
+def pause(file: shared.NamedFile, run_id: str | None, reason: str, as_json: bool) -> int:
     return _act_on_run("pause", file, run_id, reason, as_json)
 
 
 @command("unpause")
-@reading_options
-@reason_option
-def unpause(file: NamedFile, run_id: str | None, reason: str, as_json: bool) -> int:
+@shared.reading_options
+@shared.reason_option
+def unpause(file: shared.NamedFile, run_id: str | None, reason: str, as_json: bool) -> int:
     return _act_on_run("unpause", file, run_id, reason, as_json)
 
 
-def _act(act: str, file: NamedFile, extra: Mapping[str, Json], options: dict[str, Any]) -> int:
+def _act(act: str, file: shared.NamedFile, extra: Mapping[str, Json], options: dict[str, Any]) -> int:
     all_runs = options.pop("all_runs", False)
     printed = {name: options.pop(name) for name in ("as_json", "dry_run", "yes") if name in options}
-    filters = BulkFilter(options.pop("failure_class", None), options.pop("only", ()))
-    request = ActRequest(act, filters=filters, options=extra, **options)
+    filters = operate.BulkFilter(options.pop("failure_class", None), options.pop("only", ()))
+    request = operate.ActRequest(act, filters=filters, options=extra, **options)
     if bool(request.names or filters) == bool(request.fingerprint):
         raise click.UsageError("name tasks, or give --fingerprint, --class or --only")
     if request.names and request.downstream:
         raise click.UsageError("--downstream goes with --fingerprint")
     if not all_runs:
-        return send_action(file.to_change(), request, **printed)
+        return operate.send_action(file.to_change(), request, **printed)
     if request.fingerprint is None or request.run_id is not None:
         raise click.UsageError("--all-runs goes with --fingerprint, and without --run")
-    return act_on_all_runs(file, request, **printed)
+    return operate.act_on_all_runs(file, request, **printed)
 
 
 def _act_on_run(
     act: str,
-    file: NamedFile,
+    file: shared.NamedFile,
     run_id: str | None,
     reason: str,
     as_json: bool,
     options: Mapping[str, Json] | None = None,
 ) -> int:
-    request = ActRequest(act, run_id=run_id, reason=reason, options=options or {})
-    return send_action(file.to_change(), request, as_json=as_json)
+    request = operate.ActRequest(act, run_id=run_id, reason=reason, options=options or {})
+    return operate.send_action(file.to_change(), request, as_json=as_json)
 
 
 # --- ``redrive abandon``: ends unfinished runs that will not be resumed ----------------------------------------------
@@ -217,17 +188,17 @@ def _act_on_run(
 
 @command("abandon")
 @click.argument("names", nargs=-1, metavar="RUN...")
-@state_option
+@shared.state_option
 @click.option("--run", "run_ids", multiple=True, metavar="RUN", help="A run to end, as the argument.")
 @click.option("--all", "everything", is_flag=True, help="Every unfinished run that no executor runs.")
 @click.option(
     "--older-than", metavar="DURATION", help="With --all: only runs that started longer ago than this, as 2d."
 )
-@reason_option
-@json_option
-@ssh_options
+@shared.reason_option
+@shared.json_option
+@shared.ssh_options
 def abandon_runs(
-    file: NamedFile,
+    file: shared.NamedFile,
     names: tuple[str, ...],
     run_ids: tuple[str, ...],
     everything: bool,
@@ -239,9 +210,9 @@ def abandon_runs(
         raise click.UsageError("name runs, or give --all")
     if older_than and not everything:
         raise click.UsageError("--older-than goes with --all")
-    age_us = round(seconds_of(older_than) * 1e6) if older_than else 0
+    age_us = round(shared.seconds_of(older_than) * 1e6) if older_than else 0
 
-    async def use(session: Session) -> list[tuple[Answer, ActPlace]]:
+    async def use(session: Session) -> list[tuple[Answer, operate.ActPlace]]:
         summaries = await session.runs()
         if not everything:
             chosen = _named(summaries, names + run_ids)
@@ -249,13 +220,13 @@ def abandon_runs(
             own = session.status.executor_run_id if session.status.executor_alive else None
             chosen = _chosen(summaries, own, time.time_ns() // 1000 - age_us)
         return [
-            (await session.send(new_command("abandon", one.run.run_id, (), reason)), place_of(session, one.run))
+            (await session.send(new_command("abandon", one.run.run_id, (), reason)), operate.place_of(session, one.run))
             for one in chosen
         ]
 
     answers = with_session(file.to_change(), use)
     for answer, place in answers:
-        print_answer(answer, as_json, place)
+        operate.print_answer(answer, as_json, place)
     if not answers and not as_json:
         echo("no run is unfinished without an executor")
     return code_of_answers(*(answer for answer, _ in answers))
@@ -281,13 +252,13 @@ def _named(summaries: Iterable[RunSummary], run_ids: Iterable[str]) -> list[RunS
 
 
 @command("undo")
-@reading_options
+@shared.reading_options
 @click.option("--dry-run", is_flag=True, help="Only say which act it would be.")
-@reason_option
-def undo_last(file: NamedFile, run_id: str | None, as_json: bool, dry_run: bool, reason: str) -> int:
+@shared.reason_option
+def undo_last(file: shared.NamedFile, run_id: str | None, as_json: bool, dry_run: bool, reason: str) -> int:
     """Tasks that have moved since stay as they are."""
 
-    async def use(session: Session) -> tuple[Answer, ActPlace]:
+    async def use(session: Session) -> tuple[Answer, operate.ActPlace]:
         rows = await session.query(OPERATOR_ACTS)
         found = last_undoable([row for row in rows if run_id in (None, row.run_id)])
         if found is None:
@@ -295,7 +266,7 @@ def undo_last(file: NamedFile, run_id: str | None, as_json: bool, dry_run: bool,
             raise RedriveError(f"there is no act in {of_run} that can be taken back; see: redrive events")
         event, acted = found
         runs = [one.run for one in await session.runs() if one.run.run_id == event.run_id]
-        place = place_of(session, runs[0] if runs else None)
+        place = operate.place_of(session, runs[0] if runs else None)
         ago = format_duration(time.time_ns() // 1000 - event.at)
         what = f"{acted.act} by {event.actor} {ago} ago ({acted.answer.get('message')})"
         if dry_run:
@@ -304,9 +275,9 @@ def undo_last(file: NamedFile, run_id: str | None, as_json: bool, dry_run: bool,
         return answer._replace(message=f"{what}: {answer.message}"), place
 
     answer, place = with_session(file.to_change(), use)
-    print_answer(answer, as_json, place)
+    operate.print_answer(answer, as_json, place)
     if not dry_run and not as_json:
-        print_resume_hint("undo", answer, place)
+        operate.print_resume_hint("undo", answer, place)
     return code_of_answers(answer)
 
 
@@ -321,20 +292,20 @@ _LABEL_CELLS = 9
 
 @command("note")
 @click.argument("text")
-@fingerprint_option
+@shared.fingerprint_option
 @click.option("--downstream", metavar="NAME", help="Only for tasks that call this; default: all tasks.")
-@run_options
+@shared.run_options
 def send_note(
-    file: NamedFile, text: str, fingerprint: str, downstream: str | None, run_id: str | None, as_json: bool
+    file: shared.NamedFile, text: str, fingerprint: str, downstream: str | None, run_id: str | None, as_json: bool
 ) -> int:
-    async def use(session: Session) -> tuple[Answer, ActPlace]:
+    async def use(session: Session) -> tuple[Answer, operate.ActPlace]:
         projection = await session.snapshot(run_id)
         options = {"fingerprint": cause_of(projection, fingerprint), "downstream": downstream, "text": text}
         command = new_command("note", projection.run.run_id, options=options)
-        return await session.send(command), place_of(session, projection.run)
+        return await session.send(command), operate.place_of(session, projection.run)
 
     answer, place = with_session(file.to_change(), use)
-    print_answer(answer, as_json, place)
+    operate.print_answer(answer, as_json, place)
     return code_of_answers(answer)
 
 
@@ -355,7 +326,7 @@ def cause_of(projection: RunProjection, digits: str) -> str:
 
 
 @command("classify")
-@fingerprint_option
+@shared.fingerprint_option
 @click.option(
     "--as",
     "failure_class",
@@ -371,9 +342,9 @@ def cause_of(projection: RunProjection, digits: str) -> str:
     metavar="NAME=VALUE",
     help="A condition instead of the proposed ones: status=409.",
 )
-@run_options
+@shared.run_options
 def print_rule(
-    file: NamedFile,
+    file: shared.NamedFile,
     run_id: str | None,
     fingerprint: str,
     failure_class: str,

@@ -13,16 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...engine import errors
 from ...engine.domain.acts import Answer
 from ...engine.domain.text import shell_command
-from ...engine.errors import (
-    AddressError,
-    FlowChangesError,
-    FlowError,
-    NotFoundError,
-    RefusedError,
-    UntrustedFlowError,
-)
 from ...engine.executor.run_options import RunOptions
 from ...engine.store import database
 from ..model.status import SessionStatus
@@ -38,23 +31,13 @@ if TYPE_CHECKING:
     from ...engine.executor.resume_plan import ResumePlan
 
 
-from .options import (
-    NamedFile,
-    file_options,
-    file_to_change,
-    named_once,
-    params_of,
-    reason_option,
-    run_option,
-    running_options,
-    target_argument,
-)
+from . import options as shared
 from .run import RunArguments, remote_resume_hint, run_arguments, start_executor
 
 
 @command("resume")
-@target_argument
-@run_option
+@shared.target_argument
+@shared.run_option
 @click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="Another value from now on.")
 @click.option(
     "--accept-changes",
@@ -63,14 +46,14 @@ from .run import RunArguments, remote_resume_hint, run_arguments, start_executor
 )
 @click.option("--trust", is_flag=True, help="Run the flow file also if other users may have written it.")
 @click.option("--deadline", metavar="DURATION|TIME|never", help="Another deadline first, as redrive postpone gives it.")
-@running_options
+@shared.running_options
 def resume_run(
     target: str | None, run_id: str | None, param: tuple[str, ...], deadline: str | None, **options: Any
 ) -> int:
-    state = file_to_change(named_once(target, options.pop("state")))
-    arguments = run_arguments(params_of(param), **options)
+    state = shared.file_to_change(shared.named_once(target, options.pop("state")))
+    arguments = run_arguments(shared.params_of(param), **options)
     if is_remote(state):
-        raise AddressError(remote_resume_hint(state))
+        raise errors.AddressError(remote_resume_hint(state))
     if not arguments.run.wait:
         from ...engine.store.lock import require_free
 
@@ -87,7 +70,7 @@ def resume_run(
 
         why = refusal(plan.flow_path, plan.doubts)
         if not _is_accepted("; ".join(plan.doubts), "Run this code?"):
-            raise UntrustedFlowError(why)
+            raise errors.UntrustedFlowError(why)
         arguments = _with_options(arguments, trust=True)
         plan = _plan(state, plan.run_id, arguments.run)
         _print_plan(plan.difference_lines())
@@ -96,7 +79,7 @@ def resume_run(
 
         why = refusal_of_changes(plan.run_id, plan.difference)
         if not _is_accepted(why, "Resume with these changes?"):
-            raise FlowChangesError(why, plan.run_id)
+            raise errors.FlowChangesError(why, plan.run_id)
         arguments = _with_options(arguments, accept_changes=True)
     return start_executor(None, state, plan.run_id, arguments, resume=True)
 
@@ -105,26 +88,28 @@ def resume_run(
 @click.argument("run_id", metavar="RUN")
 @click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="Another value than RUN had.")
 @click.option("--trust", is_flag=True, help="Run the flow file also if other users may have written it.")
-@running_options
+@shared.running_options
 def rerun_run(run_id: str, param: tuple[str, ...], **options: Any) -> int:
     """To run tasks of RUN itself again: redrive requeue '*' --only success --run RUN."""
     from ...engine.executor.resume_plan import check_trust
     from ...engine.store import runs
 
-    state, arguments = file_to_change(options.pop("state")), run_arguments(params_of(param), **options)
+    state, arguments = shared.file_to_change(options.pop("state")), run_arguments(shared.params_of(param), **options)
     if is_remote(state):
-        raise AddressError("an executor runs on the machine of its state file; log in there to run it again")
+        raise errors.AddressError("an executor runs on the machine of its state file; log in there to run it again")
     with database.reading(state) as connection:
         source = runs.find_source(connection, run_id)
     if source is None:
-        raise NotFoundError(f"there is no run {run_id!r} in {state}; see redrive runs")
+        raise errors.NotFoundError(f"there is no run {run_id!r} in {state}; see redrive runs")
     if not source.has_ended:
-        raise RefusedError(f"run {run_id!r} has not ended: resume it, or abandon it first")
+        raise errors.RefusedError(f"run {run_id!r} has not ended: resume it, or abandon it first")
     if source.flow_path is None:
-        raise FlowError(f"run {run_id!r} was started by a program, not from a flow file; start that program again")
+        raise errors.FlowError(
+            f"run {run_id!r} was started by a program, not from a flow file; start that program again"
+        )
     if source.part is not None:
         again = f"{shell_command(['redrive', 'run', source.flow_path, '--state', state])} {source.part}"
-        raise RefusedError(f"run {run_id!r} took a part of the flow; to run that again: {again}")
+        raise errors.RefusedError(f"run {run_id!r} took a part of the flow; to run that again: {again}")
     if not arguments.run.trust:
         check_trust(source, state)
     if source.logical_time is not None:
@@ -162,9 +147,9 @@ def _is_accepted(why: str, question: str) -> bool:
 @command("stop")
 @click.option("--drain", is_flag=True, help="Let running tasks end first, instead of sending SIGTERM.")
 @click.option("--wait", is_flag=True, help="Return when the executor is gone.")
-@reason_option
-@file_options
-def stop_executor(file: NamedFile, drain: bool, wait: bool, reason: str, as_json: bool) -> int:
+@shared.reason_option
+@shared.file_options
+def stop_executor(file: shared.NamedFile, drain: bool, wait: bool, reason: str, as_json: bool) -> int:
     async def use(session: Session) -> tuple[Answer, ActPlace, SessionStatus]:
         answer, place = await _send(session, "stop", {"how": "drain" if drain else "now"}, reason)
         status = session.status
@@ -184,9 +169,9 @@ def stop_executor(file: NamedFile, drain: bool, wait: bool, reason: str, as_json
 
 
 @command("reload")
-@reason_option
-@file_options
-def reload_code(file: NamedFile, reason: str, as_json: bool) -> int:
+@shared.reason_option
+@shared.file_options
+def reload_code(file: shared.NamedFile, reason: str, as_json: bool) -> int:
     async def use(session: Session) -> tuple[Answer, ActPlace]:
         return await _send(session, "reload", {}, reason)
 

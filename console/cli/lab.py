@@ -12,27 +12,7 @@ from typing import Any, get_args
 
 import click
 
-from ...engine.analysis.costs import (
-    CONTENTION_POLICIES,
-    SCENARIOS,
-    SUCCESS,
-    ContentionResult,
-    Cost,
-    InnerRetries,
-    PolicyCosts,
-    RetryTail,
-    RetryYield,
-    Scenario,
-    costs_by_outcome,
-    inner_retries,
-    policy_costs,
-    retry_yields,
-    simulate_contention,
-    simulate_defended,
-    simulate_outage,
-    total,
-    with_jitter,
-)
+from ...engine.analysis import costs as analysis
 from ...engine.analysis.trials import PolicyChange, parse_change
 from ...engine.core.outcome import FailureClass, FailureMode
 from ...engine.core.policy import (
@@ -267,7 +247,7 @@ DEFENDED = "redrive"
 
 #: Further policies beside the five of the AWS post, with the index of their first wait (SPEC 002).
 _MORE_CONTENTION: dict[str, tuple[RetryPolicy, int]] = {
-    "full-from-0": (CONTENTION_POLICIES["full"], 0),
+    "full-from-0": (analysis.CONTENTION_POLICIES["full"], 0),
     "add50": (RetryPolicy(base=0.005, cap=2.0, jitter="add50"), 0),
     "fixed": (fixed_policy(0.03), 1),
 }
@@ -322,9 +302,9 @@ def print_herd(
     as_json: bool,
 ) -> int:
     """Tasks that all call the same server when it comes back."""
-    if scenario not in SCENARIOS:
-        raise FlowError(f"there is no scenario {scenario!r}; there are {', '.join(sorted(SCENARIOS))}")
-    model = SCENARIOS[scenario]
+    if scenario not in analysis.SCENARIOS:
+        raise FlowError(f"there is no scenario {scenario!r}; there are {', '.join(sorted(analysis.SCENARIOS))}")
+    model = analysis.SCENARIOS[scenario]
     wanted = select_policies(
         herd_policies(scenario, seconds_of(base) if base else None, seconds_of(cap) if cap else None), policies
     )
@@ -346,7 +326,7 @@ def herd_policies(scenario: str, base: float | None = None, cap: float | None = 
     """
     default_base, default_cap, delay = _POLICIES.get(scenario, (2.0, 600.0, 30.0))
     policy = policy_of(base=default_base if base is None else base, cap=default_cap if cap is None else cap)
-    return {"fixed": fixed_policy(delay), **with_jitter(policy), DEFENDED: policy}
+    return {"fixed": fixed_policy(delay), **analysis.with_jitter(policy), DEFENDED: policy}
 
 
 def select_policies(known: Mapping[str, RetryPolicy], names: Sequence[str]) -> dict[str, RetryPolicy]:
@@ -357,9 +337,11 @@ def select_policies(known: Mapping[str, RetryPolicy], names: Sequence[str]) -> d
     return {name: policy for name, policy in known.items() if not names or name in names}
 
 
-def try_policy(name: str, model: Scenario, policy: RetryPolicy, attempts: int, runs: int, seed: int) -> PolicyResult:
+def try_policy(
+    name: str, model: analysis.Scenario, policy: RetryPolicy, attempts: int, runs: int, seed: int
+) -> PolicyResult:
     """Simulate ``runs`` times with unlimited attempts, and once with at most ``attempts``."""
-    simulate = simulate_defended if name == DEFENDED else simulate_outage
+    simulate = analysis.simulate_defended if name == DEFENDED else analysis.simulate_outage
     herds = [simulate(model, policy, random.Random(seed + run)) for run in range(runs)]
     budgeted = simulate(model, replace(policy, max_attempts=attempts), random.Random(seed), spend_attempts=True)
     return PolicyResult(
@@ -374,12 +356,12 @@ def try_policy(name: str, model: Scenario, policy: RetryPolicy, attempts: int, r
     )
 
 
-def _recovered_at(model: Scenario) -> int:
+def _recovered_at(model: analysis.Scenario) -> int:
     """The first second after the outage; at least 1, because second 0 has the first attempts, before any wait."""
     return max(1, int(model.outage_seconds))
 
 
-def _print_herd(scenario: str, model: Scenario, outcomes: Mapping[str, PolicyResult], attempts: int) -> None:
+def _print_herd(scenario: str, model: analysis.Scenario, outcomes: Mapping[str, PolicyResult], attempts: int) -> None:
     down = f", down for {model.outage_seconds:g} s" if model.outage_seconds else ""
     spread = f" within {model.arrival_seconds:g} s" if model.arrival_seconds else ""
     others = f", {model.usual_per_second:g}/s of others" if model.usual_per_second else ""
@@ -403,7 +385,7 @@ def _print_herd(scenario: str, model: Scenario, outcomes: Mapping[str, PolicyRes
         echo(f"{DEFENDED}: full jitter, held by the breaker and the retry budget of a declared downstream")
 
 
-def _plot(model: Scenario, outcomes: Mapping[str, PolicyResult]) -> None:
+def _plot(model: analysis.Scenario, outcomes: Mapping[str, PolicyResult]) -> None:
     """Plot the load after the outage: one line for each policy, or a larger plot of a single policy."""
     glyphs = glyphs_for(sys.stdout.encoding)
     start, end = _recovered_at(model), int(model.ideal_seconds * CHART_SPAN)
@@ -429,9 +411,11 @@ def _plot(model: Scenario, outcomes: Mapping[str, PolicyResult]) -> None:
 def print_contention(clients: Sequence[int], runs: int, policies: Sequence[str], seed: int, as_json: bool) -> int:
     """Clients that write one row, each until it succeeds once: the model of Brooker's post (AWS, 2015)."""
     counts = clients or CLIENTS
-    known = {**{name: (policy, 1) for name, policy in CONTENTION_POLICIES.items()}, **_MORE_CONTENTION}
+    known = {**{name: (policy, 1) for name, policy in analysis.CONTENTION_POLICIES.items()}, **_MORE_CONTENTION}
     names = list(
-        select_policies({name: policy for name, (policy, _) in known.items()}, policies or tuple(CONTENTION_POLICIES))
+        select_policies(
+            {name: policy for name, (policy, _) in known.items()}, policies or tuple(analysis.CONTENTION_POLICIES)
+        )
     )
     found = {name: [_contend(known[name], count, runs, seed) for count in counts] for name in names}
     if as_json:
@@ -445,8 +429,8 @@ def print_contention(clients: Sequence[int], runs: int, policies: Sequence[str],
     return 0
 
 
-def _contend(policy: tuple[RetryPolicy, int], clients: int, runs: int, seed: int) -> ContentionResult:
-    return simulate_contention(clients, policy[0], random.Random(seed), runs, first_index=policy[1])
+def _contend(policy: tuple[RetryPolicy, int], clients: int, runs: int, seed: int) -> analysis.ContentionResult:
+    return analysis.simulate_contention(clients, policy[0], random.Random(seed), runs, first_index=policy[1])
 
 
 def _print_contention(title: str, counts: Sequence[int], values: Mapping[str, Sequence[float]]) -> None:
@@ -459,19 +443,27 @@ def _print_contention(title: str, counts: Sequence[int], values: Mapping[str, Se
 # --- ``redrive costs``: slot seconds by the end of attempts, and the costs and successes of each retry ---------------
 
 
-_ORDER = (SUCCESS, *map(str, FailureMode), *map(str, FailureClass))
+_ORDER = (analysis.SUCCESS, *map(str, FailureMode), *map(str, FailureClass))
 
 
 @command("costs")
 @reading_options
 def print_costs(file: NamedFile, run_id: str | None, as_json: bool) -> int:
-    async def use(session: Session) -> tuple[str, RunProjection, dict[str, InnerRetries]]:
+    async def use(session: Session) -> tuple[str, RunProjection, dict[str, analysis.InnerRetries]]:
         projection = await session.snapshot(run_id)
         rows = await session.query(lists.EVENTS_OF_KIND, run_id=projection.run.run_id, kind=EventKind.ATTEMPT_RETRY)
-        return place_line(projection.run, session.address), projection, inner_retries(projection, map(event_of, rows))
+        return (
+            place_line(projection.run, session.address),
+            projection,
+            analysis.inner_retries(projection, map(event_of, rows)),
+        )
 
     place, projection, inner = with_session(file.to_read(), use)
-    costs, yields, policies = costs_by_outcome(projection), retry_yields(projection), policy_costs(projection)
+    costs, yields, policies = (
+        analysis.costs_by_outcome(projection),
+        analysis.retry_yields(projection),
+        analysis.policy_costs(projection),
+    )
     if as_json:
         by_mode = {how: asdict(cost) for how, cost in costs.items()}
         value = {
@@ -494,23 +486,23 @@ def print_costs(file: NamedFile, run_id: str | None, as_json: bool) -> int:
     return 0
 
 
-def _yields_value(yields: Sequence[RetryYield]) -> list[dict[str, object]]:
+def _yields_value(yields: Sequence[analysis.RetryYield]) -> list[dict[str, object]]:
     return [{**asdict(one), "recovered_share": one.recovered_share, "degraded": one.is_degraded} for one in yields]
 
 
-def _print_costs(costs: Mapping[str, Cost]) -> None:
+def _print_costs(costs: Mapping[str, analysis.Cost]) -> None:
     rows: list[Sequence[str]] = [("ended in", "attempts", "slot seconds", "wasted")]
     for how in (how for how in dict.fromkeys((*_ORDER, *costs)) if how in costs):
         rows.append(_row(how, costs[how]))
-    rows.append(_row("all", total(costs.values())))
+    rows.append(_row("all", analysis.total(costs.values())))
     echo_lines(table_lines(rows))
 
 
-def _row(how: str, cost: Cost) -> tuple[str, ...]:
+def _row(how: str, cost: analysis.Cost) -> tuple[str, ...]:
     return (how, str(cost.attempts), f"{cost.seconds:.1f}", f"{cost.wasted_seconds:.1f}")
 
 
-def _sentence(healed: RetryYield) -> str:
+def _sentence(healed: analysis.RetryYield) -> str:
     name = healed.downstream or "tasks without a downstream"
     later = ((failures, count) for failures, count in healed.by_failures.items() if failures)
     parts = [f"{count} after {counted(failures, 'failure')}" for failures, count in later]
@@ -519,7 +511,7 @@ def _sentence(healed: RetryYield) -> str:
     return f"{name}: {', '.join([first, *parts])}{degraded}"
 
 
-def _inner_sentence(name: str, retried: InnerRetries) -> str:
+def _inner_sentence(name: str, retried: analysis.InnerRetries) -> str:
     who, waits = name or "tasks without a downstream", f"{retried.wait_seconds:.1f} slot seconds of waits"
     return f"{who}: {counted(retried.calls, 'call')} retried inside attempts, {waits}"
 
@@ -527,7 +519,7 @@ def _inner_sentence(name: str, retried: InnerRetries) -> str:
 # --- The retry policy ----------------------------------------------------------------------------------------------
 
 
-def policy_lines(costs: PolicyCosts) -> Iterator[str]:
+def policy_lines(costs: analysis.PolicyCosts) -> Iterator[str]:
     """The table of one policy: starts, successes and costs of each retry, and a suggestion for ``max_attempts``."""
     yield ""
     yield one_line(f"{costs.downstream or 'tasks without a downstream'} · {_policy(costs.policy)}")
@@ -547,14 +539,14 @@ def _policy(policy: RetryPolicy) -> str:
     return f"max_attempts {policy.max_attempts}, base {policy.base:g} s, cap {policy.cap:g} s, jitter {policy.jitter}"
 
 
-def _verdict(costs: PolicyCosts, tail: RetryTail) -> str:
+def _verdict(costs: analysis.PolicyCosts, tail: analysis.RetryTail) -> str:
     numbers = f"retry {tail.first}" if tail.first == tail.last else f"retries {tail.first}-{tail.last}"
     healed = f"{tail.healed} of {counted(costs.tasks, 'task')} ({_percent(tail.healed_share)})"
     still = f"; {counted(costs.undecided, 'task')} not decided yet" if costs.undecided else ""
     return f"{numbers} healed {healed} and cost {_percent(tail.cost_share)} of the slot seconds{still}"
 
 
-def _suggestion(cut: RetryTail) -> str:
+def _suggestion(cut: analysis.RetryTail) -> str:
     price = f"gives up {counted(cut.healed, 'task')} healed that late" if cut.healed else "gives up nothing"
     return f"max_attempts={cut.first} would have saved {cut.seconds:.1f} slot seconds and {cut.starts} calls; {price}"
 
@@ -564,7 +556,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:.{0 if 0.1 <= share <= 0.99 or share in (0.0, 1.0) else 1}f} %"
 
 
-def _entry(costs: PolicyCosts) -> dict[str, object]:
+def _entry(costs: analysis.PolicyCosts) -> dict[str, object]:
     cut = costs.removable_retries()
     return {**asdict(costs), "suggested_max_attempts": None if cut is None else cut.first}
 

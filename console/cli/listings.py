@@ -35,20 +35,8 @@ from ..model.inbox import Inbox
 from ..model.replay import NUMBER_MAX, parse_when
 from ..model.runs import HistoryOrder, RunGrid, fleet_entries, is_lost, waiting_runs
 from ..model.status import RunSummary, SessionStatus
+from ..present import runs as present
 from ..present.history import grid_lines, heading_line, history_value
-from ..present.runs import (
-    FLEET_COLUMNS,
-    describe_missed_starts,
-    describe_next_runs,
-    executor_advice,
-    executor_json,
-    fleet_cells,
-    fleet_value,
-    incident_summary,
-    late_us,
-    needing_sentence,
-    place_line,
-)
 from ..present.schedules import ack_command
 from ..present.tasks import STALE, attempt_label, describe_skip
 from ..sessions.address import Endpoint, parse
@@ -60,20 +48,9 @@ from ..sessions.target import is_remote
 from ..text.glyphs import glyphs_for
 from ..text.pieces import Line, Piece, Role, stripped, table
 from ..text.text import echo, echo_json, echo_lines, json_line, one_line, shorten
+from . import options as shared
 from .event_lines import EventLabeller
 from .main import ExitCode, command
-from .options import (
-    NamedFile,
-    complete_target_and_tasks,
-    file_options,
-    follow_option,
-    hosts_argument,
-    json_option,
-    reading_options,
-    run_options,
-    ssh_options,
-    target_argument,
-)
 from .output import Shown, echo_values, print_lines, print_table, print_view, with_schema
 from .state_files import files_of
 
@@ -84,9 +61,9 @@ _PAGES_MAX = 100  # the latest pages, for sentences that name who acknowledged a
 
 
 @command("tasks")
-@reading_options
-@follow_option
-def tasks(file: NamedFile, run_id: str | None, as_json: bool, follow: bool) -> int:
+@shared.reading_options
+@shared.follow_option
+def tasks(file: shared.NamedFile, run_id: str | None, as_json: bool, follow: bool) -> int:
     return print_tasks(file.to_read(), run_id, as_json, follow=follow)
 
 
@@ -105,18 +82,22 @@ def print_tasks(endpoint: Endpoint, run_id: str | None, as_json: bool, *, follow
         run, now_us = board.projection.run, _now_us()
         runner = runner_of(run, session.status)
 
-        extra = {"executor": executor_json(run, status, address, now_us), "state_file": address}
+        extra = {"executor": present.executor_json(run, status, address, now_us), "state_file": address}
         lines = task_lines(
             board.projection, as_json, lambda name: board.explain(name, now_us, runner), extra, before, None, runner
         )
-        return lines if as_json else [place_line(run, address), *lines, *_executor_advice_lines(run, status, address)]
+        return (
+            lines
+            if as_json
+            else [present.place_line(run, address), *lines, *_executor_advice_lines(run, status, address)]
+        )
 
     return print_view(endpoint, read, follow=follow, as_json=as_json)
 
 
 def _executor_advice_lines(run: RunRow, status: SessionStatus, address: str) -> list[str]:
     """The advice for a run without an executor, below the list; JSON has it in each line."""
-    sentence = executor_advice(run, status, address, _now_us())
+    sentence = present.executor_advice(run, status, address, _now_us())
     return [one_line(sentence)] if sentence else []
 
 
@@ -189,10 +170,10 @@ async def inbox_of_run(
     status, address = session.status, session.address
     if as_json:
         place = {"run_id": run.run_id, "state_file": address, **need_fields(need)}
-        fields = {**place, "executor": executor_json(run, status, address, _now_us())}
+        fields = {**place, "executor": present.executor_json(run, status, address, _now_us())}
         values = [_cause_value(group, known.get(group.key), fields) for group in groups]
         if is_lost(run, session.status):
-            advice = executor_advice(run, status, address, _now_us())
+            advice = present.executor_advice(run, status, address, _now_us())
             (counts,) = [one.counts for one in await session.runs() if one.run.run_id == run.run_id]
             moving = sum(counts.get(state, 0) for state in MOVING)  # a part of a run has only what its inbox shows
             values.append(_cause_value(_cause_of_lost(run, moving, advice), None, fields))
@@ -207,7 +188,7 @@ async def inbox_of_run(
         lines.append(one_line(f"or end it: {shell_command(['redrive', 'abandon', '--state', address, run.run_id])}"))
     runner = runner_of(run, status)
     state = Piece(run_code(run, runner), run_style(run, runner).role)
-    return [[Piece(f"{place_line(run, address)}: "), state], *lines]
+    return [[Piece(f"{present.place_line(run, address)}: "), state], *lines]
 
 
 async def load_board(session: Session, projection: RunProjection) -> Board:
@@ -228,9 +209,11 @@ def _cause_of_lost(run: RunRow, open_count: int, advice: str) -> InboxCause:
 
 
 @command("why")
-@click.argument("names", nargs=-1, required=True, metavar="[TARGET] TASK...", shell_complete=complete_target_and_tasks)
-@run_options
-def print_explanations(file: NamedFile, names: Sequence[str], run_id: str | None, as_json: bool) -> int:
+@click.argument(
+    "names", nargs=-1, required=True, metavar="[TARGET] TASK...", shell_complete=shared.complete_target_and_tasks
+)
+@shared.run_options
+def print_explanations(file: shared.NamedFile, names: Sequence[str], run_id: str | None, as_json: bool) -> int:
     """TASK may be a glob, as 'load_*'. A TARGET may stand before the tasks."""
     from .logs import target_and_tasks
     from .operate import names_like
@@ -253,7 +236,7 @@ def print_explanations(file: NamedFile, names: Sequence[str], run_id: str | None
         if as_json:
             return [_explanation_value(board, name, chain, address) for name, chain in chains.items()]
         lines = [line for chain in chains.values() for line in _explanation_lines(board, chain)]
-        return [place_line(run, address), *lines, *_executor_advice_lines(run, session.status, address)]
+        return [present.place_line(run, address), *lines, *_executor_advice_lines(run, session.status, address)]
 
     print_lines(with_session(endpoint, read))
     return 0
@@ -313,12 +296,12 @@ def _memory_lines(memory: CauseHistory) -> Iterator[str]:
 
 
 @command("summary")
-@reading_options
-def print_summary(file: NamedFile, run_id: str | None, as_json: bool) -> int:
+@shared.reading_options
+def print_summary(file: shared.NamedFile, run_id: str | None, as_json: bool) -> int:
     async def use(session: Session) -> str:
         board = Board(await session.snapshot(run_id))
         runner = runner_of(board.projection.run, session.status)
-        return incident_summary(board, session.address, _now_us(), runner)
+        return present.incident_summary(board, session.address, _now_us(), runner)
 
     text = with_session(file.to_read(), use)
     echo(json_line(with_schema("summary", {"markdown": text})) if as_json else text, nl=as_json)
@@ -326,16 +309,16 @@ def print_summary(file: NamedFile, run_id: str | None, as_json: bool) -> int:
 
 
 @command("events")
-@reading_options
-@follow_option
+@shared.reading_options
+@shared.follow_option
 @click.option("--since", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Only events after this one.")
-def print_events(file: NamedFile, run_id: str | None, as_json: bool, follow: bool, since: int) -> int:
+def print_events(file: shared.NamedFile, run_id: str | None, as_json: bool, follow: bool, since: int) -> int:
     async def use(session: Session) -> int:
         projection = await session.snapshot(run_id) if run_id is not None or not follow else None
         until = None if follow else projection.seq if projection is not None else None
         if not as_json:
             run = projection.run if projection is not None and run_id is not None else None
-            echo(place_line(run, session.address))
+            echo(present.place_line(run, session.address))
         labeller = EventLabeller(has_date=True, target=session.address, has_each_check=True)
         async with aclosing(cast("AsyncGenerator[Sequence[Event]]", session.events(since))) as batches:
             async for batch in batches:
@@ -358,7 +341,7 @@ def _print_event(event: Event, labeller: EventLabeller | None) -> None:
 
 
 @command("replay")
-@reading_options
+@shared.reading_options
 @click.option("--at", "at", metavar="TIME", help="Show this moment: 03:12, 2026-04-25T03:12:00, or an event's number.")
 @click.option("--what-if", metavar="CHANGES", help="Replay from there with another policy: jitter=full,max_attempts=5.")
 @click.option(
@@ -369,7 +352,7 @@ def _print_event(event: Event, labeller: EventLabeller | None) -> None:
     help="Replays, each with other random numbers.",
 )
 def replay(
-    file: NamedFile, run_id: str | None, as_json: bool, at: str | None, what_if: str | None, replays: int
+    file: shared.NamedFile, run_id: str | None, as_json: bool, at: str | None, what_if: str | None, replays: int
 ) -> int:
     if what_if is not None:
         from .lab import print_what_if
@@ -401,7 +384,7 @@ def print_replay(endpoint: Endpoint, run_id: str | None, as_json: bool, at: str 
     projection, instant, address = with_session(endpoint, use)
     if not as_json:
         then = "" if instant is None else f" at {_local_time(instant)}"
-        echo(f"{place_line(projection.run, address)}{then}")
+        echo(f"{present.place_line(projection.run, address)}{then}")
     print_lines(task_lines(projection, as_json, extra={"state_file": address}, now_us=instant))
     return 0
 
@@ -427,9 +410,9 @@ _LATE_RUNS_MAX = 100
 
 
 @command("runs")
-@follow_option
-@file_options
-def print_runs(file: NamedFile, as_json: bool, follow: bool) -> int:
+@shared.follow_option
+@shared.file_options
+def print_runs(file: shared.NamedFile, as_json: bool, follow: bool) -> int:
     async def read(session: Session) -> Sequence[Shown]:
         schedule_lines, summaries = await _schedule_lines(session), await session.runs()
         status, address, now_us = session.status, session.address, _now_us()
@@ -437,7 +420,10 @@ def print_runs(file: NamedFile, as_json: bool, follow: bool) -> int:
             return [
                 json_line(
                     _run_value(
-                        one, executor_json(one.run, status, address, now_us), address, runner_of(one.run, status)
+                        one,
+                        present.executor_json(one.run, status, address, now_us),
+                        address,
+                        runner_of(one.run, status),
                     )
                 )
                 for one in summaries
@@ -447,20 +433,20 @@ def print_runs(file: NamedFile, as_json: bool, follow: bool) -> int:
             (*_run_row(one, runner_of(one.run, status)), _run_note(one.run, status, address, now_us))
             for one in summaries
         ]
-        return [place_line(None, address), *table(rows), *await _needing_lines(session), *schedule_lines]
+        return [present.place_line(None, address), *table(rows), *await _needing_lines(session), *schedule_lines]
 
     return print_view(file.to_read(), read, follow=follow, as_json=as_json)
 
 
 def _run_note(run: RunRow, status: SessionStatus, address: str, now_us: int) -> str:
-    notes = (describe_part(run.options), executor_advice(run, status, address, now_us))
+    notes = (describe_part(run.options), present.executor_advice(run, status, address, now_us))
     return one_line("; ".join(filter(None, notes)))
 
 
 async def _needing_lines(session: Session) -> list[str]:
     """How many runs need a human; nothing if none does."""
     waiting = waiting_runs(await session.query(lists.ATTENTION_RUNS), session.status, _now_us())
-    return [f"{needing_sentence(waiting)}: {_inbox_command(session.address)}"] if waiting else []
+    return [f"{present.needing_sentence(waiting)}: {_inbox_command(session.address)}"] if waiting else []
 
 
 def _inbox_command(address: str) -> str:
@@ -481,15 +467,17 @@ def _run_value(
 async def _schedule_lines(session: Session) -> list[str]:
     """Lines about the next scheduled runs, whether a process serves them, and runs that started late."""
     unserved = "; no process serves it" if session.status.service_pid is None else ""
-    coming = [f"{words}{unserved}" for words in describe_next_runs(await session.query(lists.SCHEDULES), _now_us())]
-    return coming + describe_missed_starts(await session.query(lists.SLA, limit=_LATE_RUNS_MAX), _now_us())
+    coming = [
+        f"{words}{unserved}" for words in present.describe_next_runs(await session.query(lists.SCHEDULES), _now_us())
+    ]
+    return coming + present.describe_missed_starts(await session.query(lists.SLA, limit=_LATE_RUNS_MAX), _now_us())
 
 
 def _run_row(summary: RunSummary, runner: RunnerStatus) -> tuple[str | Piece, ...]:
     run, counts = summary.run, summary.counts
     elapsed_us = run_view(run, runner, _now_us()).clock
     total, done = sum(counts.values()), counts.get(TaskState.SUCCESS, 0)
-    late = late_us(run, _now_us())
+    late = present.late_us(run, _now_us())
     elapsed = f"{format_duration(elapsed_us)}, late {format_duration(late)}" if late else format_duration(elapsed_us)
     return (
         run.run_id,
@@ -509,11 +497,11 @@ _COLUMNS_OF_FILES = 160  # where the output is not a terminal
 
 
 @command("fleet")
-@target_argument
-@hosts_argument
-@json_option
-@ssh_options
-def print_fleet(file: NamedFile, as_json: bool) -> int:
+@shared.target_argument
+@shared.hosts_argument
+@shared.json_option
+@shared.ssh_options
+def print_fleet(file: shared.NamedFile, as_json: bool) -> int:
     target = file.name
     if target is not None and not (is_remote(target) and not parse(target).path):
         raise click.UsageError(f"{target}: a fleet is all state files of a host: write ssh://host, or nothing")
@@ -521,9 +509,9 @@ def print_fleet(file: NamedFile, as_json: bool) -> int:
     now_us = time.time_ns() // 1000
     entries, glyphs = fleet_entries(found, now_us), glyphs_for(sys.stdout.encoding)
     if as_json:
-        echo_values("fleet", map(fleet_value, entries))
+        echo_values("fleet", map(present.fleet_value, entries))
     elif entries:
-        print_table([FLEET_COLUMNS, *(fleet_cells(entry, now_us, glyphs) for entry in entries)])
+        print_table([present.FLEET_COLUMNS, *(present.fleet_cells(entry, now_us, glyphs) for entry in entries)])
     else:
         echo(f"there is no state file in the default place of {target or 'this machine'}")
     return ExitCode.SUCCESS
@@ -538,8 +526,8 @@ def print_fleet(file: NamedFile, as_json: bool) -> int:
     show_default=True,
     help="The order of the tasks.",
 )
-@file_options
-def print_history(file: NamedFile, as_json: bool, flow: str | None, sort: str) -> int:
+@shared.file_options
+def print_history(file: shared.NamedFile, as_json: bool, flow: str | None, sort: str) -> int:
     async def read(session: Session) -> tuple[RunGrid, SessionStatus, list[str]]:
         runs = await session.runs()
         names = {one.run.dag_name for one in runs}

@@ -20,17 +20,8 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
+from ...engine import errors
 from ...engine.domain.text import shell_command
-from ...engine.errors import (
-    ExecutorBusyError,
-    FlowError,
-    FlowImportError,
-    NotFoundError,
-    RedriveError,
-    RefusedError,
-    StartInterrupted,
-    StateFileError,
-)
 from ...engine.version import VERSION
 
 if TYPE_CHECKING:
@@ -61,7 +52,7 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()  # the reader has closed the pipe
         sys.exit(ExitCode.SUCCESS)
-    except RedriveError as error:
+    except errors.RedriveError as error:
         _explain(error)
         sys.exit(code_of_error(error))
     except OSError as error:
@@ -81,7 +72,9 @@ def main() -> None:
     except MemoryError:
         _explain_lack()
     except RuntimeError as error:
-        if isinstance(error.__context__, RedriveError):  # asyncio starts a thread to end its others, and can hide it
+        if isinstance(
+            error.__context__, errors.RedriveError
+        ):  # asyncio starts a thread to end its others, and can hide it
             _explain(error.__context__)
             sys.exit(code_of_error(error.__context__))
         if "can't start new thread" not in str(error):
@@ -98,7 +91,7 @@ def _run() -> int | None:
     try:
         code: int | None = cli.main(standalone_mode=False)
         return code
-    except (click.ClickException, click.exceptions.Exit, click.Abort, RedriveError, OSError):
+    except (click.ClickException, click.exceptions.Exit, click.Abort, errors.RedriveError, OSError):
         raise
     except Exception:
         from ..sessions.open import require_known_values
@@ -122,10 +115,10 @@ def _explain_lack() -> NoReturn:
     sys.exit(ExitCode.BAD_USAGE)
 
 
-def _explain(error: RedriveError) -> None:
+def _explain(error: errors.RedriveError) -> None:
     from ..text.text import echo
 
-    if isinstance(error, FlowImportError) and error.traceback:
+    if isinstance(error, errors.FlowImportError) and error.traceback:
         for line in error.traceback.rstrip().splitlines():
             echo(line.replace("\t", "    "), err=True)
     echo(f"redrive: {str(error).replace(chr(10), ' ')}", err=True)
@@ -383,14 +376,14 @@ class ExitCode(IntEnum):
 
 
 #: The first class that an error is an instance of decides.
-EXIT_CODES: tuple[tuple[type[RedriveError], ExitCode], ...] = (
-    (ExecutorBusyError, ExitCode.BUSY),
-    (StartInterrupted, ExitCode.INTERRUPTED),
-    (FlowError, ExitCode.BAD_USAGE),
-    (StateFileError, ExitCode.BAD_USAGE),
-    (NotFoundError, ExitCode.BAD_USAGE),
-    (RefusedError, ExitCode.FAILED),
-    (RedriveError, ExitCode.BAD_USAGE),
+EXIT_CODES: tuple[tuple[type[errors.RedriveError], ExitCode], ...] = (
+    (errors.ExecutorBusyError, ExitCode.BUSY),
+    (errors.StartInterrupted, ExitCode.INTERRUPTED),
+    (errors.FlowError, ExitCode.BAD_USAGE),
+    (errors.StateFileError, ExitCode.BAD_USAGE),
+    (errors.NotFoundError, ExitCode.BAD_USAGE),
+    (errors.RefusedError, ExitCode.FAILED),
+    (errors.RedriveError, ExitCode.BAD_USAGE),
 )
 
 _OF_ENDED_RUN = {
@@ -401,7 +394,7 @@ _OF_ENDED_RUN = {
 }
 
 
-def code_of_error(error: RedriveError) -> ExitCode:
+def code_of_error(error: errors.RedriveError) -> ExitCode:
     """The exit code of a command that ended with ``error``."""
     return next(code for kind, code in EXIT_CODES if isinstance(error, kind))
 

@@ -35,20 +35,10 @@ from ..sessions.open import with_session
 from ..sessions.session import Session, new_command
 from ..sessions.target import named_target
 from ..text.text import echo, json_line, one_line
+from . import options as shared
 from .listings import inbox_of_run, need_fields
 from .main import code_of_answers, command
 from .operate import ActPlace, place_of, print_answer
-from .options import (
-    NamedFile,
-    complete_runs,
-    follow_option,
-    hosts_argument,
-    json_option,
-    reading_options,
-    reason_option,
-    ssh_options,
-    state_option,
-)
 from .output import Shown, print_lines, print_view, with_schema
 from .state_files import files_of, offer_of_session
 
@@ -60,11 +50,11 @@ _RUNS_MAX = 20  # of a file; the others are counted
 
 
 @command("inbox")
-@reading_options
-@hosts_argument
-@follow_option
+@shared.reading_options
+@shared.hosts_argument
+@shared.follow_option
 @click.option("--quiet", is_flag=True, help="Print nothing: the exit code says it.")
-def print_inbox(file: NamedFile, run_id: str | None, as_json: bool, follow: bool, quiet: bool) -> int:
+def print_inbox(file: shared.NamedFile, run_id: str | None, as_json: bool, follow: bool, quiet: bool) -> int:
     """Dead letters and failures come by cause. Exit code 0: nothing, or only notices, which stay until `redrive ack`;
     1: a run has failed, or could not start; 3: something else waits. With --follow and --run: of one file, 0.
     """
@@ -219,13 +209,15 @@ class _Ending:
 
 
 @command("ack")
-@click.argument("names", nargs=-1, metavar="[RUN|FLOW]...", shell_complete=complete_runs)
-@state_option
+@click.argument("names", nargs=-1, metavar="[RUN|FLOW]...", shell_complete=shared.complete_runs)
+@shared.state_option
 @click.option("--all", "everything", is_flag=True, help="All runs of the flows; without a name, of all flows.")
-@reason_option
-@json_option
-@ssh_options
-def acknowledge_runs(file: NamedFile, names: tuple[str, ...], everything: bool, reason: str, as_json: bool) -> int:
+@shared.reason_option
+@shared.json_option
+@shared.ssh_options
+def acknowledge_runs(
+    file: shared.NamedFile, names: tuple[str, ...], everything: bool, reason: str, as_json: bool
+) -> int:
     if not names and not everything:
         raise click.UsageError("name a run or a flow, or give --all")
     found = [

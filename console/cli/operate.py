@@ -18,18 +18,7 @@ from typing import Any, NamedTuple
 import click
 
 from ...engine.core.projection import RunProjection, RunRow, TaskRow
-from ...engine.domain.acts import (
-    BY_NAME,
-    NEEDS_REASON,
-    REFUSED,
-    RUNNING,
-    STARTS_WORK,
-    STOPPABLE,
-    Answer,
-    Command,
-    Target,
-    TargetResult,
-)
+from ...engine.domain import acts
 from ...engine.domain.events import Json
 from ...engine.domain.states import NEEDS_HUMAN, TaskState
 from ...engine.domain.text import counted
@@ -42,11 +31,7 @@ from ..sessions.open import is_interactive, with_session
 from ..sessions.session import Session, new_command
 from ..text.text import echo, echo_json, echo_lines, one_line, shorten
 from .main import ExitCode, code_of_answers
-from .options import (
-    NamedFile,
-    params_of,
-    seconds_of,
-)
+from .options import NamedFile, params_of, seconds_of
 from .output import with_schema
 
 # --- Which tasks a bulk act means: globs over names, the class of the failure, and the state -------------------------
@@ -60,7 +45,7 @@ BULK_STATES: Mapping[str, AbstractSet[TaskState]] = {
     "skip": NEEDS_HUMAN,
     "approve": frozenset([TaskState.READY]),
     "reject": frozenset([TaskState.READY]),
-    "cancel": STOPPABLE,
+    "cancel": acts.STOPPABLE,
     "extend": frozenset([TaskState.RUNNING]),
 }
 _GLOB_CHARACTERS = frozenset("*?[")
@@ -129,7 +114,7 @@ def names_like(projection: RunProjection, patterns: Sequence[str]) -> list[str]:
 
 def require_consent(act: str, count: int, runs: int = 1) -> None:
     """Ask at the terminal whether to go on. Raises UsageError without a terminal, Abort if the answer is no."""
-    words = f"{BY_NAME[act].verb} {counted(count, 'task')}{f' of {runs} runs' if runs > 1 else ''}"
+    words = f"{acts.BY_NAME[act].verb} {counted(count, 'task')}{f' of {runs} runs' if runs > 1 else ''}"
     if not is_interactive():
         raise click.UsageError(f"this would {words}: check it with --dry-run, and repeat it with --yes")
     echo(f"{words[0].upper()}{words[1:]}? [y/N] ", err=True, nl=False)
@@ -181,7 +166,7 @@ class ActRequest:
 
 
 class _BuiltCommand(NamedTuple):
-    command: Command
+    command: acts.Command
     run: RunRow
     is_bulk: bool
 
@@ -204,7 +189,7 @@ def send_action(
         return _preview_action(endpoint, request, as_json=as_json)
     require_reason(request.act, request.reason)
 
-    async def use(session: Session) -> tuple[Answer, ActPlace]:
+    async def use(session: Session) -> tuple[acts.Answer, ActPlace]:
         built = await _build_command(session, request)
         if built.is_bulk:
             preview = await session.preview(built.command)
@@ -235,7 +220,7 @@ class _Plan(NamedTuple):
     """An act on one of several runs, and its preview."""
 
     endpoint: Endpoint
-    command: Command
+    command: acts.Command
     preview: ActPreview
     place: ActPlace
 
@@ -285,7 +270,7 @@ async def _plans_of(session: Session, endpoint: Endpoint, run_ids: Sequence[str]
     return plans
 
 
-def _send_plan(plan: _Plan) -> Answer:
+def _send_plan(plan: _Plan) -> acts.Answer:
     return with_session(plan.endpoint, lambda session: session.send(plan.command))
 
 
@@ -298,16 +283,16 @@ async def _build_command(session: Session, request: ActRequest) -> _BuiltCommand
     return _BuiltCommand(command, projection.run, bulk is not None)
 
 
-def print_resume_hint(act: str, answer: Answer, place: ActPlace) -> None:
+def print_resume_hint(act: str, answer: acts.Answer, place: ActPlace) -> None:
     """Print how to start an executor for the run, if the act needs one and none runs it."""
     hint = _resume_hint(act, answer, place)
     if hint:
         echo(hint, err=True)
 
 
-def _resume_hint(act: str, answer: Answer, place: ActPlace) -> str:
+def _resume_hint(act: str, answer: acts.Answer, place: ActPlace) -> str:
     run, status = place.run, place.status
-    if run is None or not answer.ok or act not in STARTS_WORK or status.has_executor_of(run):
+    if run is None or not answer.ok or act not in acts.STARTS_WORK or status.has_executor_of(run):
         return ""
     if status.service_pid is not None:
         return f"redrive serve (pid {status.service_pid}) goes on with it"
@@ -317,7 +302,7 @@ def _resume_hint(act: str, answer: Answer, place: ActPlace) -> str:
 
 def require_reason(act: str, reason: str) -> None:
     """Raise UsageError if the act needs a reason and has none."""
-    if act in NEEDS_REASON and not reason.strip():
+    if act in acts.NEEDS_REASON and not reason.strip():
         raise click.UsageError("say why with --reason TEXT: it is kept with the act")
 
 
@@ -332,7 +317,7 @@ def json_of(option: str, text: str) -> Json:
 
 def select_targets(
     projection: RunProjection, names: Sequence[str], fingerprint: str | None, downstream: str | None = None
-) -> tuple[Target, ...]:
+) -> tuple[acts.Target, ...]:
     """The tasks with their states and generations, so that the act changes no task that has moved since.
 
     ``downstream``: of the tasks with the fingerprint only those that call it. Raises RedriveError.
@@ -351,7 +336,7 @@ def select_targets(
                 f"no task of run {projection.run.run_id} failed with fingerprint {fingerprint}{calling}"
             )
         _demand_one_cause(rows, fingerprint)
-    return tuple(Target(row.name, str(TaskState(row.state)), row.generation) for row in rows)
+    return tuple(acts.Target(row.name, str(TaskState(row.state)), row.generation) for row in rows)
 
 
 def _demand_one_cause(rows: Iterable[TaskRow], fingerprint: str) -> None:
@@ -384,7 +369,7 @@ def _marks(row: TaskRow) -> list[str]:
     return [mark for mark in marks if mark]
 
 
-def print_answer(answer: Answer, as_json: bool, place: ActPlace) -> None:
+def print_answer(answer: acts.Answer, as_json: bool, place: ActPlace) -> None:
     """Print the place of the act and the answer of the engine, one line per task."""
     if as_json:
         value = {
@@ -405,7 +390,7 @@ def print_answer(answer: Answer, as_json: bool, place: ActPlace) -> None:
         echo(one_line(answer.message))  # the totals, and the effects on other tasks
 
 
-def _result_objects(results: Iterable[TargetResult]) -> list[dict[str, str]]:
+def _result_objects(results: Iterable[acts.TargetResult]) -> list[dict[str, str]]:
     return [{"task": task, "result": outcome, "message": sentence} for task, outcome, sentence in results]
 
 
@@ -518,7 +503,7 @@ def print_preview(preview: ActPreview, as_json: bool, place: ActPlace) -> None:
     echo(place_line(place.run, place.address))
     echo_lines(map(one_line, preview_lines(preview)))
     changed = any(getattr(preview, kind) for kind, _ in _KINDS) or any(
-        outcome == RUNNING for _, outcome, _ in preview.results
+        outcome == acts.RUNNING for _, outcome, _ in preview.results
     )
     echo("dry run: nothing was changed" if changed else "dry run: nothing would change")
 
@@ -531,9 +516,9 @@ def preview_lines(preview: ActPreview) -> Iterator[str]:
             yield f"{words} ({len(names)}): {', '.join(names)}"
     yield from preview.notes
     for task, outcome, sentence in preview.results:
-        if outcome == RUNNING:
+        if outcome == acts.RUNNING:
             yield f"{task}: is running, and its attempt would be ended"
-        elif outcome == REFUSED:
+        elif outcome == acts.REFUSED:
             yield f"{task}: {sentence}"
     for name, holder in preview.stay_blocked:
         yield f"{name}: would stay stopped because of {holder or 'a task above it'}"

@@ -14,15 +14,8 @@ from ...engine.domain.text import format_duration
 from ...engine.errors import AddressError
 from ...engine.statefile import lists
 from ...engine.statefile.state_files import Offer, offer_of, offers
+from ..sessions import open as sessions
 from ..sessions.address import Endpoint, SshOptions, parse
-from ..sessions.open import (
-    FleetTarget,
-    connect_with_sign_in,
-    is_interactive,
-    list_hosts,
-    list_state_files,
-    with_session,
-)
 from ..sessions.session import Session
 from ..sessions.target import existing_target, is_one_file, is_remote, named_target, run_state
 from ..text.text import echo, one_line
@@ -46,39 +39,39 @@ def choose_file(endpoint: Endpoint, *, to_act: bool = False) -> str:
     return usable[0].path if usable else target  # opening it reports the problem
 
 
-def fleet_of(name: str | None, ssh: SshOptions, hosts: Sequence[str] = ()) -> FleetTarget | None:
+def fleet_of(name: str | None, ssh: SshOptions, hosts: Sequence[str] = ()) -> sessions.FleetTarget | None:
     """The machines whose state files a command without the path of a file means; None if it means one file.
 
     Raises AddressError, LinkError.
     """
     if hosts:
-        reached, _ = asyncio.run(list_hosts(hosts, ssh))
-        return FleetTarget(f"{len(reached)} hosts", reached)
+        reached, _ = asyncio.run(sessions.list_hosts(hosts, ssh))
+        return sessions.FleetTarget(f"{len(reached)} hosts", reached)
     target = named_target(name)
     if target is None:
-        return None if is_one_file(None) else FleetTarget("this machine")
+        return None if is_one_file(None) else sessions.FleetTarget("this machine")
     if not is_remote(target) or parse(target).path:
         return None
 
     async def read(options: SshOptions) -> tuple[SshOptions, Sequence[Offer]]:
-        return options, await list_state_files(target, options)
+        return options, await sessions.list_state_files(target, options)
 
-    options, found = asyncio.run(connect_with_sign_in(parse(target), ssh, read))
+    options, found = asyncio.run(sessions.connect_with_sign_in(parse(target), ssh, read))
     is_one = all(offer.has_file for offer in found) and sum(offer.problem is None for offer in found) <= 1
-    return None if is_one else FleetTarget(target, {target: options})
+    return None if is_one else sessions.FleetTarget(target, {target: options})
 
 
 def read_remote(endpoint: Endpoint) -> Sequence[Offer]:
     """The state files of ``ssh://host``. Raises AddressError, LinkError."""
 
     def read(options: SshOptions) -> Awaitable[Sequence[Offer]]:
-        return list_state_files(endpoint.target, options)
+        return sessions.list_state_files(endpoint.target, options)
 
-    return asyncio.run(connect_with_sign_in(parse(endpoint.target), endpoint.ssh, read))
+    return asyncio.run(sessions.connect_with_sign_in(parse(endpoint.target), endpoint.ssh, read))
 
 
 def _ask(target: str, found: Sequence[Offer]) -> int:
-    if not is_interactive():
+    if not sessions.is_interactive():
         files = "; ".join(f"{offer.path} ({_describe(offer)})" for offer in found)
         raise AddressError(f"{target} has {len(found)} state files; name one of them: {files}")
     echo("State files over there, those with something to do first:", err=True)
@@ -110,7 +103,7 @@ def files_of(name: str | None, ssh: SshOptions, hosts: Sequence[str] = ()) -> Se
     Raises RedriveError if there is none, or if the one that is named cannot be read.
     """
     if hosts:
-        return asyncio.run(list_hosts(hosts, ssh))[1]
+        return asyncio.run(sessions.list_hosts(hosts, ssh))[1]
     target = named_target(name)
     if target is None:
         found = offers()
@@ -121,7 +114,7 @@ def files_of(name: str | None, ssh: SshOptions, hosts: Sequence[str] = ()) -> Se
         return [offer_of(target)]
     if not parse(target).path:
         return read_remote(Endpoint(target, ssh))
-    return [with_session(Endpoint(target, ssh), offer_of_session)]
+    return [sessions.with_session(Endpoint(target, ssh), offer_of_session)]
 
 
 async def offer_of_session(session: Session) -> Offer:

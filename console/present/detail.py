@@ -21,20 +21,8 @@ from ..model.inbox import AttemptTexts, compare, failures_of, verdict
 from ..text.figures import clock, column, format_bytes, format_seconds, number, offset, wall
 from ..text.pieces import Line, Piece, Role, first_that_fits, fit, two_sided, width, wrap
 from ..text.text import cells, one_line, sanitize, shorten_middle
+from . import tasks
 from .states import bar, counts_within, leading_state, progress, sign_and_word, sign_of
-from .tasks import (
-    Scene,
-    attempts_text,
-    describe_checks_before,
-    hang_of,
-    latest_first,
-    named_task,
-    node_facts,
-    section,
-    short_failure,
-    state_facts,
-    written_line,
-)
 
 FINGERPRINT_DIGITS = 6
 _LOG_LINES = 12
@@ -44,7 +32,7 @@ _ATTEMPT_INDENT = 6
 _TEXT_PIECE = 4  # the piece of ``attempt_line`` that holds its text
 
 
-def title_line(row: TaskRow, scene: Scene, columns: int) -> Line:
+def title_line(row: TaskRow, scene: tasks.Scene, columns: int) -> Line:
     """Name, state and age."""
     right: Line = [sign_and_word(row_style(row, scene.runner), scene.glyphs)]
     if row.state in NEEDS_HUMAN and row.ended_at is not None:
@@ -53,13 +41,13 @@ def title_line(row: TaskRow, scene: Scene, columns: int) -> Line:
     return two_sided([Piece(" "), Piece(name, Role.TITLE)], [*right, Piece(" ")], columns)
 
 
-def _name_within(name: str, size: int, scene: Scene) -> str:
+def _name_within(name: str, size: int, scene: tasks.Scene) -> str:
     """The whole name, or as lists show it where it has no room."""
     whole = one_line(name)
     return whole if cells(whole) <= size else scene.names.short(name, size, scene.glyphs.more)
 
 
-def summary_lines(row: TaskRow, scene: Scene, columns: int, rows: int) -> list[Line]:
+def summary_lines(row: TaskRow, scene: tasks.Scene, columns: int, rows: int) -> list[Line]:
     """The task in at most ``rows`` rows: state and verdict, its attempts, the number of tasks that it holds.
 
     A verdict without room loses what it compared, and continues in rows that nothing else needs.
@@ -73,7 +61,7 @@ def summary_lines(row: TaskRow, scene: Scene, columns: int, rows: int) -> list[L
     if row.state in NEEDS_HUMAN and row.ended_at is not None:
         head.append(Piece(f" for {clock(scene.now_us - row.ended_at).strip()}"))
     last = _held_text(row, scene)
-    shown = latest_first(row)[: max(rows - 1 - bool(last), 0)]
+    shown = tasks.latest_first(row)[: max(rows - 1 - bool(last), 0)]
     below = [attempt_line(attempt, scene, checks) for attempt, checks in shown]
     if last and len(below) + 1 < rows:
         below.append([Piece("   "), *last])
@@ -84,7 +72,7 @@ def summary_lines(row: TaskRow, scene: Scene, columns: int, rows: int) -> list[L
     return [fit(line, columns, scene.glyphs.more) for line in lines[:rows] if line]
 
 
-def _conclusion(row: TaskRow, scene: Scene, *, is_brief: bool) -> Line:
+def _conclusion(row: TaskRow, scene: tasks.Scene, *, is_brief: bool) -> Line:
     """The verdict on a task that needs a human; else why it waits, or its facts."""
     failures = failures_of(row)
     if row.state in NEEDS_HUMAN and len(failures) > 1:
@@ -97,23 +85,23 @@ def _conclusion(row: TaskRow, scene: Scene, *, is_brief: bool) -> Line:
                 f" {scene.glyphs.dot} {one_line(scene.board.explain(row.name, scene.now_us, scene.runner))}", Role.DIM
             )
         ]
-    return [Piece("  "), *state_facts(row, scene)[2:]]
+    return [Piece("  "), *tasks.state_facts(row, scene)[2:]]
 
 
-def _held_text(row: TaskRow, scene: Scene) -> Line:
+def _held_text(row: TaskRow, scene: tasks.Scene) -> Line:
     count = scene.board.waiting_below(row.name)
     if not count or row.state not in NEEDS_HUMAN:
         return []
     return [Piece(f"holds {counted(count, 'task')} and the run's end")]
 
 
-def attempt_line(attempt: AttemptRow, scene: Scene, checks: int = 0) -> Line:
+def attempt_line(attempt: AttemptRow, scene: tasks.Scene, checks: int = 0) -> Line:
     """One attempt in one row. ``checks``: how many checks before it found nothing either."""
     view = scene.attempt(attempt)
     when = wall(attempt.started_at, None)
     failure = (
-        short_failure(attempt.explain or "") or attempt.error or attempt.where or view.word
-    ) + describe_checks_before(checks)
+        tasks.short_failure(attempt.explain or "") or attempt.error or attempt.where or view.word
+    ) + tasks.describe_checks_before(checks)
     line: Line = [
         Piece(f"   #{attempt.attempt:<2} ", Role.DIM),
         sign_of(view, scene.glyphs),
@@ -129,7 +117,9 @@ def attempt_line(attempt: AttemptRow, scene: Scene, checks: int = 0) -> Line:
 # --- The whole page ------------------------------------------------------------------------------------------------
 
 
-def detail_page(row: TaskRow, scene: Scene, texts: AttemptTexts | None, columns: int, rows: int = 0) -> list[Line]:
+def detail_page(
+    row: TaskRow, scene: tasks.Scene, texts: AttemptTexts | None, columns: int, rows: int = 0
+) -> list[Line]:
     """Everything known about a task, the most important first. More of its log fills a page of ``rows`` rows."""
     before = [
         title_line(row, scene, columns),
@@ -144,7 +134,7 @@ def detail_page(row: TaskRow, scene: Scene, texts: AttemptTexts | None, columns:
     return [*before, *(_texts(texts, _LOG_LINES + free) if free > 0 else shown), *after]
 
 
-def _sentences(row: TaskRow, scene: Scene, columns: int) -> Iterator[Line]:
+def _sentences(row: TaskRow, scene: tasks.Scene, columns: int) -> Iterator[Line]:
     links = scene.board.blocking_chain(row.name, scene.now_us, scene.runner)
     for place, (name, sentence) in enumerate(links):
         text = sentence if not place else f"{name}: {sentence}"
@@ -168,22 +158,22 @@ def _usage_lines(usage: TaskUsage | None, columns: int) -> Iterator[Line]:
     used = ", ".join(filter(None, (percent, memory, children)))
     if used:
         yield [Piece(" now ", Role.DIM), Piece(used, Role.RUNNING)]
-    if line := written_line(usage):
+    if line := tasks.written_line(usage):
         yield from wrap([Piece(" wrote ", Role.DIM), Piece(line)], columns - 1, 7)
 
 
-def _attempt_lines(row: TaskRow, scene: Scene, columns: int) -> Iterator[Line]:
+def _attempt_lines(row: TaskRow, scene: tasks.Scene, columns: int) -> Iterator[Line]:
     if not row.attempts:
         return
-    counted, in_all = attempts_text(row), f"{len(row.attempts)} in all"
+    counted, in_all = tasks.attempts_text(row), f"{len(row.attempts)} in all"
     counts = f"{counted} of this generation{f', {in_all}' if row.generation else ''}" if counted else in_all
-    yield from section("Attempts", counts)
-    for attempt, checks in latest_first(row):
+    yield from tasks.section("Attempts", counts)
+    for attempt, checks in tasks.latest_first(row):
         yield from _attempt_head(attempt, scene, columns, checks)
         yield from _attempt_facts(attempt, scene, columns)
 
 
-def _attempt_head(attempt: AttemptRow, scene: Scene, columns: int, checks: int) -> Iterator[Line]:
+def _attempt_head(attempt: AttemptRow, scene: tasks.Scene, columns: int, checks: int) -> Iterator[Line]:
     line = attempt_line(attempt, scene, checks)
     if width(line) <= columns:
         yield line
@@ -210,7 +200,7 @@ def _wait(attempt: AttemptRow) -> str:
     return f"then waited {of}{_shortening(attempt)}"
 
 
-def _attempt_facts(attempt: AttemptRow, scene: Scene, columns: int) -> Iterator[Line]:
+def _attempt_facts(attempt: AttemptRow, scene: tasks.Scene, columns: int) -> Iterator[Line]:
     cpu_us = (attempt.cpu_user_us or 0) + (attempt.cpu_system_us or 0)
     if attempt.error and attempt.explain:
         yield from _indented(attempt.error, columns, Role.TEXT)
@@ -237,7 +227,7 @@ def _kill_steps(attempt: AttemptRow) -> Iterator[str]:
     steps = [step.then for step in kill_steps(attempt)]
     if not steps:
         return
-    if attempt.where and not hang_of(attempt):  # the autopsy sentence names the place
+    if attempt.where and not tasks.hang_of(attempt):  # the autopsy sentence names the place
         steps.append(f"it was in {attempt.where}")
     yield "; ".join(steps)
 
@@ -267,7 +257,7 @@ def _texts(texts: AttemptTexts | None, log_lines: int) -> Iterator[Line]:
     )
     for heading, text in parts:
         if text.strip():
-            yield from section(heading, f"attempt {texts.attempt}")
+            yield from tasks.section(heading, f"attempt {texts.attempt}")
             for line in text.rstrip().splitlines():
                 yield [_INDENT, Piece(sanitize(line.replace("\t", "    ")))]
 
@@ -275,24 +265,24 @@ def _texts(texts: AttemptTexts | None, log_lines: int) -> Iterator[Line]:
 _ATTEMPTS_OF_A_SHARE = 20  # of fewer, 95 of 100 are all
 
 
-def _typical_durations(row: TaskRow, scene: Scene) -> Iterator[Line]:
+def _typical_durations(row: TaskRow, scene: tasks.Scene) -> Iterator[Line]:
     """Durations in earlier runs."""
     usual = scene.board.duration_stats.get(row.name)
     if usual is None:
         return
     many = f"{counted(usual.attempts, 'attempt')} in earlier runs"
     within = f", 95 of 100 within {format_duration(usual.p95_us)}" if usual.attempts >= _ATTEMPTS_OF_A_SHARE else ""
-    yield from section("Usually", f"{format_duration(usual.p50_us)}{within} {scene.glyphs.dot} {many}")
+    yield from tasks.section("Usually", f"{format_duration(usual.p50_us)}{within} {scene.glyphs.dot} {many}")
 
 
-def _relatives(row: TaskRow, scene: Scene) -> Iterator[Line]:
+def _relatives(row: TaskRow, scene: tasks.Scene) -> Iterator[Line]:
     for heading, names in (
         ("Waits for", scene.board.dag.parents(row.name)),
         ("Followed by", scene.board.dag.children(row.name)),
     ):
         if names:
-            yield from section(heading, str(len(names)))
-            yield from (named_task(name, scene) for name in names[:20])
+            yield from tasks.section(heading, str(len(names)))
+            yield from (tasks.named_task(name, scene) for name in names[:20])
             if len(names) > 20:
                 yield [Piece(f"   {scene.glyphs.more} {len(names) - 20} more", Role.DIM)]
 
@@ -317,7 +307,7 @@ def _rules(row: TaskRow) -> Iterator[Line]:
         f"$ {spec.command}" if spec.command else "",
         f"from {spec.source}" if spec.source else "",
     ]
-    yield from section("Rules")
+    yield from tasks.section("Rules")
     for word in words:
         if word:
             yield [Piece(f"   {one_line(word)}", Role.DIM)]
@@ -330,7 +320,7 @@ _LISTED_MIN = 8  # tasks of each kind
 _OTHER_LINES = 12  # of the page
 
 
-def group_page(graph: Graph, index: int, scene: Scene, columns: int, rows: int = 0) -> list[Line]:
+def group_page(graph: Graph, index: int, scene: tasks.Scene, columns: int, rows: int = 0) -> list[Line]:
     """A group: how far it is, the failures of its tasks by cause, what runs, what took longest, and its neighbours.
 
     As many tasks as fill a page of ``rows`` rows.
@@ -352,13 +342,13 @@ def group_page(graph: Graph, index: int, scene: Scene, columns: int, rows: int =
     ]
 
 
-def _group_failures(rows: Sequence[TaskRow], scene: Scene, columns: int) -> Iterator[Line]:
+def _group_failures(rows: Sequence[TaskRow], scene: tasks.Scene, columns: int) -> Iterator[Line]:
     found: dict[str, list[TaskRow]] = {}
     for row in rows:
         if row.state in NEEDS_HUMAN:
-            found.setdefault(short_failure(scene.view(row.name).fact), []).append(row)
+            found.setdefault(tasks.short_failure(scene.view(row.name).fact), []).append(row)
     if found:
-        yield from section("Need a human", str(sum(map(len, found.values()))))
+        yield from tasks.section("Need a human", str(sum(map(len, found.values()))))
     for cause, failed in sorted(found.items(), key=lambda item: -len(item[1]))[:_LISTED_MIN]:
         sign = sign_of(row_style(failed[0], scene.runner), scene.glyphs)
         names = ", ".join(scene.names.short(row.name, 24, scene.glyphs.more) for row in failed[:_LISTED_MIN])
@@ -366,16 +356,16 @@ def _group_failures(rows: Sequence[TaskRow], scene: Scene, columns: int) -> Iter
         yield from wrap([Piece("     "), Piece(names, Role.DIM)], columns - 1, 5)
 
 
-def _running_members(rows: Sequence[TaskRow], most: int, scene: Scene) -> Iterator[Line]:
+def _running_members(rows: Sequence[TaskRow], most: int, scene: tasks.Scene) -> Iterator[Line]:
     running = sorted((row for row in rows if row.state is TaskState.RUNNING), key=lambda row: row.started_at or 0)
     if running:
-        yield from section("Running", f"{number(len(running))}, the longest first")
+        yield from tasks.section("Running", f"{number(len(running))}, the longest first")
     for row in running[:most]:
         since = Piece(f"  {clock(scene.view(row.name).clock or 0)}", Role.RUNNING)
-        yield [*_member(row, scene), since, Piece("  "), *node_facts(row.name, scene)[0]]
+        yield [*_member(row, scene), since, Piece("  "), *tasks.node_facts(row.name, scene)[0]]
 
 
-def _slowest_members(rows: Sequence[TaskRow], most: int, scene: Scene) -> Iterator[Line]:
+def _slowest_members(rows: Sequence[TaskRow], most: int, scene: tasks.Scene) -> Iterator[Line]:
     took = [
         (attempt.duration_us, row)
         for row in rows
@@ -384,24 +374,24 @@ def _slowest_members(rows: Sequence[TaskRow], most: int, scene: Scene) -> Iterat
     if not took:
         return
     middle = format_duration(round(median([lasted for lasted, _ in took])))
-    yield from section("Took", f"{middle} median, the longest first")
+    yield from tasks.section("Took", f"{middle} median, the longest first")
     for lasted, row in nlargest(most, took, key=itemgetter(0)):
         yield [*_member(row, scene), Piece(f"  {column(lasted)}", Role.DIM)]
 
 
-def _member(row: TaskRow, scene: Scene) -> Line:
+def _member(row: TaskRow, scene: tasks.Scene) -> Line:
     sign = sign_of(row_style(row, scene.runner), scene.glyphs)
     return [Piece("   "), sign, Piece(f" {scene.names.short(row.name, 24, scene.glyphs.more):<24}")]
 
 
-def _group_neighbours(graph: Graph, index: int, scene: Scene) -> Iterator[Line]:
+def _group_neighbours(graph: Graph, index: int, scene: tasks.Scene) -> Iterator[Line]:
     """The groups directly before and after it; nothing where groups depend on each other both ways."""
     dag = graph.groups.dag
     if dag is None:
         return
     for heading, names in (("Waits for", dag.parents(str(index))), ("Followed by", dag.children(str(index)))):
         if names:
-            yield from section(heading, counted(len(names), "group"))
+            yield from tasks.section(heading, counted(len(names), "group"))
         for group in (graph.groups.groups[int(name)] for name in names):
             style = state_style(leading_state(group.counts), scene.runner)
             title = scene.names.short(group.title, 40, scene.glyphs.more) if group.is_single else one_line(group.title)

@@ -9,14 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from ...engine.core.advice import (
-    WEEKDAY_DIFFERS,
-    WEEKDAYS,
-    DurationQuantiles,
-    PastDuration,
-    duration_stats,
-    stats_by_weekday,
-)
+from ...engine.core import advice
 from ...engine.core.explain import short_error
 from ...engine.core.failures import hang
 from ...engine.core.failures.tables import POISON_RULE
@@ -123,9 +116,9 @@ def _durations(row: TaskRow, attempts: Sequence[PastAttemptRow]) -> Iterator[Lin
         yield from ([Piece(f" {line}", Role.DIM)] for line in lines)
 
 
-def _past_durations(attempts: Sequence[PastAttemptRow]) -> list[PastDuration]:
+def _past_durations(attempts: Sequence[PastAttemptRow]) -> list[advice.PastDuration]:
     return [
-        PastDuration(weekday(one.started_at, None), one.duration_us / SECOND, one.outcome == "success")
+        advice.PastDuration(weekday(one.started_at, None), one.duration_us / SECOND, one.outcome == "success")
         for one in attempts
         if one.outcome in ("success", "timed_out") and one.duration_us is not None
     ]
@@ -376,24 +369,28 @@ def _spark_line(cause: InboxCause, scene: Scene, columns: int) -> Iterator[Line]
 # --- Past durations of a task, in all and by day of the week: one line each ------------------------------------------
 
 
-def duration_lines(past: Sequence[PastDuration], *, only_other_days: bool = False) -> list[str]:
+def duration_lines(past: Sequence[advice.PastDuration], *, only_other_days: bool = False) -> list[str]:
     """Quantiles of past durations; empty if no attempt ended. Days with too few attempts are left out.
 
     ``only_other_days``: also leave out days that are like the others.
     """
-    total = duration_stats(past)
+    total = advice.duration_stats(past)
     if total is None:
         return []
-    days = {day: one for day, one in stats_by_weekday(past).items() if not (only_other_days and _is_alike(one, total))}
-    words = ("took", *(WEEKDAYS[day] for day in days))
+    days = {
+        day: one
+        for day, one in advice.stats_by_weekday(past).items()
+        if not (only_other_days and _is_alike(one, total))
+    }
+    words = ("took", *(advice.WEEKDAYS[day] for day in days))
     return [f"{word:9} {_quantiles(one)}" for word, one in zip(words, (total, *days.values()), strict=True)]
 
 
-def _is_alike(one: DurationQuantiles, other: DurationQuantiles) -> bool:
-    return one.p50 < WEEKDAY_DIFFERS * other.p50 and other.p50 < WEEKDAY_DIFFERS * one.p50
+def _is_alike(one: advice.DurationQuantiles, other: advice.DurationQuantiles) -> bool:
+    return one.p50 < advice.WEEKDAY_DIFFERS * other.p50 and other.p50 < advice.WEEKDAY_DIFFERS * one.p50
 
 
-def _quantiles(one: DurationQuantiles) -> str:
+def _quantiles(one: advice.DurationQuantiles) -> str:
     p50, p95, p99 = (format_seconds(seconds) for seconds in (one.p50, one.p95, one.p99))
     killed = f", {one.killed} killed" if one.killed else ""
     return f"p50 {p50}, p95 {p95}, p99 {p99} in {counted(one.count, 'attempt')}{killed}"

@@ -36,22 +36,13 @@ from ..text.figures import number, wall, wall_day
 from ..text.glyphs import UTF8
 from ..text.pieces import Line, Piece, Role, plain
 from ..text.text import cells, one_line, sanitize
+from . import timeline
 from .evidence import cause_page, evidence_page
 from .graph import Highlight, drawing_row, graph_row, label_width
 from .journal import event_row
 from .runs import deadline_note
 from .states import counts_text, state_sign
 from .tasks import Scene, TaskNames, attempt_of, duration_of
-from .timeline import (
-    FOLD_INDENT,
-    axis_line,
-    bar_line,
-    group_bar_line,
-    group_label_columns,
-    group_label_line,
-    label_line,
-    legend_line,
-)
 
 CAUSES_MAX = 10
 _ACTS_MAX = 200
@@ -198,10 +189,10 @@ def timeline_of(data: ReportData) -> Timeline:
     listed = TimelineRows(board)
     titles = TaskNames((group.title for group in listed.groups), prefix="")
     names = TaskNames(board.projection.tasks, prefix="")
-    columns = group_label_columns(listed.groups, names, titles, 3 * _NAME_CELLS_MAX, ("done",))
+    columns = timeline.group_label_columns(listed.groups, names, titles, 3 * _NAME_CELLS_MAX, ("done",))
     lanes = _Lanes(data, listed, names, titles, columns, span, data.now_us if is_live else None)
-    axis = ReportRow([Piece(" " * columns), *axis_line(span, lanes.now_us, UTF8)])
-    legend = ReportRow(legend_line(UTF8, columns + span.cells, has_groups=bool(listed.groups)))
+    axis = ReportRow([Piece(" " * columns), *timeline.axis_line(span, lanes.now_us, UTF8)])
+    legend = ReportRow(timeline.legend_line(UTF8, columns + span.cells, has_groups=bool(listed.groups)))
     return Timeline([axis, *_lanes(lanes), legend], columns, span)
 
 
@@ -222,10 +213,10 @@ def _lanes(lanes: _Lanes) -> Iterator[ReportRow]:
     listed, members_max = lanes.listed, _ROWS_MAX // max(len(lanes.listed.groups), 1)
     for key in listed.rows():
         if isinstance(key, str):
-            yield _task_lane(key, lanes, FOLD_INDENT if listed.groups else 0)
+            yield _task_lane(key, lanes, timeline.FOLD_INDENT if listed.groups else 0)
             continue
         worst = sorted((lanes.data.board.row(name) for name in listed.worst_tasks(key, members_max)), key=_first_start)
-        members = [_task_lane(row.name, lanes, 2 * FOLD_INDENT) for row in worst]
+        members = [_task_lane(row.name, lanes, 2 * timeline.FOLD_INDENT) for row in worst]
         left_out = len(listed.members(key)) - len(members)
         if left_out:
             members.append(ReportRow([Piece(f"    {number(left_out)} more tasks", Role.DIM)]))
@@ -235,12 +226,12 @@ def _lanes(lanes: _Lanes) -> Iterator[ReportRow]:
 def _task_lane(name: str, lanes: _Lanes, indent: int) -> ReportRow:
     row = lanes.data.board.row(name)
     runner = lanes.data.runner
-    label = label_line(row, lanes.columns - 1, UTF8, names=lanes.names, indent=indent, runner=runner)
+    label = timeline.label_line(row, lanes.columns - 1, UTF8, names=lanes.names, indent=indent, runner=runner)
     return ReportRow(
         [
             *label,
             Piece(" "),
-            *bar_line(row, lanes.span, lanes.now_us, UTF8, runner, lanes.data.scene.view(name).instant),
+            *timeline.bar_line(row, lanes.span, lanes.now_us, UTF8, runner, lanes.data.scene.view(name).instant),
         ],
         {1: name},
     )
@@ -249,9 +240,9 @@ def _task_lane(name: str, lanes: _Lanes, indent: int) -> ReportRow:
 def _group_lane(index: int, lanes: _Lanes, members: Sequence[ReportRow]) -> ReportRow:
     group, span = lanes.listed.group(index), lanes.span
     runner = lanes.data.runner
-    label = group_label_line(group, lanes.columns - 1, UTF8, lanes.titles, is_open=False, runner=runner)
+    label = timeline.group_label_line(group, lanes.columns - 1, UTF8, lanes.titles, is_open=False, runner=runner)
     borders = [span.instant(cell) for cell in range(span.cells + 1)]
-    bar = group_bar_line(group, lanes.listed.activity(index), span, borders, lanes.now_us, UTF8, runner)
+    bar = timeline.group_bar_line(group, lanes.listed.activity(index), span, borders, lanes.now_us, UTF8, runner)
     is_of_end = (place for place in range(len(label)) if place not in _GROUP_CONSTANT)
     return ReportRow([*label, Piece(" "), *bar], times=frozenset(is_of_end), members=members)
 
@@ -365,7 +356,7 @@ def report_html(data: ReportData, light: PageColours, dark: PageColours, *, is_l
     """
     style = f"{_asset('report.css')}{_colour_rules(light)}@media(prefers-color-scheme:dark){{{_colour_rules(dark)}}}"
     script = _asset("report.js") + (_asset("live.js") if is_live else "")
-    timeline = timeline_of(data)
+    drawn = timeline_of(data)
     numbers = {name: place for place, name in enumerate(data.board.projection.tasks)}
     return _html(
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -383,9 +374,9 @@ def report_html(data: ReportData, light: PageColours, dark: PageColours, *, is_l
         title=_escaped(headline(data)),
         style=Html(style),
         facts=_paragraphs(fact_lines(data)),
-        slider=_slider(data, timeline, numbers) if 0 < len(data.moves) <= _MOVES_MAX else Html(""),
+        slider=_slider(data, drawn, numbers) if 0 < len(data.moves) <= _MOVES_MAX else Html(""),
         graph=_rows(graph_rows(data), numbers),
-        lanes=_html_lanes(timeline.rows, numbers),
+        lanes=_html_lanes(drawn.rows, numbers),
         causes=_joined(_cause(one, data, place < _OPEN_CAUSES) for place, one in enumerate(data.causes)),
         more_causes=_paragraphs(filter(None, [left_out_causes(data)])),
         acts=_joined(_html('<p class="line">{line}</p>', line=_line(line)) for line in act_lines(data)),
@@ -480,12 +471,12 @@ def _cause(one: CauseEvidence, data: ReportData, is_open: bool) -> Html:
     )
 
 
-def _slider(data: ReportData, timeline: Timeline, numbers: Mapping[str, int]) -> Html:
+def _slider(data: ReportData, drawn: Timeline, numbers: Mapping[str, int]) -> Html:
     """The slider and its data: numbers and our own words, so that no text of a task is part of it."""
-    span, last = timeline.span, timeline.span.cells - 1
+    span, last = drawn.span, drawn.span.cells - 1
     latest = {(min(max(span.cell(move.at), 0), last), numbers[move.task]): move.state for move in data.moves}
     values = {
-        "columns": timeline.label_columns,
+        "columns": drawn.label_columns,
         "tasks": len(numbers),
         "clocks": [wall(span.instant(cell + 1) - 1, None) for cell in range(span.cells)],
         "states": [_style(state) for state in _STATES],

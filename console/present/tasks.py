@@ -11,17 +11,9 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ...engine.core import views
 from ...engine.core.explain import error_name, short_error
 from ...engine.core.projection import AttemptRow, TaskRow
-from ...engine.core.views import (
-    AttemptView,
-    TaskView,
-    attempt_view,
-    kill_ends_at,
-    kill_steps,
-    part_done,
-    row_style,
-)
 from ...engine.core.waiting import ALIVE, RunnerStatus, WaitReason, needs_human, unmet_parents
 from ...engine.domain.states import MOVING, RAN, SAID_SKIPS, TaskState, TaskUsage
 from ...engine.domain.text import counted, format_duration
@@ -127,13 +119,13 @@ class Scene:
     titles: TaskNames = field(default_factory=TaskNames)  # of groups
     shown: Collection[str] = ALL_COLUMNS
 
-    def view(self, name: str) -> TaskView:
+    def view(self, name: str) -> views.TaskView:
         """What is true of a task."""
         return self.board.view(name, self.now_us, self.runner)
 
-    def attempt(self, attempt: AttemptRow) -> AttemptView:
+    def attempt(self, attempt: AttemptRow) -> views.AttemptView:
         """What is true of an attempt."""
-        return attempt_view(attempt, self.now_us, self.runner)
+        return views.attempt_view(attempt, self.now_us, self.runner)
 
 
 def section(heading: str, note: str = "") -> Iterator[Line]:
@@ -176,7 +168,7 @@ def duration_of(attempt: AttemptRow, now_us: int) -> int:
 
 def named_task(name: str, scene: Scene) -> Line:
     """A task in a list of tasks: the sign of its state, its name, the word of its state."""
-    style = row_style(scene.board.row(name), scene.runner)
+    style = views.row_style(scene.board.row(name), scene.runner)
     shown = one_line(name).removeprefix(scene.names.prefix)
     return [Piece("   "), sign_of(style, scene.glyphs), Piece(f" {shown}"), Piece(f"  {style.word}", Role.DIM)]
 
@@ -228,7 +220,7 @@ def state_facts(row: TaskRow, scene: Scene, has_room: bool = True) -> Line:
 def part_over(name: str, scene: Scene) -> float | None:
     """How much of the attempt under way is over, from 0 to 1; None if nobody knows."""
     usual = scene.board.duration_stats.get(name)
-    return part_done(scene.board.row(name), scene.view(name), usual.p50_us if usual is not None else None)
+    return views.part_done(scene.board.row(name), scene.view(name), usual.p50_us if usual is not None else None)
 
 
 _NODE_BAR_CELLS = 8
@@ -276,7 +268,7 @@ def _due(at: int, scene: Scene) -> str:
 # --- By state ------------------------------------------------------------------------------------------------------
 
 
-def _running(row: TaskRow, view: TaskView, scene: Scene, has_room: bool) -> Line:
+def _running(row: TaskRow, view: views.TaskView, scene: Scene, has_room: bool) -> Line:
     attempt, since = attempt_of(row), row.started_at
     has_clock_time = scene.shows_clock_times and since is not None
     line = [Piece(f"since {wall(since, None)}" if has_clock_time and since else clock(view.clock or 0))]
@@ -288,7 +280,7 @@ def _running(row: TaskRow, view: TaskView, scene: Scene, has_room: bool) -> Line
     return [*line, *_usage(scene.board.usage.get(row.name))] if has_room and "usage" in scene.shown else line
 
 
-def _waiting(row: TaskRow, view: TaskView, scene: Scene) -> Line:
+def _waiting(row: TaskRow, view: views.TaskView, scene: Scene) -> Line:
     """What keeps a task that does not run, and when that ends if anybody ends it."""
     when = "" if view.instant is None else _due(view.instant, scene)
     fact, role = one_line(view.fact), _FACT_ROLES.get(view.reason, Role.WAITING) if view.reason else Role.DIM
@@ -351,7 +343,7 @@ def _duration_hint(row: TaskRow, attempt: AttemptRow | None, scene: Scene, has_r
 
 def _kill_step(attempt: AttemptRow, scene: Scene) -> Line:
     """The current step of a kill."""
-    steps, due_at = kill_steps(attempt), kill_ends_at(attempt)
+    steps, due_at = views.kill_steps(attempt), views.kill_ends_at(attempt)
     if not steps:
         return []
     next_step = f", SIGKILL {countdown(due_at, scene.now_us)}" if due_at is not None else ""
@@ -379,7 +371,7 @@ def bar(part: float, glyphs: Glyphs, role: Role, size: int = _BAR_CELLS) -> Line
     ]
 
 
-def _retrying(row: TaskRow, view: TaskView, scene: Scene, bars: bool) -> Line:
+def _retrying(row: TaskRow, view: views.TaskView, scene: Scene, bars: bool) -> Line:
     """A bar that drains until the retry, and the error; or what holds the retry."""
     line: Line = []
     if view.fact:
@@ -391,7 +383,7 @@ def _retrying(row: TaskRow, view: TaskView, scene: Scene, bars: bool) -> Line:
     return [*line, Piece(f"  {error}")] if error else line
 
 
-def _success(row: TaskRow, view: TaskView, scene: Scene) -> Line:
+def _success(row: TaskRow, view: views.TaskView, scene: Scene) -> Line:
     attempt = attempt_of(row)
     duration = attempt.duration_us if attempt is not None else None
     if duration is None and row.started_at is not None and row.ended_at is not None:
@@ -405,7 +397,7 @@ def _success(row: TaskRow, view: TaskView, scene: Scene) -> Line:
     return line
 
 
-def _failure(row: TaskRow, view: TaskView, scene: Scene) -> Line:
+def _failure(row: TaskRow, view: views.TaskView, scene: Scene) -> Line:
     attempt = attempt_of(row)
     hang = hang_of(attempt) if attempt is not None else ""
     alike = [one for one in failures_of(row) if attempt is not None and one.fingerprint == attempt.fingerprint]
@@ -430,7 +422,7 @@ def short_failure(text: str) -> str:
     return f"{short_error(head)}{space}{rest}"
 
 
-def _upstream(row: TaskRow, view: TaskView, scene: Scene) -> Line:
+def _upstream(row: TaskRow, view: views.TaskView, scene: Scene) -> Line:
     return [Piece(one_line(view.fact), Role.DIM)]
 
 
@@ -454,11 +446,11 @@ def describe_skip(row: TaskRow) -> str:
     return f"by {one_line(row.skip_cause)}" if row.skip_cause else ""
 
 
-def _skipped(row: TaskRow, view: TaskView, scene: Scene) -> Line:
+def _skipped(row: TaskRow, view: views.TaskView, scene: Scene) -> Line:
     return [Piece(words, Role.DIM)] if (words := describe_skip(row)) else []
 
 
-_FACTS: dict[TaskState, Callable[[TaskRow, TaskView, Scene], Line]] = {
+_FACTS: dict[TaskState, Callable[[TaskRow, views.TaskView, Scene], Line]] = {
     TaskState.SUCCESS: _success,
     TaskState.FAILED: _failure,
     TaskState.DEAD_LETTER: _failure,

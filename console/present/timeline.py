@@ -22,18 +22,8 @@ from ..text.figures import CLOCK_CELLS, MINUTE, SECOND, clock, column, number, w
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, width, wrap
 from ..text.text import cells, one_line, pad, pad_left, shorten_middle
-from . import states
+from . import states, tasks
 from .states import row_sign, state_sign
-from .tasks import (
-    Scene,
-    TaskNames,
-    attempts_text,
-    describe_checks_before,
-    duration_of,
-    hang_of,
-    latest_first,
-    state_facts,
-)
 
 # --- Cells -----------------------------------------------------------------------------------------------------------
 #
@@ -327,7 +317,7 @@ def label_line(
     columns: int,
     glyphs: Glyphs,
     role: Role = Role.TEXT,
-    names: TaskNames | None = None,
+    names: tasks.TaskNames | None = None,
     indent: int = 0,
     took: str = "",
     runner: RunnerStatus = ALIVE,
@@ -420,7 +410,7 @@ def group_label_line(
     group: GraphGroup,
     columns: int,
     glyphs: Glyphs,
-    titles: TaskNames,
+    titles: tasks.TaskNames,
     *,
     is_open: bool,
     role: Role = Role.TEXT,
@@ -449,8 +439,8 @@ def group_duration_text(activity: GroupActivity) -> str:
 
 def group_label_columns(
     groups: Sequence[GraphGroup],
-    names: TaskNames,
-    titles: TaskNames,
+    names: tasks.TaskNames,
+    titles: tasks.TaskNames,
     columns: int,
     shown: Collection[str] = ALL_COLUMNS,
 ) -> int:
@@ -567,22 +557,22 @@ def _sign(count: int, peak: int, rows: int, height: int, glyphs: Glyphs) -> str:
 # --- The tasks of the timeline in sentences, its legend, and the critical path ---------------------------------------
 
 
-def task_lines(row: TaskRow, scene: Scene, columns: int, rows: int) -> list[Line]:
+def task_lines(row: TaskRow, scene: tasks.Scene, columns: int, rows: int) -> list[Line]:
     """The selected task in sentences: its state, then its attempts, the latest first."""
     head = [Piece(" "), Piece(one_line(row.name), Role.TITLE), Piece("  ")]
     head += [row_sign(row, scene.glyphs, scene.runner), Piece(" ")]
-    tried = attempts_text(row)
-    head += [*state_facts(row, scene), Piece(f"   {tried}" if tried else "", Role.DIM)]
+    tried = tasks.attempts_text(row)
+    head += [*tasks.state_facts(row, scene), Piece(f"   {tried}" if tried else "", Role.DIM)]
     lines = [fit(head, columns, scene.glyphs.more)]
-    for attempt, checks in latest_first(row)[: rows - 1]:
+    for attempt, checks in tasks.latest_first(row)[: rows - 1]:
         label = f"   #{attempt.attempt:<2} "
-        text = describe_attempt(attempt, scene.now_us, scene.runner) + describe_checks_before(checks)
+        text = describe_attempt(attempt, scene.now_us, scene.runner) + tasks.describe_checks_before(checks)
         lines += wrap([Piece(label, Role.DIM), Piece(one_line(text))], columns - 1, len(label))
     return [fit(line, columns, scene.glyphs.more) for line in lines[:rows]]
 
 
 def group_lines(
-    group: GraphGroup, activity: GroupActivity, worst: Sequence[str], scene: Scene, columns: int, rows: int
+    group: GraphGroup, activity: GroupActivity, worst: Sequence[str], scene: tasks.Scene, columns: int, rows: int
 ) -> list[Line]:
     """The selected group in sentences: its counts and its times, then its tasks, the worst first."""
     start, end = activity.first_start, activity.last_end
@@ -605,7 +595,7 @@ def group_lines(
         row = scene.board.row(name)
         sign = row_sign(row, scene.glyphs, scene.runner)
         title = Piece(f" {pad(one_line(name), min(room, columns // 3))}  ")
-        lines.append([Piece("   "), sign, title, *state_facts(row, scene)])
+        lines.append([Piece("   "), sign, title, *tasks.state_facts(row, scene)])
     return [fit(line, columns, scene.glyphs.more) for line in lines[:rows]]
 
 
@@ -679,13 +669,15 @@ def describe_path(board: Board, path: Sequence[str], now_us: int) -> str:
     rows = [board.row(name) for name in path]
     if not rows:
         return "no task has run yet"
-    times = {row.name: sum(duration_of(attempt, now_us) for attempt in row.attempts.values()) for row in rows}
+    times = {row.name: sum(tasks.duration_of(attempt, now_us) for attempt in row.attempts.values()) for row in rows}
     longest = max(times, key=lambda name: times[name])
     decide = "1 task decides" if len(rows) == 1 else f"{len(rows)} tasks decide"
     words = f"{decide} the end: {format_duration(sum(times.values()))} of work"
     if times[longest]:
         words += f", the longest {one_line(longest)} {format_duration(times[longest])}"
-    lost = sum(duration_of(a, now_us) for row in rows for a in row.attempts.values() if a.outcome in FAILED_OUTCOMES)
+    lost = sum(
+        tasks.duration_of(a, now_us) for row in rows for a in row.attempts.values() if a.outcome in FAILED_OUTCOMES
+    )
     return f"{words}; failed attempts cost {format_duration(lost)}" if lost else words
 
 
@@ -695,7 +687,7 @@ def _describe_kill(attempt: AttemptRow) -> Iterator[str]:
     if attempt.sigkill_at is None and attempt.sigterm_at is not None and attempt.ended_at is not None:
         after = attempt.ended_at - attempt.sigterm_at
         yield f"gone after {format_duration(after)}" if after >= SECOND // 20 else "gone at once"
-    if hang := hang_of(attempt):
+    if hang := tasks.hang_of(attempt):
         yield hang
     elif attempt.where:
         yield f"it was in {attempt.where}"

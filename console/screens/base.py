@@ -51,19 +51,7 @@ from ..model.board import Board, BoardUpdate
 from ..model.lists import COLUMNS, ColumnChoice, describe_state_filter, next_state_filter
 from ..model.runs import WaitingRun
 from ..model.systems import ChosenRows, RowsAct, blocking_downstream
-from ..present.header import (
-    ReplayPosition,
-    Tab,
-    describe_last_event,
-    executor_gone_line,
-    replay_line,
-    run_line,
-    status_lines,
-    storage_line,
-    tab_at,
-    tabs_line,
-    waiting_fact,
-)
+from ..present import header
 from ..present.systems import compact
 from ..sessions.live_run import CauseMemory, LiveRun
 from ..sessions.session import Session
@@ -250,7 +238,7 @@ class ConsoleScreen(Screen[None]):
         """Update header, tabs and key bar; cheap if nothing changed."""
         console, columns = self.console, self.app.size.width
         self.header.show(top_line(console, columns))
-        self.header.show(tabs_line(self._tabs(), status_texts(console, columns), columns), row=1)
+        self.header.show(header.tabs_line(self._tabs(), status_texts(console, columns), columns), row=1)
         sign, role = rule_style(console)
         for rule in (self.upper_rule, self.lower_rule):
             rule.show(sign, {**self.hidden_row_marks(rule), **self.rule_marks(upper=rule is self.upper_rule)}, role)
@@ -260,7 +248,7 @@ class ConsoleScreen(Screen[None]):
             self.tour_bar.show(tour, [Piece(console.keymap.label("tour"), Role.KEY), Piece(" hides this")])
         self.show_key_bar()
 
-    def _tabs(self) -> list[Tab]:
+    def _tabs(self) -> list[header.Tab]:
         return tabs_of(self.console, self.view)
 
     def on_drag_selection_copied(self, message: DragSelection.Copied) -> None:
@@ -272,7 +260,7 @@ class ConsoleScreen(Screen[None]):
     async def on_bar_cell_clicked(self, message: Bar.CellClicked) -> None:
         """Switch to the tab that was clicked, or change the order or the columns that were clicked."""
         if message.bar is self.header and message.row == 1:
-            place = tab_at(self.header.line(1), self._tabs(), message.x)
+            place = header.tab_at(self.header.line(1), self._tabs(), message.x)
             if place is not None:
                 await self.app.run_action(f"app.handle('view_{VIEWS[place].value}')")
         elif message.bar.id == "heading" and message.row == 0 and message.on_right:
@@ -354,9 +342,9 @@ class ConsoleScreen(Screen[None]):
         bottom = self.app.screen_stack[:1]  # none while the console leaves
         return back_label(self.console, is_top_level=bottom == [self])
 
-    def past_summary(self, position: ReplayPosition) -> str:
+    def past_summary(self, position: header.ReplayPosition) -> str:
         """Describe the last event at that time; screens without time travel say what they show instead."""
-        return describe_last_event(position.event, self.app.size.width)
+        return header.describe_last_event(position.event, self.app.size.width)
 
     def on_empty_table_key_pressed(self) -> None:
         """Say why the key did nothing."""
@@ -471,9 +459,9 @@ def top_line(console: Console, columns: int) -> Line:
         return [Piece(" "), Piece(one_line(console.address), Role.TITLE), Piece(f"  {console.loading_message}")]
     if position is not None:
         key = console.keymap.label("back")
-        return replay_line(position, board, console.address, key, columns, console.glyphs)
-    waiting = console.redrive_line or waiting_fact(console.waiting_runs, columns, console.glyphs)
-    return run_line(
+        return header.replay_line(position, board, console.address, key, columns, console.glyphs)
+    waiting = console.redrive_line or header.waiting_fact(console.waiting_runs, columns, console.glyphs)
+    return header.run_line(
         board, console.address, live.forecast, live.now_us, columns, console.glyphs, waiting, console.runner
     )
 
@@ -483,10 +471,10 @@ def status_texts(console: Console, columns: int) -> list[Line]:
     live = console.live
     if console.time_travel.position is not None and not live.status.is_stale:
         return [[]]
-    return status_lines(live.board, live.status, console.armed_seconds, columns)
+    return header.status_lines(live.board, live.status, console.armed_seconds, columns)
 
 
-def tabs_of(console: Console, active: ScreenName) -> list[Tab]:
+def tabs_of(console: Console, active: ScreenName) -> list[header.Tab]:
     """The tabs, with the number of what needs a human in each."""
     board = console.live.board
     dead, waiting = board.dead_letters + len(board.asked) if board is not None else 0, console.waiting_runs
@@ -503,7 +491,7 @@ def tabs_of(console: Console, active: ScreenName) -> list[Tab]:
         badges[ScreenName.INBOX] = " ".join(filter(None, found))
     label = console.keymap.label
     return [
-        Tab(label(f"view_{view.value}"), view.value.capitalize(), view is active, badges.get(view, ""))
+        header.Tab(label(f"view_{view.value}"), view.value.capitalize(), view is active, badges.get(view, ""))
         for view in VIEWS
     ]
 
@@ -522,7 +510,7 @@ def lock_sentence(console: Console) -> str | None:
     if console.lock_reason is not None or board is None:
         return console.lock_reason
     key = console.keymap.label("resume_here") if console.launch.state_path is not None else ""
-    return plain(storage_line(status, console.address) or executor_gone_line(board, status, key)) or None
+    return plain(header.storage_line(status, console.address) or header.executor_gone_line(board, status, key)) or None
 
 
 def back_label(console: Console, *, is_top_level: bool) -> str:
@@ -718,7 +706,7 @@ class TimeControl(Protocol):
     """The time travel controller, as screens use it."""
 
     @property
-    def position(self) -> ReplayPosition | None:
+    def position(self) -> header.ReplayPosition | None:
         """The position in the past; None in the present."""
 
     def return_to_present(self) -> bool:

@@ -15,22 +15,9 @@ from ...engine.domain.text import counted
 from ..keys.actions import ScreenName
 from ..model.board import Board, BoardUpdate
 from ..model.eta import critical_path, slowest_path
+from ..model.graph import view as model
 from ..model.graph.drawing import Drawing
 from ..model.graph.groups import GraphForm, GraphOrder, Zoom
-from ..model.graph.view import (
-    DEPTH,
-    DEPTH_MAX,
-    GROUP_ROWS,
-    Graph,
-    Overview,
-    OverviewRoom,
-    around_rows,
-    choose_overview,
-    draw_around,
-    has_neighbours,
-    rows_below_groups,
-    silhouette_rows,
-)
 from ..model.lists import parse_task_filter
 from ..present.graph import GroupDrawing, group_drawing, heading_line, label_width
 from ..present.tasks import Scene, TaskNames
@@ -42,7 +29,7 @@ from .graph_view import GraphView, GroupMap, SilhouetteView
 from .panes import DetailView, PaneWidth, SplitScreen, StripView, read_page
 
 _FRAME_ROWS = 5  # header, tabs, two rules, keys
-_WHOLE = (Overview.TASKS, Overview.BESIDE)  # all tasks are drawn
+_WHOLE = (model.Overview.TASKS, model.Overview.BESIDE)  # all tasks are drawn
 
 
 class GraphScreen(SplitScreen):
@@ -66,7 +53,7 @@ class GraphScreen(SplitScreen):
         self._above = Vertical(id="above")
         self._grid = Grid(id="panes")
         self.heading = Bar(id="heading")
-        self._overview = Overview.NOTHING
+        self._overview = model.Overview.NOTHING
         self._wanted_depth: int | None = None  # edges around the selected task; None: as many as fit
         self._group_drawing: GroupDrawing | None = None
         self._group_columns = 0  # for which it was laid out
@@ -103,7 +90,7 @@ class GraphScreen(SplitScreen):
         """Arrange the panes. ``rows_above``: of the drawing with its rule."""
         grid, above, detail = self._grid, self._above, self.detail_pane
         above.display = rows_above > 0
-        is_beside = self._overview is Overview.BESIDE
+        is_beside = self._overview is model.Overview.BESIDE
         grid.styles.grid_size_columns = 3 if self.is_wide else 1
         grid.styles.grid_columns = f"1fr 1 {self._detail_columns(self.app.size.width)}" if self.is_wide else "1fr"
         grid.styles.grid_rows = f"{rows_above} 1fr" if rows_above else "1fr"
@@ -126,14 +113,14 @@ class GraphScreen(SplitScreen):
         """Choose what is drawn above the rows, and show it with the heading."""
         graph, drawn = self.graph, self.map_view.graph
         if graph is None or drawn is None or drawn.board is not graph.board:
-            self._overview = Overview.NOTHING
+            self._overview = model.Overview.NOTHING
         else:
             drawn.drawings.set_depth(None)
-            room = OverviewRoom(self.app.size.width, self.main_columns, self._content_rows)
-            self._overview = choose_overview(graph, drawn, self._draw_groups, room)
+            room = model.OverviewRoom(self.app.size.width, self.main_columns, self._content_rows)
+            self._overview = model.choose_overview(graph, drawn, self._draw_groups, room)
             self._set_overview_height(graph, drawn)
             graph.is_drawn_above = self._overview in _WHOLE
-        self.group_map.display = self._overview is Overview.GROUPS
+        self.group_map.display = self._overview is model.Overview.GROUPS
         self._show_map()
         self._place_details(self._rows_above())
         self.call_after_refresh(self.show_frame)  # the rules need the new position of the divider
@@ -144,24 +131,24 @@ class GraphScreen(SplitScreen):
         """Rows between the frame and the strip."""
         return self.app.size.height - _FRAME_ROWS - (STRIP_ROWS if self.strip_view.display else 0)
 
-    def _set_overview_height(self, graph: Graph, drawn: Graph) -> None:
+    def _set_overview_height(self, graph: model.Graph, drawn: model.Graph) -> None:
         rows = self._content_rows
         if self._overview in _WHOLE:
             self.map_view.styles.height = drawn.drawing.height * drawn.drawings.label_size.rows
-        elif self._overview is Overview.AROUND:
-            self.map_view.styles.height = around_rows(rows)
-        elif self._overview is Overview.GROUPS and self._group_drawing is not None:
-            self.group_map.styles.height = GROUP_ROWS * self._group_drawing.drawing.height
+        elif self._overview is model.Overview.AROUND:
+            self.map_view.styles.height = model.around_rows(rows)
+        elif self._overview is model.Overview.GROUPS and self._group_drawing is not None:
+            self.group_map.styles.height = model.GROUP_ROWS * self._group_drawing.drawing.height
             self.group_map.show(graph, self._group_drawing)
         self.silhouette_view.set_row_count(max(self._silhouette_rows(graph, rows), 1))
         if graph.selected is not None:
             drawn.select(graph.selected)
-        if self._overview is Overview.AROUND:
+        if self._overview is model.Overview.AROUND:
             self._fit_depth(drawn)
 
     def _rows_above(self) -> int:
         """Rows of what is drawn above the list, with the rule below it."""
-        if self._overview is Overview.NOTHING:
+        if self._overview is model.Overview.NOTHING:
             return 0
         rows = 1
         for view in (self.map_view, self.group_map, self.silhouette_view):
@@ -169,20 +156,22 @@ class GraphScreen(SplitScreen):
                 rows += round(view.styles.height.value)
         return rows
 
-    def _silhouette_rows(self, graph: Graph, rows: int) -> int:
-        if self._overview is Overview.GROUPS and self._group_drawing is not None:
-            return rows_below_groups(graph, self._group_drawing.drawing, rows)
-        return silhouette_rows(rows, graph.groups.least_rows if self._overview is Overview.SILHOUETTE else None)
+    def _silhouette_rows(self, graph: model.Graph, rows: int) -> int:
+        if self._overview is model.Overview.GROUPS and self._group_drawing is not None:
+            return model.rows_below_groups(graph, self._group_drawing.drawing, rows)
+        return model.silhouette_rows(
+            rows, graph.groups.least_rows if self._overview is model.Overview.SILHOUETTE else None
+        )
 
     def _show_map(self) -> None:
         """Show the tasks that are drawn; one without neighbours, and many, as a silhouette."""
         graph, drawn = self.graph, self.map_view.graph
-        is_around = self._overview is Overview.AROUND
-        has_silhouette = self._overview is Overview.SILHOUETTE
-        if self._overview is Overview.GROUPS:
+        is_around = self._overview is model.Overview.AROUND
+        has_silhouette = self._overview is model.Overview.SILHOUETTE
+        if self._overview is model.Overview.GROUPS:
             has_silhouette = self.silhouette_view.row_count > 1
         if is_around and drawn is not None:
-            has_silhouette = not has_neighbours(drawn)
+            has_silhouette = not model.has_neighbours(drawn)
         self.map_view.display = self._overview in _WHOLE or (is_around and not has_silhouette)
         self.silhouette_view.display = has_silhouette
         if self.map_view.display:
@@ -200,17 +189,17 @@ class GraphScreen(SplitScreen):
         self._path_key = key
         return slowest_path(board, forecast)
 
-    def _fit_depth(self, drawn: Graph) -> None:
+    def _fit_depth(self, drawn: model.Graph) -> None:
         """Draw as many edges around the selected task as the operator wants, else as many as fit."""
-        draw_around(drawn, self.app.size.width, around_rows(self._content_rows), self._wanted_depth)
+        model.draw_around(drawn, self.app.size.width, model.around_rows(self._content_rows), self._wanted_depth)
 
     def change_depth(self, step: int) -> None:
         """Draw more or fewer edges around the selected task."""
         drawn = self.map_view.graph
-        if self._overview is not Overview.AROUND or drawn is None:
+        if self._overview is not model.Overview.AROUND or drawn is None:
             self.console.show_message("the drawing shows all tasks, or there is no room for one")
             return
-        self._wanted_depth = min(max((drawn.drawings.depth or DEPTH) + step, 1), DEPTH_MAX)
+        self._wanted_depth = min(max((drawn.drawings.depth or model.DEPTH) + step, 1), model.DEPTH_MAX)
         self._fit_depth(drawn)
         self._show_map()
         edges = counted(self._wanted_depth, "edge")
@@ -233,9 +222,9 @@ class GraphScreen(SplitScreen):
     def rule_marks(self, upper: bool) -> dict[int, str]:
         """The column at which the divider meets a rule; with a drawing that is the rule under the drawing."""
         marks = super().rule_marks(upper)
-        if not upper or self._overview is Overview.NOTHING:
+        if not upper or self._overview is model.Overview.NOTHING:
             return marks
-        is_beside = self._overview is Overview.BESIDE
+        is_beside = self._overview is model.Overview.BESIDE
         below = self.hidden_row_marks(self.map_rule)
         self.map_rule.show(self.console.glyphs.rule, below if is_beside else {**below, **marks})
         return marks if is_beside else {}
@@ -269,13 +258,13 @@ class GraphScreen(SplitScreen):
         self.graph_view.refresh()
 
     @property
-    def graph(self) -> Graph | None:
+    def graph(self) -> model.Graph | None:
         return self.graph_view.graph
 
     def board_replaced(self, board: Board) -> None:
         """Replace the graph; keep zoom and selection where possible."""
         before = self.graph
-        graph = Graph(board, self._label_width)
+        graph = model.Graph(board, self._label_width)
         if before is not None and before.dag is board.dag:
             graph.zoom, graph.form = before.zoom, before.form
             graph.order_by(before.order)
@@ -286,7 +275,9 @@ class GraphScreen(SplitScreen):
         if self.console.selected is not None:
             graph.select(self.console.selected)
         self._refresh_scene()
-        drawn = Graph(board, lambda name: label_width(name, self.scene(), drawn.drawings.label_size), zoom=Zoom.GRAPH)
+        drawn = model.Graph(
+            board, lambda name: label_width(name, self.scene(), drawn.drawings.label_size), zoom=Zoom.GRAPH
+        )
         drawn.form = GraphForm.DRAWING
         self.map_view.set_graph(drawn)
         self.graph_view.set_graph(graph)
@@ -392,11 +383,11 @@ class GraphScreen(SplitScreen):
 
     def _show_on_overview(self, name: str) -> None:
         drawn = self.map_view.graph
-        if self._overview is Overview.AROUND and drawn is not None:
+        if self._overview is model.Overview.AROUND and drawn is not None:
             drawn.select(name)
             self._fit_depth(drawn)
             self._show_map()
-        elif self._overview in (Overview.SILHOUETTE, Overview.GROUPS):
+        elif self._overview in (model.Overview.SILHOUETTE, model.Overview.GROUPS):
             self._show_map()
         elif self.map_view.display:
             self.map_view.select(name)

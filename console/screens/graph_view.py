@@ -16,18 +16,7 @@ from ..model.board import Board
 from ..model.graph.groups import Step
 from ..model.graph.rails import Silhouette
 from ..model.graph.view import GROUP_ROWS, Graph
-from ..present.graph import (
-    MARKS_ROW,
-    GroupDrawing,
-    Highlight,
-    SlowestPath,
-    drawing_row,
-    graph_row,
-    group_map_row,
-    silhouette_lines,
-    silhouette_marks,
-    slowest_path_of,
-)
+from ..present import graph as present
 from ..present.tasks import Scene
 from ..text.pieces import Line, Piece, Role
 from ..widgets.bars import PAGING, Bar, bindings
@@ -170,7 +159,7 @@ class GraphView(Canvas):
         self._on_selected = selected
         self.graph: Graph | None = None
         self.marks: dict[str, None] = {}
-        self.highlight = Highlight()
+        self.highlight = present.Highlight()
         self.critical_path: tuple[str, ...] = ()
         self.matches: dict[str, None] = {}
         self._anchor: str | None = None
@@ -295,7 +284,7 @@ class GraphView(Canvas):
         """Choose the highlighted tasks and lines."""
         graph = self.graph
         assert graph is not None
-        self.highlight = Highlight(critical=self.critical_path, marked=self.marks, matched=self.matches)
+        self.highlight = present.Highlight(critical=self.critical_path, marked=self.marks, matched=self.matches)
         if graph.selected is None or graph.step not in _LIT_STEPS or len(graph.dag) > _HIGHLIGHTED_TASKS_MAX:
             return
         path = self.critical_path
@@ -413,9 +402,9 @@ class GraphView(Canvas):
     def _row_pieces(self, y: int, x0: int, x1: int) -> Iterable[Piece]:
         assert self.graph is not None
         if self.graph.step is Step.DRAWING:
-            return drawing_row(self.graph, y, x0 - _MARGIN, x1 - _MARGIN, self._scene(), self.highlight)
+            return present.drawing_row(self.graph, y, x0 - _MARGIN, x1 - _MARGIN, self._scene(), self.highlight)
         self.highlight.cursor_role = self._cursor_role
-        return graph_row(self.graph, y, x1 - x0, self._scene(), self.highlight)
+        return present.graph_row(self.graph, y, x1 - x0, self._scene(), self.highlight)
 
     def line(self, y: int) -> Line:
         """Render a row; empty without a graph."""
@@ -482,9 +471,9 @@ class GroupMap(Canvas):
         self._scene = scene
         self._on_group = clicked
         self._graph: Graph | None = None
-        self._drawn: GroupDrawing | None = None
+        self._drawn: present.GroupDrawing | None = None
 
-    def show(self, graph: Graph, drawn: GroupDrawing) -> None:
+    def show(self, graph: Graph, drawn: present.GroupDrawing) -> None:
         if graph is not self._graph or drawn is not self._drawn:
             self._graph, self._drawn = graph, drawn
             self.set_extent(_MARGIN + drawn.drawing.width, GROUP_ROWS * drawn.drawing.height)
@@ -500,7 +489,7 @@ class GroupMap(Canvas):
     def _row_pieces(self, y: int, x0: int, x1: int) -> Line:
         assert self._graph is not None
         assert self._drawn is not None
-        return group_map_row(self._graph, self._drawn, y, x0 - _MARGIN, x1 - _MARGIN, self._scene())
+        return present.group_map_row(self._graph, self._drawn, y, x0 - _MARGIN, x1 - _MARGIN, self._scene())
 
     def on_canvas_point_clicked(self, message: Canvas.PointClicked) -> None:
         """Post the index of the group that was clicked."""
@@ -519,14 +508,14 @@ class SilhouetteView(Bar):
         self._scene = scene
         self._on_task = clicked
         self._graph: Graph | None = None
-        self._path = SlowestPath()
+        self._path = present.SlowestPath()
         self._lines: list[Line] = []
         self._lines_key: object = None  # what they were made of
 
     def show_graph(self, graph: Graph, path: Sequence[str] | None = None) -> None:
         """Show a graph, or the same one in another state. ``path``: the slowest, if it changed."""
         if path is not None:
-            self._path = slowest_path_of(path, self._scene())
+            self._path = present.slowest_path_of(path, self._scene())
         self._graph = graph
         if self.columns <= _MARGIN:
             return
@@ -534,9 +523,9 @@ class SilhouetteView(Bar):
         key = silhouette, silhouette.moves, self._path, self.row_count, scene.runner
         if key != self._lines_key:
             self._lines_key = key
-            self._lines = silhouette_lines(silhouette, self._path, self.row_count, scene)
+            self._lines = present.silhouette_lines(silhouette, self._path, self.row_count, scene)
         lines = [*self._lines]
-        lines[MARKS_ROW] = silhouette_marks(silhouette, graph.selected, scene.glyphs)
+        lines[present.MARKS_ROW] = present.silhouette_marks(silhouette, graph.selected, scene.glyphs)
         self.show_lines([[Piece(" " * _MARGIN), *line] for line in lines])
 
     def _silhouette(self, graph: Graph) -> Silhouette:

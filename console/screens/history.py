@@ -15,18 +15,8 @@ from ..keys.actions import ScreenName
 from ..model.board import Board, BoardUpdate
 from ..model.lists import parse_task_filter
 from ..model.runs import HistoryOrder, RunGrid, TaskTrend, is_bad
+from ..present import history as present
 from ..present.header import ReplayPosition
-from ..present.history import (
-    GridLayout,
-    cell_lines,
-    duration_lines,
-    grid_layout,
-    heading_line,
-    runs_line,
-    task_line,
-    timeout_of,
-    title_line,
-)
 from ..sessions.reads import HistoryReader
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
@@ -153,8 +143,8 @@ class HistoryScreen(ConsoleScreen):
         self.table.set_order([task.name for task in found])
         self._show_all()
 
-    def _layout(self, columns: int) -> GridLayout:
-        return grid_layout(self._grid, columns, self.console.columns.shown_in(self.PLACE.value))
+    def _layout(self, columns: int) -> present.GridLayout:
+        return present.grid_layout(self._grid, columns, self.console.columns.shown_in(self.PLACE.value))
 
     def columns_changed(self) -> None:
         self._show_all()
@@ -162,21 +152,23 @@ class HistoryScreen(ConsoleScreen):
     def _show_all(self) -> None:
         glyphs = self.console.glyphs
         shown = len(self.table.order)
-        self.heading.show(*heading_line(self._grid, shown, self.filter_text, self._order, glyphs))
+        self.heading.show(*present.heading_line(self._grid, shown, self.filter_text, self._order, glyphs))
         layout = self._layout(self.app.size.width)
-        self.heading.show(title_line(self._grid, layout, self.place), row=1)
+        self.heading.show(present.title_line(self._grid, layout, self.place), row=1)
         self._show_runs()
         self._show_lines()
         self.table.refresh()
 
     def _show_runs(self) -> None:
         layout = self._layout(self.app.size.width)
-        line = runs_line(self._grid, layout, self.console.glyphs, self.console.live.now_us, self.console.live.status)
+        line = present.runs_line(
+            self._grid, layout, self.console.glyphs, self.console.live.now_us, self.console.live.status
+        )
         self.runs_bar.show(line if self._grid.runs else [])
 
     def _show_lines(self) -> None:
         task = self._tasks.get(self.table.cursor_key or "")
-        lines = cell_lines(
+        lines = present.cell_lines(
             self._grid, task, self.place, self.console.glyphs, self.console.live.now_us, self.console.live.status
         )
         self.words_bar.show_lines(lines)
@@ -187,9 +179,11 @@ class HistoryScreen(ConsoleScreen):
         columns, rows = self.app.size
         room = rows - _FRAME_ROWS - len(self.table.order)
         known = self.board.projection.tasks.get(task.name) if task is not None else None
-        timeout_us = timeout_of(known) if known is not None else None
+        timeout_us = present.timeout_of(known) if known is not None else None
         height = min(room - 1, _CHART_ROWS_MAX)
-        found = duration_lines(task, timeout_us, height, columns, self.console.glyphs, self.place) if task else []
+        found = (
+            present.duration_lines(task, timeout_us, height, columns, self.console.glyphs, self.place) if task else []
+        )
         self.table.styles.height = len(self.table.order) if found else "1fr"
         self.chart.set_row_count(room if found else 0)
         self.chart.show_lines([[], *found] if found else [])
@@ -198,7 +192,7 @@ class HistoryScreen(ConsoleScreen):
         place = self.place if name == self.table.cursor_key else None
         layout = self._layout(columns)
         status = self.console.live.status
-        return task_line(self._tasks[name], self._grid, layout, self.console.glyphs, status, place)
+        return present.task_line(self._tasks[name], self._grid, layout, self.console.glyphs, status, place)
 
     def on_resize(self, event: events.Resize) -> None:
         """Lay out the columns for the new width."""

@@ -31,16 +31,7 @@ from ..keys.actions import ScreenName
 from ..model.board import Board, BoardUpdate
 from ..model.lists import Filter, line_regex, parse_line_filter, search_pattern
 from ..model.log import ERROR, LogSelection, LogText, compare_output, is_error_line
-from ..present.log import (
-    LogHeading,
-    LogLines,
-    diff_rows,
-    empty_line,
-    failure_lines,
-    heading_line,
-    line_text,
-    unsearched_output_text,
-)
+from ..present import log as present
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
@@ -74,7 +65,7 @@ class LogScreen(ConsoleScreen):
         self._task_name: str | None = None
         self._pinned_attempt: int | None = None  # the attempt that was asked for; None: the latest
         self.selection: LogSelection | None = None
-        self._lines: LogLines | None = None
+        self._lines: present.LogLines | None = None
         self._line_filter = ""
         self.finder = LogFinder(self)
         self._reader = LogReader(self, lambda work: run_latest(self, work, "log"))
@@ -207,7 +198,7 @@ class LogScreen(ConsoleScreen):
         self.selection = LogSelection(log.text)
         if not log.only:
             self.selection.set_filter(parse_line_filter(self._line_filter))
-        self._lines = LogLines(self.selection, self.console.glyphs)
+        self._lines = present.LogLines(self.selection, self.console.glyphs)
         self._lines.has_times = self.console.absolute_times
         self.text.set_lines(self._lines)
 
@@ -277,7 +268,7 @@ class LogScreen(ConsoleScreen):
         if row is None or not self.is_mounted:
             return
         last = self.text.span[1]
-        heading = LogHeading(
+        heading = present.LogHeading(
             count=len(row.attempts),
             written=self._output_bytes(),
             lines=len(self.text.lines),
@@ -293,7 +284,7 @@ class LogScreen(ConsoleScreen):
             dropped_bytes=log.dropped_bytes if log is not None else None,
         )
         now, size = self.console.live.now_us, self.app.size.width
-        self.heading.show(*heading_line(row, self.attempt, heading, now, size, self.console.glyphs))
+        self.heading.show(*present.heading_line(row, self.attempt, heading, now, size, self.console.glyphs))
         attempt = self.attempt if log is not None and log.is_started else None
         self.failure.show_attempt(self.board.projection.run.run_id, row.name, attempt, len(self.text.lines))
 
@@ -310,7 +301,7 @@ class LogScreen(ConsoleScreen):
         why = self.board.explain(self._task_name, self.console.live.now_us) if log is None else ""
         is_read = log is None or (log.is_started and log.is_whole)
         dropped = log.dropped_bytes if log is not None else None
-        return empty_line(self.attempt, why, self._line_filter, is_read, self.console.glyphs, dropped)
+        return present.empty_line(self.attempt, why, self._line_filter, is_read, self.console.glyphs, dropped)
 
     def hints(self) -> list[KeyHint]:
         """Rename some keys for this screen."""
@@ -402,7 +393,7 @@ class LogScreen(ConsoleScreen):
 
     def _no_error_text(self) -> str:
         log = self.attempt_log
-        return f"no line shows an error{unsearched_output_text(log.dropped_bytes if log is not None else None)}"
+        return f"no line shows an error{present.unsearched_output_text(log.dropped_bytes if log is not None else None)}"
 
     def back(self) -> None:
         """Show all lines; end the search."""
@@ -497,7 +488,7 @@ class Tail(Vertical):
         before = len(shown.lines)
         first = await log.read_new()
         if log.text is not shown or not before:
-            self.lines.set_lines(LogLines(LogSelection(log.text), self._glyphs))
+            self.lines.set_lines(present.LogLines(LogSelection(log.text), self._glyphs))
         elif first < before or len(log.text.lines) != before:
             self.lines.lines_changed()
         self.heading.show([Piece(" "), Piece(one_line(log.task), Role.TITLE), Piece(f" #{log.attempt}", Role.DIM)])
@@ -575,7 +566,7 @@ class FailureBar(Bar):
         size = self.app.size
         free = max(size.height // 3, size.height - _FRAME_ROWS - max(log_lines, 1))
         free = free if has_room_for_strip(size.height) else 1
-        lines = failure_lines(attempt, self._texts, size.width, free, self._log_screen.console.glyphs)
+        lines = present.failure_lines(attempt, self._texts, size.width, free, self._log_screen.console.glyphs)
         self.set_row_count(len(lines))
         self.show_lines(lines)
 
@@ -596,11 +587,11 @@ async def compared(earlier: AttemptLog, latest: AttemptLog, glyphs: Glyphs) -> T
     """A dialog with the differences of two logs, of long ones those of their ends. Raises RedriveError."""
     for log in (earlier, latest):
         await log.read_end()
-    before, after = ([line_text(line, glyphs) for line in log.text.lines] for log in (earlier, latest))
+    before, after = ([present.line_text(line, glyphs) for line in log.text.lines] for log in (earlier, latest))
     found = await asyncio.to_thread(compare_output, before, after)
     part = "" if earlier.is_complete and latest.is_complete else ", the end of each"
     title = f"{one_line(latest.task)}: #{earlier.attempt} - , #{latest.attempt} +{part}"
-    return TextDialog([Piece(title, Role.TITLE)], diff_rows(found, glyphs))
+    return TextDialog([Piece(title, Role.TITLE)], present.diff_rows(found, glyphs))
 
 
 # --- Show text in the operator's pager while the console is suspended ------------------------------------------------
@@ -661,8 +652,8 @@ async def page_log(app: App[object], log: AttemptLog, glyphs: Glyphs) -> None:
         text = LogText()
         async for chunks in log.pages():
             text.append(chunks)
-            file.writelines(f"{line_text(line, glyphs)}\n" for line in text.pop_closed_lines())
-        file.writelines(f"{line_text(line, glyphs)}\n" for line in text.lines)
+            file.writelines(f"{present.line_text(line, glyphs)}\n" for line in text.pop_closed_lines())
+        file.writelines(f"{present.line_text(line, glyphs)}\n" for line in text.lines)
         file.seek(0)
         with app.suspend():
             show_in_pager((line.rstrip("\n") for line in file), f"{log.task}-{log.attempt}")

@@ -18,27 +18,9 @@ from ...engine.domain.events import Event, EventKind
 from ...engine.errors import RedriveError
 from ...engine.statefile import lists
 from ..keys.actions import BY_NAME, Action, ScreenName
+from ..model import systems as model
 from ..model.board import Board, BoardUpdate
 from ..model.lists import parse_filter
-from ..model.systems import (
-    PAGE_ROWS,
-    BreakerStatus,
-    ChosenRows,
-    DownstreamOrder,
-    GroupKey,
-    Page,
-    PageBody,
-    RowGroup,
-    RowsAct,
-    RowWindow,
-    Section,
-    Systems,
-    SystemsRow,
-    blocking_downstream,
-    held_rows_in,
-    parse_body,
-    sender_names,
-)
 from ..present import systems as present
 from ..present.states import order_line
 from ..present.systems import quarantined_row, row_lines, rows_heading, subject_lines
@@ -56,16 +38,16 @@ _SUBJECT_ROWS = 12
 _FRAME_ROWS = 5  # header, tabs, two rules, keys
 _BODIES_KEPT = 20
 _SECTION_OF_EVENT = {
-    EventKind.BREAKER: Section.BREAKERS,
-    EventKind.PAGE: Section.PAGES,
-    EventKind.QUARANTINE: Section.ROWS,
+    EventKind.BREAKER: model.Section.BREAKERS,
+    EventKind.PAGE: model.Section.PAGES,
+    EventKind.QUARANTINE: model.Section.ROWS,
 }
 
 #: What the footer names beside what works everywhere, by what is under the cursor.
 _KEYS: Mapping[type, tuple[str, ...]] = {
-    BreakerStatus: ("force_open", "close_breaker", "probe", "disable_breaker", "open"),
-    Page: ("acknowledge_page", "snooze_page", "open", "details"),
-    RowGroup: ("requeue_rows", "discard_rows", "open", "details"),
+    model.BreakerStatus: ("force_open", "close_breaker", "probe", "disable_breaker", "open"),
+    model.Page: ("acknowledge_page", "snooze_page", "open", "details"),
+    model.RowGroup: ("requeue_rows", "discard_rows", "open", "details"),
 }
 _COMMON_KEYS = ("next", "filter", "help", "quit")
 
@@ -78,16 +60,16 @@ class SystemsScreen(ConsoleScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self.systems = Systems(self.board)
+        self.systems = model.Systems(self.board)
         self.table = SystemsTable(self._row, id="systems")
         self.subject_bar = Bar(_SUBJECT_ROWS, id="subject")
         self._senders: Sequence[str] = ()
         self._refresher = Refresher(self, self._read)
-        self._stale_sections: set[Section] = set()
+        self._stale_sections: set[model.Section] = set()
         self._is_recount_due = False  # the held tasks have to be computed again
         self._was_past = False
-        self._painted_lines: dict[SystemsRow, Line] = {}
-        self._bodies: OrderedDict[tuple[int, int], PageBody] = OrderedDict()
+        self._painted_lines: dict[model.SystemsRow, Line] = {}
+        self._bodies: OrderedDict[tuple[int, int], model.PageBody] = OrderedDict()
         self._rest_timer = RestTimer(self, self._on_cursor_rest)
         self._is_cursor_placed = False  # the cursor was put where it is wanted first
 
@@ -127,17 +109,17 @@ class SystemsScreen(ConsoleScreen):
         """Show the lists read before until they are read again."""
         self.systems = self.systems.with_board(board)
         self.systems.refresh(self.console.live.now_us)
-        self._senders = sender_names(board.projection.run.options)
+        self._senders = model.sender_names(board.projection.run.options)
         self._was_past = False
         if self._is_seen:
-            self._request_sections(0.0, *Section)
+            self._request_sections(0.0, *model.Section)
             self._refresh_list()
 
     def on_shown(self) -> None:
         """Select the breaker that holds the selected task, else the previous row, else the first that needs a human."""
         self.table.focus()
         self._update_past()
-        self._request_sections(0.0, *Section)
+        self._request_sections(0.0, *model.Section)
         self._is_cursor_placed = self._is_cursor_placed and self._blocking_downstream() is None
         self._refresh_list()
 
@@ -154,7 +136,7 @@ class SystemsScreen(ConsoleScreen):
         for kind in {event.kind for event in news.events} & _SECTION_OF_EVENT.keys():
             self._request_sections(SOON_SECONDS, _SECTION_OF_EVENT[kind])
         if any(self._is_downstream_call(event) for event in news.events):
-            self._request_sections(CALL_COUNT_SECONDS, Section.BREAKERS)
+            self._request_sections(CALL_COUNT_SECONDS, model.Section.BREAKERS)
 
     def _is_downstream_call(self, event: Event) -> bool:
         """Whether an attempt that calls a downstream has started or ended."""
@@ -170,7 +152,7 @@ class SystemsScreen(ConsoleScreen):
             self.systems.load_snapshot(self.console.live.now_us)
             self._refresh_list()
         elif self._was_past:
-            self._request_sections(0.0, *Section)
+            self._request_sections(0.0, *model.Section)
         self._was_past = past
 
     def tick(self, now_us: int) -> None:
@@ -187,7 +169,7 @@ class SystemsScreen(ConsoleScreen):
 
     # --- Reading --------------------------------------------------------------------------------------------------
 
-    def _request_sections(self, seconds: float, *sections: Section) -> None:
+    def _request_sections(self, seconds: float, *sections: model.Section) -> None:
         if not self.console.live.is_past:
             self._stale_sections.update(sections)
             self._refresher.request(seconds)
@@ -196,7 +178,7 @@ class SystemsScreen(ConsoleScreen):
         wanted, self._stale_sections = self._stale_sections, set()
         board = self.board
         try:
-            for section in (one for one in Section if one in wanted):
+            for section in (one for one in model.Section if one in wanted):
                 load_rows = await self._read_section(section, board.projection.run.run_id)
                 if board is not self.board or self.console.live.is_past:
                     return
@@ -206,13 +188,13 @@ class SystemsScreen(ConsoleScreen):
             return
         self._refresh_list()
 
-    async def _read_section(self, section: Section, run_id: str) -> Callable[[], None]:
+    async def _read_section(self, section: model.Section, run_id: str) -> Callable[[], None]:
         """Read the rows of a section; the returned function shows them."""
         session, systems = self.console.live.session, self.systems
-        if section is Section.BREAKERS:
+        if section is model.Section.BREAKERS:
             breakers = await session.query(lists.BREAKERS)
             return lambda: systems.load_breakers(breakers, self.console.live.now_us)
-        if section is Section.PAGES:
+        if section is model.Section.PAGES:
             return partial(systems.load_pages, await session.query(lists.PAGE_HEADS))
         return partial(systems.load_row_groups, await session.query(lists.QUARANTINE_GROUPS, run_id=run_id))
 
@@ -226,44 +208,50 @@ class SystemsScreen(ConsoleScreen):
         if self._is_cursor_placed and not by_hand and before is not None and self.table.cursor_key != before:
             self.on_row_removed()
         if not self._is_cursor_placed and self.systems.loaded_sections:
-            self._is_cursor_placed = self._was_past or len(self.systems.loaded_sections) == len(Section)
+            self._is_cursor_placed = self._was_past or len(self.systems.loaded_sections) == len(model.Section)
             self._place_cursor()
         self._rest_timer.start()
 
     def _place_cursor(self) -> None:
         holder = self._blocking_downstream()
-        wanted = [SystemsRow(Section.BREAKERS, holder)] if holder is not None else self.systems.items_needing_human()
+        wanted = (
+            [model.SystemsRow(model.Section.BREAKERS, holder)]
+            if holder is not None
+            else self.systems.items_needing_human()
+        )
         if wanted:
             self.table.move_to_key(wanted[0])
 
     def _blocking_downstream(self) -> str | None:
         selected = self.console.selected
-        return blocking_downstream(self.board, selected, self.console.live.now_us) if selected is not None else None
+        return (
+            model.blocking_downstream(self.board, selected, self.console.live.now_us) if selected is not None else None
+        )
 
-    def _row(self, row: SystemsRow, columns: int) -> Line:
+    def _row(self, row: model.SystemsRow, columns: int) -> Line:
         line = self._line_of(row, columns)
         self._painted_lines[row] = line
         return line
 
-    def _line_of(self, row: SystemsRow, columns: int) -> Line:
+    def _line_of(self, row: model.SystemsRow, columns: int) -> Line:
         scene, item, shown = self.scene(), self.systems.item(row), self.console.columns.shown_in(self.PLACE.value)
         if row.is_head:
-            if self._was_past and row.section is not Section.BREAKERS:
+            if self._was_past and row.section is not model.Section.BREAKERS:
                 return present.past_section_row(row.section, self.board, columns)
             return present.section_row(row.section, self.systems, self._senders, columns, scene.glyphs, shown)
         if row.hidden:
             return present.more_row(row, self.console.keymap.label("open"), scene.glyphs)
         if row.task:
             return present.held_row(row.task, scene, columns)
-        if isinstance(item, BreakerStatus):
+        if isinstance(item, model.BreakerStatus):
             return present.breaker_row(item, self.systems.is_open(row), scene, columns, shown)
-        if isinstance(item, Page):
+        if isinstance(item, model.Page):
             return present.page_row(item, scene, columns)
         return present.group_row(item, scene, columns) if item is not None else []
 
     # --- What is selected -----------------------------------------------------------------------------------------
 
-    def subject(self) -> BreakerStatus | Page | RowGroup | None:
+    def subject(self) -> model.BreakerStatus | model.Page | model.RowGroup | None:
         row = self.table.cursor_key
         return self.systems.item(row) if row is not None else None
 
@@ -284,15 +272,15 @@ class SystemsScreen(ConsoleScreen):
         self.show_frame()
         self._show_subject()
         item = self.subject()
-        if isinstance(item, Page) and (item.id, item.updated_at) not in self._bodies:
+        if isinstance(item, model.Page) and (item.id, item.updated_at) not in self._bodies:
             run_latest(self, self._read_body, "body", shows_errors=False)
 
     async def _read_body(self) -> None:
         page = self.subject()
-        if not isinstance(page, Page):
+        if not isinstance(page, model.Page):
             return
         found = await self.console.live.session.query(lists.PAGES, id=page.id, limit=1)
-        self._bodies[page.id, page.updated_at] = parse_body(found[0].body) if found else PageBody()
+        self._bodies[page.id, page.updated_at] = model.parse_body(found[0].body) if found else model.PageBody()
         while len(self._bodies) > _BODIES_KEPT:
             self._bodies.popitem(last=False)
         self._show_subject()
@@ -301,7 +289,7 @@ class SystemsScreen(ConsoleScreen):
         item = self.subject()
         if item is None:
             return []
-        body = self._bodies.get((item.id, item.updated_at)) if isinstance(item, Page) else None
+        body = self._bodies.get((item.id, item.updated_at)) if isinstance(item, model.Page) else None
         return subject_lines(item, body, self.scene(), columns)
 
     def _show_subject(self) -> None:
@@ -319,11 +307,11 @@ class SystemsScreen(ConsoleScreen):
         row, item = self.table.cursor_key, self.subject()
         if row is None:
             return
-        if row.hidden or (isinstance(item, BreakerStatus) and item.held and not row.task):
+        if row.hidden or (isinstance(item, model.BreakerStatus) and item.held and not row.task):
             self._toggle(row)
         elif row.task:
             self.show_details()
-        elif isinstance(item, RowGroup):
+        elif isinstance(item, model.RowGroup):
             self.console.push_screen(RowsScreen(item))
         elif item is not None:
             room = min(self.app.size.width, DIALOG_COLUMNS)
@@ -332,21 +320,21 @@ class SystemsScreen(ConsoleScreen):
         else:
             self.on_empty_table_key_pressed()
 
-    def decide_rows(self, act: RowsAct) -> None:
+    def decide_rows(self, act: model.RowsAct) -> None:
         """Requeue or discard the rows of the group under the cursor."""
         group = self.subject()
-        if not isinstance(group, RowGroup):
+        if not isinstance(group, model.RowGroup):
             self.show_warning("that is for quarantined rows: none are selected")
         elif not group.held:
             self.show_warning("none of these rows is held any more")
         else:
-            self.console.downstream_actions.decide_rows(held_rows_in(group), act)
+            self.console.downstream_actions.decide_rows(model.held_rows_in(group), act)
 
     def show_warning(self, sentence: str) -> None:
         """Show why nothing was done."""
         self.console.show_message(sentence, Role.WARNING)
 
-    def _toggle(self, row: SystemsRow) -> None:
+    def _toggle(self, row: model.SystemsRow) -> None:
         place = self.table.cursor
         self.systems.toggle(row)
         self._refresh_list(by_hand=True)
@@ -356,9 +344,9 @@ class SystemsScreen(ConsoleScreen):
     def move_columns(self, direction: int) -> None:
         """Show (1) or hide (-1) the tasks that the breaker holds."""
         row, wanted = self.table.cursor_key, direction > 0
-        if row is None or row.section is not Section.BREAKERS or row.key is None:
+        if row is None or row.section is not model.Section.BREAKERS or row.key is None:
             return
-        breaker = SystemsRow(row.section, row.key)
+        breaker = model.SystemsRow(row.section, row.key)
         if self.systems.is_open(breaker) != wanted:
             self.systems.toggle(breaker)
             self._refresh_list(by_hand=True)
@@ -378,14 +366,14 @@ class SystemsScreen(ConsoleScreen):
 
     def change_order(self) -> None:
         """Change to the next order."""
-        orders = list(DownstreamOrder)
+        orders = list(model.DownstreamOrder)
         self.systems.order = orders[(orders.index(self.systems.order) + 1) % len(orders)]
         self._refresh_list(by_hand=True)
         self.table.refresh()
 
     async def on_systems_table_head_clicked(self, message: SystemsTable.HeadClicked) -> None:
         """A click on the first head is the key of the order or of the columns."""
-        if message.head.section is not Section.BREAKERS:
+        if message.head.section is not model.Section.BREAKERS:
             return
         if message.cells_from_right <= width(order_line(self.systems.order, self.console.glyphs)):
             self.change_order()
@@ -407,7 +395,7 @@ class SystemsScreen(ConsoleScreen):
 # --- The list of breakers, pages and rows, with section heads --------------------------------------------------------
 
 
-class SystemsTable(VirtualTable[SystemsRow], inherit_bindings=False):
+class SystemsTable(VirtualTable[model.SystemsRow], inherit_bindings=False):
     """The cursor skips section heads, and the head above the cursor stays visible.
 
     Rows cannot be marked: the mark keys act on pages and breakers here.
@@ -419,7 +407,7 @@ class SystemsTable(VirtualTable[SystemsRow], inherit_bindings=False):
     class HeadClicked(Message):
         """A click on the head of a section. ``cells_from_right``: of the cell that was clicked."""
 
-        head: SystemsRow
+        head: model.SystemsRow
         cells_from_right: int
 
     def _clamp(self, place: int) -> int:
@@ -471,12 +459,12 @@ class RowsScreen(ConsoleScreen):
     PLACE = ScreenName.ROWS
     BINDINGS: ClassVar[list[BindingType]] = bindings_of(ScreenName.ROWS)
 
-    def __init__(self, group: RowGroup) -> None:
+    def __init__(self, group: model.RowGroup) -> None:
         super().__init__()
-        self.key: GroupKey = group.key
+        self.key: model.GroupKey = group.key
         self.group = group
         self.heading = Bar(id="heading")
-        self.window = RowWindow(group.total)
+        self.window = model.RowWindow(group.total)
         self.table = RowsTable(self._row, mark_sign=self.console.glyphs.mark, id="rows")
         self._refresher = Refresher(self, self._refresh_group)
         self._is_reading = False
@@ -527,7 +515,7 @@ class RowsScreen(ConsoleScreen):
     async def _refresh_group(self) -> None:
         """Read the current count and invalidate the visible rows."""
         run_id = self.board.projection.run.run_id
-        systems = Systems(self.board)
+        systems = model.Systems(self.board)
         try:
             systems.load_row_groups(await self.console.live.session.query(lists.QUARANTINE_GROUPS, run_id=run_id))
         except RedriveError:
@@ -566,8 +554,8 @@ class RowsScreen(ConsoleScreen):
             run_id=self.board.projection.run.run_id,
             task=task,
             fingerprint=fingerprint,
-            skip=page * PAGE_ROWS,
-            limit=PAGE_ROWS,
+            skip=page * model.PAGE_ROWS,
+            limit=model.PAGE_ROWS,
         )
 
     # --- The list -------------------------------------------------------------------------------------------------
@@ -607,14 +595,14 @@ class RowsScreen(ConsoleScreen):
 
     # --- Keys -----------------------------------------------------------------------------------------------------
 
-    def decide_rows(self, act: RowsAct) -> None:
+    def decide_rows(self, act: model.RowsAct) -> None:
         """Requeue or discard the marked rows, or the one under the cursor."""
         run_latest(self, partial(self._decide, act), "choosing")
 
-    async def _decide(self, act: RowsAct) -> None:
+    async def _decide(self, act: model.RowsAct) -> None:
         places = self.table.marks or ([self.table.cursor] if self.table.order else [])
         if len(places) == self.window.total > 1:
-            chosen = held_rows_in(self.group)
+            chosen = model.held_rows_in(self.group)
         elif len(places) > MARKED_ROWS_MAX:
             self.console.show_message(f"mark up to {MARKED_ROWS_MAX:,} rows, or all of them", Role.WARNING)
             return
@@ -629,17 +617,17 @@ class RowsScreen(ConsoleScreen):
     async def _rows_at(self, places: Sequence[int]) -> list[lists.QuarantineRow]:
         """Read rows by place; marked rows may be out of view."""
         pages: dict[int, Sequence[lists.QuarantineRow]] = {}
-        for page in dict.fromkeys(place // PAGE_ROWS for place in places):
+        for page in dict.fromkeys(place // model.PAGE_ROWS for place in places):
             pages[page] = await self._query(page)
         return [
-            pages[place // PAGE_ROWS][place % PAGE_ROWS]
+            pages[place // model.PAGE_ROWS][place % model.PAGE_ROWS]
             for place in places
-            if place % PAGE_ROWS < len(pages[place // PAGE_ROWS])
+            if place % model.PAGE_ROWS < len(pages[place // model.PAGE_ROWS])
         ]
 
-    def _chosen_rows(self, rows: Sequence[lists.QuarantineRow]) -> ChosenRows:
+    def _chosen_rows(self, rows: Sequence[lists.QuarantineRow]) -> model.ChosenRows:
         lines = [quarantined_row(row, self.group.error, 70, self.console.glyphs) for row in rows]
-        return ChosenRows(self.key.task, len(rows), {"rows": [row.id for row in rows]}, lines)
+        return model.ChosenRows(self.key.task, len(rows), {"rows": [row.id for row in rows]}, lines)
 
     def on_task_acted(self, name: str) -> None:
         """Remove the mark."""

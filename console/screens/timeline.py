@@ -21,35 +21,13 @@ from ..model.runs import TaskTrend, trend_of_attempts
 from ..model.systems import downstream_specs
 from ..model.time_axis import Pause, RunActivity, Span, activity_of
 from ..model.timeline import BreakerPeriods, RowKey, TaskOrder, TimelineRows
+from ..present import timeline as present
 from ..present.history import duration_lines, timeout_of
 from ..present.tasks import Scene
-from ..present.timeline import (
-    TOOK_CELLS,
-    axis_line,
-    bar_line,
-    breaker_lines,
-    describe_path,
-    due_cell,
-    end_of_past,
-    group_bar_line,
-    group_lines,
-    heat_lines,
-    legend_line,
-    load_lines,
-    task_lines,
-)
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
-from ..widgets.bars import (
-    STRIP_ROWS,
-    TALL_SCREEN_ROWS,
-    Bar,
-    Divider,
-    bindings_of,
-    has_room_for_detail_pane,
-    has_room_for_strip,
-)
+from ..widgets import bars
 from ..widgets.table import VirtualTable
 from .base import ConsoleScreen, RestTimer, run_latest
 from .panes import DetailView, read_page
@@ -67,18 +45,18 @@ class TimelineScreen(ConsoleScreen):
     """See the module."""
 
     PLACE = ScreenName.TIMELINE
-    BINDINGS: ClassVar[list[BindingType]] = bindings_of(ScreenName.TIMELINE)
+    BINDINGS: ClassVar[list[BindingType]] = bars.bindings_of(ScreenName.TIMELINE)
     DEFAULT_CSS = """
     TimelineScreen > #below { height: auto; }
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.axis = Bar(id="axis")
+        self.axis = bars.Bar(id="axis")
         self.timeline = TaskTimeline(self)
         self.load_chart = LoadChart()
-        self.words_bar = Bar(STRIP_ROWS, id="words")
-        self.divider = Divider(self.console.glyphs.divider)
+        self.words_bar = bars.Bar(bars.STRIP_ROWS, id="words")
+        self.divider = bars.Divider(self.console.glyphs.divider)
         self.detail = DetailView(self._scene, id="beside")
         self._rest_timer = RestTimer(self, self._read_details)
         self._past: TaskTrend | None = None  # the attempts of the selected task in all runs
@@ -122,7 +100,7 @@ class TimelineScreen(ConsoleScreen):
 
     def on_resize(self, event: events.Resize) -> None:
         """Fit labels and words to the new size."""
-        self.words_bar.display = has_room_for_strip(event.size.height)
+        self.words_bar.display = bars.has_room_for_strip(event.size.height)
         self._fit_text()
         self._fit_labels()
 
@@ -244,12 +222,12 @@ class TimelineScreen(ConsoleScreen):
         """Repaint the countdowns of visible rows."""
         for y, key in enumerate(self.timeline.in_view()):
             if self.labels.ticks(key):
-                self.timeline.refresh_cells(self.timeline.label_columns - TOOK_CELLS, y, TOOK_CELLS)
+                self.timeline.refresh_cells(self.timeline.label_columns - present.TOOK_CELLS, y, present.TOOK_CELLS)
             if isinstance(key, int):
                 due = self.rows.activity(key).next_due
                 place = span.cell(self._now_us) + 1 if due is not None else None
             else:
-                place = due_cell(self._due_at(key), span, self._now_us, self.console.glyphs)
+                place = present.due_cell(self._due_at(key), span, self._now_us, self.console.glyphs)
             if place is not None:
                 self.timeline.refresh_cells(self.timeline.label_columns + place - 1, y, span.cells - place + 1)
 
@@ -305,7 +283,7 @@ class TimelineScreen(ConsoleScreen):
     # --- Rows -----------------------------------------------------------------------------------------------------
 
     def _show_order(self) -> None:
-        is_tall = self.app.size.height >= TALL_SCREEN_ROWS
+        is_tall = self.app.size.height >= bars.TALL_SCREEN_ROWS
         room = self.app.size.height // 2 - len(self.rows.groups)
         self.rows.lists_problems = is_tall and 0 < len(self.board.problems) <= room
         self.timeline.set_order(self.rows.rows(self.filter_text))
@@ -321,11 +299,11 @@ class TimelineScreen(ConsoleScreen):
         """Render the right part of a row."""
         glyphs, runner = self.console.glyphs, self.console.runner
         if not isinstance(key, int):
-            return bar_line(
+            return present.bar_line(
                 self.board.row(key), span, self.now, glyphs, runner, self._due_at(key), self.labels.name_at_bar(key)
             )
         group, activity = self.rows.group(key), self.rows.activity(key)
-        return group_bar_line(
+        return present.group_bar_line(
             group, activity, span, self._borders_of(span), self.now, glyphs, runner, self.labels.name_at_bar(key)
         )
 
@@ -337,7 +315,7 @@ class TimelineScreen(ConsoleScreen):
         columns = self.timeline.label_columns
         title = self._order_title + (f" /{one_line(self.filter_text)}" if self.filter_text else "")
         name = self.labels.heading(title, columns, Role.MATCH if self.filter_text else Role.DIM)
-        self.axis.show([*name, *axis_line(self.timeline.span, self.now, self.console.glyphs)])
+        self.axis.show([*name, *present.axis_line(self.timeline.span, self.now, self.console.glyphs)])
 
     @property
     def _order_title(self) -> str:
@@ -354,7 +332,7 @@ class TimelineScreen(ConsoleScreen):
         if self.detail.display:
             lines += self._duration_lines(rows - len(lines) - 2, columns)
         if len(lines) + 1 < rows:
-            legend = legend_line(self.console.glyphs, columns, has_groups=bool(self.rows.groups))
+            legend = present.legend_line(self.console.glyphs, columns, has_groups=bool(self.rows.groups))
             lines += [[]] * (rows - 1 - len(lines)) + [legend]
         self.words_bar.show_lines(lines)
 
@@ -362,9 +340,9 @@ class TimelineScreen(ConsoleScreen):
         if key is None:
             return []
         if not isinstance(key, int):
-            return task_lines(self.board.row(key), self._scene(), columns, rows)
+            return present.task_lines(self.board.row(key), self._scene(), columns, rows)
         worst = self.rows.worst_tasks(key, rows - 1)
-        return group_lines(self.rows.group(key), self.rows.activity(key), worst, self._scene(), columns, rows)
+        return present.group_lines(self.rows.group(key), self.rows.activity(key), worst, self._scene(), columns, rows)
 
     @property
     def _is_past_missing(self) -> bool:
@@ -399,9 +377,9 @@ class TimelineScreen(ConsoleScreen):
         if levels > 1 and height >= _HEAT_FROM:
             free = max(free, height // 2)  # the rows of the groups scroll
         free -= self.load_chart.fit_rows(free - _WORDS_BEFORE_LOAD, levels, len(self._breakers.downstreams))
-        rows = max(free, STRIP_ROWS)
+        rows = max(free, bars.STRIP_ROWS)
         self.words_bar.set_row_count(rows)
-        has_details = rows >= _DETAIL_ROWS_MIN and has_room_for_detail_pane(self.app.size.width)
+        has_details = rows >= _DETAIL_ROWS_MIN and bars.has_room_for_detail_pane(self.app.size.width)
         if self.detail.has_focus and not has_details:
             self.timeline.focus()
         self.detail.display = self.divider.display = has_details
@@ -412,7 +390,7 @@ class TimelineScreen(ConsoleScreen):
         """Chart how many tasks ran at once, where the rows leave room."""
         if self.load_chart.display:
             span, columns = self.timeline.span, self.timeline.label_columns
-            until_us, glyphs = end_of_past(span, self.now, self.console.runner), self.console.glyphs
+            until_us, glyphs = present.end_of_past(span, self.now, self.console.runner), self.console.glyphs
             self.load_chart.show_load(
                 self.rows, self._breakers, span, self._borders_of, self.now, until_us, columns, glyphs
             )
@@ -425,7 +403,7 @@ class TimelineScreen(ConsoleScreen):
 
     # --- Keys and mouse ---------------------------------------------------------------------------------------------
 
-    async def on_bar_cell_clicked(self, message: Bar.CellClicked) -> None:
+    async def on_bar_cell_clicked(self, message: bars.Bar.CellClicked) -> None:
         """Change the order on a click on it; a click beside it opens the choice of columns."""
         message.prevent_default()  # Textual calls the handler of each class
         if message.bar is not self.axis or message.x >= self.timeline.label_columns:
@@ -552,7 +530,7 @@ class TimelineScreen(ConsoleScreen):
         is_shown = bool(self.labels.critical)
         path = () if is_shown else critical_path(self.board, self.console.live.forecast)
         if not is_shown:
-            self.console.show_line([Piece(describe_path(self.board, path, self._now_us), Role.DIM)], 6)
+            self.console.show_line([Piece(present.describe_path(self.board, path, self._now_us), Role.DIM)], 6)
         self.labels.critical = frozenset(path)
         self.timeline.refresh()
 
@@ -603,7 +581,7 @@ _HEADING_ROWS = 1  # of the heat map
 _PART = 3  # of many free rows the chart takes this part
 
 
-class LoadChart(Bar):
+class LoadChart(bars.Bar):
     """When breakers were open, and how many tasks ran at once: by level as a heat map, of the whole run as a chart.
 
     Hidden where it has no room. ``heat_rows``: of the heat map, which a large run has.
@@ -648,8 +626,8 @@ class LoadChart(Bar):
             return  # of the past nothing has changed
         self._shown, known = shown, borders_of(span)[: past + 1]
         bands = rows.level_bands(self.heat_rows - _HEADING_ROWS) if self.heat_rows > _HEADING_ROWS else ()
-        lines = heat_lines(bands, span, known, now_us, until_us, label_columns, glyphs)
+        lines = present.heat_lines(bands, span, known, now_us, until_us, label_columns, glyphs)
         peaks = rows.whole_activity.peaks(known, until_us)
-        lines = [*breaker_lines(breakers, span, now_us, until_us, label_columns, glyphs), *lines]
+        lines = [*present.breaker_lines(breakers, span, now_us, until_us, label_columns, glyphs), *lines]
         load_rows = self.row_count - len(lines)
-        self.show_lines([*lines, *load_lines(peaks, span, now_us, label_columns, load_rows, glyphs)])
+        self.show_lines([*lines, *present.load_lines(peaks, span, now_us, label_columns, load_rows, glyphs)])

@@ -14,19 +14,8 @@ from ..keys.actions import ScreenName
 from ..model.board import Board
 from ..model.time_axis import SECOND, STEPS, Span, fitting_span
 from ..model.timeline import RowKey, TimelineRows
+from ..present import timeline as present
 from ..present.tasks import TaskNames
-from ..present.timeline import (
-    FOLD_CELLS,
-    FOLD_INDENT,
-    NAME_AT_BAR_CELLS,
-    TOOK_CELLS,
-    duration_text,
-    group_duration_text,
-    group_label_columns,
-    group_label_line,
-    has_duration_column,
-    label_line,
-)
 from ..text.pieces import Line, Piece, Role, fit
 from ..widgets.bars import bindings
 from ..widgets.table import Key, VirtualTable
@@ -271,7 +260,7 @@ class TaskTimeline(TimelineView[RowKey]):
         """Open or close the group whose sign was clicked."""
         event.prevent_default()  # Textual calls the handler of each class
         super().on_click(event)
-        if event.chain == 1 and event.x < FOLD_CELLS and self.first_visible + event.y == self.cursor:
+        if event.chain == 1 and event.x < present.FOLD_CELLS and self.first_visible + event.y == self.cursor:
             self._timeline_screen.toggle_group()
 
     def zoom(self, step: int) -> None:
@@ -307,7 +296,9 @@ class TimelineLabels:
     @property
     def columns(self) -> int:
         """The width of the labels in cells."""
-        return group_label_columns(self._rows.groups, self._names, self._titles, self._console.size.width, self._shown)
+        return present.group_label_columns(
+            self._rows.groups, self._names, self._titles, self._console.size.width, self._shown
+        )
 
     @property
     def _shown(self) -> Collection[str]:
@@ -315,7 +306,7 @@ class TimelineLabels:
 
     @property
     def _has_duration_column(self) -> bool:
-        return has_duration_column(self._console.size.width, self._shown)
+        return present.has_duration_column(self._console.size.width, self._shown)
 
     def ticks(self, key: RowKey) -> bool:
         """Whether the label shows a running time, which has to be redrawn each second."""
@@ -327,11 +318,11 @@ class TimelineLabels:
     def name_at_bar(self, key: RowKey) -> str:
         """The name that stands before a bar that begins far from its label."""
         names, name = (self._titles, self._rows.group(key).title) if isinstance(key, int) else (self._names, key)
-        return names.short(name, NAME_AT_BAR_CELLS, self._console.glyphs.more)
+        return names.short(name, present.NAME_AT_BAR_CELLS, self._console.glyphs.more)
 
     def heading(self, title: str, columns: int, role: Role) -> Line:
         """A title above the names, and that of the column beside them."""
-        took = "took ".rjust(TOOK_CELLS + 1) if self._has_duration_column else ""
+        took = "took ".rjust(present.TOOK_CELLS + 1) if self._has_duration_column else ""
         room = columns - len(took)
         return [Piece(title[: room - 1].ljust(room), role), Piece(took, Role.DIM)]
 
@@ -341,10 +332,12 @@ class TimelineLabels:
         if isinstance(key, str):
             row, is_critical = self._board.row(key), key in self.critical and not is_cursor
             took = (
-                duration_text(row, self._console.live.now_us, self._console.runner) if self._has_duration_column else ""
+                present.duration_text(row, self._console.live.now_us, self._console.runner)
+                if self._has_duration_column
+                else ""
             )
             indent = 0 if is_filtered else self._indent(key)
-            return label_line(
+            return present.label_line(
                 row,
                 columns,
                 glyphs,
@@ -355,8 +348,8 @@ class TimelineLabels:
                 self._console.runner,
             )
         group, is_open = self._rows.group(key), self._rows.shows_tasks(key)
-        took = group_duration_text(self._rows.activity(key)) if self._has_duration_column else ""
-        return group_label_line(
+        took = present.group_duration_text(self._rows.activity(key)) if self._has_duration_column else ""
+        return present.group_label_line(
             group,
             columns,
             glyphs,
@@ -372,4 +365,4 @@ class TimelineLabels:
         """How far a task stands to the right: below its group, or beside groups."""
         if not self._rows.groups:
             return 0
-        return FOLD_INDENT if self._rows.group_of(name) is None else 2 * FOLD_INDENT
+        return present.FOLD_INDENT if self._rows.group_of(name) is None else 2 * present.FOLD_INDENT

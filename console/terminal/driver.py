@@ -29,19 +29,11 @@ from textual.screen import Screen
 from ...engine.domain.event_payloads import PageChange, PageChanged
 from ...engine.domain.events import Event
 from ..text.text import sanitize_lines
+from . import textual_internals as internals
 from .capabilities import TerminalCapabilities, detect_capabilities, size_of
 from .cell_encoder import CellEncoder
 from .escape_parser import EscapeKey, EscapeParser, EscapeSequence, PastedText, Token
 from .output import REQUEST_POSITION, FlowControl, TerminalOutput
-from .textual_internals import (
-    UPDATE_SECONDS,
-    AppInternals,
-    Update,
-    XTermParser,
-    fire_late_timers,
-    painted_parts,
-    set_update_period,
-)
 from .tty import ALTERNATE_SCREEN, MODES, MOUSE_OFF, MOUSE_ON, Tty, detach_standard_streams, open_screen
 
 _REQUEST_SYNCHRONIZED = "\x1b[?2026$p"
@@ -54,8 +46,8 @@ _LAST_REPORTS_SECONDS = 0.3
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGWINCH, signal.SIGTSTP, signal.SIGCONT)
 _STRING_INTRODUCERS = ("\x1b]", "\x1bP", "\x1b_", "\x1b^", "\x1bX")
 
-set_update_period(UPDATE_SECONDS)
-fire_late_timers()
+internals.set_update_period(internals.UPDATE_SECONDS)
+internals.fire_late_timers()
 
 
 class ConsoleDriver(Driver):
@@ -82,7 +74,7 @@ class ConsoleDriver(Driver):
         self._position_requested_at: float | None = None  # when the first report was asked for, until it comes
         self._decode = getincrementaldecoder("utf-8")(errors="replace").decode
         self._escape_parser = EscapeParser(self._tty.capabilities.escape_delay_seconds)
-        self._new_key_parser = partial(XTermParser, debug)
+        self._new_key_parser = partial(internals.XTermParser, debug)
         self._key_parser = self._new_key_parser()
         self._expiry_timer: asyncio.TimerHandle | None = None
         self._resize_timer: asyncio.TimerHandle | None = None
@@ -185,14 +177,14 @@ class ConsoleDriver(Driver):
         self._captures_mouse = on
         self.write(MOUSE_ON if on else MOUSE_OFF)
 
-    def show(self, update: Update, size: Size) -> None:
+    def show(self, update: internals.Update, size: Size) -> None:
         """Copy composed strips into the buffer and write the changed cells."""
         if self.output is None:
             return
         picture = self.output.buffer
         picture.resize(size.width, size.height)
         cells = self.cell_encoder.encode
-        for x, y, strips in painted_parts(update):
+        for x, y, strips in internals.painted_parts(update):
             picture.draw(x, y, [cell for strip in strips for cell in cells(strip)])
         self.output.flush()
 
@@ -341,7 +333,7 @@ class ConsoleDriver(Driver):
         self._console.post_message(events.Resize(size, size))
 
 
-class ConsoleTerminal(AppInternals):
+class ConsoleTerminal(internals.AppInternals):
     """An App on ``ConsoleDriver``, with a given or a new ``Tty``.
 
     Overridables: ``terminated`` (by a signal), ``terminal_lost`` (hang-up), ``output_drained`` (all output written),
@@ -414,7 +406,7 @@ class ConsoleTerminal(AppInternals):
         """True: this app draws on a terminal."""
         return self.console_driver is not None
 
-    def draw_update(self, screen: Screen[Any], update: Update) -> None:
+    def draw_update(self, screen: Screen[Any], update: internals.Update) -> None:
         """Write the changed cells and move the terminal's cursor to the text input."""
         driver = self.console_driver
         assert driver is not None
