@@ -2,7 +2,7 @@
 
 How to write a screen
 ---------------------
-Subclass ``ConsoleScreen``, set ``PLACE`` and ``BINDINGS = bindings_of(PLACE)``, and implement ``content()``. The app
+Subclass ``ConsoleScreen``, set ``PLACE``, whose keys are bound by that, and implement ``content()``. The app
 maps the keys 1 to 8 to screen classes. ``keys/actions.py`` maps each key to a method of the focused widget, else of
 the screen, or of a controller of the app.
 
@@ -29,7 +29,8 @@ from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, cast
+from enum import Enum
+from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 from textual import events
 from textual.app import ComposeResult
@@ -48,11 +49,14 @@ from ...engine.errors import RedriveError
 from ..keys.actions import ANSWERS, BY_NAME, SUSPEND_KEY, VIEWS, Action, ScreenName, footer_of
 from ..keys.keymap import KeyMap
 from ..model.board import Board, BoardUpdate
+from ..model.eta import critical_path
 from ..model.lists import COLUMNS, ColumnChoice, describe_state_filter, next_state_filter
 from ..model.runs import WaitingRun
 from ..model.systems import ChosenRows, RowsAct, blocking_downstream
 from ..present import header
 from ..present.systems import compact
+from ..present.tasks import Scene
+from ..present.timeline import describe_path
 from ..sessions.live_run import CauseMemory, LiveRun
 from ..sessions.session import Session
 from ..terminal.capabilities import SMALLEST_SIZE
@@ -60,10 +64,12 @@ from ..text.figures import number
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, plain
 from ..text.text import one_line
-from ..widgets.bars import Bar, Footer, KeyBar, KeyHint, Rule, bindings
+from ..widgets.bars import Bar, Footer, KeyBar, KeyHint, Rule, bindings, bindings_of
 from ..widgets.line_view import DragSelection, LineView
 from ..widgets.table import MarkRangeToggled, VirtualTable
 from ..widgets.text_input import TextField
+
+Order = TypeVar("Order", bound=Enum)
 
 JUMP_SECONDS = 0.7  # after a row left from under the cursor
 
@@ -79,6 +85,12 @@ def run_latest(node: DOMNode, work: Callable[[], Awaitable[None]], group: str, *
             await work()
 
     node.run_worker(cast(Any, guarded), group=group, exclusive=True)  # the stubs know only work that returns something
+
+
+def next_order(order: Order) -> Order:
+    """The order after this one; after the last, the first."""
+    orders = list(type(order))
+    return orders[(orders.index(order) + 1) % len(orders)]
 
 
 class TooSmall(LineView):
@@ -105,9 +117,16 @@ class ConsoleScreen(Screen[None]):
     ConsoleScreen.-small > TooSmall { display: block; }
     """
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Bind what can be done in the place of the screen."""
+        if "PLACE" in vars(cls) and "BINDINGS" not in vars(cls):
+            cls.BINDINGS = bindings_of(cls.PLACE)
+        super().__init_subclass__(**options)
+
     def __init__(self) -> None:
         super().__init__()
         glyphs = self.console.glyphs
+        self.rest_timer = RestTimer(self, self.on_cursor_rest)
         self.header = Bar(2, id="header")
         self.upper_rule = Rule(glyphs.rule, id="upper")
         self.lower_rule = Rule(glyphs.rule, id="lower")
@@ -157,6 +176,14 @@ class ConsoleScreen(Screen[None]):
         """The item under the cursor if it is not a task: a breaker, a page, a group of rows, an event."""
         return None
 
+    def on_cursor_rest(self) -> None:
+        """Update what need not follow each move of the cursor: ``rest_timer`` was started, and is over."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is about to be read or shown."""
+        return not self.rest_timer.is_waiting
+
     def on_row_removed(self) -> None:
         """Note that an update has put another row under the cursor."""
         self._row_removed_at = asyncio.get_running_loop().time()
@@ -204,6 +231,17 @@ class ConsoleScreen(Screen[None]):
         board = self.console.live.board
         assert board is not None
         return board
+
+    def find_critical_path(self) -> tuple[str, ...]:
+        """The tasks that decide when the run ends, which a message describes."""
+        path = critical_path(self.board, self.console.live.forecast)
+        self.console.show_line([Piece(describe_path(self.board, path, self.scene().now_us), Role.DIM)], 6)
+        return path
+
+    def scene(self) -> Scene:
+        """The context for rendering tasks, as of now."""
+        console = self.console
+        return Scene(self.board, console.live.now_us, console.glyphs, console.absolute_times, runner=console.runner)
 
     # --- The frame ------------------------------------------------------------------------------------------------
 

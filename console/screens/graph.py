@@ -4,27 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import ClassVar
 
 from textual import events
-from textual.binding import BindingType
 from textual.containers import Grid, Vertical
 from textual.widget import Widget
 
 from ...engine.domain.text import counted
 from ..keys.actions import ScreenName
 from ..model.board import Board, BoardUpdate
-from ..model.eta import critical_path, slowest_path
+from ..model.eta import slowest_path
 from ..model.graph import view as model
 from ..model.graph.drawing import Drawing
-from ..model.graph.groups import GraphForm, GraphOrder, Zoom
+from ..model.graph.groups import GraphForm, Zoom
 from ..model.lists import parse_task_filter
 from ..present.graph import GroupDrawing, group_drawing, heading_line, label_width
 from ..present.tasks import Scene, TaskNames
-from ..present.timeline import describe_path
 from ..text.pieces import Piece, Role
-from ..widgets.bars import STRIP_ROWS, Bar, Rule, bindings_of, has_room_for_strip
-from .base import RestTimer
+from ..widgets.bars import STRIP_ROWS, Bar, Rule, has_room_for_strip
+from .base import next_order
 from .graph_view import GraphView, GroupMap, SilhouetteView
 from .panes import DetailView, PaneWidth, SplitScreen, StripView, read_page
 
@@ -40,7 +37,6 @@ class GraphScreen(SplitScreen):
     GraphScreen #panes { height: 1fr; }
     GraphScreen #above { height: 100%; }
     """
-    BINDINGS: ClassVar[list[BindingType]] = bindings_of(ScreenName.GRAPH)
     DETAIL_WIDTH = PaneWidth(37, 40, 80)
 
     def __init__(self) -> None:
@@ -64,7 +60,6 @@ class GraphScreen(SplitScreen):
         self.strip_view = StripView(self.scene)
         self._refresh_scene()
         self._is_following = False
-        self._rest_timer = RestTimer(self, self._read_texts)
         self._is_filter_stale = False  # tasks have moved, and the filter asks for states
 
     # --- The frame ------------------------------------------------------------------------------------------------
@@ -240,17 +235,7 @@ class GraphScreen(SplitScreen):
         return self._rows_scene
 
     def _refresh_scene(self) -> None:
-        board, console = self.board, self.console
-        self._scene = Scene(
-            board,
-            console.live.now_us,
-            console.glyphs,
-            console.absolute_times,
-            pools=board.pools(),
-            runner=console.runner,
-            names=self._names,
-            titles=self._titles,
-        )
+        self._scene = replace(super().scene(), pools=self.board.pools(), names=self._names, titles=self._titles)
         self._rows_scene = replace(self._scene, shown=self.console.columns.shown_in(self.PLACE.value))
 
     def columns_changed(self) -> None:
@@ -352,16 +337,11 @@ class GraphScreen(SplitScreen):
             group = self.graph.selected_group if self.graph is not None else None
             self.detail.show_task(name, (self.graph, group) if self.graph is not None and group is not None else None)
             if self.detail.missing_text_key() is not None:
-                self._rest_timer.start()
+                self.rest_timer.start()
         if self.strip_view.display:
             self.strip_view.show_task(name)
 
-    @property
-    def is_settled(self) -> bool:
-        """Whether the detail pane waits for no texts."""
-        return not self._rest_timer.is_waiting
-
-    def _read_texts(self) -> None:
+    def on_cursor_rest(self) -> None:
         read_page(self, self.detail)
 
     # --- Selection and marks --------------------------------------------------------------------------------------
@@ -469,7 +449,7 @@ class GraphScreen(SplitScreen):
                 [Piece("this step follows the levels of the flow; rows and groups can be sorted")], 3
             )
             return
-        graph.order_by(GraphOrder.PROBLEMS if graph.order is GraphOrder.FLOW else GraphOrder.FLOW)
+        graph.order_by(next_order(graph.order))
         self.graph_view.step_changed()
         self.graph_view.refresh()
         self._show_heading()
@@ -489,11 +469,7 @@ class GraphScreen(SplitScreen):
 
     def toggle_critical_path(self) -> None:
         """Show or hide the critical path."""
-        live, is_shown = self.console.live, bool(self.graph_view.critical_path)
-        path = () if is_shown else critical_path(self.board, live.forecast)
-        if not is_shown:
-            self.console.show_line([Piece(describe_path(self.board, path, live.now_us), Role.DIM)], 6)
-        self.graph_view.critical_path = path
+        self.graph_view.critical_path = () if self.graph_view.critical_path else self.find_critical_path()
         self.graph_view.step_changed()
         self.graph_view.refresh()
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
 
 from textual import events
-from textual.binding import BindingType
 from textual.widget import Widget
 
 from ...engine.domain.events import EventKind
@@ -20,9 +18,9 @@ from ..present.header import ReplayPosition
 from ..sessions.reads import HistoryReader
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
-from ..widgets.bars import Bar, bindings_of
+from ..widgets.bars import Bar
 from ..widgets.table import VirtualTable
-from .base import ConsoleScreen, run_latest
+from .base import ConsoleScreen, next_order, run_latest
 
 _REFRESH_SECONDS = 5
 _WORDS_ROWS = 3
@@ -50,7 +48,6 @@ class HistoryScreen(ConsoleScreen):
     """See the module."""
 
     PLACE = ScreenName.HISTORY
-    BINDINGS: ClassVar[list[BindingType]] = bindings_of(ScreenName.HISTORY)
 
     def __init__(self) -> None:
         super().__init__()
@@ -231,8 +228,7 @@ class HistoryScreen(ConsoleScreen):
 
     def change_order(self) -> None:
         """Change to the next order."""
-        orders = list(HistoryOrder)
-        self._order = orders[(orders.index(self._order) + 1) % len(orders)]
+        self._order = next_order(self._order)
         self._show_order()
         self.table.move_to(0)
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar, Protocol
+from collections.abc import Iterable, Sequence
 
 from textual import events
-from textual.binding import BindingType
 from textual.widget import Widget
 
 from ..keys.actions import ScreenName
 from ..model.board import Board, BoardUpdate
-from ..model.inbox import Inbox, InboxCause, InboxOrder, InboxRow
+from ..model.inbox import Inbox, InboxCause, InboxRow
 from ..model.lists import parse_filter
 from ..model.preview import preview_requeue, preview_skip
 from ..model.runs import WaitingRun
@@ -19,9 +17,9 @@ from ..present import inbox as present
 from ..present.tasks import Scene
 from ..text.pieces import Line, Piece, Role, plain
 from ..text.text import cells, one_line
-from ..widgets.bars import Bar, bindings_of, has_room_for_strip
-from ..widgets.table import EmptyTableKeyPressed, MarkRangeToggled, VirtualTable
-from .base import RestTimer, run_latest
+from ..widgets.bars import Bar, has_room_for_strip
+from ..widgets.table import VirtualTable
+from .base import next_order, run_latest
 from .panes import EvidenceScreen, EvidenceView, PaneWidth, SplitScreen, Subject, read_page
 
 _FRAME_ROWS = 12  # header, tabs, rules, heading, keys, and what the acts would do
@@ -33,14 +31,13 @@ class InboxScreen(SplitScreen):
     """See the module."""
 
     PLACE = ScreenName.INBOX
-    BINDINGS: ClassVar[list[BindingType]] = bindings_of(ScreenName.INBOX)
     DETAIL_WIDTH = PaneWidth(47, 56, 90)
 
     def __init__(self) -> None:
         super().__init__()
         self.inbox = Inbox(self.board)
         self.heading = Bar(id="heading")
-        self.main_pane = self.table = InboxTable(self._row, self, self.console.glyphs.mark)
+        self.main_pane = self.table = InboxTable(self)
         self.detail_pane = self.evidence = EvidenceView(self.scene, self.console.memory.get, id="beside")
         self.who_bar = Bar(_WHO_ROWS, id="who")
         self.consequences_bar = Bar(2, id="consequences")
@@ -51,7 +48,6 @@ class InboxScreen(SplitScreen):
         self._others: dict[str, WaitingRun] = {}  # other runs that need a human, by their name
         self._painted_ages: dict[str, str] = {}  # key of a cause -> as it is on the screen
         self._is_recount_due = False  # what is held has to be counted again
-        self._rest_timer = RestTimer(self, self._on_cursor_rest)
 
     # --- The frame ------------------------------------------------------------------------------------------------
 
@@ -69,7 +65,7 @@ class InboxScreen(SplitScreen):
         has_room = has_room_for_strip(event.size.height)
         self.who_bar.display = has_room and not self.is_wide
         self.consequences_bar.display = has_room
-        self._rest_timer.start()
+        self.rest_timer.start()
 
     # --- The run --------------------------------------------------------------------------------------------------
 
@@ -108,7 +104,7 @@ class InboxScreen(SplitScreen):
         if name is not None and name not in self._tasks_at_cursor():
             self._go_to_task(name)
         self._request_memory()
-        self._rest_timer.start()
+        self.rest_timer.start()
 
     def _open_causes_that_fit(self) -> None:
         """Open each cause once, if the screen has rows for all tasks."""
@@ -137,7 +133,7 @@ class InboxScreen(SplitScreen):
             self._open_causes_that_fit()
             self._refresh_list()
         if changed or news.delta.moves:
-            self._rest_timer.start()
+            self.rest_timer.start()
 
     def tick(self, now_us: int) -> None:
         """Update ages and, once a second, held tasks."""
@@ -173,7 +169,7 @@ class InboxScreen(SplitScreen):
     async def _read_memory(self) -> None:
         session, run_id = self.console.live.session, self.board.projection.run.run_id
         if await self.console.memory.refresh(session, run_id, self.inbox.causes()):
-            self._rest_timer.start()
+            self.rest_timer.start()
             if self.evidence.display:
                 self.evidence.update_page()
 
@@ -193,20 +189,18 @@ class InboxScreen(SplitScreen):
             self.table.set_order(rows)
             if not by_hand and before is not None and self.table.cursor_key != before:
                 self.on_row_removed()
-        if self.table.marked_count:
-            self.table.retain_marks_of(self.inbox.matching())
+        self.table.retain_marks()
         self._show_heading()
 
     def _show_heading(self) -> None:
         now_us, columns, glyphs = self.scene().now_us, self.main_columns, self.console.glyphs
-        left, right = present.heading_line(
-            self.inbox, self.table.marked_count, self.filter_text, now_us, columns, glyphs
-        )
+        left, right = present.heading_line(self.inbox, len(self.table.marks), self.filter_text, now_us, columns, glyphs)
         if not left and self._others:
             left = [Piece(" nothing in this run needs a human", Role.DIM)]
         self.heading.show(left, right)
 
-    def _row(self, row: InboxRow, columns: int) -> Line:
+    def row(self, row: InboxRow, columns: int) -> Line:
+        """Render a cause, a task or another run."""
         scene = self.scene()
         if row.task is not None:
             return present.task_row(self.inbox.entry(row.task), self.board.row(row.task), scene, columns)
@@ -231,10 +225,6 @@ class InboxScreen(SplitScreen):
             return ()
         return cause.tasks[-row.hidden :] if row.hidden else cause.tasks
 
-    def all_tasks(self) -> Sequence[str]:
-        """The tasks that match the filter."""
-        return self.inbox.matching()
-
     def empty_line(self) -> Line:
         """The message of an empty list."""
         return present.empty_line(self.inbox.total, self.filter_text, self.console.glyphs)
@@ -257,12 +247,12 @@ class InboxScreen(SplitScreen):
 
     def target_tasks(self) -> Sequence[str]:
         """The marked tasks; without marks what is under the cursor."""
-        return self.table.marked or self._tasks_at_cursor()
+        return self.table.marks or self._tasks_at_cursor()
 
     def on_task_acted(self, name: str) -> None:
         """Remove the mark."""
-        self.table.unmark_task(name)
-        self._rest_timer.start()
+        self.table.unmark(name)
+        self.rest_timer.start()
 
     def _go_to_task(self, name: str) -> None:
         for cause in self._causes.values():
@@ -276,19 +266,14 @@ class InboxScreen(SplitScreen):
         names = self._tasks_at_cursor()
         if names and self.console.selected not in names:
             self.console.selected = names[0]
-        self._rest_timer.start()
+        self.rest_timer.start()
 
     def on_virtual_table_row_marks_changed(self, message: VirtualTable.RowMarksChanged) -> None:
         """Update after a change of marks."""
         self._show_heading()
-        self._rest_timer.start()
+        self.rest_timer.start()
 
-    @property
-    def is_settled(self) -> bool:
-        """Whether no update for the selected row is pending."""
-        return not self._rest_timer.is_waiting
-
-    def _on_cursor_rest(self) -> None:
+    def on_cursor_rest(self) -> None:
         """Preview the actions."""
         self._show_heading()
         self._show_consequences([name for name in self.target_tasks() if name in self.board.projection.tasks])
@@ -330,11 +315,11 @@ class InboxScreen(SplitScreen):
     def on_other_runs(self) -> None:
         """List the other runs that need a human."""
         self._refresh_list()
-        self._rest_timer.start()
+        self.rest_timer.start()
 
     def _memory_line(self) -> Line:
         row = self.table.cursor_key
-        if row is None or self.table.marked_count:
+        if row is None or self.table.marks:
             return []
         columns = self.app.size.width
         return present.cause_history_line(
@@ -345,7 +330,7 @@ class InboxScreen(SplitScreen):
 
     def has_cursor_jumped(self) -> bool:
         """Whether the row under the cursor has just changed; marked tasks do not depend on it."""
-        return super().has_cursor_jumped() and not self.table.marked_count
+        return super().has_cursor_jumped() and not self.table.marks
 
     def on_virtual_table_row_opened(self, message: VirtualTable.RowOpened) -> None:
         """A cause opens to its tasks, a task to its evidence."""
@@ -407,15 +392,14 @@ class InboxScreen(SplitScreen):
 
     def change_order(self) -> None:
         """The next order."""
-        sorts = list(InboxOrder)
-        self.inbox.order_by(sorts[(sorts.index(self.inbox.sort) + 1) % len(sorts)])
+        self.inbox.order_by(next_order(self.inbox.sort))
         self._refresh_list()
 
     def filter_changed(self, text: str) -> None:
         """Show only tasks that match."""
         self.inbox.set_filter(parse_filter(text))
         self._refresh_list(by_hand=True)
-        self._rest_timer.start()
+        self.rest_timer.start()
 
     def show_details(self) -> None:
         """Show everything about the task under the cursor, or about the first task of a cause."""
@@ -424,8 +408,8 @@ class InboxScreen(SplitScreen):
 
     def back(self) -> None:
         """Go from the evidence to the list; then remove the marks, then the filter."""
-        if self.table.marked_count and not self.evidence.has_focus:
-            self.table.mark_tasks(())
+        if self.table.marks and not self.evidence.has_focus:
+            self.table.set_marks(())
         else:
             super().back()
 
@@ -439,120 +423,19 @@ def _longest_name_cells(board: Board) -> int:
 # Marking a closed cause marks all of its tasks; opening it shows them marked, and any of them can be unmarked again.
 
 
-class InboxSource(Protocol):
-    """The data of the table."""
-
-    def tasks_of(self, row: InboxRow) -> Sequence[str]:
-        """The tasks that a row stands for."""
-
-    def all_tasks(self) -> Sequence[str]:
-        """The tasks that match the filter, in the order shown."""
-
-    def empty_line(self) -> Line:
-        """The message of an empty list."""
-
-
 class InboxTable(VirtualTable[InboxRow]):
     """See the module."""
 
-    def __init__(self, row: Callable[[InboxRow, int], Line], source: InboxSource, mark_sign: str) -> None:
-        super().__init__(row, id="inbox")
-        self._source = source
-        self._sign = mark_sign
-        self._marked: set[str] = set()
-        self._marked_before_range: set[str] = set()
+    def __init__(self, screen: InboxScreen) -> None:
+        super().__init__(screen.row, mark_sign=screen.console.glyphs.mark, id="inbox")
+        self._inbox_screen = screen
 
-    # --- Marks ----------------------------------------------------------------------------------------------------
+    def items_of(self, key: InboxRow) -> Sequence[str]:
+        return self._inbox_screen.tasks_of(key)
 
-    @property
-    def marked(self) -> list[str]:
-        """The marked tasks, in the order shown."""
-        return [name for name in self._source.all_tasks() if name in self._marked] if self._marked else []
-
-    @property
-    def marked_count(self) -> int:
-        return len(self._marked)
-
-    def mark_tasks(self, names: Iterable[str]) -> None:
-        """Mark these and no others."""
-        self._marked = set(names)
-        self._anchor = None
-        self._marks_changed()
-
-    def unmark_task(self, name: str) -> None:
-        """Remove one mark. Posts no message: thousands may be removed at once."""
-        if name in self._marked:
-            self._marked.discard(name)
-            self.refresh()
-
-    def retain_marks_of(self, names: Iterable[str]) -> None:
-        """Remove the marks of tasks that are not in ``names``."""
-        kept = self._marked.intersection(names)
-        if len(kept) != len(self._marked):
-            self._marked = kept
-            self._marks_changed()
-
-    def mark(self) -> None:
-        """Mark or unmark the task, or all tasks of the cause, and go on to the next row."""
-        key = self.cursor_key
-        if key is not None:
-            names = self._source.tasks_of(key)
-            self._marked = self._marked.difference(names) if self._are_all_marked(names) else self._marked.union(names)
-            self._marks_changed()
-            self.move_to(self.cursor + 1)
-        else:
-            self.post_message(EmptyTableKeyPressed())
-
-    def mark_range(self) -> None:
-        """Begin a range at the cursor, or end it."""
-        if not self.order:
-            self.post_message(EmptyTableKeyPressed())
-            return
-        self._anchor = self.cursor if self._anchor is None else None
-        self._marked_before_range = set(self._marked)
-        if self._anchor is not None:
-            self._mark_range_to(self.cursor)
-        self.post_message(MarkRangeToggled(is_begun=self._anchor is not None))
-
-    def mark_all(self) -> None:
-        """Mark all that match; if all are marked, none."""
-        everything = self._source.all_tasks()
-        if not everything:
-            self.post_message(EmptyTableKeyPressed())
-        self.mark_tasks(() if self._are_all_marked(everything) else everything)
-
-    def _mark_range_to(self, place: int) -> None:
-        anchor = place if self._anchor is None else self._anchor
-        rows = self.order[min(anchor, place) : max(anchor, place) + 1]
-        self._marked = self._marked_before_range.union(*(self._source.tasks_of(row) for row in rows))
-        self._marks_changed()
-
-    def _are_all_marked(self, names: Sequence[str]) -> bool:
-        return bool(names) and self._marked.issuperset(names)
-
-    def _marks_changed(self) -> None:
-        self.refresh()
-        self.post_message(self.RowMarksChanged())
-
-    # --- Drawing --------------------------------------------------------------------------------------------------
+    def all_items(self) -> Sequence[str]:
+        """The tasks that match the filter."""
+        return self._inbox_screen.inbox.matching()
 
     def line(self, y: int) -> Line:
-        """The row behind its mark; where a part of a cause is marked, a faint one."""
-        place = self.first_visible + y
-        if place >= len(self.order):
-            return self._source.empty_line() if y == 1 and not self.order else []
-        key = self.order[place]
-        sign, role = " ", Role.TEXT
-        if self._marked:
-            names = self._source.tasks_of(key)
-            if not self._marked.isdisjoint(names):
-                sign, role = self._sign, Role.MARK if self._are_all_marked(names) else Role.DIM
-        return [Piece(sign, role), *self._row(key, self.columns - 1)]
-
-    def row_role(self, y: int) -> str | None:
-        """The cursor's row, and those that are marked as a whole."""
-        place = self.first_visible + y
-        known = super().row_role(y)
-        if known is not None or place >= len(self.order) or not self._marked:
-            return known
-        return Role.MARK if self._are_all_marked(self._source.tasks_of(self.order[place])) else None
+        return super().line(y) if self.order or y != 1 else self._inbox_screen.empty_line()

@@ -19,10 +19,10 @@ from ..model.replay import EVENTS_MAX, IS_PROBLEM, EventJournal, command_line, e
 from ..present.journal import empty_line, event_lines, event_row, heading_line, name_cells
 from ..text.pieces import Line, Piece, Role
 from ..text.text import cells, one_line
-from ..widgets.bars import Bar, bindings, bindings_of
+from ..widgets.bars import Bar, bindings
 from ..widgets.table import VirtualTable
 from ..widgets.text_view import LinesView
-from .base import RestTimer, run_latest
+from .base import run_latest
 from .dialogs import TextDialog
 from .panes import PaneWidth, SplitScreen
 
@@ -56,7 +56,6 @@ class JournalScreen(SplitScreen):
     """See the module."""
 
     PLACE = ScreenName.JOURNAL
-    BINDINGS: ClassVar[list[BindingType]] = bindings_of(ScreenName.JOURNAL)
     DETAIL_WIDTH = PaneWidth(40, 46, 100)
 
     def __init__(self) -> None:
@@ -64,7 +63,6 @@ class JournalScreen(SplitScreen):
         self.heading = Bar(id="heading")
         self.main_pane = self.table = JournalTable(self._row, self._empty_line)
         self.detail_pane = self.event_view = LinesView(wrap=True, id="beside")
-        self._rest_timer = RestTimer(self, self._on_cursor_rest)
         self._detail_seq: int | None = None  # the event in the detail pane
         self.journal = EventJournal(self.board.projection.run.run_id)
         self._longest_name = 0
@@ -235,17 +233,12 @@ class JournalScreen(SplitScreen):
         keymap, glyphs = self.console.keymap, self.console.glyphs
         return event_lines(event, self._command(event), keymap.label("copy"), glyphs)
 
-    @property
-    def is_settled(self) -> bool:
-        """Whether no update for the event under the cursor is pending."""
-        return not self._rest_timer.is_waiting
-
     def _start_rest_timer(self) -> None:
         """Show the event in the detail pane once the cursor rests."""
         if self.is_wide:
-            self._rest_timer.start()
+            self.rest_timer.start()
 
-    def _on_cursor_rest(self) -> None:
+    def on_cursor_rest(self) -> None:
         event, self._detail_seq = self.subject(), self.table.cursor_key
         lines = [_title(event), *self._lines_of(event)] if event is not None else []
         self.event_view.set_lines([[Piece(" "), *line] for line in lines])

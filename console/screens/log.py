@@ -14,11 +14,9 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import ClassVar
 
 from textual import events
 from textual.app import App, ComposeResult, SuspendNotSupported
-from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.timer import Timer
 from textual.widget import Widget
@@ -35,7 +33,7 @@ from ..present import log as present
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
-from ..widgets.bars import Bar, KeyHint, bindings_of, has_room_for_strip
+from ..widgets.bars import Bar, KeyHint, has_room_for_strip
 from ..widgets.dialog import Modal
 from ..widgets.text_view import LinesView
 from .base import ConsoleScreen, run_latest
@@ -49,7 +47,6 @@ class LogScreen(ConsoleScreen):
     """See the module."""
 
     PLACE = ScreenName.LOG
-    BINDINGS: ClassVar[list[BindingType]] = bindings_of(ScreenName.LOG)
 
     def __init__(self) -> None:
         super().__init__()

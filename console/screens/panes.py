@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from textual import events
-from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
 
@@ -29,7 +28,7 @@ from ..sessions.session import Session
 from ..text.figures import age
 from ..text.glyphs import LEFT, RIGHT, UP
 from ..text.pieces import Line
-from ..widgets.bars import STRIP_ROWS, Bar, Divider, bindings_of, has_room_for_detail_pane
+from ..widgets.bars import STRIP_ROWS, Bar, Divider, has_room_for_detail_pane
 from ..widgets.text_view import LinesView
 from .base import ConsoleScreen, run_latest
 
@@ -211,7 +210,6 @@ class PageScreen(ConsoleScreen):
     """A page over the screen that opened it. Subclasses create the page and set its subject."""
 
     PLACE = ScreenName.DETAIL
-    BINDINGS: ClassVar[list[BindingType]] = bindings_of(ScreenName.DETAIL)
     page: PageView[Any, Any]
 
     def __init__(self, view: ScreenName) -> None:
@@ -222,11 +220,6 @@ class PageScreen(ConsoleScreen):
     def view(self) -> ScreenName:
         """The tab of the screen below."""
         return self._view
-
-    def scene(self) -> Scene:
-        """The context for rendering the page."""
-        console = self.console
-        return Scene(self.board, console.live.now_us, console.glyphs, console.absolute_times, runner=console.runner)
 
     def content(self) -> Iterable[Widget]:
         yield self.page

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, cast
+from typing import cast
 
 from textual import events
-from textual.binding import BindingType
 from textual.widget import Widget
 
 from ...engine.domain.events import EventKind
@@ -24,7 +23,7 @@ from ..present.tasks import Scene
 from ..text.figures import local_day
 from ..text.pieces import Line
 from ..text.text import cells
-from ..widgets.bars import Bar, bindings_of
+from ..widgets.bars import Bar
 from ..widgets.table import VirtualTable
 from .base import Console, ConsoleScreen, RestTimer, run_latest
 
@@ -40,7 +39,6 @@ class RunsScreen(ConsoleScreen):
     """See the module."""
 
     PLACE = ScreenName.RUNS
-    BINDINGS: ClassVar[list[BindingType]] = bindings_of(ScreenName.RUNS)
 
     def __init__(self) -> None:
         super().__init__()

@@ -24,12 +24,11 @@ from ..model.lists import parse_filter
 from ..present import systems as present
 from ..present.states import order_line
 from ..present.systems import quarantined_row, row_lines, rows_heading, subject_lines
-from ..present.tasks import Scene
 from ..text.pieces import Line, Piece, Role, width
 from ..text.text import one_line
-from ..widgets.bars import PAGING, TALL_SCREEN_ROWS, Bar, bindings, bindings_of
+from ..widgets.bars import PAGING, TALL_SCREEN_ROWS, Bar, bindings
 from ..widgets.table import VirtualTable
-from .base import SOON_SECONDS, ConsoleScreen, Refresher, RestTimer, run_latest
+from .base import SOON_SECONDS, ConsoleScreen, Refresher, next_order, run_latest
 from .dialogs import TextDialog, columns_within
 
 CALL_COUNT_SECONDS = 1.3  # the executor writes the call counts of breakers with its next heartbeat
@@ -56,7 +55,6 @@ class SystemsScreen(ConsoleScreen):
     """See the module."""
 
     PLACE = ScreenName.SYSTEMS
-    BINDINGS: ClassVar[list[BindingType]] = bindings_of(ScreenName.SYSTEMS)
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +68,6 @@ class SystemsScreen(ConsoleScreen):
         self._was_past = False
         self._painted_lines: dict[model.SystemsRow, Line] = {}
         self._bodies: OrderedDict[tuple[int, int], model.PageBody] = OrderedDict()
-        self._rest_timer = RestTimer(self, self._on_cursor_rest)
         self._is_cursor_placed = False  # the cursor was put where it is wanted first
 
     # --- The frame ------------------------------------------------------------------------------------------------
@@ -91,7 +88,7 @@ class SystemsScreen(ConsoleScreen):
         if free_rows != self.systems.free_rows:
             self.systems.free_rows = free_rows
             self._refresh_list(by_hand=True)
-        self._rest_timer.start()
+        self.rest_timer.start()
 
     def footer_actions(self) -> Sequence[Action]:
         row, item = self.table.cursor_key, self.subject()
@@ -99,11 +96,6 @@ class SystemsScreen(ConsoleScreen):
         return [BY_NAME[name] for name in (*names, *_COMMON_KEYS)]
 
     # --- The run --------------------------------------------------------------------------------------------------
-
-    def scene(self) -> Scene:
-        """The context for rendering rows."""
-        console = self.console
-        return Scene(self.board, console.live.now_us, console.glyphs, console.absolute_times)
 
     def board_replaced(self, board: Board) -> None:
         """Show the lists read before until they are read again."""
@@ -210,7 +202,7 @@ class SystemsScreen(ConsoleScreen):
         if not self._is_cursor_placed and self.systems.loaded_sections:
             self._is_cursor_placed = self._was_past or len(self.systems.loaded_sections) == len(model.Section)
             self._place_cursor()
-        self._rest_timer.start()
+        self.rest_timer.start()
 
     def _place_cursor(self) -> None:
         holder = self._blocking_downstream()
@@ -261,14 +253,14 @@ class SystemsScreen(ConsoleScreen):
         names = self.systems.tasks_of(row) if row is not None and self._is_cursor_placed else ()
         if names and self.console.selected not in names:
             self.console.selected = names[0]
-        self._rest_timer.start()
+        self.rest_timer.start()
 
     @property
     def is_settled(self) -> bool:
         """Whether no read and no update is pending."""
-        return not self._rest_timer.is_waiting and self._refresher.is_idle
+        return super().is_settled and self._refresher.is_idle
 
-    def _on_cursor_rest(self) -> None:
+    def on_cursor_rest(self) -> None:
         self.show_frame()
         self._show_subject()
         item = self.subject()
@@ -366,8 +358,7 @@ class SystemsScreen(ConsoleScreen):
 
     def change_order(self) -> None:
         """Change to the next order."""
-        orders = list(model.DownstreamOrder)
-        self.systems.order = orders[(orders.index(self.systems.order) + 1) % len(orders)]
+        self.systems.order = next_order(self.systems.order)
         self._refresh_list(by_hand=True)
         self.table.refresh()
 
@@ -457,7 +448,6 @@ class RowsScreen(ConsoleScreen):
     """See the module."""
 
     PLACE = ScreenName.ROWS
-    BINDINGS: ClassVar[list[BindingType]] = bindings_of(ScreenName.ROWS)
 
     def __init__(self, group: model.RowGroup) -> None:
         super().__init__()

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar
+from dataclasses import replace
 
 from textual import events
-from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.widget import Widget
 
@@ -15,12 +14,11 @@ from ...engine.domain.states import TIMED
 from ...engine.statefile.lists import EVENTS_OF_KIND, HISTORY
 from ..keys.actions import ScreenName
 from ..model.board import Board, BoardUpdate
-from ..model.eta import critical_path
 from ..model.replay import event_of
 from ..model.runs import TaskTrend, trend_of_attempts
 from ..model.systems import downstream_specs
 from ..model.time_axis import Pause, RunActivity, Span, activity_of
-from ..model.timeline import BreakerPeriods, RowKey, TaskOrder, TimelineRows
+from ..model.timeline import BreakerPeriods, RowKey, TimelineRows
 from ..present import timeline as present
 from ..present.history import duration_lines, timeout_of
 from ..present.tasks import Scene
@@ -29,7 +27,7 @@ from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
 from ..widgets import bars
 from ..widgets.table import VirtualTable
-from .base import ConsoleScreen, RestTimer, run_latest
+from .base import ConsoleScreen, next_order, run_latest
 from .panes import DetailView, read_page
 from .timeline_bars import TaskTimeline, TimelineLabels, TimelineView
 
@@ -45,7 +43,6 @@ class TimelineScreen(ConsoleScreen):
     """See the module."""
 
     PLACE = ScreenName.TIMELINE
-    BINDINGS: ClassVar[list[BindingType]] = bars.bindings_of(ScreenName.TIMELINE)
     DEFAULT_CSS = """
     TimelineScreen > #below { height: auto; }
     """
@@ -57,8 +54,7 @@ class TimelineScreen(ConsoleScreen):
         self.load_chart = LoadChart()
         self.words_bar = bars.Bar(bars.STRIP_ROWS, id="words")
         self.divider = bars.Divider(self.console.glyphs.divider)
-        self.detail = DetailView(self._scene, id="beside")
-        self._rest_timer = RestTimer(self, self._read_details)
+        self.detail = DetailView(self.scene, id="beside")
         self._past: TaskTrend | None = None  # the attempts of the selected task in all runs
         self._rows: TimelineRows | None = None
         self._labels: TimelineLabels | None = None
@@ -93,11 +89,6 @@ class TimelineScreen(ConsoleScreen):
             self.detail.focus()
             self.console.show_message(f"keys scroll the details; {self.console.keymap.label('next_pane')} returns")
 
-    @property
-    def is_settled(self) -> bool:
-        """Whether no text is about to be read."""
-        return not self._rest_timer.is_waiting
-
     def on_resize(self, event: events.Resize) -> None:
         """Fit labels and words to the new size."""
         self.words_bar.display = bars.has_room_for_strip(event.size.height)
@@ -116,11 +107,9 @@ class TimelineScreen(ConsoleScreen):
 
     # --- The run --------------------------------------------------------------------------------------------------
 
-    def _scene(self) -> Scene:
-        console = self.console
-        return Scene(
-            self.board, self._now_us, console.glyphs, console.absolute_times, 24, self.board.pools(), console.runner
-        )
+    def scene(self) -> Scene:
+        """The context for rendering tasks, as of the line of now."""
+        return replace(super().scene(), now_us=self._now_us, pools=self.board.pools())
 
     @property
     def now(self) -> int | None:
@@ -327,7 +316,7 @@ class TimelineScreen(ConsoleScreen):
             columns = (columns - 1) // 2
             self.detail.show_task(self.console.selected)
             if self.detail.missing_text_key() is not None or self._is_past_missing:
-                self._rest_timer.start()
+                self.rest_timer.start()
         lines = self._text_lines(self.timeline.cursor_key, columns, rows)
         if self.detail.display:
             lines += self._duration_lines(rows - len(lines) - 2, columns)
@@ -340,16 +329,16 @@ class TimelineScreen(ConsoleScreen):
         if key is None:
             return []
         if not isinstance(key, int):
-            return present.task_lines(self.board.row(key), self._scene(), columns, rows)
+            return present.task_lines(self.board.row(key), self.scene(), columns, rows)
         worst = self.rows.worst_tasks(key, rows - 1)
-        return present.group_lines(self.rows.group(key), self.rows.activity(key), worst, self._scene(), columns, rows)
+        return present.group_lines(self.rows.group(key), self.rows.activity(key), worst, self.scene(), columns, rows)
 
     @property
     def _is_past_missing(self) -> bool:
         name = self.console.selected
         return name is not None and (self._past is None or self._past.name != name)
 
-    def _read_details(self) -> None:
+    def on_cursor_rest(self) -> None:
         """Read the texts of the selected task, and how long it took in earlier attempts."""
         read_page(self, self.detail)
         if self._is_past_missing:
@@ -508,8 +497,7 @@ class TimelineScreen(ConsoleScreen):
 
     def change_order(self) -> None:
         """Change to the next order."""
-        orders = list(TaskOrder)
-        self.rows.sort(orders[(orders.index(self.rows.order) + 1) % len(orders)])
+        self.rows.sort(next_order(self.rows.order))
         self._show_order()
         self._show_axis()
 
@@ -527,11 +515,7 @@ class TimelineScreen(ConsoleScreen):
 
     def toggle_critical_path(self) -> None:
         """Show or hide the critical path."""
-        is_shown = bool(self.labels.critical)
-        path = () if is_shown else critical_path(self.board, self.console.live.forecast)
-        if not is_shown:
-            self.console.show_line([Piece(present.describe_path(self.board, path, self._now_us), Role.DIM)], 6)
-        self.labels.critical = frozenset(path)
+        self.labels.critical = frozenset(() if self.labels.critical else self.find_critical_path())
         self.timeline.refresh()
 
     def back(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from textual import events
 from textual.actions import SkipAction
@@ -73,9 +73,9 @@ class VirtualTable(WheelView, Generic[Key], can_focus=True):
         self.cursor = 0  # its place; ``move_to`` changes it
         self.first_visible = 0  # place
         self._is_laid_out = False
-        self._marks: set[Key] = set()
+        self._marks: set[Any] = set()
         self._anchor: int | None = None  # where a range of marks began
-        self._marks_before_range: set[Key] = set()
+        self._marks_before_range: set[Any] = set()
 
     # --- what is in it --------------------------------------------------------------------------------------------
 
@@ -83,11 +83,6 @@ class VirtualTable(WheelView, Generic[Key], can_focus=True):
     def cursor_key(self) -> Key | None:
         """The row under the cursor; None if there are no rows."""
         return self.order[self.cursor] if self.order else None
-
-    @property
-    def marks(self) -> list[Key]:
-        """The marked rows, in order."""
-        return [key for key in self.order if key in self._marks] if self._marks else []
 
     def set_order(self, order: Sequence[Key]) -> None:
         """Show these rows. The cursor stays on its row, and that row where it was on the screen; if the row is gone the
@@ -101,11 +96,8 @@ class VirtualTable(WheelView, Generic[Key], can_focus=True):
         self.cursor = self._clamp(self.cursor if place is None else place)
         self.first_visible = self.cursor - height_of_cursor
         self._scroll_into_view()
-        gone = [key for key in self._marks if self.place_of(key) is None]
         self.refresh()
-        if gone:
-            self._marks.difference_update(gone)
-            self.post_message(self.RowMarksChanged())
+        self.retain_marks()
         if self.cursor_key != before:
             self.post_message(self.CursorMoved(self.cursor_key))
 
@@ -144,7 +136,6 @@ class VirtualTable(WheelView, Generic[Key], can_focus=True):
         self._scroll_into_view()
         if self.cursor != before and self._anchor is not None:
             self._mark_range_to(self.cursor)
-            self.refresh()
         elif self.first_visible != top_before:
             self.refresh()
         elif self.cursor != before:
@@ -197,50 +188,81 @@ class VirtualTable(WheelView, Generic[Key], can_focus=True):
 
     # --- marking --------------------------------------------------------------------------------------------------
 
+    def items_of(self, key: Key) -> Sequence[Any]:
+        """What a row stands for: marks belong to these. Several for the row of a group."""
+        return (key,)
+
+    def all_items(self) -> Sequence[Any]:
+        """What can be marked, in the order shown."""
+        return self.order
+
+    @property
+    def marks(self) -> list[Any]:
+        """The marked items, in the order shown."""
+        return [item for item in self.all_items() if item in self._marks] if self._marks else []
+
     def mark(self) -> None:
-        """Mark or unmark the row under the cursor, and go on to the next."""
-        if self.order and self._mark_sign is not None:
-            self._marks ^= {self.order[self.cursor]}
-            self.refresh_rows(self.cursor - self.first_visible)
-            self.post_message(self.RowMarksChanged())
+        """Mark or unmark what is under the cursor, and go on to the next row."""
+        if self._can_mark():
+            items = self.items_of(self.order[self.cursor])
+            self._marks = self._marks.difference(items) if self._are_marked(items) else self._marks.union(items)
+            self._marks_changed()
             self.move_to(self.cursor + 1)
 
     def mark_range(self) -> None:
         """Begin a range at the cursor, or end it."""
-        if not self.order or self._mark_sign is None:
-            return
-        self._anchor = self.cursor if self._anchor is None else None
-        self._marks_before_range = set(self._marks)
-        if self._anchor is not None:
-            self._mark_range_to(self.cursor)
-            self.refresh_rows(self.cursor - self.first_visible)
-        self.post_message(MarkRangeToggled(is_begun=self._anchor is not None))
+        if self._can_mark():
+            self._anchor = self.cursor if self._anchor is None else None
+            self._marks_before_range = set(self._marks)
+            if self._anchor is not None:
+                self._mark_range_to(self.cursor)
+            self.post_message(MarkRangeToggled(is_begun=self._anchor is not None))
 
     def mark_all(self) -> None:
-        """Mark every row; if every row is marked, none."""
+        """Mark everything; if everything is marked, nothing."""
         if self._mark_sign is None:
             raise SkipAction  # the key means something else on the screen
-        self.set_marks(() if len(self._marks) == len(self.order) else self.order)
+        if self._can_mark():
+            items = self.all_items()
+            self.set_marks(() if self._are_marked(items) else items)
 
-    def set_marks(self, keys: Iterable[Key]) -> None:
-        """Mark these rows and no others."""
-        self._marks = {key for key in keys if self.place_of(key) is not None}
+    def _can_mark(self) -> bool:
+        """Whether there is anything to mark; an empty table says so."""
+        if self._mark_sign is not None and not self.order:
+            self.post_message(EmptyTableKeyPressed())
+        return self._mark_sign is not None and bool(self.order)
+
+    def set_marks(self, items: Iterable[Any]) -> None:
+        """Mark these and no others."""
+        self._marks = set(items).intersection(self.all_items())
         self._anchor = None
-        self.refresh()
-        self.post_message(self.RowMarksChanged())
+        self._marks_changed()
 
-    def unmark(self, key: Key) -> None:
-        """Remove the mark of one row."""
-        if key in self._marks:
-            self._marks.discard(key)
-            self.row_changed(key)
-            self.post_message(self.RowMarksChanged())
+    def unmark(self, item: Any) -> None:
+        """Remove one mark. Posts no message: thousands may be removed at once."""
+        if item in self._marks:
+            self._marks.discard(item)
+            self.refresh()
+
+    def retain_marks(self) -> None:
+        """Remove the marks of what is not listed any more."""
+        kept = self._marks.intersection(self.all_items()) if self._marks else self._marks
+        if len(kept) != len(self._marks):
+            self._marks = kept
+            self._marks_changed()
+
+    def _are_marked(self, items: Sequence[Any]) -> bool:
+        return bool(items) and self._marks.issuperset(items)
 
     def _mark_range_to(self, place: int) -> None:
         """Mark from the anchor to ``place``; what a longer range had marked before is unmarked again."""
         anchor = place if self._anchor is None else self._anchor
-        low, high = min(anchor, place), max(anchor, place)
-        self._marks = self._marks_before_range | set(self.order[low : high + 1])
+        rows = self.order[min(anchor, place) : max(anchor, place) + 1]
+        self._marks = self._marks_before_range.union(item for row in rows for item in self.items_of(row))
+        self._marks_changed()
+
+    def _marks_changed(self) -> None:
+        self.refresh()
         self.post_message(self.RowMarksChanged())
 
     @property
@@ -258,8 +280,10 @@ class VirtualTable(WheelView, Generic[Key], can_focus=True):
         key = self.order[place]
         if self._mark_sign is None:
             return self._row(key, self.columns)
-        sign = self._mark_sign if key in self._marks else " "
-        return [Piece(sign, Role.MARK), *self._row(key, self.columns - 1)]
+        items, sign, role = self.items_of(key), " ", Role.MARK
+        if not self._marks.isdisjoint(items):  # of a group perhaps a part
+            sign, role = self._mark_sign, Role.MARK if self._are_marked(items) else Role.DIM
+        return [Piece(sign, role), *self._row(key, self.columns - 1)]
 
     def row_role(self, y: int) -> str | None:
         """The cursor's row, and marked ones."""
@@ -268,7 +292,7 @@ class VirtualTable(WheelView, Generic[Key], can_focus=True):
             return None
         if place == self.cursor:
             return Role.CURSOR if self.has_focus or self._always_lit else Role.STRONG
-        return Role.MARK if self.order[place] in self._marks else None
+        return Role.MARK if self._marks and self._are_marked(self.items_of(self.order[place])) else None
 
     def on_focus(self) -> None:
         """The cursor shows where keys go."""
