@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -165,10 +165,12 @@ class ActRequest:
     options: Mapping[str, Json] = field(default_factory=dict)
 
 
-class _BuiltCommand(NamedTuple):
+class BuiltCommand(NamedTuple):
+    """A command, and the run that it changes."""
+
     command: acts.Command
     run: RunRow
-    is_bulk: bool
+    is_bulk: bool = False
 
 
 def send_action(
@@ -186,7 +188,7 @@ def send_action(
     to start an executor, if none runs.
     """
     if dry_run:
-        return _preview_action(endpoint, request, as_json=as_json)
+        return preview_command(endpoint, partial(_build_command, request=request), as_json=as_json)
     require_reason(request.act, request.reason)
 
     async def use(session: Session) -> tuple[acts.Answer, ActPlace]:
@@ -206,9 +208,13 @@ def send_action(
     return code_of_answers(answer)
 
 
-def _preview_action(endpoint: Endpoint, request: ActRequest, *, as_json: bool) -> int:
+def preview_command(
+    endpoint: Endpoint, build: Callable[[Session], Awaitable[BuiltCommand]], *, as_json: bool
+) -> ExitCode:
+    """Print what a command would change. Exit code 1: nothing."""
+
     async def use(session: Session) -> tuple[ActPreview, ActPlace]:
-        built = await _build_command(session, request)
+        built = await build(session)
         return await session.preview(built.command), place_of(session, built.run)
 
     preview, place = with_session(endpoint, use)
@@ -274,13 +280,13 @@ def _send_plan(plan: _Plan) -> acts.Answer:
     return with_session(plan.endpoint, lambda session: session.send(plan.command))
 
 
-async def _build_command(session: Session, request: ActRequest) -> _BuiltCommand:
+async def _build_command(session: Session, request: ActRequest) -> BuiltCommand:
     projection = await session.snapshot(request.run_id)
     bulk = names_in_bulk(projection, request.act, request.names, request.filters)
     names = request.names if bulk is None else bulk
     targets = select_targets(projection, names, request.fingerprint, request.downstream)
     command = new_command(request.act, projection.run.run_id, targets, request.reason, request.options)
-    return _BuiltCommand(command, projection.run, bulk is not None)
+    return BuiltCommand(command, projection.run, bulk is not None)
 
 
 def print_resume_hint(act: str, answer: acts.Answer, place: ActPlace) -> None:

@@ -13,7 +13,6 @@ from ...engine.domain.event_payloads import RowsChange
 from ...engine.domain.states import NEEDS_HUMAN
 from ...engine.domain.text import format_duration, shell_command
 from ...engine.errors import RedriveError
-from ...engine.statefile.dry_run import ActPreview
 from ...engine.statefile.lists import BREAKERS, PAGES, QUARANTINE, BreakerRow, PageRow, QuarantineRow
 from ..model.board import Board
 from ..model.systems import BreakerStatus, breaker_status, callers_of, downstream_specs, with_held_tasks
@@ -25,8 +24,8 @@ from ..sessions.session import Session, new_command
 from ..text.event_text import UNSENT_UNTIL
 from ..text.pieces import Piece
 from ..text.text import echo, one_line
+from . import operate
 from .main import ExitCode, code_of_answers, command
-from .operate import ActPlace, place_of, print_answer, print_preview, print_resume_hint, require_reason
 from .options import NamedFile, reading_options, reason_option, seconds_of
 from .output import echo_values, print_table
 
@@ -46,16 +45,16 @@ def list_or_set_breakers(
     acts = [(how, downstream) for how in ("open", "close", "probe", "disable") for downstream in named[how]]
     endpoint = file.to_change() if acts else file.to_read()
 
-    async def use(session: Session) -> tuple[list[Answer], Board, Sequence[BreakerRow], ActPlace]:
+    async def use(session: Session) -> tuple[list[Answer], Board, Sequence[BreakerRow], operate.ActPlace]:
         board = Board(await session.snapshot(run_id))
         run = board.projection.run.run_id
         commands = [new_command("breaker", run, (), reason, {"downstream": name, "how": how}) for how, name in acts]
         answers = [await session.send(command) for command in commands]
-        return answers, board, await session.query(BREAKERS), place_of(session, board.projection.run)
+        return answers, board, await session.query(BREAKERS), operate.place_of(session, board.projection.run)
 
     answers, board, rows, place = with_session(endpoint, use)
     for answer in answers:
-        print_answer(answer, as_json, place)
+        operate.print_answer(answer, as_json, place)
     if not acts and not as_json:
         echo(place_line(place.run, place.address))
     if not acts:
@@ -243,13 +242,36 @@ def quarantine(
     if options and not flags["cascade"]:
         raise click.UsageError("--same-key and --new-key belong to --cascade")
     if not (requeue or discard):
-        return list_rows(file.to_read(), run_id, as_json, task=task, everything=everything)
+        return _print_rows(file.to_read(), run_id, task, as_json=as_json, everything=everything)
     act, keys = ("requeue-rows", requeue) if requeue else ("discard-rows", discard)
     endpoint = file.to_change()
-    return decide_rows(endpoint, run_id, as_json, act, keys, task=task, options=options, reason=reason, dry_run=dry_run)
+
+    async def build(session: Session) -> operate.BuiltCommand:
+        projection = await session.snapshot(run_id)
+        rows = select_rows(await _read(session, projection.run.run_id, task), keys)
+        return operate.BuiltCommand(_command(act, projection, rows, reason, options), projection.run)
+
+    if dry_run:
+        return operate.preview_command(endpoint, build, as_json=as_json)
+    operate.require_reason(act, reason)
+
+    async def use(session: Session) -> tuple[Answer, operate.ActPlace, list[str]]:
+        built = await build(session)
+        answer = await session.send(built.command)
+        now = await session.snapshot(built.run.run_id)
+        return answer, operate.place_of(session, built.run), [row.name for row in now.tasks.values() if row.stale]
+
+    answer, place, stale = with_session(endpoint, use)
+    operate.print_answer(answer, as_json, place)
+    if answer.ok and act == "requeue-rows" and not as_json and (stale or flags["cascade"]):
+        echo(_RESULT_NOTE)
+    if answer.ok and stale and not as_json:
+        echo(_stale_sentence(stale, place))
+    operate.print_resume_hint(act, answer, place)
+    return code_of_answers(answer)
 
 
-def list_rows(endpoint: Endpoint, run_id: str | None, as_json: bool, *, task: str | None, everything: bool) -> int:
+def _print_rows(endpoint: Endpoint, run_id: str | None, task: str | None, *, as_json: bool, everything: bool) -> int:
     """List the rows of a run that wait for a decision; with ``everything``, all."""
 
     async def use(session: Session) -> tuple[list[QuarantineRow], str]:
@@ -258,47 +280,25 @@ def list_rows(endpoint: Endpoint, run_id: str | None, as_json: bool, *, task: st
         return _shown(rows, projection, everything), place_line(projection.run, session.address)
 
     rows, place = with_session(endpoint, use)
-    if not as_json:
-        echo(place)
-    _print_rows(rows, as_json)
+    if as_json:
+        echo_values("quarantine", (row._asdict() for row in rows))
+        return ExitCode.SUCCESS
+    echo(place)
+    if rows:
+        cells = [
+            (
+                row.name,
+                row.row_key,
+                Piece(row.state, row_state_style(row.state).role),
+                str(row.attempt),
+                row.error or "",
+            )
+            for row in rows
+        ]
+        print_table([("TASK", "ROW", "STATE", "ATTEMPT", "ERROR"), *cells])
+    else:
+        echo("no row is in quarantine")
     return ExitCode.SUCCESS
-
-
-def decide_rows(
-    endpoint: Endpoint,
-    run_id: str | None,
-    as_json: bool,
-    act: str,
-    keys: Sequence[str],
-    *,
-    task: str | None,
-    options: Mapping[str, bool],
-    reason: str,
-    dry_run: bool = False,
-) -> int:
-    """Requeue or discard the rows with the given keys. Exit code 1 if nothing was done.
-
-    ``options``: of the act; ``dry_run``: print the changes without making them.
-    """
-    if dry_run:
-        return _preview(endpoint, run_id, as_json, act, keys, task=task, options=options)
-    require_reason(act, reason)
-
-    async def use(session: Session) -> tuple[Answer, ActPlace, list[str]]:
-        projection = await session.snapshot(run_id)
-        rows = select_rows(await _read(session, projection.run.run_id, task), keys)
-        answer = await session.send(_command(act, projection, rows, reason, options))
-        now = await session.snapshot(projection.run.run_id)
-        return answer, place_of(session, projection.run), [row.name for row in now.tasks.values() if row.stale]
-
-    answer, place, stale = with_session(endpoint, use)
-    print_answer(answer, as_json, place)
-    if answer.ok and act == "requeue-rows" and not as_json and (stale or options.get("cascade")):
-        echo(_RESULT_NOTE)
-    if answer.ok and stale and not as_json:
-        echo(_stale_sentence(stale, place))
-    print_resume_hint(act, answer, place)
-    return code_of_answers(answer)
 
 
 def _shown(rows: Iterable[QuarantineRow], projection: RunProjection, everything: bool) -> list[QuarantineRow]:
@@ -313,7 +313,7 @@ def _shown(rows: Iterable[QuarantineRow], projection: RunProjection, everything:
     ]
 
 
-def _stale_sentence(names: Sequence[str], place: ActPlace) -> str:
+def _stale_sentence(names: Sequence[str], place: operate.ActPlace) -> str:
     """What to do about tasks that ran with the result from before these rows."""
     run = [] if place.run is None else ["--run", place.run.run_id]
     command = shell_command(["redrive", "requeue", "--state", place.address, *run, *names])
@@ -342,27 +342,6 @@ def select_rows(rows: Iterable[QuarantineRow], keys: Sequence[str]) -> list[Quar
     return [row for row in held if EVERY_ROW in wanted or row.row_key in wanted]
 
 
-def _preview(
-    endpoint: Endpoint,
-    run_id: str | None,
-    as_json: bool,
-    act: str,
-    keys: Sequence[str],
-    *,
-    task: str | None,
-    options: Mapping[str, bool],
-) -> int:
-    async def use(session: Session) -> tuple[ActPreview, ActPlace]:
-        projection = await session.snapshot(run_id)
-        rows = select_rows(await _read(session, projection.run.run_id, task), keys)
-        command = _command(act, projection, rows, "", options)
-        return await session.preview(command), place_of(session, projection.run)
-
-    preview, place = with_session(endpoint, use)
-    print_preview(preview, as_json, place)
-    return ExitCode.SUCCESS if preview.ok else ExitCode.FAILED
-
-
 def _command(
     act: str, projection: RunProjection, rows: Sequence[QuarantineRow], reason: str, given: Mapping[str, bool]
 ) -> Command:
@@ -371,19 +350,3 @@ def _command(
     targets = [Target(row.name, str(row.state), row.generation) for row in seen]
     options = {"rows": [row.id for row in rows], **given}
     return new_command(act, projection.run.run_id, targets, reason, options)
-
-
-def _print_rows(rows: Sequence[QuarantineRow], as_json: bool) -> None:
-    if as_json:
-        echo_values("quarantine", (row._asdict() for row in rows))
-        return
-    if not rows:
-        echo("no row is in quarantine")
-        return
-    lines: list[Sequence[str | Piece]] = [("TASK", "ROW", "STATE", "ATTEMPT", "ERROR")]
-    states = [Piece(row.state, row_state_style(row.state).role) for row in rows]
-    lines += [
-        (row.name, row.row_key, state, str(row.attempt), row.error or "")
-        for row, state in zip(rows, states, strict=True)
-    ]
-    print_table(lines)
