@@ -13,7 +13,6 @@ from functools import partial
 from importlib import import_module
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from textual.binding import BindingType
 from textual.screen import Screen
 
 from ...engine.clock import Clock, SystemClock
@@ -190,7 +189,7 @@ class ConsoleApp(ThemedConsole):
         DEFAULT_MODE: LoadingScreen,
         **{view.value: screen_maker(view) for view in SCREENS},
     }
-    BINDINGS: ClassVar[list[BindingType]] = bindings(*(f"view_{view.value}" for view in SCREENS), *_COMMANDS)
+    BINDINGS = bindings(*(f"view_{view.value}" for view in SCREENS), *_COMMANDS)
 
     def __init__(
         self,

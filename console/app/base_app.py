@@ -7,11 +7,10 @@ import gc
 from collections import deque
 from collections.abc import Awaitable, Callable
 from time import monotonic
-from typing import Any, ClassVar
+from typing import Any
 
 from textual import events
 from textual.actions import SkipAction
-from textual.binding import BindingType
 from textual.screen import Screen
 
 from ..keys.actions import HANDLERS, SUSPEND_KEY, Action, ConsoleCall, ViewCall, action_named
@@ -36,7 +35,7 @@ class ConsoleBase(ConsoleTerminal, inherit_bindings=False):
     """
 
     ENABLE_COMMAND_PALETTE = False
-    BINDINGS: ClassVar[list[BindingType]] = bindings("suspend")
+    BINDINGS = bindings("suspend")
 
     DEFAULT_CSS = """
     Screen {

@@ -7,12 +7,10 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import ClassVar
 
 import msgspec
 from textual import events
 from textual.app import ComposeResult
-from textual.binding import BindingType
 
 from ...engine.clock import Clock, SystemClock
 from ...engine.core.spec import LOGICAL_TIME, FlowSpec, ParamSpec
@@ -79,7 +77,7 @@ class FleetApp(ConsoleBase):
 
     TITLE = "redrive"
     CSS = "Screen, LineView { background: $ground; color: $ink; }"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("quit", "how_to_leave", "redraw", "sort", "columns", "schedule")
+    BINDINGS = bindings("quit", "how_to_leave", "redraw", "sort", "columns", "schedule")
 
     def __init__(
         self,

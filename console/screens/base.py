@@ -34,7 +34,6 @@ from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 from textual import events
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.dom import DOMNode
 from textual.geometry import Size
 from textual.screen import Screen
@@ -96,9 +95,7 @@ def next_order(order: Order) -> Order:
 class TooSmall(LineView):
     """The message of a terminal that is too small."""
 
-    DEFAULT_CSS = """
-    TooSmall { display: none; }
-    """
+    DEFAULT_CSS = "TooSmall { display: none; }"
 
     def line(self, y: int) -> Line:
         """Say in the first row which size is needed."""
@@ -603,7 +600,7 @@ class LoadingScreen(ConsoleScreen):
     """See the module."""
 
     PLACE = ScreenName.RUNS
-    BINDINGS: ClassVar[list[BindingType]] = bindings("back")
+    BINDINGS = bindings("back")
 
     def __init__(self) -> None:
         super().__init__()

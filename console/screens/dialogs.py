@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import events
-from textual.binding import BindingType
 from textual.widget import Widget
 
 from ..model.lists import Column, parse_filter
@@ -209,7 +208,7 @@ class TextDialog(Modal[None]):
     """
 
     ASKS: ClassVar[bool] = False
-    BINDINGS: ClassVar[list[BindingType]] = bindings("close_reading", "search")
+    BINDINGS = bindings("close_reading", "search")
 
     def __init__(self, title: Line, lines: Sequence[Line], *, wrap: bool = False) -> None:
         super().__init__(title)

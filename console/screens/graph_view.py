@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar
 
 from textual import events
-from textual.binding import BindingType
 from textual.message import Message
 
 from ...engine.domain.states import NEEDS_HUMAN, UNDER_WAY, TaskState
@@ -143,7 +141,7 @@ class GraphView(Canvas):
     that its details are painted in the same frame as the cursor.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = bindings(*PAGING, "left", "right", "open", "mark", "mark_range", "mark_all")
+    BINDINGS = bindings(*PAGING, "left", "right", "open", "mark", "mark_range", "mark_all")
 
     class TaskOpened(Message):
         """A task was opened with Enter."""

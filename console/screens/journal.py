@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
-from typing import ClassVar
 
 from textual import events
-from textual.binding import BindingType
 from textual.widget import Widget
 
 from ...engine.domain.events import Event
@@ -49,7 +47,7 @@ class JournalTable(VirtualTable[int]):
 class EventDialog(TextDialog):
     """A dialog with everything about one event; its command line can be copied."""
 
-    BINDINGS: ClassVar[list[BindingType]] = bindings("copy")
+    BINDINGS = bindings("copy")
 
 
 class JournalScreen(SplitScreen):

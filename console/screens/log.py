@@ -463,9 +463,7 @@ def tasks_to_tail(board: Board, selected: str | None, columns: int) -> list[str]
 class Tail(Vertical):
     """The end of the log of one attempt, and its name above."""
 
-    DEFAULT_CSS = """
-    Tail { width: 1fr; padding: 0 1 0 0; }
-    """
+    DEFAULT_CSS = "Tail { width: 1fr; padding: 0 1 0 0; }"
 
     def __init__(self, log: AttemptLog, glyphs: Glyphs) -> None:
         super().__init__()

@@ -45,9 +45,7 @@ class SplitScreen(ConsoleScreen):
     """Subclasses set ``DETAIL_WIDTH``, ``main_pane`` and ``detail_pane`` and implement ``main_widgets``."""
 
     DETAIL_WIDTH: ClassVar[PaneWidth]
-    DEFAULT_CSS = """
-    SplitScreen > Horizontal { height: 1fr; }
-    """
+    DEFAULT_CSS = "SplitScreen > Horizontal { height: 1fr; }"
     main_pane: Widget
     detail_pane: Widget
 

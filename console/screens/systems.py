@@ -6,10 +6,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
 
 from textual import events
-from textual.binding import BindingType
 from textual.message import Message
 from textual.widget import Widget
 
@@ -392,7 +390,7 @@ class SystemsTable(VirtualTable[model.SystemsRow], inherit_bindings=False):
     Rows cannot be marked: the mark keys act on pages and breakers here.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = bindings(*PAGING, "open")
+    BINDINGS = bindings(*PAGING, "open")
 
     @dataclass
     class HeadClicked(Message):

@@ -43,9 +43,7 @@ class TimelineScreen(ConsoleScreen):
     """See the module."""
 
     PLACE = ScreenName.TIMELINE
-    DEFAULT_CSS = """
-    TimelineScreen > #below { height: auto; }
-    """
+    DEFAULT_CSS = "TimelineScreen > #below { height: auto; }"
 
     def __init__(self) -> None:
         super().__init__()

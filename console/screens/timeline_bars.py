@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from textual import events
-from textual.binding import BindingType
 from textual.message import Message
 
 from ..keys.actions import ScreenName
@@ -33,7 +32,7 @@ class TimelineView(VirtualTable[Key]):
         label_columns: how wide the label is, with the gap behind it.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = bindings("left", "right", "fold", "unfold", "follow")
+    BINDINGS = bindings("left", "right", "fold", "unfold", "follow")
 
     @dataclass
     class SpanChanged(Message):

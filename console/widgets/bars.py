@@ -32,9 +32,7 @@ class Bar(LineView):
         row: int
         on_right: bool
 
-    DEFAULT_CSS = """
-    Bar { height: auto; }
-    """
+    DEFAULT_CSS = "Bar { height: auto; }"
 
     def __init__(self, rows: int = 1, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -80,9 +78,7 @@ class Bar(LineView):
 class Rule(LineView):
     """A line across, with marks where something hangs from it."""
 
-    DEFAULT_CSS = """
-    Rule { height: 1; }
-    """
+    DEFAULT_CSS = "Rule { height: 1; }"
 
     def __init__(self, sign: str, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -113,9 +109,7 @@ class KeyBar(LineView):
         more: the hint that stays visible if not all fit (help).
     """
 
-    DEFAULT_CSS = """
-    KeyBar { height: 1; }
-    """
+    DEFAULT_CSS = "KeyBar { height: 1; }"
 
     def __init__(self, more: KeyHint = ("?", "keys")) -> None:
         super().__init__()
@@ -263,9 +257,7 @@ def has_room_for_strip(rows: int) -> bool:
 class Divider(LineView):
     """The line between two panes."""
 
-    DEFAULT_CSS = """
-    Divider { width: 1; }
-    """
+    DEFAULT_CSS = "Divider { width: 1; }"
 
     def __init__(self, sign: str) -> None:
         super().__init__()
@@ -361,9 +353,7 @@ class Footer(Widget):
     (``TextField.Changed``, ``Submitted``, ``Cancelled``) reach the screen, which calls ``close_prompt``.
     """
 
-    DEFAULT_CSS = """
-    Footer { height: auto; width: 1fr; }
-    """
+    DEFAULT_CSS = "Footer { height: auto; width: 1fr; }"
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)

@@ -14,7 +14,6 @@ from typing import ClassVar, Protocol, TypeVar, runtime_checkable
 from textual import events
 from textual.app import ComposeResult
 from textual.await_complete import AwaitComplete
-from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.message import Message
 from textual.screen import ModalScreen
@@ -64,7 +63,7 @@ class Modal(ModalScreen[ModalResult]):
     """
 
     ASKS: ClassVar[bool] = True  # an answer given twice must not reach what is below
-    BINDINGS: ClassVar[list[BindingType]] = bindings("cancel")
+    BINDINGS = bindings("cancel")
 
     def __init__(self, title: Line | None = None) -> None:
         super().__init__()
@@ -201,11 +200,9 @@ class Choices(LineView, can_focus=True):
     ``yes``: the key and the words of each.
     """
 
-    DEFAULT_CSS = """
-    Choices { height: 1; }
-    """
+    DEFAULT_CSS = "Choices { height: 1; }"
 
-    BINDINGS: ClassVar[list[BindingType]] = bindings("previous_answer", "next_answer")
+    BINDINGS = bindings("previous_answer", "next_answer")
 
     @dataclass
     class Chosen(Message):

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from textual import events
 from textual.actions import SkipAction
-from textual.binding import BindingType
 from textual.message import Message
 
 from ..text.pieces import Line, Piece, Role
@@ -39,7 +38,7 @@ class VirtualTable(WheelView, Generic[Key], can_focus=True):
         always_lit: the cursor is set off also while keys go elsewhere, which act on its row.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = bindings(*PAGING, "open", "mark", "mark_range", "mark_all")
+    BINDINGS = bindings(*PAGING, "open", "mark", "mark_range", "mark_all")
 
     @dataclass
     class CursorMoved(Message):

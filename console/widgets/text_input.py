@@ -22,9 +22,7 @@ class TextField(LineView, can_focus=True):
     Every key goes to the field but Tab and those that subclasses handle. A paste is one line and ends nothing.
     """
 
-    DEFAULT_CSS = """
-    TextField { height: 1; }
-    """
+    DEFAULT_CSS = "TextField { height: 1; }"
 
     @dataclass
     class Changed(Message):

@@ -6,9 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar
 
-from textual.binding import BindingType
 from textual.geometry import Size
 from textual.message import Message
 
@@ -24,7 +22,7 @@ class LinesView(WheelView, can_focus=True):
     visible line.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = bindings(*PAGING, "left", "right", "wrap", "follow", "scroll")
+    BINDINGS = bindings(*PAGING, "left", "right", "wrap", "follow", "scroll")
 
     @dataclass
     class PositionChanged(Message):
