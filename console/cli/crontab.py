@@ -208,12 +208,7 @@ def _flow_text(name: str, job: Job, shape: Shape, source: str, shared: Collectio
     environment = {key: value for key, value in job.environment.items() if key not in ("MAILTO", "CRON_TZ", "SHELL")}
     pool = shape.lock if shape.lock in shared else None
     shell = _shell_of(job)
-    flow = {
-        "schedule": job.fields,
-        "timezone": job.zone,
-        "misfire": "skip",
-        "machine_pools": pool and {pool: 1},
-    }
+    flow = {"schedule": job.fields, "timezone": job.zone, "misfire": "skip", "machine_pools": pool and {pool: 1}}
     task = {
         "shell": "bash" if shell == "bash" else None,
         "cwd": _folder_of(job, shape),

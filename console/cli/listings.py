@@ -72,10 +72,7 @@ def print_tasks(endpoint: Endpoint, run_id: str | None, as_json: bool, *, follow
 
     async def read(session: Session) -> list[Shown]:
         board = Board(await session.snapshot(run_id))
-        breakers, pages = (
-            await session.query(lists.BREAKERS),
-            await session.query(lists.PAGES, limit=_PAGES_MAX),
-        )
+        breakers, pages = (await session.query(lists.BREAKERS), await session.query(lists.PAGES, limit=_PAGES_MAX))
         board.update_lists(breakers, pages)
         before = {} if as_json else await _last_times(session, board)
         status, address = session.status, session.address

@@ -465,14 +465,7 @@ class TracedRun:
         return self._span(names, name, attempt.started_at, until, attributes, failed=failed)
 
     def _span(
-        self,
-        names: tuple[object, ...],
-        name: str,
-        start: int,
-        end: int,
-        attributes: Attributes,
-        *,
-        failed: str | None,
+        self, names: tuple[object, ...], name: str, start: int, end: int, attributes: Attributes, *, failed: str | None
     ) -> ReadableSpan:
         """A span below that of ``names`` without the last; ``failed``: why it is an error."""
         from opentelemetry.sdk.trace import ReadableSpan

@@ -411,11 +411,7 @@ def _title(graph: Graph, group: GraphGroup, title: str, run: Segment, scene: Sce
     role = Role.CURSOR if is_selected else Role.STRONG if state in NEEDS_HUMAN else Role.TEXT
     if not is_selected and not any(group.counts[other] for other in states.LIVELY):
         role = Role.DIM
-    line = [
-        state_sign(state, scene.glyphs, scene.runner),
-        Piece(" "),
-        Piece(title, role),
-    ]
+    line = [state_sign(state, scene.glyphs, scene.runner), Piece(" "), Piece(title, role)]
     rest = run.width - width(line)
     if run.arms and rest > 1:
         line += [Piece(" "), Piece(scene.glyphs.lines[ACROSS] * (rest - 1), Role.RULE)]

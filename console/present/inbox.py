@@ -191,10 +191,7 @@ def other_run_lines(other: WaitingRun, open_key: str, runs_key: str, ack_key: st
             Piece(f" {pad(open_key, cells)} ", Role.KEY),
             Piece(f"opens run {one_line(other.run.run_id)}: act on it there"),
         ],
-        [
-            Piece(f" {pad(runs_key, cells)} ", Role.KEY),
-            Piece(f"lists all runs, where {there}"),
-        ],
+        [Piece(f" {pad(runs_key, cells)} ", Role.KEY), Piece(f"lists all runs, where {there}")],
     ]
 
 

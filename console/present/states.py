@@ -150,10 +150,7 @@ def problem_counts(counts: Counts, glyphs: Glyphs) -> Line:
     """How many need a human, by state, the most severe first."""
     needed = [state for state in SEVERITY if state in NEEDS_HUMAN and counts.get(state)]
     signed = [(state, state_sign(state, glyphs)) for state in needed]
-    return join(
-        ([Piece(f"{sign.text}{number(counts[state])}", sign.role)] for state, sign in signed),
-        " ",
-    )
+    return join(([Piece(f"{sign.text}{number(counts[state])}", sign.role)] for state, sign in signed), " ")
 
 
 def counts_line(

@@ -265,11 +265,7 @@ def _paint_kill_steps(canvas: BarCells, attempt: AttemptRow, last: int, glyphs: 
 def _paint_decision(canvas: BarCells, row: TaskRow, glyphs: Glyphs) -> None:
     """The end of a task by an operator's skip or cancel."""
     if row.state in (TaskState.SKIPPED, TaskState.CANCELLED) and row.ended_at is not None:
-        canvas.put(
-            canvas.axis.cell(row.ended_at),
-            *row_sign(row, glyphs),
-            CellRank.DECISION,
-        )
+        canvas.put(canvas.axis.cell(row.ended_at), *row_sign(row, glyphs), CellRank.DECISION)
 
 
 def _progress(row: TaskRow) -> str:

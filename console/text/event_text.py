@@ -573,10 +573,7 @@ _RunSentence = str | Callable[[Event, RunChanged], str]
 _RunLine = Callable[[Event, RunChanged], str] | None
 #: What changed of a run -> its sentence, and its line after the name of the run.
 _RUN_CHANGES: Mapping[str, tuple[_RunSentence, _RunLine]] = {
-    RunChange.CREATED: (
-        _began,
-        None,
-    ),
+    RunChange.CREATED: (_began, None),
     RunChange.ENDED: (_ended_run, _ended_run_line),
     RunChange.CUT_OFF: (
         lambda event, payload: f"cut off: {payload.why}",

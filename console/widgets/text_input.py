@@ -45,13 +45,7 @@ class TextField(LineView, can_focus=True):
         field: TextField
 
     def __init__(
-        self,
-        label: str = "",
-        text: str = "",
-        *,
-        hint: str = "",
-        characters: str = "",
-        id: str | None = None,
+        self, label: str = "", text: str = "", *, hint: str = "", characters: str = "", id: str | None = None
     ) -> None:
         """``characters``: those that the field accepts (empty: any); other keys go to the screen."""
         super().__init__(id=id)

@@ -34,12 +34,7 @@ class LinesView(WheelView, can_focus=True):
         """Long lines are wrapped from now on, or cut."""
 
     def __init__(
-        self,
-        lines: Sequence[Line] = (),
-        *,
-        follow: bool = False,
-        wrap: bool = False,
-        id: str | None = None,
+        self, lines: Sequence[Line] = (), *, follow: bool = False, wrap: bool = False, id: str | None = None
     ) -> None:
         super().__init__(id=id)
         self.lines = lines

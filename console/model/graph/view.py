@@ -43,12 +43,7 @@ class Graph:
     it does not depend on the size of the graph.
     """
 
-    def __init__(
-        self,
-        board: Board,
-        label_width: Callable[[str], int],
-        zoom: Zoom | None = None,
-    ) -> None:
+    def __init__(self, board: Board, label_width: Callable[[str], int], zoom: Zoom | None = None) -> None:
         self.board = board
         self.dag = board.dag
         self.viewport = Viewport()
