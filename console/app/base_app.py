@@ -19,7 +19,7 @@ from ..terminal.capabilities import Colours, TerminalCapabilities
 from ..terminal.driver import ConsoleTerminal
 from ..terminal.tty import Tty
 from ..widgets.bars import bindings
-from ..widgets.role_styles import PLAIN, RoleStyles
+from ..widgets.line_view import PLAIN, RoleStyles
 from ..widgets.text_input import TextField
 from .theme import DEFAULT, Theme, load_theme
 

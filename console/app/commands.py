@@ -14,9 +14,9 @@ from ...engine.domain.events import Event
 from .. import manual
 from ..keys.actions import ACTIONS, BY_NAME, MOVE_ACTIONS, Action, ActionEffect, actions_of, part_line, shell_line
 from ..keys.keymap import key_file, key_label
+from ..manual import page_lines
 from ..model.board import Board
 from ..model.replay import command_line
-from ..present.manual import page_lines
 from ..present.runs import incident_summary
 from ..present.states import legend_lines
 from ..present.timeline import bar_entries

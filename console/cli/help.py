@@ -9,8 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from ...engine.version import VERSION
-from ..manual import TOPICS, Topic, load_topic, load_topics
-from ..present.manual import page_lines
+from ..manual import TOPICS, Topic, load_topic, load_topics, page_lines
 from ..text.pieces import plain
 from ..text.text import echo
 from .main import EXIT_CODES_HELP, SECTIONS, TARGETS, cli, command

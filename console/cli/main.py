@@ -142,7 +142,7 @@ SECTIONS: dict[str, tuple[Listed, ...]] = {
     "Run": (
         Listed("demo", "run", "A built-in flow with every failure mode"),
         Listed("run", "run", "Run FLOW: a Python file or a module, with :NAME if it makes several flows"),
-        Listed("exec", "cron", "Run a command as a flow of one task, with history, retries, timeout and inbox"),
+        Listed("exec", "run", "Run a command as a flow of one task, with history, retries, timeout and inbox"),
         Listed(
             "import",
             "importing",

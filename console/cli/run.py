@@ -1,8 +1,9 @@
-"""``redrive run`` and ``demo``: start an executor here or in its own process, and show its run."""
+"""``redrive run``, ``exec`` and ``demo``: start an executor here or in its own process, and show its run."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import time
 from collections.abc import Mapping
@@ -13,15 +14,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...engine.domain.text import shell_command, shell_word
+from ...engine.errors import FlowError, RedriveError
 from ...engine.executor.run_options import RunOptions
-from ...engine.store.flow_path import path_of_flow
+from ...engine.store.flow_path import follow_link, path_for_run, path_of_flow
 from ..sessions.address import Endpoint
 from ..sessions.target import state_for_flow
 from ..text.figures import format_bytes
 from ..text.text import echo
 from .attach import code_of_console
 from .main import code_of_run, command, command_line
-from .options import params_of, running_options
+from .options import params_of, running_options, seconds_of
 
 if TYPE_CHECKING:  # importing the executor would delay the first frame
     from ...engine.executor.run_end import RunResult
@@ -95,14 +97,13 @@ def run_demo(tour: str | None, **options: Any) -> int:
     if tour is not None:
         return _record_tour(flow, arguments, tour)
     if (arguments.plain or not has_terminal()) and not (arguments.detach or arguments.run.stay):
-        from .demo import run_scripted
+        from .unattended import run_scripted
 
         return run_scripted(flow, state, arguments.options(stay=True))
     return start_executor(flow, state, None, arguments, has_tour=True)
 
 
 def _record_tour(flow: str, arguments: RunArguments, path: str) -> int:
-    from ...engine.errors import RedriveError
     from ..app.launch import record_demo
 
     try:
@@ -129,7 +130,7 @@ def start_executor(
     if arguments.detach:
         return _detach(flow, state, run_id, arguments.options(resume=resume))
     if arguments.quiet:
-        from .quiet_run import run_quietly
+        from .unattended import run_quietly
 
         return run_quietly(flow, state, run_id, arguments.options(resume=resume))
     if arguments.plain or arguments.output or not has_terminal():
@@ -182,7 +183,6 @@ def run_plain(flow: str | None, state: str, run_id: str | None, options: RunOpti
 
 def other_runs_lines(state: str, run_id: str) -> list[str]:
     """The last line of a run in a file where other runs need a human; empty if none does, or if it cannot be read."""
-    from ...engine.errors import RedriveError
 
     try:
         return _other_runs_lines(state, run_id)
@@ -225,3 +225,95 @@ def end_sentence(result: RunResult, state: str) -> str:
 def exit_code(result: RunResult) -> int:
     """The exit code of a run whose executor was this process."""
     return code_of_run(result.run_state, interrupted=result.interrupted, blocked=result.blocked)
+
+
+# --- ``redrive exec``: a command as a flow of one task, for a line of cron -------------------------------------------
+#
+# The flow is a file beside the state file, so that ``resume``, ``requeue`` and the console handle its runs as any
+# others.
+
+
+@command("exec")
+@click.argument("words", nargs=-1, required=True, metavar="-- COMMAND [ARGUMENT]...", type=click.UNPROCESSED)
+@click.option("--name", metavar="NAME", help="Of the flow. Default: the name of the program.")
+@click.option("--timeout", metavar="DURATION", help="Kill the command after this time, as 1h: SIGTERM, then SIGKILL.")
+@click.option(
+    "--retry",
+    "retries",
+    type=click.IntRange(0, 100),
+    default=0,
+    metavar="N",
+    help="Start it again at most N times. Default: 0, because a command may not bear it.",
+)
+@click.option("--downstream", metavar="NAME", help="The system that it calls: its breaker and retry budget apply.")
+@click.option("--state", metavar="FILE", help="The state file. Default: that of the flow.")
+@click.option("--output", is_flag=True, help="Print what the command prints also if no terminal reads it.")
+@click.option("--wait", is_flag=True, help="Wait while another executor owns the state file, instead of exit code 75.")
+def run_command(
+    words: tuple[str, ...],
+    name: str | None,
+    timeout: str | None,
+    retries: int,
+    downstream: str | None,
+    state: str | None,
+    output: bool,
+    wait: bool,
+) -> int:
+    """One COMMAND alone is a line of the shell; with arguments it is a program, and no shell reads them.
+
+    It runs in this folder with these variables. Without a terminal nothing is printed after a success, so that cron
+    mails only failures. The exit code is that of redrive run.
+    """
+    name = name or _name_of(words)
+    options = {
+        "cwd": os.getcwd(),
+        "max_attempts": retries + 1,
+        "timeout": None if timeout is None else seconds_of(timeout, "--timeout"),
+        "downstream": downstream,
+    }
+    flow = _write_flow(name, words, {key: value for key, value in options.items() if value is not None})
+    path = path_for_run(state, lambda: name, flow)
+    run_options = RunOptions(trust=True, wait=wait, few_tasks=True)
+    if output or has_terminal():
+        return run_plain(flow, path, None, run_options, output=True)
+    from .unattended import run_quietly
+
+    return run_quietly(flow, path, None, run_options)
+
+
+def _name_of(words: tuple[str, ...]) -> str:
+    """Return the name of the program. Raises FlowError if the line names none."""
+    try:
+        first = words[0] if len(words) > 1 else next(iter(shlex.split(words[0])), "")
+    except ValueError:  # a quote without its end: the shell says so
+        first = ""
+    name = os.path.basename(first)
+    if not name:
+        raise FlowError("the command names no program; give the run a name with --name")
+    return name
+
+
+def _write_flow(name: str, words: tuple[str, ...], options: dict[str, object]) -> str:
+    """Write the flow file of a command, all of it at once, and return its path."""
+    line = words[0] if len(words) == 1 else list(words)
+    arguments = "".join(f"    {key}={value!r},\n" for key, value in options.items())
+    text = _FLOW.format(name=name, line=line, arguments=arguments)
+    path = Path(path_of_flow(name)).with_suffix(".exec.py")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists() or path.read_text() != text:
+        draft = path.with_suffix(f".{os.getpid()}")
+        draft.write_text(text)
+        draft.replace(path)
+    return str(follow_link(str(path)))
+
+
+_FLOW = '''"""Written by ``redrive exec``, which writes it anew when its command changes."""
+
+from redrive.engine import Flow
+
+flow = Flow({name!r})
+flow.command(
+    {name!r},
+    {line!r},
+{arguments})
+'''

@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from redrive.console.cli.quiet_run import LINES_MAX, FailureRecord
+from redrive.console.cli.unattended import LINES_MAX, FailureRecord
 from redrive.engine.domain.event_payloads import TaskMoved
 from redrive.engine.domain.events import Event
 from support.commands import run_redrive

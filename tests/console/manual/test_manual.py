@@ -22,7 +22,7 @@ from typing import NamedTuple
 import cronsim
 import pytest
 from redrive.console import manual
-from redrive.console.present.manual import page_lines
+from redrive.console.manual import page_lines
 from redrive.console.text.pieces import plain
 from support.commands import all_commands, run_redrive, startup_variables
 
