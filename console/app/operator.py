@@ -541,7 +541,7 @@ class RunControl:
         with errors_shown(console):
             plan = await embedded.plan(console.launch.state_path, board.projection.run.run_id, trusted=trusted)
             gone_at = console.live.status.executor_gone_at
-            since = f" since {wall(gone_at, None)}" if gone_at is not None else ""
+            since = f" since {wall(gone_at)}" if gone_at is not None else ""
             question = confirmations.resume_question(board, since, self._actions.key_for("resume_here"), plan)
             self._actions.confirm(question, lambda reply: self._accept_plan(plan))
 

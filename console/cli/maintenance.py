@@ -201,7 +201,7 @@ def _no_executor(path: str, heir: lock_file.LockHolder | None) -> DoctorFinding:
     if last is None or last.released_at is not None:
         return DoctorFinding("ok", "executor", "none: operators' acts are applied under the lock, resume starts one")
     seen_at = lock_file.heartbeat_at(path)
-    since = f" since {wall_day(seen_at, None)}" if seen_at is not None else ""
+    since = f" since {wall_day(seen_at)}" if seen_at is not None else ""
     left = "; its processes are still alive, resume ends them" if heir is not None else ""
     return DoctorFinding("warning", "executor", f"dead{since}: pid {last.pid} is gone and did not stop in order{left}")
 

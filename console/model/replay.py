@@ -278,7 +278,7 @@ def _require_created(event: Event) -> None:
     is_beginning = isinstance(payload, RunChanged) and payload.what == RunChange.CREATED
     if is_step(event) and not is_beginning:
         raise RedriveError(
-            f"what happened before {wall_day(event.at, None)} was removed from the file: the past cannot be shown"
+            f"what happened before {wall_day(event.at)} was removed from the file: the past cannot be shown"
         )
 
 

@@ -98,7 +98,7 @@ def _held_text(row: TaskRow, scene: tasks.Scene) -> Line:
 def attempt_line(attempt: AttemptRow, scene: tasks.Scene, checks: int = 0) -> Line:
     """One attempt in one row. ``checks``: how many checks before it found nothing either."""
     view = scene.attempt(attempt)
-    when = wall(attempt.started_at, None)
+    when = wall(attempt.started_at)
     failure = (
         tasks.short_failure(attempt.explain or "") or attempt.error or attempt.where or view.word
     ) + tasks.describe_checks_before(checks)

@@ -103,7 +103,7 @@ def _history(row: TaskRow, scene: Scene, attempts: Sequence[PastAttemptRow]) -> 
         return
     words = [counted(len(others), "earlier run")]
     words.append(f"this failure in {number(len(seen))} of them" if seen else "this failure in none of them")
-    words.append(f"last went well {wall_day(max(good), None)}" if good else "it never went well")
+    words.append(f"last went well {wall_day(max(good))}" if good else "it never went well")
     yield [Piece(f" {f' {scene.glyphs.dot} '.join(words)}", Role.DIM)]
 
 
@@ -118,7 +118,7 @@ def _durations(row: TaskRow, attempts: Sequence[PastAttemptRow]) -> Iterator[Lin
 
 def _past_durations(attempts: Sequence[PastAttemptRow]) -> list[advice.PastDuration]:
     return [
-        advice.PastDuration(weekday(one.started_at, None), one.duration_us / SECOND, one.outcome == "success")
+        advice.PastDuration(weekday(one.started_at), one.duration_us / SECOND, one.outcome == "success")
         for one in attempts
         if one.outcome in ("success", "timed_out") and one.duration_us is not None
     ]
@@ -206,7 +206,7 @@ def _hash(value: str | None) -> str:
 
 #: Row by row: label and value.
 _FACTS: Sequence[tuple[str, Callable[[AttemptRow, Scene], str]]] = (
-    ("started", lambda attempt, scene: wall(attempt.started_at, None)),
+    ("started", lambda attempt, scene: wall(attempt.started_at)),
     ("took", _attempt_duration),
     ("ended", _ended),
     ("error", lambda attempt, scene: one_line(short_error(attempt.error_type or ""))),
@@ -333,10 +333,8 @@ def _counted(cause: InboxCause, scene: Scene) -> Iterator[Line]:
     yield _labelled_value(
         "tasks", ", ".join(f"{number(count)} {one_line(kind)}" for kind, count in kinds.most_common())
     )
-    yield _labelled_value(
-        "first seen", f"{wall_day(cause.first_seen, None)}, {age(scene.now_us - cause.first_seen)} ago"
-    )
-    yield _labelled_value("last seen", f"{wall_day(cause.last_seen, None)}, {age(scene.now_us - cause.last_seen)} ago")
+    yield _labelled_value("first seen", f"{wall_day(cause.first_seen)}, {age(scene.now_us - cause.first_seen)} ago")
+    yield _labelled_value("last seen", f"{wall_day(cause.last_seen)}, {age(scene.now_us - cause.last_seen)} ago")
     yield _labelled_value("fingerprint", one_line(cause.fingerprint)[:_HASH_DIGITS])
     if cause.downstream:
         yield _labelled_value("downstream", one_line(cause.downstream))

@@ -117,7 +117,7 @@ def _facts(board: Board, forecast: Forecast | None, now_us: int, glyphs: Glyphs,
     if passed is not None:
         facts.append([Piece(passed, Role.WARNING)])
     if run.ended_at is not None:
-        return [*facts, [Piece(format_duration(run.ended_at - run.started_at))], [Piece(wall(run.ended_at, None))]]
+        return [*facts, [Piece(format_duration(run.ended_at - run.started_at))], [Piece(wall(run.ended_at))]]
     if run.code_changed:
         facts.append([Piece(f"code changed since start: {one_line(run.code_changed)}", Role.WARNING)])
     if board.noticed:
@@ -300,13 +300,10 @@ def _executor(board: Board | None, status: SessionStatus) -> Line:
     if status.service_pid is not None and status.dead_pid is None:
         return [Piece("served", Role.DIM)]
     if status.executor_gone_at is not None and _waits_for_operator(board, status):
-        at = wall(status.executor_gone_at, None)[:_MINUTE_CELLS]
+        at = wall(status.executor_gone_at)[:_MINUTE_CELLS]
         return [Piece(f"ended {at}", Role.DIM), Piece(" · waits for you", Role.DIM)]
     if status.executor_gone_at is not None:
-        return [
-            Piece(_executor_loss(status), Role.WARNING),
-            Piece(f" {wall(status.executor_gone_at, None)}", Role.WARNING),
-        ]
+        return [Piece(_executor_loss(status), Role.WARNING), Piece(f" {wall(status.executor_gone_at)}", Role.WARNING)]
     return [Piece("no executor", Role.WARNING)]
 
 
@@ -342,7 +339,7 @@ def executor_gone_line(board: Board, status: SessionStatus, resume_key: str) -> 
     if status.service_pid is not None and status.dead_pid is None:
         return [Piece(f"redrive serve (pid {status.service_pid}) resumes it when a task can run", Role.DIM)]
     running = board.counts[TaskState.RUNNING]
-    since = f" since {wall(status.executor_gone_at, None)}" if status.executor_gone_at is not None else ""
+    since = f" since {wall(status.executor_gone_at)}" if status.executor_gone_at is not None else ""
     were = f" · {running} task{'s were' if running != 1 else ' was'} running" if running else ""
     how = f"{resume_key} to resume here" if resume_key else "redrive resume over there"
     pid = f" (pid {status.dead_pid} gone)" if status.dead_pid is not None else ""
@@ -390,8 +387,8 @@ class ReplayPosition:
 
 def format_instant(position: ReplayPosition) -> str:
     """``03:11:24``; with the date if it is not today."""
-    day = wall_day(position.at, None)
-    return wall(position.at, None) if day[:5] == wall_day(position.now, None)[:5] else day
+    day = wall_day(position.at)
+    return wall(position.at) if day[:5] == wall_day(position.now)[:5] else day
 
 
 def replay_line(position: ReplayPosition, board: Board, address: str, key: str, size: int, glyphs: Glyphs) -> Line:

@@ -81,7 +81,7 @@ def title_line(grid: RunGrid, layout: GridLayout, place: int | None = None) -> L
 
     def when(at: int) -> str:
         started_at = grid.runs[at].run.started_at
-        return wall_day(started_at, None)[:_DATE_CELLS] if len(days) > 1 else wall(started_at, None)[:_DATE_CELLS]
+        return wall_day(started_at)[:_DATE_CELLS] if len(days) > 1 else wall(started_at)[:_DATE_CELLS]
 
     if layout.heat_cells:
         last = layout.first + max(layout.heat_cells - _DATE_CELLS, 0)  # a date that is cut would be another one
@@ -291,7 +291,7 @@ def cell_lines(
     view = run_view(run, runner, now_us)
     first: Line = [
         Piece(f" {one_line(run.run_id)}", Role.TITLE),
-        Piece(f"  {wall_day(run.started_at, None)}  ", Role.DIM),
+        Piece(f"  {wall_day(run.started_at)}  ", Role.DIM),
         sign_and_word(view, glyphs),
         Piece("" if view.is_moving else f" after {', '.join(filter(None, (format_duration(view.clock), view.fact)))}"),
     ]

@@ -129,7 +129,7 @@ def cause_row(
 
 def cause_age(cause: InboxCause, scene: Scene) -> Line:
     """The end of a row: the age of its oldest task. Only this part of the row changes with time."""
-    text = wall(cause.oldest, None) if scene.shows_clock_times else age(scene.now_us - cause.oldest)
+    text = wall(cause.oldest) if scene.shows_clock_times else age(scene.now_us - cause.oldest)
     return [Piece(f" {pad_left(text, AGE_CELLS + 1)} ", Role.DIM)]
 
 
@@ -165,7 +165,7 @@ def other_run_row(other: WaitingRun, scene: Scene, columns: int) -> Line:
     """Another run that needs a human: its name, why, and how old it is."""
     glyphs, now_us = scene.glyphs, scene.now_us
     since = other.run.blocked_since or other.run.started_at
-    how_long = wall(since, None) if scene.shows_clock_times else age(now_us - since)
+    how_long = wall(since) if scene.shows_clock_times else age(now_us - since)
     right: Line = [Piece(f" {pad_left(how_long, AGE_CELLS + 1)} ", Role.DIM)]
     left = [
         Piece(f"{glyphs.closed} "),
@@ -207,7 +207,7 @@ def selection_lines(names: Sequence[str], scene: Scene, columns: int) -> list[Li
     parts = [one_line(kinds.pop()) if len(kinds) == 1 else "", "", one_line(errors.pop())]
     ends = [row.ended_at for row in rows if row.ended_at is not None]
     if len(names) > 1 and ends:
-        parts[1] = f"from {wall(min(ends), None)} to {wall(max(ends), None)}"
+        parts[1] = f"from {wall(min(ends))} to {wall(max(ends))}"
         parts[2] = f"{number(len(errors) + 1)} different errors" if errors else parts[2]
     sign = sign_and_word(row_style(shown), scene.glyphs)
     head: Line = [Piece(" "), Piece(who, Role.TITLE), Piece(" "), sign, *([Piece(f" {parts[0]}")] if parts[0] else [])]

@@ -74,7 +74,7 @@ def event_row(
 
 def _when(at: int, started_at: int, absolute: bool, glyphs: Glyphs) -> str:
     if absolute:
-        return pad(wall(at, None), _CLOCK_CELLS)
+        return pad(wall(at), _CLOCK_CELLS)
     return pad_left(offset(at - started_at), _OFFSET_CELLS, glyphs.more)
 
 
@@ -120,7 +120,7 @@ def heading_line(
     else:
         parts.append([Piece(counted(journal.acts, "act"))])
     if times_since is not None:
-        parts.append([Piece(f"times since {wall(times_since, None)}", Role.DIM)])
+        parts.append([Piece(f"times since {wall(times_since)}", Role.DIM)])
     right: Line = [Piece("following " if is_following else "", Role.DIM)]
     if journal.newer_dropped:
         right = [Piece(f"{number(journal.newer_dropped)} newer {glyphs.down} ", Role.WARNING)]
@@ -165,7 +165,7 @@ def _hint(key: str) -> Line:
 def _facts(event: Event, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
     fraction = f"{event.at % 1_000_000:06}"
     zone = datetime.fromtimestamp(event.at / 1e6).astimezone().strftime("%Z")
-    yield "when", f"{wall_day(event.at, None)}.{fraction} {zone}"
+    yield "when", f"{wall_day(event.at)}.{fraction} {zone}"
     yield "kind", f"{event.kind}, event {event.seq}"
     if event.task is not None:
         tried = f", attempt {event.attempt}" if event.attempt is not None else ""

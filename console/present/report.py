@@ -131,13 +131,13 @@ def headline(data: ReportData) -> str:
 def fact_lines(data: ReportData) -> list[str]:
     """When and where the run was, and how many tasks are in which state."""
     board, run = data.board, data.board.projection.run
-    ended = f" to {wall_day(run.ended_at, None)}" if run.ended_at is not None else ", not ended"
+    ended = f" to {wall_day(run.ended_at)}" if run.ended_at is not None else ", not ended"
     counts, took = counts_text(board.counts, data.runner), format_duration(data.run_view.clock)
     part = [one_line(words)] if (words := describe_part(run.options)) else []
     return [
         *part,
-        f"{wall_day(run.started_at, None)}{ended}, {took}; in {one_line(data.address)}",
-        f"{number(board.finished)} of {number(board.total)} done ({counts}), as of {wall_day(data.now_us, None)}",
+        f"{wall_day(run.started_at)}{ended}, {took}; in {one_line(data.address)}",
+        f"{number(board.finished)} of {number(board.total)} done ({counts}), as of {wall_day(data.now_us)}",
     ]
 
 
@@ -478,7 +478,7 @@ def _slider(data: ReportData, drawn: Timeline, numbers: Mapping[str, int]) -> Ht
     values = {
         "columns": drawn.label_columns,
         "tasks": len(numbers),
-        "clocks": [wall(span.instant(cell + 1) - 1, None) for cell in range(span.cells)],
+        "clocks": [wall(span.instant(cell + 1) - 1) for cell in range(span.cells)],
         "states": [_style(state) for state in _STATES],
         "pending": _STATES.index(TaskState.PENDING),
         "moves": [[cell, task, _STATES.index(state)] for (cell, task), state in latest.items()],

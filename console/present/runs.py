@@ -165,7 +165,7 @@ def run_row(
     ]
     if columns < _WIDE or "started" not in shown:
         return line
-    return [*fit(line, columns - 16, glyphs.more), Piece(f" {wall_day(run.started_at, None)}", Role.DIM)]
+    return [*fit(line, columns - 16, glyphs.more), Piece(f" {wall_day(run.started_at)}", Role.DIM)]
 
 
 def _notes(view: RunListEntry, shown: RunView, now_us: int, columns: int) -> Line:
@@ -245,7 +245,7 @@ def describe_executor_loss(run: RunRow, status: SessionStatus, now_us: int) -> s
         return f"no executor runs it: executor {status.executor_pid} runs {status.executor_run_id}"
     if status.executor_gone_at is None:
         return "no executor runs it"
-    since = (wall if now_us - status.executor_gone_at < DAY else wall_day)(status.executor_gone_at, None)
+    since = (wall if now_us - status.executor_gone_at < DAY else wall_day)(status.executor_gone_at)
     if status.executor_run_id not in (None, run.run_id):
         return f"no executor since {since}"
     pid = "its process" if status.executor_pid is None else f"pid {status.executor_pid}"
@@ -400,7 +400,7 @@ def incident_summary(board: Board, address: str, now_us: int, runner: RunnerStat
     name = f"**{one_line(run.dag_name)}** `{_code(run.run_id)}`"
     lines = [
         f"{name} on `{_code(address)}`: {describe_run(view)}{deadline_note(run)}",
-        f"{board.finished} of {board.total} done ({counts}), as of {wall(now_us, None)}",
+        f"{board.finished} of {board.total} done ({counts}), as of {wall(now_us)}",
     ]
     inbox = Inbox(board)
     causes = inbox.causes()

@@ -183,7 +183,7 @@ def _next_text(row: ServedSchedule, now_us: int) -> str:
 
 def _time(at: int, now_us: int) -> str:
     """``02:00:00`` of this machine within a day, else with its date."""
-    return wall(at, None) if abs(at - now_us) < 86_400_000_000 else wall_day(at, None)
+    return wall(at) if abs(at - now_us) < 86_400_000_000 else wall_day(at)
 
 
 def _missed_note(row: ServedSchedule) -> str:
@@ -223,7 +223,7 @@ def end_sentence(need: Need, now_us: int) -> str:
 
 def instant(at_us: int, now_us: int) -> str:
     """A time of day, with its date if it is not of the last 24 hours."""
-    return (wall if now_us - at_us < DAY else wall_day)(at_us, None)
+    return (wall if now_us - at_us < DAY else wall_day)(at_us)
 
 
 def ack_command(path: str, run_id: str) -> str:

@@ -307,7 +307,7 @@ def _next_step(guard: BreakerStatus, scene: Scene) -> tuple[str, Role]:
 def _due(word: str, at: int, scene: Scene) -> str:
     if at <= scene.now_us:
         return f"{word} due"
-    return wall(at, None) if scene.shows_clock_times else f"{word} {clock(at - scene.now_us + SECOND - 1).strip()}"
+    return wall(at) if scene.shows_clock_times else f"{word} {clock(at - scene.now_us + SECOND - 1).strip()}"
 
 
 def held_row(name: str, scene: Scene, columns: int) -> Line:
@@ -360,13 +360,13 @@ def page_status(page: Page, scene: Scene) -> Line:
         text = shorten(f"acked {actor_name(page.acked_by)}", _STATE_CELLS, scene.glyphs.more)
     elif page.state == "snoozed" and page.snoozed_until is not None:
         text, role = _until(page.snoozed_until, scene), Role.WAITING
-    at = wall(page.created_at, None) if scene.shows_clock_times else age(scene.now_us - page.created_at)
+    at = wall(page.created_at) if scene.shows_clock_times else age(scene.now_us - page.created_at)
     return [Piece(pad(text, _STATE_CELLS), role), Piece(f" {pad_left(at, _AGE_CELLS + 1)} ", Role.DIM)]
 
 
 def _until(at: int, scene: Scene) -> str:
     if scene.shows_clock_times or at <= scene.now_us:
-        return f"until {wall(at, None)}"
+        return f"until {wall(at)}"
     return f"snoozed {clock(at - scene.now_us + SECOND - 1).strip()}"
 
 
@@ -405,7 +405,7 @@ def _others(group: RowGroup, word: str) -> Iterator[str]:
 
 
 def _since(at: int, scene: Scene) -> str:
-    return wall(at, None) if scene.shows_clock_times else age(scene.now_us - at)
+    return wall(at) if scene.shows_clock_times else age(scene.now_us - at)
 
 
 def compact(count: int) -> str:
@@ -499,7 +499,7 @@ def _head(title: str, style: StateStyle, word: str, parts: Iterable[str], scene:
 
 
 def _age(at: int, scene: Scene) -> str:
-    return f"since {wall(at, None)}" if scene.shows_clock_times else f"for {format_duration(scene.now_us - at)}"
+    return f"since {wall(at)}" if scene.shows_clock_times else f"for {format_duration(scene.now_us - at)}"
 
 
 # --- A breaker -----------------------------------------------------------------------------------------------------
@@ -565,12 +565,12 @@ def _closing_text(guard: BreakerStatus) -> str:
 def _page_head(page: Page, scene: Scene) -> Line:
     style, dot = page_style(page.state), scene.glyphs.dot
     times = f"{number(page.counted)} times" if page.counted > 1 else ""
-    when = f"first {wall_day(page.created_at, None)}"
+    when = f"first {wall_day(page.created_at)}"
     if page.counted > 1 and page.state == "open":
-        when += f", last {wall(page.updated_at, None)}"
+        when += f", last {wall(page.updated_at)}"
     words = {"acked": f"acknowledged by {one_line(page.acked_by or 'an operator')}"}.get(page.state, style.word)
     if page.state == "snoozed" and page.snoozed_until is not None:
-        words = f"snoozed until {wall(page.snoozed_until, None)}"
+        words = f"snoozed until {wall(page.snoozed_until)}"
     line = _head(page.title, style, f"{words}, {one_line(page.severity)}", [times, when], scene)
     if page.run_id is not None and page.run_id != scene.board.projection.run.run_id:
         line.append(Piece(f" {dot} run {one_line(page.run_id)}", Role.WARNING))
@@ -589,7 +589,7 @@ def _page_lines(page: Page, body: PageBody, scene: Scene) -> Iterator[Line]:
     if body.held:
         yield [Piece("below it ", Role.DIM), Piece(f"{task_count(body.held)} held up")]
     if body.deadline_at:
-        yield [Piece("the run is due at ", Role.DIM), Piece(wall(body.deadline_at, None))]
+        yield [Piece("the run is due at ", Role.DIM), Piece(wall(body.deadline_at))]
     yield from _labelled(
         ("owner", body.owner), ("downstream", body.downstream), ("cause", page.cause), ("to act", body.command)
     )
@@ -618,7 +618,7 @@ def _sent(page: Page) -> Line:
         again = "tried again, at growing intervals" if page.state == "open" else "not tried any more"
         return [Piece(f"not sent: {one_line(page.send_error)}", Role.WARNING), Piece(f"; {again}", Role.DIM)]
     if page.sent_at is not None:
-        return [Piece("sent at ", Role.DIM), Piece(wall(page.sent_at, None))]
+        return [Piece("sent at ", Role.DIM), Piece(wall(page.sent_at))]
     return [Piece("not sent yet", Role.DIM if page.is_idle else Role.TEXT)]
 
 
@@ -633,7 +633,7 @@ def _sentence(text: object) -> str:
 def _group_head(group: RowGroup, scene: Scene) -> Line:
     counts = [f"{number(count)} {state}" for state in _STATES if (count := group.counts.get(state))]
     word = counts[0] if counts else "none left"
-    when = f"first {wall_day(group.first_at, None)}, last {wall(group.last_at, None)}"
+    when = f"first {wall_day(group.first_at)}, last {wall(group.last_at)}"
     return _head(group.key.task, group_style(group), word, [", ".join(counts[1:]), when], scene)
 
 
@@ -664,7 +664,7 @@ def row_lines(row: QuarantineRow, columns: int) -> list[Line]:
         ("task", one_line(row.name)),
         ("state", one_line(row.state)),
         ("attempt", f"{row.attempt}, generation {row.generation}"),
-        ("set aside", wall_day(row.at, None)),
+        ("set aside", wall_day(row.at)),
         ("fingerprint", one_line(row.fingerprint or "none")),
     )
     lines: list[Line] = [[Piece(f"{label:<12} ", Role.DIM), Piece(text)] for label, text in facts]

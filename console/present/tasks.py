@@ -238,7 +238,7 @@ def node_facts(name: str, scene: Scene) -> tuple[Line, Line]:
     if row.state in MOVING:
         return _waiting(row, view, scene), tried
     if row.state is TaskState.SUCCESS:
-        ended = wall(row.ended_at, None) if row.ended_at is not None else ""
+        ended = wall(row.ended_at) if row.ended_at is not None else ""
         return join([[Piece(took_text(name, scene), Role.DIM)], tried], " "), [Piece(ended, Role.DIM)]
     describe = _FACTS.get(row.state)
     return describe(row, view, scene) if describe is not None else [], error
@@ -262,7 +262,7 @@ def took_text(name: str, scene: Scene) -> str:
 
 def _due(at: int, scene: Scene) -> str:
     late = at <= scene.now_us
-    return f"at {wall(at, None)}" if scene.shows_clock_times and not late else countdown(at, scene.now_us)
+    return f"at {wall(at)}" if scene.shows_clock_times and not late else countdown(at, scene.now_us)
 
 
 # --- By state ------------------------------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ def _due(at: int, scene: Scene) -> str:
 def _running(row: TaskRow, view: views.TaskView, scene: Scene, has_room: bool) -> Line:
     attempt, since = attempt_of(row), row.started_at
     has_clock_time = scene.shows_clock_times and since is not None
-    line = [Piece(f"since {wall(since, None)}" if has_clock_time and since else clock(view.clock or 0))]
+    line = [Piece(f"since {wall(since)}" if has_clock_time and since else clock(view.clock or 0))]
     if attempt is not None and (kill_step := _kill_step(attempt, scene)):
         return [*line, Piece("  "), *kill_step]
     line += _duration_hint(row, attempt, scene, has_room)
@@ -388,7 +388,7 @@ def _success(row: TaskRow, view: views.TaskView, scene: Scene) -> Line:
     duration = attempt.duration_us if attempt is not None else None
     if duration is None and row.started_at is not None and row.ended_at is not None:
         duration = row.ended_at - row.started_at
-    at = wall(row.ended_at, None) if scene.shows_clock_times and row.ended_at is not None else column(duration or 0)
+    at = wall(row.ended_at) if scene.shows_clock_times and row.ended_at is not None else column(duration or 0)
     line = [Piece(at, Role.DIM)]
     if row.failures:
         line.append(Piece(f"  after {row.failures} failure{'s' if row.failures != 1 else ''}", Role.DIM))

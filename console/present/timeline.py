@@ -155,12 +155,12 @@ def _label_cells(tick: int) -> int:
 
 
 def _label(at: int, tick: int) -> str:
-    text = wall(at, None)
+    text = wall(at)
     if tick < SECOND:
         return f"{text}.{at % SECOND * 10 // SECOND}"
     if tick < MINUTE:
         return text
-    return wall_day(at, None)[:5] if text == "00:00:00" else text[:5]
+    return wall_day(at)[:5] if text == "00:00:00" else text[:5]
 
 
 # --- Bars of tasks ---------------------------------------------------------------------------------------------------
@@ -574,9 +574,9 @@ def group_lines(
     start, end = activity.first_start, activity.last_end
     facts = [f"{number(len(group.members))} tasks"]
     if start is not None and (activity.goes_on or end is None):
-        facts.append(f"since {wall(start, None)}")
+        facts.append(f"since {wall(start)}")
     elif start is not None and end is not None:
-        facts.append(f"{wall(start, None)} to {wall(end, None)}")
+        facts.append(f"{wall(start)} to {wall(end)}")
     if end is not None:
         facts.append(f"{format_duration(activity.work_us)} of work")
     head = [Piece(" "), Piece(one_line(group.title), Role.TITLE), Piece("  ")]
@@ -599,7 +599,7 @@ def describe_attempt(attempt: AttemptRow, now_us: int, runner: RunnerStatus = AL
     """One attempt as a sentence."""
     view = attempt_view(attempt, now_us, runner)
     duration = format_duration(view.clock)
-    start = f"{wall(attempt.started_at, None)}, "
+    start = f"{wall(attempt.started_at)}, "
     if attempt.deadline_at is not None or attempt.sigterm_at is not None:
         return start + "; ".join(_describe_kill(attempt))
     if attempt.ended_at is None:

@@ -426,6 +426,8 @@ def _longest_name_cells(board: Board) -> int:
 class InboxTable(VirtualTable[InboxRow]):
     """See the module."""
 
+    UNMARKED = Role.TEXT
+
     def __init__(self, screen: InboxScreen) -> None:
         super().__init__(screen.row, mark_sign=screen.console.glyphs.mark, id="inbox")
         self._inbox_screen = screen

@@ -153,7 +153,7 @@ def trial_rows(trial: RuleTrial) -> Iterator[tuple[str, str]]:
         yield "", 'these tasks name no downstream, and a rule belongs to one: give them downstream="NAME"'
     first, *more = describe_effect(trial.effect)
     since = trial.effect.since
-    yield "history", f"{first}{f', the first at {wall_day(since, None)}' if since is not None else ''}"
+    yield "history", f"{first}{f', the first at {wall_day(since)}' if since is not None else ''}"
     for sentence in more:
         yield "", sentence
     for title, mark, count in trial.effect.others[:_OTHERS_SHOWN]:
@@ -293,7 +293,7 @@ def describe_comparison(comparison: PolicyComparison, context: ReplayContext) ->
         yield f"A replay has no operator: the run had {acts} since then."
     if context.deadline_seconds is not None:
         yield f"The run is due after {format_seconds(context.deadline_seconds)}."
-    start = "from its start" if context.forked_at is None else f"from {wall(context.forked_at, None)} on"
+    start = "from its start" if context.forked_at is None else f"from {wall(context.forked_at)} on"
     replays = "once" if comparison.replays == 1 else f"{comparison.replays} times with other random numbers; medians"
     yield f"Replayed {start} by the engine's own rules, with the slots, pools and breakers of the flow: {replays}."
     yield from _ATTRIBUTIONS

@@ -242,7 +242,7 @@ def _shortening_text(payload: payloads.TaskMoved) -> str:
     before = payload.set.get("shortened_us")
     if before is None or payload.due_at is None:
         return ""
-    return f", shortened from {format_duration(before)}: the run is due {wall(payload.due_at, None)}"
+    return f", shortened from {format_duration(before)}: the run is due {wall(payload.due_at)}"
 
 
 def _failure_text(payload: payloads.TaskMoved) -> str:
@@ -389,7 +389,7 @@ def _changed(event: Event, payload: payloads.TaskChanged) -> str:
     if columns.get("cancel_requested_at"):
         return f"is ended: {payload.why}" if payload.why else "cancel requested"
     if due_at := columns.get("next_retry_at"):
-        return f"next attempt at {wall(due_at, None)}"
+        return f"next attempt at {wall(due_at)}"
     return f"changed: {', '.join(columns)}" if columns else ""
 
 
@@ -676,7 +676,7 @@ def _executor_lines(event: Event, payload: payloads.ExecutorChanged) -> Iterator
 
 def _breaker(event: Event, payload: payloads.BreakerChanged) -> str:
     why = f": {payload.why}" if payload.why else ""
-    again = f"; tried again at {wall(payload.reopens_at, None)}" if payload.reopens_at else ""
+    again = f"; tried again at {wall(payload.reopens_at)}" if payload.reopens_at else ""
     return f"breaker {(payload.state or '?').replace('_', ' ').lower()}{why}{again}"
 
 
@@ -759,7 +759,7 @@ def _schedule(event: Event, payload: payloads.ScheduleChanged) -> str:
         others = f", nor {payload.runs - 1} before it" if payload.runs and payload.runs > 1 else ""
         return f"{flow} of {last} has not started as promised{others}"
     if what == ScheduleChange.LATE_END:
-        return f"not ended by {wall(payload.due_at or 0, None)}, when it was due"
+        return f"not ended by {wall(payload.due_at or 0)}, when it was due"
     return ""
 
 

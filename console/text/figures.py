@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, date, datetime, tzinfo
+from datetime import UTC, date, datetime
 from itertools import pairwise
 
 from ...engine.domain.text import format_duration  # one format for pages, engine and console
@@ -57,28 +57,28 @@ def offset(duration_us: int) -> str:
     return ("-" if duration_us < 0 else "+") + format_duration(abs(duration_us))
 
 
-def wall(at: int, zone: tzinfo | None = UTC) -> str:
-    """An instant as ``03:11:20``; ``zone`` None is that of this machine."""
-    return _instant(at, zone).strftime("%H:%M:%S")
+def wall(at: int) -> str:
+    """An instant as ``03:11:20``, by the clock of this machine."""
+    return _local(at).strftime("%H:%M:%S")
 
 
-def wall_day(at: int, zone: tzinfo | None = UTC) -> str:
+def wall_day(at: int) -> str:
     """An instant with its day: ``04-25 03:11:20``."""
-    return _instant(at, zone).strftime("%m-%d %H:%M:%S")
+    return _local(at).strftime("%m-%d %H:%M:%S")
 
 
 def local_day(at: int) -> date:
     """The day of an instant on this machine."""
-    return _instant(at, None).date()
+    return _local(at).date()
 
 
-def weekday(at: int, zone: tzinfo | None = UTC) -> int:
+def weekday(at: int) -> int:
     """The day of the week of an instant; 0 is Monday."""
-    return _instant(at, zone).weekday()
+    return _local(at).weekday()
 
 
-def _instant(at: int, zone: tzinfo | None) -> datetime:
-    return datetime.fromtimestamp(at / SECOND, UTC).astimezone(zone)
+def _local(at: int) -> datetime:
+    return datetime.fromtimestamp(at / SECOND, UTC).astimezone()
 
 
 def format_bytes(count: int) -> str:

@@ -38,6 +38,7 @@ class VirtualTable(WheelView, Generic[Key], can_focus=True):
         always_lit: the cursor is set off also while keys go elsewhere, which act on its row.
     """
 
+    UNMARKED = Role.MARK  # of the blank before a row without a mark
     BINDINGS = bindings(*PAGING, "open", "mark", "mark_range", "mark_all")
 
     @dataclass
@@ -279,7 +280,7 @@ class VirtualTable(WheelView, Generic[Key], can_focus=True):
         key = self.order[place]
         if self._mark_sign is None:
             return self._row(key, self.columns)
-        items, sign, role = self.items_of(key), " ", Role.MARK
+        items, sign, role = self.items_of(key), " ", self.UNMARKED
         if not self._marks.isdisjoint(items):  # of a group perhaps a part
             sign, role = self._mark_sign, Role.MARK if self._are_marked(items) else Role.DIM
         return [Piece(sign, role), *self._row(key, self.columns - 1)]

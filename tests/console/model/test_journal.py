@@ -51,7 +51,7 @@ def test_a_wait_that_the_deadline_shortened_says_so(builder: EventBuilder) -> No
     builder.start("a")
     (event,) = builder.fail("a", delay_us=31 * S, ceiling_us=62 * S, shortened_us=240 * S)
     event = event._replace(payload=cast(TaskMoved, event.payload)._replace(due_at=1_777_000_000 * S))
-    due = wall(1_777_000_000 * S, None)
+    due = wall(1_777_000_000 * S)
     assert describe_event(event).startswith(
         f"attempt 1 failed, again in 31s of 1m02, shortened from 4m00: the run is due {due}"
     )

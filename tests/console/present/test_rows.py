@@ -343,7 +343,7 @@ def test_a_running_task_is_held_against_what_is_usual(usual, elapsed, shown):
 
 def test_clock_times_leave_what_is_usual_out_until_it_is_passed():
     usual = DurationStats(130 * S, 160 * S, 9)
-    assert running_row(usual, shows_clock_times=True) == f"since {figures.wall(NOW - 41 * S, None)}"
+    assert running_row(usual, shows_clock_times=True) == f"since {figures.wall(NOW - 41 * S)}"
     assert running_row(usual, elapsed=250, shows_clock_times=True).endswith(", usually 2m10")
 
 

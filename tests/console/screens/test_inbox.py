@@ -180,7 +180,7 @@ async def test_what_is_done_loses_its_mark_and_what_was_refused_keeps_it(session
     async with open_console(session, clock, "4", "enter", "j", "space", "space", "r") as driver:
         await driver.press("a")
         assert "1 requeued, 1 refused · load_part_0002 already requeued by bob 3 s ago" in "\n".join(driver.lines[-2:])
-        assert driver.app.screen.table.marked == ["load_part_0002"]
+        assert driver.app.screen.table.marks == ["load_part_0002"]
 
 
 async def test_the_filter_keeps_what_matches_and_with_a_bang_the_rest(session, clock):
