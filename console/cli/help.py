@@ -9,7 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from ...engine.version import VERSION
-from ..manual import TOPICS, Topic, load_topic, load_topics, page_lines
+from ..manual import CELL_BORDER, CODE, FENCE, TOPICS, Topic, load_topic, load_topics, page_lines
 from ..text.pieces import plain
 from ..text.text import echo
 from .main import EXIT_CODES_HELP, SECTIONS, TARGETS, cli, command
@@ -54,9 +54,6 @@ def topic_list() -> str:
 
 
 _LEFT_OUT = frozenset({"changes", "commands", "exit-codes"})  # the page has sections of its own for two of them
-_FENCE = "```"
-_CODE = re.compile(r"`([^`]+)`")
-_CELL_BORDER = re.compile(r"\s*\|\s*")
 _ITEM = re.compile(r"(-|\d+\.) +")
 _SPECIAL = {"|": r"|\:", "\\": r"\e", "-": r"\-", "'": r"\(aq", "`": r"\(ga", "^": r"\(ha", "~": r"\(ti", '"': r"\(dq"}
 
@@ -107,7 +104,7 @@ def _letter(letter: str) -> str:
 
 def _styled(text: str) -> str:
     """A text with its code in bold: every second part of the split is the content of a pair of backquotes."""
-    parts = _CODE.split(" ".join(text.split()))
+    parts = CODE.split(" ".join(text.split()))
     return "".join(rf"\fB{_raw(part)}\fR" if place % 2 else _raw(part) for place, part in enumerate(parts) if part)
 
 
@@ -149,8 +146,8 @@ def _blocks(texts: Sequence[str]) -> Iterator[str]:
     place = 0
     while place < len(texts):
         end = place + 1
-        if texts[place].startswith(_FENCE):
-            end = texts.index(_FENCE, end) + 1
+        if texts[place].startswith(FENCE):
+            end = texts.index(FENCE, end) + 1
             yield from (".PP", ".RS 1", ".nf", *map(_raw, texts[place + 1 : end - 1]), ".fi", ".RE")
         elif texts[place].startswith("|"):
             end = next((at for at in range(end, len(texts)) if not texts[at].startswith("|")), len(texts))
@@ -164,7 +161,7 @@ def _blocks(texts: Sequence[str]) -> Iterator[str]:
 
 
 def _ends_paragraph(text: str) -> bool:
-    return not text.strip() or text.startswith(("|", "#", _FENCE)) or _ITEM.match(text) is not None
+    return not text.strip() or text.startswith(("|", "#", FENCE)) or _ITEM.match(text) is not None
 
 
 def _paragraph(text: str) -> Iterator[str]:
@@ -178,7 +175,7 @@ def _paragraph(text: str) -> Iterator[str]:
 
 def _table(texts: Sequence[str]) -> Iterator[str]:
     """A table as paragraphs, the first cell before each. Of three cells or more, the others have their headings."""
-    headings, *rows = [_CELL_BORDER.split(text)[1:-1] for text in (texts[0], *texts[2:])]
+    headings, *rows = [CELL_BORDER.split(text)[1:-1] for text in (texts[0], *texts[2:])]
     named = len(headings) > 2
     if not named:
         yield from (".TP", rf"\fI{_text(headings[0])}\fR", rf"\fI{_text(headings[1])}\fR")

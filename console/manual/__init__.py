@@ -59,9 +59,9 @@ def load_topics() -> list[Topic]:
 # --- A page as lines; paragraphs keep its line breaks ----------------------------------------------------------------
 
 
-_FENCE = "```"
-_CODE = re.compile(r"`([^`]+)`")
-_CELL_BORDER = re.compile(r"\s*\|\s*")
+FENCE = "```"
+CODE = re.compile(r"`([^`]+)`")
+CELL_BORDER = re.compile(r"\s*\|\s*")
 _GAP = Piece("  ")
 
 
@@ -74,7 +74,7 @@ def page_lines(markdown: str) -> list[Line]:
             lines.extend(_table_lines(list(texts)))
             continue
         for text in texts:
-            if text.startswith(_FENCE):
+            if text.startswith(FENCE):
                 is_code = not is_code
             elif is_code:
                 lines.append([Piece(f"  {text}", Role.KEY)])
@@ -87,7 +87,7 @@ def page_lines(markdown: str) -> list[Line]:
 
 def _table_lines(texts: Sequence[str]) -> Iterator[Line]:
     """The rows with aligned columns; the second row of a Markdown table only separates the heading."""
-    rows = [[_inline(cell) for cell in _CELL_BORDER.split(text)[1:-1]] for text in (texts[0], *texts[2:])]
+    rows = [[_inline(cell) for cell in CELL_BORDER.split(text)[1:-1]] for text in (texts[0], *texts[2:])]
     widths = [max(width(row[column]) for row in rows) for column in range(len(rows[0]))]
     for number, row in enumerate(rows):
         cells = row if number else [[Piece(plain(cell), Role.STRONG)] for cell in row]
@@ -101,4 +101,4 @@ def _padded(cell: Line, size: int) -> Line:
 def _inline(text: str) -> Line:
     """Every second part of the split is the content of a pair of backquotes."""
     roles = (Role.TEXT, Role.KEY)
-    return [Piece(part, roles[place % 2]) for place, part in enumerate(_CODE.split(text)) if part]
+    return [Piece(part, roles[place % 2]) for place, part in enumerate(CODE.split(text)) if part]
