@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.terminal.capabilities import Colours
-from redrive.console.terminal.output import CellEncoder
-from redrive.console.terminal.output import FlowControl, ScreenBuffer, TerminalOutput
+from redrive.console.terminal.output import CellEncoder, FlowControl, ScreenBuffer, TerminalOutput
 from rich.segment import Segment
 from rich.style import Style
 
