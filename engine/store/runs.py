@@ -384,7 +384,7 @@ def load_part(
         if not names and _may_be_held(connection, run):
             return load_run(connection, run_id)
         (seq,) = connection.execute("SELECT coalesce(max(seq), 0) FROM event").fetchone()
-        wanted: Iterable[str] = names
+        wanted: Sequence[str] = list(names)
         if has_blockers or not names:
             sql = _OF_INBOX if not names else _WITH_BLOCKERS
             wanted = [name for (name,) in connection.execute(sql, {"run": run_id, "names": json.dumps(list(names))})]
