@@ -20,7 +20,7 @@ from ...engine.core.waiting import waits_for_approval
 from ...engine.domain.acts import DONE, STOPPABLE, Answer, Command, Target
 from ...engine.domain.event_payloads import OperatorActed
 from ...engine.domain.events import Event
-from ...engine.domain.states import ENDED_BADLY
+from ...engine.domain.states import ENDED_BADLY, TaskState
 from ...engine.errors import RedriveError
 from ...engine.statefile import lists
 from ...engine.statefile.lists import EventRow
@@ -473,12 +473,18 @@ def _requeue_options(board: Board, names: Sequence[str]) -> dict[str, object]:
 
 ARMED_SECONDS = 600
 
-_QUITTING = (
-    ChoiceOption("leave", "Leave it running", "redrive attach comes back to it"),
+_LEAVING = ChoiceOption("leave", "Leave it running", "redrive attach comes back to it")
+_STOPPING = (
     ChoiceOption("drain", "Stop after the running tasks", "resume goes on from there"),
     ChoiceOption("now", "Stop now", "running tasks end, and run again later"),
 )
-_STOPPING = _QUITTING[1:]
+_STOPPING_IDLE = (ChoiceOption("drain", "Stop its executor", "no task runs now; resume goes on from there"),)
+
+
+def _ways_to_stop(board: Board) -> Sequence[ChoiceOption]:
+    """What differs only for running tasks is asked only if there are some."""
+    rows = board.projection.tasks.values()
+    return _STOPPING if any(row.state is TaskState.RUNNING for row in rows) else _STOPPING_IDLE
 
 
 class RunControl:
@@ -499,7 +505,8 @@ class RunControl:
         if not is_running or not console.launch.started_here or console.is_stopping or console.lock_reason is not None:
             console.exit(0)
         else:
-            self._actions.choose("The run is not over", _QUITTING, self._leave)
+            assert board is not None
+            self._actions.choose("The run is not over", (_LEAVING, *_ways_to_stop(board)), self._leave)
 
     def _leave(self, how: str) -> None:
         if how == "leave":
@@ -510,7 +517,9 @@ class RunControl:
 
     def stop_run(self) -> None:
         """Stop the executor, and stay in the console."""
-        self._actions.choose("Stop the run", _STOPPING, self._actions.stop_run)
+        board = self._console.live.board
+        ways = _STOPPING if board is None else _ways_to_stop(board)
+        self._actions.choose("Stop the run", ways, self._actions.stop_run)
 
     # --- The executor ---------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from redrive.console.app.app import ConsoleApp, console_end, exit_lines
 from redrive.console.cli.attach import code_of_console
 from redrive.console.screens.dialogs import ChoiceDialog
 from redrive.engine.core.flow_difference import FlowDifference
-from redrive.engine.domain.states import RunState
+from redrive.engine.domain.states import RunState, TaskState
 from redrive.engine.errors import RedriveError
 from redrive.engine.executor.resume_plan import ResumePlan
 
@@ -39,6 +39,18 @@ async def test_leaving_a_run_that_was_started_here_asks_and_leaving_it_running_i
         await pilot.press("enter")
         assert app.return_code == 0
         assert revenue.commands == []
+
+
+async def test_where_no_task_runs_there_is_one_way_to_stop(revenue: FakeSession, clock: StillClock):
+    for row in revenue.projection.tasks.values():
+        row.state = TaskState.DEAD_LETTER if row.state is TaskState.RUNNING else row.state
+    async with shown(revenue, clock, started_here=True) as (app, pilot):
+        await press(app, pilot, "q")
+        text = text_of(app)
+        assert "Leave it running" in text and "no task runs now; resume goes on from there" in text
+        assert "Stop now" not in text and "after the running" not in text
+        await press(app, pilot, "j", "enter")
+        assert [command.options for command in revenue.commands] == [{"how": "drain"}]
 
 
 async def test_a_timer_may_draw_the_frame_when_the_screens_are_gone(revenue: FakeSession, clock: StillClock):
