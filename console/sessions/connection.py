@@ -527,7 +527,7 @@ def _facts_of_hello(first: object, where: str) -> Message:
         case {"hello": dict(facts)}:
             return facts
         case {"refused": [str(kind), str(sentence)]}:
-            raise error_of(kind, sentence)
+            raise error_of(kind, f"{where}: {sentence}")
     raise LinkError(f"what answers on {where} is not the agent", final=True)
 
 

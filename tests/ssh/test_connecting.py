@@ -150,7 +150,7 @@ async def test_a_host_alone_means_its_latest_state_file_and_offers_them_all(
     finally:
         for name in ("new.db", "old.db", "odd.db"):
             (folder / name).unlink()
-    with pytest.raises(StateFileError, match="no state file"):
+    with pytest.raises(StateFileError, match=r"^far: there is no state file"):
         await SshSession.open("ssh://far/")
 
 
