@@ -149,7 +149,7 @@ def _wait_for_lock(descriptor: int, state_path: str, wait: bool) -> None:
 def _busy(state_path: str, holder: LockHolder) -> ExecutorBusyError:
     return ExecutorBusyError(
         f"another executor owns {state_path}: {describe_holder(holder)}; "
-        f"`redrive attach` looks at it, `--wait` waits for it to leave",
+        f"`redrive attach` looks at it, `redrive stop` ends it, `--wait` waits for it to leave",
         pid=holder.pid,
         host=holder.host,
     )
