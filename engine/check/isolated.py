@@ -75,10 +75,17 @@ def check_in_subprocess(target: str, params: Mapping[str, str]) -> CheckedFlow:
     os.close(writing)
     pidfd, begun = os.pidfd_open(pid), time.monotonic()
     try:
-        payload = _receive(reading, pidfd, begun + connection.SLOW_SECONDS)
+        frames, waited = protocol.FrameReader(protocol.CONTROL_LIMIT), connection.SLOW_SECONDS
+        payload = _receive(frames, reading, pidfd, begun + waited)
+        while payload is None and not process.has_ended(pidfd) and not process.writes_stack(pid):
+            waited += connection.SLOW_SECONDS  # its interpreter still starts
+            if waited >= IMPORT_SECONDS:
+                break
+            payload = _receive(frames, reading, pidfd, begun + waited)
         if payload is None and not process.has_ended(pidfd):
-            print(printable(connection.slow_import_sentence(target, _read_stack(pidfd, stack))), file=sys.stderr)
-            payload = _receive(reading, pidfd, begun + IMPORT_SECONDS)
+            sentence = connection.slow_import_sentence(target, waited, _read_stack(pid, pidfd, stack))
+            print(printable(sentence), file=sys.stderr)
+            payload = _receive(frames, reading, pidfd, begun + IMPORT_SECONDS)
         timed_out = payload is None and not process.has_ended(pidfd)
     finally:
         with suppress(ProcessLookupError, PermissionError):
@@ -100,16 +107,16 @@ def _failure_message(target: str, timed_out: bool, status: int) -> str:
     return f"the process that imported {target!r} ended ({connection.exit_status_text(status)})"
 
 
-def _read_stack(pidfd: int, stack: int) -> str:
+def _read_stack(pid: int, pidfd: int, stack: int) -> str:
     """Return where the import stands."""
-    reaper.signal_process(pidfd, process.STACK_SIGNAL)
+    if process.writes_stack(pid):
+        reaper.signal_process(pidfd, process.STACK_SIGNAL)
     time.sleep(connection.STACK_WAIT_SECONDS)  # a signal handler in foreign code announces no end of its writing
     return os.pread(stack, connection.OUTPUT_BYTES_MAX, 0).decode(errors="replace")
 
 
-def _receive(reading: int, pidfd: int, until: float) -> bytes | None:
+def _receive(frames: protocol.FrameReader, reading: int, pidfd: int, until: float) -> bytes | None:
     """Read one frame; None if the process ends without one, or at the time limit."""
-    frames = protocol.FrameReader(protocol.CONTROL_LIMIT)
     poll = select.poll()
     for descriptor in (reading, pidfd):
         poll.register(descriptor, select.POLLIN)

@@ -163,7 +163,7 @@ class ForkedProcess:
 
     async def dump_stack(self) -> str:
         """Return the stacks of all threads; empty for a program without a handler: the signal would end it."""
-        if not process.catches(self.pid, process.STACK_SIGNAL):
+        if not process.writes_stack(self.pid):
             return ""
         return stack.without_engine(await self.stack.collect(self.request_stack))
 

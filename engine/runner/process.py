@@ -115,14 +115,14 @@ def command_line(pid: int) -> str:
         return ""
 
 
-def catches(pid: int, number: int) -> bool:
-    """Return whether a process has a handler for a signal. Executing another program removes handlers."""
+def writes_stack(pid: int) -> bool:
+    """Return whether a process handles ``STACK_SIGNAL``, which ends one that has not begun to, or executes another."""
     try:
         status = read_file(f"/proc/{pid}/status")
     except OSError:
         return False
     caught = status.partition(b"SigCgt:")[2].split(maxsplit=1)
-    return bool(caught) and bool(int(caught[0], 16) >> (number - 1) & 1)
+    return bool(caught) and bool(int(caught[0], 16) >> (STACK_SIGNAL - 1) & 1)
 
 
 def own_children() -> list[int]:

@@ -127,7 +127,7 @@ class ZygoteConnection:
             printed, status = self.printed(), await self.exit_text()
             raise errors.FlowImportError(f"the process that imported {target!r} ended ({status})", printed) from None
         except TimeoutError:
-            reaper.signal_process(self._zygote.pidfd, process.STACK_SIGNAL)
+            self._request_stack()
             await asyncio.sleep(STACK_WAIT_SECONDS)
             message = f"importing {target!r} did not end within {seconds:g} s"
             raise errors.FlowImportError(message, self.printed()) from None
@@ -135,15 +135,23 @@ class ZygoteConnection:
 
     async def _opened_within(self, target: str, seconds: float) -> protocol.FlowOpened:
         """Wait for the import. What takes long is said on stderr, with the line at which it stands."""
-        first = min(seconds, SLOW_SECONDS)
-        await asyncio.wait({self._opened}, timeout=first)
-        if seconds > first and not self._opened.done():
+        waited = min(seconds, SLOW_SECONDS)
+        await asyncio.wait({self._opened}, timeout=waited)
+        while waited + SLOW_SECONDS < seconds and not self._opened.done() and not process.writes_stack(self.pid):
+            await asyncio.wait({self._opened}, timeout=SLOW_SECONDS)  # its interpreter still starts
+            waited += SLOW_SECONDS
+        if seconds > waited and not self._opened.done():
             before = self.printed()
-            reaper.signal_process(self._zygote.pidfd, process.STACK_SIGNAL)
+            self._request_stack()
             await asyncio.wait({self._opened}, timeout=STACK_WAIT_SECONDS)
-            print(printable(slow_import_sentence(target, self.printed()[len(before) :])), file=sys.stderr, flush=True)
+            sentence = slow_import_sentence(target, waited, self.printed()[len(before) :])
+            print(printable(sentence), file=sys.stderr, flush=True)
             self._printed = before.encode()
-        return await asyncio.wait_for(asyncio.shield(self._opened), seconds - first)
+        return await asyncio.wait_for(asyncio.shield(self._opened), seconds - waited)
+
+    def _request_stack(self) -> None:
+        if process.writes_stack(self.pid):
+            reaper.signal_process(self._zygote.pidfd, process.STACK_SIGNAL)
 
     def request(self, frame: StartFrame, request: Request) -> None:
         """Fork a process."""
@@ -331,8 +339,8 @@ def exit_status_text(exit_code: int | None) -> str:
     return f"exit code {exit_code}" if exit_code >= 0 else f"signal {-exit_code}"
 
 
-def slow_import_sentence(target: str, stack: str) -> str:
+def slow_import_sentence(target: str, seconds: float, stack: str) -> str:
     """Say that an import takes long, and where it stands. ``stack``: a dump by faulthandler."""
     frame = innermost_of_stack(stack)
     place = "" if frame is None else f", at {frame}"
-    return f"redrive: importing {target!r} takes long: {SLOW_SECONDS:g} s so far{place}"
+    return f"redrive: importing {target!r} takes long: {seconds:g} s so far{place}"

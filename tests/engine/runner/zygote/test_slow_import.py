@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,9 +34,9 @@ def slow_flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A flow whose import ends once redrive has said that it takes long."""
     sentence = connection.slow_import_sentence
 
-    def say(target: str, stack: str) -> str:
+    def say(target: str, seconds: float, stack: str) -> str:
         (tmp_path / "go-on").touch()
-        return sentence(target, stack)
+        return sentence(target, seconds, stack)
 
     monkeypatch.setattr(connection, "SLOW_SECONDS", 0.5)
     monkeypatch.setattr(connection, "slow_import_sentence", say)
@@ -58,5 +60,30 @@ async def test_an_executor_says_where_a_slow_import_stands(slow_flow: Path, caps
 
 
 def assert_is_said(flow: Path, printed: str) -> None:
-    assert printed.startswith(f"redrive: importing {str(flow)!r} takes long: 0.5 s so far, at flow.py:")
-    assert printed.endswith(" in wait\n")
+    """Later where the interpreter has not started within the first half second."""
+    assert re.fullmatch(
+        rf"redrive: importing '{re.escape(str(flow))}' takes long: [\d.]+ s so far, at flow.py:\d+ in wait\n", printed
+    )
+
+
+async def test_a_process_that_cannot_say_yet_where_it_stands_is_not_ended(
+    slow_flow: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a machine with much to do an interpreter may need seconds to start."""
+    monkeypatch.setattr(connection, "SLOW_SECONDS", 0.001)
+    runner = Runner.spawn(environment={EXECUTOR_VARIABLE: "slow-start"})
+    try:
+        assert (await runner.open(str(slow_flow))).name == "f"
+    finally:
+        await runner.close()
+    assert capsys.readouterr().err.startswith(f"redrive: importing {str(slow_flow)!r} takes long: ")
+
+
+def test_check_does_not_end_an_interpreter_that_starts(
+    slow_flow: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A flow that names its interpreter is imported by another one, which starts first."""
+    monkeypatch.setattr(connection, "SLOW_SECONDS", 0.001)
+    slow_flow.write_text(SLOW.replace('Flow("f")', f'Flow("f", python={sys.executable!r})'))
+    assert check_in_subprocess(str(slow_flow), {}).spec.name == "f"
+    assert capsys.readouterr().err.startswith(f"redrive: importing {str(slow_flow)!r} takes long: ")
