@@ -76,8 +76,10 @@ async def test_the_signals_of_a_command_are_those_of_a_fresh_shell(bench: Any) -
     """Python ignores SIGPIPE, and an ignored signal stays ignored across exec: ``yes`` would never end."""
     await bench.open(flow("yes | head -1; grep -E 'Sig(Blk|Ign)' /proc/self/status"))
     _, recorder = await bench.run("t")
-    assert recorder.text.splitlines()[0] == b"y"
-    assert recorder.text.count(b"0000000000000000") == 2
+    first, *masks = recorder.text.splitlines()
+    assert first == b"y" and len(masks) == 2
+    own = 0b11 << 31  # 32 and 33 are those of the C library, which ignores them in what posix_spawn starts
+    assert not [mask for mask in masks if int(mask.split()[1], 16) & ~own]
 
 
 async def test_a_command_reads_nothing_and_holds_nothing_of_the_engine(bench: Any) -> None:
