@@ -31,9 +31,10 @@ from ..model.systems import BadgeCounts
 from ..present.header import lock_reason
 from ..present.runs import deadline_note
 from ..present.tour import advance, tour_line
-from ..screens.base import MESSAGE_SECONDS, ConsoleScreen, LaunchContext, LoadingScreen, run_latest
+from ..screens.base import MESSAGE_SECONDS, ConsoleScreen, LoadingScreen, run_latest
 from ..sessions.live_run import CauseMemory, LiveRun, OtherRuns
 from ..sessions.session import Session
+from ..sessions.target import LaunchContext
 from ..terminal.capabilities import detect_capabilities
 from ..terminal.driver import TerminalBell
 from ..terminal.tty import Tty

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...engine.core.projection import TaskRow
+from ...engine.core.projection import RunSummary, TaskRow
 from ...engine.core.views import Sign, row_style
 from ...engine.core.waiting import RunnerStatus
 from ...engine.domain.acts import BY_NAME, NOTE_CHARACTERS_MAX
@@ -16,7 +16,6 @@ from ...engine.domain.text import counted
 from ..model.board import Board
 from ..model.inbox import InboxCause
 from ..model.preview import Preview
-from ..model.status import RunSummary
 from ..model.systems import BreakerStatus
 from ..present.states import sign_of
 from ..text.figures import format_seconds

@@ -13,8 +13,9 @@ import platform
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from shutil import copy
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import platformdirs
 
 from ...engine.domain.text import shell_command
-from ..sessions.target import is_remote
+from ..sessions.target import LaunchContext, is_remote
 from ..terminal.tty import Tty
 from ..text.text import echo, echo_lines, sanitize
 
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
     from .theme import Theme
 
 CRASHED = 70  # EX_SOFTWARE: the console failed; the run may go on
-
-SessionOpener = Callable[[], Awaitable["Session"]]
 
 
 class UserSettings(NamedTuple):
@@ -60,42 +59,22 @@ class UserSettings(NamedTuple):
         return cls(load_keys(), load_theme(initial_theme_name()), load_columns())
 
 
-@dataclass(frozen=True, slots=True)
-class ConsoleLaunch:
-    """The target and the way to open it.
-
-    ``open_for_changes``: the session of a read-only console that is armed; ``is_of_fleet``: Esc returns to the list of
-    state files; ``has_tour``: a line guides through the run.
-    """
-
-    target: str
-    run_id: str | None
-    started_here: bool = False
-    run_options: Mapping[str, object] = field(default_factory=dict)
-    open_for_changes: SessionOpener | None = None
-    is_of_fleet: bool = False
-    has_tour: bool = False
-
-    @property
-    def state_path(self) -> str | None:
-        """The state file if it is on this machine; an executor can be started on it."""
-        return None if is_remote(self.target) else self.target
-
-
-def attach(tty: Tty, launch: ConsoleLaunch, read_only: bool, ssh: SshOptions) -> ConsoleEnd:
-    """Open the console on a run of another process."""
+def attach(
+    tty: Tty, target: str, run_id: str | None, read_only: bool, ssh: SshOptions, *, is_of_fleet: bool = False
+) -> ConsoleEnd:
+    """Open the console on a run of another process. ``is_of_fleet``: Esc returns to the list of state files."""
     from ..sessions.address import Endpoint
     from ..sessions.open import open_session
 
     def open_target(is_read_only: bool = read_only) -> Awaitable[Session]:
-        return open_session(Endpoint(launch.target, ssh), read_only=is_read_only)
+        return open_session(Endpoint(target, ssh), read_only=is_read_only)
 
-    async def open_for_changes() -> Session:
-        return await open_target(is_read_only=False)
-
-    if read_only:
-        launch = replace(launch, open_for_changes=open_for_changes)
-    return asyncio.run(_run_app(tty, open_target, launch, UserSettings.read()))
+    context = LaunchContext(
+        state_path=None if is_remote(target) else target,  # where an executor can be started
+        open_for_changes=partial(open_target, is_read_only=False) if read_only else None,
+        is_of_fleet=is_of_fleet,
+    )
+    return asyncio.run(_run_app(tty, open_target, target, run_id, context, UserSettings.read()))
 
 
 def attach_fleet(tty: Tty, fleet: FleetTarget, read_only: bool, ssh: SshOptions) -> ConsoleEnd:
@@ -111,7 +90,7 @@ def attach_fleet(tty: Tty, fleet: FleetTarget, read_only: bool, ssh: SshOptions)
             return ConsoleEnd(code)
         try:
             options = fleet.options_for(chosen) or ssh  # with what the operator answered at sign-in
-            end = attach(tty, ConsoleLaunch(chosen, None, is_of_fleet=True), read_only, options)
+            end = attach(tty, chosen, None, read_only, options, is_of_fleet=True)
         except RedriveError as error:
             tty.release()
             message = str(error)
@@ -147,11 +126,12 @@ def start(
 ) -> ConsoleEnd:
     """Start an executor and open the console on its run."""
     run_options = {"max_parallel": options.max_parallel, "durability": options.durability, "trust": options.trust}
-    launch = ConsoleLaunch(state, run_id, started_here=True, run_options=run_options, has_tour=has_tour)
+    context = LaunchContext(state, started_here=True, run_options=run_options, has_tour=has_tour)
     settings = UserSettings.read()
     with ThreadPoolExecutor(1) as pool:
         starting = pool.submit(_spawn, flow, state, run_id, options)
-        return asyncio.run(_run_app(tty, lambda: _embedded(starting, state, run_options), launch, settings))
+        open_state = partial(_embedded, starting, state, run_options)
+        return asyncio.run(_run_app(tty, open_state, state, run_id, context, settings))
 
 
 def _spawn(flow: str | None, state: str, run_id: str | None, options: RunOptions) -> None:
@@ -183,7 +163,6 @@ def record_demo(flow: str, options: RunOptions) -> str:
 
 
 async def _record(flow: str, state: str, options: RunOptions) -> str:
-    from ..screens.base import LaunchContext
     from ..sessions.embedded import EmbeddedSession
     from ..sessions.session import new_command
     from ..terminal.capabilities import TerminalCapabilities
@@ -202,26 +181,24 @@ async def _record(flow: str, state: str, options: RunOptions) -> str:
         await session.close()
 
 
-async def _run_app(tty: Tty, open_target: SessionOpener, launch: ConsoleLaunch, settings: UserSettings) -> ConsoleEnd:
+async def _run_app(
+    tty: Tty,
+    open_target: Callable[[], Awaitable[Session]],
+    target: str,
+    run_id: str | None,
+    context: LaunchContext,
+    settings: UserSettings,
+) -> ConsoleEnd:
     session = None
-    if launch.state_path is None:
+    if context.state_path is None:
         session = await open_target()
-        tty.splash(f"redrive - {launch.target}")
-    from ..screens.base import LaunchContext
+        tty.splash(f"redrive - {target}")
     from .app import ConsoleApp
 
-    context = LaunchContext(
-        launch.state_path,
-        launch.started_here,
-        launch.run_options,
-        launch.open_for_changes,
-        launch.is_of_fleet,
-        launch.has_tour,
-    )
     session = session or await open_target()
     app = ConsoleApp(
         session,
-        launch.run_id,
+        run_id,
         tty=tty,
         keymap=settings.keymap,
         theme=settings.theme,
@@ -236,7 +213,7 @@ async def _run_app(tty: Tty, open_target: SessionOpener, launch: ConsoleLaunch, 
         if app.acting_session is not None:
             await app.acting_session.close()
     tty.release()
-    return _print_end(app, code, launch.target)
+    return _print_end(app, code, target)
 
 
 def _print_end(app: ConsoleApp, code: int | None, target: str) -> ConsoleEnd:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from ...engine.core.causes import DEFAULT_REASON, describe_note
+from ...engine.core.projection import RunSummary
 from ...engine.core.views import Sign
 from ...engine.core.waiting import waits_for_approval
 from ...engine.domain.acts import DONE, STOPPABLE, Answer, Command, Target
@@ -27,9 +28,8 @@ from ...engine.statefile.lists import EventRow
 from ..keys.actions import ANSWERS
 from ..model.board import Board
 from ..model.inbox import causes_of, is_sole_cause, targets_of
-from ..model.preview import PREVIEWS, Preview, latest_redrive, progress_of, requeued_names
+from ..model.preview import Preview, latest_redrive, preview_requeue, preview_skip, progress_of, requeued_names
 from ..model.replay import event_of, last_undoable
-from ..model.status import RunSummary
 from ..present.header import since
 from ..present.inbox import answer_line, redrive_line, refusals, result_lines
 from ..screens.base import ConsoleHost, errors_shown
@@ -103,7 +103,7 @@ class OperatorActions:
         board = self.actionable_board(names)
         if board is None:
             return
-        preview = PREVIEWS["requeue"](board, names, is_abandoned=not self._console.live.status.executor_alive)
+        preview = preview_requeue(board, names, is_abandoned=not self._console.live.status.executor_alive)
         if self._is_refused(preview, preview.run_again or preview.unblocked):
             return
         targets = targets_of(board, names)
@@ -138,7 +138,7 @@ class OperatorActions:
         board = self.actionable_board(names)
         if board is None:
             return
-        preview = PREVIEWS["skip"](board, names, is_abandoned=not self._console.live.status.executor_alive)
+        preview = preview_skip(board, names, is_abandoned=not self._console.live.status.executor_alive)
         if self._is_refused(preview, preview.skipped):
             return
         targets = targets_of(board, names)
@@ -543,12 +543,12 @@ class RunControl:
 
     async def _confirm_resume(self, trusted: bool) -> None:
         """Ask before an executor is started, with the code that it runs and what changed in the flow."""
-        from ..sessions import embedded
+        from ...engine.executor.resume_plan import plan_resume
 
         console, board = self._console, self._console.live.board
         assert board is not None and console.launch.state_path is not None
         with errors_shown(console):
-            plan = await embedded.plan(console.launch.state_path, board.projection.run.run_id, trusted=trusted)
+            plan = await plan_resume(console.launch.state_path, board.projection.run.run_id, trusted=trusted)
             gone_at = console.live.status.executor_gone_at
             since = f" since {wall(gone_at)}" if gone_at is not None else ""
             question = confirmations.resume_question(board, since, self._actions.key_for("resume_here"), plan)

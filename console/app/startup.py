@@ -49,9 +49,9 @@ def show_target(
         if not is_remote(endpoint.target):  # ssh may ask for a password, which the screen would hide
             tty.splash(f"redrive - {Path(endpoint.target).name}")
         leave_out_openssl()
-        from .launch import ConsoleLaunch, attach
+        from .launch import attach
 
-        return attach(tty, ConsoleLaunch(endpoint.target, run_id), read_only, endpoint.ssh)
+        return attach(tty, endpoint.target, run_id, read_only, endpoint.ssh)
 
 
 def show_fleet(terminal: TerminalCapabilities, fleet: FleetTarget, ssh: SshOptions, *, read_only: bool) -> ConsoleEnd:

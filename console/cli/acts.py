@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ...engine.core.outcome import FailureClass
-from ...engine.core.projection import RunProjection
+from ...engine.core.projection import RunProjection, RunSummary
 from ...engine.domain.acts import Answer
 from ...engine.domain.events import Json
 from ...engine.domain.states import TaskState
@@ -18,7 +18,6 @@ from ...engine.domain.text import format_duration
 from ...engine.errors import RedriveError
 from ...engine.statefile.lists import OPERATOR_ACTS
 from ..model.replay import last_undoable
-from ..model.status import RunSummary
 from ..sessions.open import with_session
 from ..sessions.session import Session, new_command
 from ..sessions.trials import RuleTrial, trial_rows, try_rule

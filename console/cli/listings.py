@@ -19,7 +19,7 @@ import msgspec
 from ...engine.core.causes import CauseHistory, describe_history, describe_last_incident
 from ...engine.core.explain import explain_task
 from ...engine.core.part import describe_part
-from ...engine.core.projection import RunProjection, RunRow, TaskRow
+from ...engine.core.projection import RunProjection, RunRow, RunSummary, TaskRow
 from ...engine.core.views import row_style, run_code, run_style, run_view, state_code
 from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.event_codec import row_of
@@ -34,7 +34,7 @@ from ..model.board import Board, runner_of
 from ..model.inbox import Inbox
 from ..model.replay import NUMBER_MAX, parse_when
 from ..model.runs import HistoryOrder, RunGrid, fleet_entries, is_lost, waiting_runs
-from ..model.status import RunSummary, SessionStatus
+from ..model.status import SessionStatus
 from ..present import runs as present
 from ..present.history import grid_lines, heading_line, history_value
 from ..present.schedules import ack_command

@@ -7,7 +7,7 @@ decides again when the command arrives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -210,9 +210,6 @@ def _doubts(board: Board, names: Iterable[str]) -> tuple[str, ...]:
             key = effect_key(board.projection.run.run_id, name, row.key_generation)
             doubts.append((name, key if spec_of(row).effect else None))
     return (describe_doubts(doubts),) if doubts else ()
-
-
-PREVIEWS: dict[str, Callable[..., Preview]] = {"requeue": preview_requeue, "skip": preview_skip}
 
 
 # --- Lists --------------------------------------------------------------------------------------------------------

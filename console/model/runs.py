@@ -8,7 +8,7 @@ from datetime import date, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
-from ...engine.core.projection import RunRow
+from ...engine.core.projection import RunRow, RunSummary
 from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.states import FAILED_OUTCOMES, RunState, TaskState
 from ...engine.statefile import needs
@@ -17,7 +17,7 @@ from ...engine.statefile.needs import Need, NeedKind, attention_count, need_of_r
 from ...engine.statefile.state_files import Offer
 from .board import runner_of
 from .eta import is_overdue
-from .status import Link, RunSummary, SessionStatus
+from .status import Link, SessionStatus
 
 # --- Waiting runs ----------------------------------------------------------------------------------------------------
 #

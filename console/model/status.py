@@ -1,4 +1,4 @@
-"""What a console knows of its session and of the runs in its file, as values."""
+"""What a console knows of its session, as values."""
 
 from __future__ import annotations
 
@@ -68,12 +68,3 @@ class SessionStatus:
 
     def has_executor_of(self, run: RunRow) -> bool:
         return self.executor_alive and self.executor_run_id in (None, run.run_id)
-
-
-@dataclass(frozen=True, slots=True)
-class RunSummary:
-    """One row of the list of runs."""
-
-    run: RunRow
-    counts: dict[str, int]  # TaskState -> tasks
-    dead_letters: int = 0

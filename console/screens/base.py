@@ -26,9 +26,8 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, ClassVar, Protocol, TypeVar, cast
 
@@ -58,6 +57,7 @@ from ..present.tasks import Scene
 from ..present.timeline import describe_path
 from ..sessions.live_run import CauseMemory, LiveRun
 from ..sessions.session import Session
+from ..sessions.target import LaunchContext
 from ..terminal.capabilities import SMALLEST_SIZE
 from ..text.figures import number
 from ..text.glyphs import Glyphs
@@ -714,27 +714,6 @@ def errors_shown(console: Console) -> Iterator[None]:
         yield
     except RedriveError as error:
         console.show_message(str(error), Role.WARNING)
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchContext:
-    """How the console was started.
-
-    Attributes:
-        state_path: the state file, where an executor can be started from here.
-        started_here: whether this console started the run; leaving then asks whether to stop it.
-        run_options: for executors that are started later, fields of RunOptions.
-        open_for_changes: opens a session for changes once a read-only console is armed.
-        is_of_fleet: whether Esc at the top level returns to the list of state files.
-        has_tour: whether a line guides through the run, which is the demo's.
-    """
-
-    state_path: str | None = None
-    started_here: bool = False
-    run_options: Mapping[str, object] = field(default_factory=dict)
-    open_for_changes: Callable[[], Awaitable[Session]] | None = None
-    is_of_fleet: bool = False
-    has_tour: bool = False
 
 
 class TimeControl(Protocol):

@@ -8,6 +8,7 @@ from typing import cast
 from textual import events
 from textual.widget import Widget
 
+from ...engine.core.projection import RunSummary
 from ...engine.domain.events import EventKind
 from ...engine.domain.states import RunState, TaskState
 from ...engine.statefile.lists import ATTENTION_RUNS, SCHEDULES, AttentionRun, ScheduleRow
@@ -15,7 +16,6 @@ from ..keys.actions import ScreenName
 from ..model.board import Board, BoardUpdate, runner_of
 from ..model.lists import parse_filter
 from ..model.runs import days_of, waiting_runs
-from ..model.status import RunSummary
 from ..present.header import ReplayPosition
 from ..present.history import YEAR_ROWS, calendar_lines
 from ..present.runs import RunListEntry, describe_next_run, heading_line, preview_lines, run_name, run_row

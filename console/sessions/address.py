@@ -52,11 +52,6 @@ class SshAddress:
         return f"{SCHEME}{user}{host}{port}{quote(path, safe='/~')}"
 
 
-def is_ssh(target: str) -> bool:
-    """Whether ``target`` is an ssh address; otherwise it is a path on this host."""
-    return target.startswith(SCHEME)
-
-
 def parse(target: str) -> SshAddress:
     """Parse an address. ``/~/x`` is in the home folder, ``/~ana/x`` in that of ana, and ``%20`` is a space.
 
@@ -64,7 +59,7 @@ def parse(target: str) -> SshAddress:
     """
     authority, slash, rest = target.removeprefix(SCHEME).partition("/")
     parts = _AUTHORITY.fullmatch(authority)
-    if not is_ssh(target) or parts is None:
+    if not target.startswith(SCHEME) or parts is None:
         raise AddressError(f"{target!r} is not an address such as ssh://user@host:22/path/state.db")
     user, host, port = parts["user"], parts["host"], parts["port"]
     return SshAddress(

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 from msgspec import structs
 
-from ...engine.core.projection import AttemptRow, RunProjection, RunRow, TaskRow
+from ...engine.core.projection import AttemptRow, RunProjection, RunRow, RunSummary, TaskRow
 from ...engine.core.spec import TaskSpec
 from ...engine.domain.event_codec import decode
 from ...engine.domain.events import KILL_STEPS, Event, JsonObject
@@ -20,7 +20,6 @@ from ...engine.domain.states import TaskState
 from ...engine.errors import LinkError, RedriveError
 from ...engine.statefile.lists import DurationStats, RunLine, unpack_durations
 from ...engine.statefile.snapshot import attempt_to_instants, to_instants, unpack, unpack_table
-from ..model.status import RunSummary
 
 # --- Messages --------------------------------------------------------------------------------------------------------
 #
@@ -150,7 +149,7 @@ def decode_durations(table: Columns) -> dict[str, DurationStats]:
 def decode_runs(lines: object) -> list[RunSummary]:
     """Decode the rows of the list of runs. Raises LinkError."""
     found = rows_of(RunLine, lines)
-    return [RunSummary(decode_run(one.run), one.counts, one.counts.get("DEAD_LETTER", 0)) for one in found]
+    return [RunSummary(decode_run(one.run), one.counts) for one in found]
 
 
 def decode_run(row: JsonObject) -> RunRow:

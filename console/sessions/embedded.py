@@ -12,12 +12,7 @@ from collections.abc import Mapping
 from ...engine.domain.acts import STARTS_WORK, Answer, Command
 from ...engine.errors import ExecutorBusyError, RedriveError
 from ...engine.executor import host
-from ...engine.executor.resume_plan import ResumePlan, plan_resume
 from .local import LocalSession
-
-
-async def plan(path: str, run_id: str, *, trusted: bool) -> ResumePlan:
-    return await plan_resume(path, run_id, trusted=trusted)
 
 
 async def resume(path: str, run_id: str, options: Mapping[str, object]) -> None:

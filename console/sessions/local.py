@@ -238,10 +238,7 @@ class LocalSession(Session):
             self._watched_descriptor = descriptor
 
     def _on_readable(self) -> None:
-        descriptor = self._presence.descriptor
-        if descriptor is not None:
-            asyncio.get_running_loop().remove_reader(descriptor)
-            self._watched_descriptor = None
+        self._unwatch_socket()
         self._presence.receive()
         self._watch_socket()
 

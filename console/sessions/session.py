@@ -14,10 +14,11 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from ...engine.core.projection import RunSummary
 from ...engine.domain.acts import Command, Target, clean_actor
 from ...engine.domain.states import FailedTask
 from ...engine.statefile.logs import AttemptText, FoundChunk, LogChunk, SelectedLines
-from ..model.status import RunSummary, SessionStatus
+from ..model.status import SessionStatus
 from . import decode
 from .decode import row_of, rows_of
 
@@ -68,6 +69,7 @@ class Session(Protocol):
 
         No events follow it. Over ssh it is the whole run.
         """
+        return await self.snapshot(run_id)
 
     def events(self, since: int) -> AsyncIterator[Sequence[Event]]:
         """Yield batches of the events after ``since``, without end, in order, each event once.

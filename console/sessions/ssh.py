@@ -126,12 +126,6 @@ class SshSession(Session):
     async def _read(self, what: str, options: Mapping[str, object]) -> Any:
         return await self._connection.request("read", modules=modules_for(what), what=what, options=options)
 
-    async def part(
-        self, run_id: str | None = None, names: Sequence[str] = (), *, has_blockers: bool = False
-    ) -> RunProjection:
-        """Return the whole run: the far side has no question for less."""
-        return await self.snapshot(run_id)
-
     async def snapshot(self, run_id: str | None = None, patience_seconds: float | None = None) -> RunProjection:
         """Return a run (default: the latest) as of the event ``seq`` of the projection.
 

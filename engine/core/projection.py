@@ -151,6 +151,18 @@ class RunRow(Struct):
     acknowledged_by: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """One run of a file. ``counts``: state -> tasks in it."""
+
+    run: RunRow
+    counts: Mapping[str, int]
+
+    @property
+    def dead_letters(self) -> int:
+        return self.counts.get(TaskState.DEAD_LETTER, 0)
+
+
 @dataclass(slots=True)
 class RunProjection:
     """A run, its tasks and their attempts, updated by each event."""

@@ -23,7 +23,7 @@ from ..core.breaker import SHUT
 from ..core.causes import PageRequest, declared_sender
 from ..core.dag import distinct
 from ..core.part import Part, part_of
-from ..core.projection import AttemptRow, RunProjection, RunRow, TaskRow, children_of, order_parents
+from ..core.projection import AttemptRow, RunProjection, RunRow, RunSummary, TaskRow, children_of, order_parents
 from ..core.spec import FlowSpec, TaskSpec, collector_paused, positions_of, with_overrides
 from ..core.waiting import RunOutcome
 from ..domain.event_codec import decode
@@ -51,14 +51,6 @@ from ..statefile.transitions import UNSATISFIED_PARENT, Transaction, reevaluate
 from .pages import trigger_page
 
 _VALUES_PER_INSERT = 30_000
-
-
-@dataclass(frozen=True, slots=True)
-class RunListing:
-    """One run of the file with the number of its tasks by state."""
-
-    run: RunRow
-    counts: dict[str, int]
 
 
 # --- Create --------------------------------------------------------------------------------------------------------
@@ -535,11 +527,11 @@ def _read_changed(connection: sqlite3.Connection, run_id: str, tasks: Mapping[st
             tasks[name].changed_at = at
 
 
-def list_runs(connection: sqlite3.Connection) -> list[RunListing]:
+def list_runs(connection: sqlite3.Connection) -> list[RunSummary]:
     """Return every run of the file, latest first."""
     names = RunRow.__struct_fields__
     lines = lists.runs(connection)
-    return [RunListing(_run_row(tuple(line.run.get(name) for name in names)), line.counts) for line in lines]
+    return [RunSummary(_run_row(tuple(line.run.get(name) for name in names)), line.counts) for line in lines]
 
 
 class RunSource(NamedTuple):

@@ -14,13 +14,13 @@ from typing import Any, cast
 import pytest
 from redrive.console.app.app import ConsoleApp
 from redrive.console.model.log import LogText
-from redrive.console.model.status import Link, RunSummary, SessionStatus
-from redrive.console.screens.base import LaunchContext
+from redrive.console.model.status import Link, SessionStatus
 from redrive.console.sessions.session import Cause, Value
+from redrive.console.sessions.target import LaunchContext
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
 from redrive.engine.core.causes import CauseHistory, parse_cause_history
-from redrive.engine.core.projection import RunProjection
+from redrive.engine.core.projection import RunProjection, RunSummary
 from redrive.engine.domain.acts import Answer, Command, TargetResult
 from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.domain.states import FailedAttempt, FailedTask, RunState, TaskUsage
@@ -129,7 +129,7 @@ class FakeSession:
         counts: dict[str, int] = {}
         for row in self.projection.tasks.values():
             counts[str(row.state)] = counts.get(str(row.state), 0) + 1
-        return [RunSummary(self.projection.run, counts, counts.get("DEAD_LETTER", 0))]
+        return [RunSummary(self.projection.run, counts)]
 
     async def snapshot(self, run_id: str | None = None, patience_seconds: float | None = None) -> RunProjection:
         self._raise()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.sessions.address import SshAddress, SshOptions, is_ssh, parse
+from redrive.console.sessions.address import SshAddress, SshOptions, parse
+from redrive.console.sessions.target import is_remote
 from redrive.engine.errors import AddressError
 
 
@@ -71,9 +72,9 @@ def test_what_could_be_an_option_or_a_shell_word_is_refused(text: str) -> None:
 
 
 def test_only_ssh_addresses_are_taken_for_such() -> None:
-    assert is_ssh("ssh://db1/x.db")
-    assert not is_ssh("/var/ssh://x.db")
-    assert not is_ssh("ana@db1:/x.db")
+    assert is_remote("ssh://db1/x.db")
+    assert not is_remote("/var/ssh://x.db")
+    assert not is_remote("ana@db1:/x.db")
 
 
 @given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1))

@@ -16,8 +16,7 @@ from redrive.console.model.runs import (
     run_grid,
     weeks_until,
 )
-from redrive.console.model.status import RunSummary
-from redrive.engine.core.projection import RunRow
+from redrive.engine.core.projection import RunRow, RunSummary
 from redrive.engine.domain.states import RunState, TaskState
 from redrive.engine.statefile.lists import RunTaskRow
 

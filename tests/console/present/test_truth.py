@@ -12,7 +12,7 @@ from redrive.console.model.eta import estimate
 from redrive.console.model.graph.groups import GraphForm, Zoom
 from redrive.console.model.graph.view import Graph
 from redrive.console.model.runs import fleet_entries, run_grid
-from redrive.console.model.status import Link, RunSummary, SessionStatus
+from redrive.console.model.status import Link, SessionStatus
 from redrive.console.model.time_axis import Span
 from redrive.console.present.detail import summary_lines, title_line
 from redrive.console.present.graph import Highlight, drawing_row, graph_row, label_width
@@ -32,7 +32,7 @@ from redrive.console.present.timeline import bar_line, duration_text, label_line
 from redrive.console.text.figures import column
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import Role, plain, table
-from redrive.engine.core.projection import AttemptRow
+from redrive.engine.core.projection import AttemptRow, RunSummary
 from redrive.engine.core.views import run_code
 from redrive.engine.core.waiting import BreakerView
 from redrive.engine.domain.states import MOVING, TIMED, TaskState
@@ -203,7 +203,7 @@ def ticking_texts(board, status, now_us):
 def run_words(board, status, now_us):
     """(view, word) of each view of the run."""
     run, runner, counts = board.projection.run, runner_of(board.projection.run, status), board.counts
-    summary = RunSummary(run, {str(state): count for state, count in counts.items()}, counts[TaskState.DEAD_LETTER])
+    summary = RunSummary(run, {str(state): count for state, count in counts.items()})
     yield "header", run_word(plain(run_line(board, "x.db", None, now_us, 200, UTF8, runner=runner)))
     yield "runs", run_word(plain(run_row(RunListEntry(run, counts, runner), now_us, 150, UTF8)))
     executor = ExecutorState(

@@ -10,11 +10,10 @@ from redrive.console.app import theme
 from redrive.console.app.commands import save_screen
 from redrive.console.keys.actions import VIEWS, ScreenName, actions_of
 from redrive.console.keys.keymap import key_label
-from redrive.console.model.status import RunSummary
 from redrive.console.screens.dialogs import CommandPalette, PaletteEntry, matching
 from redrive.console.terminal.capabilities import Colours, TerminalCapabilities
 from redrive.console.text.pieces import Role, plain
-from redrive.engine.core.projection import RunRow
+from redrive.engine.core.projection import RunRow, RunSummary
 from redrive.engine.domain.states import RunState
 from redrive.engine.errors import StateFileError
 
@@ -283,8 +282,8 @@ async def test_y_in_the_inbox_copies_the_task_under_the_cursor(
 async def test_the_list_of_runs_distinguishes_them_and_opens_one(revenue: FakeSession, clock: StillClock):
     old = RunRow("run-2026-04-24", "revenue", START - 86400 * S, START - 82800 * S, RunState.FAILED)
     revenue.summaries = [
-        RunSummary(revenue.projection.run, {"SUCCESS": 2, "DEAD_LETTER": 1}, 1),
-        RunSummary(old, {"SUCCESS": 8, "FAILED": 2}, 0),
+        RunSummary(revenue.projection.run, {"SUCCESS": 2, "DEAD_LETTER": 1}),
+        RunSummary(old, {"SUCCESS": 8, "FAILED": 2}),
     ]
     async with shown(revenue, clock, (120, 40)) as (app, pilot):
         await press(app, pilot, "1")
@@ -310,7 +309,9 @@ async def test_the_run_that_is_followed_is_counted_live(revenue: FakeSession, cl
 
 async def test_runs_are_filtered_and_sorted(revenue: FakeSession, clock: StillClock):
     runs = [RunRow(f"run-{n}", "etl", START - n * S, START, RunState.SUCCESS) for n in range(3)]
-    revenue.summaries = [RunSummary(run, {"SUCCESS": 1}, dead) for run, dead in zip(runs, (0, 5, 1), strict=True)]
+    revenue.summaries = [
+        RunSummary(run, {"SUCCESS": 1, "DEAD_LETTER": dead}) for run, dead in zip(runs, (0, 5, 1), strict=True)
+    ]
     async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "1", "e")
         assert "sort: dead letters" in rows_of(app)[3]
@@ -323,7 +324,7 @@ async def test_runs_are_filtered_and_sorted(revenue: FakeSession, clock: StillCl
 
 async def test_n_goes_to_the_next_run_with_dead_letters(revenue: FakeSession, clock: StillClock):
     revenue.summaries = [
-        RunSummary(RunRow(f"night-{number}", "revenue", started_at=START, state=RunState.FAILED), {}, dead)
+        RunSummary(RunRow(f"night-{number}", "revenue", started_at=START, state=RunState.FAILED), {"DEAD_LETTER": dead})
         for number, dead in enumerate((0, 2, 0, 1))
     ]
     async with shown(revenue, clock) as (app, pilot):
@@ -348,7 +349,7 @@ async def test_above_the_list_of_runs_stands_what_comes_next_and_beside_a_run_by
 ):
     """003.35."""
     late = RunRow("run-1", "revenue", START - 60 * S, START, RunState.SUCCESS, deadline_at=START - 30 * S)
-    revenue.summaries = [RunSummary(late, {"SUCCESS": 1}, 0)]
+    revenue.summaries = [RunSummary(late, {"SUCCESS": 1})]
     due = datetime.fromtimestamp(clock.now / S, timezone(timedelta(hours=5, minutes=30))) + timedelta(
         hours=3, minutes=12
     )

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from redrive.console.model.runs import HistoryCell, RunDay, TaskTrend
-from redrive.console.model.status import Link, RunSummary, SessionStatus
+from redrive.console.model.status import Link, SessionStatus
 from redrive.console.present.history import calendar_lines, duration_lines
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import Role, plain
-from redrive.engine.core.projection import RunRow
+from redrive.engine.core.projection import RunRow, RunSummary
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.domain.states import RunState, TaskState
 from redrive.engine.statefile.lists import RUN_TASKS, Listing, Row
@@ -51,7 +51,7 @@ def summary(number: int) -> RunSummary:
     run = RunRow(f"night-{number}", "revenue", started_at=at, state=state)
     run.ended_at = at + 400 * S if ended else None
     run.blocked_since = None if ended else at + 300 * S
-    return RunSummary(run, {"SUCCESS": 5} if ended else {"SUCCESS": 2, "DEAD_LETTER": 1, "PENDING": 2}, not ended)
+    return RunSummary(run, {"SUCCESS": 5} if ended else {"SUCCESS": 2, "DEAD_LETTER": 1, "PENDING": 2})
 
 
 def tasks_of(number: int) -> list[tuple[str, str, int, int | None]]:

@@ -155,7 +155,7 @@ def planned(monkeypatch: pytest.MonkeyPatch, doubts: tuple[str, ...] = (), **dif
         left = () if trusted else doubts
         return ResumePlan(run_id, "/srv/revenue.py", (), left, None if left else FlowDifference(**difference))
 
-    monkeypatch.setattr("redrive.console.sessions.embedded.plan", plan)
+    monkeypatch.setattr("redrive.engine.executor.resume_plan.plan_resume", plan)
     return build_row
 
 

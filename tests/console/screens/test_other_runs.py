@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from redrive.console.model.status import RunSummary
 from redrive.console.widgets.dialog import Dialog
-from redrive.engine.core.projection import RunRow
+from redrive.engine.core.projection import RunRow, RunSummary
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import RunState
 
@@ -28,14 +27,14 @@ def other_run(name: str, *, blocked: bool, dead: int = 0) -> RunSummary:
     """An unfinished run that began an hour before the run of the test."""
     run = RunRow(name, "nightly", START - 3600 * S, state=RunState.RUNNING)
     run.blocked_since = START - 1800 * S if blocked else None
-    return RunSummary(run, {"DEAD_LETTER": dead, "PENDING": 2}, dead)
+    return RunSummary(run, {"DEAD_LETTER": dead, "PENDING": 2})
 
 
 def own_run(session: FakeSession) -> RunSummary:
     counts: dict[str, int] = {}
     for row in session.projection.tasks.values():
         counts[str(row.state)] = counts.get(str(row.state), 0) + 1
-    return RunSummary(session.projection.run, counts, counts.get("DEAD_LETTER", 0))
+    return RunSummary(session.projection.run, counts)
 
 
 @pytest.fixture
@@ -69,7 +68,7 @@ async def test_the_inbox_lists_the_other_run_and_enter_opens_its_inbox(
         session.run.run_id = "night-1"
         failed_task(session, "extract")
         morning.projection = session
-        morning.summaries = [RunSummary(session.run, {"DEAD_LETTER": 1}, 1)]
+        morning.summaries = [RunSummary(session.run, {"DEAD_LETTER": 1})]
         await press(app, pilot, "enter")
         assert "1 cause · 1 dead letter" in text_of(app)
         assert app.screen.PLACE.value == "inbox"

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from redrive.console.app.app import ConsoleApp
 from redrive.console.app.theme import load_theme
-from redrive.console.model.status import Link, RunSummary
+from redrive.console.model.status import Link
 from redrive.console.present.states import legend_lines
 from redrive.console.present.timeline import bar_entries
-from redrive.console.screens.base import LaunchContext
 from redrive.console.screens.dialogs import TextDialog, columns_within
+from redrive.console.sessions.target import LaunchContext
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
 from redrive.console.text.pieces import Line, Piece, Role
-from redrive.engine.core.projection import AttemptRow, RunProjection, RunRow
+from redrive.engine.core.projection import AttemptRow, RunProjection, RunRow, RunSummary
 from redrive.engine.domain.states import RunState, TaskState
 from redrive.engine.statefile.logs import AttemptText, LogChunk
 
@@ -105,7 +105,7 @@ def test_picture_of_details(size, session, clock, snap_compare):
 @pytest.mark.parametrize("size", SIZES, ids=size_id)
 def test_picture_of_runs(size, session, clock, snap_compare):
     session.summaries = [
-        RunSummary(session.projection.run, {"SUCCESS": 2, "DEAD_LETTER": 1, "PENDING": 7}, 1),
+        RunSummary(session.projection.run, {"SUCCESS": 2, "DEAD_LETTER": 1, "PENDING": 7}),
         *past_runs(),
     ]
     app = make_app(session, clock)
@@ -248,15 +248,15 @@ def ran_task(projection: RunProjection, name: str, started_at: int, duration_us:
 def past_runs() -> list[RunSummary]:
     day = 86400 * S
     states = [
-        (RunState.SUCCESS, {"SUCCESS": 10}, 0),
-        (RunState.PARTIAL, {"SUCCESS": 9, "SKIPPED": 1}, 0),
-        (RunState.FAILED, {"SUCCESS": 5, "FAILED": 1, "UPSTREAM_FAILED": 4}, 0),
-        (RunState.SUCCESS, {"SUCCESS": 10}, 0),
+        (RunState.SUCCESS, {"SUCCESS": 10}),
+        (RunState.PARTIAL, {"SUCCESS": 9, "SKIPPED": 1}),
+        (RunState.FAILED, {"SUCCESS": 5, "FAILED": 1, "UPSTREAM_FAILED": 4}),
+        (RunState.SUCCESS, {"SUCCESS": 10}),
     ]
     found = []
-    for number, (state, counts, dead) in enumerate(states, start=1):
+    for number, (state, counts) in enumerate(states, start=1):
         at = START - number * day
         run = RunRow(f"run-2026-04-{25 - number}", "revenue", at, at + (2000 + 300 * number) * S, state)
-        found.append(RunSummary(run, counts, dead))
+        found.append(RunSummary(run, counts))
     blocked = RunRow("run-2026-04-20", "revenue", START - 5 * day, None, RunState.RUNNING, START - 4 * day)
-    return [*found, RunSummary(blocked, {"SUCCESS": 8, "DEAD_LETTER": 1, "PENDING": 1}, 1)]
+    return [*found, RunSummary(blocked, {"SUCCESS": 8, "DEAD_LETTER": 1, "PENDING": 1})]

@@ -6,9 +6,8 @@ import json
 from dataclasses import replace
 
 import pytest
-from redrive.console.model.status import RunSummary
 from redrive.console.screens.runs import TASKS_MAX
-from redrive.engine.core.projection import RunProjection, RunRow
+from redrive.engine.core.projection import RunProjection, RunRow, RunSummary
 from redrive.engine.domain.states import RunState
 from redrive.engine.errors import RefusedError
 
