@@ -17,9 +17,10 @@ from ..model.board import Board
 from ..model.inbox import InboxCause
 from ..model.preview import Preview
 from ..model.systems import BreakerStatus
+from ..present.inbox import task_count
 from ..present.states import sign_of
+from ..present.tasks import Scene
 from ..text.figures import format_seconds
-from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line, pad
 from ..widgets.dialog import Question
@@ -32,11 +33,6 @@ TYPED_ABOVE = 20  # acts on more tasks than this are confirmed by typing their n
 _NAMED_MAX = 3
 
 
-def tasks(count: int) -> str:
-    """``1 task``, ``1,247 tasks``."""
-    return counted(count, "task")
-
-
 def named(names: Sequence[str]) -> str:
     """The first names, and the number of further ones."""
     shown = ", ".join(one_line(name) for name in names[:_NAMED_MAX])
@@ -45,36 +41,30 @@ def named(names: Sequence[str]) -> str:
 
 def requeue_question(
     preview: Preview,
-    board: Board,
+    scene: Scene,
     names: Sequence[str],
     trigger: str | None,
-    glyphs: Glyphs,
     rate_per_second: float,
-    runner: RunnerStatus,
     *,
     is_spread: bool,
 ) -> Question:
-    """The question before a requeue: asks for a rate if it is spread, offers a canary if all ``names`` need a human."""
-    question = preview_question(preview, board, trigger, glyphs, runner, rate_per_second if is_spread else None)
+    """The question before a requeue: asks for a rate if it is spread, offers a canary if all ``names`` need a human.
+
+    ``trigger``: the key of the act, which the canary cannot have.
+    """
+    question = preview_question(preview, scene, rate_per_second if is_spread else None)
     if is_spread:
         question = _with_rate(question, rate_per_second)
-    if len(names) > 1 and all(board.row(name).state in NEEDS_HUMAN for name in names):
-        question = _with_canary(question, rate_per_second)
+    if len(names) > 1 and all(scene.board.row(name).state in NEEDS_HUMAN for name in names):
+        question = _with_canary(replace(question, trigger=trigger), rate_per_second)
     return question
 
 
-def preview_question(
-    preview: Preview,
-    board: Board,
-    trigger: str | None,
-    glyphs: Glyphs,
-    runner: RunnerStatus,
-    rate: float | None = None,
-) -> Question:
+def preview_question(preview: Preview, scene: Scene, rate: float | None = None) -> Question:
     """The question before a requeue or a skip. ``rate``: starts per second if they are spread."""
     asked = preview.run_again if preview.act == "requeue" else preview.skipped
     count = len(asked) + (len(preview.unblocked) if not asked else 0)
-    title = one_line(asked[0]) if len(asked) == 1 else tasks(count)
+    title = one_line(asked[0]) if len(asked) == 1 else task_count(count)
     facts = [[Piece(text)] for text in _consequences(preview)]
     if rate is not None:
         seconds = spread_seconds(count, rate)
@@ -84,9 +74,8 @@ def preview_question(
     return Question(
         title=[Piece(f"{BY_NAME[preview.act].verb.capitalize()} {title}", Role.TITLE)],
         facts=facts,
-        preview=[_task_line(name, board, glyphs, runner) for name in asked],
+        preview=[_task_line(name, scene) for name in asked],
         accept=f"{preview.act} {count:,}" if count > 1 else preview.act,
-        trigger=trigger,
         reason_hint="why; it goes into the journal" if preview.act == "skip" else None,
         is_reason_required=preview.act == "skip",
         type_exactly=str(count) if count > TYPED_ABOVE else None,
@@ -143,7 +132,7 @@ def _consequences(preview: Preview) -> Iterator[str]:
         more = f", and {len(preview.needed_by) - 1:,} more are needed" if len(preview.needed_by) > 1 else ""
         yield f"{one_line(child)} requires the result of {one_line(name)}{more}: type a substitute."
     if len(preview.run_again) > 1:
-        yield f"{tasks(len(preview.run_again))} run again, with a fresh budget."
+        yield f"{task_count(len(preview.run_again))} run again, with a fresh budget."
     for names, words in (
         (preview.unblocked, "below no longer stopped"),
         (preview.released, "below may go on"),
@@ -152,42 +141,39 @@ def _consequences(preview: Preview) -> Iterator[str]:
         (preview.stopped, "accept only its success and stop"),
     ):
         if names:
-            yield f"{tasks(len(names))} {words}: {named(names)}."
+            yield f"{task_count(len(names))} {words}: {named(names)}."
     if held := preview.still_held:
         holders = tuple(dict.fromkeys(holder for _, holder in held))
-        yield f"{tasks(len(held))} below {'stays' if len(held) == 1 else 'stay'} held by {named(holders)}."
+        yield f"{task_count(len(held))} below {'stays' if len(held) == 1 else 'stay'} held by {named(holders)}."
     if blocked := preview.blocked_unheld:
-        yield f"{tasks(len(blocked))} {'stays' if len(blocked) == 1 else 'stay'} blocked: {named(blocked)}."
+        yield f"{task_count(len(blocked))} {'stays' if len(blocked) == 1 else 'stay'} blocked: {named(blocked)}."
     if preview.refused:
         name, sentence = preview.refused[0]
         yield f"{len(preview.refused)} not possible: {one_line(name)}, {sentence}."
 
 
-def _task_line(name: str, board: Board, glyphs: Glyphs, runner: RunnerStatus) -> Line:
-    row = board.row(name)
-    style = row_style(row, runner)
+def _task_line(name: str, scene: Scene) -> Line:
+    row = scene.board.row(name)
+    style = row_style(row, scene.runner)
     return [
-        sign_of(style, glyphs),
+        sign_of(style, scene.glyphs),
         Piece(f" {pad(one_line(name), 30)} "),
         Piece(style.word, style.role),
         Piece(f"  {one_line(row.error or '')}", Role.DIM),
     ]
 
 
-def stop_question(
-    names: Sequence[str], board: Board, trigger: str | None, glyphs: Glyphs, runner: RunnerStatus
-) -> Question:
+def stop_question(names: Sequence[str], scene: Scene) -> Question:
     """The question before running attempts are stopped or waiting tasks are cancelled."""
-    below = board.names_waiting_below(*names)
-    facts = [*_stop_facts([board.row(name) for name in names], runner)]
+    below = scene.board.names_waiting_below(*names)
+    facts = [*_stop_facts([scene.board.row(name) for name in names], scene.runner)]
     if below:
-        facts.append(f"{tasks(len(below))} below stop with it: {named(below)}.")
+        facts.append(f"{task_count(len(below))} below stop with it: {named(below)}.")
     return Question(
-        title=[Piece(f"Stop {one_line(names[0]) if len(names) == 1 else tasks(len(names))}", Role.TITLE)],
+        title=[Piece(f"Stop {one_line(names[0]) if len(names) == 1 else task_count(len(names))}", Role.TITLE)],
         facts=[[Piece(fact)] for fact in facts],
-        preview=[_task_line(name, board, glyphs, runner) for name in names] if len(names) > 1 else (),
+        preview=[_task_line(name, scene) for name in names] if len(names) > 1 else (),
         accept=f"stop {len(names):,}" if len(names) > 1 else "stop it",
-        trigger=trigger,
         reason_hint="why; it goes into the journal",
         is_reason_required=True,
         type_exactly=str(len(names)) if len(names) > TYPED_ABOVE else None,
@@ -203,48 +189,41 @@ def _stop_facts(rows: Sequence[TaskRow], runner: RunnerStatus) -> Iterator[str]:
         yield "What does not run now counts as cancelled and does not run again."
 
 
-def answer_question(
-    act: str, names: Sequence[str], board: Board, trigger: str | None, glyphs: Glyphs, runner: RunnerStatus
-) -> Question:
+def answer_question(act: str, names: Sequence[str], scene: Scene) -> Question:
     """The question before an approval is answered. ``act``: approve or reject."""
-    below = board.waiting_below(*names)
+    below = scene.board.waiting_below(*names)
     then = {"approve": "may start then", "reject": "will not run"}[act]
     return Question(
         title=[Piece(f"{BY_NAME[act].verb.capitalize()} {named(names)}", Role.TITLE)],
-        facts=[[Piece(f"{tasks(below)} below {then}." if below else "Nothing waits below.")]],
-        preview=[_task_line(name, board, glyphs, runner) for name in names],
+        facts=[[Piece(f"{task_count(below)} below {then}." if below else "Nothing waits below.")]],
+        preview=[_task_line(name, scene) for name in names],
         accept=f"{act} {len(names):,}" if len(names) > 1 else act,
-        trigger=trigger,
         reason_hint="why; it goes into the journal",
         is_reason_required=True,
     )
 
 
-def abandon_question(summary: RunSummary, trigger: str | None) -> Question:
+def abandon_question(summary: RunSummary) -> Question:
     """The question before a run is ended for good."""
     left = sum(count for state, count in summary.counts.items() if state in OPEN)
     return Question(
         title=[Piece(f"Abandon run {one_line(summary.run.run_id)}", Role.TITLE)],
         facts=[
-            [Piece(f"{tasks(left)} not ended so far: cancelled. The run becomes ABANDONED.")],
+            [Piece(f"{task_count(left)} not ended so far: cancelled. The run becomes ABANDONED.")],
             [Piece("A requeue of its tasks opens it again.")],
         ],
         accept="abandon it",
-        trigger=trigger,
         reason_hint="why; it goes into the journal",
     )
 
 
-def hurry_question(
-    names: Sequence[str], board: Board, trigger: str | None, glyphs: Glyphs, runner: RunnerStatus
-) -> Question:
+def hurry_question(names: Sequence[str], scene: Scene) -> Question:
     """The question before many tasks are retried at once."""
     return Question(
-        title=[Piece(f"Retry {tasks(len(names))} now", Role.TITLE)],
+        title=[Piece(f"Retry {task_count(len(names))} now", Role.TITLE)],
         facts=[[Piece("Their backoff ends at once; breakers, pools and slots still hold.")]],
-        preview=[_task_line(name, board, glyphs, runner) for name in names],
+        preview=[_task_line(name, scene) for name in names],
         accept=f"retry {len(names):,} now",
-        trigger=trigger,
         type_exactly=str(len(names)) if len(names) > TYPED_ABOVE else None,
     )
 
@@ -256,14 +235,13 @@ _BREAKER_WORDS = {
 }
 
 
-def breaker_question(breaker: BreakerStatus, how: str, trigger: str | None) -> Question:
+def breaker_question(breaker: BreakerStatus, how: str) -> Question:
     """The question before a breaker is set by hand, with its effect on tasks."""
     title, accept = _BREAKER_WORDS[how]
     return Question(
         title=[Piece(f"{title} {one_line(breaker.name)}", Role.TITLE)],
         facts=[[Piece(fact)] for fact in _breaker_effects(breaker, how)],
         accept=accept,
-        trigger=trigger,
         reason_hint="why; it goes into the journal",
         is_reason_required=how != "close",  # a forced state lasts until an operator changes it
     )
@@ -271,6 +249,7 @@ def breaker_question(breaker: BreakerStatus, how: str, trigger: str | None) -> Q
 
 def _breaker_effects(breaker: BreakerStatus, how: str) -> Iterator[str]:
     held, spec = len(breaker.held), breaker.spec
+    go_on = f"{task_count(held)} held by it {'goes' if held == 1 else 'go'} on"
     if how == "open":
         yield {
             "fail": "Tasks that call it end as failed until an operator closes it.",
@@ -280,33 +259,29 @@ def _breaker_effects(breaker: BreakerStatus, how: str) -> Iterator[str]:
             yield f"{counted(breaker.running, 'running call')} may still end."
     elif how == "close":
         pace = f", {spec.release_per_second:g} a second" if spec.release_per_second > 0 else " at once"
-        yield f"{tasks(held)} held by it {'goes' if held == 1 else 'go'} on{pace}." if held else "It holds no task now."
+        yield f"{go_on}{pace}." if held else "It holds no task now."
         yield "Past failures are forgotten: only new failures open it again."
     else:
-        yield (
-            f"{tasks(held)} held by it {'goes' if held == 1 else 'go'} on at once." if held else "It holds no task now."
-        )
+        yield f"{go_on} at once." if held else "It holds no task now."
         yield "Until it is closed, calls are not counted and no task is held, however many calls fail."
 
 
-def requeue_rows_question(
-    task: str, count: int, lines: Sequence[Line], preview: Preview, trigger: str | None
-) -> Question:
+def requeue_rows_question(task: str, count: int, lines: Sequence[Line], preview: Preview) -> Question:
     """The question before a task runs again over some of its rows."""
     facts = [f"{one_line(task)} runs again over {'this row' if count == 1 else 'these rows'} only."]
     facts += [fact for fact in _consequences(preview) if fact]
-    return _rows_question("Requeue", "requeue", task, count, facts, lines, trigger)
+    return _rows_question("Requeue", "requeue", task, count, facts, lines)
 
 
-def discard_rows_question(task: str, count: int, lines: Sequence[Line], trigger: str | None) -> Question:
+def discard_rows_question(task: str, count: int, lines: Sequence[Line]) -> Question:
     """The question before held rows are discarded."""
     rows = "This row is" if count == 1 else "These rows are"
     facts = [f"{rows} no longer held. The file keeps discarded rows, and undo holds them again."]
-    return _rows_question("Discard", "discard", task, count, facts, lines, trigger)
+    return _rows_question("Discard", "discard", task, count, facts, lines)
 
 
 def _rows_question(
-    verb: str, accept: str, task: str, count: int, facts: Sequence[str], lines: Sequence[Line], trigger: str | None
+    verb: str, accept: str, task: str, count: int, facts: Sequence[str], lines: Sequence[Line]
 ) -> Question:
     rows = counted(count, "row")
     return Question(
@@ -314,21 +289,19 @@ def _rows_question(
         facts=[[Piece(fact)] for fact in facts],
         preview=lines,
         accept=f"{accept} {rows}",
-        trigger=trigger,
         reason_hint="why; it goes into the journal",
         is_reason_required=accept == "discard",
         type_exactly=str(count) if count > TYPED_ABOVE else None,
     )
 
 
-def note_question(cause: InboxCause, facts: Sequence[str], trigger: str | None) -> Question:
+def note_question(cause: InboxCause, facts: Sequence[str]) -> Question:
     """The question for a note on a cause. ``facts``: its earlier notes."""
     shown = "Shown with this cause from now on, in later runs as well."
     return Question(
         title=[Piece(f"Note on {one_line(cause.title)}", Role.TITLE)],
         facts=[[Piece(one_line(fact))] for fact in (*facts, shown)],
         accept="write it",
-        trigger=trigger,
         value_hint="for the next operator who is paged",
         value_label="Note: ",
         missing_value_error="Nothing is written yet.",
@@ -341,40 +314,37 @@ def _note_problem(text: str) -> str | None:
     return f"Too long by {too_many:,} characters." if too_many > 0 else None
 
 
-def undo_question(what: str, names: Sequence[str], trigger: str | None) -> Question:
+def undo_question(what: str, names: Sequence[str]) -> Question:
     """The question before an earlier act is undone."""
     return Question(
         title=[Piece(f"Undo: {one_line(what)}", Role.TITLE)],
         facts=[[Piece("Each task that has not moved since is restored; those that have started stay.")]],
         preview=[[Piece(one_line(name))] for name in names],
         accept="undo it",
-        trigger=trigger,
     )
 
 
-def resume_question(board: Board, since: str, trigger: str | None, plan: ResumePlan) -> Question:
+def resume_question(board: Board, since: str, plan: ResumePlan) -> Question:
     """The question before an executor is started here; with doubts about its code, before the code is imported."""
     left = board.total - board.finished
     role = Role.WARNING if plan.needs_acceptance else Role.TEXT
     return Question(
         title=[Piece(f"Start an executor here for {one_line(board.projection.run.run_id)}", Role.TITLE)],
         facts=[
-            [Piece(f"The last one has been gone{since}. {tasks(left)} of {board.total:,} are not done.")],
+            [Piece(f"The last one has been gone{since}. {task_count(left)} of {board.total:,} are not done.")],
             [Piece("Attempts that were running count as lost and run again; finished tasks stay finished.")],
             *([Piece(one_line(f"Others may have written the code: {doubt}."), Role.WARNING)] for doubt in plan.doubts),
             *([Piece(one_line(line), Role.DIM)] for line in plan.code_lines()),
             *([Piece(one_line(line), role)] for line in plan.difference_lines()),
         ],
         accept="trust this code" if plan.doubts else "resume",
-        trigger=trigger,
     )
 
 
-def arming_question(minutes: int, why: str, trigger: str | None) -> Question:
+def arming_question(minutes: int, why: str) -> Question:
     """The question before a read-only console allows changes."""
     return Question(
         title=[Piece("Allow changes", Role.TITLE)],
         facts=[[Piece(f"Now: {one_line(why)}.")], [Piece(f"For {minutes} minutes from now on.")]],
         accept=f"allow for {minutes} min",
-        trigger=trigger,
     )

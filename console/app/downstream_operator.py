@@ -67,8 +67,12 @@ class DownstreamActions:
         elif how == "probe":
             self._send_breaker(breaker, how, DEFAULT_REASON)
         else:
-            question = confirmations.breaker_question(breaker, how, actions.key_for(BREAKER_ACTS[how]))
-            actions.confirm(question, lambda reply: self._send_breaker(breaker, how, reply.reason or DEFAULT_REASON))
+            question = confirmations.breaker_question(breaker, how)
+            actions.confirm(
+                BREAKER_ACTS[how],
+                question,
+                lambda reply: self._send_breaker(breaker, how, reply.reason or DEFAULT_REASON),
+            )
 
     def _send_breaker(self, breaker: BreakerStatus, how: str, reason: str) -> None:
         self._actions.send("breaker", (), reason, {"downstream": breaker.name, "how": how})
@@ -147,13 +151,12 @@ class DownstreamActions:
             return
         targets = targets_of(board, (chosen.task,))
         preview = preview_requeue(board, (chosen.task,), of_rows=True)
-        key = actions.key_for("requeue_rows")
-        question = confirmations.requeue_rows_question(chosen.task, chosen.count, chosen.lines, preview, key)
+        question = confirmations.requeue_rows_question(chosen.task, chosen.count, chosen.lines, preview)
 
         def send(reply: Reply) -> None:
             actions.send("requeue-rows", targets, reply.reason or DEFAULT_REASON, chosen.options, self._show_row_count)
 
-        actions.confirm(question, send)
+        actions.confirm("requeue_rows", question, send)
 
     def _show_row_count(self, command: Command, answer: Answer) -> None:
         """Show the sentence on the task, which has the number of rows; the message has only the number of tasks."""
@@ -164,7 +167,9 @@ class DownstreamActions:
         actions = self._actions
         if actions.actionable_board((chosen.task,)) is None:
             return
-        question = confirmations.discard_rows_question(
-            chosen.task, chosen.count, chosen.lines, actions.key_for("discard_rows")
-        )
-        actions.confirm(question, lambda reply: actions.send("discard-rows", (), reply.reason, chosen.options))
+        question = confirmations.discard_rows_question(chosen.task, chosen.count, chosen.lines)
+
+        def send(reply: Reply) -> None:
+            actions.send("discard-rows", (), reply.reason, chosen.options)
+
+        actions.confirm("discard_rows", question, send)

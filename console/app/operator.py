@@ -31,7 +31,8 @@ from ..model.inbox import causes_of, is_sole_cause, targets_of
 from ..model.preview import Preview, latest_redrive, preview_requeue, preview_skip, progress_of, requeued_names
 from ..model.replay import event_of, last_undoable
 from ..present.header import since
-from ..present.inbox import answer_line, redrive_line, refusals, result_lines
+from ..present.inbox import answer_line, redrive_line, refusals, result_lines, task_count
+from ..present.tasks import Scene
 from ..screens.base import ConsoleHost, errors_shown
 from ..screens.dialogs import ChoiceDialog, ChoiceOption, TextDialog
 from ..sessions.session import new_command
@@ -122,16 +123,9 @@ class OperatorActions:
             self.send("requeue", targets, DEFAULT_REASON, options, None if reply.is_alternative else self._begin_grace)
 
         question = confirmations.requeue_question(
-            preview,
-            board,
-            names,
-            self.key_for("requeue"),
-            self._console.glyphs,
-            RATE_PER_SECOND,
-            self._console.runner,
-            is_spread=is_spread,
+            preview, self._scene(board), names, self._key_for("requeue"), RATE_PER_SECOND, is_spread=is_spread
         )
-        self.confirm(question, requeue)
+        self.confirm("requeue", question, requeue)
 
     def skip(self, names: Sequence[str]) -> None:
         """Skip the tasks, with a reason."""
@@ -142,15 +136,12 @@ class OperatorActions:
         if self._is_refused(preview, preview.skipped):
             return
         targets = targets_of(board, names)
-        question = confirmations.preview_question(
-            preview, board, self.key_for("skip"), self._console.glyphs, self._console.runner
-        )
 
         def skip(reply: Reply) -> None:
             options = {"substitute": json.loads(reply.value)} if reply.value else {}
             self.send("skip", targets, reply.reason, options)
 
-        self.confirm(question, skip)
+        self.confirm("skip", confirmations.preview_question(preview, self._scene(board)), skip)
 
     def answer(self, act: Literal["approve", "reject"], names: Sequence[str]) -> None:
         """Approve or reject what waits for an approval, with a reason."""
@@ -162,9 +153,9 @@ class OperatorActions:
             self.show_warning("it waits for no approval")
             return
         targets = targets_of(board, asked)
-        key = self.key_for(next(name for name, answer in ANSWERS.items() if answer == act))
-        question = confirmations.answer_question(act, asked, board, key, self._console.glyphs, self._console.runner)
-        self.confirm(question, lambda reply: self.send(act, targets, reply.reason))
+        action = next(name for name, answer in ANSWERS.items() if answer == act)
+        question = confirmations.answer_question(act, asked, self._scene(board))
+        self.confirm(action, question, lambda reply: self.send(act, targets, reply.reason))
 
     def stop(self, names: Sequence[str]) -> None:
         """Stop running attempts, or cancel waiting tasks."""
@@ -175,10 +166,8 @@ class OperatorActions:
             self.show_warning("there is nothing to stop: it has ended")
         else:
             targets = targets_of(board, names)
-            question = confirmations.stop_question(
-                names, board, self.key_for("stop_task"), self._console.glyphs, self._console.runner
-            )
-            self.confirm(question, lambda reply: self.send("cancel", targets, reply.reason))
+            question = confirmations.stop_question(names, self._scene(board))
+            self.confirm("stop_task", question, lambda reply: self.send("cancel", targets, reply.reason))
 
     def hurry(self, names: Sequence[str]) -> None:
         """Retry now, or poll a sensor now."""
@@ -189,10 +178,8 @@ class OperatorActions:
         if len(names) == 1:
             self.send("hurry", targets, DEFAULT_REASON)
         else:
-            question = confirmations.hurry_question(
-                names, board, self.key_for("hurry"), self._console.glyphs, self._console.runner
-            )
-            self.confirm(question, lambda reply: self.send("hurry", targets, DEFAULT_REASON))
+            question = confirmations.hurry_question(names, self._scene(board))
+            self.confirm("hurry", question, lambda reply: self.send("hurry", targets, DEFAULT_REASON))
 
     def extend(self, names: Sequence[str]) -> None:
         """Give running attempts more time before their timeout, once."""
@@ -236,8 +223,8 @@ class OperatorActions:
         memory, now_us = self._console.memory.get(cause.key), self._console.live.now_us
         facts = [describe_note(note, now_us) for note in memory.notes[:_NOTES_SHOWN]] if memory is not None else []
         about = {"fingerprint": cause.fingerprint, "downstream": cause.downstream}
-        question = confirmations.note_question(cause, facts, self.key_for("note"))
-        self.confirm(question, lambda reply: self.send("note", (), "", {**about, "text": reply.value}))
+        question = confirmations.note_question(cause, facts)
+        self.confirm("note", question, lambda reply: self.send("note", (), "", {**about, "text": reply.value}))
 
     def pause(self) -> None:
         board = self.actionable_board(None)
@@ -301,14 +288,16 @@ class OperatorActions:
                 self.show_warning(f"too late: every task of the last requeue ({when} ago) has started")
                 return
         what = f"{acted.act} by {event.actor} {when} ago ({acted.answer.get('message')})"
-        question = confirmations.undo_question(what, names, self.key_for("undo"))
-        self.confirm(question, lambda reply: self.send("undo", (), DEFAULT_REASON, {"command": event.command_id}))
+        question = confirmations.undo_question(what, names)
+        self.confirm(
+            "undo", question, lambda reply: self.send("undo", (), DEFAULT_REASON, {"command": event.command_id})
+        )
 
     def _begin_grace(self, command: Command, answer: Answer) -> None:
         if refusals(answer.results):
             self._show_answer(answer)
             return
-        name = command.targets[0][0] if len(command.targets) == 1 else confirmations.tasks(len(command.targets))
+        name = command.targets[0][0] if len(command.targets) == 1 else task_count(len(command.targets))
         until = self._console.live.now_us + GRACE_SECONDS * SECOND_US
         self._grace = GracePeriod(command.id, f"{one_line(name)} requeued", until)
         self.tick(self._console.live.now_us)
@@ -382,8 +371,11 @@ class OperatorActions:
             self.show_warning(f"{name}: {sentence}" if name else sentence)
         return not effect
 
-    def confirm(self, question: Question, act: Callable[[Reply], object]) -> None:
-        """Ask a question, and call ``act`` if the operator accepts."""
+    def _scene(self, board: Board) -> Scene:
+        return Scene(board, self._console.live.now_us, self._console.glyphs, runner=self._console.runner)
+
+    def confirm(self, action: str, question: Question, act: Callable[[Reply], object]) -> None:
+        """Ask a question, and call ``act`` if the operator accepts. ``action``: what led to it."""
 
         def replied(reply: Reply | None) -> None:
             if reply is not None and reply.is_accepted:
@@ -391,7 +383,7 @@ class OperatorActions:
 
         room = min(self._console.size.width, DIALOG_COLUMNS) - _DIALOG_FRAME_COLUMNS
         facts = [line for fact in question.facts for line in wrap(fact, room)]
-        self._console.push_screen(Dialog(replace(question, facts=facts)), replied)
+        self._console.push_screen(Dialog(replace(question, facts=facts, trigger=self._key_for(action))), replied)
 
     def choose(self, title: str, options: Sequence[ChoiceOption], act: Callable[[str], None]) -> None:
         """Let the operator choose an option; the first is the default."""
@@ -406,7 +398,7 @@ class OperatorActions:
         """Let the operator choose in how many seconds pages may come again."""
         self.choose(title, _SNOOZES, lambda seconds: act(int(seconds)))
 
-    def key_for(self, action: str) -> str | None:
+    def _key_for(self, action: str) -> str | None:
         """Textual's name of the first key of an action; None if it has no key."""
         keys = self._console.keymap.keys_of(action)
         return keys[0] if keys else None
@@ -551,8 +543,8 @@ class RunControl:
             plan = await plan_resume(console.launch.state_path, board.projection.run.run_id, trusted=trusted)
             gone_at = console.live.status.executor_gone_at
             since = f" since {wall(gone_at)}" if gone_at is not None else ""
-            question = confirmations.resume_question(board, since, self._actions.key_for("resume_here"), plan)
-            self._actions.confirm(question, lambda reply: self._accept_plan(plan))
+            question = confirmations.resume_question(board, since, plan)
+            self._actions.confirm("resume_here", question, lambda reply: self._accept_plan(plan))
 
     def _accept_plan(self, plan: ResumePlan) -> None:
         """Resume; if the operator only trusts the code now, import it first and ask about the changes."""
@@ -578,10 +570,10 @@ class RunControl:
         if not isinstance(subject, RunSummary) or subject.run.ended_at is not None:
             console.show_message("only an unfinished run can be abandoned", Role.WARNING)
         elif self._actions.actionable_board(None) is not None:
-            question = confirmations.abandon_question(subject, self._actions.key_for("abandon_run"))
+            question = confirmations.abandon_question(subject)
             run_id = subject.run.run_id
             self._actions.confirm(
-                question, lambda reply: self._actions.send("abandon", (), reply.reason, run_id=run_id)
+                "abandon_run", question, lambda reply: self._actions.send("abandon", (), reply.reason, run_id=run_id)
             )
 
     def acknowledge(self, subject: object) -> None:
@@ -608,10 +600,10 @@ class RunControl:
             why = console.live.status.read_only
             console.show_message(why or "changes are allowed already", Role.WARNING if why else Role.TEXT)
         else:
-            question = confirmations.arming_question(
-                ARMED_SECONDS // 60, "opened read-only", self._actions.key_for("arm")
+            question = confirmations.arming_question(ARMED_SECONDS // 60, "opened read-only")
+            self._actions.confirm(
+                "arm", question, lambda reply: console.run_worker(self._arm, group="arm", exclusive=True)
             )
-            self._actions.confirm(question, lambda reply: console.run_worker(self._arm, group="arm", exclusive=True))
 
     async def _arm(self) -> None:
         console = self._console
