@@ -85,7 +85,7 @@ def resume_run(
 
 
 @command("rerun")
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", shell_complete=shared.complete_runs)
 @click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="Another value than RUN had.")
 @click.option("--trust", is_flag=True, help="Run the flow file also if other users may have written it.")
 @shared.running_options

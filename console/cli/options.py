@@ -114,10 +114,10 @@ def complete_targets(context: click.Context, parameter: click.Parameter, incompl
 def complete_target_and_tasks(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Tasks; as the first word also flows, whose tasks the words behind it name; files where none begins so."""
+    """Tasks; as the first word, without --state, also flows, whose tasks the words behind it name, and files."""
     words = context.params.get(parameter.name or "") or ()
     tasks = complete_tasks(context, parameter, incomplete)
-    if words:
+    if words or context.params.get("state"):
         return tasks
     *flows, files = complete_targets(context, parameter, incomplete)
     return [*flows, *tasks] or [files]

@@ -87,6 +87,46 @@ _redrive_completion redrive "" "" 2>/dev/null
     assert run_in(["bash", "--norc", "-c", script], folder) == "-o default\n"
 
 
+@pytest.fixture
+def default_place(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to type in; the state file lies where a flow of this name has it."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))
+    (folder / "state" / "redrive").mkdir(parents=True)
+    (folder / "got.db").rename(folder / "state" / "redrive" / "got.db")
+    (folder / "here").mkdir()
+    return folder / "here"
+
+
+#: Lines with what is offered for the word that is begun: the flow of a state file, its run, or a task.
+LINES = {
+    "inbox g": "got",
+    "tasks g": "got",
+    "attach g": "got",
+    "logs go": "got",
+    "logs got it": "it's",
+    "why got sp": "sp ace",
+    "events --state g": "got",
+    "runs got --state g": "got",
+    "tasks got --run ": "r",
+    "rerun --state got ": "r",
+    "logs --state got g": "grün,äöü",
+}
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_bash_offers_what_a_command_takes(default_place: Path, line: str) -> None:
+    *words, typed = line.split(" ")
+    count = len(words) + 1
+    script = f"""
+    eval "$(redrive completion bash)"
+    COMP_WORDS=(redrive {shlex.join(words)} {shlex.quote(typed)}) COMP_CWORD={count}
+    _redrive_completion redrive '' '' 2>/dev/null
+    printf '%s\\n' "${{COMPREPLY[@]}}"
+    """
+    (word,) = run_in(["bash", "--norc", "-c", script], default_place).splitlines()
+    assert shlex.split(word) == [LINES[line]]
+
+
 # --- The other shells, where they are installed ----------------------------------------------------------------------
 
 
@@ -108,6 +148,38 @@ def test_fish_completes_commands_and_topics(folder: Path) -> None:
     script = "redrive completion fish | source; complete -C 'redrive inb'; complete -C 'redrive help dead'"
     first, second = run_in(["fish", "--no-config", "-c", script], folder).splitlines()
     assert first.startswith("inbox\t") and second.startswith("deadlines\t")
+
+
+@needs("fish")
+@pytest.mark.parametrize("line", LINES)
+def test_fish_offers_what_a_command_takes(default_place: Path, line: str) -> None:
+    script = f"redrive completion fish | source; complete -C {shlex.quote(f'redrive {line}')}"
+    (word,) = run_in(["fish", "--no-config", "-c", script], default_place).splitlines()
+    assert word.partition("\t")[0] == LINES[line]
+
+
+#: As ``ZSH``; each command shows the last word that it gets.
+ZSH_OF_LINES = """\
+cd {folder}; PS1='> '; autoload -Uz compinit; compinit -u; eval "$(redrive completion zsh)"
+redrive() {{ print -r -- "${{@[-1]}}" >> words }}; print -r LOA''DED
+"""
+
+
+@needs("zsh")
+def test_zsh_offers_what_a_command_takes(default_place: Path) -> None:
+    (default_place / "words").touch()
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environ = {"PATH": path, "HOME": str(default_place), "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"]}
+    terminal = PtyTerminal(["zsh", "-f", "-i"], environ=environ, columns=250)
+    try:
+        terminal.send(ZSH_OF_LINES.format(folder=shlex.quote(str(default_place))))
+        terminal.until("LOADED")
+        for count, line in enumerate(LINES, 1):
+            terminal.send(f"redrive {line}\t\n")
+            terminal.until(partial(_has_lines, default_place / "words", count))
+    finally:
+        terminal.close()
+    assert (default_place / "words").read_text().splitlines() == list(LINES.values())
 
 
 ZSH = """\
