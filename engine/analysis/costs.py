@@ -10,7 +10,7 @@ import heapq
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Protocol
+from random import Random
 
 from ..core.breaker import DownstreamHealth
 from ..core.downstreams import DownstreamStates
@@ -246,16 +246,6 @@ def total(costs: Iterable[Cost]) -> Cost:
 # needs. ``simulate_defended`` has the same tasks call it through the breaker and the retry budget of the engine.
 
 
-class RandomSource(Protocol):
-    """The methods of ``random.Random`` that the models use."""
-
-    def uniform(self, a: float, b: float, /) -> float:
-        """Return a number between ``a`` and ``b``."""
-
-    def normalvariate(self, mu: float, sigma: float, /) -> float:
-        """Return a number from the normal distribution around ``mu``."""
-
-
 # --- contention on one row ----------------------------------------------------------------------------------------
 
 NETWORK_MEAN_SECONDS = 0.010
@@ -280,7 +270,7 @@ class ContentionResult:
 
 
 def simulate_contention(
-    clients: int, policy: RetryPolicy, rng: RandomSource, runs: int = 1, first_index: int = 1
+    clients: int, policy: RetryPolicy, rng: Random, runs: int = 1, first_index: int = 1
 ) -> ContentionResult:
     """Let ``clients`` write one row, each until it succeeds once.
 
@@ -290,7 +280,7 @@ def simulate_contention(
     return ContentionResult(sum(calls for calls, _ in results) / runs, sum(seconds for _, seconds in results) / runs)
 
 
-def _contend_once(clients: int, policy: RetryPolicy, rng: RandomSource, first_index: int) -> tuple[int, float]:
+def _contend_once(clients: int, policy: RetryPolicy, rng: Random, first_index: int) -> tuple[int, float]:
     """Simulate the events at the server: (seconds, client, version read, or None for a read)."""
     version = calls = 0
     done_at = 0.0
@@ -314,7 +304,7 @@ def _contend_once(clients: int, policy: RetryPolicy, rng: RandomSource, first_in
     return calls, done_at
 
 
-def _network_delay(rng: RandomSource) -> float:
+def _network_delay(rng: Random) -> float:
     return abs(rng.normalvariate(NETWORK_MEAN_SECONDS, NETWORK_DEVIATION_SECONDS))
 
 
@@ -377,7 +367,7 @@ class HerdResult:
 def simulate_outage(
     scenario: Scenario,
     policy: RetryPolicy,
-    rng: RandomSource,
+    rng: Random,
     *,
     spend_attempts: bool = False,
     seconds_max: int = 86_400,
@@ -408,18 +398,16 @@ def simulate_outage(
 def simulate_defended(
     scenario: Scenario,
     policy: RetryPolicy,
-    rng: RandomSource,
+    rng: Random,
     *,
-    downstream: DownstreamSpec | None = None,
     spend_attempts: bool = False,
     seconds_max: int = 86_400,
 ) -> HerdResult:
     """Let all tasks of a scenario call through the engine's breaker and retry budget (``core/downstreams.py``).
 
-    A task that is held makes no call. ``downstream``: None: the usual breaker. A failure that its downstream
-    explains costs a task no attempt.
+    A task that is held makes no call. A failure that its downstream explains costs a task no attempt.
     """
-    return _DefendedHerd(scenario, policy, rng, downstream or DownstreamSpec(_SERVER), spend_attempts).run(seconds_max)
+    return _DefendedHerd(scenario, policy, rng, spend_attempts).run(seconds_max)
 
 
 _SERVER = "server"
@@ -430,14 +418,12 @@ _WAKE = -1
 class _DefendedHerd:
     """The tasks in front of the breaker: first calls and retries wait apart, as in the queue of the engine."""
 
-    def __init__(
-        self, scenario: Scenario, policy: RetryPolicy, rng: RandomSource, spec: DownstreamSpec, spend_attempts: bool
-    ) -> None:
+    def __init__(self, scenario: Scenario, policy: RetryPolicy, rng: Random, spend_attempts: bool) -> None:
         self._server = _Server(scenario)
         self._policy = policy
         self._rng = rng
         self._now = 0.0
-        flow = FlowSpec("herd", (), downstreams=(replace(spec, name=_SERVER),))
+        flow = FlowSpec("herd", (), downstreams=(DownstreamSpec(_SERVER),))
         self._states = DownstreamStates(flow, lambda: round(self._now * 1e6), lambda name: None)
         self._spend_attempts = spend_attempts
         self._attempts = [0] * scenario.clients

@@ -212,7 +212,7 @@ def _tight_timeout(task: TaskSpec, context: FlowContext) -> Iterator[Finding]:
     if seen is None or task.timeout is None:
         return
     advice = advise_timeout(seen.past, task.timeout)
-    suggested = f"; {advice.reason}" if advice is not None and advice.timeout is not None else ""
+    suggested = f"; {advice}" if advice is not None else ""
     killed = sum(not one.succeeded for one in seen.past)
     took = f"p50 {seen.p50:.3g} s, p99 {seen.p99:.3g} s in {counted(seen.count, 'attempt')}"
     if task.timeout < seen.p99:

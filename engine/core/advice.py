@@ -92,17 +92,6 @@ class Progress:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class TimeoutAdvice:
-    """``timeout``: the suggested seconds; None if a longer timeout would not help."""
-
-    timeout: float | None
-    reason: str
-
-    def __str__(self) -> str:
-        return self.reason
-
-
 class TimeoutVerdict(StrEnum):
     """What a timeout that has killed an attempt is."""
 
@@ -142,27 +131,18 @@ def stats_by_weekday(past: Sequence[PastDuration]) -> dict[int, DurationQuantile
     return found
 
 
-def advise_timeout(
-    past: Sequence[PastDuration], timeout: float, weekday: int | None = None, needs: float | None = None
-) -> TimeoutAdvice | None:
-    """Suggest a timeout (seconds) in place of ``timeout``; None with too few attempts.
-
-    ``weekday``: that of the killed attempt, the last of ``past``; None uses the slowest weekday.
-    ``needs``: the whole duration of that attempt at its pace, in seconds.
-    """
-    group, days = _comparable_attempts(past, weekday)
+def advise_timeout(past: Sequence[PastDuration], timeout: float) -> str | None:
+    """Suggest a longer timeout than ``timeout`` (seconds), with the reason; None: that is enough, or nobody knows."""
+    group, days = _comparable_attempts(past, None)
     ended = [one.seconds for one in group if one.succeeded]
     if len(ended) < (ATTEMPTS_MIN if group is past else WEEKDAY_ATTEMPTS_MIN):
-        return _by_progress(needs, timeout)
+        return None
     longest = max(ended)
+    suggested = round_up_duration(HEADROOM * longest)
+    if longest < TIGHT_SHARE * timeout or suggested <= timeout:
+        return None
     took = f"{len(ended)} of {len(group)} {days} took {_range(min(ended), longest)}"
-    if longest < TIGHT_SHARE * timeout and needs is None:
-        return TimeoutAdvice(None, f"{took}: more time would not help")
-    suggested = round_up_duration(HEADROOM * max(longest, needs or 0.0))
-    if suggested <= timeout:
-        return TimeoutAdvice(None, f"{took}: its timeout of {duration_literal(timeout)} has room for that")
-    would = len(ended) + (needs is not None)
-    return TimeoutAdvice(suggested, f"{took}: timeout={duration_literal(suggested)} {_success_text(would, len(group))}")
+    return f"{took}: timeout={duration_literal(suggested)} {_success_text(len(ended), len(group))}"
 
 
 def judge_timeout(
@@ -215,19 +195,11 @@ def _too_short(evidence: str, seconds: float, claim: str = "timeout too short") 
     return TimeoutJudgement(TimeoutVerdict.SHORT, reason, suggested)
 
 
-def _by_progress(needs: float | None, timeout: float) -> TimeoutAdvice | None:
-    if needs is None:
-        return None
-    suggested = round_up_duration(HEADROOM * needs)
-    return (
-        TimeoutAdvice(suggested, f"timeout={duration_literal(suggested)} would leave it room")
-        if suggested > timeout
-        else None
-    )
-
-
 def _comparable_attempts(past: Sequence[PastDuration], weekday: int | None) -> tuple[Sequence[PastDuration], str]:
-    """Return the attempts to compare with, and their name. A slow weekday is compared apart from the others."""
+    """Return the attempts to compare with, and their name. A slow weekday is compared apart from the others.
+
+    ``weekday``: that of the latest attempt; None takes the slowest.
+    """
     days = stats_by_weekday(past)
     if not days:
         return past, _ALL

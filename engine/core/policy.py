@@ -258,9 +258,7 @@ def mean_wait_seconds(policy: RetryPolicy) -> float:
     return _sum_of_waits(policy, lambda index: sum(bounds(policy, index)) / 2)
 
 
-def worst_case_elapsed_seconds(
-    policy: RetryPolicy, timeout: float | None, grace_seconds: float = 0.0, retry_after: float = 0.0
-) -> float:
+def worst_case_elapsed_seconds(policy: RetryPolicy, timeout: float | None, grace_seconds: float = 0.0) -> float:
     """Return the longest time from the first start to giving up: every start runs to its kill, every wait is longest.
 
     ``timeout`` None: a start has no bound, and the result is infinite.
@@ -268,7 +266,7 @@ def worst_case_elapsed_seconds(
     if timeout is None:
         return math.inf
     one_start = timeout + grace_seconds
-    total = policy.max_attempts * one_start + worst_case_wait_seconds(policy) + retry_after
+    total = policy.max_attempts * one_start + worst_case_wait_seconds(policy)
     if policy.max_elapsed is None:
         return total
     # A start before the bound may still run its whole time.

@@ -266,11 +266,10 @@ class PrunePreview(NamedTuple):
     file_bytes: int  # now
 
 
-def preview_prune(connection: sqlite3.Connection, options: Mapping[str, Any], at: Optional[int] = None) -> PrunePreview:
-    """What the act would do with these options. ``at``: microseconds UTC; None: now. Raises RefusedError."""
-    at = int(time.time() * 1000000) if at is None else at
+def preview_prune(connection: sqlite3.Connection, options: Mapping[str, Any]) -> PrunePreview:
+    """What the act would do now with these options. Raises RefusedError."""
     try:
-        found = find_candidates(connection, retention_from_options(options), at)
+        found = find_candidates(connection, retention_from_options(options), int(time.time() * 1000000))
     except ValueError as error:
         raise RefusedError(str(error)) from None
     sizes = [int(connection.execute("PRAGMA " + name).fetchone()[0]) for name in ("page_count", "page_size")]
