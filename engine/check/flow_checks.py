@@ -27,11 +27,9 @@ from ..core.spec import FlowSpec, TaskSpec, work_of
 from ..domain.states import APPROVAL
 from ..domain.text import counted, format_duration
 from ..domain.trigger_rules import ALL_DONE
-from ..flow.flow import Flow
 from ..flow.source import Finding, environment_of
 from ..flow.time_zones import open_schedule, open_zone
 from ..store.runs import USUAL_MIN, TaskDurations
-from .tasks import check_commands, check_functions, check_source
 
 LOCK_MAX_ACTIVE = 1
 TIMES_COMPARED = 100  # logical times of a schedule, for the shortest interval
@@ -48,17 +46,6 @@ class FlowContext:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dag", Dag((task.name, task.parents) for task in self.flow.tasks))
-
-
-def check_flow(flow: Flow, observed: Mapping[str, TaskDurations] | None = None) -> list[Finding]:
-    """Check the spec, the functions and the source of a flow. ``observed``: earlier runs, by task. Raises FlowError."""
-    spec = flow.spec()
-    return [
-        *check_spec(spec, observed),
-        *check_functions(spec, flow.functions),
-        *check_commands(spec),
-        *check_source(spec),
-    ]
 
 
 def check_spec(flow: FlowSpec, observed: Mapping[str, TaskDurations] | None = None) -> list[Finding]:

@@ -29,7 +29,7 @@ from ..runner.attempt import IMPORT_SECONDS
 from ..runner.zygote import connection, flow_import
 from ..runner.zygote.client import interpreter_of, task_interpreters
 from ..runner.zygote.flow_import import ImportSurvey, single_threaded_libraries
-from .tasks import check_commands, check_functions, check_source
+from .tasks import check_tasks
 
 
 class _CheckReply(protocol.Frame, frozen=True):
@@ -182,7 +182,7 @@ def _import_and_check(target: str, params: Mapping[str, str]) -> _CheckReply | _
         warnings = [
             Finding("warning", "import", warning) for warning in survey.since().warnings(time.monotonic() - before)
         ]
-        findings = [*warnings, *check_functions(spec, flow.functions), *check_commands(spec), *check_source(spec)]
+        findings = [*warnings, *check_tasks(spec, flow.functions)]
         return _CheckReply(msgspec.json.encode(spec), findings, flow.inherited)
     except BaseException as error:  # any error of the import: the same reply as to an executor
         return _ImportFailure(flow_import.failure_of(error))

@@ -41,6 +41,11 @@ from ..runner.command import SHELLS, argv_of, options_of, variable_name, working
 Function = Callable[..., object]
 
 
+def check_tasks(flow: FlowSpec, functions: Mapping[str, Function]) -> list[Finding]:
+    """Check the functions and the commands of a flow, and the source of its file."""
+    return [*check_functions(flow, functions), *check_commands(flow), *check_source(flow)]
+
+
 def check_functions(flow: FlowSpec, functions: Mapping[str, Function]) -> list[Finding]:
     """Check all functions: first their parameters, then task by task in the order of the flow."""
     findings = list(check_calls(flow, {name: plan_of(function) for name, function in functions.items()}))

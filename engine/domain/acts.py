@@ -41,7 +41,6 @@ class Act(NamedTuple):
         needs_reason: True if the act is refused without a reason, because colleagues will find its result later.
         starts_work: True if tasks may start after the act, so that a file without an executor needs one.
         is_undoable: True if ``undo`` can revert the act.
-        needs_executor: True if only a living executor can apply the act.
         shell: the shell command that sends the act; the name, unless the table says otherwise. None if there is none,
             for the reason in ``no_shell``.
     """
@@ -55,7 +54,6 @@ class Act(NamedTuple):
     needs_reason: bool = False
     starts_work: bool = False
     is_undoable: bool = False
-    needs_executor: bool = False
     shell: Optional[str] = None
     no_shell: str = ""
 
@@ -112,8 +110,8 @@ _TABLE = (
     Act("note", "noted", Scope.CAUSE),
     Act("prune", "pruned", Scope.FILE),
     Act("breaker", "set", Scope.BREAKER, verb="set", shell="breakers"),
-    Act("stop", "stopped", Scope.RUN, needs_executor=True),
-    Act("reload", "reloaded", Scope.RUN, needs_executor=True),
+    Act("stop", "stopped", Scope.RUN),
+    Act("reload", "reloaded", Scope.RUN),
 )
 ACTS: Tuple[Act, ...] = tuple(
     act._replace(verb=act.verb or act.name, shell=act.shell or (None if act.no_shell else act.name)) for act in _TABLE

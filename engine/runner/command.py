@@ -200,24 +200,6 @@ def _parse(text: str, where: str, limit: int = RESULT_LIMIT) -> str | None:
 # for the kernel refuses to start a program whose environment is too large (E2BIG).
 
 
-#: Every variable that redrive sets, with its meaning. ``<NAME>`` is a name in upper case, with ``_`` in place of every
-#: character that is neither a letter from A to Z nor a digit.
-VARIABLES = {
-    "REDRIVE_RUN_ID": "the name of the run",
-    "REDRIVE_TASK": "the name of the task",
-    "REDRIVE_ATTEMPT": "which start of the task this is, from 1",
-    "REDRIVE_IDEMPOTENCY_KEY": "the same text for all attempts of the task in the run",
-    "REDRIVE_LOGICAL_TIME": "the instant of the schedule that the run stands for, in ISO 8601; empty without one",
-    "REDRIVE_DATE": "the day of that instant in the time zone of the flow, as 2026-04-26; empty without one",
-    "REDRIVE_PARAMS": "all parameters as one JSON object",
-    "REDRIVE_PARAM_<NAME>": "one parameter: a text as it is, another value as JSON (true, null, 7, [1])",
-    "REDRIVE_INPUTS": "commands: the path of a file with the results of all parents as one JSON object, by their names",
-    "REDRIVE_RESULT_<NAME>": "commands: the result of one parent as JSON; not set if all results have over 64 KiB",
-    "REDRIVE_RESULT": "commands: the path of the file into which the command may write its own result as JSON",
-    "TRACEPARENT": "the span of the attempt, as W3C Trace Context writes it; see `redrive trace`",
-    "REDRIVE_EXECUTOR": "the token of the executor, by which it finds the processes that it started",
-}
-
 _json = json.JSONEncoder(ensure_ascii=False).encode  # shared: ``json.dumps`` with settings makes an encoder each time
 
 RESULTS_BYTES_MAX = 64 * 1024  # of all results together in variables

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from redrive.console.sessions.decode import decode_projection
 from redrive.engine import Executor, Flow, FlowError, TaskDef
-from redrive.engine.check.flow_checks import check_flow
 from redrive.engine.core.projection import RunProjection, RunRow, TaskRow
 from redrive.engine.core.spec import ItemSpec
 from redrive.engine.domain.states import RunState
 from redrive.engine.statefile import snapshot
 from redrive.engine.statefile.reader import events_query
 from redrive.engine.store import database, runs
+from support.checks import check_flow
 from support.commands import run_redrive, start_redrive
 from support.marks import parametrize_mostly_long
 

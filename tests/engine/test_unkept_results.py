@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from redrive.engine import Flow
-from redrive.engine.check.flow_checks import check_flow
 from redrive.engine.flow.source import Finding
+from support.checks import check_flow
 from support.commands import run_redrive
 
 FLOW = """

@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 from redrive.engine import Executor, Flow, FlowError, RetryPolicy
-from redrive.engine.check.flow_checks import check_flow, checklist, worst_case_seconds, worst_case_sum
+from redrive.engine.check.flow_checks import checklist, worst_case_seconds, worst_case_sum
 from redrive.engine.core.advice import PastDuration
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.flow.loading import load_flow
 from redrive.engine.flow.source import Finding
 from redrive.engine.store.runs import TaskDurations, duration_stats_by_task
+from support.checks import check_flow
 
 
 def quiet(**options: Any) -> Flow:

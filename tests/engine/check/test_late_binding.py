@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from redrive.engine import Executor
-from redrive.engine.check.flow_checks import check_flow
 from redrive.engine.check.tasks import late_binding
 from redrive.engine.flow.loading import load_flow
+from support.checks import check_flow
 
 HEAD = "from redrive.engine import Flow, TaskDef\nflow = Flow('f')\npaths = ['a', 'b']\n"
 DECORATED = HEAD + "for path in paths:\n    @flow.task(name=path)\n    def load(): return path\n"
