@@ -176,11 +176,13 @@ async def inbox_of_run(
             values.append(_cause_value(_cause_of_lost(run, moving, advice), None, fields))
         return list(values)
     lines: list[Shown] = [line for group in groups for line in cause_lines(group, projection, known.get(group.key))]
-    if not lines and not is_lost(run, session.status):
+    may_be_acknowledged = need is not None and run.ended_at is not None
+    if not lines and not is_lost(run, session.status) and not may_be_acknowledged:
         lines = ["nothing needs a human" if is_alone else "nothing in this run needs a human"]
+    begin = "or acknowledge" if lines else "none of its tasks needs a human; acknowledge"
     lines += _executor_advice_lines(run, status, address)
-    if need is not None and run.ended_at is not None:
-        lines.append(f"or acknowledge it: {ack_command(address, run.run_id)}")
+    if may_be_acknowledged:
+        lines.append(f"{begin} it: {ack_command(address, run.run_id)}")
     if is_lost(run, session.status):
         lines.append(one_line(f"or end it: {shell_command(['redrive', 'abandon', '--state', address, run.run_id])}"))
     runner = runner_of(run, status)

@@ -136,6 +136,16 @@ def test_a_failed_run_needs_a_human_everywhere(machine: Machine) -> None:
     assert (value["need"], value["is_notice"], value["tasks"]) == ("failed run", False, ["load"])
 
 
+def test_a_run_without_a_task_that_needs_a_human_says_only_how_to_acknowledge_it(machine: Machine) -> None:
+    machine.run("etl", "night", "blocks")
+    run_redrive("skip", "load", "--state", "etl", "--reason", "a holiday")
+    run_redrive("resume", "etl", "--plain")
+    first, second = machine.inbox().stdout.splitlines()
+    assert first.endswith(": PARTIAL")
+    ack = f"redrive ack --state {quoted(machine.states / 'etl.db')} night"
+    assert second == f"none of its tasks needs a human; acknowledge it: {ack}"
+
+
 def test_a_failure_stays_a_notice_after_successes_until_it_is_acknowledged(machine: Machine) -> None:
     machine.run("etl", "bad", "fails")
     machine.run("etl", "good-1")
