@@ -10,7 +10,7 @@ import heapq
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from random import Random
+from typing import Protocol
 
 from ..core.breaker import DownstreamHealth
 from ..core.downstreams import DownstreamStates
@@ -246,6 +246,16 @@ def total(costs: Iterable[Cost]) -> Cost:
 # needs. ``simulate_defended`` has the same tasks call it through the breaker and the retry budget of the engine.
 
 
+class RandomSource(Protocol):
+    """The methods of ``random.Random`` that the models use."""
+
+    def uniform(self, a: float, b: float, /) -> float:
+        """Return a number between ``a`` and ``b``."""
+
+    def normalvariate(self, mu: float, sigma: float, /) -> float:
+        """Return a number from the normal distribution around ``mu``."""
+
+
 # --- contention on one row ----------------------------------------------------------------------------------------
 
 NETWORK_MEAN_SECONDS = 0.010
@@ -270,7 +280,7 @@ class ContentionResult:
 
 
 def simulate_contention(
-    clients: int, policy: RetryPolicy, rng: Random, runs: int = 1, first_index: int = 1
+    clients: int, policy: RetryPolicy, rng: RandomSource, runs: int = 1, first_index: int = 1
 ) -> ContentionResult:
     """Let ``clients`` write one row, each until it succeeds once.
 
@@ -280,7 +290,7 @@ def simulate_contention(
     return ContentionResult(sum(calls for calls, _ in results) / runs, sum(seconds for _, seconds in results) / runs)
 
 
-def _contend_once(clients: int, policy: RetryPolicy, rng: Random, first_index: int) -> tuple[int, float]:
+def _contend_once(clients: int, policy: RetryPolicy, rng: RandomSource, first_index: int) -> tuple[int, float]:
     """Simulate the events at the server: (seconds, client, version read, or None for a read)."""
     version = calls = 0
     done_at = 0.0
@@ -304,7 +314,7 @@ def _contend_once(clients: int, policy: RetryPolicy, rng: Random, first_index: i
     return calls, done_at
 
 
-def _network_delay(rng: Random) -> float:
+def _network_delay(rng: RandomSource) -> float:
     return abs(rng.normalvariate(NETWORK_MEAN_SECONDS, NETWORK_DEVIATION_SECONDS))
 
 
@@ -367,7 +377,7 @@ class HerdResult:
 def simulate_outage(
     scenario: Scenario,
     policy: RetryPolicy,
-    rng: Random,
+    rng: RandomSource,
     *,
     spend_attempts: bool = False,
     seconds_max: int = 86_400,
@@ -398,7 +408,7 @@ def simulate_outage(
 def simulate_defended(
     scenario: Scenario,
     policy: RetryPolicy,
-    rng: Random,
+    rng: RandomSource,
     *,
     spend_attempts: bool = False,
     seconds_max: int = 86_400,
@@ -418,7 +428,7 @@ _WAKE = -1
 class _DefendedHerd:
     """The tasks in front of the breaker: first calls and retries wait apart, as in the queue of the engine."""
 
-    def __init__(self, scenario: Scenario, policy: RetryPolicy, rng: Random, spend_attempts: bool) -> None:
+    def __init__(self, scenario: Scenario, policy: RetryPolicy, rng: RandomSource, spend_attempts: bool) -> None:
         self._server = _Server(scenario)
         self._policy = policy
         self._rng = rng
