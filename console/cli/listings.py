@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from typing import TYPE_CHECKING, cast
@@ -46,12 +46,12 @@ from ..sessions.reads import HistoryReader
 from ..sessions.session import Session
 from ..sessions.target import is_remote
 from ..text.glyphs import glyphs_for
-from ..text.pieces import Line, Piece, Role, stripped, table
-from ..text.text import echo, echo_json, echo_lines, json_line, one_line, shorten
+from ..text.pieces import Line, Piece, Role, stripped
+from ..text.text import echo, echo_lines, json_line, one_line, shorten
 from . import options as shared
 from .event_lines import EventLabeller
 from .main import ExitCode, command
-from .output import Shown, echo_values, print_lines, print_table, print_view, with_schema
+from .output import Shown, echo_values, print_lines, print_table, print_view, shown_table, with_schema
 from .state_files import files_of
 
 if TYPE_CHECKING:
@@ -71,23 +71,21 @@ def print_tasks(endpoint: Endpoint, run_id: str | None, as_json: bool, *, follow
     """Print one line per task, in the order of the flow."""
 
     async def read(session: Session) -> list[Shown]:
-        board = Board(await session.snapshot(run_id))
-        breakers, pages = (await session.query(lists.BREAKERS), await session.query(lists.PAGES, limit=_PAGES_MAX))
+        projection = await session.snapshot(run_id, has_successes=as_json)
+        run, now_us, address = projection.run, _now_us(), session.address
+        if as_json:
+            extra = {"executor": present.executor_json(run, session.status, address, now_us), "state_file": address}
+            return task_lines(projection, as_json, extra=extra)
+        board = Board(projection)
+        breakers, pages = await session.query(lists.BREAKERS), await session.query(lists.PAGES, limit=_PAGES_MAX)
         board.update_lists(breakers, pages)
-        before = {} if as_json else await _last_times(session, board)
-        status, address = session.status, session.address
-        run, now_us = board.projection.run, _now_us()
-        runner = runner_of(run, session.status)
-
-        extra = {"executor": present.executor_json(run, status, address, now_us), "state_file": address}
+        before = await _last_times(session, board)
+        status = session.status
+        runner = runner_of(run, status)
         lines = task_lines(
-            board.projection, as_json, lambda name: board.explain(name, now_us, runner), extra, before, None, runner
+            projection, as_json, lambda name: board.explain(name, now_us, runner), before=before, runner=runner
         )
-        return (
-            lines
-            if as_json
-            else [present.place_line(run, address), *lines, *_executor_advice_lines(run, status, address)]
-        )
+        return [present.place_line(run, address), *lines, *_executor_advice_lines(run, status, address)]
 
     return print_view(endpoint, read, follow=follow, as_json=as_json)
 
@@ -131,12 +129,15 @@ def task_lines(
         note = " · ".join(filter(None, parts))
         state = Piece(state_code(row.state, runner), row_style(row, runner).role)
         cells.append((row.name, state, attempt_label(row), note))
-    return list(table(cells))
+    return list(shown_table(cells))
+
+
+_SHOWN_COLUMNS = [name for name in TaskRow.__struct_fields__ if name not in ("spec", "attempts", "claim_token")]
 
 
 def task_value(row: TaskRow, projection: RunProjection) -> dict[str, object]:
     """A task as JSON: the columns of the table, its parents, and its attempts."""
-    value = {key: item for key, item in _plain(row).items() if key not in ("spec", "attempts", "claim_token")}
+    value = {column: getattr(row, column) for column in _SHOWN_COLUMNS}
     value["run_id"] = projection.run.run_id
     value["parents"] = list(projection.parents.get(row.name, ()))
     value["attempts"] = [_plain(attempt) for attempt in row.attempts.values()]
@@ -298,7 +299,7 @@ def _memory_lines(memory: CauseHistory) -> Iterator[str]:
 @shared.reading_options
 def print_summary(file: shared.NamedFile, run_id: str | None, as_json: bool) -> int:
     async def use(session: Session) -> str:
-        board = Board(await session.snapshot(run_id))
+        board = Board(await session.snapshot(run_id, has_successes=False))
         runner = runner_of(board.projection.run, session.status)
         return present.incident_summary(board, session.address, _now_us(), runner)
 
@@ -313,7 +314,7 @@ def print_summary(file: shared.NamedFile, run_id: str | None, as_json: bool) -> 
 @click.option("--since", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Only events after this one.")
 def print_events(file: shared.NamedFile, run_id: str | None, as_json: bool, follow: bool, since: int) -> int:
     async def use(session: Session) -> int:
-        projection = await session.snapshot(run_id) if run_id is not None or not follow else None
+        projection = await session.part(run_id, ()) if run_id is not None or not follow else None
         until = None if follow else projection.seq if projection is not None else None
         if not as_json:
             run = projection.run if projection is not None and run_id is not None else None
@@ -321,9 +322,8 @@ def print_events(file: shared.NamedFile, run_id: str | None, as_json: bool, foll
         labeller = EventLabeller(has_date=True, target=session.address, has_each_check=True)
         async with aclosing(cast("AsyncGenerator[Sequence[Event]]", session.events(since))) as batches:
             async for batch in batches:
-                for event in batch:
-                    if run_id is None or event.run_id == run_id:
-                        _print_event(event, None if as_json else labeller)
+                shown = (event for event in batch if run_id is None or event.run_id == run_id)
+                print_lines(line for event in shown for line in _event_lines(event, None if as_json else labeller))
                 if until is not None and (not batch or batch[-1].seq >= until):
                     break
         return 0
@@ -331,12 +331,9 @@ def print_events(file: shared.NamedFile, run_id: str | None, as_json: bool, foll
     return with_session(file.to_read(), use)
 
 
-def _print_event(event: Event, labeller: EventLabeller | None) -> None:
-    """Print the lines of an event; without ``labeller``, its row as JSON."""
-    if labeller is None:
-        echo_json(with_schema("events", row_of(event)))
-        return
-    print_lines(labeller.lines(event))
+def _event_lines(event: Event, labeller: EventLabeller | None) -> Iterable[Shown]:
+    """The lines of an event; without ``labeller``, its row as JSON."""
+    return [json_line(with_schema("events", row_of(event)))] if labeller is None else labeller.lines(event)
 
 
 @command("replay")
@@ -432,7 +429,7 @@ def print_runs(file: shared.NamedFile, as_json: bool, follow: bool) -> int:
             (*_run_row(one, runner_of(one.run, status)), _run_note(one.run, status, address, now_us))
             for one in summaries
         ]
-        return [present.place_line(None, address), *table(rows), *await _needing_lines(session), *schedule_lines]
+        return [present.place_line(None, address), *shown_table(rows), *await _needing_lines(session), *schedule_lines]
 
     return print_view(file.to_read(), read, follow=follow, as_json=as_json)
 

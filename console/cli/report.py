@@ -11,11 +11,12 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from operator import attrgetter
 from typing import Any
 
 import click
 
-from ...engine.core.projection import is_operator_act
+from ...engine.core.projection import RunProjection, is_operator_act
 from ...engine.domain.event_payloads import RunChange, RunChanged, TaskMoved
 from ...engine.domain.events import Event, EventKind
 from ...engine.domain.states import TaskState
@@ -24,7 +25,17 @@ from ...engine.statefile import lists
 from ..app.theme import load_theme
 from ..model.board import Board, runner_of
 from ..model.inbox import Inbox, failures_of
-from ..present.report import CAUSES_MAX, CauseEvidence, Move, PageColours, ReportData, report_html, report_markdown
+from ..model.replay import event_of
+from ..present.report import (
+    CAUSES_MAX,
+    MOVES_MAX,
+    CauseEvidence,
+    Move,
+    PageColours,
+    ReportData,
+    report_html,
+    report_markdown,
+)
 from ..sessions.live_run import load_memories
 from ..sessions.open import with_session
 from ..sessions.reads import TEXTS_OF, events_of_run, read_evidence
@@ -271,18 +282,29 @@ async def read_report(session: Session, run_id: str | None, now_us: int) -> Repo
     pages = await session.query(lists.PAGE_HEADS)
     board.update_lists(await session.query(lists.BREAKERS), pages)
     board.duration_stats = await session.duration_stats(run_id)
-    moves: list[Move] = []
-    acts: list[Event] = []
-    is_whole = False
-    async for event in events_of_run(session, board.projection):
-        is_whole |= isinstance(event.payload, RunChanged) and event.payload.what == RunChange.CREATED
-        if isinstance(event.payload, TaskMoved) and event.task in board.projection.tasks and event.new is not None:
-            moves.append(Move(event.at, event.task, TaskState(event.new)))
-        if is_operator_act(event) or event.kind == EventKind.NOTE:
-            acts.append(event)
+    acts = [event for event in await _events_of(session, run_id, EventKind.OPERATOR) if is_operator_act(event)]
+    acts += await _events_of(session, run_id, EventKind.NOTE)
+    acts.sort(key=attrgetter("seq"))
+    attempts = sum(len(row.attempts) for row in board.projection.tasks.values())
+    moves = await _moves(session, board.projection) if attempts <= MOVES_MAX else ()  # each attempt is one move or more
     causes, total = await _causes(session, board)
     runner = runner_of(board.projection.run, session.status)
-    return ReportData(board, session.address, now_us, moves if is_whole else (), causes, total, acts, runner)
+    return ReportData(board, session.address, now_us, moves, causes, total, acts, runner)
+
+
+async def _events_of(session: Session, run_id: str, kind: str) -> list[Event]:
+    return [event_of(row) for row in await session.query(lists.EVENTS_OF_KIND, run_id=run_id, kind=kind)]
+
+
+async def _moves(session: Session, projection: RunProjection) -> Sequence[Move]:
+    """The changes of state of the tasks; none if the file no longer has the start of the run."""
+    moves: list[Move] = []
+    is_whole = False
+    async for event in events_of_run(session, projection):
+        is_whole |= isinstance(event.payload, RunChanged) and event.payload.what == RunChange.CREATED
+        if isinstance(event.payload, TaskMoved) and event.task in projection.tasks and event.new is not None:
+            moves.append(Move(event.at, event.task, TaskState(event.new)))
+    return moves if is_whole else ()
 
 
 async def _causes(session: Session, board: Board) -> tuple[Sequence[CauseEvidence], int]:

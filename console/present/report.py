@@ -336,7 +336,7 @@ def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
 
 Html = NewType("Html", str)
 
-_MOVES_MAX = 20_000  # a run with more has no slider in its report
+MOVES_MAX = 20_000  # a run with more has no slider in its report
 _OPEN_CAUSES = 3  # the others are folded
 _STATES = tuple(TaskState)
 
@@ -374,7 +374,7 @@ def report_html(data: ReportData, light: PageColours, dark: PageColours, *, is_l
         title=_escaped(headline(data)),
         style=Html(style),
         facts=_paragraphs(fact_lines(data)),
-        slider=_slider(data, drawn, numbers) if 0 < len(data.moves) <= _MOVES_MAX else Html(""),
+        slider=_slider(data, drawn, numbers) if 0 < len(data.moves) <= MOVES_MAX else Html(""),
         graph=_rows(graph_rows(data), numbers),
         lanes=_html_lanes(drawn.rows, numbers),
         causes=_joined(_cause(one, data, place < _OPEN_CAUSES) for place, one in enumerate(data.causes)),

@@ -12,6 +12,7 @@ import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from ...engine.agent import executor_socket
@@ -109,12 +110,14 @@ class LocalSession(Session):
             return decode(await self._searcher.call(what, options))
         return await self._read(lambda connection: decode(reader.read(connection, what, options)))
 
-    async def snapshot(self, run_id: str | None = None, patience_seconds: float | None = None) -> RunProjection:
+    async def snapshot(
+        self, run_id: str | None = None, patience_seconds: float | None = None, *, has_successes: bool = True
+    ) -> RunProjection:
         """Return a run (default: the latest) as of the event ``seq`` of the projection."""
-        return await self._load(run_id, runs.load_run)
+        return await self._load(run_id, partial(runs.load_run, has_successes=has_successes))
 
     async def part(
-        self, run_id: str | None = None, names: Sequence[str] = (), *, has_blockers: bool = False
+        self, run_id: str | None = None, names: Sequence[str] | None = None, *, has_blockers: bool = False
     ) -> RunProjection:
         return await self._load(
             run_id, lambda connection, found: runs.load_part(connection, found, names, has_blockers=has_blockers)

@@ -53,17 +53,21 @@ class Session(Protocol):
     async def ask(self, decode: Callable[[Any], Value], what: str, /, **options: object) -> Value:
         """Ask one of ``READS`` (``engine/statefile/reader.py``), and return the answer as ``decode`` reads it."""
 
-    async def snapshot(self, run_id: str | None = None, patience_seconds: float | None = None) -> RunProjection:
+    async def snapshot(
+        self, run_id: str | None = None, patience_seconds: float | None = None, *, has_successes: bool = True
+    ) -> RunProjection:
         """Return a run (default: the latest) as of the event ``seq`` of the projection.
+
+        Without ``has_successes``, tasks that succeeded may have nothing but their state and how often they ran.
 
         With ``patience_seconds`` a slow connection returns a projection in which finished tasks lack their times;
         ``events`` raises SnapshotNeeded when the times have arrived, and the next snapshot is the complete projection.
         """
 
     async def part(
-        self, run_id: str | None = None, names: Sequence[str] = (), *, has_blockers: bool = False
+        self, run_id: str | None = None, names: Sequence[str] | None = None, *, has_blockers: bool = False
     ) -> RunProjection:
-        """Return a run with the tasks ``names`` at least; without names, with what its inbox shows.
+        """Return a run with the tasks ``names`` at least; None: with what its inbox shows.
 
         ``has_blockers``: also with all that explains why these tasks wait.
 

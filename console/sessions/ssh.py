@@ -126,7 +126,9 @@ class SshSession(Session):
     async def _read(self, what: str, options: Mapping[str, object]) -> Any:
         return await self._connection.request("read", modules=modules_for(what), what=what, options=options)
 
-    async def snapshot(self, run_id: str | None = None, patience_seconds: float | None = None) -> RunProjection:
+    async def snapshot(
+        self, run_id: str | None = None, patience_seconds: float | None = None, *, has_successes: bool = True
+    ) -> RunProjection:
         """Return a run (default: the latest) as of the event ``seq`` of the projection.
 
         On a slow connection the times of finished tasks, and very many edges, arrive later than the rest. With

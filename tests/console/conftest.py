@@ -131,14 +131,16 @@ class FakeSession:
             counts[str(row.state)] = counts.get(str(row.state), 0) + 1
         return [RunSummary(self.projection.run, counts)]
 
-    async def snapshot(self, run_id: str | None = None, patience_seconds: float | None = None) -> RunProjection:
+    async def snapshot(
+        self, run_id: str | None = None, patience_seconds: float | None = None, *, has_successes: bool = True
+    ) -> RunProjection:
         self._raise()
         if self.projection is None:
             raise RefusedError("no run has been recorded yet")
         return self.projection
 
     async def part(
-        self, run_id: str | None = None, names: Sequence[str] = (), *, has_blockers: bool = False
+        self, run_id: str | None = None, names: Sequence[str] | None = None, *, has_blockers: bool = False
     ) -> RunProjection:
         return await self.snapshot(run_id)
 

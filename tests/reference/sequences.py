@@ -243,10 +243,10 @@ class Engine:
 
     def read_part(self, *names: str) -> RunProjection:
         """Read what the inbox shows; of ``names``, what explains why these tasks wait."""
-        return runs.load_part(self._connection, RUN, names, has_blockers=bool(names))
+        return runs.load_part(self._connection, RUN, names or None, has_blockers=bool(names))
 
-    def read_run(self) -> RunProjection:
-        return runs.load_run(self._connection, RUN)
+    def read_run(self, *, has_successes: bool = True) -> RunProjection:
+        return runs.load_run(self._connection, RUN, has_successes=has_successes)
 
     def check_memory(self) -> None:
         """Check that the executor's memory is what the tables say."""

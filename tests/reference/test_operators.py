@@ -7,8 +7,12 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from redrive.console.cli.listings import task_lines
+from redrive.console.cli.output import plain_text
 from redrive.console.model.board import Board
 from redrive.console.model.inbox import Inbox
+from redrive.console.present.runs import incident_summary
+from redrive.engine.core.projection import RunProjection
 from redrive.engine.core.waiting import ALIVE, RunnerKind, RunnerStatus
 from redrive.engine.domain import trigger_rules
 from redrive.engine.statefile import operator_actions
@@ -82,6 +86,24 @@ def test_a_task_is_explained_by_a_part_of_a_run_as_by_the_run(seed: int) -> None
                 at = (name, START_US * 2, runner)
                 assert part.blocking_chain(*at) == whole.blocking_chain(*at)
                 assert part.explain(*at) == whole.explain(*at)
+
+
+@pytest.mark.parametrize("seed", [*range(40), *range(APPROVALS, APPROVALS + 20)])
+def test_lists_of_states_read_the_same_without_the_rest_of_what_succeeded(seed: int) -> None:
+    for has_rested in (False, True):
+        night = SteppedNight(draw_sequence(seed))
+        if has_rested:
+            night.work()
+        else:
+            night.engine.start_some()
+        whole, few = (_lists_of(night.engine.read_run(has_successes=chosen)) for chosen in (True, False))
+        assert few == whole
+
+
+def _lists_of(projection: RunProjection) -> tuple[list[str], str]:
+    board, now_us = Board(projection), START_US * 2
+    lines = task_lines(projection, False, lambda name: board.explain(name, now_us), now_us=now_us)
+    return [plain_text(line) for line in lines], incident_summary(board, "file", now_us)
 
 
 # --- That a fault is found -----------------------------------------------------------------------------------------

@@ -22,7 +22,9 @@ class TwoRuns(FakeSession):
     other: RunProjection
     reads: list[str | None]
 
-    async def snapshot(self, run_id: str | None = None, patience_seconds: float | None = None) -> RunProjection:
+    async def snapshot(
+        self, run_id: str | None = None, patience_seconds: float | None = None, *, has_successes: bool = True
+    ) -> RunProjection:
         self.reads.append(run_id)
         self._raise()
         return self.other if run_id == "night-1" else await super().snapshot(run_id, patience_seconds)
