@@ -21,16 +21,22 @@ from ..present.runs import incident_summary
 from ..present.states import legend_lines
 from ..present.timeline import bar_entries
 from ..screens.base import ConsoleHost, errors_shown
-from ..screens.dialogs import ChoiceDialog, ChoiceOption, CommandPalette, PaletteEntry, TextDialog, columns_within
+from ..screens.dialogs import (
+    ChoiceDialog,
+    ChoiceOption,
+    CommandPalette,
+    PaletteEntry,
+    TextDialog,
+    columns_within,
+    help_lines,
+)
 from ..terminal.driver import truncated_to_clipboard
 from ..text.event_text import describe_event
-from ..text.pieces import Line, Piece, Role, wrap
+from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line, pad, sanitize, sanitize_lines
 from . import theme
 from .operator import OperatorActions
 from .time_travel import SPEEDS
-
-_KEYS_CELLS = 9
 
 _REPLAY_HELP = "Play the run, from here or from its start, {} times as fast."
 _WHAT_IF_HELP = "The run under another policy, from here on: what-if max_attempts=5 jitter=full."
@@ -102,11 +108,7 @@ class CommandMenu:
             actions = [action for action in self._available() if chosen(action) and keymap.keys_of(action.name)]
             if actions:
                 yield [Piece(heading, Role.STRONG)]
-                for action in actions:
-                    keys = " ".join(key_label(key) for key in keymap.keys_of(action.name))
-                    name = Piece(f"{action.name.replace('_', ' ')}: ", Role.DIM)
-                    line = [Piece(f"  {pad(keys, _KEYS_CELLS)} ", Role.KEY), name, Piece(action.help)]
-                    yield from wrap(line, columns, _KEYS_CELLS + 3)
+                yield from help_lines(actions, keymap, columns)
                 yield []
 
     def list_keys(self) -> None:

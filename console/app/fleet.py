@@ -25,7 +25,17 @@ from ..model.lists import COLUMNS, FLEET, ColumnChoice
 from ..model.runs import FleetEntry, FleetOrder, fleet_entries
 from ..present.runs import fleet_heading, fleet_row, fleet_titles, name_cells
 from ..present.schedules import ScheduleAct, decision_sentence, pause_ends, schedule_acts, schedule_state
-from ..screens.dialogs import ChoiceDialog, ChoiceOption, ColumnDialog, FormDialog, FormField
+from ..present.states import legend_lines
+from ..screens.dialogs import (
+    ChoiceDialog,
+    ChoiceOption,
+    ColumnDialog,
+    FormDialog,
+    FormField,
+    TextDialog,
+    columns_within,
+    help_lines,
+)
 from ..sessions.address import Endpoint
 from ..sessions.open import open_session
 from ..sessions.target import is_remote
@@ -41,6 +51,7 @@ from .theme import DEFAULT, Theme, load_theme
 
 MESSAGE_SECONDS = 5.0
 S = 1_000_000  # microseconds
+_HELP_ACTIONS = tuple(map(action_named, ("open", "schedule", "sort", "columns", "redraw", "help", "quit")))
 
 FleetWatch = Callable[[], AsyncIterator[Sequence[Offer]]]
 
@@ -77,7 +88,7 @@ class FleetApp(ConsoleBase):
 
     TITLE = "redrive"
     CSS = "Screen, LineView { background: $ground; color: $ink; }"
-    BINDINGS = bindings("quit", "how_to_leave", "redraw", "sort", "columns", "schedule")
+    BINDINGS = bindings("quit", "how_to_leave", "redraw", "sort", "columns", "schedule", "help")
 
     def __init__(
         self,
@@ -134,7 +145,7 @@ class FleetApp(ConsoleBase):
     def on_mount(self) -> None:
         """Start to read the list."""
         self.table.focus()
-        keys = ("open", "schedule", "sort", "columns")
+        keys = ("open", "schedule", "sort", "columns", "help")
         self.key_bar.show([(self.keymap.label(name), action_named(name).label) for name in keys])
         self.heading.show([Piece(" reading ...")])
         if self._message:
@@ -336,11 +347,22 @@ class FleetApp(ConsoleBase):
         """The methods of this app for the actions that it has a key for."""
         own = {
             "columns": self.choose_columns,
+            "help": self.show_help,
             "quit": self.quit_view,
             "how_to_leave": self.show_exit_hint,
             "redraw": self.reload,
         }
         return own.get(name) or super().console_handler(name, call)
+
+    def show_help(self) -> None:
+        """Show what the signs mean, and the keys of the list."""
+        columns = columns_within(self.size.width)
+        lines: list[Line] = [
+            *legend_lines(self._glyphs, columns, [[Piece("(1)", Role.DIM), Piece(" so many notices, which can wait")]]),
+            [],
+            *help_lines(_HELP_ACTIONS, self.keymap, columns),
+        ]
+        self.push_screen(TextDialog([Piece("Signs, and the keys that work here", Role.TITLE)], lines))
 
     def quit_view(self) -> None:
         self.exit(0)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import events
 from textual.widget import Widget
 
+from ..keys.actions import Action
+from ..keys.keymap import KeyMap, key_label
 from ..model.lists import Column, parse_filter
 from ..text.glyphs import Glyphs
-from ..text.pieces import Line, Piece, Role, fit, plain
+from ..text.pieces import Line, Piece, Role, fit, plain, wrap
 from ..text.text import one_line, pad
 from ..widgets.bars import Bar, Prompt, bindings
 from ..widgets.dialog import Modal, bar_of
@@ -198,6 +200,18 @@ _FOOT: Line = [Piece("/", Role.KEY), Piece(" search  "), Piece("Esc", Role.KEY),
 def columns_within(columns: int) -> int:
     """Cells of a line in the dialog, on a screen of ``columns``."""
     return min(columns, _COLUMNS_MAX) - _FRAME_COLUMNS
+
+
+_KEYS_CELLS = 9
+
+
+def help_lines(actions: Iterable[Action], keymap: KeyMap, columns: int) -> Iterator[Line]:
+    """Each action with its keys and its sentence."""
+    for action in actions:
+        keys = " ".join(key_label(key) for key in keymap.keys_of(action.name))
+        name = Piece(f"{action.name.replace('_', ' ')}: ", Role.DIM)
+        line = [Piece(f"  {pad(keys, _KEYS_CELLS)} ", Role.KEY), name, Piece(action.help)]
+        yield from wrap(line, columns, _KEYS_CELLS + 3)
 
 
 class TextDialog(Modal[None]):

@@ -137,6 +137,17 @@ async def test_what_needs_a_human_comes_first_with_its_count():
         assert "8 state files on this machine" in text_of(app) and "5 need a human" in text_of(app)
 
 
+async def test_the_help_key_explains_the_counts_and_the_keys_of_the_list():
+    app = fleet_app(Files(FILES))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("?")
+        assert "so many need a human" in text_of(app) and "(1) so many notices" in text_of(app)
+        for words in ("schedule: Pause, skip or start runs", "columns: ", "quit: "):
+            assert words in text_of(app)
+        await pilot.press("?")
+        assert "8 state files on this machine" in text_of(app)
+
+
 async def test_enter_opens_the_file_under_the_cursor():
     app = fleet_app(Files(FILES))
     async with app.run_test(size=(80, 24)) as pilot:
