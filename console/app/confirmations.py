@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...engine.core.projection import RunSummary, TaskRow
+from ...engine.core.ready_queue import spec_of
 from ...engine.core.views import Sign, row_style
 from ...engine.core.waiting import RunnerStatus
 from ...engine.domain.acts import BY_NAME, NOTE_CHARACTERS_MAX
-from ...engine.domain.states import NEEDS_HUMAN, OPEN
+from ...engine.domain.states import NEEDS_HUMAN, OPEN, TaskState
 from ...engine.domain.text import counted
 from ..model.board import Board
 from ..model.inbox import InboxCause
@@ -328,11 +329,14 @@ def resume_question(board: Board, since: str, plan: ResumePlan) -> Question:
     """The question before an executor is started here; with doubts about its code, before the code is imported."""
     left = board.total - board.finished
     role = Role.WARNING if plan.needs_acceptance else Role.TEXT
+    running = (row for row in board.projection.tasks.values() if row.state is TaskState.RUNNING)
+    doubtful = [row.name for row in running if not spec_of(row).idempotent]
     return Question(
         title=[Piece(f"Start an executor here for {one_line(board.projection.run.run_id)}", Role.TITLE)],
         facts=[
             [Piece(f"The last one has been gone{since}. {task_count(left)} of {board.total:,} are not done.")],
             [Piece("Attempts that were running count as lost and run again; finished tasks stay finished.")],
+            *([[Piece(f"Not {named(doubtful)}, which may have happened: a human decides.")]] if doubtful else []),
             *([Piece(one_line(f"Others may have written the code: {doubt}."), Role.WARNING)] for doubt in plan.doubts),
             *([Piece(one_line(line), Role.DIM)] for line in plan.code_lines()),
             *([Piece(one_line(line), role)] for line in plan.difference_lines()),

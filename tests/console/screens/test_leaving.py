@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import structs
 from redrive.console.app.app import ConsoleApp, console_end, exit_lines
 from redrive.console.cli.attach import code_of_console
 from redrive.console.screens.dialogs import ChoiceDialog
 from redrive.engine.core.flow_difference import FlowDifference
+from redrive.engine.core.ready_queue import spec_of
 from redrive.engine.domain.states import RunState, TaskState
 from redrive.engine.errors import RedriveError
 from redrive.engine.executor.resume_plan import ResumePlan
@@ -206,6 +208,18 @@ async def test_r_capital_asks_before_it_starts_an_executor(
         assert started == []
         await press(app, pilot, "R", "a")
         assert started == [("/tmp/revenue.db", "run-2026-04-25")]
+
+
+async def test_an_effect_that_was_running_is_not_said_to_run_again(
+    revenue: FakeSession, clock: StillClock, monkeypatch: pytest.MonkeyPatch
+):
+    row = next(row for row in revenue.projection.tasks.values() if row.state is TaskState.RUNNING)
+    row.spec = structs.replace(spec_of(row), effect=True, idempotent=False)
+    planned(monkeypatch)
+    lose_executor(revenue, clock)
+    async with shown(revenue, clock, state_path="/tmp/revenue.db") as (app, pilot):
+        await press(app, pilot, "R")
+        assert f"Not {row.name}, which may have happened: a human decides." in text_of(app)
 
 
 async def test_nothing_is_resumed_while_an_executor_lives(
