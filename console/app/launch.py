@@ -143,7 +143,7 @@ def _spawn(flow: str | None, state: str, run_id: str | None, options: RunOptions
 
 
 async def _embedded(starting: Future[None], state: str, run_options: Mapping[str, object]) -> Session:
-    from ..sessions.embedded import EmbeddedSession
+    from ..sessions.local import EmbeddedSession
 
     await asyncio.wrap_future(starting)
     session = await EmbeddedSession.open(state)
@@ -163,7 +163,7 @@ def record_demo(flow: str, options: RunOptions) -> str:
 
 
 async def _record(flow: str, state: str, options: RunOptions) -> str:
-    from ..sessions.embedded import EmbeddedSession
+    from ..sessions.local import EmbeddedSession
     from ..sessions.session import new_command
     from ..terminal.capabilities import TerminalCapabilities
     from .app import ConsoleApp

@@ -554,14 +554,14 @@ class RunControl:
             self._console.run_worker(self._resume, group="resume", exclusive=True)
 
     async def _resume(self) -> None:
-        from ..sessions import embedded
+        from ..sessions.local import resume
 
         console, board = self._console, self._console.live.board
         assert board is not None and console.launch.state_path is not None
         console.show_message("starting an executor ...")
         options = {**console.launch.run_options, "accept_changes": True, "trust": True}  # the operator has seen both
         with errors_shown(console):
-            await embedded.resume(console.launch.state_path, board.projection.run.run_id, options)
+            await resume(console.launch.state_path, board.projection.run.run_id, options)
             console.show_message("resumed here")
 
     def abandon(self, subject: object) -> None:

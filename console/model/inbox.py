@@ -23,6 +23,7 @@ from ...engine.domain.acts import Target
 from ...engine.domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, REJECTED, UNANSWERED, TaskState
 from ...engine.domain.text import format_clock
 from ...engine.statefile.lists import PastAttemptRow, QuarantineRow
+from ...engine.statefile.logs import AttemptText
 from .board import Board, Delta
 from .lists import Filter
 
@@ -463,16 +464,12 @@ def verdict(comparison: AttemptComparison, *, is_brief: bool = False) -> str:
 # --- What is read for a page of evidence ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptTexts:
-    """The long texts of one attempt, and the end of its log, as far as they have been read."""
+class AttemptTexts(NamedTuple):
+    """The long texts of one attempt, and the lines at the end of its log, as far as they have been read."""
 
     attempt: int
-    traceback: str = ""
-    stack: str = ""
-    diagnostic: str = ""
+    long: AttemptText = AttemptText()
     log: Sequence[str] = ()
-    fingerprint_detail: str = ""  # JSON
 
 
 @dataclass(frozen=True, slots=True)

@@ -247,10 +247,10 @@ def _comparison(row: TaskRow) -> Iterator[Line]:
 def _texts(texts: AttemptTexts | None, log_lines: int) -> Iterator[Line]:
     if texts is None:
         return
-    stack, autopsy = hang.split_stack_and_report(texts.stack)
+    stack, autopsy = hang.split_stack_and_report(texts.long.stack)
     parts = (
-        ("Diagnostic", texts.diagnostic),
-        ("Traceback", texts.traceback),
+        ("Diagnostic", texts.long.diagnostic),
+        ("Traceback", texts.long.traceback),
         ("Stack at the timeout", stack),
         ("What it did and held at the timeout", autopsy),
         ("Log, its end", "\n".join(texts.log[-log_lines:])),

@@ -234,7 +234,7 @@ _CHANGE_NAMES = {"place": "place of the failure", "fingerprint": "place of the f
 def _messages(failures: Sequence[AttemptRow], texts: Sequence[AttemptTexts], columns: int) -> Iterator[Line]:
     """The error messages and diagnostics, once where they are the same."""
     messages = {one.attempt: one.error or "" for one in failures}
-    diagnostics = {one.attempt: one.diagnostic for one in texts}
+    diagnostics = {one.attempt: one.long.diagnostic for one in texts}
     for label, by_attempt in (("said", messages), ("diagnostic", diagnostics)):
         for text, attempts in _shared(by_attempt).items():
             whose = label if len(attempts) == len(failures) else f"{label} {_numbers(attempts)}"
@@ -279,10 +279,10 @@ def _quarantined(rows: Sequence[QuarantineRow]) -> Iterator[Line]:
 
 def _texts(texts: Sequence[AttemptTexts], columns: int) -> Iterator[Line]:
     """Long texts of the latest attempts; a text that several have is shown once."""
-    seen = {one.attempt: hang.split_stack_and_report(one.stack) for one in texts}
+    seen = {one.attempt: hang.split_stack_and_report(one.long.stack) for one in texts}
     stacks = {attempt: stack for attempt, (stack, _) in seen.items()}
     autopsies = {attempt: autopsy for attempt, (_, autopsy) in seen.items()}
-    tracebacks = {one.attempt: one.traceback for one in texts}
+    tracebacks = {one.attempt: one.long.traceback for one in texts}
     for heading, written in ((_STACK, stacks), (_AUTOPSY, autopsies), ("Traceback", tracebacks)):
         for text, attempts in _shared(written).items():
             same = ", the same" if len(attempts) > 1 else ""
@@ -342,7 +342,7 @@ def _counted(cause: InboxCause, scene: Scene) -> Iterator[Line]:
 
 def _fields(texts: Sequence[AttemptTexts], scene: Scene, columns: int) -> Iterator[Line]:
     """What the fingerprint of the latest failure is made of."""
-    if texts and (text := detail_text(texts[-1].fingerprint_detail, scene.glyphs.dot)):
+    if texts and (text := detail_text(texts[-1].long.fingerprint_detail, scene.glyphs.dot)):
         yield from labelled("made of", one_line(text), columns)
 
 

@@ -307,7 +307,7 @@ class DetailView(PageView[AttemptKey, AttemptTexts]):
             return AttemptTexts(number)
         texts = await session.attempt_text(run_id, name, number)
         chunks = await session.log(run_id, name, number, after=-1, limit=_LOG_CHUNKS)
-        return AttemptTexts(number, texts.traceback, texts.stack, texts.diagnostic, _lines_of(chunks))
+        return AttemptTexts(number, texts, _lines_of(chunks))
 
 
 def _lines_of(chunks: Sequence[LogChunk]) -> list[str]:

@@ -196,16 +196,10 @@ async def read_evidence(
 
     ``memory``: the history of its cause, if it was read already.
     """
-    texts = [await _texts(session, run_id, name, attempt) for attempt in attempts]
+    texts = [AttemptTexts(attempt, await session.attempt_text(run_id, name, attempt)) for attempt in attempts]
     history = await session.query(lists.HISTORY, task=name, limit=_HISTORY_ATTEMPTS)
     rows = await session.query(lists.QUARANTINE, run_id=run_id, task=name, limit=_ROWS)
     return EvidenceData(texts, history, rows, memory)
-
-
-async def _texts(session: Session, run_id: str, name: str, attempt: int) -> AttemptTexts:
-    read = await session.attempt_text(run_id, name, attempt)
-    detail = read.fingerprint_detail
-    return AttemptTexts(attempt, read.traceback, read.stack, read.diagnostic, fingerprint_detail=detail)
 
 
 # --- Reads the last runs of a flow with their tasks ------------------------------------------------------------------

@@ -79,11 +79,11 @@ def test_the_sentence_stands_everywhere_and_the_evidence_has_all_of_it(tmp_path:
     assert hang in Inbox(board).entry("load").message
     assert f"timeout: {hang}" in text_of([state_facts(row, scene)])
 
-    found = AttemptTexts(1, texts.traceback, texts.stack, texts.diagnostic)
+    found = AttemptTexts(1, texts)
     for columns in (80, 120):
         shown = text_of(detail.detail_page(row, scene, found, columns))
         assert hang in shown and "(ESTABLISHED, 0 bytes unread, 0 bytes unsent)" in shown
         assert "Stack at the timeout" in shown and "What it did and held at the timeout" in shown
-        left = AttemptTexts(1, texts.traceback, texts.stack, texts.diagnostic)
+        left = AttemptTexts(1, texts)
         shown = text_of(evidence.evidence_page(row, scene, EvidenceData([left]), columns))
         assert hang in shown and f"tcp 127.0.0.1:{server}" in shown

@@ -15,8 +15,7 @@ from click.testing import CliRunner
 from redrive.console.app.downstream_operator import BREAKER_ACTS
 from redrive.console.cli.main import cli
 from redrive.console.keys.actions import ACTIONS
-from redrive.console.sessions.embedded import EmbeddedSession
-from redrive.console.sessions.local import LocalSession
+from redrive.console.sessions.local import EmbeddedSession, LocalSession
 from redrive.engine import Executor
 from redrive.engine.core import downstreams
 from redrive.engine.domain.acts import ACTS, BY_NAME, Act, Answer, Command, Target
@@ -80,7 +79,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     async def resume(path: str, run_id: str, options: Any) -> None:
         calls.append((path, run_id))
 
-    monkeypatch.setattr("redrive.console.sessions.embedded.resume", resume)
+    monkeypatch.setattr("redrive.console.sessions.local.resume", resume)
     return calls
 
 

@@ -26,6 +26,7 @@ from redrive.console.text.pieces import Role, plain
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import TaskState
 from redrive.engine.statefile.lists import DurationStats
+from redrive.engine.statefile.logs import AttemptText
 
 from ..model.runs import START, EventBuilder, S, projection_of
 from .test_rows import EVIL, NOW, board_of_all_states
@@ -79,7 +80,8 @@ def report_of(board, moves=(), **facts) -> ReportData:
     note = builder.event(EventKind.NOTE, actor=HOSTILE, reason=HOSTILE, data={"text": HOSTILE})
     causes = []
     for cause in Inbox(board).causes():
-        texts = [AttemptTexts(one.attempt, HOSTILE, HOSTILE, HOSTILE) for one in failures_of(board.row(cause.tasks[0]))]
+        long = AttemptText(HOSTILE, HOSTILE, HOSTILE)
+        texts = [AttemptTexts(one.attempt, long) for one in failures_of(board.row(cause.tasks[0]))]
         causes.append(CauseEvidence(cause, EvidenceData(texts)))
     return ReportData(board, HOSTILE, NOW, moves, causes, len(causes), [note], **facts)
 

@@ -36,6 +36,7 @@ from redrive.engine.core.projection import AttemptRow
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.domain.states import NEEDS_HUMAN, TaskState
 from redrive.engine.statefile.lists import DurationStats
+from redrive.engine.statefile.logs import AttemptText
 
 from ..model.runs import START, S, failed_task, projection_of
 
@@ -388,7 +389,7 @@ def test_the_evidence_says_what_a_cause_is_made_of():
         ["status", "404"],
         ["class", "permanent"],
     ]
-    text = AttemptTexts(1, fingerprint_detail=json.dumps({"fields": fields}))
+    text = AttemptTexts(1, AttemptText(fingerprint_detail=json.dumps({"fields": fields})))
     board = board_of_all_states("x")
     scene, row = Scene(board, NOW, UTF8), next(iter(board.projection.tasks.values()))
     cause = Inbox(board).causes()[0]

@@ -143,7 +143,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     async def resume(path: str, run_id: str, options: Any) -> None:
         calls.append((path, run_id))
 
-    monkeypatch.setattr("redrive.console.sessions.embedded.resume", resume)
+    monkeypatch.setattr("redrive.console.sessions.local.resume", resume)
     planned(monkeypatch)
     return calls
 
@@ -243,7 +243,7 @@ async def test_what_keeps_an_executor_from_starting_is_said(
     async def resume(path: str, run_id: str, options: Any) -> None:
         raise RedriveError("flow.py is gone")
 
-    monkeypatch.setattr("redrive.console.sessions.embedded.resume", resume)
+    monkeypatch.setattr("redrive.console.sessions.local.resume", resume)
     planned(monkeypatch)
     lose_executor(revenue, clock)
     async with shown(revenue, clock, state_path="/tmp/revenue.db") as (app, pilot):
