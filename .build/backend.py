@@ -30,7 +30,8 @@ def get_requires_for_build_wheel(config_settings=None):
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     with _importable() as folder:
         command = [sys.executable, "-P", "-m", "redrive", "help", "--man"]
-        environment = {**os.environ, "PYTHONPATH": folder, "PYTHONDONTWRITEBYTECODE": "1"}
+        paths = os.pathsep.join([folder, *filter(None, sys.path)])  # an isolated build has its packages in sys.path
+        environment = {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}
         page = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True).stdout
     _PAGE.parent.mkdir(parents=True, exist_ok=True)
     _PAGE.write_bytes(page)

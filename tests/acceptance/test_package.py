@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
 from pathlib import Path
@@ -16,13 +17,14 @@ from redrive.console.cli.help import man_page
 from redrive.console.cli.main import SECTIONS
 from support.checkout import FOLDERS, ROOT
 
-_BUILD = "import sys; sys.path.insert(0, '.build'); import backend; backend.build_{}(sys.argv[1])"
+_BUILD = "import sys; sys.path[:0] = sys.argv[2:]; import backend; backend.build_{}(sys.argv[1])"
 _PAGE = "redrive-0.1.0.data/data/share/man/man1/redrive.1"
 
 
 def build(what: str, source: Path, target: Path) -> Path:
-    """Build in a folder, as pip does in an environment that has what the build wants."""
-    command = [sys.executable, "-P", "-c", _BUILD.format(what), str(target)]
+    """Build in a folder as pip does: the packages that the build wants are in ``sys.path`` of the backend alone."""
+    paths = [".build", sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+    command = [getattr(sys, "_base_executable", sys.executable), "-P", "-c", _BUILD.format(what), str(target), *paths]
     target.mkdir()
     subprocess.run(command, cwd=source, check=True, capture_output=True, text=True, timeout=100)
     (built,) = target.iterdir()
