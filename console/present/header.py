@@ -342,8 +342,8 @@ def executor_gone_line(board: Board, status: SessionStatus, resume_key: str) -> 
     since = f" since {wall(status.executor_gone_at)}" if status.executor_gone_at is not None else ""
     were = f" · {running} task{'s were' if running != 1 else ' was'} running" if running else ""
     how = f"{resume_key} to resume here" if resume_key else "redrive resume over there"
-    pid = f" (pid {status.dead_pid} gone)" if status.dead_pid is not None else ""
-    return [Piece(f"{_executor_loss(status)}{since}{pid} · {how}{were}", Role.WARNING)]
+    pid = f" · pid {status.dead_pid} is gone" if status.dead_pid is not None else ""  # last: the end may have no room
+    return [Piece(f"{_executor_loss(status)}{since} · {how}{were}{pid}", Role.WARNING)]
 
 
 def since(at_us: int, now_us: int) -> str:

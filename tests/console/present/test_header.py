@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from redrive.console.model.board import Board
 from redrive.console.model.status import Link, SessionStatus
-from redrive.console.present.header import Tab, status_lines, storage_line, tabs_line
+from redrive.console.present.header import Tab, executor_gone_line, status_lines, storage_line, tabs_line
 from redrive.console.text.pieces import Line, Piece, plain
+from redrive.engine.domain.states import TaskState
 
 from ..conftest import rows_of, shown
+from ..model.runs import START, projection_of
 
 FULL = "the disk that holds /var/lib/nightly.db is full; free some space; nothing is lost, 3 changes wait in memory"
 
@@ -43,6 +46,15 @@ def test_nothing_is_said_of_a_disk_that_is_well_or_of_an_executor_that_is_gone()
 def test_a_sentence_from_the_far_side_is_data():
     hostile = SessionStatus(Link.LIVE, executor_alive=True, storage_problem="disk\x1b[2J\nfull")
     assert plain(storage_line(hostile, "ssh://far/x.db")).isprintable()
+
+
+def test_a_dead_executor_is_told_in_80_columns_with_what_it_left_running():
+    projection = projection_of([(f"t{number}", []) for number in range(6)])
+    for row in projection.tasks.values():
+        row.state = TaskState.RUNNING
+    status = SessionStatus(Link.LIVE, executor_alive=False, executor_gone_at=START, executor_pid=1681)
+    text = plain(executor_gone_line(Board(projection), status, "R"))
+    assert "6 tasks were running" in text[:78] and text.endswith(" · pid 1681 is gone")
 
 
 async def test_changed_code_is_named_until_it_is_loaded(revenue, clock):
