@@ -38,7 +38,7 @@ from .run import RunArguments, remote_resume_hint, run_arguments, start_executor
 @command("resume")
 @shared.target_argument
 @shared.run_option
-@click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="Another value from now on.")
+@click.option("--param", multiple=True, metavar="NAME=VALUE", help="Another value from now on.")
 @click.option(
     "--accept-changes",
     is_flag=True,
@@ -86,7 +86,7 @@ def resume_run(
 
 @command("rerun")
 @click.argument("run_id", metavar="RUN", shell_complete=shared.complete_runs)
-@click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="Another value than RUN had.")
+@click.option("--param", multiple=True, metavar="NAME=VALUE", help="Another value than RUN had.")
 @click.option("--trust", is_flag=True, help="Run the flow file also if other users may have written it.")
 @shared.running_options
 def rerun_run(run_id: str, param: tuple[str, ...], **options: Any) -> int:

@@ -7,6 +7,7 @@ import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from statistics import mean
 from typing import Any, get_args
 
@@ -125,11 +126,17 @@ def policy_of(policy: RetryPolicy | None = None, **fields: Any) -> RetryPolicy:
 
 def _print_waits(policy: RetryPolicy, dice: random.Random) -> None:
     rows: list[Sequence[str]] = [("retry", "ceiling", "shortest", "longest", "sample", "longest so far", "")]
-    previous: float | None = None
-    for wait in planned_waits(policy):
-        previous, _ = draw_delay(policy, wait.retry_index, previous, dice.uniform)
-        rows.append(_wait_row(policy, wait, previous))
+    waits = planned_waits(policy)
+    rows += [_wait_row(policy, wait, sample) for wait, sample in zip(waits, _draws(policy, dice), strict=False)]
     echo_lines(table_lines(rows))
+
+
+def _draws(policy: RetryPolicy, dice: random.Random) -> Iterator[float]:
+    """Draw the waits of one task in order, at least one: a wait may depend on the one before."""
+    previous: float | None = None
+    for index in range(policy.max_attempts):
+        previous, _ = draw_delay(policy, index, previous, dice.uniform)
+        yield previous
 
 
 def _wait_row(policy: RetryPolicy, wait: PlannedWait, sample: float) -> tuple[str, ...]:
@@ -171,20 +178,13 @@ def spread(policy: RetryPolicy, clients: int, dice: random.Random) -> tuple[int,
 
     A slice is at least one second, and long enough for at most ``BUCKETS_MAX`` slices.
     """
-    delays = [_last_delay(policy, dice) for _ in range(clients)]
+    last = max(policy.max_attempts - 2, 0)
+    delays = [next(islice(_draws(policy, dice), last, None)) for _ in range(clients)]
     slice_seconds = max(1, math.ceil(max(delays) / BUCKETS_MAX))
     counts = [0] * (int(max(delays) / slice_seconds) + 1)
     for delay in delays:
         counts[int(delay / slice_seconds)] += 1
     return slice_seconds, counts
-
-
-def _last_delay(policy: RetryPolicy, dice: random.Random) -> float:
-    previous: float | None = None
-    for index in range(max(1, policy.max_attempts - 1)):
-        previous, _ = draw_delay(policy, index, previous, dice.uniform)
-    assert previous is not None
-    return previous
 
 
 def _print_spread(policy: RetryPolicy, clients: int, dice: random.Random) -> None:
@@ -210,17 +210,9 @@ def _compare(policy: RetryPolicy, dice: random.Random, experiment: BackoffExperi
 
 
 def _totals(policy: RetryPolicy, dice: random.Random) -> dict[str, float]:
-    totals = sorted(_total(policy, dice) for _ in range(DRAWS))
+    totals = sorted(sum(islice(_draws(policy, dice), policy.max_attempts - 1)) for _ in range(DRAWS))
     places = {"least": 0, "p5": DRAWS // 20, "median": DRAWS // 2, "p95": DRAWS - 1 - DRAWS // 20, "most": DRAWS - 1}
     return {name: totals[place] for name, place in places.items()}
-
-
-def _total(policy: RetryPolicy, dice: random.Random) -> float:
-    total, previous = 0.0, None
-    for index in range(policy.max_attempts - 1):
-        previous, _ = draw_delay(policy, index, previous, dice.uniform)
-        total += previous
-    return total
 
 
 # --- ``redrive simulate`` --------------------------------------------------------------------------------------------
@@ -356,11 +348,6 @@ def try_policy(
     )
 
 
-def _recovered_at(model: analysis.Scenario) -> int:
-    """The first second after the outage; at least 1, because second 0 has the first attempts, before any wait."""
-    return max(1, int(model.outage_seconds))
-
-
 def _print_herd(scenario: str, model: analysis.Scenario, outcomes: Mapping[str, PolicyResult], attempts: int) -> None:
     down = f", down for {model.outage_seconds:g} s" if model.outage_seconds else ""
     spread = f" within {model.arrival_seconds:g} s" if model.arrival_seconds else ""
@@ -388,7 +375,8 @@ def _print_herd(scenario: str, model: analysis.Scenario, outcomes: Mapping[str, 
 def _plot(model: analysis.Scenario, outcomes: Mapping[str, PolicyResult]) -> None:
     """Plot the load after the outage: one line for each policy, or a larger plot of a single policy."""
     glyphs = glyphs_for(sys.stdout.encoding)
-    start, end = _recovered_at(model), int(model.ideal_seconds * CHART_SPAN)
+    start = max(1, int(model.outage_seconds))  # second 0 has the first attempts, before any wait
+    end = int(model.ideal_seconds * CHART_SPAN)
     rows = PLOT_ROWS if len(outcomes) == 1 else 1
     echo(f"\ncalls a second from {start} s to {end} s, each policy against its own peak:")
     for name, outcome in outcomes.items():

@@ -338,7 +338,7 @@ def _event_lines(event: Event, labeller: EventLabeller | None) -> Iterable[Shown
 
 @command("replay")
 @shared.reading_options
-@click.option("--at", "at", metavar="TIME", help="Show this moment: 03:12, 2026-04-25T03:12:00, or an event's number.")
+@click.option("--at", metavar="TIME", help="Show this moment: 03:12, 2026-04-25T03:12:00, or an event's number.")
 @click.option("--what-if", metavar="CHANGES", help="Replay from there with another policy: jitter=full,max_attempts=5.")
 @click.option(
     "--replays",
@@ -442,11 +442,11 @@ def _run_note(run: RunRow, status: SessionStatus, address: str, now_us: int) -> 
 async def _needing_lines(session: Session) -> list[str]:
     """How many runs need a human; nothing if none does."""
     waiting = waiting_runs(await session.query(lists.ATTENTION_RUNS), session.status, _now_us())
-    return [f"{present.needing_sentence(waiting)}: {_inbox_command(session.address)}"] if waiting else []
-
-
-def _inbox_command(address: str) -> str:
-    return shell_command(["redrive", "inbox", address])
+    return (
+        [f"{present.needing_sentence(waiting)}: {shell_command(['redrive', 'inbox', session.address])}"]
+        if waiting
+        else []
+    )
 
 
 def _run_value(

@@ -18,15 +18,7 @@ from ...engine.domain.acts import Answer
 from ...engine.domain.text import counted, format_duration, shell_command
 from ...engine.errors import NotFoundError, RedriveError, StateFileError
 from ...engine.statefile.lists import AttentionRun
-from ...engine.statefile.needs import (
-    ENDS,
-    OF_RUNS,
-    OF_SCHEDULES,
-    Need,
-    NeedKind,
-    exit_code_of,
-    needs_of,
-)
+from ...engine.statefile.needs import ENDS, OF_RUNS, OF_SCHEDULES, Need, NeedKind, exit_code_of, needs_of
 from ...engine.statefile.state_files import Offer
 from ..model.inbox import InboxCause
 from ..present.schedules import ack_command, need_sentence, summary_sentence

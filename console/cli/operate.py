@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from datetime import time as time_of_day
 from fnmatch import fnmatchcase
 from functools import partial
+from operator import methodcaller
 from typing import Any, NamedTuple
 
 import click
@@ -255,7 +256,7 @@ def act_on_all_runs(file: NamedFile, request: ActRequest, *, as_json: bool, dry_
             echo(shorten(one_line(line), PREVIEW_CELLS), err=True)
     if not yes:
         require_consent(request.act, sum(len(plan.command.targets) for plan in plans), len(plans))
-    answers = [_send_plan(plan) for plan in plans]
+    answers = [with_session(plan.endpoint, methodcaller("send", plan.command)) for plan in plans]
     for plan, answer in zip(plans, answers, strict=True):
         print_answer(answer, as_json, plan.place)
     hints = (_resume_hint(request.act, answer, plan.place) for plan, answer in zip(plans, answers, strict=True))
@@ -274,10 +275,6 @@ async def _plans_of(session: Session, endpoint: Endpoint, run_ids: Sequence[str]
         preview = await session.preview(built.command)
         plans.append(_Plan(endpoint, built.command, preview, place_of(session, built.run)))
     return plans
-
-
-def _send_plan(plan: _Plan) -> acts.Answer:
-    return with_session(plan.endpoint, lambda session: session.send(plan.command))
 
 
 async def _build_command(session: Session, request: ActRequest) -> BuiltCommand:
@@ -334,7 +331,8 @@ def select_targets(
             raise RedriveError(f"run {projection.run.run_id} has no task {name!r}; see: redrive tasks")
     rows = [projection.tasks[name] for name in names]
     if fingerprint is not None:
-        rows = [row for row in projection.tasks.values() if row.state in NEEDS_HUMAN and _failed_like(row, fingerprint)]
+        rows = [row for row in projection.tasks.values() if row.state in NEEDS_HUMAN]
+        rows = [row for row in rows if any(mark.startswith(fingerprint) for mark in _marks(row))]
         rows = [row for row in rows if downstream in (None, _downstream(row))]
         if not rows:
             calling = f" and calls {downstream}" if downstream is not None else ""
@@ -362,10 +360,6 @@ def _demand_one_cause(rows: Iterable[TaskRow], fingerprint: str) -> None:
 
 def _downstream(row: TaskRow) -> str | None:
     return row.spec.downstream if row.spec is not None else None
-
-
-def _failed_like(row: TaskRow, fingerprint: str) -> bool:
-    return any(mark.startswith(fingerprint) for mark in _marks(row))
 
 
 def _marks(row: TaskRow) -> list[str]:

@@ -329,11 +329,7 @@ def with_file(function: Command) -> Command:
 
 
 state_option = click.option(
-    "--state",
-    "state",
-    metavar="TARGET",
-    help="State file, or ssh://[user@]host[:port]/path.",
-    shell_complete=complete_targets,
+    "--state", metavar="TARGET", help="State file, or ssh://[user@]host[:port]/path.", shell_complete=complete_targets
 )
 target_argument = click.argument("target", required=False, shell_complete=complete_targets)
 hosts_argument = click.argument("hosts", nargs=-1, metavar="[ssh://HOST]...")
@@ -344,8 +340,8 @@ json_option = click.option("--json", "as_json", is_flag=True, help="One JSON val
 follow_option = click.option("--follow", is_flag=True, help="Continue with new events.")
 reason_option = click.option("--reason", metavar="TEXT", default="", help="The reason, for the journal.")
 ssh_options = options(
-    click.option("--python", "python", metavar="PATH", help="Remote Python (>= 3.6); default python3."),
-    click.option("--ssh-option", "ssh_option", multiple=True, metavar="OPTION", help="Passed to ssh as -o OPTION."),
+    click.option("--python", metavar="PATH", help="Remote Python (>= 3.6); default python3."),
+    click.option("--ssh-option", multiple=True, metavar="OPTION", help="Passed to ssh as -o OPTION."),
     with_file,
 )
 fingerprint_option = click.option(
@@ -368,7 +364,7 @@ durability_option = click.option(
     help="Which changes wait for the disk: those that are reported, or all.",
 )
 running_options = options(
-    click.option("--state", "state", metavar="PATH", help="State file; default: <flow>.db in the default place."),
+    click.option("--state", metavar="PATH", help="State file; default: <flow>.db in the default place."),
     click.option("--max-parallel", type=click.IntRange(1, 10_000), metavar="N", help="Attempts at a time."),
     click.option("--plain", is_flag=True, help="One line per event instead of the console."),
     click.option("--output", is_flag=True, help="The output of the tasks, between the lines of --plain."),
@@ -380,7 +376,7 @@ running_options = options(
     durability_option,
 )
 serving_options = options(
-    click.option("--state", "state", metavar="PATH", help="State file; default: <flow>.db in the default place."),
+    click.option("--state", metavar="PATH", help="State file; default: <flow>.db in the default place."),
     click.option("--max-parallel", type=click.IntRange(1, 10_000), metavar="N", help="Attempts at a time."),
     click.option("--dask", metavar="ADDRESS", envvar="REDRIVE_DASK", help="Dask scheduler for isolation='dask'."),
     durability_option,

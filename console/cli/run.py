@@ -55,17 +55,14 @@ def run_arguments(params: Mapping[str, object], **options: Any) -> RunArguments:
 
 @command("run")
 @click.argument("flow")
-@click.option("--run-id", "run_id", metavar="ID", help="Name of the run; an existing run is resumed.")
-@click.option(
-    "--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter of the flow; @FILE or - reads it."
-)
+@click.option("--run-id", metavar="ID", help="Name of the run; an existing run is resumed.")
+@click.option("--param", multiple=True, metavar="NAME=VALUE", help="A parameter of the flow; @FILE or - reads it.")
 @click.option("--accept-changes", is_flag=True, help="As for resume, if the run exists.")
 @click.option("--only", multiple=True, metavar="TASK", help="Run this task alone; may be given again.")
 @click.option("--from", "start_from", multiple=True, metavar="TASK", help="Run this task and those below it.")
 @click.option("--until", multiple=True, metavar="TASK", help="Run this task and those above it.")
 @click.option(
     "--results-of",
-    "results_of",
     metavar="RUN",
     help="With --only, --from, --until: the run whose results stand for the others; `latest`.",
 )

@@ -45,7 +45,7 @@ _DATE_CHARACTERS = len("2026-11-21")
 
 @command("serve")
 @click.argument("sources", nargs=-1, metavar="[FOLDER|FLOW]...")
-@click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter of every run, for one FLOW.")
+@click.option("--param", multiple=True, metavar="NAME=VALUE", help="A parameter of every run, for one FLOW.")
 @serving_options
 @click.option("--wait", is_flag=True, help="Stand by while another process serves the flows.")
 @click.option("--stop-runs", is_flag=True, help="SIGTERM stops the runs in order as well, as for a container.")
@@ -157,7 +157,7 @@ def _row(served: ServedFlow, at: int, there: tzinfo | None) -> tuple[str, ...]:
 @click.option("--to", "until", required=True, metavar="DATE", help="The last day, or time.")
 @click.option("--again", is_flag=True, help="Also dates whose run has ended.")
 @click.option("--dry-run", is_flag=True, help="Only show what would run.")
-@click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter of every run.")
+@click.option("--param", multiple=True, metavar="NAME=VALUE", help="A parameter of every run.")
 @serving_options
 @json_option
 def backfill_flow(

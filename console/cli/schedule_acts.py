@@ -65,7 +65,7 @@ def schedule(context: click.Context, as_json: bool) -> int | None:
 
 @schedule.command("next")
 @flow_argument
-@click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter that the flow declares.")
+@click.option("--param", multiple=True, metavar="NAME=VALUE", help="A parameter that the flow declares.")
 @click.option("--next", "count", default=5, show_default=True, type=click.IntRange(1, 1000), metavar="N")
 @json_option
 def print_next(flow: str, param: tuple[str, ...], count: int, as_json: bool) -> int:
@@ -123,7 +123,7 @@ def skip_next_run(flow: str, undo: bool) -> int:
 @schedule.command("start")
 @flow_argument
 @click.option("--at", metavar="TIME", help="The logical time of the run, as of a missed one; default: now.")
-@click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter of the run.")
+@click.option("--param", multiple=True, metavar="NAME=VALUE", help="A parameter of the run.")
 def start_now(flow: str, at: str | None, param: tuple[str, ...]) -> int:
     """Start a run of FLOW now, by its supervisor, also while the schedule is paused."""
     (row,) = _rows(flow)

@@ -117,7 +117,7 @@ def _breaker_value(guard: BreakerStatus, now_us: int) -> dict[str, object]:
 @command("pages")
 @reading_options
 @click.option("--all", "everything", is_flag=True, help="Also resolved pages.")
-@click.option("--ack", "ack", type=int, multiple=True, metavar="ID", help="Acknowledge it: stop paging for its cause.")
+@click.option("--ack", type=int, multiple=True, metavar="ID", help="Acknowledge it: stop paging for its cause.")
 @click.option("--snooze", type=(int, str), multiple=True, metavar="ID DURATION", help="Page again after this time.")
 def list_or_update_pages(
     file: NamedFile,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from ....engine.domain.states import NEEDS_HUMAN, UNDER_WAY, TaskState
+from ....engine.domain.states import NEEDS_HUMAN, UNDER_WAY
 from ..board import Board, Delta
 from .drawing import (
     LABEL_SIZES,
@@ -155,7 +155,8 @@ class Graph:
     def silhouette(self, columns: int) -> Silhouette:
         """The tasks by level, over ``columns`` cells."""
         if self._silhouette is None or self._silhouette.size != columns:
-            self._silhouette = Silhouette(self.dag, columns, _states_of(self.board))
+            states = {name: row.state for name, row in self.board.projection.tasks.items()}
+            self._silhouette = Silhouette(self.dag, columns, states)
         return self._silhouette
 
     # --- Rows and selection ------------------------------------------------------------------------------------------
@@ -386,10 +387,6 @@ def _problem_key(group: GraphGroup) -> tuple[int, int, int]:
     dead = sum(counts[state] for state in NEEDS_HUMAN)
     busy = any(counts[state] for state in UNDER_WAY)
     return -dead, not busy, group.index
-
-
-def _states_of(board: Board) -> dict[str, TaskState]:
-    return {name: row.state for name, row in board.projection.tasks.items()}
 
 
 # --- Above the rows --------------------------------------------------------------------------------------------------
