@@ -314,10 +314,15 @@ def _label(graph: Graph, name: str, run: Segment, scene: Scene, lit: Highlight) 
         line += [Piece(" "), Piece(time, line[0].role)]
     elif size.has_time and lit.has_bars and not size.fact_cells and (took := took_text(name, scene)):
         line += [Piece(" "), Piece(took, Role.DIM)]
+    return _with_leaving_line(line, run, lit.line_role if run.lit else Role.RULE, scene.glyphs)
+
+
+def _with_leaving_line(line: Line, run: Segment, role: Role, glyphs: Glyphs) -> Line:
+    """A label, and from its end the line that leaves it."""
     rest = run.width - width(line)
     if run.arms and rest > 1:
-        line += [Piece(" "), Piece(scene.glyphs.lines[ACROSS] * (rest - 1), lit.line_role if run.lit else Role.RULE)]
-    return fit(line, run.width, scene.glyphs.more)
+        line = [*line, Piece(" "), Piece(glyphs.lines[ACROSS] * (rest - 1), role)]
+    return fit(line, run.width, glyphs.more)
 
 
 def _filled(shown: str, name: str, scene: Scene) -> Line:
@@ -412,10 +417,7 @@ def _title(graph: Graph, group: GraphGroup, title: str, run: Segment, scene: Sce
     if not is_selected and not any(group.counts[other] for other in states.LIVELY):
         role = Role.DIM
     line = [state_sign(state, scene.glyphs, scene.runner), Piece(" "), Piece(title, role)]
-    rest = run.width - width(line)
-    if run.arms and rest > 1:
-        line += [Piece(" "), Piece(scene.glyphs.lines[ACROSS] * (rest - 1), Role.RULE)]
-    return fit(line, run.width, scene.glyphs.more)
+    return _with_leaving_line(line, run, Role.RULE, scene.glyphs)
 
 
 def _facts(group: GraphGroup, run: Segment, scene: Scene) -> Line:

@@ -156,13 +156,7 @@ def run_row(
     ]
     cells = max(min(room if bar else room + _BAR_CELLS + _BAR_ENDS_CELLS, name_cells), low)
     name = shorten_middle(run_name(run, glyphs), cells, glyphs.more)
-    line = [
-        Piece(" "),
-        sign_and_word(shown_view, glyphs),
-        Piece(" " * (_WORD_CELLS - len(shown_view.word) + 1)),
-        Piece(f"{pad(name, cells)} "),
-        *fixed,
-    ]
+    line = [*_lead(shown_view, glyphs), Piece(f"{pad(name, cells)} "), *fixed]
     if columns < _WIDE or "started" not in shown:
         return line
     return [*fit(line, columns - 16, glyphs.more), Piece(f" {wall_day(run.started_at)}", Role.DIM)]
@@ -194,13 +188,13 @@ def _narrow_row(
     signs = states.counts_signs(_problems(view.counts), glyphs, 10) if has_counts else []
     right: Line = [Piece(f" {progress} "), *signs]
     room = columns - _WORD_CELLS - 4 - width(right)
-    return [
-        Piece(" "),
-        sign_and_word(shown, glyphs),
-        Piece(" " * (_WORD_CELLS - len(shown.word) + 1)),
-        Piece(pad(shorten_middle(run_name(view.run, glyphs), room, glyphs.more), room)),
-        *right,
-    ]
+    name = pad(shorten_middle(run_name(view.run, glyphs), room, glyphs.more), room)
+    return [*_lead(shown, glyphs), Piece(name), *right]
+
+
+def _lead(view: RunView, glyphs: Glyphs) -> Line:
+    """Sign and word of a run, as a column."""
+    return [Piece(" "), sign_and_word(view, glyphs), Piece(" " * (_WORD_CELLS - len(view.word) + 1))]
 
 
 def _counted(found: states.Counts, columns: int, glyphs: Glyphs, runner: RunnerStatus) -> Line:

@@ -79,15 +79,17 @@ def row_state_style(state: str) -> StateStyle:
 
 def group_style(group: RowGroup) -> StateStyle:
     """Sign, word and colour of rows with the same error, by the most urgent state among them."""
-    if group.held:
-        return StateStyle(Sign.DEAD, "held", Role.HUMAN)
-    if group.counts.get("provisional"):
-        return StateStyle(Sign.RUNNING, "provisional", Role.RUNNING)
-    return (
-        StateStyle(Sign.RETRYING, "requeued", Role.WAITING)
-        if group.counts.get("requeued")
-        else STATE_STYLES[TaskState.SUCCESS]
-    )
+    urgent = _urgent_state(group)
+    return STATE_STYLES[TaskState.SUCCESS] if urgent is None else _ROW_LOOKS[urgent]
+
+
+def _urgent_state(group: RowGroup) -> str | None:
+    return next((state for state in ("held", "provisional", "requeued") if group.counts.get(state)), None)
+
+
+def _row_counts(group: RowGroup) -> list[str]:
+    """How many rows are in each state: ``3 held``."""
+    return [f"{number(count)} {state}" for state in _ROW_LOOKS if (count := group.counts.get(state))]
 
 
 _TITLES = {Section.BREAKERS: "Breakers", Section.PAGES: "Pages", Section.ROWS: "Quarantined rows"}
@@ -382,7 +384,7 @@ def group_row(group: RowGroup, scene: Scene, columns: int) -> Line:
     """Quarantined rows of one task with the same error: counts by state, and the error."""
     glyphs, style = scene.glyphs, group_style(group)
     cells = max(min(columns // 4, _NAME_CELLS[1]), _NAME_CELLS[0])
-    count = group.held or group.counts.get("provisional") or group.counts.get("requeued") or group.total
+    count = group.counts.get(_urgent_state(group) or "", group.total)
     word = style.word if not group.is_idle else "done"
     quiet = Role.DIM if group.is_idle else Role.TEXT
     left: Line = [
@@ -450,7 +452,7 @@ def quarantined_row(row: QuarantineRow | None, error: str, columns: int, glyphs:
 def rows_heading(group: RowGroup, place: int, marked: int, columns: int, glyphs: Glyphs) -> tuple[Line, Line]:
     """Left and right side of the line above the rows of a group."""
     style = group_style(group)
-    counts = ", ".join(f"{number(count)} {state}" for state in _ROW_LOOKS if (count := group.counts.get(state)))
+    counts = ", ".join(_row_counts(group))
     left: Line = [
         Piece(" "),
         Piece(one_line(group.key.task), Role.TITLE),
@@ -631,13 +633,10 @@ def _sentence(text: object) -> str:
 
 
 def _group_head(group: RowGroup, scene: Scene) -> Line:
-    counts = [f"{number(count)} {state}" for state in _STATES if (count := group.counts.get(state))]
+    counts = _row_counts(group)
     word = counts[0] if counts else "none left"
     when = f"first {wall_day(group.first_at)}, last {wall(group.last_at)}"
     return _head(group.key.task, group_style(group), word, [", ".join(counts[1:]), when], scene)
-
-
-_STATES = ("held", "provisional", "requeued", "dropped", "discarded", "resolved")
 
 
 def _group_lines(group: RowGroup, scene: Scene) -> Iterator[Line]:
