@@ -2,9 +2,9 @@
 
 How to write a screen
 ---------------------
-Subclass ``ConsoleScreen``, set ``PLACE``, whose keys are bound by that, and implement ``content()``. The app
-maps the keys 1 to 8 to screen classes. ``keys/actions.py`` maps each key to a method of the focused widget, else of
-the screen, or of a controller of the app.
+Subclass ``ConsoleScreen``, set ``PLACE``, which binds the keys of the place, and implement ``content()``. The app maps
+the keys 1 to 8 to screen classes. ``keys/actions.py`` maps each key to a method of the focused widget, else of the
+screen, or of a controller of the app.
 
 - **Board**: ``self.board`` is the followed run; ``self.console.live`` follows it (``live.now_us``, ``live.status``,
   ``live.session`` to read logs and lists, ``live.forecast``).
@@ -16,6 +16,7 @@ the screen, or of a controller of the app.
 - **Actions**: ``target_tasks()`` returns the tasks for ``r s x b`` (marked ones, or the selected one), ``subject()``
   another item under the cursor. An action changes nothing on the screen; its event arrives in ``on_news``.
 - **Reads**: ``run_latest(self, self._read, "group")``; never block the loop.
+- **Rest**: ``rest_timer.start()`` calls ``on_cursor_rest()`` a little later, for what need not follow each move.
 - **Past**: ``console.time_travel`` moves the board to another time, with ``on_news``, ``tick`` and then
   ``on_seek(seq)``. Actions are disabled there. ``Esc`` first returns to the present; otherwise it calls ``back()``.
 - **Messages**: ``console.show_line(line, seconds)`` in the key bar.
