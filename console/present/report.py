@@ -9,7 +9,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from html import escape
 from importlib import resources
@@ -189,8 +189,9 @@ def timeline_of(data: ReportData) -> Timeline:
     listed = TimelineRows(board)
     titles = TaskNames((group.title for group in listed.groups), prefix="")
     names = TaskNames(board.projection.tasks, prefix="")
-    columns = timeline.group_label_columns(listed.groups, names, titles, 3 * _NAME_CELLS_MAX, ("done",))
-    lanes = _Lanes(data, listed, names, titles, columns, span, data.now_us if is_live else None)
+    scene = replace(data.scene, names=names, titles=titles, shown=("done",))
+    columns = timeline.group_label_columns(listed.groups, scene, 3 * _NAME_CELLS_MAX)
+    lanes = _Lanes(data, listed, scene, columns, span, data.now_us if is_live else None)
     axis = ReportRow([Piece(" " * columns), *timeline.axis_line(span, lanes.now_us, UTF8)])
     legend = ReportRow(timeline.legend_line(UTF8, columns + span.cells, has_groups=bool(listed.groups)))
     return Timeline([axis, *_lanes(lanes), legend], columns, span)
@@ -201,8 +202,7 @@ class _Lanes(NamedTuple):
 
     data: ReportData
     listed: TimelineRows
-    names: TaskNames
-    titles: TaskNames
+    scene: Scene
     columns: int
     span: Span
     now_us: int | None
@@ -226,7 +226,7 @@ def _lanes(lanes: _Lanes) -> Iterator[ReportRow]:
 def _task_lane(name: str, lanes: _Lanes, indent: int) -> ReportRow:
     row = lanes.data.board.row(name)
     runner = lanes.data.runner
-    label = timeline.label_line(row, lanes.columns - 1, UTF8, names=lanes.names, indent=indent, runner=runner)
+    label = timeline.label_line(row, lanes.columns - 1, lanes.scene, indent=indent)
     return ReportRow(
         [
             *label,
@@ -240,7 +240,7 @@ def _task_lane(name: str, lanes: _Lanes, indent: int) -> ReportRow:
 def _group_lane(index: int, lanes: _Lanes, members: Sequence[ReportRow]) -> ReportRow:
     group, span = lanes.listed.group(index), lanes.span
     runner = lanes.data.runner
-    label = timeline.group_label_line(group, lanes.columns - 1, UTF8, lanes.titles, is_open=False, runner=runner)
+    label = timeline.group_label_line(group, lanes.columns - 1, lanes.scene, is_open=False)
     borders = [span.instant(cell) for cell in range(span.cells + 1)]
     bar = timeline.group_bar_line(group, lanes.listed.activity(index), span, borders, lanes.now_us, UTF8, runner)
     is_of_end = (place for place in range(len(label)) if place not in _GROUP_CONSTANT)

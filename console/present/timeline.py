@@ -15,7 +15,6 @@ from ...engine.domain.states import FAILED_OUTCOMES, TIMED, TaskState
 from ...engine.domain.text import format_duration
 from ..model.board import Board
 from ..model.graph.groups import GraphGroup
-from ..model.lists import ALL_COLUMNS
 from ..model.time_axis import Span
 from ..model.timeline import BreakerPeriods, CellActivity, GroupActivity, LevelBand
 from ..text.figures import CLOCK_CELLS, MINUTE, SECOND, clock, column, number, wall, wall_day
@@ -309,27 +308,20 @@ def due_text(due_at: int, now_us: int, glyphs: Glyphs) -> str:
 
 
 def label_line(
-    row: TaskRow,
-    columns: int,
-    glyphs: Glyphs,
-    role: Role = Role.TEXT,
-    names: tasks.TaskNames | None = None,
-    indent: int = 0,
-    took: str = "",
-    runner: RunnerStatus = ALIVE,
+    row: TaskRow, columns: int, scene: tasks.Scene, role: Role = Role.TEXT, indent: int = 0, took: str = ""
 ) -> Line:
     """The sign of a task's state and its name, padded, and ``took``; together ``columns`` wide."""
     room = columns - indent - 3 - len(took)
-    name = names.short(row.name, room, glyphs.more) if names else shorten_middle(one_line(row.name), room, glyphs.more)
-    lead = [Piece(" " * (indent + 1)), row_sign(row, glyphs, runner), Piece(f" {pad(name, room)}", role)]
+    name = pad(scene.names.short(row.name, room, scene.glyphs.more), room)
+    lead = [Piece(" " * (indent + 1)), row_sign(row, scene.glyphs, scene.runner), Piece(f" {name}", role)]
     return [*lead, Piece(took, Role.DIM)] if took else lead
 
 
-def duration_text(row: TaskRow, now_us: int, runner: RunnerStatus = ALIVE) -> str:
+def duration_text(row: TaskRow, scene: tasks.Scene) -> str:
     """How long the attempts of a task ran together, until now if one still runs; blank before the first."""
     if not row.attempts:
         return " " * TOOK_CELLS
-    views = [attempt_view(attempt, now_us, runner) for attempt in row.attempts.values()]
+    views = [scene.attempt(attempt) for attempt in row.attempts.values()]
     spent = sum(view.clock for view in views)
     return f" {clock(spent) if any(view.is_moving for view in views) else column(spent)}"
 
@@ -403,28 +395,16 @@ def _paint_now(canvas: BarCells, group: GraphGroup, activity: GroupActivity, now
 
 
 def group_label_line(
-    group: GraphGroup,
-    columns: int,
-    glyphs: Glyphs,
-    titles: tasks.TaskNames,
-    *,
-    is_open: bool,
-    role: Role = Role.TEXT,
-    shown: Collection[str] = ALL_COLUMNS,
-    took: str = "",
-    runner: RunnerStatus = ALIVE,
+    group: GraphGroup, columns: int, scene: tasks.Scene, *, is_open: bool, role: Role = Role.TEXT, took: str = ""
 ) -> Line:
-    """Whether the group is open, the sign of its worst state, its title, and the columns ``shown``."""
-    state = states.leading_state(group.counts)
-    facts = states.progress(group.counts, glyphs) if "done" in shown else []
+    """Whether the group is open, the sign of its worst state, its title, and the columns that are shown."""
+    glyphs, state = scene.glyphs, states.leading_state(group.counts)
+    facts = states.progress(group.counts, glyphs) if "done" in scene.shown else []
     facts = [*facts, Piece(took, Role.DIM)] if took else facts
-    lead = [
-        Piece(f" {glyphs.open if is_open else glyphs.closed} ", Role.DIM),
-        state_sign(state, glyphs, runner),
-        Piece(" "),
-    ]
+    sign = state_sign(state, glyphs, scene.runner)
+    lead = [Piece(f" {glyphs.open if is_open else glyphs.closed} ", Role.DIM), sign, Piece(" ")]
     room = columns - width(lead) - width(facts) - 1
-    title = pad(titles.short(group.title, room, glyphs.more), room)
+    title = pad(scene.titles.short(group.title, room, glyphs.more), room)
     return fit([*lead, Piece(f"{title} ", role), *facts], columns, glyphs.more)
 
 
@@ -433,20 +413,14 @@ def group_duration_text(activity: GroupActivity) -> str:
     return f" {column(activity.work_us)}" if activity.last_end is not None else " " * TOOK_CELLS
 
 
-def group_label_columns(
-    groups: Sequence[GraphGroup],
-    names: tasks.TaskNames,
-    titles: tasks.TaskNames,
-    columns: int,
-    shown: Collection[str] = ALL_COLUMNS,
-) -> int:
-    """Width of the labels of groups and tasks, with the columns ``shown``."""
-    took = TOOK_CELLS if has_duration_column(columns, shown) else 0
+def group_label_columns(groups: Sequence[GraphGroup], scene: tasks.Scene, columns: int) -> int:
+    """Width of the labels of groups and tasks, with the columns that are shown."""
+    names, took = scene.names.longest, TOOK_CELLS if has_duration_column(columns, scene.shown) else 0
     if not groups:
-        return fit_label_columns(names.longest, columns) + took
+        return fit_label_columns(names, columns) + took
     most = max(len(number(len(group.members))) for group in groups)
-    facts = 2 * most + _FACTS_CELLS if "done" in shown else 0
-    name_cells = max(names.longest + 2 * FOLD_INDENT, titles.longest + FOLD_INDENT + facts)
+    facts = 2 * most + _FACTS_CELLS if "done" in scene.shown else 0
+    name_cells = max(names + 2 * FOLD_INDENT, scene.titles.longest + FOLD_INDENT + facts)
     return fit_label_columns(name_cells, columns) + took
 
 

@@ -14,7 +14,7 @@ from ..model.board import Board
 from ..model.time_axis import SECOND, STEPS, Span, fitting_span
 from ..model.timeline import RowKey, TimelineRows
 from ..present import timeline as present
-from ..present.tasks import TaskNames
+from ..present.tasks import Scene, TaskNames
 from ..text.pieces import Line, Piece, Role, fit
 from ..widgets.bars import bindings
 from ..widgets.table import Key, VirtualTable
@@ -293,19 +293,26 @@ class TimelineLabels:
         self._titles = TaskNames((group.title for group in rows.groups), prefix="")
 
     @property
-    def columns(self) -> int:
-        """The width of the labels in cells."""
-        return present.group_label_columns(
-            self._rows.groups, self._names, self._titles, self._console.size.width, self._shown
+    def _scene(self) -> Scene:
+        console = self._console
+        return Scene(
+            self._board,
+            console.live.now_us,
+            console.glyphs,
+            runner=console.runner,
+            names=self._names,
+            titles=self._titles,
+            shown=console.columns.shown_in(ScreenName.TIMELINE.value),
         )
 
     @property
-    def _shown(self) -> Collection[str]:
-        return self._console.columns.shown_in(ScreenName.TIMELINE.value)
+    def columns(self) -> int:
+        """The width of the labels in cells."""
+        return present.group_label_columns(self._rows.groups, self._scene, self._console.size.width)
 
     @property
     def _has_duration_column(self) -> bool:
-        return present.has_duration_column(self._console.size.width, self._shown)
+        return present.has_duration_column(self._console.size.width, self._scene.shown)
 
     def ticks(self, key: RowKey) -> bool:
         """Whether the label shows a running time, which has to be redrawn each second."""
@@ -327,38 +334,15 @@ class TimelineLabels:
 
     def line(self, key: RowKey, columns: int, *, is_cursor: bool, is_filtered: bool) -> Line:
         """The label of a row. ``is_filtered``: matches are listed without groups."""
-        glyphs, role = self._console.glyphs, Role.CURSOR if is_cursor else Role.TEXT
+        scene, role, has_took = self._scene, Role.CURSOR if is_cursor else Role.TEXT, self._has_duration_column
         if isinstance(key, str):
-            row, is_critical = self._board.row(key), key in self.critical and not is_cursor
-            took = (
-                present.duration_text(row, self._console.live.now_us, self._console.runner)
-                if self._has_duration_column
-                else ""
-            )
-            indent = 0 if is_filtered else self._indent(key)
-            return present.label_line(
-                row,
-                columns,
-                glyphs,
-                Role.CRITICAL if is_critical else role,
-                self._names,
-                indent,
-                took,
-                self._console.runner,
-            )
+            row = self._board.row(key)
+            role = Role.CRITICAL if key in self.critical and not is_cursor else role
+            took = present.duration_text(row, scene) if has_took else ""
+            return present.label_line(row, columns, scene, role, 0 if is_filtered else self._indent(key), took)
         group, is_open = self._rows.group(key), self._rows.shows_tasks(key)
-        took = present.group_duration_text(self._rows.activity(key)) if self._has_duration_column else ""
-        return present.group_label_line(
-            group,
-            columns,
-            glyphs,
-            self._titles,
-            is_open=is_open,
-            role=role,
-            shown=self._shown,
-            took=took,
-            runner=self._console.runner,
-        )
+        took = present.group_duration_text(self._rows.activity(key)) if has_took else ""
+        return present.group_label_line(group, columns, scene, is_open=is_open, role=role, took=took)
 
     def _indent(self, name: str) -> int:
         """How far a task stands to the right: below its group, or beside groups."""

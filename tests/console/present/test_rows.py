@@ -119,7 +119,7 @@ def every_line(board, columns, glyphs):
             yield "cause page", line
     for row in board.projection.tasks.values():
         yield "bar", timeline.bar_line(row, span, NOW, glyphs, due_at=row.next_retry_at)
-        yield "label", timeline.label_line(row, columns, glyphs)
+        yield "label", timeline.label_line(row, columns, scene)
         for line in timeline.task_lines(row, scene, columns, 6):
             yield "words", line
         for line in detail.summary_lines(row, scene, columns, 4):

@@ -179,7 +179,7 @@ def told(text):
 
 
 def timeline_label(row, scene):
-    return plain(label_line(row, 40, UTF8, runner=scene.runner))
+    return plain(label_line(row, 40, scene))
 
 
 def report_of(board, status, now_us):
@@ -197,7 +197,7 @@ def ticking_texts(board, status, now_us):
             name,
             re.sub("[│┄ ]", "", plain(bar_line(row, SPAN, scene.now_us, UTF8, scene.runner, scene.view(name).instant))),
         )
-        yield "took", name, duration_text(row, scene.now_us, scene.runner)
+        yield "took", name, duration_text(row, scene)
 
 
 def run_words(board, status, now_us):
