@@ -8,7 +8,7 @@ import random
 import signal
 import socket
 import sqlite3
-import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,10 +18,11 @@ import pytest
 from redrive.engine.agent import executor_socket
 from redrive.engine.domain.acts import ACTOR_CHARACTERS_MAX, ACTS, OPTION_TYPES
 from redrive.engine.executor import host, server
-from support.commands import run_redrive, start_redrive
+from support.commands import run_redrive
 from support.hostile_values import altered
 from support.marks import parametrize_mostly_long, scaled
 from support.processes import socket_address
+from support.pty_terminal import PtyTerminal
 from support.waiting import wait_until
 
 FLOW = """
@@ -258,16 +259,15 @@ def test_an_operator_whose_login_name_is_not_utf8_does_no_harm(attacked: Attacke
     attacked.finish()
 
 
-def test_one_who_follows_with_such_a_name_is_recorded_and_the_run_goes_on(attacked: Attacked) -> None:
-    command = ["events", "--follow", "--state", attacked.state]
-    follower = start_redrive(*command, env=named(b"jos\xe9"), stdout=subprocess.DEVNULL)
+def test_a_console_under_such_a_name_is_recorded_and_the_run_goes_on(attacked: Attacked) -> None:
+    environ = {os.fsdecode(name): os.fsdecode(value) for name, value in named(b"jos\xe9").items()}
+    console = PtyTerminal([sys.executable, "-P", "-m", "redrive", "attach", str(attacked.state)], environ=environ)
     try:
         joined = "SELECT 1 FROM event WHERE actor LIKE 'jos\ufffd@%'"
-        wait_until(lambda: attacked.ask(joined), 30, describe=attacked.complaint)
+        wait_until(lambda: (console.read(), attacked.ask(joined))[1], describe=attacked.complaint)
         attacked.finish()
     finally:
-        follower.kill()
-        follower.wait()
+        console.close()
 
 
 def test_a_run_may_be_started_under_such_a_name(tmp_path: Path) -> None:
