@@ -259,7 +259,7 @@ class FileLengths:
     def __init__(self, connection: sqlite3.Connection, path: str) -> None:
         self._connection = connection
         self._path = path
-        self._file, self._log = _Length(path), _Length(path + "-wal")
+        self._file, self._log, self._index = _Length(path), _Length(path + "-wal"), _Length(path + "-shm")
         self._file.update()
         self._version = self._read_version()
 
@@ -267,13 +267,15 @@ class FileLengths:
         """Remember the lengths after a commit."""
         self._file.update()
         self._log.update()
+        self._index.update()
 
     def is_cut(self) -> bool:
-        """True if the file or the log is shorter than after the last commit."""
-        return self._file.is_cut() or self._log.is_cut()
+        """True if the file, the log or its index is shorter than after the last commit."""
+        return self._file.is_cut() or self._log.is_cut() or self._index.is_cut()
 
     def require(self) -> None:
         """Raise FileCutError if one of them was cut, after a try to save what the connection and the log still hold."""
+        self._lengthen_index()
         if not self.is_cut():
             return
         version = self._read_version()
@@ -281,6 +283,16 @@ class FileLengths:
             raise FileCutError(self._explain_cut())
         self._version = version
         self.update()
+
+    def _lengthen_index(self) -> None:
+        """Make an index that was cut short as long as it was: reading its memory behind the end is a SIGBUS.
+
+        By name, because closing a descriptor would drop the locks of SQLite. It finds zeros, which is no valid index,
+        and builds one from the log. A read in the second before this is the end of the executor; resume goes on.
+        """
+        if self._index.is_cut():
+            with suppress(OSError):  # another program may have removed it: then the watch of the file says so
+                os.truncate(self._index.path, self._index.bytes)
 
     def read_back(self) -> None:
         """Raise FileCutError if another connection does not read the last commit in the file.

@@ -174,6 +174,20 @@ def test_a_log_that_was_cut_short_ends_the_executor_which_saves_its_memory(live_
     assert rows(live_run.state) == [("long", "SUCCESS"), ("below", "SUCCESS")]
 
 
+def test_an_index_that_was_cut_short_is_made_again_before_it_is_read(live_run: RunUnderWay) -> None:
+    """Else the executor would end by SIGBUS at its next commit, and the run would wait for a resume."""
+    index = Path(f"{live_run.state}-shm")
+    length = index.stat().st_size
+    os.truncate(index, 0)
+    wait_until(lambda: index.stat().st_size == length)
+    live_run.proceed()
+    output = live_run.end()
+    assert live_run.process.returncode == 0 and "storage" not in output, output
+    assert rows(live_run.state) == [("long", "SUCCESS"), ("below", "SUCCESS")]
+    with database.reading(live_run.state) as connection:
+        assert database.integrity_check(connection) == []
+
+
 def test_acts_are_refused_with_what_to_do(live_run: RunUnderWay) -> None:
     live_run.state.unlink()
     live_run.read_until("storage degraded")
