@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.commands import run_redrive, startup_variables
+from support.commands import quoted, run_redrive, startup_variables
 from support.marks import parametrize_mostly_long
 
 REDRIVE = Path(sys.executable).with_name("redrive")
@@ -204,22 +204,23 @@ def test_a_dry_run_as_json_has_the_whole_set(folder: Path) -> None:
 @parametrize_mostly_long("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 @pytest.mark.parametrize("words", ["check flow.py", "tasks night.db"])
 def test_closed_streams_change_nothing_about_the_end(folder: Path, words: str, closed: str) -> None:
-    line = f"{REDRIVE} {words} {closed}"
+    line = f"{quoted(REDRIVE)} {words} {closed}"
     done = subprocess.run(line, shell=True, cwd=folder, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_output_that_cannot_be_written_is_one_sentence(folder: Path) -> None:
-    line = f"{REDRIVE} tasks night.db > /dev/full"
+    line = f"{quoted(REDRIVE)} tasks night.db > /dev/full"
     done = subprocess.run(line, shell=True, cwd=folder, capture_output=True, timeout=120)
     assert done.returncode == 1
     assert done.stderr == b"redrive: the output cannot be written: No space left on device\n"
 
 
 def test_a_current_folder_that_was_removed_is_a_sentence(tmp_path):
-    line = f"mkdir gone && cd gone && rmdir ../gone && {REDRIVE} tasks ../night.db"
+    line = f"mkdir gone && cd gone && rmdir ../gone && {quoted(REDRIVE)} tasks ../night.db"
     done = subprocess.run(["sh", "-c", line], capture_output=True, cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (2, b"redrive: the current folder was removed: change to another one\n")
+    sentence = b"redrive: the current folder was removed: change to another one\n"  # a shell may have one of its own
+    assert done.returncode == 2 and done.stderr.endswith(sentence) and b"Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("command", ["check", "run --plain --state new.db"])
@@ -246,7 +247,7 @@ def test_a_limit_of_open_files_that_is_too_low_is_one_sentence(tmp_path: Path, l
     """The run is refused before the state file exists; a command that reads says what is wrong, too."""
     (tmp_path / "flow.py").write_text(FLOW)
     for command in ("run flow.py --plain --state s.db", "inbox s.db"):
-        line = f"ulimit -n {limit}; exec {REDRIVE} {command}"
+        line = f"ulimit -n {limit}; exec {quoted(REDRIVE)} {command}"
         done = subprocess.run(["sh", "-c", line], cwd=tmp_path, capture_output=True)
         assert (done.returncode, done.stderr.count(b"\n")) == (2, 1), done.stderr
         assert done.stderr.startswith(b"redrive: ")

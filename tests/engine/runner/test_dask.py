@@ -666,6 +666,50 @@ def test_a_stop_ends_the_executor_beside_a_frozen_worker(own_cluster: Cluster, t
         worker.resume()
 
 
+@pytest.fixture
+def frozen_run(own_cluster: Cluster, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """A run, and its state file, whose only attempt is on a worker that was stopped (SIGSTOP)."""
+    flow, state = write(tmp_path, WAITING)
+    own_cluster.start_scheduler()
+    own_cluster.start_worker(threads=1)
+    words = ("run", flow, "--state", state, "--dask", own_cluster.address, "--plain")
+    process = start_redrive(*words, stderr=subprocess.PIPE)
+    wait_until((tmp_path / "alive").exists)
+    *_, worker = psutil.Process(int((tmp_path / "starts").read_text().split()[0])).parents()[:2]
+    worker.suspend()
+    yield process, state
+    worker.resume()
+
+
+@pytest.mark.long
+def test_a_cancel_beside_a_frozen_worker_ends_the_task_when_its_lease_has_expired(
+    frozen_run: tuple[subprocess.Popen[str], Path],
+) -> None:
+    process, state = frozen_run
+    began = time.monotonic()
+    answer = run_redrive("cancel", "--state", state, "--reason", "x", "wait", check=True).stdout
+    assert "20 s from now at the latest, if its Dask worker does not answer" in answer
+    output, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    assert time.monotonic() - began < fence_seconds(0.2) + STOP_SECONDS
+    assert rows(state, "SELECT state FROM task") == [("CANCELLED",)], errors + output
+    ended_at = rows(state, "SELECT ended_at FROM attempt")[0][0] / 1e6
+    assert float((state.parent / "alive").read_text()) < ended_at, "it was called ended, and it ran"
+
+
+@pytest.mark.long
+def test_a_stop_by_the_command_ends_the_executor_beside_a_frozen_worker(
+    frozen_run: tuple[subprocess.Popen[str], Path],
+) -> None:
+    process, state = frozen_run
+    began = time.monotonic()
+    run_redrive("stop", "--state", state, "--reason", "x", "--wait", check=True)
+    output, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    assert time.monotonic() - began < STOP_SECONDS + 10, "with the start of the command"
+    assert process.returncode == 130 and "Traceback" not in errors, errors + output
+    sql = "SELECT next_retry_at - (SELECT max(at) FROM event) > 5000000 FROM task WHERE state = 'RETRYING'"
+    assert rows(state, sql) == [(1,)], "its attempt may still live"
+
+
 @pytest.mark.long
 def test_a_worker_with_another_version_gets_no_attempt_and_is_named(own_cluster: Cluster, tmp_path: Path) -> None:
     process, state = start_run(own_cluster, tmp_path)
