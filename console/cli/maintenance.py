@@ -19,7 +19,7 @@ from ...engine.domain.states import MOVING
 from ...engine.domain.text import counted, format_duration, shell_command
 from ...engine.errors import LinkError, RedriveError, StateFileError
 from ...engine.runner import process
-from ...engine.statefile import lists, lock_file
+from ...engine.statefile import lists, lock_file, ownership
 from ...engine.statefile.pruning import PrunePreview
 from ...engine.store import database, runs
 from ...engine.store.lock import describe_holder
@@ -139,6 +139,8 @@ def _state(target: str | None) -> Iterator[DoctorFinding]:
     if is_remote(path):
         raise RedriveError("doctor checks files of this machine; run it on the machine of the file")
     yield from _executor(path)
+    for doubt in ownership.doubts([path]):
+        yield DoctorFinding("warning", "owner", f"{doubt}: no run starts in it before it is yours alone (chmod 600)")
     try:
         with database.reading(path, _CHECK_SECONDS_MAX) as connection:
             yield from _file(path, connection)

@@ -79,6 +79,13 @@ def test_a_state_file_that_others_made_or_may_write_is_refused_before_anything_r
     assert state.read_bytes() == before
 
 
+def test_the_doctor_warns_of_a_state_file_that_others_may_write(state: Path) -> None:
+    database.open_for_writing(state).close()
+    assert "can be written" not in run_redrive("doctor", state).stdout
+    state.chmod(0o666)
+    assert f"warning owner       {state} can be written by every user" in run_redrive("doctor", state).stdout
+
+
 def test_a_copy_is_never_written_through_what_is_there(state: Path) -> None:
     connection = database.open_for_writing(state)
     target = f"{state}.rescued"
