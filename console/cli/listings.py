@@ -70,12 +70,12 @@ def tasks(file: shared.NamedFile, run_id: str | None, as_json: bool, follow: boo
 def print_tasks(endpoint: Endpoint, run_id: str | None, as_json: bool, *, follow: bool = False) -> int:
     """Print one line per task, in the order of the flow."""
 
-    async def read(session: Session) -> list[Shown]:
+    async def read(session: Session) -> Iterable[Shown]:
         projection = await session.snapshot(run_id, has_successes=as_json)
         run, now_us, address = projection.run, _now_us(), session.address
         if as_json:
             extra = {"executor": present.executor_json(run, session.status, address, now_us), "state_file": address}
-            return task_lines(projection, as_json, extra=extra)
+            return json_task_lines(projection, extra)
         board = Board(projection)
         breakers, pages = await session.query(lists.BREAKERS), await session.query(lists.PAGES, limit=_PAGES_MAX)
         board.update_lists(breakers, pages)
@@ -118,9 +118,9 @@ def task_lines(
     ``why``: explains why a task waits, or since when a RUNNING task has no executor; None: by ``projection``;
     ``extra``: further keys of each JSON value; ``before``: by task that needs a human, how its cause ended last time.
     """
-    rows = sorted(projection.tasks.values(), key=lambda row: row.position)
     if as_json:
-        return [json_line({**task_value(row, projection), **(extra or {})}) for row in rows]
+        return [*json_task_lines(projection, extra or {})]
+    rows = sorted(projection.tasks.values(), key=lambda row: row.position)
     cells: list[Sequence[str | Piece]] = [("TASK", "STATE", "ATTEMPT", "NOTE")]
     instant = _now_us() if now_us is None else now_us
     why = why or (lambda name: explain_task(projection, name, instant))
@@ -130,6 +130,12 @@ def task_lines(
         state = Piece(state_code(row.state, runner), row_style(row, runner).role)
         cells.append((row.name, state, attempt_label(row), note))
     return list(shown_table(cells))
+
+
+def json_task_lines(projection: RunProjection, extra: Mapping[str, object]) -> Iterator[str]:
+    """The tasks as JSON, made as they are printed: together the lines take more memory than the run."""
+    for row in sorted(projection.tasks.values(), key=lambda row: row.position):
+        yield json_line({**task_value(row, projection), **extra})
 
 
 _SHOWN_COLUMNS = [name for name in TaskRow.__struct_fields__ if name not in ("spec", "attempts", "claim_token")]

@@ -176,7 +176,7 @@ def _terminal_styles() -> Mapping[str, Style]:
 # In a pipe, and as JSON, only new lines are written, so that a reader gets each change once.
 
 
-Read = Callable[[Session], Awaitable[Sequence[Shown]]]
+Read = Callable[[Session], Awaitable[Iterable[Shown]]]
 
 GATHER_SECONDS = 0.2  # wait for more events before reading again
 
@@ -192,12 +192,12 @@ def print_view(endpoint: Endpoint, read: Read, *, follow: bool, as_json: bool) -
 
     async def use(session: Session) -> int:
         batches = cast("AsyncGenerator[Sequence[Event]]", session.events(await _head(session)))
-        view.print(await read(session))
+        view.print([*await read(session)])
         async with aclosing(batches):
             async for batch in batches:
                 if batch:
                     await asyncio.sleep(GATHER_SECONDS)
-                    view.print(await read(session))
+                    view.print([*await read(session)])
         return 0
 
     return with_session(endpoint, use)
