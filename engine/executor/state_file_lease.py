@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
 from ..agent import executor_socket
-from ..core.option_types import is_text
+from ..core.option_types import NAME, is_text, short_repr
 from ..core.spec import Durability
 from ..errors import ExecutorBusyError, RedriveError
 from ..runner.reaper import Reaper
@@ -81,6 +81,14 @@ def _require_descriptors() -> None:
         )
 
 
+def _is_name(run_id: object) -> bool:
+    try:
+        NAME.parse(run_id)
+    except ValueError:
+        return False
+    return True
+
+
 def acquire_state_file(request: RunRequest) -> StateFileLease:
     """Acquire the lock and start the zygote; a flow in memory is forked here, before threads or an event loop exist.
 
@@ -91,8 +99,8 @@ def acquire_state_file(request: RunRequest) -> StateFileLease:
         raise RedriveError(f"max_parallel is a whole number of at least 1, not {options.max_parallel!r}")
     if options.durability not in get_args(Durability):
         raise RedriveError(f"durability is one of full, normal, not {options.durability!r}")
-    if request.run_id is not None and not is_text(request.run_id):
-        raise RedriveError(f"the name of a run is a text: not {request.run_id!r}")
+    if request.run_id is not None and not (is_text(request.run_id) if options.resume else _is_name(request.run_id)):
+        raise RedriveError(f"the name of a run is {NAME.description}: not {short_repr(request.run_id)}")
     if options.resume and not os.path.lexists(request.state_path):
         raise RedriveError(f"there is no state file {request.state_path!r} to resume")
     _require_descriptors()

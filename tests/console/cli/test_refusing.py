@@ -255,6 +255,13 @@ def test_a_limit_of_open_files_that_is_too_low_is_one_sentence(tmp_path: Path, l
     assert not (tmp_path / "s.db").exists()
 
 
+@pytest.mark.parametrize("name", ["", "  ", "i" * 201, "caf\udce9"])
+def test_a_run_has_a_name_as_a_task_has(folder: Path, name: str) -> None:
+    done = redrive(folder, "run", "flow.py", "--state", "new.db", "--plain", "--run-id", name)
+    assert_refused(done, 2, "the name of a run is a text that is not blank and holds no NUL character, of at most 200 ")
+    assert len(done.stderr) < 300 and not (folder / "new.db").exists()
+
+
 #: redrive on a machine that has no thread, or no memory for one, left.
 LACKING = """
 import sys, threading
