@@ -107,7 +107,7 @@ ANSWERS: dict[str, dict[str, str | tuple[str, ...]]] = {
             "engine/runner/zygote/zygote.py",
             "engine/schedule/flow_files.py",
         ),
-        "gc.set_threshold": "engine/core/spec.py",
+        "gc.set_threshold": ("console/cli/main.py", "engine/core/spec.py"),
     },
     "documented; a process that cannot be forked is a refusal in words, and a fork beside threads is not made": {
         "os.fork": (
@@ -169,6 +169,7 @@ ANSWERS: dict[str, dict[str, str | tuple[str, ...]]] = {
         "/proc/{}": AUTOPSY,
         "/proc/{}/cmdline": PROCESS,
         "/proc/{}/comm": AUTOPSY,
+        "/proc/{}/exe": "engine/runner/native_stack.py",
         "/proc/{}/fd": AUTOPSY,
         "/proc/{}/fd/{}": AUTOPSY,
         "/proc/{}/fdinfo/{}": AUTOPSY,
