@@ -139,9 +139,12 @@ def _calls(tree: ast.AST) -> set[str]:
     return {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
 
 
-def test_commands_print_through_one_module() -> None:
-    """``text/text.py`` cleans each line. The words of click, and a script for the shell, are the program's own."""
-    allowed = {name: {"click.echo"} for name in ("main", "options")} | {"output": {"json.dumps"}}
+def test_commands_print_through_two_gates() -> None:
+    """``text/text.py`` cleans each line, ``output.py`` each text within the colours of a list: tests/test_text_gates.py.
+
+    The words of click, and a script for the shell, are the program's own.
+    """
+    allowed = {name: {"click.echo"} for name in ("main", "options")} | {"output": {"click.echo", "json.dumps"}}
     for module in sorted(CLI.rglob("*.py")):
         calls = _calls(ast.parse(module.read_text()))
         assert calls & {"print", "click.echo", "click.secho", "json.dumps"} <= allowed.get(module.stem, set()), module
