@@ -140,7 +140,7 @@ def _calls(tree: ast.AST) -> set[str]:
 
 
 def test_commands_print_through_two_gates() -> None:
-    """``text/text.py`` cleans each line, ``output.py`` each text within the colours of a list: tests/test_text_gates.py.
+    """``text/text.py`` cleans each line, ``output.py`` each text within the colours of a list.
 
     The words of click, and a script for the shell, are the program's own.
     """
