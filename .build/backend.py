@@ -32,9 +32,13 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
         command = [sys.executable, "-P", "-m", "redrive", "help", "--man"]
         paths = os.pathsep.join([folder, *filter(None, sys.path)])  # an isolated build has its packages in sys.path
         environment = {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}
-        page = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True).stdout
+        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE)
     _PAGE.parent.mkdir(parents=True, exist_ok=True)
-    _PAGE.write_bytes(page)
+    if done.returncode == 0:
+        _PAGE.write_bytes(done.stdout)
+    else:  # a build without isolation may lack what the commands import
+        _PAGE.unlink(missing_ok=True)
+        print("redrive: this wheel has no page for man; install its dependencies first", file=sys.stderr)
     return build_meta.build_wheel(wheel_directory, config_settings, metadata_directory)
 
 
