@@ -220,6 +220,7 @@ def write_holder(descriptor: int, holder: LockHolder) -> None:
 
 
 EXEC_SECONDS_MAX = 1.0  # a call of exec takes less than a millisecond, unless the machine is busy
+_AT_WORK = (b"R", b"D")  # states of a process that runs, waits for a processor, or reads its program from the disk
 
 
 def has_token(pid: int, executor_ids: Collection[str]) -> bool:
@@ -237,10 +238,12 @@ def _environment(pid: int) -> bytes:
     found, limit, was_bare = read_file(path), time.monotonic() + EXEC_SECONDS_MAX, False
     while not found and time.monotonic() < limit:
         os.readlink("/proc/{}/exe".format(pid))  # OSError: a kernel thread, or a process that has ended
-        env_start, env_end = stat_fields(pid)[47:49]
-        is_bare = env_end != b"0" and env_start == env_end
+        fields = stat_fields(pid)
+        env_start, env_end = fields[47:49]
+        # Both are equal in the middle of an exec, for as long as a busy machine lets the process wait.
+        is_bare = env_end != b"0" and env_start == env_end and fields[0] not in _AT_WORK
         if is_bare and was_bare:
-            return b""  # it has none; once may be the middle of an exec
+            return b""
         was_bare = is_bare
         time.sleep(0.001)  # no event reports the end of an exec to a process that is not the parent
         found = read_file(path)
