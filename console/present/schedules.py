@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ...engine.core.views import BLOCKED, RUN_STYLES, Sign, StateRole, StateStyle
 from ...engine.domain.states import RunState
 from ...engine.domain.text import counted, format_duration, shell_command
-from ...engine.statefile.needs import Need, NeedKind
+from ...engine.statefile.needs import Need, NeedKind, attention_count
 from ...engine.statefile.supervisor_file import FOREVER, ServedSchedule, heartbeat_age_us, is_served
 from ..text.figures import DAY, wall, wall_day
 from ..text.glyphs import Glyphs
@@ -232,10 +232,10 @@ def ack_command(path: str, run_id: str) -> str:
 
 
 def summary_sentence(needs: Iterable[Need]) -> str:
-    """How much needs a human, and how many notices there are: ``2 things need a human, 1 notice``."""
+    """How much needs a human, as the badge of the inbox counts it, and notices: ``2 things need a human, 1 notice``."""
     found = list(needs)
     notices = sum(need.is_notice for need in found)
-    count = len(found) - notices
+    count = attention_count(found)
     first = f"{counted(count, 'thing')} need{'s' if count == 1 else ''} a human" if count else "nothing needs a human"
     return f"{first}, {counted(notices, 'notice')}" if notices else first
 

@@ -6,12 +6,13 @@ from datetime import date, datetime
 
 import pytest
 from redrive.console.present.runs import describe_missed_starts, describe_next_run, describe_next_runs, late_us
-from redrive.console.present.schedules import TO_RUN, backfill_grid
+from redrive.console.present.schedules import TO_RUN, backfill_grid, summary_sentence
 from redrive.console.text.glyphs import UTF8
 from redrive.engine.core.projection import RunRow
 from redrive.engine.core.views import BLOCKED, RUN_STYLES
 from redrive.engine.domain.states import RunState
 from redrive.engine.statefile.lists import ScheduleRow, SlaRow
+from redrive.engine.statefile.needs import Need, NeedKind, attention_count
 
 MINUTE = 60_000_000
 NOW = round(datetime.fromisoformat("2026-11-21T22:48:00+05:30").timestamp() * 1e6)
@@ -75,3 +76,8 @@ def test_a_backfill_is_a_grid_of_days_with_the_worst_run_of_each() -> None:
 def test_every_state_of_a_run_has_its_place_in_the_grid() -> None:
     for style in (*RUN_STYLES.values(), BLOCKED, TO_RUN):
         assert len(list(backfill_grid([(date(2026, 4, 1), style)], UTF8))) == 2
+
+
+def test_the_sentence_and_the_badge_count_the_same() -> None:
+    needs = [Need(NeedKind.DEAD_LETTERS, "a.db", NOW, counted=3), Need(NeedKind.PARTIAL, "b.db", NOW, is_notice=True)]
+    assert summary_sentence(needs) == "3 things need a human, 1 notice" and attention_count(needs) == 3
