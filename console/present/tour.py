@@ -29,7 +29,7 @@ class Stage(NamedTuple):
 
 _QUOTES = (("quote_USD", 1), ("quote_GBP", 1), ("quote_JPY", 1))
 STAGES = (
-    Stage((), "six tasks run at a time, a waiting one says for what", "details"),
+    Stage((), "six tasks run at a time, others say why not", "details"),
     Stage(_QUOTES, "rates-api refused 3 calls, its breaker opened", "view_systems"),
     Stage((("fetch_calendar", 1),), "fetch_calendar hung and had to be killed", "view_timeline"),
     Stage((("settle", 2),), "settle failed twice alike: no third try", "view_inbox"),
