@@ -84,7 +84,7 @@ def title_line(grid: RunGrid, layout: GridLayout, place: int | None = None) -> L
         return wall_day(started_at)[:_DATE_CELLS] if len(days) > 1 else wall(started_at)[:_DATE_CELLS]
 
     if layout.heat_cells:
-        last = layout.first + max(layout.heat_cells - _DATE_CELLS, 0)  # a date that is cut would be another one
+        last = layout.first + layout.heat_cells - _DATE_CELLS  # a date that is cut would be another one
         dates = "".join(f"{when(at):{_DATE_STEP}}" for at in range(layout.first, layout.runs, _DATE_STEP) if at <= last)
         line.append(Piece(pad(dates.rstrip(), layout.heat_cells)[: layout.heat_cells], Role.DIM))
     for at in range(layout.first_wide, layout.runs):

@@ -7,9 +7,9 @@ from datetime import date
 from typing import Any
 
 import pytest
-from redrive.console.model.runs import HistoryCell, RunDay, TaskTrend
+from redrive.console.model.runs import HistoryCell, RunDay, TaskTrend, run_grid
 from redrive.console.model.status import Link, SessionStatus
-from redrive.console.present.history import calendar_lines, duration_lines
+from redrive.console.present.history import calendar_lines, duration_lines, grid_layout, title_line
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import Role, plain
 from redrive.engine.core.projection import RunRow, RunSummary
@@ -127,6 +127,11 @@ def test_a_timeout_that_cut_off_runs_crosses_their_columns() -> None:
         "       ███ ███",
     ]
     assert duration_lines(TaskTrend("a", (None,)), None, 5, 40, UTF8) == []
+
+
+def test_a_date_without_room_above_a_heat_map_of_two_runs_is_left_out() -> None:
+    grid = run_grid([summary(13), summary(14)], {})
+    assert plain(title_line(grid, grid_layout(grid, 80))).split() == ["task", "usual", "04-23", "04-24"]
 
 
 async def test_wide_screens_show_durations(session: ManyRuns, clock: StillClock) -> None:
