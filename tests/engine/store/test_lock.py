@@ -78,8 +78,11 @@ OWNER_WITH_ORPHAN = """
     held = lock.acquire(sys.argv[1], sys.argv[2], "monday")
     if os.fork() == 0:
         os.setsid()
+        end, other_end = os.pipe()
         if os.fork():
             os._exit(0)
+        os.close(other_end)
+        os.read(end, 1)  # until the parent, which has the lock as well, has ended
         keep, token = sys.argv[3] == "keeps-lock", sys.argv[4] == "bears-token"
         os.set_inheritable(held.fileno(), keep)
         environment = dict(os.environ)
