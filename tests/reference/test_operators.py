@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from unittest import mock
@@ -57,6 +58,16 @@ def test_a_sequence_that_failed_does_not_fail_again(seed: int) -> None:
 # --- What is read of a run -----------------------------------------------------------------------------------------
 
 
+def nights_of(seed: int) -> Iterator[SteppedNight]:
+    """A night just after its first starts, and one in which nothing can move."""
+    begun = SteppedNight(draw_sequence(seed))
+    begun.engine.start_some()
+    yield begun
+    rested = SteppedNight(draw_sequence(seed))
+    rested.work()
+    yield rested
+
+
 @pytest.mark.parametrize("seed", [*range(60), *range(APPROVALS, APPROVALS + 20)])
 def test_the_inbox_of_a_part_of_a_run_is_that_of_the_run(seed: int) -> None:
     """Only the tasks that need a human, and those below them, are read."""
@@ -73,12 +84,7 @@ def test_the_inbox_of_a_part_of_a_run_is_that_of_the_run(seed: int) -> None:
 @pytest.mark.parametrize("seed", [*range(40), *range(APPROVALS, APPROVALS + 20)])
 def test_a_task_is_explained_by_a_part_of_a_run_as_by_the_run(seed: int) -> None:
     """Only what is above the task and has not succeeded, and what runs, are read."""
-    for has_rested in (False, True):
-        night = SteppedNight(draw_sequence(seed))
-        if has_rested:
-            night.work()
-        else:
-            night.engine.start_some()
+    for night in nights_of(seed):
         whole = Board(night.engine.read_run())
         for name in whole.projection.tasks:
             part = Board(night.engine.read_part(name))
@@ -90,12 +96,7 @@ def test_a_task_is_explained_by_a_part_of_a_run_as_by_the_run(seed: int) -> None
 
 @pytest.mark.parametrize("seed", [*range(40), *range(APPROVALS, APPROVALS + 20)])
 def test_lists_of_states_read_the_same_without_the_rest_of_what_succeeded(seed: int) -> None:
-    for has_rested in (False, True):
-        night = SteppedNight(draw_sequence(seed))
-        if has_rested:
-            night.work()
-        else:
-            night.engine.start_some()
+    for night in nights_of(seed):
         whole, few = (_lists_of(night.engine.read_run(has_successes=chosen)) for chosen in (True, False))
         assert few == whole
 
