@@ -50,8 +50,7 @@ async def record(app: ConsoleApp) -> list[str]:
         for key in keys:
             app.simulate_key(key)
         await asyncio.sleep(FRAME_SECONDS)
-        if app.is_running:
-            frames.append(app.export_screenshot(title="redrive demo", simplify=True))
+        app.call_later(_append_picture, app, frames)
     app.exit()
     await console
     if app.failure is not None:
@@ -59,6 +58,11 @@ async def record(app: ConsoleApp) -> list[str]:
     if len(frames) == _FRAMES_MAX:
         raise RedriveError("the demo did not go on as its tour says: record it on a calm machine")
     return frames
+
+
+def _append_picture(app: ConsoleApp, frames: list[str]) -> None:
+    """Runs in the task of the app: text that is rendered for the first time asks for its context."""
+    frames.append(app.export_screenshot(title="redrive demo", simplify=True))
 
 
 def _presses(app: ConsoleApp) -> Iterator[Sequence[str]]:
