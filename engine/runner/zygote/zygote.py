@@ -127,6 +127,7 @@ def _answer(
     is_remote: bool,
 ) -> ForkLoop:
     _install_signal_handlers(facts)
+    reset_exit_functions()  # before the answer: with it the executor reads what was printed
     loop = ForkLoop(control, facts, reader, is_remote=is_remote)
     control.sendall(protocol.encode(response))
     return loop
@@ -190,7 +191,6 @@ def _remove_folder(folder: str) -> None:
 
 
 def _fork_attempts(loop: ForkLoop) -> None:
-    reset_exit_functions()
     gc.collect()
     gc.freeze()  # a collection in an attempt would write to every object, and so copy all memory
     process.collapse_heap()
