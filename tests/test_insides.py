@@ -51,8 +51,7 @@ ANSWERS: dict[str, dict[str, str | tuple[str, ...]]] = {
         "screen._css_update_count": INTERNALS,
         "self.screen._compositor": INTERNALS,
     },
-    "keys are painted at most 60 times a second; a late timer does what it does in Textual": {
-        "textual.screen.UPDATE_PERIOD is set": INTERNALS,
+    "a late timer does what it does in Textual": {
         "textual.message_pump.MessagePump.set_timer is set": INTERNALS,
     },
     # --- CPython ------------------------------------------------------------------------------------------------------

@@ -45,7 +45,6 @@ _LAST_REPORTS_SECONDS = 0.3
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGWINCH, signal.SIGTSTP, signal.SIGCONT)
 _STRING_INTRODUCERS = ("\x1b]", "\x1bP", "\x1b_", "\x1b^", "\x1bX")
 
-internals.set_update_period(internals.UPDATE_SECONDS)
 internals.fire_late_timers()
 
 

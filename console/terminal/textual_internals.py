@@ -6,7 +6,6 @@ Each name, why the console needs it, and what Textual could offer instead:
   not the escape sequences that Textual renders from them; a driver method ``display(update)``.
 - ``_compositor.render_strips``: the screen as text, for ``:shot``; a sibling of ``export_screenshot``.
 - ``XTermParser``: keys of a line that delays and splits sequences; a public module.
-- ``screen.UPDATE_PERIOD``: keys are painted at once; an argument of App. TEXTUAL_FPS would reach the tasks.
 - ``MessagePump.set_timer``, ``Timer._skip``: a late timer of one call fires; ``set_timer(skip=False)``.
 - ``App._load_screen_css``, ``_css_update_count``: no restyling of the view that is left; a mend in Textual.
 - ``App._exception``, ``_handle_exception``, ``_fatal_error``, ``_close_messages_no_wait``: a crash prints no values of
@@ -23,7 +22,6 @@ from contextlib import ExitStack
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from textual import screen as textual_screen
 from textual.app import App
 from textual.message_pump import MessagePump
 from textual.screen import Screen
@@ -59,19 +57,6 @@ except ImportError as error:
 _require(("_display", "_load_screen_css", "_set_pointer_shape", "_fatal_error", "_close_messages_no_wait"))
 
 Update = LayoutUpdate | ChopsUpdate
-
-UPDATE_SECONDS = 1 / 250
-
-
-def set_update_period(seconds: float) -> None:
-    """Set the shortest time between two pictures of a screen.
-
-    Textual paints on a grid of 60 frames a second and may leave one out after a pause, so that a key pressed right
-    after a frame of news was seen up to 33 ms later. News is gathered before it gets there (``live``), keys are not
-    many.
-    """
-    textual_screen.UPDATE_PERIOD = seconds  # type: ignore[misc]  # Textual calls it Final, and offers no other way
-
 
 _set_timer = MessagePump.set_timer
 

@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 import pytest
 import redrive.console.terminal.driver  # noqa: F401  # sets the period
 from redrive.console.terminal import textual_internals
-from redrive.console.terminal.textual_internals import UPDATE_SECONDS, AppInternals, Update, XTermParser, painted_parts
+from redrive.console.terminal.textual_internals import AppInternals, Update, XTermParser, painted_parts
 from support.waiting import LIMIT_SECONDS, wait_until_async
-from textual import events, screen
+from textual import events
 from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual.app import App, ComposeResult
 from textual.color import Color
@@ -70,11 +70,6 @@ def test_parts_of_both_kinds_of_update() -> None:
     ]
     chops = ChopsUpdate([{0: strip, 3: None, 6: strip}], [(0, 0, 4)], [[3, 6, 9]])
     assert list(painted_parts(chops)) == [(0, 0, (strip,))]
-
-
-def test_the_period_between_two_pictures_is_the_one_that_screens_read() -> None:
-    assert screen.UPDATE_PERIOD == UPDATE_SECONDS
-    assert "UPDATE_PERIOD" in inspect.getsource(Screen)
 
 
 async def test_a_timer_whose_time_has_passed_when_it_starts_fires(monkeypatch: pytest.MonkeyPatch) -> None:
