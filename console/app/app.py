@@ -1,7 +1,7 @@
 """The console app: connects a session, the board that follows it, the screens and the controllers.
 
 Views are Textual modes with the names of ``ScreenName``; each is created when first shown. ``screens/base.py``
-has the protocols by which screens and controllers use the app, ``keys/actions.py`` those by which keys use it.
+has the protocols by which screens and controllers use the app.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from importlib import import_module
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -22,7 +22,7 @@ from ...engine.core.waiting import ALIVE, RunnerKind, RunnerStatus
 from ...engine.domain.states import TaskState
 from ...engine.domain.text import format_duration, shell_command
 from ...engine.errors import RedriveError
-from ..keys.actions import ANSWERS, Action, ConsoleCall, ScreenName, action_named
+from ..keys.actions import ANSWERS, VIEWS, Action, ScreenName, action_named
 from ..keys.keymap import DEFAULT_KEYS, KeyMap, Refusal
 from ..model.board import SHELL_REMEDY, Board, BoardUpdate, runner_of
 from ..model.lists import ColumnChoice
@@ -588,9 +588,79 @@ class ConsoleApp(ThemedConsole):
         is_asked = name in ANSWERS and self.screen is self.console_screen and self.console_screen.asks_for_answer
         return ANSWERS[name] if is_asked else name
 
-    def console_handler(self, name: str, call: ConsoleCall) -> Callable[[], object]:
-        """The function of the table, called with this app."""
-        return lambda: call(self)
+    def console_handler(self, name: str) -> Callable[[], object] | None:
+        return self.calls.get(name) or super().console_handler(name)
+
+    @cached_property
+    def calls(self) -> Mapping[str, Callable[[], object]]:
+        """Name of an action -> what its key calls; for the others, ``VIEW_CALLS`` has a method of a view."""
+        operator, run, downstream = self.operator_actions, self.run_control, self.downstream_actions
+        commands, preferences, time_travel = self.commands, self.preferences, self.time_travel
+        on_tasks, on_item = self._on_tasks, self._on_item
+        return {
+            # the run
+            "requeue": on_tasks(operator.requeue),
+            "skip": on_tasks(operator.skip),
+            "approve": on_tasks(partial(operator.answer, "approve")),
+            "reject": on_tasks(partial(operator.answer, "reject")),
+            "note": on_tasks(operator.note),
+            "stop_task": on_tasks(operator.stop),
+            "extend": on_tasks(operator.extend),
+            "hurry": on_tasks(operator.hurry),
+            "acknowledge": on_tasks(operator.acknowledge),
+            "snooze": on_tasks(operator.snooze),
+            "undo": operator.undo,
+            "pause": operator.pause,
+            "postpone": operator.postpone,
+            "reload": operator.reload_code,
+            "resume_here": run.resume,
+            "arm": run.arm,
+            "stop_run": run.stop_run,
+            "abandon_run": on_item(run.abandon),
+            "ack_run": on_item(run.acknowledge),
+            # breakers and pages
+            "reset_breaker": on_item(downstream.reset_breaker),
+            "force_open": on_item(partial(downstream.set_breaker, how="open")),
+            "close_breaker": on_item(partial(downstream.set_breaker, how="close")),
+            "probe": on_item(partial(downstream.set_breaker, how="probe")),
+            "disable_breaker": on_item(partial(downstream.set_breaker, how="disable")),
+            "acknowledge_page": on_item(downstream.acknowledge),
+            "snooze_page": on_item(downstream.snooze),
+            # views, menus and preferences
+            **{f"view_{view.value}": partial(self.switch_view, view) for view in VIEWS},
+            "quit": self.quit_view,
+            "how_to_leave": self.show_exit_hint,
+            "redraw": self.reload,
+            "times": self.toggle_times,
+            "tour": self.toggle_tour,
+            "classify": on_tasks(self.analysis.classify),
+            "copy": lambda: self.copying.copy(self.console_screen.subject(), self.console_screen.target_tasks()),
+            "palette": commands.palette,
+            "help": commands.help,
+            "manual": commands.manual,
+            "keys": commands.list_keys,
+            "filters": preferences.choose_filter,
+            "columns": preferences.choose_columns,
+            "theme": preferences.choose_theme,
+            "mouse": preferences.toggle_mouse,
+            "bell": preferences.toggle_bell,
+            # time travel
+            "step_back": partial(time_travel.step, -1),
+            "step_forward": partial(time_travel.step, 1),
+            "problem_back": partial(time_travel.to_problem, -1),
+            "problem_forward": partial(time_travel.to_problem, 1),
+            "first_problem": time_travel.to_first_problem,
+            "faster": time_travel.faster,
+            "slower": time_travel.slower,
+            "at_time": partial(commands.palette, "at "),
+            "at_event": on_item(time_travel.to_cursor_event),
+        }
+
+    def _on_tasks(self, act: Callable[[Sequence[str]], object]) -> Callable[[], object]:
+        return lambda: act(self.console_screen.target_tasks())
+
+    def _on_item(self, act: Callable[[object], object]) -> Callable[[], object]:
+        return lambda: act(self.console_screen.subject())
 
     async def handle(self, action: Action, handler: Callable[[], object]) -> None:
         """Call a handler, unless the row under the cursor has just changed and the action acts on it."""

@@ -13,7 +13,7 @@ from textual import events
 from textual.actions import SkipAction
 from textual.screen import Screen
 
-from ..keys.actions import HANDLERS, SUSPEND_KEY, Action, ConsoleCall, ViewCall, action_named
+from ..keys.actions import SUSPEND_KEY, VIEW_CALLS, Action, action_named
 from ..keys.keymap import DEFAULT_KEYS, KeyGuard, KeyMap, KeyPress, Refusal
 from ..terminal.capabilities import Colours, TerminalCapabilities
 from ..terminal.driver import ConsoleTerminal
@@ -98,14 +98,14 @@ class ConsoleBase(ConsoleTerminal, inherit_bindings=False):
 
     def handler(self, action: Action, screen: Screen[Any]) -> Callable[[], object] | None:
         """What a key of the action calls while ``screen`` is visible; None if nothing there handles it."""
-        call = HANDLERS[action.name]
-        if not isinstance(call, ViewCall):
-            return self.console_handler(action.name, call)
+        call = VIEW_CALLS.get(action.name)
+        if call is None:
+            return self.console_handler(action.name)
         around = screen.focused.ancestors_with_self if screen.focused is not None else [screen]
         bound = (call.bound_to(node) for node in around if node is not self)
         return next((method for method in bound if method is not None), None)
 
-    def console_handler(self, name: str, call: ConsoleCall) -> Callable[[], object] | None:
+    def console_handler(self, name: str) -> Callable[[], object] | None:
         """What an action of the console calls; None if this app does not handle it."""
         return self.action_suspend_process if name == "suspend" else None
 

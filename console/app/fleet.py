@@ -19,7 +19,7 @@ from ...engine.errors import RedriveError, StateFileError
 from ...engine.statefile import supervisor_file
 from ...engine.statefile.state_files import Offer
 from ...engine.statefile.supervisor_file import ServedSchedule
-from ..keys.actions import ConsoleCall, action_named
+from ..keys.actions import action_named
 from ..keys.keymap import DEFAULT_KEYS, KeyMap
 from ..model.lists import COLUMNS, FLEET, ColumnChoice
 from ..model.runs import FleetEntry, FleetOrder, fleet_entries
@@ -343,7 +343,7 @@ class FleetApp(ConsoleBase):
 
     # --- Keys -----------------------------------------------------------------------------------------------------
 
-    def console_handler(self, name: str, call: ConsoleCall) -> Callable[[], object] | None:
+    def console_handler(self, name: str) -> Callable[[], object] | None:
         """The methods of this app for the actions that it has a key for."""
         own = {
             "columns": self.choose_columns,
@@ -352,7 +352,7 @@ class FleetApp(ConsoleBase):
             "how_to_leave": self.show_exit_hint,
             "redraw": self.reload,
         }
-        return own.get(name) or super().console_handler(name, call)
+        return own.get(name) or super().console_handler(name)
 
     def show_help(self) -> None:
         """Show what the signs mean, and the keys of the list."""

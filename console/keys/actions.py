@@ -1,8 +1,8 @@
 """The table of actions: ``ACTIONS`` has the keys of each action.
 
 Bindings, footer, help and palette are derived from it. To follow a key, find its action in ``ACTIONS`` by the key and
-the screen, then the function in ``HANDLERS`` by the action's name; ``app/base_app.py`` calls it, for keys and for the
-palette.
+the screen, then by the action's name the method in ``VIEW_CALLS``, else the one in ``ConsoleApp.calls``;
+``app/base_app.py`` calls it, for keys and for the palette.
 """
 
 from __future__ import annotations
@@ -388,7 +388,7 @@ def footer_of(screen: ScreenName) -> list[Action]:
     return [BY_NAME[name] for name in _FOOTERS[screen]]
 
 
-# --- What each action calls: a method of a view, or a function of the console -----------------------------------------
+# --- The methods of views that actions call ---------------------------------------------------------------------------
 
 
 class View(Protocol):
@@ -429,125 +429,6 @@ class View(Protocol):
     def choose_schedule_act(self) -> object: ...
 
 
-class OperatorHandlers(Protocol):
-    """What an operator does to a run and to its tasks, by their names."""
-
-    def requeue(self, names: Sequence[str], /) -> object: ...
-    def skip(self, names: Sequence[str], /) -> object: ...
-    def answer(self, act: Literal["approve", "reject"], names: Sequence[str], /) -> object: ...
-    def note(self, names: Sequence[str], /) -> object: ...
-    def stop(self, names: Sequence[str], /) -> object: ...
-    def extend(self, names: Sequence[str], /) -> object: ...
-    def hurry(self, names: Sequence[str], /) -> object: ...
-    def acknowledge(self, names: Sequence[str], /) -> object: ...
-    def snooze(self, names: Sequence[str], /) -> object: ...
-    def undo(self) -> object: ...
-    def pause(self) -> object: ...
-    def postpone(self) -> object: ...
-    def reload_code(self) -> object: ...
-
-
-class RunHandlers(Protocol):
-    """What an operator does to an executor; ``item`` is what is under the cursor."""
-
-    def resume(self) -> object: ...
-    def arm(self) -> object: ...
-    def stop_run(self) -> object: ...
-    def abandon(self, item: object, /) -> object: ...
-    def acknowledge(self, item: object, /) -> object: ...
-
-
-class DownstreamHandlers(Protocol):
-    """What an operator does to the breaker or the page under the cursor."""
-
-    def reset_breaker(self, item: object, /) -> object: ...
-    def set_breaker(self, item: object, how: str, /) -> object: ...
-    def acknowledge(self, item: object, /) -> object: ...
-    def snooze(self, item: object, /) -> object: ...
-
-
-class TimeHandlers(Protocol):
-    """Moves through the recorded run."""
-
-    def step(self, count: int, /) -> object: ...
-    def to_problem(self, direction: int, /) -> object: ...
-    def to_first_problem(self) -> object: ...
-    def to_cursor_event(self, item: object, /) -> object: ...
-    def faster(self) -> object: ...
-    def slower(self) -> object: ...
-
-
-class MenuHandlers(Protocol):
-    """Lists of commands, keys and pages."""
-
-    def palette(self, text: str = "", /) -> object: ...
-    def help(self) -> object: ...
-    def manual(self) -> object: ...
-    def list_keys(self) -> object: ...
-
-
-class PreferenceHandlers(Protocol):
-    """What the user prefers, kept from one start to the next."""
-
-    def choose_filter(self) -> object: ...
-    def choose_columns(self) -> object: ...
-    def choose_theme(self) -> object: ...
-    def toggle_mouse(self) -> object: ...
-    def toggle_bell(self) -> object: ...
-
-
-class CopyHandlers(Protocol):
-    """What is copied from the item under the cursor, or from tasks."""
-
-    def copy(self, item: object, names: Sequence[str], /) -> object: ...
-
-
-class AnalysisHandlers(Protocol):
-    """Trials of rules on what has happened."""
-
-    def classify(self, names: Sequence[str], /) -> object: ...
-
-
-class Selection(Protocol):
-    """The screen, as the handlers of the console read it."""
-
-    def target_tasks(self) -> Sequence[str]:
-        """The names of the marked tasks, else of the tasks under the cursor."""
-
-    def subject(self) -> object:
-        """The breaker, page, group of rows or event under the cursor; None for other items."""
-
-
-class Console(Protocol):
-    """The console with its parts, as the table of handlers uses it."""
-
-    @property
-    def console_screen(self) -> Selection: ...
-    @property
-    def operator_actions(self) -> OperatorHandlers: ...
-    @property
-    def run_control(self) -> RunHandlers: ...
-    @property
-    def downstream_actions(self) -> DownstreamHandlers: ...
-    @property
-    def time_travel(self) -> TimeHandlers: ...
-    @property
-    def commands(self) -> MenuHandlers: ...
-    @property
-    def preferences(self) -> PreferenceHandlers: ...
-    @property
-    def copying(self) -> CopyHandlers: ...
-    @property
-    def analysis(self) -> AnalysisHandlers: ...
-    def switch_view(self, view: ScreenName, /) -> object: ...
-    def quit_view(self) -> object: ...
-    def toggle_times(self) -> object: ...
-    def reload(self) -> object: ...
-    def action_suspend_process(self) -> object: ...
-    def show_exit_hint(self) -> object: ...
-    def toggle_tour(self) -> object: ...
-
-
 @dataclass(frozen=True, slots=True)
 class ViewCall:
     """A method of the focused widget, or of its nearest ancestor that has the method."""
@@ -561,8 +442,6 @@ class ViewCall:
         return None if method is None else partial(method, *self.arguments)
 
 
-ConsoleCall = Callable[[Console], object]
-Handler = ViewCall | ConsoleCall
 Given = ParamSpec("Given")
 
 
@@ -570,84 +449,28 @@ def _view(method: Callable[Concatenate[View, Given], object], *arguments: Given.
     return ViewCall(method, arguments)
 
 
-def _on_tasks(call: Callable[[OperatorHandlers, Sequence[str]], object]) -> ConsoleCall:
-    return lambda console: call(console.operator_actions, console.console_screen.target_tasks())
-
-
-def _on_item(call: Callable[[DownstreamHandlers, object], object]) -> ConsoleCall:
-    return lambda console: call(console.downstream_actions, console.console_screen.subject())
-
-
-def _to_view(view: ScreenName) -> ConsoleCall:
-    return lambda console: console.switch_view(view)
-
-
-#: Name of an action -> what its key calls.
-HANDLERS: Mapping[str, Handler] = {
-    # the run
-    "requeue": _on_tasks(lambda operator, names: operator.requeue(names)),
-    "skip": _on_tasks(lambda operator, names: operator.skip(names)),
-    "approve": _on_tasks(lambda operator, names: operator.answer("approve", names)),
-    "reject": _on_tasks(lambda operator, names: operator.answer("reject", names)),
-    "note": _on_tasks(lambda operator, names: operator.note(names)),
-    "stop_task": _on_tasks(lambda operator, names: operator.stop(names)),
-    "extend": _on_tasks(lambda operator, names: operator.extend(names)),
-    "hurry": _on_tasks(lambda operator, names: operator.hurry(names)),
-    "acknowledge": _on_tasks(lambda operator, names: operator.acknowledge(names)),
-    "snooze": _on_tasks(lambda operator, names: operator.snooze(names)),
-    "undo": lambda console: console.operator_actions.undo(),
-    "pause": lambda console: console.operator_actions.pause(),
-    "postpone": lambda console: console.operator_actions.postpone(),
-    "resume_here": lambda console: console.run_control.resume(),
-    "arm": lambda console: console.run_control.arm(),
-    "reload": lambda console: console.operator_actions.reload_code(),
-    "stop_run": lambda console: console.run_control.stop_run(),
-    "abandon_run": lambda console: console.run_control.abandon(console.console_screen.subject()),
-    "ack_run": lambda console: console.run_control.acknowledge(console.console_screen.subject()),
-    # breakers, pages, rows
-    "reset_breaker": _on_item(lambda downstream, item: downstream.reset_breaker(item)),
-    "force_open": _on_item(lambda downstream, item: downstream.set_breaker(item, "open")),
-    "close_breaker": _on_item(lambda downstream, item: downstream.set_breaker(item, "close")),
-    "probe": _on_item(lambda downstream, item: downstream.set_breaker(item, "probe")),
-    "disable_breaker": _on_item(lambda downstream, item: downstream.set_breaker(item, "disable")),
-    "acknowledge_page": _on_item(lambda downstream, item: downstream.acknowledge(item)),
-    "snooze_page": _on_item(lambda downstream, item: downstream.snooze(item)),
+#: Name of an action -> the method of a view that its key calls; the console calls its others itself (``app/app.py``).
+VIEW_CALLS: Mapping[str, ViewCall] = {
     "requeue_rows": _view(View.decide_rows, "requeue"),
     "discard_rows": _view(View.decide_rows, "discard"),
-    # views
-    **{f"view_{view.value}": _to_view(view) for view in VIEWS},
     "open": _view(View.drill_in),
     "back": _view(View.go_back),
-    "quit": lambda console: console.quit_view(),
     "details": _view(View.show_details),
     "output": _view(View.show_output),
     "why": _view(View.show_explanation),
-    "classify": lambda console: console.analysis.classify(console.console_screen.target_tasks()),
     "next_pane": _view(View.next_pane),
     "previous_pane": _view(View.next_pane),  # there are two
-    # finding
     "filter": _view(View.open_filter_input),
     "filter_states": _view(View.cycle_state_filter),
-    "filters": lambda console: console.preferences.choose_filter(),
     "only": _view(View.open_match_input),
     "search": _view(View.open_search_input),
     "next": _view(View.go_to_next, 1),
     "previous": _view(View.go_to_next, -1),
     "first_error": _view(View.go_to_first_error),
     "sort": _view(View.change_order),
-    "columns": lambda console: console.preferences.choose_columns(),
-    "copy": lambda console: console.copying.copy(
-        console.console_screen.subject(), console.console_screen.target_tasks()
-    ),
-    "palette": lambda console: console.commands.palette(),
-    "help": lambda console: console.commands.help(),
-    "manual": lambda console: console.commands.manual(),
-    "keys": lambda console: console.commands.list_keys(),
-    # marks
     "mark": _view(View.mark),
     "mark_range": _view(View.mark_range),
     "mark_all": _view(View.mark_all),
-    # display
     "fold": _view(View.zoom, -1),
     "unfold": _view(View.zoom, 1),
     "follow": _view(View.toggle_follow),
@@ -661,23 +484,6 @@ HANDLERS: Mapping[str, Handler] = {
     "newer_attempt": _view(View.go_to_attempt, 1),
     "compare_attempts": _view(View.compare_attempts),
     "tails": _view(View.show_tails),
-    "times": lambda console: console.toggle_times(),
-    "redraw": lambda console: console.reload(),
-    "theme": lambda console: console.preferences.choose_theme(),
-    "mouse": lambda console: console.preferences.toggle_mouse(),
-    "bell": lambda console: console.preferences.toggle_bell(),
-    "tour": lambda console: console.toggle_tour(),
-    # time travel
-    "step_back": lambda console: console.time_travel.step(-1),
-    "step_forward": lambda console: console.time_travel.step(1),
-    "problem_back": lambda console: console.time_travel.to_problem(-1),
-    "problem_forward": lambda console: console.time_travel.to_problem(1),
-    "first_problem": lambda console: console.time_travel.to_first_problem(),
-    "faster": lambda console: console.time_travel.faster(),
-    "slower": lambda console: console.time_travel.slower(),
-    "at_time": lambda console: console.commands.palette("at "),
-    "at_event": lambda console: console.time_travel.to_cursor_event(console.console_screen.subject()),
-    # moves
     "down": _view(View.move_rows, 1),
     "up": _view(View.move_rows, -1),
     "left": _view(View.move_columns, -1),
@@ -689,13 +495,10 @@ HANDLERS: Mapping[str, Handler] = {
     "top": _view(View.move_to_edge, -1),
     "bottom": _view(View.move_to_edge, 1),
     "scroll": _view(View.move_pages, 1),
-    # dialogs and the terminal
     "cancel": _view(View.cancel),
     "close_reading": _view(View.cancel),
     "previous_answer": _view(View.move_answer, -1),
     "next_answer": _view(View.move_answer, 1),
-    "suspend": lambda console: console.action_suspend_process(),
-    "how_to_leave": lambda console: console.show_exit_hint(),
 }
 
 
