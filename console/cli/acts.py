@@ -55,7 +55,7 @@ acting_options = shared.options(
         type=click.Choice([str(one) for one in TaskState], case_sensitive=False),
         help="Only tasks in this state; repeatable.",
     ),
-    click.option("--yes", is_flag=True, help="Several tasks by glob, --class, --only or --all-runs: do not ask."),
+    click.option("--yes", is_flag=True, help="Several tasks, or one that may have happened: do not ask."),
     shared.reason_option,
     click.option("--dry-run", is_flag=True, help="Print the changes without making them."),
     shared.json_option,

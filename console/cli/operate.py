@@ -21,7 +21,7 @@ import click
 from ...engine.core.projection import RunProjection, RunRow, TaskRow
 from ...engine.domain import acts
 from ...engine.domain.events import Json
-from ...engine.domain.states import NEEDS_HUMAN, TaskState
+from ...engine.domain.states import NEEDS_HUMAN, TaskState, may_have_happened
 from ...engine.domain.text import counted
 from ...engine.errors import RedriveError
 from ...engine.statefile.dry_run import ActPreview
@@ -37,7 +37,8 @@ from .output import with_schema
 
 # --- Which tasks a bulk act means: globs over names, the class of the failure, and the state -------------------------
 #
-# A bulk act shows its preview first, and is sent with ``--yes`` or after a question at the terminal.
+# A bulk act shows its preview first, and is sent with ``--yes`` or after a question at the terminal. So does an act that
+# may repeat an effect.
 
 
 #: The states that a bulk act means unless ``--only`` names others; a task that is named in full is meant in any state.
@@ -171,7 +172,7 @@ class BuiltCommand(NamedTuple):
 
     command: acts.Command
     run: RunRow
-    is_bulk: bool = False
+    needs_consent: bool = False
 
 
 def send_action(
@@ -185,7 +186,7 @@ def send_action(
 ) -> int:
     """Send an act and print the result of each task. Exit code 1 if nothing was done.
 
-    ``dry_run``: print the changes without sending the act. ``yes``: a bulk act needs no consent. ``hints``: print how
+    ``dry_run``: print the changes without sending the act. ``yes``: the operator has consented. ``hints``: print how
     to start an executor, if none runs.
     """
     if dry_run:
@@ -194,7 +195,7 @@ def send_action(
 
     async def use(session: Session) -> tuple[acts.Answer, ActPlace]:
         built = await _build_command(session, request)
-        if built.is_bulk:
+        if built.needs_consent:
             preview = await session.preview(built.command)
             for line in (place_line(built.run, session.address), *preview_lines(preview)):
                 echo(shorten(one_line(line), PREVIEW_CELLS), err=True)
@@ -283,7 +284,14 @@ async def _build_command(session: Session, request: ActRequest) -> BuiltCommand:
     names = request.names if bulk is None else bulk
     targets = select_targets(projection, names, request.fingerprint, request.downstream)
     command = new_command(request.act, projection.run.run_id, targets, request.reason, request.options)
-    return BuiltCommand(command, projection.run, bulk is not None)
+    is_bulk = bulk is not None or (request.fingerprint is not None and len(targets) > 1)
+    return BuiltCommand(command, projection.run, is_bulk or _may_repeat(command, projection))
+
+
+def _may_repeat(command: acts.Command, projection: RunProjection) -> bool:
+    """Whether the act runs a task again that may have happened, as an effect whose process died."""
+    rows = [projection.tasks[target.task] for target in command.targets]
+    return command.act == "requeue" and any(may_have_happened(row.state, row.dead_letter_kind) for row in rows)
 
 
 def print_resume_hint(act: str, answer: acts.Answer, place: ActPlace) -> None:

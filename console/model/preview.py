@@ -30,12 +30,12 @@ from ...engine.domain.states import (
     REQUEUE_FROM,
     SKIP_FROM,
     WAITING,
-    DeadLetterKind,
     SkipCause,
     TaskState,
     describe_doubts,
     describe_repetition,
     effect_key,
+    may_have_happened,
 )
 from ...engine.domain.trigger_rules import DerivedState, ParentStatus, RequeueGraph, TaskNode, rules_with
 from .board import Board, is_late
@@ -207,7 +207,7 @@ def _doubts(board: Board, names: Iterable[str]) -> tuple[str, ...]:
     doubts: list[tuple[str, str | None]] = []
     for name in names:
         row = board.row(name)
-        if row.state is TaskState.DEAD_LETTER and row.dead_letter_kind == DeadLetterKind.INDETERMINATE:
+        if may_have_happened(row.state, row.dead_letter_kind):
             key = effect_key(board.projection.run.run_id, name, row.key_generation)
             doubts.append((name, key if spec_of(row).effect else None))
     return (describe_doubts(doubts),) if doubts else ()

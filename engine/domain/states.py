@@ -259,6 +259,11 @@ _LOST_EFFECT = (
 )
 
 
+def may_have_happened(state: str, dead_letter_kind: Optional[str]) -> bool:
+    """Whether an operator must find out if a task happened, before it runs again."""
+    return state == TaskState.DEAD_LETTER and dead_letter_kind == DeadLetterKind.INDETERMINATE
+
+
 def describe_lost(key: Optional[str]) -> str:
     """What to check before a lost task runs again. ``key``: the idempotency key of its effect, if it has one."""
     return LOST_HALFWAY if key is None else _LOST_EFFECT.format(key)

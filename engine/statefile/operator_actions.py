@@ -52,6 +52,7 @@ from ..domain.states import (
     describe_repetition,
     describe_unanswered,
     effect_key,
+    may_have_happened,
 )
 from ..domain.task_options import Overrides, describe_overrides
 from ..domain.text import counted, printable, shell_command
@@ -646,7 +647,7 @@ def _note_doubts(context: ActionContext, rows: Sequence[TaskSnapshot]) -> None:
     """Note which of the requeued tasks may have happened."""
     doubts: List[Tuple[str, Optional[str]]] = []
     for row in rows:
-        is_doubtful = row.state == TaskState.DEAD_LETTER and row.dead_letter_kind == DeadLetterKind.INDETERMINATE
+        is_doubtful = may_have_happened(row.state, row.dead_letter_kind)
         if is_doubtful and context.results[row.name].outcome != REFUSED:
             key = effect_key(context.run_id, row.name, row.key_generation) if _is_effect(context, row) else None
             doubts.append((row.name, key))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.commands import run_redrive
@@ -71,6 +72,48 @@ def test_a_bulk_requeue_takes_the_tasks_that_it_previews(blocked: Path, words: l
     done = run_redrive(*act, "--yes")
     assert done.returncode == 0, done.stderr
     assert pending(blocked) == names
+
+
+def test_a_whole_cause_is_asked_about_unless_it_is_one_task(tmp_path: Path) -> None:
+    flow = (
+        "from redrive.engine import AuthError, Flow, PermanentError\nflow = Flow('c')\n"
+        "def no(): raise PermanentError('no')\nflow.task(no, name='part_a')\nflow.task(no, name='part_b')\n"
+        "@flow.task\ndef login(): raise AuthError('refused')\n"
+    )
+    (tmp_path / "c.py").write_text(flow)
+    state = tmp_path / "c.db"
+    run_redrive("run", tmp_path / "c.py", "--state", state, "--plain")
+    rows = {row["name"]: row for row in map(json.loads, run_redrive("tasks", state, "--json").stdout.splitlines())}
+    refused = run_redrive(*requeue_cause(state, rows["part_a"]))
+    assert refused.returncode == 2
+    assert "would run again (2): part_a, part_b" in refused.stderr and "this would requeue 2 tasks" in refused.stderr
+    assert run_redrive(*requeue_cause(state, rows["login"])).returncode == 0
+    assert pending(state) == {"login"}
+    assert run_redrive(*requeue_cause(state, rows["part_a"]), "--yes").returncode == 0
+    assert pending(state) == {"login", "part_a", "part_b"}
+
+
+def requeue_cause(state: Path, row: dict[str, Any]) -> tuple[object, ...]:
+    cause = row["attempts"][-1]["fingerprint_loose"]
+    return ("requeue", "--state", state, "--fingerprint", cause, "--reason", "fixed")
+
+
+def test_a_requeue_that_may_repeat_an_effect_says_what_to_check_first(tmp_path: Path) -> None:
+    flow = (
+        "from redrive.engine import Flow\nflow = Flow('p')\n"
+        "@flow.task(kind='effect', timeout=30)\ndef pay(): raise RuntimeError('the line went dead')\n"
+    )
+    (tmp_path / "p.py").write_text(flow)
+    state = tmp_path / "p.db"
+    run_redrive("run", tmp_path / "p.py", "--state", state, "--run-id", "r", "--plain")
+    requeue = ("requeue", "--state", state, "pay", "--reason", "not paid")
+    refused = run_redrive(*requeue)
+    assert refused.returncode == 2
+    assert "first look for the key r/pay/0 in the other system: pay may have happened" in refused.stderr
+    assert "this would requeue 1 task" in refused.stderr and "--yes" in refused.stderr
+    assert pending(state) == set()
+    assert run_redrive(*requeue, "--yes").returncode == 0
+    assert pending(state) == {"pay"}
 
 
 def test_a_bulk_skip_leaves_what_has_not_failed(blocked: Path) -> None:
