@@ -57,6 +57,7 @@ from .state_files import files_of
 if TYPE_CHECKING:
     from ..model.inbox import InboxCause
 
+_TASK_LINE_CELLS = 240  # of a task in the inbox: what to check before an effect runs again fits in
 _PAGES_MAX = 100  # the latest pages, for sentences that name who acknowledged a failure
 
 
@@ -286,9 +287,9 @@ def cause_lines(cause: InboxCause, projection: RunProjection, memory: CauseHisto
         yield [Piece(f"  {one_line(line)}")]
     for name in cause.tasks:
         row = projection.tasks[name]
-        kind = row.dead_letter_kind or row.state
-        line = one_line(f"{row.state} {name} {attempt_label(row)} {kind}: {row.error or cause.message}")
-        state, _, rest = shorten(line, 160).partition(" ")
+        kind = f" {row.dead_letter_kind}" if row.dead_letter_kind else ""
+        line = one_line(f"{row.state} {name} {attempt_label(row)}{kind}: {row.error or cause.message}")
+        state, _, rest = shorten(line, _TASK_LINE_CELLS).partition(" ")
         yield [Piece(f"  {state}", Role.DIM), Piece(f" {rest}")]
 
 

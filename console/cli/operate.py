@@ -37,8 +37,8 @@ from .output import with_schema
 
 # --- Which tasks a bulk act means: globs over names, the class of the failure, and the state -------------------------
 #
-# A bulk act shows its preview first, and is sent with ``--yes`` or after a question at the terminal. So does an act that
-# may repeat an effect.
+# A bulk act, and a requeue that may repeat an effect, show their preview first. They are sent with ``--yes``, or after
+# a question at the terminal.
 
 
 #: The states that a bulk act means unless ``--only`` names others; a task that is named in full is meant in any state.

@@ -21,7 +21,7 @@ from ...engine.core.projection import AttemptRow, RunProjection, TaskRow
 from ...engine.core.waiting import WAITS, WaitReason
 from ...engine.domain.acts import Target
 from ...engine.domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, REJECTED, UNANSWERED, TaskState
-from ...engine.domain.text import format_clock
+from ...engine.domain.text import format_clock, shell_word
 from ...engine.statefile.lists import PastAttemptRow, QuarantineRow
 from ...engine.statefile.logs import AttemptText
 from .board import Board, Delta
@@ -311,8 +311,8 @@ def held_entry_of(board: Board, name: str, reason: WaitReason) -> InboxEntry:
     }
     view = None if reason in whys else board.snapshot.breakers.get(entry.downstream or "")
     why = whys.get(reason, "") if view is None else view.why
-    how = wait.how if view is None else f"{wait.how} {entry.downstream}"
-    title, message = str(wait.inbox), f"{why}; it ends with: {how}"
+    ended = {WaitReason.APPROVAL: shell_word(name)}.get(reason) if view is None else entry.downstream
+    title, message = str(wait.inbox), " ".join(filter(None, (f"{why};", wait.how, ended)))
     since = entry.since if reason is not WaitReason.APPROVAL else board.row(name).started_at or entry.since
     return replace(
         entry,

@@ -203,14 +203,19 @@ def _stale_descendants(overlay: _Overlay, names: Sequence[str]) -> list[str]:
 
 
 def _doubts(board: Board, names: Iterable[str]) -> tuple[str, ...]:
-    """What to check first, if one of these tasks may have happened."""
+    doubts = doubts_about(board, names)
+    return (describe_doubts(doubts),) if doubts else ()
+
+
+def doubts_about(board: Board, names: Iterable[str]) -> list[tuple[str, str | None]]:
+    """Those of the tasks that may have happened, each with the key of its effect."""
     doubts: list[tuple[str, str | None]] = []
     for name in names:
         row = board.row(name)
         if may_have_happened(row.state, row.dead_letter_kind):
             key = effect_key(board.projection.run.run_id, name, row.key_generation)
             doubts.append((name, key if spec_of(row).effect else None))
-    return (describe_doubts(doubts),) if doubts else ()
+    return doubts
 
 
 # --- Lists --------------------------------------------------------------------------------------------------------

@@ -16,12 +16,12 @@ from ...engine.core.projection import TaskRow
 from ...engine.core.views import row_style
 from ...engine.core.waiting import RunnerStatus, waits_for_approval
 from ...engine.domain.acts import REFUSED, TargetResult
-from ...engine.domain.states import NEEDS_HUMAN, TaskState
+from ...engine.domain.states import NEEDS_HUMAN, TaskState, describe_doubts
 from ...engine.domain.text import counted, format_duration
 from ..model.board import Board
 from ..model.inbox import Inbox, InboxCause, InboxEntry, compare, failures_of, verdict
 from ..model.lists import ALL_COLUMNS
-from ..model.preview import Preview, RedriveProgress
+from ..model.preview import Preview, RedriveProgress, doubts_about
 from ..model.runs import WaitingRun
 from ..text.figures import SECOND, age, number, wall
 from ..text.glyphs import Glyphs
@@ -122,7 +122,11 @@ def cause_row(
     ]
     if cause.downstream and "downstream" in shown:
         left.append(Piece(f" {glyphs.dot} {one_line(cause.downstream)}", Role.DIM))
-    if cause.message and "message" in shown and width(left) + width(right) + _MESSAGE_CELLS_MIN < columns:
+    if (
+        cause.message not in ("", cause.title)
+        and "message" in shown
+        and width(left) + width(right) + _MESSAGE_CELLS_MIN < columns
+    ):
         left.append(Piece(f"  {one_line(cause.message)}", Role.DIM))
     return [*fit(left, columns - width(right) - 1, glyphs.more), Piece(" "), *right]
 
@@ -264,6 +268,10 @@ def verdict_of(names: Sequence[str], board: Board, *, is_brief: bool = False) ->
     """The verdict on the attempts of one or many tasks, in one sentence. ``is_brief``: as for ``verdict``."""
     if any(map(waits_for_approval, map(board.row, names))):
         return "nothing failed: it waits for an answer"
+    doubts = doubts_about(board, names)
+    if doubts:
+        key = doubts[0][1]
+        return f"look for the key {key}: it may have happened" if is_brief and key else describe_doubts(doubts)
     if len(names) == 1:
         return verdict(compare(failures_of(board.row(names[0]))), is_brief=is_brief)
     looked_at = names[:_COMPARED_MAX]

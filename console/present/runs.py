@@ -402,7 +402,7 @@ def incident_summary(board: Board, address: str, now_us: int, runner: RunnerStat
         names = ", ".join(f"`{_code(name)}`" for name in cause.tasks[:_NAMES_MAX])
         more = f" and {cause.count - _NAMES_MAX} more" if cause.count > _NAMES_MAX else ""
         lines.append(
-            f"- {cause.count} x `{_code(cause.title)}`: {names}{more}; holds {cause.held} tasks,"
+            f"- {cause.count} x `{_code(cause.title)}`: {names}{more}; holds {counted(cause.held, 'task')},"
             f" for {format_duration(now_us - cause.oldest)}; fingerprint `{_code(cause.fingerprint)}`"
         )
     if len(causes) > _CAUSES_MAX:

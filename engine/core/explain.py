@@ -20,6 +20,9 @@ from ..domain.states import (
     DeadLetterKind,
     SkipCause,
     TaskState,
+    describe_doubts,
+    effect_key,
+    may_have_happened,
 )
 from ..domain.text import format_duration, shell_word
 from .outcome import FailureMode
@@ -347,7 +350,6 @@ _DEAD_LETTER = {
     "timeout": "its timeout is too short (redrive requeue --timeout)",
     "oom": "it ran out of memory again",
     "crash-loop": "it was lost with its executor or host too often",
-    "indeterminate": "it was lost, and running it twice may do harm",
     "deadline": "it can no longer finish before the run's deadline",
     "quarantine": "too many of its rows are bad",
     "breaker": "its downstream is down and the flow asks for a decision",
@@ -362,7 +364,11 @@ def _dead_lettered(case: TaskCase) -> str:
         if row.expires_at is not None and case.context.runner.is_alive
         else ""
     )
-    return f"needs a decision for {case.since(row.ended_at)}: {reason}; requeue it after a fix, or skip it{ends}"
+    advice = f"{reason}; requeue it after a fix, or skip it"
+    if may_have_happened(row.state, row.dead_letter_kind):
+        key = effect_key(case.projection.run.run_id, row.name, row.key_generation) if case.spec.effect else None
+        advice = f"{describe_doubts([(quoted(row.name), key)])}; skip it if it did, else requeue it"
+    return f"needs a decision for {case.since(row.ended_at)}: {advice}{ends}"
 
 
 def _poisoned_at_once(case: TaskCase) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sqlite3
 from collections.abc import Iterator
@@ -56,6 +57,8 @@ def test_it_waits_in_the_inbox_and_holds_no_process(folder: Path) -> None:
     assert "BLOCKED: ok waits for an approval" in said
     inbox = redrive(folder, "inbox", "s.db", code=3).stdout
     assert "1 × waits for an approval · holds 1" in inbox
+    asked = next(line for line in inbox.splitlines() if line.startswith("  READY "))
+    assert re.fullmatch(r"  READY ok 0/1: asked at \S+; redrive approve or reject ok", asked)
     assert redrive(folder, "inbox", "--quiet", "s.db", code=3).stdout == ""
     row = json.loads(redrive(folder, "inbox", "--json", "s.db", code=3).stdout)
     assert (row["need"], row["tasks"]) == ("approval", ["ok"])

@@ -185,6 +185,30 @@ def test_the_strip_of_a_task_cuts_no_sentence_while_it_has_rows():
     assert board.explain("load_legacy", NOW) in " ".join(" ".join(waiting).split())
 
 
+def test_a_payment_that_may_have_happened_says_in_80_columns_what_to_look_for():
+    projection = projection_of([("pay_out", [])], {"pay_out": {"effect": True}})
+    failed_task(projection, "pay_out", at=START)
+    projection.tasks["pay_out"].dead_letter_kind = "indeterminate"
+    _, verdict = inbox.selection_lines(["pay_out"], Scene(Board(projection), NOW, UTF8), 80)
+    run_id = projection.run.run_id
+    assert plain(verdict).strip() == f"Look for the key {run_id}/pay_out/0: it may have happened."
+
+
+def test_a_cause_does_not_repeat_its_title_as_its_message():
+    projection = projection_of([("vacuum", [])])
+    row = failed_task(projection, "vacuum", "FAILED", at=START)
+    row.error = row.attempts[1].explain = "exit status 3: vacuum"
+    board = Board(projection)
+    (cause,) = Inbox(board).causes()
+    assert plain(inbox.cause_row(cause, False, Scene(board, NOW, UTF8), 120)).count("exit status 3: vacuum") == 1
+
+
+def test_a_summary_counts_one_held_task_as_one():
+    projection = projection_of([("load", []), ("report", ["load"])])
+    failed_task(projection, "load", at=START)
+    assert "`load`; holds 1 task, for 1m40" in incident_summary(Board(projection), "x.db", NOW)
+
+
 def test_what_two_failures_hold_is_counted_once_and_fits_80_columns():
     board = two_failures_above_a_report()
     previews = preview_requeue(board, ["clean_legacy"]), preview_skip(board, ["clean_legacy"])

@@ -210,6 +210,17 @@ def test_a_dead_letter_says_what_to_decide():
     )
 
 
+def test_a_task_that_may_have_happened_says_how_to_find_out_and_what_follows():
+    dead = {"dead_letter_kind": "indeterminate", "ended_at": NOW - 72 * S}
+    assert sentence(one("DEAD_LETTER", spec={"effect": True}, **dead)) == (
+        "needs a decision for 1m12: first look for the key run/task/0 in the other system: task may have happened;"
+        " skip it if it did, else requeue it"
+    )
+    assert sentence(one("DEAD_LETTER", **dead)) == (
+        "needs a decision for 1m12: first find out whether task happened; skip it if it did, else requeue it"
+    )
+
+
 @pytest.mark.parametrize("state", list(TaskState))
 def test_every_state_has_a_sentence_in_one_line_without_a_full_stop(state):
     text = sentence(one(str(state)))
