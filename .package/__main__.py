@@ -1,6 +1,6 @@
 """``python -m redrive`` is the ``redrive`` command."""
 
-from .console.cli.main import main
+from .console.__main__ import main
 
 if __name__ == "__main__":
     main()

@@ -117,3 +117,11 @@ def test_the_zygote_starts_before_the_executor_is_imported() -> None:
         "redrive.engine.runner.protocol",
     }
     assert within(set(json.loads(done.stdout)), later) == set()
+
+
+def test_an_interrupt_during_the_imports_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("raise KeyboardInterrupt")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-P", "-m", "redrive", "tasks"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "redrive: interrupted\n")
