@@ -197,7 +197,7 @@ def flows_of_crontab(jobs: Sequence[Job], source: str) -> list[FlowText]:
     shapes = [shape_of(job.line) for job in jobs]
     locks = [shape.lock for shape in shapes if shape.lock is not None]
     shared = {lock for lock in locks if locks.count(lock) > 1}
-    names = _distinct(_name_of(shape.line) for shape in shapes)
+    names = _distinct(name_of_line(shape.line) or "job" for shape in shapes)
     return [
         FlowText(name, _flow_text(name, job, shape, source, shared))
         for name, job, shape in zip(names, jobs, shapes, strict=True)
@@ -273,7 +273,7 @@ def shell_duration(text: object) -> str | None:
 #: Words in front of the program or script that names a job.
 _NO_NAME = re.compile(
     r"\[\[?|[!{]|test|if|then|exec|env|set|command|sudo|time|nice|ionice|chronic|flock|timeout"
-    r"|(?:ba|da|z|k)?sh|(?:python|perl|ruby|php|node)[\d.]*"
+    rf"|(?:ba|da|z|k)?sh|(?:python|perl|ruby|php|node)[\d.]*|{_DURATION}"
 )
 
 
@@ -283,14 +283,14 @@ _SUFFIXES = re.compile(r"\.(?:sh|py|pl|rb|php|js)$")
 _NOT_PLAIN = re.compile(r"[^A-Za-z0-9_]+")
 
 
-def _name_of(line: str) -> str:
-    """A name for the job of a line: that of its program or script."""
+def name_of_line(line: str) -> str:
+    """A name for the job of a line: that of its program or script; empty if the line names none."""
     for word in re.split(r"[\s;&|()]+", line):
         base = os.path.basename(word.strip("\"'"))
         name = plain_name(_SUFFIXES.sub("", base))
-        if name and not name.isdigit() and word[0] != "-" and "=" not in word and not _NO_NAME.fullmatch(base):
+        if name and word[0] != "-" and "=" not in word and not _NO_NAME.fullmatch(base):
             return name
-    return "job"
+    return ""
 
 
 def plain_name(text: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 import time
 from collections.abc import Mapping
@@ -232,7 +231,7 @@ def exit_code(result: RunResult) -> int:
 
 @command("exec")
 @click.argument("words", nargs=-1, required=True, metavar="-- COMMAND [ARGUMENT]...", type=click.UNPROCESSED)
-@click.option("--name", metavar="NAME", help="Of the flow. Default: the name of the program.")
+@click.option("--name", metavar="NAME", help="Of the flow. Default: the name of the script or program.")
 @click.option("--timeout", metavar="DURATION", help="Kill the command after this time, as 1h: SIGTERM, then SIGKILL.")
 @click.option(
     "--retry",
@@ -261,14 +260,19 @@ def run_command(
     It runs in this folder with these variables. Without a terminal nothing is printed after a success, so that cron
     mails only failures. The exit code is that of redrive run.
     """
-    name = name or _name_of(words)
+    is_named, name = name is not None, name or _name_of(words)
     options = {
         "cwd": os.getcwd(),
         "max_attempts": retries + 1,
         "timeout": None if timeout is None else seconds_of(timeout, "--timeout"),
         "downstream": downstream,
     }
-    flow = _write_flow(name, words, {key: value for key, value in options.items() if value is not None})
+    text = _flow_text(name, words, {key: value for key, value in options.items() if value is not None})
+    folder = os.path.dirname(path_for_run(state, lambda: name))
+    file = Path(folder, os.path.basename(path_of_flow(name))).with_suffix(".exec.py")
+    if not is_named and _has_other_command(file, words):
+        echo(f"redrive: {name!r} was another command before; two jobs need two names: --name", err=True)
+    flow = _write_flow(file, text)
     path = path_for_run(state, lambda: name, flow)
     run_options = RunOptions(trust=True, wait=wait, few_tasks=True)
     if output or has_terminal():
@@ -279,28 +283,47 @@ def run_command(
 
 
 def _name_of(words: tuple[str, ...]) -> str:
-    """Return the name of the program. Raises FlowError if the line names none."""
-    try:
-        first = words[0] if len(words) > 1 else next(iter(shlex.split(words[0])), "")
-    except ValueError:  # a quote without its end: the shell says so
-        first = ""
-    name = os.path.basename(first)
+    """Return the name of the script, else that of the program. Raises FlowError if the line names none."""
+    from .crontab import name_of_line
+
+    line = words[0] if len(words) == 1 else shell_command(words)
+    first = words[0].split()[:1] if len(words) == 1 else words[:1]
+    name = name_of_line(line) or os.path.basename("".join(first))
     if not name:
         raise FlowError("the command names no program; give the run a name with --name")
     return name
 
 
-def _write_flow(name: str, words: tuple[str, ...], options: dict[str, object]) -> str:
-    """Write the flow file of a command, all of it at once, and return its path."""
-    line = words[0] if len(words) == 1 else list(words)
+def _has_other_command(file: Path, words: tuple[str, ...]) -> bool:
+    """Whether the flow of this name ran another command. Its runs would be repeated with the command of now."""
+    try:
+        return f"    {_command_of(words)!r},\n" not in file.read_text()
+    except OSError:
+        return False
+
+
+def _command_of(words: tuple[str, ...]) -> str | list[str]:
+    return words[0] if len(words) == 1 else list(words)
+
+
+def _flow_text(name: str, words: tuple[str, ...], options: Mapping[str, object]) -> str:
     arguments = "".join(f"    {key}={value!r},\n" for key, value in options.items())
-    text = _FLOW.format(name=name, line=line, arguments=arguments)
-    path = Path(path_of_flow(name)).with_suffix(".exec.py")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if not path.exists() or path.read_text() != text:
-        draft = path.with_suffix(f".{os.getpid()}")
-        draft.write_text(text)
-        draft.replace(path)
+    return _FLOW.format(name=name, line=_command_of(words), arguments=arguments)
+
+
+def _write_flow(path: Path, text: str) -> str:
+    """Write the flow file of a command, all of it at once, and return its path. Raises RedriveError."""
+    from ...engine.executor.state_file_lease import create_state_folder
+
+    create_state_folder(str(path))
+    draft = path.with_suffix(f".{os.getpid()}")
+    try:
+        if not path.exists() or path.read_text() != text:
+            draft.write_text(text)
+            draft.replace(path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise RedriveError(f"{path} cannot be written: {error.strerror}; choose another place with --state") from None
     return str(follow_link(str(path)))
 
 

@@ -80,3 +80,43 @@ def test_a_killed_one_is_resumed_with_the_command_that_it_had(states: Path) -> N
 def test_a_line_that_cannot_run_is_refused_in_one_sentence(states: Path, words: tuple[str, ...], sentence: str) -> None:
     done = run_redrive("exec", *words)
     assert done.returncode == 2 and sentence in done.stderr and "Traceback" not in done.stderr
+
+
+def test_two_scripts_of_one_interpreter_are_two_flows(states: Path, tmp_path: Path) -> None:
+    for name in ("orders", "stock"):
+        (tmp_path / f"{name}.sh").write_text(f"echo {name}")
+        assert run_redrive("exec", "--", "sh", f"{name}.sh").returncode == 0
+    assert "orders" in run_redrive("logs", "orders").stdout
+    assert "stock" in run_redrive("logs", "stock").stdout
+
+
+def test_another_command_under_the_name_of_the_program_is_said(states: Path) -> None:
+    assert run_redrive("exec", "--", "echo", "a").stderr == ""
+    done = run_redrive("exec", "--", "echo", "b")
+    assert done.returncode == 0
+    assert done.stderr == "redrive: 'echo' was another command before; two jobs need two names: --name\n"
+    assert run_redrive("exec", "--timeout", "1h", "--", "echo", "b").stderr == ""
+    assert run_redrive("exec", "--name", "echo", "--", "echo", "c").stderr == ""
+
+
+def test_a_state_folder_that_cannot_be_made_is_one_sentence(
+    states: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    done = run_redrive("exec", "--", "true")
+    assert done.returncode == 2 and "cannot be made" in done.stderr and "Traceback" not in done.stderr
+    assert run_redrive("exec", "--state", "here.db", "--", "true").returncode == 0
+    assert sorted(path.name for path in tmp_path.glob("*.exec.py")) == ["true.exec.py"]
+
+
+def test_a_flow_file_that_cannot_be_written_is_one_sentence(states: Path, tmp_path: Path) -> None:
+    (tmp_path / "true.exec.py").mkdir()
+    done = run_redrive("exec", "--state", "here.db", "--", "true")
+    assert done.returncode == 2 and "true.exec.py cannot be written: " in done.stderr and "Traceback" not in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["true.exec.py"]
+
+
+def test_the_state_folder_is_private(states: Path) -> None:
+    assert run_redrive("exec", "--", "true").returncode == 0
+    assert states.stat().st_mode & 0o777 == 0o700

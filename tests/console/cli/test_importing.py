@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from redrive.console.cli.crontab import Shape, parse_crontab, shape_of
+from redrive.console.cli.crontab import Shape, name_of_line, parse_crontab, shape_of
 from redrive.console.cli.importing import compare_starts
 from redrive.engine import Flow
 from redrive.engine.core.schedule import to_microseconds
@@ -324,3 +324,17 @@ def test_what_has_no_counterpart_is_said_and_stands_in_the_file(home: Path) -> N
 def test_a_file_that_is_no_dag_is_refused(home: Path, text: str, sentence: str) -> None:
     done = run_redrive("import", "dagu", "-", input=text)
     assert done.returncode == 2 and sentence in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("timeout -k 10s 2h nice -n 10 /opt/vacuum.sh | tee log", "vacuum"),
+        ("/usr/bin/env python3 /opt/report.py --month 2", "report"),
+        ("flock -w 1.5 lock 7z a x", "lock"),
+        ("7z a x", "7z"),
+        ("python3", ""),
+    ],
+)
+def test_a_job_is_named_after_its_program(line: str, name: str) -> None:
+    assert name_of_line(line) == name
