@@ -712,7 +712,7 @@ def exit_lines(board: Board | None, is_executor_alive: bool, target: str) -> lis
         return []
     run = board.projection.run
     elapsed = format_duration((run.ended_at or board.projection.run.started_at) - run.started_at)
-    state = run_style(run, ALIVE if is_executor_alive else RunnerStatus(RunnerKind.STOPPED)).word
+    state = run_style(run, ALIVE if is_executor_alive else RunnerStatus(RunnerKind.GONE)).word
     lines = [f"{one_line(run.dag_name)} {one_line(run.run_id)}: {state}, {board.finished} of {board.total} done"]
     if run.ended_at is not None:
         lines[0] += f" in {elapsed}"

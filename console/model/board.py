@@ -372,10 +372,7 @@ def runner_of(run: RunRow, status: SessionStatus, remedy: str = SHELL_REMEDY) ->
     gone_at = status.executor_gone_at
     if status.service_pid is not None and (status.executor_stopped or status.executor_pid is None):
         return RunnerStatus(RunnerKind.SERVED, gone_at, status.service_pid, remedy)
-    if status.executor_stopped:
-        return RunnerStatus(RunnerKind.STOPPED, gone_at, status.executor_pid, remedy)
-    kind = RunnerKind.UNKNOWN if status.executor_pid is None else RunnerKind.DEAD
-    return RunnerStatus(kind, gone_at, status.executor_pid, remedy)
+    return RunnerStatus(RunnerKind.GONE, gone_at, status.executor_pid, remedy)
 
 
 # --- A run as of one event, with its circuit breakers and the notes on its pages -------------------------------------

@@ -30,12 +30,11 @@ from .projection import AttemptRow, RunProjection, TaskRow
 from .ready_queue import is_approval
 from .waiting import (
     NO_CONTEXT,
-    Actor,
     ExplainContext,
     TaskCase,
     WaitReason,
     by_start,
-    outlook_of,
+    needs_human,
     pool_waits,
     unmet_parents,
     waits_for_approval,
@@ -56,7 +55,7 @@ def _explain(case: TaskCase) -> str:
     reason = case.find_wait()
     if reason is None:
         return _ENDED[case.row.state](case)
-    if outlook_of(reason, case.row.next_retry_at, case.context.runner).actor in (Actor.SERVICE, Actor.NOBODY):
+    if not needs_human(reason) and not case.context.runner.is_alive:
         sentence = _UNATTENDED.get(reason, _queued)(case)
         return sentence if _is_held_by_human(case, reason) else f"{sentence}; {case.context.runner.absence}"
     return _SENTENCES[reason](case)

@@ -28,8 +28,8 @@ from .waiting import (
     RunnerStatus,
     TaskCase,
     WaitReason,
+    may_promise,
     needs_human,
-    outlook_of,
     pool_waits,
     unmet_parents,
     waits_for_approval,
@@ -174,12 +174,13 @@ def task_view(projection: RunProjection, name: str, now_us: int, context: Explai
     case = TaskCase(projection, projection.tasks[name], now_us, context)
     row, runner, reason = case.row, context.runner, case.find_wait()
     style = row_style(row, runner)
-    step = outlook_of(reason, _due_at(case, reason), runner)
+    is_promised = may_promise(reason, runner)
+    due_at = _due_at(case, reason) if is_promised else None
     clock = None
     if row.state is TaskState.RUNNING and row.started_at is not None:
         clock = max(end_of_work(now_us, runner, row.changed_at) - row.started_at, 0)
-    is_ticking = step.is_promised and (clock is not None or step.due_at is not None)
-    return TaskView(*style, _fact(case, reason), step.due_at, clock, is_ticking, reason)
+    is_ticking = is_promised and (clock is not None or due_at is not None)
+    return TaskView(*style, _fact(case, reason), due_at, clock, is_ticking, reason)
 
 
 def describe_task(view: TaskView) -> str:

@@ -156,8 +156,8 @@ def needs_human(reason: WaitReason | None) -> bool:
 #
 # What happens next to a task or a run, who does it, and when: the rule behind every text about the future.
 #
-# A countdown, an ETA or "starts next" is a promise, and only a living executor can fulfil it. ``outlook_of`` decides
-# whether there is one; headers, rows, sentences, bars and answers read its result and promise nothing else.
+# A countdown, an ETA or "starts next" is a promise, and only a living executor can fulfil it. ``may_promise`` decides;
+# headers, rows, sentences, bars and answers promise nothing else.
 
 
 class RunnerKind(StrEnum):
@@ -165,10 +165,8 @@ class RunnerKind(StrEnum):
 
     ALIVE = "alive"
     SERVED = "served"  # no executor, but ``redrive serve`` starts one as soon as a task can run
-    STOPPED = "stopped"  # the executor ended in order
-    DEAD = "dead"  # the executor ended without cleaning up
     BUSY = "busy"  # the executor of the state file runs another run
-    UNKNOWN = "unknown"  # no executor, and nothing is known of an earlier one
+    GONE = "gone"  # the executor has ended, in order or not, or there was none
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,43 +199,19 @@ class RunnerStatus:
                 return f"redrive serve (pid {self.pid}) starts an executor for it"
             case RunnerKind.BUSY:
                 return f"no executor runs it: executor {self.pid} runs another run"
-            case _:
+            case RunnerKind.GONE:
                 return f"no executor runs it: {self.remedy}"
 
 
 ALIVE = RunnerStatus()
 
 
-class Actor(StrEnum):
-    """Who takes the next step."""
+def may_promise(reason: WaitReason | None, runner: RunnerStatus) -> bool:
+    """Whether a text may speak of the next step of a task as of something that will happen.
 
-    EXECUTOR = "executor"
-    SERVICE = "redrive serve"
-    OPERATOR = "operator"
-    NOBODY = "nobody"
-
-
-class Outlook(NamedTuple):
-    """The next step of a task. ``due_at``: its instant (microseconds UTC), only if an executor lives to keep it."""
-
-    actor: Actor | None  # None: the task has ended, and no step follows
-    due_at: int | None = None
-
-    @property
-    def is_promised(self) -> bool:
-        """Whether a text may speak of the step as of something that will happen."""
-        return self.actor is Actor.EXECUTOR
-
-
-def outlook_of(reason: WaitReason | None, due_at: int | None, runner: RunnerStatus) -> Outlook:
-    """Who ends the wait of a task, and when. ``reason``: None for a task that has ended."""
-    if reason is None:
-        return Outlook(None)
-    if WAITS[reason].ended_by is EndedBy.HUMAN:
-        return Outlook(Actor.OPERATOR)
-    if runner.is_alive:
-        return Outlook(Actor.EXECUTOR, due_at)
-    return Outlook(Actor.SERVICE if runner.kind is RunnerKind.SERVED else Actor.NOBODY)
+    ``reason``: what the task waits for; None for a task that has ended, after which no step follows.
+    """
+    return reason is not None and not needs_human(reason) and runner.is_alive
 
 
 # --- What a task waits for -------------------------------------------------------------------------------------------

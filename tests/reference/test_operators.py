@@ -88,7 +88,7 @@ def test_a_task_is_explained_by_a_part_of_a_run_as_by_the_run(seed: int) -> None
         whole = Board(night.engine.read_run())
         for name in whole.projection.tasks:
             part = Board(night.engine.read_part(name))
-            for runner in (ALIVE, RunnerStatus(RunnerKind.DEAD)):
+            for runner in (ALIVE, RunnerStatus(RunnerKind.GONE)):
                 at = (name, START_US * 2, runner)
                 assert part.blocking_chain(*at) == whole.blocking_chain(*at)
                 assert part.explain(*at) == whole.explain(*at)

@@ -19,14 +19,15 @@ from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import plain
 from redrive.engine.core.explain import explain_task
 from redrive.engine.core.projection import AttemptRow
+from redrive.engine.core.views import task_view
 from redrive.engine.core.waiting import (
     ALIVE,
-    Actor,
     BreakerView,
     ExplainContext,
     RunnerKind,
     RunnerStatus,
-    outlook_of,
+    may_promise,
+    needs_human,
     wait_of,
 )
 from redrive.engine.domain.states import MOVING, TaskState
@@ -76,12 +77,11 @@ def boards(draw):
     return board
 
 
-def texts_of(board: Board, runner: RunnerStatus):
+def texts_of(board: Board, runner: RunnerStatus, *, is_stopped: bool = False):
     """Every text of the header, the rows, the pages, the bars and the sentences."""
     scene = Scene(board, NOW, UTF8, runner=runner)
     forecast = estimate(board, NOW, board.duration_stats)
     yield plain(run_line(board, "x.db", forecast, NOW, 160, UTF8, runner=runner))
-    is_stopped = runner.kind is RunnerKind.STOPPED
     status = SessionStatus(Link.LIVE, executor_gone_at=runner.gone_at, executor_stopped=is_stopped)
     yield from (plain(line) for line in status_lines(board, status, 0, 120))
     yield plain(executor_gone_line(board, status, "R"))
@@ -99,9 +99,10 @@ def texts_of(board: Board, runner: RunnerStatus):
         yield from (plain(line) for line in group_lines(group, activity, list(board.projection.tasks), scene, 120, 6))
 
 
-@given(boards(), st.sampled_from(ABSENT), st.sampled_from([None, NOW - 60 * S]))
-def test_without_an_executor_no_text_speaks_of_a_future(board, kind, gone_at):
-    for text in texts_of(board, RunnerStatus(kind, gone_at, 4711, "R starts an executor")):
+@given(boards(), st.sampled_from(ABSENT), st.sampled_from([None, NOW - 60 * S]), st.booleans())
+def test_without_an_executor_no_text_speaks_of_a_future(board, kind, gone_at, is_stopped):
+    runner = RunnerStatus(kind, gone_at, 4711, "R starts an executor")
+    for text in texts_of(board, runner, is_stopped=is_stopped):
         assert not PROMISE.search(text), text
 
 
@@ -110,10 +111,10 @@ def test_a_task_that_only_an_executor_can_move_says_that_nobody_runs_it(board, k
     runner = RunnerStatus(kind, NOW - 60 * S, 4711, "R starts an executor")
     context = ExplainContext(board.snapshot.breakers, runner)
     for name, row in board.projection.tasks.items():
-        step = outlook_of(wait_of(board.projection, name, NOW, context), row.next_retry_at, runner)
-        assert not step.is_promised
-        assert step.due_at is None
-        if row.state in MOVING and step.actor in (Actor.NOBODY, Actor.SERVICE):
+        reason = wait_of(board.projection, name, NOW, context)
+        assert not may_promise(reason, runner)
+        assert task_view(board.projection, name, NOW, context).instant is None
+        if row.state in MOVING and not needs_human(reason):
             sentence = explain_task(board.projection, name, NOW, context)
             assert runner.absence in sentence or "dead-lettered" in sentence or "failed" in sentence
 
@@ -129,8 +130,7 @@ def test_with_an_executor_the_same_texts_promise():
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        (RunnerKind.STOPPED, "queued; no executor runs it: R starts an executor"),
-        (RunnerKind.DEAD, "queued; no executor runs it: R starts an executor"),
+        (RunnerKind.GONE, "queued; no executor runs it: R starts an executor"),
         (RunnerKind.SERVED, "queued; redrive serve (pid 7) starts an executor for it"),
         (RunnerKind.BUSY, "queued; no executor runs it: executor 7 runs another run"),
     ],

@@ -195,7 +195,7 @@ def test_a_running_task_reports_its_attempt_and_its_bound():
 
 
 def test_without_an_executor_nothing_moves_and_the_sentence_says_it():
-    gone = {"runner": RunnerStatus(RunnerKind.DEAD, NOW - 12 * MINUTE)}
+    gone = {"runner": RunnerStatus(RunnerKind.GONE, NOW - 12 * MINUTE)}
     assert sentence(one("READY"), **gone) == "queued; no executor runs it: redrive resume starts an executor"
     assert sentence(one("RUNNING"), **gone).startswith(
         "was running when its executor ended, 12m00 ago; no executor runs it"
