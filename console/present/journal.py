@@ -30,7 +30,7 @@ _LABEL_CELLS = 12
 _RESULT_NAME_CELLS_MAX = 28
 
 #: Events that only lead to others.
-_FAINT_KINDS = frozenset([EventKind.TASK_CHANGED, EventKind.ATTEMPT_STARTED, EventKind.PROGRESS])
+_FAINT_KINDS = frozenset([EventKind.TASK_CHANGED, EventKind.ATTEMPT_STARTED])
 
 #: kind -> (glyph, role)
 _SIGNS = {

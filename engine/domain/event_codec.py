@@ -34,7 +34,6 @@ PAYLOAD_TYPES: Dict[str, Type[Payload]] = {
     EventKind.ATTEMPT_SILENT: payloads.AttemptSilent,
     EventKind.ATTEMPT_RECLAIMED: payloads.AttemptReclaimed,
     EventKind.ATTEMPT_RETRY: payloads.AttemptRetry,
-    EventKind.PROGRESS: payloads.AttemptProgress,
     EventKind.EXECUTOR: payloads.ExecutorChanged,
     EventKind.BREAKER: payloads.BreakerChanged,
     EventKind.PAGE: payloads.PageChanged,

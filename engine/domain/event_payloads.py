@@ -398,12 +398,6 @@ class AttemptRetry(NamedTuple):
     untold: int = 0  # retries left out since the previous event
 
 
-class AttemptProgress(NamedTuple):
-    """Progress of an attempt that the board does not show."""
-
-    done: Number = None
-
-
 # --- Runs, executors, breakers, pages -------------------------------------------------------------------------------
 
 
@@ -569,7 +563,6 @@ Payload = Union[
     AttemptSilent,
     AttemptReclaimed,
     AttemptRetry,
-    AttemptProgress,
     RunChanged,
     ExecutorChanged,
     BreakerChanged,

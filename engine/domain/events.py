@@ -67,7 +67,6 @@ class EventKind(object):
     ATTEMPT_SILENT = "attempt.silent"
     ATTEMPT_RECLAIMED = "attempt.reclaimed"
     ATTEMPT_RETRY = "attempt.retry"
-    PROGRESS = "attempt.progress"
     EXECUTOR = "executor"
     BREAKER = "breaker"
     PAGE = "page"

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from redrive.console.model.board import Board
 from redrive.console.model.inbox import Inbox
 from redrive.console.sessions.local import LocalSession
-from redrive.engine.domain.event_payloads import AttemptProgress
+from redrive.engine.domain.event_payloads import AttemptSwept
 from redrive.engine.statefile import lists
 from redrive.engine.statefile.transitions import Transaction
 from redrive.engine.store import database
@@ -42,7 +42,7 @@ def write_run(path: Path, tasks: int, events: int) -> None:
     for name in [f"task_{number:05}" for number in range(tasks)]:
         is_last = name.endswith(f"{tasks - 1:05}")
         builder.finish(name, *(["DEAD_LETTER"] if is_last else []), error="no" if is_last else None)
-    builder.emit_progress(max(0, events - builder.head()))
+    builder.emit_idle_events(max(0, events - builder.head()))
     builder.close()
 
 
@@ -121,7 +121,7 @@ def commits(path: Path) -> float:
         began = time.process_time()
         for _ in range(COMMITS):
             connection.execute("BEGIN IMMEDIATE")
-            Transaction(connection, time.time_ns() // 1000).emit(AttemptProgress(1), "night-1")
+            Transaction(connection, time.time_ns() // 1000).emit(AttemptSwept(), "night-1")
             connection.execute("COMMIT")
         best = min(best, (time.process_time() - began) / COMMITS)
     connection.close()

@@ -107,7 +107,7 @@ async def delays(run_file: StateFileBuilder) -> list[float]:
     committed: dict[int, float] = {}
     for _ in range(COMMITS):
         await asyncio.sleep(dice.uniform(0.0, 0.3))
-        await asyncio.to_thread(run_file.emit_progress)
+        await asyncio.to_thread(run_file.emit_idle_events)
         committed[run_file.head()] = time.monotonic()
     await asyncio.sleep(1)
     waiting.cancel()
@@ -152,7 +152,7 @@ async def blackout(run_file: StateFileBuilder, far: SshHost, relay: str) -> None
         await anext(events)
         line.send_signal(signal.SIGUSR1)
         dark = time.monotonic()
-        run_file.emit_progress(100)
+        run_file.emit_idle_events(100)
         stale = await _until(session, Link.STALE) - dark
         await asyncio.sleep(max(0.0, dark + BLACKOUT_SECONDS - time.monotonic()))
         line.send_signal(signal.SIGUSR1)

@@ -94,7 +94,7 @@ async def test_the_past_of_a_run_is_read_a_window_at_a_time(
     events = await read_events(following, run_file.head())
     run_file.write(lambda transaction: transaction.emit(ExecutorChanged("stopped")))
     run_file.write(lambda transaction: transaction.emit(TaskMoved(), "night-2", "task_00000"))
-    run_file.emit_progress(3)
+    run_file.emit_idle_events(3)
     found: list[Any] = []
     while window := await session.run_events("night-1", found[-1].seq if found else 0, 4):
         assert len(window) <= 4

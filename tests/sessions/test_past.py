@@ -57,7 +57,7 @@ def end(run_file: StateFileBuilder, name: str) -> None:
 async def test_every_moment_is_what_the_events_up_to_it_give(
     open_session: OpenSession, run_file: StateFileBuilder
 ) -> None:
-    run_file.emit_progress(30)
+    run_file.emit_idle_events(30)
     end(run_file, "task_00001")
     run_file.finish("task_00003", "FAILED", error="boom", failures=3)
     session = await open_session(run_file.path)
@@ -98,7 +98,7 @@ async def test_the_run_is_read_in_windows_and_reports_how_far_it_is(
     open_session: OpenSession, run_file: StateFileBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reads, "READ_EVENTS", 10)
-    run_file.emit_progress(45)
+    run_file.emit_idle_events(45)
     session = await open_session(run_file.path)
     projection = await session.snapshot()
     progress: list[int] = []
@@ -110,7 +110,7 @@ async def test_no_more_stretches_are_kept_than_there_is_room_for(
     open_session: OpenSession, run_file: StateFileBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reads, "CACHED_EVENTS_MAX", 25)
-    run_file.emit_progress(100)
+    run_file.emit_idle_events(100)
     session = await open_session(run_file.path)
     projection = await session.snapshot()
     past = EventHistory(session, projection)
@@ -144,7 +144,7 @@ async def test_the_past_is_read_without_holding_the_log_back(
     await past.load(projection.seq)
     await past.point_at(3)
     await session.duration_stats("night-1")
-    run_file.emit_progress(20)
+    run_file.emit_idle_events(20)
     assert run_file.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone() == (0, 0, 0)
 
 

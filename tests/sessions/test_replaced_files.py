@@ -57,7 +57,7 @@ async def test_another_file_gives_a_new_picture(
 async def test_events_that_were_removed_ask_for_a_new_picture(
     open_session: OpenSession, run_file: StateFileBuilder
 ) -> None:
-    run_file.emit_progress(50)
+    run_file.emit_idle_events(50)
     session = await open_session(run_file.path)
     run_file.write(lambda transaction: transaction.connection.execute("DELETE FROM event WHERE seq < 40"))
     with pytest.raises(SnapshotNeeded):
@@ -136,7 +136,7 @@ async def test_a_reader_does_not_hold_the_log_back(open_session: OpenSession, ru
     session = await open_session(run_file.path)
     events = session.events(0)
     await read_events(events, run_file.head())
-    run_file.emit_progress(20)
+    run_file.emit_idle_events(20)
     await read_events(events, run_file.head())
     busy, pages, moved = run_file.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     assert (busy, pages, moved) == (0, 0, 0)

@@ -120,7 +120,7 @@ async def test_events_come_in_order_and_none_twice(open_session: OpenSession, ru
     session = await open_session(run_file.path)
     events = session.events(0)
     first = await read_events(events, run_file.head())
-    run_file.emit_progress(300)
+    run_file.emit_idle_events(300)
     rest = await read_events(events, run_file.head())
     assert [event.seq for event in first + rest] == list(range(1, run_file.head() + 1))
     assert first == [runs.event_from_row(row) for row in run_file.connection.execute(*events_query(0, len(first)))]
@@ -128,7 +128,7 @@ async def test_events_come_in_order_and_none_twice(open_session: OpenSession, ru
 
 async def test_events_begin_after_the_one_named(open_session: OpenSession, run_file: StateFileBuilder) -> None:
     since = run_file.head()
-    run_file.emit_progress(3)
+    run_file.emit_idle_events(3)
     session = await open_session(run_file.path)
     assert [event.seq for event in await read_events(session.events(since), since + 3)] == [
         since + 1,
@@ -152,7 +152,7 @@ async def test_folding_the_events_over_a_snapshot_gives_the_next_snapshot(
 
 
 async def test_an_empty_batch_says_that_all_was_given(open_session: OpenSession, run_file: StateFileBuilder) -> None:
-    run_file.emit_progress(2000)
+    run_file.emit_idle_events(2000)
     session = await open_session(run_file.path)
     last = 0
     async with asyncio.timeout(LIMIT_SECONDS):
@@ -170,7 +170,7 @@ async def test_an_event_is_seen_soon_after_its_commit(open_session: OpenSession,
     waits: list[float] = []
     for _ in range(9):
         await asyncio.sleep(0.1)  # a moment of quiet
-        await asyncio.to_thread(run_file.emit_progress)
+        await asyncio.to_thread(run_file.emit_idle_events)
         committed_at = time.monotonic()
         await read_events(events, run_file.head())
         waits.append(time.monotonic() - committed_at)

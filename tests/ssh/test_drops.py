@@ -63,7 +63,7 @@ async def test_twenty_kills_lose_no_event_and_repeat_none(
 
     def write_slowly() -> None:
         for _ in range(EVENTS // 10):
-            run_file.emit_progress(10)
+            run_file.emit_idle_events(10)
             time.sleep(0.03)  # so that some events come while the line is down
 
     async def cut() -> None:
@@ -149,7 +149,7 @@ async def test_silence_is_found_within_ten_seconds_and_gone_when_it_ends(
     try:
         await until(session, lambda status: status.link is Link.STALE)
         assert session.status.data_age_seconds > 5
-        run_file.emit_progress(50)
+        run_file.emit_idle_events(50)
     finally:
         os.kill(client, signal.SIGCONT)
     seen: list[int] = []

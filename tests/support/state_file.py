@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.domain.acts import Author
-from redrive.engine.domain.event_payloads import AttemptColumns, AttemptProgress, TaskColumns, TaskMoved
+from redrive.engine.domain.event_payloads import AttemptColumns, AttemptSwept, TaskColumns, TaskMoved
 from redrive.engine.statefile import logs
 from redrive.engine.statefile.transitions import Transaction
 from redrive.engine.store import database, runs
@@ -55,10 +55,10 @@ class StateFileBuilder:
             self.connection.execute("COMMIT")
             return result
 
-    def emit_progress(self, count: int = 1) -> None:
+    def emit_idle_events(self, count: int = 1) -> None:
         """Events without consequence, each in a transaction of its own."""
         for _ in range(count):
-            self.write(lambda transaction: transaction.emit(AttemptProgress(1), self.run_id))
+            self.write(lambda transaction: transaction.emit(AttemptSwept(), self.run_id))
 
     def start(self, name: str) -> int:
         """Claim a task; answers with the number of the attempt."""

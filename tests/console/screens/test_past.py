@@ -346,7 +346,7 @@ async def test_a_row_of_the_journal_leads_to_its_moment_and_moments_to_their_row
 
 async def test_the_journal_reads_back_to_a_moment_that_it_does_not_hold(session: CountingSession, clock: StillClock):
     builder = session.builder
-    later = [builder.after(1).event(EventKind.PROGRESS, "clean_orders") for _ in range(700)]
+    later = [builder.after(1).event(EventKind.ATTEMPT_SWEPT, "clean_orders") for _ in range(700)]
     for event in later:
         session.projection.apply(event)
     session.emit(later)

@@ -13,6 +13,7 @@ from redrive.console.sessions.live_run import PENDING_EVENTS_MAX, LiveRun
 from redrive.engine.core.ready_queue import spec_of
 from redrive.engine.core.spec import map_task
 from redrive.engine.domain.event_payloads import TaskMapped
+from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import TaskState
 from redrive.engine.errors import LinkError, SnapshotNeeded, StateFileError
 from redrive.engine.statefile.lists import DurationStats
@@ -74,7 +75,7 @@ async def test_events_of_a_moment_come_as_one_paint(revenue: FakeSession, clock:
     revenue.emit(builder.succeed("clean_orders"))
     await until(lambda: watcher.news)
     for _ in range(50):
-        revenue.emit(builder.event("progress", "extract_payments"))
+        revenue.emit(builder.event(EventKind.ATTEMPT_SWEPT, "extract_payments"))
         await asyncio.sleep(0)
     revenue.emit(builder.start("extract_payments"))
     await until(lambda: live.board.row("extract_payments").state is TaskState.RUNNING)
@@ -88,7 +89,7 @@ async def test_the_board_is_what_was_painted_last_and_nothing_newer(
 ):
     live = following(revenue, clock, watcher)
     await until(lambda: watcher.boards)
-    revenue.emit(revenue.builder.event("progress"))
+    revenue.emit(revenue.builder.event(EventKind.ATTEMPT_SWEPT))
     await until(lambda: watcher.news)
     painted = len(watcher.news)
     revenue.emit(revenue.builder.succeed("clean_orders"))
@@ -104,7 +105,7 @@ async def test_a_flood_is_applied_before_it_piles_up(revenue: FakeSession, clock
     live = following(revenue, clock, watcher)
     await until(lambda: watcher.boards)
     builder = revenue.builder
-    revenue.emit([builder.event("progress") for _ in range(2 * PENDING_EVENTS_MAX)])
+    revenue.emit([builder.event(EventKind.ATTEMPT_SWEPT) for _ in range(2 * PENDING_EVENTS_MAX)])
     await until(lambda: sum(len(news.events) for news in watcher.news) == 2 * PENDING_EVENTS_MAX)
     assert live._pending == []
     live.close()
@@ -150,7 +151,7 @@ async def test_a_fault_of_our_own_is_not_swallowed(revenue: FakeSession, clock: 
         raise ZeroDivisionError
 
     watcher.on_take = break_down
-    revenue.emit(revenue.builder.event("progress"))
+    revenue.emit(revenue.builder.event(EventKind.ATTEMPT_SWEPT))
     await until(lambda: watcher.errors)
     assert isinstance(watcher.errors[0], ZeroDivisionError)
     live.close()

@@ -242,7 +242,7 @@ async def test_an_act_under_a_held_lock_does_not_stop_the_events(
     command = {"id": "c1", "act": "pause", "run_id": "night-1", "targets": [], "actor": "ana@desk"}
     answer = asyncio.create_task(pipe.request("send", command={**command, "reason": "", "options": {}}))
     pipe.notify("follow", since=run_file.head())
-    run_file.emit_progress()
+    run_file.emit_idle_events()
     assert len(await listener.next("events")) == 1
     assert not answer.done()
     fcntl.flock(held, fcntl.LOCK_UN)

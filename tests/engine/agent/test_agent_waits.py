@@ -46,7 +46,7 @@ def delays(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_an_idle_agent_waits_for_a_write(open_agent: Callable[[], Agent], run_file: Any, delays: list[float]) -> None:
     agent = open_agent()
     assert agent._wait() == []
-    run_file.emit_progress(1)
+    run_file.emit_idle_events(1)
     assert agent._wait() == [agent._notices.descriptor]
     assert agent._wait() == []  # it looks at once and soon again, however many writes follow
     assert delays == [IDLE_SECONDS, IDLE_SECONDS, BUSY_POLL_SECONDS]
