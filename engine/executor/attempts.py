@@ -215,7 +215,7 @@ class AttemptSupervisor(AttemptListener):
             _append_output(transaction, claim, chunk, manager.log_limit_bytes)
         if self.has_output:
             logs.finish(transaction, claim.run_id, claim.name, claim.attempt)
-        settlement = settle(
+        decision = settle(
             transaction,
             claim,
             self.spec,
@@ -229,7 +229,7 @@ class AttemptSupervisor(AttemptListener):
         )
         if released.freed:
             runs.promote(transaction, claim.run_id, released.freed)
-        return isinstance(settlement.decision, Succeed)
+        return isinstance(decision, Succeed)
 
     def _emit_retry(self, payload: AttemptRetry | None) -> None:
         if payload is not None:

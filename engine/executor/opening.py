@@ -335,8 +335,8 @@ class _FirstWrite:
         """Write, and return the run (a new one without its tasks), durations by task, and the breakers."""
         run_id, connection = self.requested.run_id, transaction.connection
         _register_executor(transaction, self.identity, run_id, self.lease.runner)
-        recovered = recovery.recover(transaction, self.identity.executor_id, self.uniform)
-        recovery.report_cut_off(transaction, recovered.executors, run_id)
+        dead = recovery.recover(transaction, self.identity.executor_id, self.uniform)
+        recovery.report_cut_off(transaction, dead, run_id)
         if self.requested.exists:
             projection = _resume_run(transaction, run_id, self.stored, self.lease.request.options)
         else:

@@ -6,11 +6,9 @@ Runs under the lock and after the sweep, so that no recovered attempt can still 
 
 from __future__ import annotations
 
-import random
 import sqlite3
 import sys
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 import msgspec
 
@@ -34,15 +32,6 @@ LOSSES_WINDOW_SECONDS = 24 * 3600  # older losses do not count towards a crash l
 EVENTS_SINCE_STEP_MAX = 1000  # more do not follow a step of the clock before the executor detects it
 
 
-@dataclass(frozen=True, slots=True)
-class RecoveryReport:
-    """Lost attempts and tasks with a clamped due time, both as (run_id, task), and the dead executors."""
-
-    lost: tuple[tuple[str, str], ...]
-    clamped: tuple[tuple[str, str], ...]
-    executors: tuple[str, ...]
-
-
 def unstopped_executors(connection: sqlite3.Connection, executor_id: str) -> list[str]:
     """Return the executors without a recorded end, except ``executor_id``."""
     rows = connection.execute(
@@ -63,24 +52,24 @@ def sweepable_executors(connection: sqlite3.Connection, executor_id: str) -> lis
     return [identity for identity in dead if identity not in alive]
 
 
-def recover(transaction: Transaction, executor_id: str, uniform: Uniform = random.uniform) -> RecoveryReport:
-    """Settle the running attempts of executors before ``executor_id``, in every run of the file.
+def recover(transaction: Transaction, executor_id: str, uniform: Uniform) -> list[str]:
+    """Settle the running attempts of executors before ``executor_id`` in every run, and return the dead executors.
 
     A lost attempt spends no retry budget but counts as a loss: its task waits at least ``base`` before it runs again.
     It becomes a dead letter after ``max_losses`` within a day (crash loop), or at once if it is not idempotent, because
     its progress is unknown (SPEC 4.2, 003.32).
     """
     _follow_clock_back(transaction)
-    lost = [
-        _settle_as_lost(transaction, claim, uniform) for claim in _running_attempts(transaction.connection, executor_id)
-    ]
+    for claim in _running_attempts(transaction.connection, executor_id):
+        _settle_as_lost(transaction, claim, uniform)
     executors = unstopped_executors(transaction.connection, executor_id)
     for dead in executors:
         transaction.connection.execute(
             "UPDATE executor SET stopped_at = ? WHERE executor_id = ? AND stopped_at IS NULL", (transaction.at, dead)
         )
         transaction.emit(ExecutorChanged(ExecutorChange.LOST, dead))
-    return RecoveryReport(tuple(lost), tuple(clamp_due_times(transaction)), tuple(executors))
+    _clamp_due_times(transaction)
+    return executors
 
 
 def _follow_clock_back(transaction: Transaction) -> None:
@@ -113,14 +102,13 @@ def _running_attempts(connection: sqlite3.Connection, executor_id: str) -> list[
     return [Claim(*row) for row in rows.fetchall()]
 
 
-def _settle_as_lost(transaction: Transaction, claim: Claim, uniform: Uniform) -> tuple[str, str]:
+def _settle_as_lost(transaction: Transaction, claim: Claim, uniform: Uniform) -> None:
     _drop_old_losses(transaction, claim)
     emit_reclaimed(transaction, claim.run_id, claim.name, claim.attempt, claim.generation)
     spec = _spec(transaction.connection, claim)
     settle(transaction, claim, spec, Outcome(OutcomeKind.LOST), uniform)
     if spec.isolation == "dask":
         _delay_until_fence(transaction, claim, spec)
-    return claim.run_id, claim.name
 
 
 def _delay_until_fence(transaction: Transaction, claim: Claim, spec: TaskSpec) -> None:
@@ -157,7 +145,7 @@ def _decode(name: str, text: str) -> TaskSpec:
     return TaskSpec(name) if text == "{}" else msgspec.json.decode(text, type=TaskSpec)
 
 
-def clamp_due_times(transaction: Transaction) -> Iterator[tuple[str, str]]:
+def _clamp_due_times(transaction: Transaction) -> None:
     """Reduce due times beyond the longest wait of their policy, written while the clock was ahead."""
     rows = transaction.connection.execute(
         "SELECT run_id, name, state, next_retry_at, next_retry_at - ended_at, delay_us, spec FROM task"
@@ -169,7 +157,6 @@ def clamp_due_times(transaction: Transaction) -> Iterator[tuple[str, str]]:
         latest = transaction.at + _longest_wait_us(_decode(name, text), state, wait_us)
         if due_at > latest:
             transaction.change(run_id, name, {"next_retry_at": latest})
-            yield run_id, name
 
 
 def _longest_wait_us(spec: TaskSpec, state: str, wait_us: int | None) -> int:

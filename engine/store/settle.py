@@ -9,7 +9,7 @@ import json
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import msgspec
@@ -74,13 +74,6 @@ from .pages import trigger_page
 from .runs import healed_count, past_attempts, weekday_of
 
 
-@dataclass(frozen=True, slots=True)
-class Settlement:
-    """The result of ``settle``. ``decision`` None: the attempt ended too late, and the task has moved on."""
-
-    decision: Decision | None
-
-
 def settle(
     transaction: Transaction,
     claim: Claim,
@@ -93,8 +86,8 @@ def settle(
     health: DownstreamHealth = DownstreamHealth.UP,
     interrupted: bool = False,
     is_silent: bool = False,
-) -> Settlement:
-    """Write the end of an attempt.
+) -> Decision | None:
+    """Write the end of an attempt, and return what follows; None: it ended too late, and the task has moved on.
 
     ``interrupted``: the executor terminated it because the executor stops. ``is_silent``: it has written no output.
     """
@@ -102,7 +95,7 @@ def settle(
         stored_as = large_results.store(transaction.connection, claim.run_id, claim.name, outcome.result)
         outcome = outcome if stored_as is outcome.result else replace(outcome, result=stored_as)
     if is_silent and outcome.kind is OutcomeKind.SUCCESS and _settle_plain_success(transaction, claim, outcome):
-        return Settlement(Succeed())
+        return Succeed()
     stored = read_stored(transaction.connection, claim, is_success=outcome.kind is OutcomeKind.SUCCESS)
     history = read_history(
         transaction.connection,
@@ -127,10 +120,10 @@ def settle(
     with _attributed_to_requester(transaction, claim) if isinstance(decision, Cancel) else nullcontext():
         if not _write(transaction, claim, end, stored):
             _write_late(transaction, claim, outcome)
-            return Settlement(None)
+            return None
         if stored.overrides:
             finish_canary(transaction, claim.run_id, claim.name, decision, load_overrides(stored.overrides))
-    return Settlement(decision)
+    return decision
 
 
 def _settle_plain_success(transaction: Transaction, claim: Claim, outcome: Outcome) -> bool:

@@ -127,7 +127,7 @@ def test_an_executor_that_dies_while_it_ends_attempts_leaves_nothing_that_runs_a
     create(state_file, {"long": "", "below": "long"})
     start(state_file, "long")
     pass_deadline(state_file)
-    state_file.write(lambda j: recovery.recover(j, "executor-2"))
+    state_file.write(lambda j: recovery.recover(j, "executor-2", lambda low, high: low))
     assert state_file.states() == {"long": "CANCELLED", "below": "CANCELLED"}
     assert state_file.column("long", "error") == WHY
 

@@ -12,7 +12,6 @@ from redrive.engine.domain.event_payloads import ExecutorChanged, StorageChanged
 from redrive.engine.domain.events import EventKind
 from redrive.engine.statefile.transitions import Transaction
 from redrive.engine.store import recovery
-from redrive.engine.store.recovery import RecoveryReport
 
 from .conftest import RUN, SECOND, START, StateFile
 
@@ -26,7 +25,7 @@ def begin(state_file: StateFile, executor_id: str) -> None:
     )
 
 
-def recover(state_file: StateFile, uniform: Any = lambda low, high: low) -> RecoveryReport:
+def recover(state_file: StateFile, uniform: Any = lambda low, high: low) -> Any:
     return state_file.write(lambda transaction: recovery.recover(transaction, "executor-2", uniform))
 
 
@@ -45,7 +44,7 @@ def test_what_ran_is_lost_and_runs_again_after_a_wait(state_file: StateFile) -> 
     state_file.create({"a": "", "b": "a"}, a={"retry": RetryPolicy(max_attempts=2, base=7, jitter="full")})
     crash_while_running(state_file)
     state_file.now += SECOND
-    assert recover(state_file).lost == ((RUN, "a"),)
+    recover(state_file)
     row = state_file.projection().tasks["a"]
     assert (row.state, row.losses, row.failures, row.claim_token) == ("RETRYING", 1, 0, None)
     assert row.next_retry_at == state_file.now + 7 * SECOND
@@ -113,7 +112,7 @@ def test_what_had_succeeded_is_kept(state_file: StateFile) -> None:
     state_file.move("a", "SUCCESS")
     state_file.write(lambda j: j.change_attempt(RUN, "a", 1, {"outcome": "success"}))
     before = state_file.projection()
-    assert recover(state_file) == RecoveryReport((), (), ())
+    assert recover(state_file) == []
     assert state_file.projection() == before
 
 
@@ -132,21 +131,22 @@ def test_a_second_recovery_finds_nothing(state_file: StateFile) -> None:
     crash_while_running(state_file)
     recover(state_file)
     emitted_before = len(state_file.emitted)
-    assert recover(state_file) == RecoveryReport((), (), ()) and len(state_file.emitted) == emitted_before
+    assert recover(state_file) == [] and len(state_file.emitted) == emitted_before
 
 
 def test_every_run_of_the_file_is_recovered(state_file: StateFile) -> None:
     state_file.create({"a": ""})
     crash_while_running(state_file)
     state_file.connection.execute("UPDATE run SET state = 'FAILED'")
-    assert recover(state_file).lost == ((RUN, "a"),)
+    recover(state_file)
+    assert (state_file.states(), attempt(state_file).outcome) == ({"a": "RETRYING"}, "lost")
 
 
 def test_what_this_executor_runs_is_not_lost(state_file: StateFile) -> None:
     state_file.create({"a": ""})
     crash_while_running(state_file)
-    found = state_file.write(lambda transaction: recovery.recover(transaction, "executor-1"))
-    assert found.lost == () and state_file.states() == {"a": "RUNNING"}
+    state_file.write(lambda transaction: recovery.recover(transaction, "executor-1", lambda low, high: low))
+    assert (state_file.states(), attempt(state_file).outcome) == ({"a": "RUNNING"}, "running")
 
 
 def test_executors_without_a_last_event_are_reported_once(state_file: StateFile) -> None:
@@ -154,7 +154,7 @@ def test_executors_without_a_last_event_are_reported_once(state_file: StateFile)
         begin(state_file, executor_id)
     state_file.connection.execute("UPDATE executor SET stopped_at = 5 WHERE executor_id = 'executor-0'")
     assert recovery.unstopped_executors(state_file.connection, "executor-2") == ["executor-1"]
-    assert recover(state_file).executors == ("executor-1",)
+    assert recover(state_file) == ["executor-1"]
     (event,) = state_file.emitted
     assert (event.kind, event.payload) == (EventKind.EXECUTOR, ExecutorChanged("lost", "executor-1"))
     assert recovery.unstopped_executors(state_file.connection, "executor-2") == []
@@ -185,7 +185,7 @@ def test_a_clock_that_was_ahead_parks_no_task_for_years(
     ten_years = state_file.now + 3650 * DAY
     state_file.set_state("a", state, next_retry_at=ten_years, delay_us=delay_us)
     state_file.set_state("b", state, next_retry_at=state_file.now + 5 * SECOND)
-    assert recover(state_file).clamped == ((RUN, "a"),)
+    recover(state_file)
     assert state_file.column("a", "next_retry_at") == START + longest_seconds * SECOND
     assert state_file.column("b", "next_retry_at") == START + 5 * SECOND
     assert state_file.emitted[-1].kind == EventKind.TASK_CHANGED
