@@ -38,7 +38,6 @@ _ERRORS: dict[str, type[RedriveError]] = {
 
 class _Report(TypedDict, total=False):
     ok: Required[bool]
-    run_id: str
     error: str
     message: str
     traceback: str
@@ -154,7 +153,7 @@ class _StartReport:
     def started(self, run_id: str) -> None:
         """Truncate the log, which may hold messages of earlier executors, and report the start."""
         os.ftruncate(sys.stderr.fileno(), 0)
-        self._send({"ok": True, "run_id": run_id})
+        self._send({"ok": True})
 
     def failed(self, error: RedriveError) -> None:
         name = type(error).__name__
