@@ -29,7 +29,7 @@ from ..statefile.lists import in_list
 from ..statefile.opening import has_content
 from ..statefile.transitions import Transaction, resolve_cause
 from . import claims, database, runs
-from .pages import trigger_page
+from .pages import STALE_AFTER_US, trigger_page
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,6 @@ _ASKED = (
     " GROUP BY run.run_id ORDER BY run.started_at"
 )
 _UNSENT = "SELECT 1 FROM page WHERE state = 'open' AND sent_at IS NULL AND updated_at > ? LIMIT 1"
-_UNSENT_US = 24 * 3600 * 1_000_000  # like the outbox of a run: older pages are not sent any more
 
 
 _LATEST = (
@@ -135,7 +134,7 @@ def load_status(connection: sqlite3.Connection, served: ServedFlow, now: int, la
         frozenset() if progress is None else _fired_after(connection, name, progress.decided_until),
         (*(str(run_id) for (run_id,) in connection.execute(_UNFINISHED, (name,))), *expired),
         _next_late_at(connection, served, progress, late_from),
-        connection.execute(_UNSENT, (now - _UNSENT_US,)).fetchone() is not None,
+        connection.execute(_UNSENT, (now - STALE_AFTER_US,)).fetchone() is not None,
         latest=None if latest is None else _run_of(latest),
         usual_us=round(median(durations)) if durations else None,
         missed=tuple(connection.execute(_MISSED, (name,))),
