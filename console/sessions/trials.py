@@ -9,10 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median_low
 
-import msgspec
-
 from ...engine.analysis.trials import (
-    PastTask,
     PolicyChange,
     RuleEffect,
     describe_effect,
@@ -35,7 +32,6 @@ from ...engine.core.dag import Dag
 from ...engine.core.failures.classify import parse_rules
 from ...engine.core.outcome import FailureClass
 from ...engine.core.projection import AttemptRow, RunProjection
-from ...engine.core.spec import TaskSpec
 from ...engine.domain.states import FailedAttempt, FailedTask
 from ...engine.domain.text import counted
 from ...engine.errors import RedriveError
@@ -99,8 +95,7 @@ async def try_rule(
     called = {spec.downstream for name in names if (spec := projection.tasks[name].spec) is not None}
     if downstream is None and len(called) == 1:
         downstream = called.pop()
-    rows = await session.failures(projection.run.run_id, downstream, names)
-    tasks = [_past_task(row) for row in rows]
+    tasks = await session.failures(projection.run.run_id, downstream, names)
     matching = [one for task in tasks for one in task.attempts if one.fingerprint_loose == fingerprint_loose]
     if not matching:
         caller = f" that calls {downstream}" if downstream is not None else ""
@@ -119,7 +114,7 @@ async def try_rule(
 
 
 def _of_other_classes(
-    tasks: Iterable[PastTask], matching: Sequence[FailedAttempt], failure_class: FailureClass
+    tasks: Iterable[FailedTask], matching: Sequence[FailedAttempt], failure_class: FailureClass
 ) -> list[FailedAttempt]:
     """The failures whose class a rule for ``matching`` must not change."""
     own = {str(failure_class), *(one.failure_class for one in matching)}
@@ -129,11 +124,6 @@ def _of_other_classes(
 
 def _has_failed_like(attempts: Iterable[AttemptRow], loose: str) -> bool:
     return any(one.fingerprint_loose == loose for one in attempts)
-
-
-def _past_task(row: FailedTask) -> PastTask:
-    spec = msgspec.convert({"name": row.name, **row.spec}, TaskSpec)
-    return PastTask(row.run_id, row.name, row.state, row.generation, row.skip_cause, spec, row.attempts)
 
 
 def _existing_rules(projection: RunProjection, downstream: str | None) -> list[Mapping[str, object]]:

@@ -10,6 +10,8 @@ from functools import partial
 from itertools import groupby
 from typing import Any, TypedDict, cast
 
+import msgspec
+
 from ..core.decide import Decision, Fail, Retry, TaskHistory, decide
 from ..core.failures.classify import CATCH_ALL_NAMES, ClassificationRule, parse_rules
 from ..core.failures.facts import ErrorFacts, normalize_message
@@ -17,7 +19,7 @@ from ..core.option_types import parse_duration
 from ..core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from ..core.policy import RetryPolicy
 from ..core.spec import DownstreamSpec, TaskSpec
-from ..domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, FailedAttempt, TaskState
+from ..domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, FailedAttempt, FailedTask, TaskState
 from ..domain.text import counted
 
 # --- Rules -----------------------------------------------------------------------------------------------------------
@@ -50,19 +52,6 @@ class RecordedFacts(TypedDict, total=False):
     exit_code: int | None
     signal: int | None
     line: str  # of the output of a program: the one that names the error
-
-
-@dataclass(frozen=True, slots=True)
-class PastTask:
-    """A task of some run that failed at least once, with all of its attempts, oldest first."""
-
-    run_id: str
-    name: str
-    state: str
-    generation: int
-    skip_cause: str | None
-    spec: TaskSpec
-    attempts: Sequence[FailedAttempt]
 
 
 def facts_of(attempt: FailedAttempt) -> ErrorFacts:
@@ -224,12 +213,13 @@ class _Totals:
     others: Counter[tuple[str, str]] = field(default_factory=Counter)
 
 
-def evaluate_rule(rule: ClassificationRule, tasks: Sequence[PastTask], loose: str | None = None) -> RuleEffect:
+def evaluate_rule(rule: ClassificationRule, tasks: Sequence[FailedTask], loose: str | None = None) -> RuleEffect:
     """Apply a rule to past failures. ``loose``: the loose fingerprint of the cause that it was made for."""
     totals = _Totals()
     for task in tasks:
+        spec = msgspec.convert({"name": task.name, **task.spec}, TaskSpec)
         for _, attempts in groupby(task.attempts, key=lambda one: one.generation):
-            _evaluate_generation(totals, rule, task, list(attempts), loose)
+            _evaluate_generation(totals, rule, task, spec, list(attempts), loose)
     failures = [one for task in tasks for one in task.attempts if one.outcome in FAILED_OUTCOMES]
     changes = [DecisionChange(number, *words) for words, number in totals.changes.most_common()]
     others = [(title, mark, number) for (title, mark), number in totals.others.most_common()]
@@ -239,7 +229,12 @@ def evaluate_rule(rule: ClassificationRule, tasks: Sequence[PastTask], loose: st
 
 
 def _evaluate_generation(
-    totals: _Totals, rule: ClassificationRule, task: PastTask, attempts: list[FailedAttempt], loose: str | None
+    totals: _Totals,
+    rule: ClassificationRule,
+    task: FailedTask,
+    spec: TaskSpec,
+    attempts: list[FailedAttempt],
+    loose: str | None,
 ) -> None:
     """Evaluate the attempts of one generation, until the rule would have ended it."""
     seen: list[tuple[FailedAttempt, FailureClass]] = []
@@ -247,7 +242,7 @@ def _evaluate_generation(
         if one.outcome not in FAILED_OUTCOMES or one.failure_class is None:
             continue
         recorded = FailureClass(one.failure_class)
-        if not _fits(rule, one, task.spec.retry):
+        if not _fits(rule, one, spec.retry):
             seen.append((one, recorded))
             continue
         totals.fits += 1
@@ -255,8 +250,8 @@ def _evaluate_generation(
             totals.others[(one.explain or one.error_type or "unknown", one.fingerprint_loose or "")] += 1
         later = attempts[place + 1 :]
         was_retried = bool(later) or one.delay_us is not None
-        before = "retried" if was_retried else _final_state(task, one, _decide_again(task, seen, one, recorded))
-        after = _decision_name(_decide_again(task, seen, one, rule.failure_class))
+        before = "retried" if was_retried else _final_state(task, one, _decide_again(spec, seen, one, recorded))
+        after = _decision_name(_decide_again(spec, seen, one, rule.failure_class))
         seen.append((one, rule.failure_class))
         if before != after and recorded is not rule.failure_class:
             totals.changes[(before, after, _since_then(task, one, later, before))] += 1
@@ -273,7 +268,7 @@ def _fits(rule: ClassificationRule, one: FailedAttempt, policy: RetryPolicy) -> 
 
 
 def _decide_again(
-    task: PastTask, seen: Sequence[tuple[FailedAttempt, FailureClass]], one: FailedAttempt, failure_class: FailureClass
+    spec: TaskSpec, seen: Sequence[tuple[FailedAttempt, FailureClass]], one: FailedAttempt, failure_class: FailureClass
 ) -> Decision:
     """Run ``decide`` on the same history. The lowest delay is drawn: its length does not matter here."""
     alike = [past for past, _ in seen if (past.params_hash, past.input_hash) == (one.params_hash, one.input_hash)]
@@ -283,29 +278,29 @@ def _decide_again(
         failed_at=tuple(past.ended_at or past.started_at for past in alike),
         classes=tuple(known for _, known in seen),
         first_started_at=seen[0][0].started_at if seen else one.started_at,
-        idempotent=task.spec.idempotent,
-        is_command=task.spec.kind == "command",
-        names_downstream=task.spec.downstream is not None,
+        idempotent=spec.idempotent,
+        is_command=spec.kind == "command",
+        names_downstream=spec.downstream is not None,
     )
     mark = Fingerprint(one.fingerprint or "", one.fingerprint_loose or "")
     failure = Failure(one.error_type or "", one.error or "", failure_class, mark, facts=one.facts)
     outcome = Outcome(OutcomeKind.ERROR, failure)
     now = one.ended_at if one.ended_at is not None else one.started_at
-    return decide(history, outcome, task.spec.retry, now, lambda low, high: low)
+    return decide(history, outcome, spec.retry, now, lambda low, high: low)
 
 
 def _decision_name(decision: Decision) -> str:
     return "retried" if isinstance(decision, Retry) else "failed" if isinstance(decision, Fail) else "dead-lettered"
 
 
-def _final_state(task: PastTask, one: FailedAttempt, simulated: Decision) -> str:
+def _final_state(task: FailedTask, one: FailedAttempt, simulated: Decision) -> str:
     """How the generation ended: from the state of the task, else from the simulated decision."""
     if task.generation == one.generation and task.state in NEEDS_HUMAN:
         return "failed" if task.state == TaskState.FAILED else "dead-lettered"
     return "failed" if isinstance(simulated, Fail) else "dead-lettered"
 
 
-def _since_then(task: PastTask, one: FailedAttempt, later: Sequence[FailedAttempt], before: str) -> str:
+def _since_then(task: FailedTask, one: FailedAttempt, later: Sequence[FailedAttempt], before: str) -> str:
     if before == "retried":
         healed = any(next_.outcome == "success" for next_ in later)
         return "a retry healed it" if healed else "the retries failed as well"

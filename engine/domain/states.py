@@ -366,6 +366,5 @@ class FailedTask(NamedTuple):
     name: str
     state: str
     generation: int
-    skip_cause: Optional[str]
     spec: JsonObject
     attempts: List[FailedAttempt]

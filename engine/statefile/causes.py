@@ -295,7 +295,7 @@ _FAILED = (
     " WHERE fingerprint_loose IS NOT NULL) AS failed CROSS JOIN run ON run.run_id = failed.run_id"
     " WHERE run.dag_name = ? ORDER BY run.started_at DESC, failed.run_id, failed.name"
 )
-_TASK = "SELECT state, generation, skip_cause, spec FROM task WHERE run_id = ? AND name = ?"
+_TASK = "SELECT state, generation, spec FROM task WHERE run_id = ? AND name = ?"
 _FAILED_ATTEMPTS = (
     "SELECT attempt, generation, outcome, started_at, ended_at, error_type, error, substr(diagnostic, 1, {}),"
     " failure_class, fingerprint, fingerprint_loose, explain, fingerprint_detail, delay_us, params_hash, input_hash"
@@ -327,8 +327,8 @@ def _task(connection: sqlite3.Connection, run_id: str, name: str) -> Optional[Fa
     row = connection.execute(_TASK, (run_id, name)).fetchone()
     if row is None:
         return None
-    state, generation, skip_cause, spec = row
-    return FailedTask(run_id, name, state, generation, skip_cause, json.loads(spec), [])
+    state, generation, spec = row
+    return FailedTask(run_id, name, state, generation, json.loads(spec), [])
 
 
 def _calls(task: FailedTask, downstream: str) -> bool:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pytest
 from redrive.engine.analysis.trials import (
     DecisionChange,
-    PastTask,
     RuleEffect,
     describe_effect,
     describe_rule,
@@ -21,7 +21,7 @@ from redrive.engine.core.failures.failure import describe_error, describe_exit
 from redrive.engine.core.outcome import FailureClass
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import TaskSpec
-from redrive.engine.domain.states import FailedAttempt
+from redrive.engine.domain.states import FailedAttempt, FailedTask
 from redrive.engine.errors import PermanentError
 
 TRANSIENT = FailureClass.TRANSIENT
@@ -40,13 +40,15 @@ def good(number: int = 1, generation: int = 0) -> FailedAttempt:
     return FailedAttempt(number, generation, "success", number * S, number * S + 1)
 
 
-def task(*attempts: FailedAttempt, state: str = "SUCCESS", policy: RetryPolicy | None = None, **more: Any) -> PastTask:
+def task(
+    *attempts: FailedAttempt, state: str = "SUCCESS", policy: RetryPolicy | None = None, **more: Any
+) -> FailedTask:
     spec = TaskSpec("load", retry=policy or RetryPolicy(max_attempts=3), downstream="shop")
     generation = more.pop("generation", attempts[-1].generation)
-    return PastTask(more.pop("run_id", "r1"), "load", state, generation, None, spec, attempts)
+    return FailedTask(more.pop("run_id", "r1"), "load", state, generation, msgspec.to_builtins(spec), list(attempts))
 
 
-def tried(*tasks: PastTask, loose: str | None = None, mapping: Mapping[str, object] | None = None) -> RuleEffect:
+def tried(*tasks: FailedTask, loose: str | None = None, mapping: Mapping[str, object] | None = None) -> RuleEffect:
     (rule,) = parse_rules([mapping or {"status": 409, "class": "transient"}])
     return evaluate_rule(rule, tasks, loose)
 
@@ -217,7 +219,7 @@ def test_a_rule_that_meets_another_cause_says_which() -> None:
 
 def test_what_may_happen_once_only_is_never_retried_whatever_a_rule_says() -> None:
     spec = TaskSpec("pay", idempotent=False)
-    once = PastTask("r1", "pay", "DEAD_LETTER", 0, None, spec, [failed()])
+    once = FailedTask("r1", "pay", "DEAD_LETTER", 0, msgspec.to_builtins(spec), [failed()])
     assert tried(once).changes == ()
 
 
