@@ -372,7 +372,6 @@ class AttemptManager:
             task=claim.name,
             attempt=claim.attempt,
             generation=claim.generation,
-            token=claim.token,
             spec=spec,
             params=params,
             typed=typed or {},

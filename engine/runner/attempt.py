@@ -31,7 +31,7 @@ from .autopsy import LINE_CHARACTERS, CpuSample, ProcSampler, Subject, flat
 from .command import ResultError
 from .native_stack import NATIVE_SECONDS, native_stack
 from .outcome_of_exit import Evidence, Force, OutOfMemoryWatch, lost, outcome_of, was_killed
-from .protocol import AttemptListener, AttemptOrder, BadRow, RunningAttempt
+from .protocol import AttemptListener, AttemptOrder, RunningAttempt
 
 TAIL_BYTES = 4096
 CPU_SECONDS = 10.0  # before the deadline: the window in which CPU use is measured
@@ -114,7 +114,6 @@ class Attempt(RunningAttempt):
     def __init__(
         self, order: AttemptOrder, listener: AttemptListener, shared: RunnerContext, place: Place, started_at: float
     ) -> None:
-        super().__init__(place.pid)
         self.order = order
         self.started_at = started_at  # of the function, once the import in the attempt is over
         self.is_forced = False  # it was told to end: a result that comes now is late
@@ -167,8 +166,7 @@ class Attempt(RunningAttempt):
                 self._listener.progress(self._progress.done, self._progress.total)
             case protocol.Retried(data):
                 self._listener.retried(self._mask.value(_retry_of(data)))
-            case protocol.Quarantined(row_key, payload, error, fingerprint):
-                row = BadRow(row_key=row_key, payload=payload, error=error, fingerprint=fingerprint)
+            case protocol.Quarantined(row):
                 self._listener.quarantined(self._mask.value(row))
             case protocol.Checkpointed(value):
                 self._handle_checkpoint(value)

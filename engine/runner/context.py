@@ -280,7 +280,8 @@ class Context:
             fingerprint = failure.fingerprint.loose
         text = _dump_payload(payload)
         error = protocol.clean_text(str(error), ERROR_LIMIT)
-        self._send(protocol.Quarantined(_key_text(row_key), text, error, fingerprint))
+        row = protocol.BadRow(row_key=_key_text(row_key), payload=text, error=error, fingerprint=fingerprint)
+        self._send(protocol.Quarantined(row))
         self._bad_rows += 1
         self._count_error(fingerprint or error, error, raised)
         self._check_count()

@@ -83,7 +83,6 @@ class RemoteAttempt(RunningAttempt):
     """An attempt that a worker was permitted to start."""
 
     def __init__(self, cluster: DaskCluster, offer: QueuedOffer, order: AttemptOrder, listener: AttemptListener):
-        super().__init__(pid=0)  # it has no process on this host
         assert offer.worker is not None
         self.offer = offer
         self.worker: str = offer.worker
@@ -328,7 +327,7 @@ class DaskCluster:
         offer = next((one for one in self._offers.values() if one.task == order.task and one.attempt is None), None)
         if offer is None or offer.worker is None or not self._is_there:
             self._loop.call_soon(listener.ended, lost("its worker was gone before it started", is_blameless=True))
-            return RunningAttempt(pid=0)
+            return RunningAttempt()
         offer.attempt = RemoteAttempt(self, offer, order, listener)
         self._spawn(self._wait_for_attempt(offer.attempt))
         permit = Permit(self._flow.target, dict(self._flow.params), order)

@@ -48,7 +48,6 @@ class AttemptOrder(msgspec.Struct, frozen=True, array_like=True, omit_defaults=T
     task: str
     attempt: int
     generation: int
-    token: str
     spec: TaskSpec
     params: Mapping[str, Any] = {}
     inputs: str = "{}"
@@ -232,13 +231,19 @@ class Retried(Frame, frozen=True):
     data: dict[str, Any]
 
 
-class Quarantined(Frame, frozen=True):
-    """One bad row. Provisional until the attempt succeeds, else a retried task would store it twice."""
+class BadRow(TypedDict):
+    """A row that an attempt set aside."""
 
     row_key: str
     payload: str
     error: str
     fingerprint: str | None
+
+
+class Quarantined(Frame, frozen=True):
+    """One bad row. Provisional until the attempt succeeds, else a retried task would store it twice."""
+
+    row: BadRow
 
 
 class Checkpointed(Frame, frozen=True):
@@ -386,15 +391,6 @@ class FrameReader:
 # concerns no single attempt to its ``RunnerListener``.
 
 
-class BadRow(TypedDict):
-    """A row that an attempt set aside."""
-
-    row_key: str
-    payload: str
-    error: str
-    fingerprint: str | None
-
-
 class AttemptListener:
     """Receives the reports of one attempt, in the event loop and in order; ``ended`` is the last one.
 
@@ -450,9 +446,6 @@ class RunnerListener:
 
 class RunningAttempt:
     """The controls of an attempt. Here of one that has ended: none has an effect."""
-
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
 
     def cancel(self, reason: str) -> bool:
         """Start the escalation now. Returns False if the attempt is ending already."""

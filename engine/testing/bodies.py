@@ -339,7 +339,7 @@ class PlayedContext(Context):
         elif isinstance(frame, protocol.Checkpointed):
             self.checkpoints.append(load_result(frame.value))
         elif isinstance(frame, protocol.Quarantined):
-            self.bad_rows.append((frame.row_key, frame.error))
+            self.bad_rows.append((frame.row["row_key"], frame.row["error"]))
 
 
 class _Ticks:
@@ -402,7 +402,6 @@ def context(
         task=task,
         attempt=attempt,
         generation=generation,
-        token="played",
         spec=TaskSpec(task, max_bad_rows=max_bad_rows, max_bad_ratio=max_bad_ratio),
         idempotency_key=f"{run_id}/{task}/{generation}",
         only_rows=tuple((key, json.dumps(row)) for key, row in (only_rows or {}).items()),

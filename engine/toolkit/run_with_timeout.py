@@ -84,7 +84,7 @@ async def _run(runner: Runner, task: TaskSpec) -> Outcome:
     await runner.open()
     try:
         listener = _Listener()
-        await runner.start(AttemptOrder("once", task.name, 1, 0, "once", task), listener)
+        await runner.start(AttemptOrder("once", task.name, 1, 0, task), listener)
         return await listener.outcome
     finally:
         await runner.close()

@@ -52,7 +52,7 @@ async def one(runner: Runner, spec: TaskSpec) -> float:
     """Seconds from start to ended."""
     before = time.perf_counter()
     waiter = Waiter()
-    await runner.start(AttemptOrder("run", spec.name, 1, 0, "token", spec), waiter)
+    await runner.start(AttemptOrder("run", spec.name, 1, 0, spec), waiter)
     outcome = await waiter.outcome
     assert outcome.kind is OutcomeKind.SUCCESS, outcome
     return time.perf_counter() - before

@@ -59,7 +59,7 @@ def _reports(dice: random.Random) -> Iterator[tuple[float, AttemptFrame | bytes]
             b"a line\n",
             protocol.Progressed(done, 5),
             protocol.Checkpointed('{"done": 1}'),
-            protocol.Quarantined(str(done), "1", "bad", "f"),
+            protocol.Quarantined(protocol.BadRow(row_key=str(done), payload="1", error="bad", fingerprint="f")),
         ]
         yield dice.uniform(0, 3), dice.choice(reports)
 

@@ -158,7 +158,6 @@ class Bench:
             "task": name,
             "attempt": 1,
             "generation": 0,
-            "token": "token",
             "spec": self.task(name),
             "inputs": json.dumps(inputs or {}),
             **order,

@@ -321,7 +321,7 @@ async def test_a_program_that_cannot_start_is_reported_there_too(bench: Any) -> 
 
 
 def test_every_variable_of_a_task_is_in_the_manual() -> None:
-    order = AttemptOrder("r", "t", 1, 0, "", TaskSpec("t"), params={"day": "x"})
+    order = AttemptOrder("r", "t", 1, 0, TaskSpec("t"), params={"day": "x"})
     manual = resources.files("redrive.console.manual").joinpath("shell.md").read_text()
     for name in {**variables_of(order), **result_variables({"rows": 1})}:
         assert f"`{name}`" in manual

@@ -17,12 +17,12 @@ class Sent(list[protocol.Frame]):
     """The frames that a context sent."""
 
     def context(self, *, cancelled: bool = False, **spec: Any) -> Context:
-        order = protocol.AttemptOrder("run", "task", 1, 0, "token", TaskSpec("task", **spec))
+        order = protocol.AttemptOrder("run", "task", 1, 0, TaskSpec("task", **spec))
         return Context(order, {}, {}, send=self.append, is_cancelled=lambda: cancelled, describe=describe_error)
 
     @property
-    def rows(self) -> list[protocol.Quarantined]:
-        return [frame for frame in self if isinstance(frame, protocol.Quarantined)]
+    def rows(self) -> list[protocol.BadRow]:
+        return [frame.row for frame in self if isinstance(frame, protocol.Quarantined)]
 
 
 def parse(text: str) -> int:
@@ -36,9 +36,9 @@ def test_a_bad_row_is_set_aside_and_the_others_go_on() -> None:
             good.append(parse(text))
     assert good == [1, 3]
     (row,) = sent.rows
-    assert (row.row_key, json.loads(row.payload)) == ("1", "x")
-    assert "invalid literal" in row.error
-    assert row.fingerprint
+    assert (row["row_key"], json.loads(row["payload"])) == ("1", "x")
+    assert "invalid literal" in row["error"]
+    assert row["fingerprint"]
 
 
 def test_rows_that_fail_alike_share_a_fingerprint() -> None:
@@ -46,7 +46,7 @@ def test_rows_that_fail_alike_share_a_fingerprint() -> None:
     for scope in sent.context().rows(["x", "y", None]):
         with scope as text:
             parse(text)  # type: ignore[arg-type]
-    first, second, third = (row.fingerprint for row in sent.rows)
+    first, second, third = (row["fingerprint"] for row in sent.rows)
     assert first == second != third
 
 
@@ -59,7 +59,7 @@ def test_a_row_is_named_by_its_key(key: Any, expected: str) -> None:
     for scope in sent.context().rows([{"id": "a-7"}], key=key):
         with scope:
             raise ValueError("bad")
-    assert sent.rows[0].row_key == expected
+    assert sent.rows[0]["row_key"] == expected
 
 
 @pytest.mark.parametrize(
@@ -100,8 +100,8 @@ def test_a_row_that_is_no_json_or_huge_still_fits() -> None:
     sent = Sent()
     sent.context().quarantine("k\udcff" * 1000, {"object": object(), "text": "x" * 1_000_000}, "too\udcff large")
     (row,) = sent.rows
-    assert len(protocol.encode(row)) < 100_000
-    assert row.error == "too\\udcff large"
+    assert len(protocol.encode(protocol.Quarantined(row))) < 100_000
+    assert row["error"] == "too\\udcff large"
 
 
 def test_the_token_is_asked_each_time() -> None:

@@ -345,7 +345,7 @@ async def test_an_end_that_cannot_be_read_is_an_end() -> None:
     cluster, outcomes, spec = stub_cluster(StubClient()), Outcomes(), TaskSpec("a", grace_seconds=0.0)
     cluster.demand(ONE_WORKER)
     await wait_until_async(lambda: cluster.acquire("a", "workers:"))
-    cluster.start(AttemptOrder("run", "a", 1, 0, "token", spec), outcomes)
+    cluster.start(AttemptOrder("run", "a", 1, 0, spec), outcomes)
     await wait_until_async(lambda: bool(outcomes.found), timeout_seconds=fence_seconds(0.0) + 10)
     assert outcomes.found[0].kind is OutcomeKind.LOST
     await cluster.close()

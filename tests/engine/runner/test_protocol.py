@@ -35,7 +35,7 @@ def test_a_length_over_the_bound_is_refused_before_anything_is_kept() -> None:
 
 def test_an_order_crosses_unchanged() -> None:
     spec = TaskSpec("a", parents=("b",), retry=RetryPolicy(max_attempts=7), params={"x": [1, None]}, timeout=1.5)
-    order = protocol.AttemptOrder("r", "a", 1, 2, "t", spec, {"p": 1.5}, '{"b":1}', "k", ({"match": "x"},))
+    order = protocol.AttemptOrder("r", "a", 1, 2, spec, {"p": 1.5}, '{"b":1}', "k", ({"match": "x"},))
     data = protocol.encode(protocol.Start(3, protocol.encode_order(order), {}))
     (payload,) = protocol.FrameReader(10_000).feed(data)
     start = protocol.decode_executor_frame(payload)

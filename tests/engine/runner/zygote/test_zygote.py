@@ -403,7 +403,7 @@ async def main():
     spec = await runner.open({flow!r})
     by_name = {{task.name: task for task in spec.tasks}}
     for name in ("thread", "worker", "task"):
-        await runner.start(AttemptOrder("run", name, 1, 0, "token", by_name[name]), Listener())
+        await runner.start(AttemptOrder("run", name, 1, 0, by_name[name]), Listener())
     await asyncio.sleep(600)
 
 asyncio.run(main())
@@ -502,7 +502,7 @@ def test_a_flow_in_memory_is_forked_with_its_closures() -> None:
 
         for attempt in (1, 2):
             waiter = Waiter()
-            await runner.start(AttemptOrder("run", "task", attempt, 0, "token", spec.tasks[0]), waiter)
+            await runner.start(AttemptOrder("run", "task", attempt, 0, spec.tasks[0]), waiter)
             results.append((await waiter.outcome).result)
         await runner.close()
         return results
@@ -539,7 +539,7 @@ async def test_attempts_and_commands_hold_the_descriptors_to_keep(tmp_path: Path
         spec = await runner.open(str(flow))
         waiters = [Waiter() for _ in spec.tasks]
         for task, waiter in zip(spec.tasks, waiters, strict=True):
-            await runner.start(AttemptOrder("run", task.name, 1, 0, "token", task), waiter)
+            await runner.start(AttemptOrder("run", task.name, 1, 0, task), waiter)
         assert str(lock) in (await waiters[0].outcome).result
         await waiters[1].outcome
         assert str(lock) in waiters[1].text.decode()
