@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 import click
 import msgspec
+from msgspec import structs
 
 from ...engine.core.causes import CauseHistory, describe_history, describe_last_incident
 from ...engine.core.explain import explain_task
@@ -136,19 +137,17 @@ def task_lines(
 def json_task_lines(projection: RunProjection, extra: Mapping[str, object]) -> Iterator[str]:
     """The tasks as JSON, made as they are printed: together the lines take more memory than the run."""
     for row in sorted(projection.tasks.values(), key=lambda row: row.position):
-        yield json_line({**task_value(row, projection), **extra})
+        yield json_line(task_value(row, projection, extra))
 
 
-_SHOWN_COLUMNS = [name for name in TaskRow.__struct_fields__ if name not in ("spec", "attempts", "claim_token")]
-
-
-def task_value(row: TaskRow, projection: RunProjection) -> dict[str, object]:
-    """A task as JSON: the columns of the table, its parents, and its attempts."""
-    value = {column: getattr(row, column) for column in _SHOWN_COLUMNS}
+def task_value(row: TaskRow, projection: RunProjection, extra: Mapping[str, object]) -> dict[str, object]:
+    """A task as JSON: the columns of the table that may be shown, its parents, its attempts, and what is ``extra``."""
+    value = structs.asdict(row)
+    del value["spec"], value["attempts"], value["claim_token"]
     value["run_id"] = projection.run.run_id
-    value["parents"] = list(projection.parents.get(row.name, ()))
-    value["attempts"] = [_plain(attempt) for attempt in row.attempts.values()]
-    return with_schema("tasks", value)
+    value["parents"] = projection.parents.get(row.name, ())
+    value["attempts"] = list(row.attempts.values())
+    return with_schema("tasks", {**value, **extra})
 
 
 def _note(row: TaskRow, why: Callable[[str], str]) -> str:

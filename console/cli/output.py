@@ -21,7 +21,7 @@ from ..sessions.open import with_session
 from ..sessions.session import Session
 from ..terminal.capabilities import shows_colours
 from ..text.pieces import Line, Piece, fit, plain, table, width
-from ..text.text import echo_json, sanitize_lines, shorten, table_lines
+from ..text.text import JsonLine, echo_json, sanitize_lines, shorten, table_lines
 
 if TYPE_CHECKING:
     from rich.style import Style
@@ -124,8 +124,7 @@ def print_lines(lines: Iterable[Shown]) -> None:
     """Print lines on standard output, in colours if it shows them; many with one write."""
     rest = iter(lines)
     while some := list(islice(rest, _LINES_PER_WRITE)):
-        styles = _styles()
-        click.echo("\n".join([_painted(line, styles) for line in some]), color=True)
+        click.echo(_painted_lines(some, _styles()), color=True)
 
 
 def plain_text(line: Shown) -> str:
@@ -138,7 +137,16 @@ def painted(line: Shown) -> str:
     return _painted(line, _styles())
 
 
+def _painted_lines(lines: Sequence[Shown], styles: Mapping[str, Style]) -> str:
+    """The lines as they are written; without colours, they are made safe together."""
+    if styles or isinstance(lines[0], JsonLine):
+        return "\n".join([_painted(line, styles) for line in lines])
+    return sanitize_lines("\n".join(map(plain_text, lines)))
+
+
 def _painted(line: Shown, styles: Mapping[str, Style]) -> str:
+    if isinstance(line, JsonLine):
+        return line
     if isinstance(line, str) or not styles:
         return sanitize_lines(plain_text(line))
     return "".join(_painted_piece(sanitize_lines(text), styles.get(role)) for text, role in line)

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 import click
+import msgspec
 from rich.cells import cell_len, get_character_cell_size
 
 #: C0, DEL and C1, direction and zero-width characters, joiners, variation selectors, tags, surrogates; and two kinds
@@ -22,6 +23,7 @@ _UNSAFE = re.compile(
     "\ud800-\udfff]"
 )
 _NOT_ASCII = re.compile("[^\x20-\x7e]")
+_DELETE = "\x7f"
 _SPACES = re.compile(r"\s+")
 _REPLACEMENT = "\ufffd"
 _MARKS_MAX = 2  # combining marks per character; more would reach into the neighbouring rows
@@ -43,11 +45,15 @@ def sanitize(text: str, limit: int = 4096) -> str:
 
 def sanitize_lines(text: str) -> str:
     """``sanitize`` each line of ``text``, of any length; the newlines stay."""
+    if text.isascii() and text.replace("\n", " ").isprintable():
+        return text
     return "\n".join(sanitize(line, len(line)) for line in text.split("\n"))
 
 
 def escape_unsafe(json_text: str) -> str:
     """JSON with each character that ``sanitize`` would change as a ``\\u`` escape: its readers get the same values."""
+    if json_text.isascii() and _DELETE not in json_text:
+        return json_text  # fast: encoders escape every other control character
     return _NOT_ASCII.sub(_escape_if_unsafe, json_text)
 
 
@@ -91,8 +97,8 @@ def _limit_combining_marks(text: str) -> str:
 
 def one_line(text: str, limit: int = 4096) -> str:
     """Collapse white space, newlines included, to single spaces; then ``sanitize``."""
-    if text.isascii() and text.isprintable() and " " not in text and len(text) <= limit:
-        return text  # fast: most names of tasks
+    if len(text) <= limit and text.isascii() and "  " not in text and text.isprintable():
+        return text.strip()  # fast: most names and sentences
     return sanitize(_SPACES.sub(" ", text[:limit]).strip(), limit)
 
 
@@ -176,9 +182,22 @@ def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
     click.echo(sanitize_lines(text), err=err, nl=nl)
 
 
-def json_line(value: object) -> str:
+class JsonLine(str):
+    """A line of JSON that is safe to print as it stands."""
+
+    __slots__ = ()
+
+
+_encode_json = msgspec.json.Encoder().encode
+
+
+def json_line(value: object) -> JsonLine:
     """One line of JSON in which unsafe characters are ``\\u`` escapes."""
-    return escape_unsafe(json.dumps(value, ensure_ascii=False))
+    try:
+        text = msgspec.json.format(_encode_json(value), indent=0).decode()
+    except (TypeError, ValueError, RecursionError):  # half of a surrogate pair, among others
+        text = json.dumps(value, ensure_ascii=False, default=msgspec.to_builtins)
+    return JsonLine(escape_unsafe(text))
 
 
 def echo_json(value: object) -> None:
