@@ -19,6 +19,9 @@ from ..text.pieces import Line
 from ..text.text import echo, one_line, sanitize_lines
 from .output import Shown, painted
 
+#: The events whose lines name their run.
+_NAMING_RUNS = (payloads.RunChanged, payloads.ScheduleChanged)
+
 
 class EventLabeller:
     """Makes the lines of events in order, and labels those of another run than the latest executor runs.
@@ -31,7 +34,7 @@ class EventLabeller:
         self.run_id: str | None = None  # the run of the latest executor; None before its first event
         self._has_date = has_date
         self._target = target
-        self._day: date | None = None  # local, of the latest event with a line
+        self._day: date | None = None  # local, of the latest event with a line; None if each line has it
         self._sensing: set[tuple[str | None, str]] | None = None if has_each_check else set()  # runs and tasks
 
     def lines(self, event: Event) -> Iterator[Line]:
@@ -41,13 +44,11 @@ class EventLabeller:
             return
         if isinstance(payload, payloads.ExecutorChanged) and payload.what == ExecutorChange.STARTED:
             self.run_id = event.run_id
-        is_named = isinstance(payload, payloads.RunChanged | payloads.ScheduleChanged)  # these lines name their run
+        is_named = isinstance(payload, _NAMING_RUNS)
         is_other = self.run_id is not None and event.run_id not in (None, self.run_id)
         label = f"run {one_line(event.run_id or '')}: " if is_other and not is_named else ""
-        day = datetime.fromtimestamp(event.at // 1_000_000).astimezone().date()
-        for line in pieces_of_event(
-            event, has_date=self._has_date or day != self._day, label=label, target=self._target
-        ):
+        day = None if self._has_date else datetime.fromtimestamp(event.at // 1_000_000).astimezone().date()
+        for line in pieces_of_event(event, has_date=day is None or day != self._day, label=label, target=self._target):
             self._day = day
             yield line
 

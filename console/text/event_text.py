@@ -105,13 +105,20 @@ _ROLES_OF_WORDS: Mapping[str, str] = {
 }
 
 
+_WORD_END = re.compile("[ :]")
+
+
 def _with_state(event: Event, body: str) -> Line:
     """The text of a line; where a task or a run moves, the word after its name in the role of the state."""
-    of_run = isinstance(event.payload, RunChanged)
-    name = f"run {one_line(event.run_id or '')} " if of_run else f"{one_line(event.task or '')} "
-    if not (of_run or isinstance(event.payload, payloads.TaskMoved)) or not body.startswith(name):
+    if isinstance(event.payload, payloads.TaskMoved):
+        name = f"{one_line(event.task or '')} "
+    elif isinstance(event.payload, RunChanged):
+        name = f"run {one_line(event.run_id or '')} "
+    else:
         return [Piece(body)]
-    word = re.split("[ :]", body[len(name) :], maxsplit=1)[0]
+    if not body.startswith(name):
+        return [Piece(body)]
+    word = _WORD_END.split(body[len(name) :], maxsplit=1)[0]
     role = _ROLES_OF_WORDS.get(word, Role.TEXT)
     return [Piece(name), Piece(word, role), Piece(body[len(name) + len(word) :])]
 
@@ -782,9 +789,8 @@ def _digits(fingerprint: str | None) -> str:
 
 
 def _clock(at: int, has_date: bool = False) -> str:
-    return (
-        datetime.fromtimestamp(at // 1_000_000).astimezone().strftime("%Y-%m-%d %H:%M:%S" if has_date else "%H:%M:%S")
-    )
+    local = datetime.fromtimestamp(at // 1_000_000)  # noqa: DTZ006  # its zone, which is not shown, costs most
+    return local.strftime("%Y-%m-%d %H:%M:%S" if has_date else "%H:%M:%S")
 
 
 def _instant(at: int | None) -> str:

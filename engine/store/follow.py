@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Sequence
 
 import aiosqlite
 
@@ -84,7 +84,6 @@ class _AsyncReader:
         self._follower.prepare_open()
         # Not by aiosqlite, whose thread would outlive an error.
         connection, still = await asyncio.to_thread(opening.open_readonly, self._path)
-        connection.text_factory = lenient_text
         database = aiosqlite.Connection(lambda: connection, iter_chunk_size=BATCH_EVENTS)
         await database
         self._database = database
@@ -96,11 +95,22 @@ async def _run_queries(database: aiosqlite.Connection, steps: Steps[Result]) -> 
     try:
         sql, values = next(steps)
         while True:
-            rows = await database.execute_fetchall(sql, values)
+            rows = await _fetch(database, sql, values)
             sql, values = steps.send([tuple(row) for row in rows])
     except StopIteration as end:
         result: Result = end.value
         return result
+
+
+async def _fetch(database: aiosqlite.Connection, sql: str, values: Sequence[object]) -> Iterable[sqlite3.Row]:
+    """Fetch rows; ``lenient_text`` is called for each text, and so it comes only to a file that needs it."""
+    try:
+        return await database.execute_fetchall(sql, values)
+    except sqlite3.OperationalError:
+        if database.text_factory is lenient_text:
+            raise
+        database.text_factory = lenient_text
+        return await database.execute_fetchall(sql, values)
 
 
 class AsyncWriteNotices:

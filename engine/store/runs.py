@@ -624,7 +624,16 @@ def unfinished_run_ids(connection: sqlite3.Connection) -> list[str]:
 
 def event_from_row(row: Row) -> Event:
     """Decode a row of table ``event``."""
-    return Event._make((*row[:-1], decode(row[2], json.loads(row[-1]))))
+    text = row[-1]
+    try:
+        data = {} if text == _NO_DATA else _decode_json(text)
+    except ValueError:  # what another version may have written: NaN, half of a surrogate pair
+        data = json.loads(text)
+    return Event._make((*row[:-1], decode(row[2], data)))
+
+
+_NO_DATA = "{}"
+_decode_json = msgspec.json.Decoder().decode
 
 
 # --- Statistics of earlier runs --------------------------------------------------------------------------------------
