@@ -15,7 +15,7 @@ from ..model.lists import Column, parse_filter
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, plain, wrap
 from ..text.text import one_line, pad
-from ..widgets.bars import Bar, Prompt, bindings
+from ..widgets.bars import Bar, bindings
 from ..widgets.dialog import Modal, bar_of
 from ..widgets.table import VirtualTable
 from ..widgets.text_input import TextField
@@ -271,6 +271,8 @@ class TextDialog(Modal[None]):
 # --- The command palette: type part of a name, Enter runs the selected match -----------------------------------------
 
 
+HISTORY_MAX = 100
+_RECALL_STEPS = {"up": -1, "down": 1}
 _MATCHES_MAX = 12
 _WORD_CELLS = 22
 
@@ -285,13 +287,59 @@ class PaletteEntry:
     key: str = ""
 
 
-class PalettePrompt(Prompt):
-    """Up in an empty prompt recalls earlier commands; all other arrows move in the list above."""
+class CommandPrompt(TextField):
+    """Up in an empty prompt recalls earlier commands, Tab completes; all other arrows move in the list above."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._history: Sequence[str] = ("",)  # the last entry is the text that is typed
+        self._place = 0
+        self._complete: Callable[[str], Sequence[str]] = lambda text: ()
+        self._completions: list[str] = []
+        self._last_completion: str | None = None
+
+    def open(self, text: str, *, hint: str, history: Sequence[str], complete: Callable[[str], Sequence[str]]) -> None:
+        """Reset the prompt.
+
+        Args:
+            text: the initial text.
+            history: earlier entries, latest last; Up and Down select them.
+            complete: text -> completions, best first; Tab cycles through them.
+        """
+        self._history = [*history[-HISTORY_MAX:], text]
+        self._place = len(self._history) - 1
+        self._complete = complete
+        self._completions = []
+        self._last_completion = None
+        self.reset(" :", text, hint)
+
+    def on_key(self, event: events.Key) -> None:
+        """Recall an earlier entry, complete, or type."""
+        if event.key in _RECALL_STEPS and self._can_recall:
+            self._recall(self._place + _RECALL_STEPS[event.key])
+        elif event.key == "tab":
+            self._complete_next()
+        else:
+            return
+        event.stop()
+        event.prevent_default()  # else the field would handle it as well
 
     @property
-    def can_recall(self) -> bool:
+    def _can_recall(self) -> bool:
         """Whether the prompt is empty, or shows a recalled command."""
         return len(self._history) > 1 and self.text == self._history[self._place]
+
+    def _recall(self, place: int) -> None:
+        if 0 <= place < len(self._history):
+            self._place = place
+            self.text = self._history[place]
+
+    def _complete_next(self) -> None:
+        if self.text != self._last_completion or not self._completions:
+            self._completions = list(self._complete(self.text))
+        if self._completions:
+            self._last_completion = self._completions.pop(0)
+            self.text = self._last_completion
 
 
 class CommandPalette(Modal[str | None]):
@@ -321,7 +369,7 @@ class CommandPalette(Modal[str | None]):
         self._entries = {entry.value: entry for entry in entries}
         self._parsed_entry: dict[str, PaletteEntry] = {}  # what the text means by itself
         self.table: VirtualTable[str] = VirtualTable(self._row, always_lit=True)
-        self.prompt = PalettePrompt(":")
+        self.prompt = CommandPrompt()
         self._history = history
         self._text = text
         self._reader = reader
@@ -331,18 +379,15 @@ class CommandPalette(Modal[str | None]):
         self.table.can_focus = False
         self.table.styles.height = max(min(len(self._entries), _MATCHES_MAX, self.app.size.height - 6), 1)
         self._match(self._text)
-        self.prompt.open(
-            ":",
-            self._text,
-            hint="a command; arrows choose, Tab completes",
-            history=self._history,
-            complete=self._completions,
-        )
+        self._open_prompt(self._text, "a command; arrows choose, Tab completes")
         yield self.table
         yield self.prompt
 
     def first_focus(self) -> Widget:
         return self.prompt
+
+    def _open_prompt(self, text: str, hint: str) -> None:
+        self.prompt.open(text, hint=hint, history=self._history, complete=self._completions)
 
     def _row(self, value: str, columns: int) -> Line:
         entry = self._parsed_entry[value] if value in self._parsed_entry else self._entries[value]
@@ -368,7 +413,7 @@ class CommandPalette(Modal[str | None]):
         if self.table.cursor_key is not None:
             self.dismiss(self.table.cursor_key)
         else:
-            self.prompt.open(":", "", hint=_no_match(self.prompt.text), history=self._history)
+            self._open_prompt("", _no_match(self.prompt.text))
             self._match("")
 
     def on_text_field_cancelled(self) -> None:

@@ -325,7 +325,7 @@ class LogScreen(ConsoleScreen):
         )
 
     def _apply_filter(self, text: str) -> None:
-        if self.footer_widget.prompt.sign == "&":
+        if self.footer_widget.sign == "&":
             self._show_only(text)
         else:
             super()._apply_filter(text)

@@ -267,87 +267,11 @@ class Divider(LineView):
         return [Piece(self._sign, Role.RULE)]
 
 
-# --- The prompt for ``/`` and ``:`` in the footer, with history and completion ---------------------------------------
-
-
-HISTORY_MAX = 100
-_RECALL_STEPS = {"up": -1, "down": 1}
-
-
-class Prompt(TextField):
-    """A text field with history and completion."""
-
-    def __init__(self, sign: str) -> None:
-        super().__init__()
-        self.sign = ""
-        self._history: list[str] = []
-        self._place = 0
-        self._complete: Callable[[str], Sequence[str]] | None = None
-        self._completions: list[str] = []
-        self._last_completion: str | None = None
-        self.open(sign)
-
-    def open(
-        self,
-        sign: str,
-        text: str = "",
-        *,
-        hint: str = "",
-        history: Sequence[str] = (),
-        complete: Callable[[str], Sequence[str]] | None = None,
-    ) -> None:
-        """Reset the prompt.
-
-        Args:
-            sign: the prompt sign, ``/`` or ``:``.
-            text: the initial text.
-            history: earlier entries, latest last; Up and Down select them.
-            complete: text -> completions, best first; Tab cycles through them.
-        """
-        self.sign = sign
-        self._history = [*history[-HISTORY_MAX:], text]
-        self._place = len(self._history) - 1
-        self._complete = complete
-        self._completions = []
-        self._last_completion = None
-        self.reset(f" {sign}", text, hint)
-
-    def on_key(self, event: events.Key) -> None:
-        """Recall an earlier entry, complete, or type."""
-        if event.key in _RECALL_STEPS and self.can_recall:
-            self._recall(self._place + _RECALL_STEPS[event.key])
-        elif event.key == "tab" and self._complete is not None:
-            self._complete_next(self._complete)
-        else:
-            return
-        event.stop()
-        event.prevent_default()  # else the field would handle it as well
-
-    @property
-    def can_recall(self) -> bool:
-        """Whether Up and Down walk through the history: always, except in a prompt with a list."""
-        return True
-
-    def _recall(self, place: int) -> None:
-        if 0 <= place < len(self._history):
-            if self._place == len(self._history) - 1:
-                self._history[-1] = self.text
-            self._place = place
-            self.text = self._history[place]
-
-    def _complete_next(self, complete: Callable[[str], Sequence[str]]) -> None:
-        if self.text != self._last_completion or not self._completions:
-            self._completions = list(complete(self.text))
-        if self._completions:
-            self._last_completion = self._completions.pop(0)
-            self.text = self._last_completion
-
-
 # --- The footer of a screen: key bar or prompt -----------------------------------------------------------------------
 
 
 class Footer(Widget):
-    """A ``KeyBar``, replaced by a ``Prompt`` while that is open.
+    """A ``KeyBar``, replaced by a prompt while that is open. ``sign``: of the prompt that was opened last.
 
     The prompt is mounted from the start, so that a key typed right after ``/`` reaches it. Its messages
     (``TextField.Changed``, ``Submitted``, ``Cancelled``) reach the screen, which calls ``close_prompt``.
@@ -358,8 +282,9 @@ class Footer(Widget):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.key_bar = KeyBar()
-        self.prompt = Prompt("/")
+        self.prompt = TextField()
         self.prompt.display = False
+        self.sign = ""
         self._focus_before_prompt: Widget | None = None
 
     def compose(self) -> ComposeResult:
@@ -367,23 +292,19 @@ class Footer(Widget):
         yield self.key_bar
         yield self.prompt
 
-    @property
-    def prompt_sign(self) -> str:
-        """The sign of the open prompt; "" if none is open."""
-        return self.prompt.sign if self.prompt.display else ""
-
     def open_prompt(self, sign: str, text: str = "", *, hint: str = "") -> None:
         """Open the prompt and focus it. Does nothing if it is open already."""
-        if self.prompt_sign:
+        if self.prompt.display:
             return
         self._focus_before_prompt = self.screen.focused
-        self.prompt.open(sign, text, hint=hint)
+        self.sign = sign
+        self.prompt.reset(f" {sign}", text, hint)
         self._show_prompt(asking=True)
         self.screen.set_focus(self.prompt)  # at once: the next key may be here already
 
     def close_prompt(self) -> None:
         """Show the key bar again and restore the focus."""
-        if self.prompt_sign:
+        if self.prompt.display:
             self._show_prompt(asking=False)
             back = self._focus_before_prompt
             self.screen.set_focus(back if back is not None and back.is_attached else None)

@@ -138,7 +138,6 @@ class Question:
         facts: what will happen and what will not, in a few lines.
         preview: the exact list of what is acted on, however long.
         accept: the word for yes, as "requeue 1,247".
-        accept_key: says yes, as Textual names keys; None: ``a``, or ``o`` where ``a`` led here.
         trigger: the key that led here; must be another one.
         reason_hint: None if no reason is requested, else the hint of its field.
         is_reason_required: an empty reason is refused.
@@ -151,12 +150,10 @@ class Question:
         enter_accepts: whether Enter in the last field accepts; else it goes on to the answers, with Cancel chosen.
         value_default: the value at first.
         value_characters: the only characters of a value; the keys of the answers then work in its field, too.
-        cancel: the word for no.
     """
 
     title: Line
     accept: str
-    accept_key: str | None = None
     trigger: str | None = None
     facts: Sequence[Line] = ()
     preview: Sequence[Line] = ()
@@ -171,17 +168,15 @@ class Question:
     enter_accepts: bool = True
     value_default: str = ""
     value_characters: str = ""
-    cancel: str = "Cancel"
 
     @property
     def yes_key(self) -> str:
-        """The key that says yes."""
-        return self.accept_key or ("o" if self.trigger == "a" else "a")
+        """The key that says yes: not the one that led here."""
+        return "o" if self.trigger == "a" else "a"
 
     def __post_init__(self) -> None:
-        keys = [self.yes_key, *(self.alternative[:1] if self.alternative is not None else ())]
-        if self.trigger in keys or len(set(keys)) < len(keys):
-            raise ValueError(f"{self.trigger!r} asks and answers, or one key says two things: {keys}")
+        if self.alternative is not None and self.alternative[0] in (self.trigger, self.yes_key):
+            raise ValueError(f"{self.alternative[0]!r} asks and answers, or one key says two things")
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,9 +205,8 @@ class Choices(LineView, can_focus=True):
 
         place: int
 
-    def __init__(self, no: str, *yes: tuple[str, str]) -> None:
+    def __init__(self, *yes: tuple[str, str]) -> None:
         super().__init__()
-        self._no = no
         self._yes = yes
         self._place = 0
 
@@ -260,7 +254,7 @@ class Choices(LineView, can_focus=True):
 
     def _text_lines(self) -> Iterator[Line]:
         chosen = Role.CURSOR if self.has_focus else Role.STRONG
-        yield [Piece(f"[ {self._no} ]", Role.TEXT if self._place else chosen)]
+        yield [Piece("[ Cancel ]", Role.TEXT if self._place else chosen)]
         for place, (key, words) in enumerate(self._yes, 1):
             role = chosen if place == self._place else Role.TEXT
             label = Piece(key_label(key), chosen if place == self._place else Role.KEY)
@@ -278,7 +272,7 @@ class Dialog(Modal[Reply]):
             *([question.alternative] if question.alternative is not None else []),
         ]
         self.guarded_keys = frozenset({"enter", *(key for key, _ in yes)})
-        self._choices = Choices(question.cancel, *yes)
+        self._choices = Choices(*yes)
         self._hint = Bar()
         self._position = Bar()
         self._value = TextField(

@@ -31,7 +31,7 @@ async def asked(app, what: Question) -> list[Reply]:
 
 def test_the_key_that_asks_cannot_answer() -> None:
     with pytest.raises(ValueError, match="'r'"):
-        Question([], "yes", accept_key="r", trigger="r")
+        Question([], "yes", alternative=("r", "one first"), trigger="r")
 
 
 async def test_the_focus_is_on_cancel_so_enter_does_nothing(stage) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from redrive.console.screens.dialogs import HISTORY_MAX, CommandPrompt
 from redrive.console.text.pieces import Piece
-from redrive.console.widgets.bars import HISTORY_MAX, Footer, Prompt
+from redrive.console.widgets.bars import Footer
 from redrive.console.widgets.table import VirtualTable
 from redrive.console.widgets.text_input import TEXT_MAX, TextField
 from textual import events
@@ -101,22 +102,26 @@ async def test_an_empty_field_shows_its_hint(stage) -> None:
         assert "journal" not in app.lines[0]
 
 
+def open_prompt(prompt: CommandPrompt, history=(), complete=lambda text: ()) -> None:
+    prompt.open("", hint="", history=history, complete=complete)
+
+
 async def test_up_and_down_walk_through_what_was_entered(stage) -> None:
-    prompt = Prompt(":")
+    prompt = CommandPrompt()
     async with stage(prompt) as app:
-        prompt.open(":", history=["theme dark", "requeue a"])
-        await app.press("x", "up")
+        open_prompt(prompt, history=["theme dark", "requeue a"])
+        await app.press("up")
         assert prompt.text == "requeue a"
         await app.press("up", "up", "up")
         assert prompt.text == "theme dark"
         await app.press("down", "down", "down")
-        assert prompt.text == "x"
+        assert prompt.text == ""
 
 
 async def test_history_is_bounded(stage) -> None:
-    prompt = Prompt(":")
+    prompt = CommandPrompt()
     async with stage(prompt):
-        prompt.open(":", history=[str(number) for number in range(1000)])
+        open_prompt(prompt, history=[str(number) for number in range(1000)])
         for _ in range(HISTORY_MAX + 5):
             prompt.on_key(events.Key("up", None))
         assert prompt.text == str(1000 - HISTORY_MAX)
@@ -124,9 +129,9 @@ async def test_history_is_bounded(stage) -> None:
 
 async def test_tab_takes_one_offer_after_the_other(stage) -> None:
     offers = ["theme dark", "theme light"]
-    prompt = Prompt(":")
+    prompt = CommandPrompt()
     async with stage(prompt) as app:
-        prompt.open(":", complete=lambda text: [offer for offer in offers if offer.startswith(text)])
+        open_prompt(prompt, complete=lambda text: [offer for offer in offers if offer.startswith(text)])
         await app.press("t", "h", "tab")
         assert prompt.text == "theme dark"
         await app.press("tab")
@@ -145,7 +150,7 @@ async def test_the_foot_shows_keys_until_something_is_asked_for(stage) -> None:
         foot.open_prompt("/", hint="filter")
         foot.open_prompt("/")
         await app.press("a", "b")
-        assert foot.prompt_sign == "/"
+        assert foot.sign == "/"
         assert app.lines[4] == " /ab"
         foot.close_prompt()
         await app.pilot.pause()
