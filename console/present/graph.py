@@ -284,7 +284,7 @@ def with_cut_marks(line: Line, drawing: Drawing, y: int, x0: int, x1: int, glyph
 
 def _drawing_status(graph: Graph, fold_key: str, glyphs: Glyphs) -> tuple[Line, Line]:
     """How much of the graph is drawn, and around which task. Empty if all of it is drawn."""
-    if graph.step is not Step.DRAWING or graph.drawn_around is None:
+    if not graph.is_drawing or graph.drawn_around is None:
         return [], []
     dot = f" {glyphs.dot} "
     counted = f" {number(len(graph.drawing.dag))} of {number(len(graph.dag))} tasks drawn"

@@ -171,7 +171,6 @@ class GraphScreen(SplitScreen):
         self.silhouette_view.display = has_silhouette
         if self.map_view.display:
             self.map_view.step_changed()
-            self.map_view.refresh()
         if has_silhouette and graph is not None:
             self.silhouette_view.show_graph(graph, self._new_path())
 
@@ -437,7 +436,6 @@ class GraphScreen(SplitScreen):
             return
         self._show_overview()
         self.graph_view.step_changed()
-        self.graph_view.refresh()
 
     def change_order(self) -> None:
         """Switch the order, if this zoom step has one."""
@@ -451,7 +449,6 @@ class GraphScreen(SplitScreen):
             return
         graph.order_by(next_order(graph.order))
         self.graph_view.step_changed()
-        self.graph_view.refresh()
         self._show_heading()
         self.console.show_line([Piece(str(graph.order), Role.DIM)], 2)
 
@@ -471,7 +468,6 @@ class GraphScreen(SplitScreen):
         """Show or hide the critical path."""
         self.graph_view.critical_path = () if self.graph_view.critical_path else self.find_critical_path()
         self.graph_view.step_changed()
-        self.graph_view.refresh()
 
     def filter_changed(self, text: str) -> None:
         """Show only what matches; the cursor goes to the first match."""
@@ -490,7 +486,6 @@ class GraphScreen(SplitScreen):
         if self.graph is not None:
             self.graph.show_only(names if wanted else None)
         self.graph_view.step_changed()
-        self.graph_view.refresh()
 
     def go_to_next(self, step: int) -> None:
         """Go to the next or previous match; without a filter, to a problem."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from textual import events
@@ -25,29 +25,21 @@ from ..widgets.table import MarkRangeToggled
 
 
 class Canvas(WheelView, can_focus=True):
-    """A window on a drawing.
+    """A window on a drawing. Subclasses draw rows and handle clicks."""
 
-    Args:
-        runs: ``(y, x0, x1)`` -> the pieces of row ``y`` from column ``x0`` to before ``x1``, that many cells at most.
-    """
-
-    @dataclass
-    class PointClicked(Message):
-        """A click on a cell of the drawing; ``chain`` counts quick clicks on it."""
-
-        x: int
-        y: int
-        chain: int
-
-    class Scrolled(Message):
-        """The viewport moved."""
-
-    def __init__(self, runs: Callable[[int, int, int], Iterable[Piece]], *, id: str | None = None) -> None:
+    def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._runs = runs
         self.extent = (0, 0)
         self._x = 0
         self._y = 0
+
+    @abstractmethod
+    def drawn_row(self, y: int, x0: int, x1: int) -> Line:
+        """The pieces of row ``y`` from column ``x0`` to before ``x1``, that many cells at most."""
+
+    @abstractmethod
+    def click_cell(self, x: int, y: int, chain: int) -> None:
+        """Handle a click on a cell of the drawing; ``chain`` counts quick clicks on it."""
 
     @property
     def hidden_rows(self) -> tuple[int, int]:
@@ -73,7 +65,6 @@ class Canvas(WheelView, can_focus=True):
         """Put this cell in the upper left corner, as far as the drawing reaches."""
         if self._clamp_origin(x, y):
             self.refresh()
-            self.post_message(self.Scrolled())
 
     def scroll_by(self, columns: int, rows: int) -> None:
         """Move the viewport."""
@@ -92,9 +83,7 @@ class Canvas(WheelView, can_focus=True):
     def line(self, y: int) -> Line:
         """The cells of the drawing that stand in line ``y`` of the viewport."""
         row = self._y + y
-        if row >= self.extent[1]:
-            return []
-        return list(self._runs(row, self._x, self._x + self.columns))
+        return self.drawn_row(row, self._x, self._x + self.columns) if row < self.extent[1] else []
 
     def _clamp_origin(self, x: int, y: int) -> bool:
         columns, rows = self.extent
@@ -110,8 +99,7 @@ class Canvas(WheelView, can_focus=True):
         self.refresh()
 
     def on_click(self, event: events.Click) -> None:
-        """Post the clicked cell of the drawing."""
-        self.post_message(self.PointClicked(self._x + event.x, self._y + event.y, event.chain))
+        self.click_cell(self._x + event.x, self._y + event.y, event.chain)
 
     def move_by_wheel(self, rows: int, *, is_shifted: bool) -> None:
         self.scroll_by(*((2 * rows, 0) if is_shifted else (0, rows)))
@@ -152,7 +140,7 @@ class GraphView(Canvas):
     def __init__(
         self, scene: Callable[[], Scene], selected: Callable[[str | None], None], *, id: str | None = None
     ) -> None:
-        super().__init__(self._row_pieces, id=id)
+        super().__init__(id=id)
         self._scene = scene
         self._on_selected = selected
         self.graph: Graph | None = None
@@ -177,8 +165,9 @@ class GraphView(Canvas):
         if self.graph is None or not self.columns:
             return
         self._update_highlight()
-        drawing = self.graph.step is Step.DRAWING
-        self.set_extent(_MARGIN + self.graph.drawing.width if drawing else self.columns, self.graph.height)
+        self.set_extent(
+            _MARGIN + self.graph.drawing.width if self.graph.is_drawing else self.columns, self.graph.height
+        )
         self.show_cursor()
         self._cursor_row = self.graph.cursor_row
 
@@ -186,7 +175,7 @@ class GraphView(Canvas):
         """Repaint the visible rows of these tasks."""
         if self.graph is None:
             return
-        is_drawing = self.graph.step is Step.DRAWING
+        is_drawing = self.graph.is_drawing
         rows = self.graph.drawings.label_size.rows if is_drawing else 1
         for y in {y for name in names for y in self._rows_of(name)}:
             self.refresh_drawing_cells(self.origin[0] if is_drawing else 0, y, self.columns, rows)
@@ -209,7 +198,7 @@ class GraphView(Canvas):
         graph = self.graph
         assert graph is not None
         first, last = self.origin[1], min(self.origin[1] + self.rows, graph.height)
-        if graph.step is Step.DRAWING:
+        if graph.is_drawing:
             active = [name for name in self._board.active if name in graph.drawing.dag]
             return [name for name in active if first <= graph.row_of(name) < last]
         if graph.lists_tasks:
@@ -223,9 +212,7 @@ class GraphView(Canvas):
         if graph.step is Step.GROUPS:
             group = graph.groups.group_of[graph.dag.number[name]]
             return graph.groups.row_of_group(group), graph.groups.row_of(name)
-        if graph.step is Step.DRAWING:
-            return (graph.row_of(name),) if name in graph.drawing.dag else ()
-        return (graph.row_of(name),)
+        return () if graph.is_drawing and name not in graph.drawing.dag else (graph.row_of(name),)
 
     # --- The cursor -----------------------------------------------------------------------------------------------
 
@@ -234,7 +221,7 @@ class GraphView(Canvas):
         graph = self.graph
         if graph is None or graph.selected is None or not self.columns:
             return
-        if graph.step is Step.DRAWING:
+        if graph.is_drawing:
             x, _, columns = graph.drawing.place(graph.selected)
             self.scroll_into_view(_MARGIN + x, graph.cursor_row, columns)
         else:
@@ -262,21 +249,14 @@ class GraphView(Canvas):
         self._update_highlight()
         self.show_cursor()
         self._cursor_row = graph.cursor_row
-        drawing = graph.step is Step.DRAWING
-        if not drawing and self.highlight == lit and self.origin == origin and self._anchor is None:
+        if graph.is_drawing:
+            self.refresh()
+        elif self.highlight == lit and self.origin == origin and self._anchor is None:
             self.refresh_rows(row - origin[1])
             self.refresh_rows(self._cursor_row - origin[1])
-        elif not drawing:
-            self.refresh_rows(0, min(graph.height - self.origin[1], self.rows))
         else:
-            self.refresh()
+            self.refresh_rows(0, min(graph.height - self.origin[1], self.rows))
         self._on_selected(graph.selected)
-
-    @property
-    def _is_list(self) -> bool:
-        """Whether each row of the step stands for itself, and the cursor is a row."""
-        graph = self.graph
-        return graph is not None and graph.step is not Step.DRAWING
 
     def _update_highlight(self) -> None:
         """Choose the highlighted tasks and lines."""
@@ -338,7 +318,7 @@ class GraphView(Canvas):
         if graph is None:
             return
         before = graph.selected, graph.on_group
-        if graph.step is Step.DRAWING:
+        if graph.is_drawing:
             for _ in range(abs(rows)):
                 graph.move(0, 1 if rows > 0 else -1)
         else:
@@ -397,21 +377,17 @@ class GraphView(Canvas):
 
     # --- Drawing --------------------------------------------------------------------------------------------------
 
-    def _row_pieces(self, y: int, x0: int, x1: int) -> Iterable[Piece]:
+    def drawn_row(self, y: int, x0: int, x1: int) -> Line:
         assert self.graph is not None
-        if self.graph.step is Step.DRAWING:
+        if self.graph.is_drawing:
             return present.drawing_row(self.graph, y, x0 - _MARGIN, x1 - _MARGIN, self._scene(), self.highlight)
         self.highlight.cursor_role = self._cursor_role
         return present.graph_row(self.graph, y, x1 - x0, self._scene(), self.highlight)
 
-    def line(self, y: int) -> Line:
-        """Render a row; empty without a graph."""
-        return super().line(y) if self.graph is not None else []
-
     def row_role(self, y: int) -> str | None:
         """The cursor's row, where rows are tasks."""
         graph = self.graph
-        if graph is None or not self._is_list or graph.is_on_many:
+        if graph is None or graph.is_drawing or graph.is_on_many:
             return None
         return self._cursor_role if self.origin[1] + y == graph.cursor_row and graph.height > 0 else None
 
@@ -425,15 +401,12 @@ class GraphView(Canvas):
             self.graph.resize(self.columns, self.rows)
             self.step_changed()
 
-    def on_canvas_point_clicked(self, message: Canvas.PointClicked) -> None:
+    def click_cell(self, x: int, y: int, chain: int) -> None:
         """A click selects, a second one opens."""
         graph = self.graph
-        if graph is None:
-            return
-        shift = _MARGIN if graph.step is Step.DRAWING else 0
-        if graph.select_at(message.x - shift, message.y):
+        if graph is not None and graph.select_at(x - _MARGIN if graph.is_drawing else x, y):
             self._cursor_moved()
-            if message.chain > 1:
+            if chain > 1:
                 self.drill_in()
 
     def drill_in(self) -> None:
@@ -461,10 +434,10 @@ class GraphView(Canvas):
 
 
 class GroupMap(Canvas):
-    """All groups of a graph. A click posts the index of the group."""
+    """All groups of a graph. ``clicked`` gets the index of the group that was clicked."""
 
     def __init__(self, scene: Callable[[], Scene], clicked: Callable[[int], None]) -> None:
-        super().__init__(self._row_pieces, id="groups")
+        super().__init__(id="groups")
         self.can_focus = False
         self._scene = scene
         self._on_group = clicked
@@ -484,16 +457,14 @@ class GroupMap(Canvas):
                 y = GROUP_ROWS * self._drawn.drawing.place(str(index))[1]
                 self.refresh_rows(y - self.origin[1], GROUP_ROWS)
 
-    def _row_pieces(self, y: int, x0: int, x1: int) -> Line:
+    def drawn_row(self, y: int, x0: int, x1: int) -> Line:
         assert self._graph is not None
         assert self._drawn is not None
         return present.group_map_row(self._graph, self._drawn, y, x0 - _MARGIN, x1 - _MARGIN, self._scene())
 
-    def on_canvas_point_clicked(self, message: Canvas.PointClicked) -> None:
-        """Post the index of the group that was clicked."""
-        message.stop()
+    def click_cell(self, x: int, y: int, chain: int) -> None:
         drawing = self._drawn.drawing if self._drawn is not None else None
-        found = drawing.at(message.x - _MARGIN, message.y // GROUP_ROWS) if drawing is not None else None
+        found = drawing.at(x - _MARGIN, y // GROUP_ROWS) if drawing is not None else None
         if found is not None:
             self._on_group(int(found))
 

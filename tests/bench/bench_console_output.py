@@ -296,7 +296,7 @@ def big_canvas() -> tuple[Widget, Changes]:
     """10,000 tasks in 100 columns, with lines between them."""
     states = [number % 5 for number in range(10_000)]
 
-    def runs(y: int, x0: int, x1: int) -> Iterator[Piece]:
+    def pieces(y: int, x0: int, x1: int) -> Iterator[Piece]:
         x = x0 - x0 % 24
         while x < x1:
             key = (y * 100 + x // 24) % 10_000
@@ -309,7 +309,14 @@ def big_canvas() -> tuple[Widget, Changes]:
                 yield Piece(plain[max(x0 - x, 0) : x1 - x])
             x += 24
 
-    canvas = Canvas(runs)
+    class Drawing(Canvas):
+        def drawn_row(self, y: int, x0: int, x1: int) -> Line:
+            return list(pieces(y, x0, x1))
+
+        def click_cell(self, x: int, y: int, chain: int) -> None:
+            pass
+
+    canvas = Drawing()
     canvas.set_extent(2400, 100)
 
     def change(number: int) -> None:

@@ -106,6 +106,11 @@ class Graph:
         return Step.GROUPS
 
     @property
+    def is_drawing(self) -> bool:
+        """Whether tasks are drawn; else each row of the step stands for itself, and the cursor is a row."""
+        return self.step is Step.DRAWING
+
+    @property
     def lists_tasks(self) -> bool:
         """Whether each row is one task."""
         return self.step in (Step.ROWS, Step.FOUND)
@@ -499,7 +504,7 @@ def choose_overview(
     many cells.
     """
     dag = graph.dag
-    if graph.step is Step.DRAWING or not any(dag.child_numbers):
+    if graph.is_drawing or not any(dag.child_numbers):
         return Overview.NOTHING
     if len(dag) <= GRAPH_MAX or is_chain(dag):
         found = _choose_for_tasks(drawn, room)
