@@ -29,7 +29,7 @@ from ..widgets import bars
 from ..widgets.table import VirtualTable
 from .base import ConsoleScreen, next_order, run_latest
 from .panes import DetailView, read_page
-from .timeline_bars import TaskTimeline, TimelineLabels, TimelineView
+from .timeline_bars import TimelineLabels, TimelineView
 
 _WORDS_BEFORE_LOAD = 8  # rows of words before the chart has any
 _FRAME_ROWS = 8  # header, tabs, rules, axis and key bar
@@ -48,7 +48,7 @@ class TimelineScreen(ConsoleScreen):
     def __init__(self) -> None:
         super().__init__()
         self.axis = bars.Bar(id="axis")
-        self.timeline = TaskTimeline(self)
+        self.timeline = TimelineView(self)
         self.load_chart = LoadChart()
         self.words_bar = bars.Bar(bars.STRIP_ROWS, id="words")
         self.divider = bars.Divider(self.console.glyphs.divider)

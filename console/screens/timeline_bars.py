@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -17,147 +17,10 @@ from ..present import timeline as present
 from ..present.tasks import Scene, TaskNames
 from ..text.pieces import Line, Piece, Role, fit
 from ..widgets.bars import bindings
-from ..widgets.table import Key, VirtualTable
+from ..widgets.table import VirtualTable
 from .base import Console
 
 _NOW_AT = 0.75  # where now stands after a step, as a part of the width; it walks to the edge before the next step
-
-
-class TimelineView(VirtualTable[Key]):
-    """Rows of a label and a bar.
-
-    Args:
-        label: ``(key, columns)`` -> the fixed part on the left.
-        bar: ``(key, span)`` -> what happened in the span, one cell per ``span.per_cell``.
-        label_columns: how wide the label is, with the gap behind it.
-    """
-
-    BINDINGS = bindings("left", "right", "fold", "unfold", "follow")
-
-    @dataclass
-    class SpanChanged(Message):
-        """The visible span changed."""
-
-        span: Span
-
-    def __init__(
-        self,
-        label: Callable[[Key, int], Line],
-        bar: Callable[[Key, Span], Line],
-        *,
-        label_columns: int = 22,
-        id: str | None = None,
-    ) -> None:
-        super().__init__(self._labelled_row, id=id)
-        self._label = label
-        self._bar = bar
-        self.label_columns = label_columns
-        self._extent = (0, SECOND, 0)
-        self._now: int | None = None
-        self.span = Span(0, SECOND, 1)
-        self.is_following = True
-
-    def set_extent(self, start: int, end: int, ahead: int = 0) -> None:
-        """Set what there is to see, microseconds UTC, with ``ahead`` free cells after it; ``fit`` shows it."""
-        self._extent = (start, max(end, start + 1), ahead)
-
-    def set_pauses(self, pauses: Sequence[tuple[int, int]]) -> None:
-        """Shorten these pauses, in order, microseconds UTC."""
-        before, span = self.span, replace(self.span, pauses=tuple(pauses))
-        last_grows = len(span.shortened) == len(before.shortened) > 0 and span.pauses[:-1] == before.pauses[:-1]
-        if last_grows and span.pauses[-1][0] == before.pauses[-1][0]:
-            self.span = span  # bars stay in their cells
-            self.post_message(self.SpanChanged(span))
-        else:
-            self._show(span)
-
-    def fit(self) -> None:
-        """Show the whole extent."""
-        self.show_period(*self._extent)
-
-    def show_period(self, start: int, end: int, ahead: int = 0) -> None:
-        """Show a period by the finest step that can, with ``ahead`` free cells after it."""
-        self._show(self._fitting(start, end, ahead))
-
-    def _fitting(self, start: int, end: int, ahead: int = 0) -> Span:
-        return fitting_span(start, end, self._bar_cells(), ahead, self.span.pauses)
-
-    def set_now(self, now: int) -> None:
-        """Set the current time. Scrolls only if it leaves a followed view; the caller refreshes changed rows."""
-        self._now = now
-        start, end, ahead = self._extent
-        self._extent = (start, max(end, now), ahead)
-        if self.is_following and not self.span.start <= now < self.span.end:
-            self._scroll_to_now()
-
-    def move_columns(self, direction: int) -> None:
-        """A quarter of the span earlier, or with 1 later."""
-        self._pan(direction * (self.span.cells // 4))
-
-    def toggle_follow(self) -> None:
-        """Switch following the current time on or off."""
-        self.is_following = not self.is_following
-        if self.is_following:
-            self._scroll_to_now()
-        else:
-            self.post_message(self.SpanChanged(self.span))
-
-    def on_resize(self) -> None:
-        """Show as many cells as there is room for, from the same instant."""
-        self._show(replace(self.span, cells=self._bar_cells()))
-
-    def _bar_cells(self) -> int:
-        return max(self.columns - self.label_columns, 1)
-
-    def _pan(self, cells: int) -> None:
-        self.is_following = False
-        self._show(replace(self.span, start=self.span.instant(cells)))
-
-    def zoom(self, step: int) -> None:
-        """Show a shorter (1) or longer (-1) span: at most one step beyond the whole extent."""
-        coarsest = _coarser(self._fitting(*self._extent).per_cell)
-        per_cell = _finer(self.span.per_cell) if step > 0 else _coarser(self.span.per_cell)
-        per_cell = min(per_cell, max(coarsest, self.span.per_cell))
-        anchor = self.zoom_anchor()
-        cell = self.span.cell(anchor)
-        place = cell if 0 <= cell < self.span.cells else self.span.cells // 2
-        zoomed = replace(self.span, start=anchor, per_cell=per_cell)
-        self._show(replace(zoomed, start=zoomed.instant(-place)))
-
-    def zoom_anchor(self) -> int:
-        """The instant that stays in its cell: now if it is followed, else the middle."""
-        if self.is_following and self._now is not None:
-            return self._now
-        return self.span.instant(self.span.cells // 2)
-
-    def _scroll_to_now(self) -> None:
-        if self._now is not None:
-            before = replace(self.span, start=self._now).instant(-round(self.span.cells * _NOW_AT))
-            self._show(replace(self.span, start=max(before, min(self._extent[0], self._now))))
-
-    def _show(self, span: Span) -> None:
-        span = replace(span, start=span.start - span.start % span.per_cell)
-        if span != self.span:
-            self.span = span
-            self.refresh()
-            self.post_message(self.SpanChanged(span))
-
-    def _labelled_row(self, key: Key, columns: int) -> Line:
-        label = fit(self._label(key, self.label_columns - 1), self.label_columns - 1)
-        return [*label, Piece(" "), *self._bar(key, self.span)]
-
-
-def _finer(per_cell: int) -> int:
-    return max((step for step in STEPS if step < per_cell), default=STEPS[0])
-
-
-def _coarser(per_cell: int) -> int:
-    return min((step for step in STEPS if step > per_cell), default=STEPS[-1])
-
-
-# --- Bars ------------------------------------------------------------------------------------------------------------
-#
-# The bars of the timeline: they show the whole run until the operator zooms or pans, and follow its end.
 
 
 AHEAD_CELLS = 9  # room for a countdown right of now
@@ -171,7 +34,7 @@ class TimelineRowsHost(Protocol):
         """Render the left part of a row."""
 
     def bar(self, key: RowKey, span: Span) -> Line:
-        """Render the right part of a row."""
+        """Render the right part of a row, one cell per ``span.per_cell``."""
 
     def cursor_instant(self) -> int:
         """The instant that zooming keeps in its place."""
@@ -189,30 +52,57 @@ class TimelineRowsHost(Protocol):
         """Open or close the group of the row under the cursor. False if that changes nothing."""
 
 
-class TaskTimeline(TimelineView[RowKey]):
-    """Bars of tasks and groups; shows the whole run until the user zooms or pans."""
+class TimelineView(VirtualTable[RowKey]):
+    """Tasks and groups, each with a label and a bar. The whole run is shown until the operator zooms or pans."""
+
+    BINDINGS = bindings("left", "right", "fold", "unfold", "follow")
+
+    @dataclass
+    class SpanChanged(Message):
+        """The visible span changed."""
+
+        span: Span
 
     def __init__(self, screen: TimelineRowsHost) -> None:
-        super().__init__(screen.label, screen.bar, id="timeline")
+        super().__init__(self._labelled_row, id="timeline")
         self._timeline_screen = screen
+        self.label_columns = 22  # with the gap behind the label
+        self.span = Span(0, SECOND, 1)
+        self.is_following = True
         self.shows_whole_run = True
         self._run_span = (0, SECOND, 0)  # start, end, and free cells after the end
 
     def set_label_columns(self, columns: int) -> None:
-        """Set the width of the names."""
+        """Set the width of the labels."""
         if columns != self.label_columns:
             self.label_columns = columns
             self._fit_run()
             self.refresh()
 
+    def set_pauses(self, pauses: Sequence[tuple[int, int]]) -> None:
+        """Shorten these pauses, in order, microseconds UTC."""
+        before, span = self.span, replace(self.span, pauses=tuple(pauses))
+        last_grows = len(span.shortened) == len(before.shortened) > 0 and span.pauses[:-1] == before.pauses[:-1]
+        if last_grows and span.pauses[-1][0] == before.pauses[-1][0]:
+            self.span = span  # bars stay in their cells
+            self.post_message(self.SpanChanged(span))
+        else:
+            self._show(span)
+
+    # --- The run --------------------------------------------------------------------------------------------------
+
     def extend_to(self, start: int, now: int) -> None:
-        """Extend the run to ``now`` and scroll to it if it is followed."""
+        """Extend the run to ``now``. Scrolls only if that leaves a followed view; the caller refreshes changed rows."""
         self._run_span = (start, now, AHEAD_CELLS)
         ahead = now + AHEAD_CELLS * self.span.per_cell
-        if self.is_following and not self.shows_whole_run:
-            self.set_now(ahead)
-        elif self.is_following and not self.span.start <= start < ahead < self.span.end:
+        first_shown = start if self.shows_whole_run else ahead
+        if not self.is_following or self.span.start <= first_shown <= ahead < self.span.end:
+            return
+        if self.shows_whole_run:
             self._fit_run()
+        else:
+            first = replace(self.span, start=ahead).instant(-round(self.span.cells * _NOW_AT))
+            self._show(replace(self.span, start=max(first, start)))
 
     def show_whole_run(self, start: int, end: int, *, live: bool) -> None:
         """Show a whole run; ``live``: it has not ended."""
@@ -222,38 +112,57 @@ class TaskTimeline(TimelineView[RowKey]):
         self._fit_run()
 
     def _fit_run(self) -> None:
-        self.set_extent(*self._run_span)
         if self.columns:
-            self.fit()
+            self._show(self._fitting(*self._run_span))
 
     def fit_period(self, start: int, end: int) -> bool:
         """Show a period with a margin. False if it is shown already."""
         before, margin = self.span, max((end - start) // _MARGIN, 1)
         self.shows_whole_run = self.is_following = False
-        self.show_period(start - margin, end + margin)
+        self._show(self._fitting(start - margin, end + margin))
         return self.span != before
 
-    def zoom_anchor(self) -> int:
-        """The instant that stays in place: the end of the latest attempt, or now if the task is unfinished."""
-        return self._timeline_screen.cursor_instant()
+    def _fitting(self, start: int, end: int, ahead: int = 0) -> Span:
+        """The span of the finest step that shows a period, with ``ahead`` free cells after it."""
+        return fitting_span(start, end, self._bar_cells(), ahead, self.span.pauses)
 
-    def row_role(self, y: int) -> str | None:
-        """None, because the cursor is drawn on the name only, and bars keep their colours."""
-        return None
+    def _show(self, span: Span) -> None:
+        span = replace(span, start=span.start - span.start % span.per_cell)
+        if span != self.span:
+            self.span = span
+            self.refresh()
+            self.post_message(self.SpanChanged(span))
 
-    def on_resize(self) -> None:
-        """Fit the whole run again, if it was shown."""
-        if self.shows_whole_run:
-            self._fit_run()
+    # --- Keys and mouse -------------------------------------------------------------------------------------------
 
     def toggle_follow(self) -> None:
         """Switch following on the screen, which knows the current time."""
         self._timeline_screen.toggle_follow()
 
     def move_columns(self, direction: int) -> None:
-        """Open or close the group under the cursor, else scroll in time."""
+        """Open or close the group under the cursor, else go a quarter of the span earlier, or with 1 later."""
         if not self._timeline_screen.fold_group(direction > 0):
-            super().move_columns(direction)
+            self.shows_whole_run = self.is_following = False
+            self._show(replace(self.span, start=self.span.instant(direction * (self.span.cells // 4))))
+
+    def zoom(self, step: int) -> None:
+        """Show a shorter (1) or longer (-1) span: at most one step beyond the whole run.
+
+        The end of the latest attempt stays in its cell, or now if the task is unfinished. Following ends if now is
+        outside the span.
+        """
+        before, self.shows_whole_run = self.span, False
+        coarsest = _coarser(self._fitting(*self._run_span).per_cell)
+        per_cell = _finer(before.per_cell) if step > 0 else _coarser(before.per_cell)
+        per_cell = min(per_cell, max(coarsest, before.per_cell))
+        anchor = self._timeline_screen.cursor_instant()
+        cell = before.cell(anchor)
+        place = cell if 0 <= cell < before.cells else before.cells // 2
+        zoomed = replace(before, start=anchor, per_cell=per_cell)
+        self._show(replace(zoomed, start=zoomed.instant(-place)))
+        if self.span == before:
+            self._timeline_screen.on_zoom_end(step)
+        self.is_following = self.is_following and self.span.start <= self._run_span[1] < self.span.end
 
     def on_click(self, event: events.Click) -> None:
         """Open or close the group whose sign was clicked."""
@@ -262,18 +171,33 @@ class TaskTimeline(TimelineView[RowKey]):
         if event.chain == 1 and event.x < present.FOLD_CELLS and self.first_visible + event.y == self.cursor:
             self._timeline_screen.toggle_group()
 
-    def zoom(self, step: int) -> None:
-        """Show a longer or shorter span instead of the whole run. Stop following if now is outside it."""
-        before, self.shows_whole_run = self.span, False
-        self._now = now = self._run_span[1]  # stays where it is on the screen
-        super().zoom(step)
-        if self.span == before:
-            self._timeline_screen.on_zoom_end(step)
-        self.is_following = self.is_following and self.span.start <= now < self.span.end
+    # --- Drawing --------------------------------------------------------------------------------------------------
 
-    def _pan(self, cells: int) -> None:
-        self.shows_whole_run = False
-        super()._pan(cells)
+    def on_resize(self) -> None:
+        """Fit the whole run again, if it was shown; else show as many cells as have room, from the same instant."""
+        if self.shows_whole_run:
+            self._fit_run()
+        else:
+            self._show(replace(self.span, cells=self._bar_cells()))
+
+    def _bar_cells(self) -> int:
+        return max(self.columns - self.label_columns, 1)
+
+    def _labelled_row(self, key: RowKey, columns: int) -> Line:
+        screen, room = self._timeline_screen, self.label_columns - 1
+        return [*fit(screen.label(key, room), room), Piece(" "), *screen.bar(key, self.span)]
+
+    def row_role(self, y: int) -> str | None:
+        """None, because the cursor is drawn on the name only, and bars keep their colours."""
+        return None
+
+
+def _finer(per_cell: int) -> int:
+    return max((step for step in STEPS if step < per_cell), default=STEPS[0])
+
+
+def _coarser(per_cell: int) -> int:
+    return min((step for step in STEPS if step > per_cell), default=STEPS[-1])
 
 
 # --- Labels ----------------------------------------------------------------------------------------------------------

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.model.time_axis import PAUSE_CELLS, SECOND, STEPS, Span
+from redrive.console.model.timeline import RowKey
 from redrive.console.screens.timeline_bars import TimelineView
 from redrive.console.text.pieces import Line, Piece
 from textual.geometry import Region
@@ -12,20 +15,52 @@ from textual.geometry import Region
 HOUR = 3600 * SECOND
 
 
-def timeline() -> TimelineView[str]:
-    def bar(key: str, span: Span) -> Line:
+class Host:
+    """The screen of the rows: no groups, bars up to the first minute, and the middle of the span as its instant."""
+
+    view: TimelineView
+
+    def label(self, key: RowKey, columns: int) -> Line:
+        return [Piece(str(key))]
+
+    def bar(self, key: RowKey, span: Span) -> Line:
         return [Piece("#" * max(min(span.cell(60 * SECOND), span.cells), 0))]
 
-    view = TimelineView(lambda key, columns: [Piece(key)], bar, label_columns=10)
+    def cursor_instant(self) -> int:
+        return self.view.span.instant(self.view.span.cells // 2)
+
+    def toggle_follow(self) -> None:
+        self.view.is_following = not self.view.is_following
+
+    def on_zoom_end(self, step: int) -> None:
+        pass
+
+    def toggle_group(self) -> bool:
+        return False
+
+    def fold_group(self, opens: bool) -> bool:
+        return False
+
+
+def timeline() -> TimelineView:
+    host = Host()
+    host.view = view = TimelineView(host)
+    view.label_columns = 10
     view.set_order(["extract", "a-name-that-is-long", "load"])
     return view
+
+
+def zoomed_in(view: TimelineView, end: int) -> None:
+    """Show a part of a run that goes on, and follow it."""
+    view.show_whole_run(0, end, live=True)
+    view.fit_period(0, end)
+    view.is_following = True
 
 
 async def test_labels_stay_in_their_column(stage) -> None:
     view = timeline()
     async with stage(view) as app:
-        view.set_extent(0, 100 * SECOND)
-        view.fit()
+        view.show_whole_run(0, 100 * SECOND, live=False)
         await app.pilot.pause()
         assert view.span == Span(0, 3_500_000, 30)
         assert app.lines[0] == "extract   " + "#" * 17
@@ -36,8 +71,7 @@ async def test_fit_shows_all_by_the_finest_step(stage) -> None:
     view = timeline()
     async with stage(view):
         for length in (SECOND, 50 * SECOND, 3 * HOUR, 40 * HOUR):
-            view.set_extent(7 * SECOND, 7 * SECOND + length)
-            view.fit()
+            view.show_whole_run(7 * SECOND, 7 * SECOND + length, live=False)
             assert view.span.start <= 7 * SECOND
             assert view.span.end >= 7 * SECOND + length - view.span.per_cell
             assert view.span.per_cell * 25 <= max(length, 30 * STEPS[0]) * 1.25
@@ -46,9 +80,7 @@ async def test_fit_shows_all_by_the_finest_step(stage) -> None:
 async def test_zoom_keeps_the_middle(stage) -> None:
     view = timeline()
     async with stage(view) as app:
-        view.is_following = False
-        view.set_extent(0, 100 * SECOND)
-        view.fit()
+        view.show_whole_run(0, 100 * SECOND, live=False)
         await app.press("=")
         assert view.span.per_cell == 2 * SECOND
         middle = (view.span.start + view.span.end) / 2
@@ -60,8 +92,11 @@ async def test_zoom_keeps_the_middle(stage) -> None:
 async def test_zoom_ends_at_the_last_steps(stage) -> None:
     view = timeline()
     async with stage(view) as app:
+        view.show_whole_run(0, SECOND, live=False)
+        view.fit_period(0, 30 * SECOND)
+        longest = view.span.per_cell
         await app.press(*["minus"] * 30)
-        assert view.span.per_cell == SECOND  # as it was: longer already than the extent needs
+        assert view.span.per_cell == longest  # as it was: longer already than the run needs
         await app.press(*["equals_sign"] * 30)
         assert view.span.per_cell == STEPS[0]
 
@@ -70,8 +105,7 @@ async def test_a_long_pause_takes_nine_cells(stage) -> None:
     view = timeline()
     async with stage(view):
         view.set_pauses([(10 * SECOND, 10 * SECOND + HOUR)])
-        view.set_extent(0, 20 * SECOND + HOUR)
-        view.fit()
+        view.show_whole_run(0, 20 * SECOND + HOUR, live=False)
         span = view.span
         assert span.per_cell == SECOND
         assert span.cell(10 * SECOND) == 10
@@ -95,8 +129,7 @@ def test_instants_and_cells_are_inverse(bounds: list[int], start: int, per_cell:
 async def test_pan_ends_following(stage) -> None:
     view = timeline()
     async with stage(view) as app:
-        view.set_extent(0, 100 * SECOND)
-        view.fit()
+        view.show_whole_run(0, 100 * SECOND, live=False)
         await app.press("l")
         assert view.span.start == 24_500_000
         assert not view.is_following
@@ -107,31 +140,30 @@ async def test_pan_ends_following(stage) -> None:
 async def test_now_walks_through_the_view_and_only_then_it_jumps(stage, painted) -> None:
     view = timeline()
     async with stage(view) as app:
-        view.set_extent(0, 60 * SECOND)
-        view.fit()
+        zoomed_in(view, 60 * SECOND)
         await app.pilot.pause()
         spans = [view.span]
         for second in range(60, 300):
             painted(view)
-            view.set_now(second * SECOND)
+            view.extend_to(0, second * SECOND)
             repaint = painted(view) != []
             assert repaint == (view.span != spans[-1])
             if repaint:
                 spans.append(view.span)
             assert view.span.start <= second * SECOND < view.span.end
-        assert 2 < len(spans) < 25
+        assert 2 < len(spans) < 40
 
 
 async def test_a_view_that_stands_still_stays(stage) -> None:
     view = timeline()
     async with stage(view) as app:
-        view.set_extent(0, 60 * SECOND)
-        view.fit()
+        zoomed_in(view, 60 * SECOND)
         await app.press("f")
         span = view.span
-        view.set_now(10 * HOUR)
+        view.extend_to(0, 10 * HOUR)
         assert view.span == span
         await app.press("f")
+        view.extend_to(0, 10 * HOUR)
         assert view.span.start <= 10 * HOUR < view.span.end
 
 
@@ -153,8 +185,17 @@ async def test_every_change_of_the_span_is_reported(stage) -> None:
 async def test_a_wider_terminal_shows_more_time_from_the_same_instant(stage) -> None:
     view = timeline()
     async with stage(view) as app:
-        view.set_extent(0, 100 * SECOND)
-        view.fit()
+        view.fit_period(0, 100 * SECOND)
+        before = view.span
         await app.pilot.resize_terminal(70, 10)
         await app.pilot.pause()
-        assert view.span == Span(0, 3_500_000, 60)
+        assert view.span == replace(before, cells=60)
+
+
+async def test_a_wider_terminal_shows_a_whole_run_in_finer_steps(stage) -> None:
+    view = timeline()
+    async with stage(view) as app:
+        view.show_whole_run(0, 100 * SECOND, live=False)
+        await app.pilot.resize_terminal(70, 10)
+        await app.pilot.pause()
+        assert view.span == Span(0, 1_750_000, 60)
