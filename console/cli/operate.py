@@ -22,7 +22,7 @@ from ...engine.core.projection import RunProjection, RunRow, TaskRow
 from ...engine.domain import acts
 from ...engine.domain.events import Json
 from ...engine.domain.states import NEEDS_HUMAN, TaskState, may_have_happened
-from ...engine.domain.text import counted
+from ...engine.domain.text import counted, did_you_mean
 from ...engine.errors import RedriveError
 from ...engine.statefile.dry_run import ActPreview
 from ..model.status import SessionStatus
@@ -85,7 +85,7 @@ def names_in_bulk(
     exact = set(patterns) - set(globs)
     missing = sorted(exact - projection.tasks.keys())
     if missing:
-        raise RedriveError(f"run {projection.run.run_id} has no task {missing[0]!r}; see: redrive tasks")
+        raise unknown_task(projection, missing[0])
 
     def is_meant(row: TaskRow) -> bool:
         if filters.failure_class not in (None, row.failure_class):
@@ -109,9 +109,15 @@ def names_like(projection: RunProjection, patterns: Sequence[str]) -> list[str]:
     for pattern in patterns:
         names = {pattern} & projection.tasks.keys() or {name for name in projection.tasks if fnmatchcase(name, pattern)}
         if not names:
-            raise RedriveError(f"run {projection.run.run_id} has no task {pattern!r}; see: redrive tasks")
+            raise unknown_task(projection, pattern)
         found |= names
     return [row.name for row in sorted(projection.tasks.values(), key=lambda row: row.position) if row.name in found]
+
+
+def unknown_task(projection: RunProjection, name: str) -> RedriveError:
+    """A task is named that the run has not."""
+    run, meant = projection.run, did_you_mean(name, projection.tasks)
+    return RedriveError(f"{run.dag_name}: run {run.run_id} has no task {name!r}{meant or '; see: redrive tasks'}")
 
 
 def require_consent(act: str, count: int, runs: int = 1) -> None:
@@ -336,7 +342,7 @@ def select_targets(
     names = list(dict.fromkeys(names))
     for name in names:
         if name not in projection.tasks:
-            raise RedriveError(f"run {projection.run.run_id} has no task {name!r}; see: redrive tasks")
+            raise unknown_task(projection, name)
     rows = [projection.tasks[name] for name in names]
     if fingerprint is not None:
         rows = [row for row in projection.tasks.values() if row.state in NEEDS_HUMAN]

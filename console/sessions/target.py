@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ...engine.domain.text import shell_command
+from ...engine.domain.text import did_you_mean, shell_command
 from ...engine.errors import RedriveError
-from ...engine.statefile.paths import STATE_VARIABLE, default_paths
+from ...engine.statefile.paths import STATE_VARIABLE, SUFFIX, default_paths
 from ...engine.store.flow_path import REMOTE, check_state_name, follow_link, path_for_run, path_of_flow
 
 if TYPE_CHECKING:
@@ -144,8 +144,16 @@ def named_target(target: str | None) -> str | None:
 
 
 def _default_path_of(flow: str) -> str | None:
-    """Return the state file in the default place of a flow; None: the word is a path, or there is no such file."""
-    if os.sep in flow or os.path.lexists(flow):
+    """Return the state file in the default place of a flow; None: the word is a path, or there is no such file.
+
+    A folder of that name is none of the two. Raises RedriveError for a word that is probably a mistyped flow.
+    """
+    if os.sep in flow or (os.path.lexists(flow) and not os.path.isdir(flow)):
         return None
     path = path_of_flow(flow)
-    return path if os.path.exists(path) else None
+    if os.path.exists(path):
+        return path
+    flows = [os.path.basename(one).removesuffix(SUFFIX) for one in default_paths()]
+    if meant := did_you_mean(flow, flows):
+        raise RedriveError(f"there is no flow or state file {flow!r}{meant}")
+    return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 
+from ..domain.text import did_you_mean
 from ..errors import CycleError, FlowError
 
 Adjacency = tuple[tuple[int, ...], ...]
@@ -232,20 +233,9 @@ def _parent_numbers(pairs: Iterable[tuple[str, Sequence[str]]], number: Mapping[
     except KeyError:
         name, unknown = next((name, one) for name, parents in pairs for one in parents if one not in number)
         raise FlowError(
-            f"task {name!r} waits for {unknown!r}, which is not a task of this flow{_did_you_mean(unknown, number)}",
+            f"task {name!r} waits for {unknown!r}, which is not a task of this flow{did_you_mean(unknown, number)}",
             task=name,
         ) from None
-
-
-def _did_you_mean(wrong: str, names: Iterable[str]) -> str:
-    """Suggest a name that differs only in case, dashes, underscores and spaces."""
-    plain = _normalized(wrong)
-    meant = next((name for name in names if _normalized(name) == plain), None)
-    return f"; did you mean {meant!r}?" if meant else ""
-
-
-def _normalized(name: str) -> str:
-    return name.casefold().replace("-", "").replace("_", "").replace(" ", "")
 
 
 def _child_numbers(parents: Adjacency) -> Adjacency:

@@ -17,12 +17,11 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import NamedTuple
 
 from ..domain.states import SkipCause, TaskState
 from ..domain.task_options import child_name
-from ..domain.text import shell_command
+from ..domain.text import did_you_mean, shell_command
 from ..domain.trigger_rules import Verdict, verdict
 from ..errors import FlowError
 from .dag import Dag
@@ -189,8 +188,7 @@ class _Planner:
             return name
         if self._is_child(name):
             raise FlowError(f"{name!r} is a child of a map task: --until takes the map task")
-        close = get_close_matches(name, self._tasks, n=1)
-        meant = f"; did you mean {close[0]!r}?" if close else f"; it has: {_listed(list(self._tasks)[:10])}"
+        meant = did_you_mean(name, self._tasks) or f"; it has: {_listed(list(self._tasks)[:10])}"
         raise FlowError(f"flow {self._flow.name!r} has no task {name!r}{meant}")
 
     def _leave_out(self, name: str, is_above: bool) -> LeftOut:

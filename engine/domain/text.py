@@ -8,7 +8,7 @@ import shlex
 from datetime import datetime, timezone
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, Callable, Iterable, NewType
+from typing import Any, Callable, Collection, Iterable, NewType
 
 # --- Counted nouns in sentences --------------------------------------------------------------------------------------
 
@@ -16,6 +16,23 @@ from typing import Any, Callable, Iterable, NewType
 def counted(count: int, noun: str) -> str:
     """Return a number and a regular noun: ``1 task``, ``1,248 tasks``."""
     return "{:,} {}{}".format(count, noun, "" if count == 1 else "s")
+
+
+# --- What a mistyped name probably means -----------------------------------------------------------------------------
+
+
+def did_you_mean(wrong: str, names: Collection[str]) -> str:
+    """The end of a sentence about an unknown name: the likeliest of the known ones; empty if none is like it."""
+    from difflib import get_close_matches  # here: a name is mistyped in few commands
+
+    plain = {_without_separators(name): name for name in names}
+    in_groups = [name for name in names if name.endswith("." + wrong)]
+    close = in_groups or [plain[one] for one in get_close_matches(_without_separators(wrong), plain, n=1)]
+    return "; did you mean {!r}?".format(close[0]) if close else ""
+
+
+def _without_separators(name: str) -> str:
+    return re.sub("[-_ ]", "", name.casefold())
 
 
 # --- The one format of durations and of times of day, in sentences, columns and clocks -------------------------------

@@ -32,6 +32,7 @@ from .options import (
     COMMAND,
     DEFAULTS,
     ENVIRONMENT,
+    MAP_OVER,
     TASK_OPTIONS,
     After,
     DefaultOptions,
@@ -185,7 +186,7 @@ class TaskDeclarations:
             >>> flow.task(tmeout=3)(lambda: None)
             Traceback (most recent call last):
             ...
-            redrive.engine.errors.OptionError: task '<lambda>': there is no option 'tmeout'; there are name, ...
+            redrive.engine.errors.OptionError: task '<lambda>': there is no option 'tmeout'; did you mean 'timeout'? ...
         """
         return self._add_function(fn, "python", name, after, options, kind)
 
@@ -239,6 +240,7 @@ class TaskDeclarations:
             >>> [(task.name, task.parents) for task in flow.spec().tasks]
             [('list_orders', ()), ('load', ('list_orders',)), ('report', ('load',))]
         """
+        parse_named_option("a map task", "over", MAP_OVER, over)
         return self._add_function(fn, "python", name, after, options, kind, map_over=over, max_size=max_size)
 
     def sensor(
@@ -275,7 +277,8 @@ class TaskDeclarations:
             >>> flow.spec().tasks[0].timeout
             120.0
         """
-        called = f"task {short_repr(getattr(fn, '__name__', 'sensor') if name is None else name)}"
+        named = getattr(fn, "__name__", None) if name is None else name
+        called = "a sensor" if named is None else f"task {short_repr(named)}"
         recheck_seconds = parse_named_option(called, "every", ABOVE_ZERO, every)
         options = {"timeout": recheck_seconds + 60, **options}
         return self._add_function(fn, "sensor", name, after, options, recheck_seconds=recheck_seconds)

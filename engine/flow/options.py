@@ -64,6 +64,7 @@ from ..core.spec import (
     TriggerRule,
 )
 from ..domain.task_options import convert_param, describe_type, masked_param
+from ..domain.text import did_you_mean
 from ..errors import FlowError, OptionError
 from .time_zones import open_schedule
 
@@ -367,6 +368,7 @@ ENVIRONMENT = OptionType(
     _parse_environment,
 )
 AFTER = OptionType("a task, the name of one, or a list of these", _parse_parents)
+MAP_OVER = OptionType("a task that returns the list, or the name of one", _parse_parent)
 POLICY = OptionType("a RetryPolicy, as retry=RetryPolicy(max_attempts=3)", _parse_policy)
 POOLS = OptionType("a mapping of names to whole numbers of at least 1, as {'database': 2}", _parse_pools)
 INTERPRETER = OptionType("the path of an interpreter, a text as '/opt/etl/bin/python'", TEXT.parse)
@@ -501,7 +503,7 @@ TASK: Table = {
     "env": optional(ENVIRONMENT),
     "stdin": optional(OptionType("a text, or a path as Path('load.sql')", _parse_stdin)),
     "result": choice(*get_args(ResultSource)),
-    "map_over": optional(OptionType("a task, or the name of one", _parse_parent)),
+    "map_over": optional(MAP_OVER),
     "max_size": whole_number(1),
     "python": optional(INTERPRETER),
     "isolation": choice(*get_args(Isolation)),
@@ -684,7 +686,26 @@ def reject_unknown_options(owner: str, options: Iterable[str], known: Collection
     """Raise OptionError for a name that is not in ``known``."""
     for name in options:
         if name not in known:
-            raise OptionError(f"{owner}: there is no option {name!r}; there are {', '.join(known)}")
+            ours = [one for one in _ELSEWHERE.get(name, ()) if one in known]
+            meant = f"; did you mean {ours[0]!r}?" if ours else did_you_mean(name, known)
+            listed = f"{meant} There are" if meant else "; there are"
+            raise OptionError(f"{owner}: there is no option {name!r}{listed} {', '.join(known)}")
+
+
+#: Options of other schedulers -> the options here that do this, the first one that there is.
+_ELSEWHERE = {
+    **dict.fromkeys(("retries", "max_retries"), ("max_attempts", "retry")),
+    **dict.fromkeys(("retry_delay", "retry_delay_seconds", "retry_policy"), ("retry",)),
+    **dict.fromkeys(("depends_on", "depends", "deps", "upstream", "wait_for", "parents"), ("after",)),
+    **dict.fromkeys(("execution_timeout", "timeout_seconds"), ("timeout",)),
+    **dict.fromkeys(("dagrun_timeout",), ("deadline",)),
+    **dict.fromkeys(("cron", "cron_schedule", "schedule_interval"), ("schedule",)),
+    **dict.fromkeys(("concurrency", "max_active_tasks", "max_workers"), ("max_parallel", "pool")),
+    **dict.fromkeys(("trigger_rule",), ("rule",)),
+    **dict.fromkeys(("catchup",), ("misfire",)),
+    **dict.fromkeys(("task_id", "dag_id"), ("name",)),
+    **dict.fromkeys(("poke_interval", "interval", "recheck_seconds"), ("every",)),
+}
 
 
 def check_secret_params(flow: str, params: Mapping[str, object], secrets: Iterable[str]) -> None:

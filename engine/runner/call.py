@@ -23,6 +23,7 @@ from ..core.outcome import Failure, FailureClass, Fingerprint, is_unstored_reaso
 from ..core.result_codec import UnknownClassError, UnstorableError, dump_result, load_result
 from ..core.spec import FlowSpec, MapSpec, TaskSpec
 from ..domain.task_options import child_name
+from ..domain.text import did_you_mean
 from ..errors import FlowError, NotReady, PermanentError, SkipTask, TaskTerminated
 from ..flow.options import load_param
 from ..flow.source import Finding
@@ -321,14 +322,8 @@ def _parameters(task: TaskSpec, plan: CallPlan, flow: FlowSpec) -> Iterator[Find
     for name in needed:
         if name not in known:
             message = f"asks for an argument {name!r}, which is neither {CONTEXT_NAME!r}, nor a task it comes after, "
-            message += f"nor a parameter of the flow{_suggestion(name, known)}"
+            message += f"nor a parameter of the flow{did_you_mean(name, known)}"
             yield Finding("error", "parameters", message, task.name)
-
-
-def _suggestion(wrong: str, names: set[str]) -> str:
-    plain = wrong.casefold().replace("_", "")
-    meant = sorted(name for name in names if name.casefold().replace("_", "") == plain)
-    return f"; did you mean {meant[0]!r}?" if meant else ""
 
 
 # --- Map tasks --------------------------------------------------------------------------------------------------------

@@ -209,6 +209,31 @@ def test_a_flow_is_named_instead_of_its_state_file(states, tmp_path, monkeypatch
     assert existing_target("payments") == str(state)
 
 
+def test_a_folder_of_the_name_of_a_flow_hides_no_state_file(states, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run_flow("orders")
+    (tmp_path / "orders").mkdir()
+    (tmp_path / "stock").mkdir()
+    assert existing_target("orders") == acting_target("orders") == str(states / "orders.db")
+    assert "stock is a directory" in run_redrive("tasks", "stock").stderr
+
+
+def test_a_mistyped_flow_is_told_with_the_one_that_is_meant(states, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run_flow("orders")
+    done = run_redrive("tasks", "oders")
+    sentence = "redrive: there is no flow or state file 'oders'; did you mean 'orders'?\n"
+    assert (done.returncode, done.stderr) == (2, sentence)
+    assert "there is no state file" in run_redrive("tasks", "other").stderr
+
+
+def test_a_mistyped_task_is_told_with_the_one_that_is_meant(two_runs: Path) -> None:
+    for words in (("logs", "extrat"), ("why", "extrat"), ("requeue", "extrat", "--reason", "x")):
+        done = run_redrive(*words)
+        assert done.returncode == 2
+        assert "nightly: run second has no task 'extrat'; did you mean 'extract'?" in done.stderr
+
+
 def test_a_flow_named_by_the_environment_is_a_path_as_for_a_run(states, monkeypatch):
     run_flow("payments")
     monkeypatch.setenv("REDRIVE_STATE", "payments")

@@ -117,6 +117,10 @@ def test_whatever_ring_is_named_is_really_one(pairs, data):
 def test_an_unknown_parent_is_reported_with_what_was_probably_meant():
     with pytest.raises(FlowError, match=r"task 'b' waits for 'Load-Part', .* did you mean 'load_part'\?"):
         Dag([("load_part", []), ("b", ["Load-Part"])])
+    with pytest.raises(FlowError, match=r"did you mean 'staging.load'\?"):
+        Dag([("staging.load", []), ("b", ["load"])])
+    with pytest.raises(FlowError, match=r"which is not a task of this flow$"):
+        Dag([("staging.load", []), ("b", ["x"])])
 
 
 def test_a_name_used_twice_is_reported():

@@ -385,3 +385,33 @@ def test_a_group_is_held_to_its_table(name: Any, options: dict[str, Any], why: s
 def test_a_task_whose_name_nobody_would_see_is_refused(name: str) -> None:
     with pytest.raises(OptionError, match="name is a text that is not blank"):
         Flow("f").task(lambda: 1, name=name)
+
+
+@pytest.mark.parametrize(
+    ("options", "meant"),
+    [
+        ({"tmeout": 3}, "timeout"),
+        ({"retries": 3}, "max_attempts"),
+        ({"retry_delay": 5}, "retry"),
+        ({"depends_on": "a"}, "after"),
+        ({"trigger_rule": "all_done"}, "rule"),
+    ],
+)
+def test_an_unknown_option_is_told_with_the_one_that_is_meant(options: Any, meant: str):
+    with pytest.raises(OptionError, match=f"did you mean '{meant}'\\? There are name, after, "):
+        Flow("f").task(print, **options)
+
+
+def test_an_option_of_a_flow_that_is_mistyped_or_of_another_scheduler_is_told_with_the_one_that_is_meant():
+    for option, meant in (("deadine", "deadline"), ("cron", "schedule"), ("dagrun_timeout", "deadline")):
+        options: Any = {option: 3}
+        with pytest.raises(OptionError, match=f"no option '{option}'; did you mean '{meant}'\\?"):
+            Flow("f", **options)
+
+
+def test_an_option_that_is_wrong_has_the_name_that_was_written():
+    elements: Any = [1, 2]
+    with pytest.raises(OptionError, match="a map task: over is a task that returns the list, or the name of one, not "):
+        Flow("f").map(over=elements)
+    with pytest.raises(OptionError, match="a sensor: every is a duration above 0"):
+        Flow("f").sensor(every=0)
