@@ -44,6 +44,7 @@ from ..text.text import one_line
 from ..widgets.bars import bindings
 from .base_app import ThemedConsole
 from .commands import CommandMenu, Copying, save_screen
+from .confirmations import named
 from .downstream_operator import DownstreamActions
 from .operator import OperatorActions, RunControl
 from .preferences import Preferences
@@ -665,7 +666,9 @@ class ConsoleApp(ThemedConsole):
     async def handle(self, action: Action, handler: Callable[[], object]) -> None:
         """Call a handler, unless the row under the cursor has just changed and the action acts on it."""
         if action.needs_stable_cursor and self.console_screen.has_cursor_jumped():
-            words = "the row under the cursor has just left: nothing was done; press again"
+            names = self.console_screen.target_tasks()
+            there = named(names) if names else "another row"
+            words = f"nothing was done: the cursor has just moved to {there}; press again"
             self.show_line([Piece(words, Role.WARNING)], REFUSAL_SECONDS)
         else:
             await super().handle(action, handler)

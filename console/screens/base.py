@@ -71,7 +71,7 @@ from ..widgets.text_input import TextField
 
 Order = TypeVar("Order", bound=Enum)
 
-JUMP_SECONDS = 0.7  # after a row left from under the cursor
+JUMP_SECONDS = 1.5  # after a row left from under the cursor: a key that is pressed again for it comes within
 
 
 def run_latest(node: DOMNode, work: Callable[[], Awaitable[None]], group: str, *, shows_errors: bool = True) -> None:

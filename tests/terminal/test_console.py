@@ -423,7 +423,7 @@ def test_the_tour_of_the_demo_is_finished_by_the_keys_that_it_names(
     terminal.send("r")
     terminal.until("6 of 6: ")
     terminal.until("1 cause")
-    terminal.read_for(0.8)  # a row that has just left from under the cursor protects the next one
+    terminal.read_for(1.6)  # a row that has just left from under the cursor protects the next one
     terminal.send("s")
     terminal.until("Skip fetch_invoices")
     terminal.send("x")

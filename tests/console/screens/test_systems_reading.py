@@ -222,7 +222,7 @@ async def test_what_has_just_come_under_the_cursor_is_not_acknowledged(session, 
         )
         await driver.press("a")
         assert [] == session.commands
-        assert "has just left" in driver.lines[-1]
+        assert "nothing was done: the cursor has just moved" in driver.lines[-1]
 
 
 # --- From elsewhere ---------------------------------------------------------------------------------------------------
