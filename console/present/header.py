@@ -95,44 +95,59 @@ def run_line(
 ) -> Line:
     """Run, location, state, progress, elapsed, ETA, slack: as many of them as fit in ``size`` cells.
 
-    ``waiting``: a fact about other runs, more important than the times of this one.
+    ``waiting``: a fact about other runs.
     """
-    state, *others = _facts(board, forecast if runner.is_alive else None, now_us, glyphs, runner)
+    state, others = _facts(board, forecast if runner.is_alive else None, now_us, glyphs, runner)
     natural = width(location_line(board, address, 1000, glyphs)) if size >= _WIDE else _NAME_CELLS_MIN
-    room, shown = size - 3 - min(natural, size // 2), [state]
-    for fact in filter(None, (waiting, *others)):
-        shown += [fact] if width(join([*shown, fact])) <= room else []
-    right = [*join(shown), Piece(" ")]
+    least = cells(one_line(board.projection.run.dag_name)) + _DOT_CELLS + _RUN_CELLS_MIN
+    facts = [_Fact(state, is_vital=True), *([_Fact(waiting, is_vital=True)] if waiting else []), *others]
+    shown: set[int] = set()
+    for place in sorted(range(len(facts)), key=lambda place: not facts[place].is_vital):
+        room = size - 3 - min(least if facts[place].is_vital else natural, size // 2)
+        line = join([facts[one].line for one in sorted({*shown, place})])
+        shown |= {place} if width(line) <= room or not shown else set()
+    right = [*join([facts[place].line for place in sorted(shown)]), Piece(" ")]
     left = location_line(board, address, size - width(right) - 2, glyphs)
     return [Piece(" "), *fit(left, size - width(right) - 1, glyphs.more), *right]
 
 
-def _facts(board: Board, forecast: Forecast | None, now_us: int, glyphs: Glyphs, runner: RunnerStatus) -> list[Line]:
-    """The most important first."""
+class _Fact(NamedTuple):
+    """``is_vital``: the address of the state file, and what is not vital, are left out before it."""
+
+    line: Line
+    is_vital: bool = False
+
+
+def _facts(
+    board: Board, forecast: Forecast | None, now_us: int, glyphs: Glyphs, runner: RunnerStatus
+) -> tuple[Line, Sequence[_Fact]]:
+    """The state, and further facts, the most important first."""
     run, view = board.projection.run, run_view(board.projection.run, runner, now_us, board.counts)
-    facts: list[Line] = [[sign_and_word(view, glyphs), Piece(f" {board.finished}/{board.total}")]]
+    state = [sign_and_word(view, glyphs), Piece(f" {board.finished}/{board.total}")]
     if view.is_paused:
-        facts[0].insert(1, Piece(f" {PAUSED.word}", PAUSED.role))  # also with an executor, no task starts
+        state.insert(1, Piece(f" {PAUSED.word}", PAUSED.role))  # also with an executor, no task starts
+    facts: list[Line] = []
     passed = passed_reason(run)
     if passed is not None:
         facts.append([Piece(passed, Role.WARNING)])
     if run.ended_at is not None:
-        return [*facts, [Piece(format_duration(run.ended_at - run.started_at))], [Piece(wall(run.ended_at))]]
+        facts += [[Piece(format_duration(run.ended_at - run.started_at))], [Piece(wall(run.ended_at))]]
+        return state, [_Fact(fact) for fact in facts]
     if run.code_changed:
         facts.append([Piece(f"code changed since start: {one_line(run.code_changed)}", Role.WARNING)])
     if board.noticed:
         named = one_line(min(board.noticed)) if len(board.noticed) == 1 else number(len(board.noticed))
         facts.append([Piece(f"late: {named}", Role.WARNING)])
-    facts.append([Piece(clock(view.clock).strip()), *_standstill(view, glyphs)])
-    eta: list[Line] = [_sensors(board)] if view.sign is Sign.SENSING else []
+    facts.append(_elapsed(view))
+    eta: Line = _sensors(board) if view.sign is Sign.SENSING else []
     if forecast is not None and run.blocked_since is None:
-        eta = [_eta(forecast)]
-    if run.deadline_at is None:
-        return [*facts, *eta]
-    left_us = forecast.slack_us if forecast is not None else None
-    slack_us = run.deadline_at - now_us if left_us is None else left_us
-    slack = [_slack(slack_us)]
-    return [*facts, *slack, *eta] if slack_us < _SLACK_FIRST_US else [*facts, *eta, *slack]
+        eta = _eta(forecast)
+    times = [_Fact(eta)] if eta else []
+    if run.deadline_at is not None:
+        left_us = forecast.slack_us if forecast is not None else None
+        slack_us = run.deadline_at - now_us if left_us is None else left_us
+        times.insert(0 if slack_us < _SLACK_FIRST_US else 1, _Fact(_slack(slack_us), is_vital=True))
+    return state, [*map(_Fact, facts), *times]
 
 
 def _sensors(board: Board) -> Line:
@@ -144,9 +159,12 @@ def _sensors(board: Board) -> Line:
     return [Piece(f"waits for {one_line(rows[0].name)} (sensor, {counted(rows[0].deferrals, 'check')}){more}")]
 
 
-def _standstill(view: RunView, glyphs: Glyphs) -> Line:
-    """For how long nothing has moved, behind the time of work."""
-    return [] if view.is_moving or not view.fact else [Piece(f" {glyphs.dot} {view.fact}", Role.DIM)]
+def _elapsed(view: RunView) -> Line:
+    """The time of work; of a run in which nothing moves also for how long: ``after 5m51, for 50s``."""
+    elapsed = clock(view.clock).strip()
+    if view.is_moving or not view.fact:
+        return [Piece(elapsed)]
+    return [Piece("after ", Role.DIM), Piece(elapsed), Piece(f", {view.fact}", Role.DIM)]
 
 
 def _eta(forecast: Forecast) -> Line:
@@ -195,7 +213,8 @@ def tabs_line(tabs: Sequence[Tab], rights: Sequence[Line], size: int) -> Line:
     """The tabs, with the longest of ``rights`` (longest first) that fits beside them; with none if none fits.
 
     The shape depends on the size and the badges alone, so that no key and no status moves a tab. Where whole labels do
-    not fit, the last tab loses its label, then all labels become short; in the end only the active tab has one.
+    not fit, the last two become short, then the last one loses its label, then all become short; in the end only the
+    active tab has one.
     """
     left = _shape_of_tabs(tabs, size)
     room = size - width(left) - 2
@@ -206,7 +225,8 @@ def tabs_line(tabs: Sequence[Tab], rights: Sequence[Line], size: int) -> Line:
 def _shape_of_tabs(tabs: Sequence[Tab], size: int) -> Line:
     whole, brief = [_label_tab(tab) for tab in tabs], [_label_tab_briefly(tab) for tab in tabs]
     keys = [_key_of_tab(tab) for tab in tabs]
-    for labels, gap in ((whole, "  "), (whole, " "), ([*whole[:-1], keys[-1]], " "), (brief, " ")):
+    last = [*whole[:-1], brief[-1]], [*whole[:-2], *brief[-2:]], [*whole[:-1], keys[-1]]
+    for labels, gap in ((whole, "  "), *((labels, " ") for labels in (whole, *last, brief))):
         left = _tabs(labels, gap)
         if width(left) + _STATUS_CELLS + 2 <= size:
             return left

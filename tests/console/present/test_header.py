@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import pytest
 from redrive.console.model.board import Board
+from redrive.console.model.runs import WaitingRun
 from redrive.console.model.status import Link, SessionStatus
-from redrive.console.present.header import Tab, executor_gone_line, status_lines, storage_line, tabs_line
-from redrive.console.text.pieces import Line, Piece, plain
+from redrive.console.present.header import (
+    Tab,
+    executor_gone_line,
+    run_line,
+    status_lines,
+    storage_line,
+    tabs_line,
+    waiting_fact,
+)
+from redrive.console.text.glyphs import UTF8
+from redrive.console.text.pieces import Line, Piece, plain, width
+from redrive.engine.core.projection import RunRow
 from redrive.engine.domain.states import TaskState
+from redrive.engine.statefile.needs import Need, NeedKind
 
 from ..conftest import rows_of, shown
-from ..model.runs import START, projection_of
+from ..model.runs import START, S, projection_of
 
 FULL = "the disk that holds /var/lib/nightly.db is full; free some space; nothing is lost, 3 changes wait in memory"
 
@@ -63,6 +75,19 @@ async def test_changed_code_is_named_until_it_is_loaded(revenue, clock):
         assert "code changed since start: lib/x.py" in rows_of(app)[0]
 
 
+@pytest.mark.parametrize("blocked_since", [None, START + 60 * S])
+@pytest.mark.parametrize("other_runs", [[], [WaitingRun(RunRow("run-0"), 1, Need(NeedKind.BLOCKED, "", START))]])
+def test_80_columns_show_the_slack_also_of_a_blocked_run_beside_others(blocked_since, other_runs):
+    tasks = [(f"load[{number}]", []) for number in range(215)]
+    projection = projection_of(tasks, deadline_at=START + 1500 * S, blocked_since=blocked_since)
+    projection.run.dag_name, projection.run.run_id = "warehouse", "20261127T183032"
+    waiting = waiting_fact(other_runs, 80, UTF8)
+    line = plain(run_line(Board(projection), "/var/warehouse.db", None, START + 300 * S, 80, UTF8, waiting))
+    assert width([Piece(line)]) <= 80 and line.startswith(" warehouse · 2026")
+    assert line.rstrip().endswith("slack 20m00")
+    assert ("◆ 1 other run" in line) == bool(other_runs)
+
+
 LABELS = ("Runs", "Graph", "Timeline", "Inbox", "Log", "Journal", "Systems", "History")
 BADGES = ({}, {3: "◆1"}, {3: "◆20 ✗3", 6: "◆1"})
 STATUSES: tuple[list[Line], ...] = (
@@ -86,3 +111,9 @@ def test_no_key_and_no_status_moves_a_tab(size: int, badges: dict[int, str]):
             shapes.add(tuple(text.find(f" {place} ") for place in range(1, 8)))
             assert LABELS[active][:4] in text or (active == 7 and " 8 " in f"{text} ")
     assert len(shapes) == 1
+
+
+@pytest.mark.parametrize("badges", [{3: "◆1"}, {3: "◆1", 6: "◆1"}, {0: "◆1", 3: "◆2"}, {3: "◆5 ✗3", 6: "◆7"}])
+def test_at_80_columns_the_last_tab_has_a_word_beside_counts_of_one_digit(badges: dict[int, str]):
+    tabs = [Tab(str(place + 1), label, False, badges.get(place, "")) for place, label in enumerate(LABELS)]
+    assert " 8 Hist" in plain(tabs_line(tabs, STATUSES[0], 80))

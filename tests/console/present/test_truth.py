@@ -327,8 +327,8 @@ def test_the_bar_of_a_retry_drains():
 def test_the_elapsed_time_is_that_of_the_work():
     board = run_of(TaskState.DEAD_LETTER)
     board.projection.run.blocked_since = START + 3 * S
-    assert "1m36" not in plain(run_line(board, "x.db", None, NOW, 160, UTF8)).partition(" · for")[0]
-    assert "3s · for 1m37" in plain(run_line(board, "x.db", None, NOW, 160, UTF8))
+    assert "1m36" not in plain(run_line(board, "x.db", None, NOW, 160, UTF8)).partition(", for")[0]
+    assert "BLOCKED 0/1  after 3s, for 1m37" in plain(run_line(board, "x.db", None, NOW, 160, UTF8))
     assert "BLOCKED after 3s, for 1m37" in incident_summary(board, "x.db", NOW)
 
 
