@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 import json
 import math
@@ -21,12 +22,13 @@ import click
 from ...engine.check import flow_checks
 from ...engine.check.isolated import CheckedFlow, check_in_subprocess
 from ...engine.core.advice import WEEKDAYS, duration_stats, stats_by_weekday
-from ...engine.core.spec import FlowSpec
+from ...engine.core.spec import FlowSpec, work_of
 from ...engine.domain.text import counted, format_duration, shell_command
 from ...engine.errors import FlowError, StateFileError
 from ...engine.flow.flow import Flow
 from ...engine.flow.loading import load_flow
 from ...engine.flow.source import Finding
+from ...engine.schedule.flow_files import FlowFinder, group_by_interpreter, read_flow_files
 from ...engine.store import database, runs
 from ...engine.store.flow_path import path_for_run
 from ...engine.store.runs import TaskDurations, duration_stats_by_task
@@ -37,7 +39,7 @@ from ..present.evidence import duration_lines
 from ..sessions.target import is_remote
 from ..text.figures import number
 from ..text.text import echo, echo_json, echo_lines, one_line, table_lines
-from .main import ExitCode, command
+from .main import ExitCode, command, explain
 from .options import json_option, params_of, seconds_of
 from .output import with_schema
 
@@ -46,14 +48,57 @@ _SIGNS = {True: "[x]", False: "[ ]", None: "[?]"}
 
 
 @command("check")
-@click.argument("flow")
+@click.argument("flows", nargs=-1, required=True, metavar="FLOW...")
 @click.option("--param", multiple=True, metavar="NAME=VALUE", help="A parameter that the flow declares.")
 @click.option("--state", metavar="PATH", help="Compare timeouts and waits with earlier runs.")
 @click.option("--verbose", is_flag=True, help="The checklist and the worst case of every task.")
 @click.option("--strict", is_flag=True, help="Exit code 1 for warnings, too: for a pipeline that releases the flow.")
 @json_option
-def check_flow(flow: str, param: tuple[str, ...], state: str | None, verbose: bool, strict: bool, as_json: bool) -> int:
-    checked = check_in_subprocess(flow, params_of(param))
+def check_flows(
+    flows: tuple[str, ...], param: tuple[str, ...], state: str | None, verbose: bool, strict: bool, as_json: bool
+) -> int:
+    """Of several FLOWs, or of a folder, each is checked; the exit code is that of the worst."""
+    params = params_of(param)
+    targets = _targets(flows)
+    if targets == list(flows[:1]):
+        return _check(targets[0], params, state, verbose, strict, as_json)
+    codes = []
+    for target in targets:
+        if not as_json:
+            echo(one_line(f"{target}:"))
+        try:
+            codes.append(_check(target, params, state, verbose, strict, as_json))
+        except FlowError as error:
+            explain(error)
+            codes.append(ExitCode.BAD_USAGE)
+    return max(codes)
+
+
+def _targets(words: Sequence[str]) -> list[str]:
+    """The flows that are named, and those in the files below a named folder. Raises FlowError."""
+    targets: list[str] = []
+    for word in words:
+        found = asyncio.run(_flows_below(word)) if os.path.isdir(word) else [word]
+        if not found:
+            raise FlowError(f"there is no flow in the files below {word!r}")
+        targets += found
+    return targets
+
+
+async def _flows_below(folder: str) -> list[str]:
+    """The flows in the files below a folder. A file that cannot be read is one as well: its check says why."""
+    found: list[str] = []
+    for python, paths in group_by_interpreter(FlowFinder([folder]).find()).items():
+        async for file in read_flow_files(python, paths):
+            path = os.path.relpath(file.target)
+            found += [path] if file.error or len(file.flows) == 1 else [f"{path}:{name}" for name in file.flows]
+    return sorted(found)
+
+
+def _check(
+    flow: str, params: Mapping[str, str], state: str | None, verbose: bool, strict: bool, as_json: bool
+) -> ExitCode:
+    checked = check_in_subprocess(flow, params)
     spec, found = checked.spec, checked.findings
     seen = _observed(state, spec.name)
     left = [finding for finding in found if finding.rule == "import"]
@@ -100,11 +145,16 @@ def _echo_json(
     checked: CheckedFlow, findings: Sequence[Finding], seen: Mapping[str, TaskDurations], verbose: bool
 ) -> None:
     for finding in findings:
-        echo_json(with_schema("check", asdict(finding)))
-    for task in checked.spec.tasks if verbose else ():
+        echo_json(with_schema("check", {"flow": checked.spec.name, **asdict(finding)}))
+    for task in map(work_of, checked.spec.tasks) if verbose else ():
         worst = flow_checks.worst_case_seconds(task, seen.get(task.name))
         held = [asdict(check) for check in flow_checks.checklist(task)]
-        value: dict[str, object] = {"task": task.name, "worst_case_seconds": worst, "checklist": held}
+        value: dict[str, object] = {
+            "flow": checked.spec.name,
+            "task": task.name,
+            "worst_case_seconds": worst,
+            "checklist": held,
+        }
         value.update({"group": task.group, "inherited": checked.inherited.get(task.name, {})})
         past = seen[task.name].past if task.name in seen else ()
         if (took := duration_stats(past)) is not None:
@@ -114,7 +164,7 @@ def _echo_json(
 
 
 def _print_checklists(checked: CheckedFlow, seen: Mapping[str, TaskDurations]) -> None:
-    for task in checked.spec.tasks:
+    for task in map(work_of, checked.spec.tasks):
         echo(one_line(f"{task.name}: at the worst {flow_checks.worst_case_sum(task, seen.get(task.name))}"))
         for line in duration_lines(seen[task.name].past if task.name in seen else ()):
             echo(f"  {line}")

@@ -56,7 +56,7 @@ def main() -> None:
         sys.stderr.close()  # the reader has closed the pipe
         sys.exit(ExitCode.SUCCESS)
     except errors.RedriveError as error:
-        _explain(error)
+        explain(error)
         sys.exit(code_of_error(error))
     except OSError as error:
         if error.errno == errno.ENOENT and error.filename is None:  # of getcwd: every other call names its file
@@ -78,7 +78,7 @@ def main() -> None:
         if isinstance(
             error.__context__, errors.RedriveError
         ):  # asyncio starts a thread to end its others, and can hide it
-            _explain(error.__context__)
+            explain(error.__context__)
             sys.exit(code_of_error(error.__context__))
         if "can't start new thread" not in str(error):
             raise
@@ -118,7 +118,8 @@ def _explain_lack() -> NoReturn:
     sys.exit(ExitCode.BAD_USAGE)
 
 
-def _explain(error: errors.RedriveError) -> None:
+def explain(error: errors.RedriveError) -> None:
+    """Print an error as one sentence, after the traceback of an import that failed."""
     from ..text.text import echo
 
     if isinstance(error, errors.FlowImportError) and error.traceback:
@@ -241,7 +242,7 @@ SECTIONS: dict[str, tuple[Listed, ...]] = {
     ),
     "Before a run": (
         Listed("new", "check", "Write a first flow that runs, to a new file"),
-        Listed("check", "check", "Validate FLOW without running it"),
+        Listed("check", "check", "Validate flows without running them: FLOW, or all in the files below a folder"),
         Listed("rehearse", "check", "Play FLOW in virtual time with faults: no task runs, hours take seconds"),
         Listed(
             "classify",

@@ -1,7 +1,8 @@
 """Check a flow in a child process, so that its import cannot damage the checker.
 
 The flow is imported as by an executor, without a terminal and with the same time limit, and the reply is decoded as by
-an executor: ``check`` refuses the flows that ``run`` refuses, in the same words.
+an executor: ``check`` refuses the flows that ``run`` refuses, in the same words. Parameters that a run has to name are
+no reason: they are findings.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple, NoReturn
 
@@ -22,6 +23,7 @@ import msgspec
 from ..core.spec import FlowSpec
 from ..domain.text import printable
 from ..errors import FlowImportError
+from ..flow.flow import Flow
 from ..flow.loading import load_flow
 from ..flow.source import Finding
 from ..runner import process, protocol, reaper
@@ -173,16 +175,27 @@ def _run_child(writing: int, stack: int, target: str, params: Mapping[str, str])
         os._exit(0)
 
 
+def _missing_params(flow: Flow, missing: Iterable[str]) -> Iterator[Finding]:
+    for name in missing:
+        if flow.schedule is None:
+            yield Finding("note", "params", f"a run names the parameter {name!r}: --param {name}=...")
+        else:
+            why = f"a scheduled run names no parameter {name!r}: give it a default, or schedule_offset_days"
+            yield Finding("error", "params", why)
+
+
 def _import_and_check(target: str, params: Mapping[str, str]) -> _CheckReply | _ImportFailure:
     try:
         survey, before = ImportSurvey(), time.monotonic()
         with single_threaded_libraries():
             flow = load_flow(target, params)
+            missing = sorted(flow.params.declared.keys() - flow.params.keys())
+            flow.params.update(dict.fromkeys(missing))  # a run has to name them, a check does not
             spec = flow.spec()
         warnings = [
             Finding("warning", "import", warning) for warning in survey.since().warnings(time.monotonic() - before)
         ]
-        findings = [*warnings, *check_tasks(spec, flow.functions)]
+        findings = [*warnings, *_missing_params(flow, missing), *check_tasks(spec, flow.functions)]
         return _CheckReply(msgspec.json.encode(spec), findings, flow.inherited)
     except BaseException as error:  # any error of the import: the same reply as to an executor
         return _ImportFailure(flow_import.failure_of(error))

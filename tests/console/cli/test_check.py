@@ -153,3 +153,67 @@ def test_check_refuses_what_run_refuses_in_the_same_words(write, tmp_path, line)
     assert messages[0] == messages[1]
     assert messages[0][0] == 2
     assert [path.name for path in tmp_path.glob("s.db*")] == []
+
+
+# --- Several flows ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def flows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a flow that is good, a file of two flows, and a module that is none."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "flows"
+    (folder / "more").mkdir(parents=True)
+    (folder / "good.py").write_text(GOOD)
+    (folder / "more/two.py").write_text(
+        "from redrive.engine import Flow\nx, y = Flow('x'), Flow('y')\n"
+        "x.command('a', 'true', timeout=1)\ny.command('a', 'true', timeout='99h')\n"
+    )
+    (folder / "common.py").write_text("# for redrive: shared by each Flow('f')\n")
+    return folder
+
+
+def test_a_folder_is_every_flow_below_it(flows: Path) -> None:
+    done = run_redrive("check", "flows")
+    lines = done.stdout.splitlines()
+    heads = ["flows/good.py:", "flows/more/two.py:x:", "flows/more/two.py:y:"]
+    assert done.returncode == 0 and [line for line in lines if line.startswith("flows/")] == heads
+    assert [line.partition(":")[0] for line in lines if " task" in line and "finding" in line] == ["f", "x", "y"]
+
+
+def test_the_worst_of_several_flows_is_the_exit_code(flows: Path) -> None:
+    (flows / "wrong.py").write_text("import nothing_like_this\nfrom redrive.engine import Flow\nflow = Flow('f')\n")
+    done = run_redrive("check", "flows/more/two.py:x", "flows/wrong.py", "flows/good.py")
+    assert done.returncode == 2 and "wrong.py' failed: ModuleNotFoundError" in done.stderr
+    assert "f: 2 tasks" in done.stdout
+    assert run_redrive("check", "flows").returncode == 2
+    (flows / "wrong.py").unlink()
+    (flows / "good.py").write_text(GOOD.replace("timeout=30", "timeout=9999"))
+    assert (run_redrive("check", "flows").returncode, run_redrive("check", "flows", "--strict").returncode) == (0, 1)
+
+
+def test_a_folder_without_flows_is_one_sentence(flows: Path) -> None:
+    done = run_redrive("check", "flows/more", "--json")
+    assert done.returncode == 0 and {json.loads(line)["flow"] for line in done.stdout.splitlines()} == {"x", "y"}
+    (flows / "more/two.py").unlink()
+    done = run_redrive("check", "flows/more")
+    assert (done.returncode, done.stderr) == (2, "redrive: there is no flow in the files below 'flows/more'\n")
+
+
+# --- Parameters that a run has to name --------------------------------------------------------------------------------
+
+
+def test_a_parameter_without_a_value_is_no_reason_to_refuse_the_check(write) -> None:
+    text = GOOD.replace("import Flow", "import Flow, Param").replace('deadline="1h"', 'params={"day": Param(str)}')
+    done = invoke_redrive("check", write(text))
+    assert done.return_value == 0 and "note: a run names the parameter 'day': --param day=...\n" in done.output
+    assert "day" not in invoke_redrive("check", write(text), "--param", "day=x").output
+    done = invoke_redrive("check", write(text.replace("params=", 'schedule="@daily", params=')))
+    assert (
+        done.return_value == 2 and "error: a scheduled run names no parameter 'day': give it a default" in done.output
+    )
+
+
+def test_a_map_task_is_what_its_children_do(write) -> None:
+    text = GOOD + "@flow.map(over=a, timeout='1h')\ndef c(one): ...\n"
+    assert "c: at the worst 3 x (3600 + 5) + 6 = 10821 s" in invoke_redrive("check", write(text), "--verbose").output
