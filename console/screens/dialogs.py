@@ -21,7 +21,7 @@ from ..widgets.table import VirtualTable
 from ..widgets.text_input import TextField
 from ..widgets.text_view import LinesView
 
-# --- A dialog with a list of options: Enter takes the selected one, Esc takes none -----------------------------------
+# --- A dialog with a list of options: Enter chooses the selected one, Esc none -----------------------------------
 
 
 _ROWS_MAX = 16
@@ -54,7 +54,7 @@ class ChoiceDialog(Modal[str | None]):
         yield Bar()
         yield self.table
         yield Bar()
-        yield bar_of([Piece("Enter", Role.KEY), Piece(" takes it  "), Piece("Esc", Role.KEY), Piece(" goes back")])
+        yield bar_of([Piece("Enter", Role.KEY), Piece(" chooses  "), Piece("Esc", Role.KEY), Piece(" goes back")])
 
     def first_focus(self) -> Widget:
         return self.table
@@ -135,7 +135,7 @@ class FormDialog(Modal[Mapping[str, str] | None]):
 
 # --- Columns ---------------------------------------------------------------------------------------------------------
 #
-# The columns of a list: Space or a click shows or hides one, Enter takes the choice, Esc leaves it as it was.
+# The columns of a list: Space or a click shows or hides one, Enter applies the choice, Esc leaves it as it was.
 
 
 class _ColumnTable(VirtualTable[str]):

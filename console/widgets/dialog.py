@@ -219,7 +219,7 @@ class Choices(LineView, can_focus=True):
         self.refresh()
 
     def on_key(self, event: events.Key) -> None:
-        """Enter takes what is chosen."""
+        """Enter chooses the marked option."""
         places = {key: place for place, (key, _) in enumerate(self._yes, 1)}
         place = places.get(event.key, self._place if event.key == "enter" else None)
         if place is not None:
@@ -227,7 +227,7 @@ class Choices(LineView, can_focus=True):
             self.post_message(self.Chosen(place))
 
     def on_click(self, event: events.Click) -> None:
-        """A click moves; only a second one takes."""
+        """A click moves; only a second one chooses."""
         place, end = 0, 0
         for number, pieces in enumerate(self._text_lines()):
             if event.x >= end:
