@@ -14,10 +14,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ...engine.agent.command_client import send_blocking
 from ...engine.core.projection import RunProjection, RunRow
+from ...engine.core.waiting import waits_for_approval
 from ...engine.domain.acts import Target
 from ...engine.domain.event_payloads import RunChange, RunChanged, TaskMoved
 from ...engine.domain.events import Event
-from ...engine.domain.states import ENDED_BADLY, TIMED, RunState
+from ...engine.domain.states import ENDED_BADLY, NEEDS_HUMAN, TIMED, RunState
 from ...engine.domain.text import shell_command
 from ...engine.errors import RedriveError
 from ...engine.executor.executor import Executor
@@ -113,7 +114,7 @@ async def _report(session: Session, state: str, result: RunResult) -> list[str]:
         hidden = len(about) - CAUSE_LINES_MAX
         lines += ["", *about[:CAUSE_LINES_MAX], *([f"  ... {hidden} more lines"] if hidden > 0 else [])]
         lines += [f"  {cause.tasks[0]} | {text}" for text in await _output_end(session, projection, cause.tasks[0])]
-        lines += [f"  {line}" for line in _commands(cause, state, result.run_id)]
+        lines += [f"  {line}" for line in _commands(cause, projection, state, result.run_id)]
     if len(causes) > CAUSES_MAX:
         lines += ["", f"{len(causes) - CAUSES_MAX} more causes: {command_line('inbox', state, result.run_id)}"]
     return [*lines, "", command_line("attach", state, result.run_id)]
@@ -135,9 +136,14 @@ async def _output_end(session: Session, projection: RunProjection, name: str) ->
     return list(lines)
 
 
-def _commands(cause: InboxCause, state: str, run_id: str) -> Iterator[str]:
-    yield shell_command(("redrive", "logs", "--state", state, "--run", run_id, "--", cause.tasks[0]))
-    for act, reason in (("requeue", "after a fix"), ("skip", "accepted")):
+def _commands(cause: InboxCause, projection: RunProjection, state: str, run_id: str) -> Iterator[str]:
+    """The commands that decide about a cause; of another wait, as of a pause, its message names the command."""
+    row = projection.tasks[cause.tasks[0]]
+    if row.attempts:
+        yield shell_command(("redrive", "logs", "--state", state, "--run", run_id, "--", row.name))
+    decided = (("requeue", "after a fix"), ("skip", "accepted")) if row.state in NEEDS_HUMAN else ()
+    answers = (("approve", "as it should be"), ("reject", "not as it should be")) if waits_for_approval(row) else ()
+    for act, reason in (*decided, *answers):
         line = shell_line(act, state, run_id, cause.tasks, reason)
         if line is not None:
             yield line

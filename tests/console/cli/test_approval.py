@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import sqlite3
 from collections.abc import Iterator
@@ -170,3 +171,15 @@ def test_a_parent_that_runs_again_takes_the_question_back(folder: Path, executor
         '{"approved_by": "-", "reason": "-"}',
     )
     wait_until(lambda: state_of(folder, "publish") == ("SUCCESS",))
+
+
+def test_the_report_for_cron_names_the_commands_that_answer(folder: Path) -> None:
+    said = redrive(folder, "run", "release.py", "--state", "s.db", "--quiet", "--run-id", "r", code=3).stdout
+    place = f"--state {folder / 's.db'} --run r --reason"
+    lines = [line.strip() for line in said.splitlines() if line.startswith("  redrive")]
+    assert lines == [
+        f"redrive approve {place} 'as it should be' -- ok",
+        f"redrive reject {place} 'not as it should be' -- ok",
+    ]
+    redrive(folder, *shlex.split(lines[0])[1:])
+    assert state_of(folder) == ("SUCCESS",)
