@@ -41,7 +41,7 @@ from ..text.figures import number
 from ..text.text import echo, echo_json, echo_lines, one_line, table_lines
 from .main import ExitCode, command, explain
 from .options import json_option, params_of, seconds_of
-from .output import with_schema
+from .output import with_schema, write_new_file
 
 NAMES_SHOWN = 5
 _SIGNS = {True: "[x]", False: "[ ]", None: "[?]"}
@@ -193,13 +193,11 @@ def write_new_flow(name: str) -> int:
     template = resources.files("redrive.engine.examples").joinpath(f"{_TEMPLATE_NAME}.py").read_text("utf-8")
     text = template.replace(_TEMPLATE_NAME, path.stem)
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        write_new_file(path, text)
     except FileExistsError:
         raise FlowError(f"{path} exists already; give another name") from None
     except OSError as error:
         raise FlowError(f"{path} cannot be written: {error.strerror}") from None
-    with open(descriptor, "w", encoding="utf-8") as stream:
-        stream.write(text)
     for line in (
         f"{path} is written; next:",
         "  " + shell_command(["redrive", "check", str(path)]),

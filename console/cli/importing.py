@@ -41,7 +41,7 @@ from .crontab import (
     shell_duration,
 )
 from .main import ExitCode, cli, summary_of
-from .output import print_table
+from .output import print_table, write_new_file
 
 DAYS = 30  # of start times that are compared
 _SOURCES = {None: "crontab -l", "-": "the standard input"}
@@ -110,8 +110,7 @@ def write_new_files(folder: str, files: Iterable[FlowText]) -> None:
             if os.path.lexists(path):
                 echo(one_line(f"{path} is there already and stays as it is"))
                 continue
-            with path.open("x", encoding="utf-8", errors="backslashreplace") as target:
-                target.write(file.text)
+            write_new_file(path, file.text)
     except OSError as error:
         raise RedriveError(f"{folder} cannot be written: {error.strerror}") from None
 

@@ -1,4 +1,4 @@
-"""What lists print: the version of each JSON line, lines in colours, and lists that follow a run."""
+"""What commands print: versions of JSON lines, lines in colours, lists that follow a run; new files."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from contextlib import aclosing
 from functools import cache
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, cast
 
 import click
@@ -96,6 +97,20 @@ def _decoded(column: object) -> object:
 
 def _reject(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
+
+
+# --- New files -------------------------------------------------------------------------------------------------------
+
+
+def write_new_file(path: Path, text: str) -> None:
+    """Write a file that is not there: all of it, or none on a full disk. Raises FileExistsError, OSError."""
+    with path.open("x", encoding="utf-8", errors="backslashreplace") as file:
+        try:
+            file.write(text)
+            file.flush()
+        except OSError:
+            path.unlink()
+            raise
 
 
 # --- Lines of lists: plain text, or pieces with roles, which have colours on a terminal -------------------------------

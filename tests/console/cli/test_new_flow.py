@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from click.testing import CliRunner
 from redrive.console.cli.main import cli
 from redrive.engine import Executor, Flow
 from redrive.engine.errors import FlowError
+from support.commands import REDRIVE
 
 
 def completions(*words: str) -> list[str]:
@@ -41,6 +43,15 @@ def test_a_file_that_cannot_be_written_is_one_sentence(name, why, tmp_path, monk
     with pytest.raises(FlowError, match=why):
         cli.main(["new", name], standalone_mode=False)
     assert Path("here.py").read_text() == "precious"
+
+
+@pytest.mark.parametrize("words", ["new half.py", "import crontab tab"])
+def test_a_file_that_is_not_written_whole_is_not_there(words, tmp_path):
+    (tmp_path / "tab").write_text("0 2 * * * /opt/half.sh\n")
+    line = f"ulimit -f 0; exec {shlex.join(REDRIVE)} {words}"
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 2 and "cannot be written: File too large" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["tab"]
 
 
 @pytest.fixture
