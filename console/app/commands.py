@@ -33,7 +33,7 @@ from ..screens.dialogs import (
 from ..terminal.driver import truncated_to_clipboard
 from ..text.event_text import describe_event
 from ..text.pieces import Line, Piece, Role
-from ..text.text import one_line, pad, sanitize, sanitize_lines
+from ..text.text import one_line, pad, sanitize, sanitize_lines, shorten
 from . import theme
 from .operator import OperatorActions
 from .time_travel import SPEEDS
@@ -208,7 +208,9 @@ class Copying:
             self._copy_event(subject)
         elif board is not None:
             texts = dict(self._texts(board, names))
-            options = [ChoiceOption(word, word, one_line(text)[:_OPTION_CELLS]) for word, text in texts.items()]
+            more = self._console.glyphs.more
+            starts = {word: shorten(one_line(text), _OPTION_CELLS, more) for word, text in texts.items()}
+            options = [ChoiceOption(word, word, start) for word, start in starts.items()]
             self._actions.choose("Copy", options, lambda word: self._copy(word, texts[word]))
 
     @property

@@ -241,20 +241,21 @@ def print_explanations(file: shared.NamedFile, names: Sequence[str], run_id: str
         }
         if as_json:
             return [_explanation_value(board, name, chain, address) for name, chain in chains.items()]
-        lines = [line for chain in chains.values() for line in _explanation_lines(board, chain)]
+        lines = [line for chain in chains.values() for line in _explanation_lines(board, chain, runner)]
         return [present.place_line(run, address), *lines, *_executor_advice_lines(run, session.status, address)]
 
     print_lines(with_session(endpoint, read))
     return 0
 
 
-def _explanation_lines(board: Board, chain: Sequence[tuple[str, str]]) -> Iterator[Line]:
+def _explanation_lines(board: Board, chain: Sequence[tuple[str, str]], runner: RunnerStatus) -> Iterator[Line]:
     """The task, then indented what holds it, each with its state, its reason and its error."""
     for depth, (name, sentence) in enumerate(chain):
         row = board.row(name)
         error = f" · {row.error}" if row.error and row.error not in sentence else ""
-        state = Piece(str(row.state), row_style(row).role)
-        yield [Piece(f"{'  ' * depth}{one_line(name)} "), state, Piece(f": {one_line(f'{sentence}{error}')}")]
+        state = Piece(state_code(row.state, runner), row_style(row, runner).role)
+        why = f"{sentence.removeprefix(f'{row.state.lower()}: ')}{error}"
+        yield [Piece(f"{'  ' * depth}{one_line(name)} "), state, Piece(f": {one_line(why)}")]
 
 
 def _explanation_value(board: Board, name: str, chain: Sequence[tuple[str, str]], address: str) -> str:

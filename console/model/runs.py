@@ -122,6 +122,13 @@ class FleetEntry:
         return self.offer.executor or _NO_EXECUTOR
 
     @property
+    def flow(self) -> str | None:
+        """The flow of the latest run, else the one that is scheduled; None: neither is known, or there are several."""
+        scheduled = {one.dag_name for one in self.offer.schedules}
+        only = next(iter(scheduled)) if len(scheduled) == 1 else None
+        return self.run.dag_name if self.run is not None else self.offer.dag_name or only
+
+    @property
     def attention_count(self) -> int:
         """How much waits for a human: the badge of the inbox."""
         return attention_count(self.needs)

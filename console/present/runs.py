@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from ...engine.core.decide import passed_reason
 from ...engine.core.part import describe_part
 from ...engine.core.projection import RunRow, TaskRow
+from ...engine.core.spec import LOGICAL_TIME
 from ...engine.core.views import RUN_STYLES, RunView, Sign, describe_run, run_code, run_style, run_view
 from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.states import FINISHED, NEEDS_HUMAN, RunState, TaskState
@@ -366,7 +367,8 @@ def describe_params(run: RunRow) -> str:
     except ValueError:
         return ""
     named = values.items() if isinstance(values, dict) else ()
-    return "  ".join(f"{one_line(name)}={_value(value)}" for name, value in named)
+    known = [(name, value) for name, value in named if value != "" or name != LOGICAL_TIME]  # of an unscheduled run
+    return "  ".join(f"{one_line(name)}={_value(value)}" for name, value in known)
 
 
 def _value(value: object) -> str:
@@ -447,16 +449,12 @@ def executor_text(entry: FleetEntry) -> str:
 def fleet_cells(entry: FleetEntry, now_us: int, glyphs: Glyphs) -> Sequence[str | Piece]:
     """The columns of FLEET_COLUMNS for a table of text."""
     run, offer = entry.run, entry.offer
-    known = (
-        (run.dag_name, _state_piece(run, entry), _done_text(entry), age(_since_us(run, now_us)))
-        if run
-        else (offer.dag_name or "", "", "", "")
-    )
+    known = (_state_piece(run, entry), _done_text(entry), age(_since_us(run, now_us))) if run else ("", "", "")
     coming = describe_next_run(offer.schedules, now_us)
     nights = plain(_night_signs(entry, glyphs))
     place = (run.run_id if run else "", offer.problem or offer.path)
     needs = Piece(_needs_text(entry), Role.HUMAN if entry.attention_count else Role.DIM)
-    return (needs, *known, executor_text(entry), nights, coming, *place)
+    return (needs, entry.flow or "", *known, executor_text(entry), nights, coming, *place)
 
 
 def _state_piece(run: RunRow, entry: FleetEntry) -> Piece:
@@ -493,7 +491,7 @@ def fleet_value(entry: FleetEntry) -> Mapping[str, object]:
     offer, executor = entry.offer, entry.executor
     return {
         "state_file": offer.path,
-        "flow": offer.dag_name,
+        "flow": entry.flow,
         "run_id": offer.run_id,
         "state": _state(entry) or None,
         "started_at": offer.started_at or None,
@@ -557,7 +555,8 @@ def fleet_row(
     needs = f"{glyphs.dead if count else ' '}{_needs_text(entry)}" if entry.needs else ""
     line: Line = [Piece(" "), *_padded(Piece(needs, Role.HUMAN if count else Role.DIM), _COUNT_CELLS), Piece(" ")]
     if offer.problem is not None:
-        return fit([*line, Piece(f"{file_name(entry)}  "), Piece(one_line(offer.problem), Role.WARNING)], columns)
+        name = file_name(entry) if offer.has_file else _flow_name(entry)
+        return fit([*line, Piece(f"{name}  "), Piece(one_line(offer.problem), Role.WARNING)], columns)
     cells = _flow_cells(columns, longest_name)
     line += [
         Piece(f"{pad(shorten_middle(_flow_name(entry), cells, glyphs.more), cells)} "),
@@ -589,7 +588,7 @@ def _flow_cells(columns: int, longest_name: int) -> int:
 
 
 def _flow_name(entry: FleetEntry) -> str:
-    name = entry.run.dag_name if entry.run is not None else file_name(entry)
+    name = entry.flow or file_name(entry)
     return one_line(f"{entry.host} {name}" if entry.host else name)
 
 

@@ -178,7 +178,7 @@ def _next_text(row: ServedSchedule, now_us: int) -> str:
     """When the next run starts; empty if nobody would start it."""
     if row.next_at is None or not is_served(row, now_us):
         return ""
-    return _time(row.next_at, now_us)
+    return f"{_time(row.next_at, now_us)}, in {format_duration(max(row.next_at - now_us, 0))}"
 
 
 def _time(at: int, now_us: int) -> str:

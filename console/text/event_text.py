@@ -625,6 +625,10 @@ def _executor_started(payload: ExecutorChanged) -> str:
     return f"started{where}{doubts}{_last_output_line('the import', payload)}"
 
 
+def _process_text(payload: ExecutorChanged) -> str:
+    return "" if payload.pid is None else f"process {payload.pid} "
+
+
 def _zygote_died(payload: ExecutorChanged) -> str:
     died = f"process {payload.pid}, which forks the attempts, died ({payload.how})"
     return f"{died}: what it ran counts as lost{_last_output_line('it', payload)}"
@@ -644,7 +648,7 @@ def _last_output_line(who: str, payload: ExecutorChanged) -> str:
 _EXECUTOR_SENTENCES: dict[str, Callable[[ExecutorChanged], str]] = {
     ExecutorChange.STARTED: _executor_started,
     ExecutorChange.STOPPED: lambda payload: "stopped",
-    ExecutorChange.LOST: lambda payload: "is gone: what it ran counts as lost",
+    ExecutorChange.LOST: lambda payload: f"{_process_text(payload)}is gone: what it ran counts as lost",
     ExecutorChange.ZYGOTE_DIED: _zygote_died,
     ExecutorChange.THREADS_KILLED: _threads_killed,
     ExecutorChange.WORKER_RETIRED: lambda payload: f"worker {payload.pid} ends and is replaced: {payload.how}",

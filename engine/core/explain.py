@@ -466,7 +466,10 @@ _ENDED: dict[TaskState, Callable[[TaskCase], str]] = {
 def error_name(row: TaskRow) -> str:
     """Return the short name of the latest error, ``ConnectTimeout`` for ``httpx.ConnectTimeout``; empty without one."""
     latest = row.attempts.get(row.attempt)
-    return short_error(latest.error_type) if latest is not None and latest.error_type else ""
+    if latest is None or not latest.error_type:
+        return ""
+    kind, _, code = latest.error_type.partition(":")
+    return f"exit status {code}" if kind == "exit" else short_error(latest.error_type)
 
 
 def short_error(error_type: str) -> str:

@@ -67,7 +67,9 @@ def recover(transaction: Transaction, executor_id: str, uniform: Uniform) -> lis
         transaction.connection.execute(
             "UPDATE executor SET stopped_at = ? WHERE executor_id = ? AND stopped_at IS NULL", (transaction.at, dead)
         )
-        transaction.emit(ExecutorChanged(ExecutorChange.LOST, dead))
+        sql = "SELECT pid, host FROM executor WHERE executor_id = ?"
+        pid, host = transaction.connection.execute(sql, (dead,)).fetchone()
+        transaction.emit(ExecutorChanged(ExecutorChange.LOST, dead, pid, host))
     _clamp_due_times(transaction)
     return executors
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from redrive.engine import Executor, Flow, PermanentError
+from redrive.engine import Executor, Flow, PermanentError, RetryPolicy
 from support.commands import run_redrive
 
 
@@ -32,6 +32,14 @@ def test_why_names_what_holds_a_task_down_to_the_task_that_waits_for_a_human(sta
     assert second.startswith("  extract DEAD_LETTER: ") and "no table" in second
     (value,) = map(json.loads, run_redrive("why", "--state", state, "load", "--json").stdout.splitlines())
     assert [link["task"] for link in value["chain"]] == ["load", "extract"] and value["state"] == "PENDING"
+
+
+def test_why_writes_a_state_once_and_an_exit_status_in_words(tmp_path: Path) -> None:
+    flow = Flow("night")
+    flow.command("vacuum", "exit 3", timeout=30, retry=RetryPolicy(max_attempts=1))
+    Executor(run_id="r", flow=flow, state=tmp_path / "s.db").run()
+    _, line, *_ = run_redrive("why", tmp_path / "s.db", "vacuum").stdout.splitlines()
+    assert line.startswith("vacuum FAILED: 1 of 1 attempts are spent, the last by exit status 3; requeue it")
 
 
 def test_why_of_no_task_or_an_unknown_one_is_refused(state: Path) -> None:

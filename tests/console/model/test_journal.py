@@ -68,6 +68,8 @@ def test_a_wait_that_the_deadline_shortened_says_so(builder: EventBuilder) -> No
         (EventKind.ATTEMPT_SWEPT, {"pids": [7]}, "1 process left behind, killed"),
         (EventKind.ATTEMPT_STACK, {"where": "match re.py:1"}, "it was in match re.py:1"),
         (EventKind.EXECUTOR, {"what": "started", "host": "ops-1", "pid": 9}, "started on ops-1, process 9"),
+        (EventKind.EXECUTOR, {"what": "lost", "pid": 8}, "process 8 is gone: what it ran counts as lost"),
+        (EventKind.EXECUTOR, {"what": "lost"}, "is gone: what it ran counts as lost"),
         (
             EventKind.EXECUTOR,
             {"what": "started", "host": "ops-1", "pid": 9, "warnings": ["a", "b"], "printed": "one\ntwo\n"},

@@ -27,12 +27,12 @@ from redrive.console.present.graph import (
     slowest_path_of,
 )
 from redrive.console.present.header import run_line
-from redrive.console.present.runs import incident_summary
+from redrive.console.present.runs import describe_params, incident_summary
 from redrive.console.present.tasks import Scene, TaskNames, attempts_text, named_task, state_facts
 from redrive.console.text import figures
 from redrive.console.text.glyphs import ASCII, UTF8
 from redrive.console.text.pieces import Role, plain, width
-from redrive.engine.core.projection import AttemptRow
+from redrive.engine.core.projection import AttemptRow, RunRow
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.domain.states import NEEDS_HUMAN, TaskState
 from redrive.engine.statefile.lists import DurationStats
@@ -201,6 +201,11 @@ def test_a_cause_does_not_repeat_its_title_as_its_message():
     board = Board(projection)
     (cause,) = Inbox(board).causes()
     assert plain(inbox.cause_row(cause, False, Scene(board, NOW, UTF8), 120)).count("exit status 3: vacuum") == 1
+
+
+def test_a_run_without_a_schedule_names_no_logical_time():
+    run = RunRow("r", params='{"logical_time": "", "day": "2026-11-26", "zone": ""}')
+    assert describe_params(run) == "day=2026-11-26  zone="
 
 
 def test_a_summary_counts_one_held_task_as_one():

@@ -251,6 +251,13 @@ async def test_y_copies_a_name_an_error_a_command_line_or_a_summary(
         assert "clipboard" in rows_of(app)[-1]
 
 
+async def test_what_has_no_room_among_the_texts_to_copy_is_cut_with_a_sign(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock, size=(80, 24)) as (app, pilot):
+        await press(app, pilot, "n", "y")
+        (row,) = [row for row in rows_of(app) if "redrive requeue" in row]
+        assert row.split("│")[1].rstrip().endswith("…")
+
+
 @pytest.mark.parametrize(("moves", "option"), [(3, "--only"), (4, "--from")])
 async def test_y_copies_the_command_line_that_runs_only_this_task_or_from_here(
     revenue: FakeSession, clock: StillClock, monkeypatch: pytest.MonkeyPatch, moves: int, option: str

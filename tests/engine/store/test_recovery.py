@@ -156,7 +156,7 @@ def test_executors_without_a_last_event_are_reported_once(state_file: StateFile)
     assert recovery.unstopped_executors(state_file.connection, "executor-2") == ["executor-1"]
     assert recover(state_file) == ["executor-1"]
     (event,) = state_file.emitted
-    assert (event.kind, event.payload) == (EventKind.EXECUTOR, ExecutorChanged("lost", "executor-1"))
+    assert (event.kind, event.payload) == (EventKind.EXECUTOR, ExecutorChanged("lost", "executor-1", 1, ""))
     assert recovery.unstopped_executors(state_file.connection, "executor-2") == []
 
 
