@@ -395,8 +395,8 @@ def _frames(trace: TracebackType | None, root: str | None) -> Iterator[_Frame]:
     for frame, maybe_line in deque(traceback.walk_tb(trace), maxlen=_FRAMES_MAX):
         code, line = frame.f_code, maybe_line or 0
         module = str(frame.f_globals.get("__name__", ""))
-        text = linecache.getline(code.co_filename, line, frame.f_globals).strip()
-        has_file = not code.co_filename.startswith("<")
+        has_file = not code.co_filename.startswith("<")  # ``<string>`` has lines in Python 3.13: those of ``python -c``
+        text = linecache.getline(code.co_filename, line, frame.f_globals).strip() if has_file else ""
         own = not _is_library(code.co_filename, module)
         place = _relative_path(code.co_filename, root, module) if has_file else "<exec>"
         yield _Frame(place, code.co_qualname, line, text or _code_digest(code), own, has_file)

@@ -7,6 +7,7 @@ import errno
 import faulthandler
 import hashlib
 import json
+import linecache
 import re
 import subprocess
 import sys
@@ -355,6 +356,15 @@ class TestFrames:
         assert fingerprint_v1(first) == fingerprint_v1(second)
         assert of(evaluate, "x = {}['a']").strict != of(evaluate, "y = {}['b']").strict
         assert of(evaluate, "x = {}['a']").strict == of(evaluate, "x = {}['a']").strict
+
+    def test_code_without_a_file_has_no_lines_of_the_program_that_runs_it(self, monkeypatch):
+        """Since Python 3.13 ``python -c`` enters its own text as ``<string>``."""
+
+        def evaluate(text: str) -> None:
+            exec(text)
+
+        monkeypatch.setitem(linecache.cache, "<string>", (19, None, ["import the_program\n"], "<string>"))
+        assert of(evaluate, "x = {}['a']").strict != of(evaluate, "y = {}['b']").strict
 
     def test_code_without_a_file_is_reported_by_who_ran_it(self):
         def orders(text: str) -> None:
