@@ -157,7 +157,8 @@ async def read_flow_files(python: str, targets: Iterable[str]) -> AsyncIterator[
             yield found
     finally:
         if not child.stdout.at_eof():  # else it ends by itself
-            os.killpg(child.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.killpg(child.pid, signal.SIGKILL)
         await child.wait()
     for target in left:
         yield FlowFile(target, error=f"the process that reads {target} died")
