@@ -42,7 +42,7 @@ SQL_PACKAGES = ("engine/store/", "engine/statefile/")
 #: Modules beside the folders of a package: its public ones, and what every folder below may import.
 LOOSE_MODULES = {
     "console": {"__init__.py", "__main__.py"},
-    "engine": {"__init__.py", "clock.py", "errors.py", "version.py"},
+    "engine": {"__init__.py", "asyncio_log.py", "clock.py", "errors.py", "version.py"},
 }
 #: Modules without an importer, and what leads to them instead.
 FOUND_OTHERWISE = {
@@ -60,6 +60,14 @@ FOUND_OTHERWISE = {
     "redrive.engine.testing.plugin": "an entry point, by which pytest finds it",
     "redrive.engine.agent.agent": "sent over ssh, and named in what is sent",
     "redrive.engine.agent.bootstrap": "sent over ssh, as the program of the interpreter over there",
+}
+LOOPS_OF_USERS = {  # in whose processes asyncio logs as they have arranged it
+    "engine/executor/loop.py",  # also of their program; ``Executor`` knows whether the process is ours
+    "engine/runner/child.py",
+    "engine/runner/dask_worker.py",
+    "engine/runner/thread_host.py",
+    "engine/testing/bodies.py",
+    "engine/toolkit/run_with_timeout.py",
 }
 CORE_MUST_NOT_IMPORT = {"asyncio", "sqlite3", "os", "subprocess", "threading", "time", "random"}
 
@@ -156,6 +164,17 @@ def test_the_core_imports_nothing_that_acts() -> None:
 
 def _top(module: str) -> str:
     return module.split(".")[0]
+
+
+def test_our_processes_run_their_event_loops_where_the_log_of_asyncio_is_arranged() -> None:
+    running = ("asyncio.run", "asyncio.Runner", "asyncio.new_event_loop")
+    found = {
+        source
+        for source in _sources(*FOLDERS)
+        for node in _nodes(source)
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in running
+    }
+    assert found == {"engine/asyncio_log.py", *LOOPS_OF_USERS}
 
 
 def test_sql_is_written_and_databases_are_opened_in_store_and_statefile_alone() -> None:

@@ -11,7 +11,8 @@ import asyncio
 import os
 import platform
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -20,10 +21,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from shutil import copy
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import platformdirs
 
+from ...engine.asyncio_log import log_asyncio, print_line, run_with_log
 from ...engine.domain.text import shell_command
 from ..sessions.target import LaunchContext, is_remote
 from ..terminal.tty import Tty
@@ -40,6 +42,9 @@ if TYPE_CHECKING:
     from .theme import Theme
 
 CRASHED = 70  # EX_SOFTWARE: the console failed; the run may go on
+LOG_LINES_MAX = 100  # the latest ones, of asyncio
+
+T = TypeVar("T")
 
 
 class UserSettings(NamedTuple):
@@ -74,7 +79,7 @@ def attach(
         open_for_changes=partial(open_target, is_read_only=False) if read_only else None,
         is_of_fleet=is_of_fleet,
     )
-    return asyncio.run(_run_app(tty, open_target, target, run_id, context, UserSettings.read()))
+    return _run_on_screen(tty, _run_app(tty, open_target, target, run_id, context, UserSettings.read()))
 
 
 def attach_fleet(tty: Tty, fleet: FleetTarget, read_only: bool, ssh: SshOptions) -> ConsoleEnd:
@@ -85,14 +90,13 @@ def attach_fleet(tty: Tty, fleet: FleetTarget, read_only: bool, ssh: SshOptions)
     settings = UserSettings.read()
     chosen, message = None, ""
     while True:
-        code, chosen = asyncio.run(_choose(tty, fleet, settings, chosen, message, read_only))
+        code, chosen = _run_on_screen(tty, _choose(tty, fleet, settings, chosen, message, read_only))
         if chosen is None:
             return ConsoleEnd(code)
         try:
             options = fleet.options_for(chosen) or ssh  # with what the operator answered at sign-in
             end = attach(tty, chosen, None, read_only, options, is_of_fleet=True)
         except RedriveError as error:
-            tty.release()
             message = str(error)
             continue
         if not end.returns_to_fleet:
@@ -117,7 +121,6 @@ async def _choose(
         is_read_only=is_read_only,
     )
     code = await app.run_async()
-    tty.release()
     return code or 0, app.chosen
 
 
@@ -131,7 +134,7 @@ def start(
     with ThreadPoolExecutor(1) as pool:
         starting = pool.submit(_spawn, flow, state, run_id, options)
         open_state = partial(_embedded, starting, state, run_options)
-        return asyncio.run(_run_app(tty, open_state, state, run_id, context, settings))
+        return _run_on_screen(tty, _run_app(tty, open_state, state, run_id, context, settings))
 
 
 def _spawn(flow: str | None, state: str, run_id: str | None, options: RunOptions) -> None:
@@ -159,7 +162,7 @@ def record_demo(flow: str, options: RunOptions) -> str:
     """
     with TemporaryDirectory(prefix="redrive-") as folder:
         copied = copy(flow, folder)
-        return asyncio.run(_record(copied, str(Path(folder) / "demo.db"), options))
+        return run_with_log(_record(copied, str(Path(folder) / "demo.db"), options))
 
 
 async def _record(flow: str, state: str, options: RunOptions) -> str:
@@ -179,6 +182,18 @@ async def _record(flow: str, state: str, options: RunOptions) -> str:
         app.live.close()
         await session.send(new_command("stop", None, options={"how": "now"}))
         await session.close()
+
+
+def _run_on_screen(tty: Tty, coroutine: Coroutine[object, object, T]) -> T:
+    """Run a coroutine that draws on the terminal; what asyncio logs is printed when the terminal is restored."""
+    lines: deque[str] = deque(maxlen=LOG_LINES_MAX)
+    try:
+        return run_with_log(coroutine, lines.append)
+    finally:
+        tty.release()
+        log_asyncio(print_line)
+        for line in lines:
+            print_line(line)
 
 
 async def _run_app(

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...engine import errors
+from ...engine.asyncio_log import run_with_log
 from ...engine.domain.acts import Answer
 from ...engine.domain.text import shell_command
 from ...engine.executor.run_options import RunOptions
@@ -126,7 +126,7 @@ def _with_options(arguments: RunArguments, **changes: Any) -> RunArguments:
 def _plan(state: str, run_id: str | None, options: RunOptions) -> ResumePlan:
     from ...engine.executor.resume_plan import plan_resume
 
-    return asyncio.run(plan_resume(state, run_id, options.params, trusted=options.trust))
+    return run_with_log(plan_resume(state, run_id, options.params, trusted=options.trust))
 
 
 def _print_plan(lines: Iterable[str]) -> None:

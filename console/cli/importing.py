@@ -5,7 +5,6 @@ Each line becomes a file of its own, so that one that breaks stops one job. The 
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import shlex
@@ -20,6 +19,7 @@ from typing import Any
 
 import click
 
+from ...engine.asyncio_log import run_with_log
 from ...engine.clock import SystemClock
 from ...engine.core.schedule import local_time, to_microseconds
 from ...engine.core.spec import FlowSpec
@@ -121,7 +121,7 @@ def write_new_files(folder: str, files: Iterable[FlowText]) -> None:
 def print_comparison(folder: str, jobs: Sequence[Job], files: Sequence[FlowText]) -> ExitCode:
     """Print the starts of the next DAYS days by the old lines and by the flow files, and whether they are the same."""
     paths = [os.path.abspath(os.path.join(folder, f"{file.name}.py")) for file in files]
-    flows = asyncio.run(_read_flows(paths))
+    flows = run_with_log(_read_flows(paths))
     now = SystemClock().now_us()
     rows: list[tuple[str, ...]] = [("LINE", "FLOW", "OLD LINE", "FLOW FILE", "FIRST", "LAST", "")]
     code = ExitCode.SUCCESS
@@ -229,7 +229,7 @@ def import_dagu(source: str, folder: str) -> int:
     file = FlowText(dag.name, dag.text())
     write_new_files(folder, [file])
     path = os.path.join(folder, f"{file.name}.py")
-    (found,) = asyncio.run(_read_flows([os.path.abspath(path)])).values()
+    (found,) = run_with_log(_read_flows([os.path.abspath(path)])).values()
     problems = [*dag.left_out, *([found] if isinstance(found, str) else [])]
     for problem in problems:
         echo(one_line(f"{path}: {problem}"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +12,7 @@ from typing import Any
 
 import click
 
+from ...engine.asyncio_log import run_with_log
 from ...engine.clock import SystemClock
 from ...engine.core.schedule import Cron, daylight_note, iso_time, local_time, logical_name, to_microseconds
 from ...engine.core.spec import LOGICAL_TIME
@@ -94,7 +94,7 @@ async def _read_served(flow: str, params: Mapping[str, object]) -> ServedFlow:
 
 def print_schedule(flow: str, params: Mapping[str, str], count: int, as_json: bool) -> int:
     """Print the next logical times, in the schedule's time zone and in this machine's."""
-    served = asyncio.run(_read_served(flow, params))
+    served = run_with_log(_read_served(flow, params))
     times = list(islice(served.schedule.after(SystemClock().now_us()), count))
     if as_json:
         echo_values("schedule", (_value(served, at) for at in times))
@@ -165,7 +165,7 @@ def backfill_flow(
 ) -> int:
     arguments = run_arguments(params_of(param), **options)
     params, clock = arguments.run.params, SystemClock()
-    served, state = asyncio.run(_read_served(flow, params)), state_for_flow(flow, params, arguments.state)
+    served, state = run_with_log(_read_served(flow, params)), state_for_flow(flow, params, arguments.state)
     zone = served.schedule.zone
     first, last = _instant(since, zone, "--from"), _instant(until, zone, "--to", whole_day=True)
     if last < first:

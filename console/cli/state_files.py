@@ -5,11 +5,11 @@ Without a person at the terminal, several files are an error that names them: a 
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import time
 from collections.abc import Awaitable, Sequence
 
+from ...engine.asyncio_log import run_with_log
 from ...engine.domain.text import format_duration
 from ...engine.errors import AddressError
 from ...engine.statefile import lists
@@ -45,7 +45,7 @@ def fleet_of(name: str | None, ssh: SshOptions, hosts: Sequence[str] = ()) -> se
     Raises AddressError, LinkError.
     """
     if hosts:
-        reached, _ = asyncio.run(sessions.list_hosts(hosts, ssh))
+        reached, _ = run_with_log(sessions.list_hosts(hosts, ssh))
         return sessions.FleetTarget(f"{len(reached)} hosts", reached)
     target = named_target(name)
     if target is None:
@@ -56,7 +56,7 @@ def fleet_of(name: str | None, ssh: SshOptions, hosts: Sequence[str] = ()) -> se
     async def read(options: SshOptions) -> tuple[SshOptions, Sequence[Offer]]:
         return options, await sessions.list_state_files(target, options)
 
-    options, found = asyncio.run(sessions.connect_with_sign_in(parse(target), ssh, read))
+    options, found = run_with_log(sessions.connect_with_sign_in(parse(target), ssh, read))
     is_one = all(offer.has_file for offer in found) and sum(offer.problem is None for offer in found) <= 1
     return None if is_one else sessions.FleetTarget(target, {target: options})
 
@@ -67,7 +67,7 @@ def read_remote(endpoint: Endpoint) -> Sequence[Offer]:
     def read(options: SshOptions) -> Awaitable[Sequence[Offer]]:
         return sessions.list_state_files(endpoint.target, options)
 
-    return asyncio.run(sessions.connect_with_sign_in(parse(endpoint.target), endpoint.ssh, read))
+    return run_with_log(sessions.connect_with_sign_in(parse(endpoint.target), endpoint.ssh, read))
 
 
 def _ask(target: str, found: Sequence[Offer]) -> int:
@@ -103,7 +103,7 @@ def files_of(name: str | None, ssh: SshOptions, hosts: Sequence[str] = ()) -> Se
     Raises RedriveError if there is none, or if the one that is named cannot be read.
     """
     if hosts:
-        return asyncio.run(sessions.list_hosts(hosts, ssh))[1]
+        return run_with_log(sessions.list_hosts(hosts, ssh))[1]
     target = named_target(name)
     if target is None:
         found = offers()

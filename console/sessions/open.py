@@ -14,6 +14,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from ...engine.asyncio_log import run_with_log
 from ...engine.domain.states import RunState
 from ...engine.errors import LinkError, RedriveError
 from ...engine.statefile.state_files import POLL_SECONDS, Offer, OfferReader
@@ -59,7 +60,7 @@ def with_session(endpoint: Endpoint, use: Callable[[Session], Awaitable[Result]]
         finally:
             await session.close()
 
-    asyncio.run(open_and_use())
+    run_with_log(open_and_use())
     return found[0]
 
 

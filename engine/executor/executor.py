@@ -118,8 +118,11 @@ class Executor:
         """Do what ``run`` does, and return the states and results of the tasks as well."""
         lease = self._acquire()
         try:
+            from ..asyncio_log import log_asyncio
             from .loop import run_to_end
 
+            if self._handle_signals:  # the process is ours
+                log_asyncio(mask=lambda text: lease.runner.mask.text(text))
             return run_to_end(self._serve(lease), self.stop)
         except KeyboardInterrupt:  # a signal before the loop handled signals
             if lease.has_run:

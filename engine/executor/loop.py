@@ -469,9 +469,7 @@ def run_to_end(coroutine: Coroutine[object, object, T], stop: Callable[[], None]
 
     ``stop``: called in that thread on Ctrl-C; the coroutine then has to end.
     """
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not _has_loop():
         return asyncio.run(coroutine)
     loop = asyncio.new_event_loop()
 
@@ -528,3 +526,11 @@ class HeartbeatTimer:
     def stop(self) -> None:
         if self._next is not None:
             self._next.cancel()
+
+
+def _has_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ..asyncio_log import run_with_log
 from ..clock import ClockWatch
 from ..core.schedule import spread_starts
 from ..errors import ExecutorBusyError, FlowError, RedriveError
@@ -105,7 +106,7 @@ class Supervisor:
 
     def run(self) -> None:
         """Serve. Raises StateFileError; ExecutorBusyError if others serve all flows, unless ``options.wait``."""
-        asyncio.run(self._serve_until_signal())
+        run_with_log(self._serve_until_signal(), lambda line: self._report("", line))
 
     async def _serve_until_signal(self) -> None:
         self._wake, self._stopping = asyncio.Event(), False
