@@ -480,8 +480,7 @@ def _run_row(summary: RunSummary, runner: RunnerStatus) -> tuple[str | Piece, ..
     run, counts = summary.run, summary.counts
     elapsed_us = run_view(run, runner, _now_us()).clock
     total, done = sum(counts.values()), counts.get(TaskState.SUCCESS, 0)
-    late = present.late_us(run, _now_us())
-    elapsed = f"{format_duration(elapsed_us)}, late {format_duration(late)}" if late else format_duration(elapsed_us)
+    elapsed = ", ".join(filter(None, (format_duration(elapsed_us), present.lateness(run, _now_us()))))
     return (
         run.run_id,
         run.dag_name,

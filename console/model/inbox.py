@@ -174,6 +174,10 @@ class Inbox:
     def dead_letters(self) -> int:
         return self.board.dead_letters
 
+    @property
+    def failed(self) -> int:
+        return sum(entry.state == TaskState.FAILED for entry in self._entries.values())
+
     def entry(self, name: str) -> InboxEntry:
         """Return the entry of a task. Raises KeyError if it does not need a human."""
         return self._entries[name]

@@ -54,9 +54,11 @@ def task_count(count: int) -> str:
 
 
 def heading_line(
-    inbox: Inbox, marked_count: int, filter_text: str, now_us: int, columns: int, glyphs: Glyphs
+    inbox: Inbox, marked_count: int, filter_text: str, now_us: int, columns: int, glyphs: Glyphs, other_runs: int = 0
 ) -> tuple[Line, Line]:
     """Left and right side of the line; where there is no room, the oldest and the failed are left out first.
+
+    ``other_runs``: how many other runs are listed.
 
     Empty for an empty inbox.
     """
@@ -65,7 +67,7 @@ def heading_line(
     right = order_line(inbox.sort, glyphs)
     dot: Line = [Piece(f" {glyphs.dot} ", Role.DIM)]
     marked: Line = [*dot, Piece(f"{number(marked_count)} marked", Role.MARK)] if marked_count else []
-    parts = _heading_parts(inbox, filter_text, now_us)
+    parts = _heading_parts(inbox, filter_text, now_us, other_runs)
     while True:
         left = [Piece(" "), *parts[0], *(piece for part in parts[1:] for piece in (*dot, *part)), *marked]
         if width(left) + width(right) < columns:
@@ -75,7 +77,7 @@ def heading_line(
         parts.pop()
 
 
-def _heading_parts(inbox: Inbox, filter_text: str, now_us: int) -> list[Line]:
+def _heading_parts(inbox: Inbox, filter_text: str, now_us: int, other_runs: int) -> list[Line]:
     """The most important first."""
     causes, dead = inbox.causes(), inbox.dead_letters
     parts: list[Line] = [[Piece(counted(len(causes), "cause"), Role.STRONG)]]
@@ -87,8 +89,13 @@ def _heading_parts(inbox: Inbox, filter_text: str, now_us: int) -> list[Line]:
     asked = len(inbox.board.asked)
     if asked:
         parts.append([Piece(counted(asked, "approval"))])
-    if inbox.total > dead + asked:
-        parts.append([Piece(f"{number(inbox.total - dead - asked)} failed")])
+    if other_runs:
+        parts.append([Piece(counted(other_runs, "other run"))])
+    if inbox.failed:
+        parts.append([Piece(f"{number(inbox.failed)} failed")])
+    held = inbox.total - dead - asked - inbox.failed
+    if held:
+        parts.append([Piece(f"{number(held)} held or ended")])
     if causes:
         parts.append([Piece(f"oldest {age(now_us - min(cause.oldest for cause in causes))}", Role.DIM)])
     return parts

@@ -165,9 +165,8 @@ def run_row(
 
 def _notes(view: RunListEntry, shown: RunView, now_us: int, columns: int) -> Line:
     """How late the run is, and why it makes no progress."""
-    late = late_us(view.run, now_us)
     notes = [
-        f"late {format_duration(late)}" if late else "",
+        lateness(view.run, now_us),
         "paused" if shown.is_paused else "",
         shown.fact if shown.sign is Sign.CUT_OFF else "",
     ]
@@ -320,11 +319,14 @@ def _local_time(at: int) -> str:
     return f"{datetime.fromtimestamp(at // SECOND).astimezone():%d %b %H:%M}"
 
 
-def late_us(run: RunRow, now_us: int) -> int:
-    """Microseconds since a run missed its deadline; 0 if it has not, or has none."""
+def lateness(run: RunRow, now_us: int) -> str:
+    """How late a run is, or that its deadline has ended it; empty if it is in time."""
     if run.deadline_at is None:
-        return 0
-    return max(0, (run.ended_at if run.ended_at is not None else now_us) - run.deadline_at)
+        return ""
+    if run.deadline_passed_at is not None:
+        return "ended by its deadline"
+    late_us = (run.ended_at if run.ended_at is not None else now_us) - run.deadline_at
+    return f"late {format_duration(late_us)}" if late_us > 0 else ""
 
 
 # --- The selected run ------------------------------------------------------------------------------------------------

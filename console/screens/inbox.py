@@ -194,7 +194,9 @@ class InboxScreen(SplitScreen):
 
     def _show_heading(self) -> None:
         now_us, columns, glyphs = self.scene().now_us, self.main_columns, self.console.glyphs
-        left, right = present.heading_line(self.inbox, len(self.table.marks), self.filter_text, now_us, columns, glyphs)
+        left, right = present.heading_line(
+            self.inbox, len(self.table.marks), self.filter_text, now_us, columns, glyphs, len(self._others)
+        )
         if not left and self._others:
             left = [Piece(" nothing in this run needs a human", Role.DIM)]
         self.heading.show(left, right)

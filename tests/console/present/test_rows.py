@@ -34,7 +34,7 @@ from redrive.console.text.glyphs import ASCII, UTF8
 from redrive.console.text.pieces import Role, plain, width
 from redrive.engine.core.projection import AttemptRow, RunRow
 from redrive.engine.core.spec import TaskSpec
-from redrive.engine.domain.states import NEEDS_HUMAN, TaskState
+from redrive.engine.domain.states import DEADLINE_MODE, NEEDS_HUMAN, TaskState
 from redrive.engine.statefile.lists import DurationStats
 from redrive.engine.statefile.logs import AttemptText
 
@@ -201,6 +201,17 @@ def test_a_cause_does_not_repeat_its_title_as_its_message():
     board = Board(projection)
     (cause,) = Inbox(board).causes()
     assert plain(inbox.cause_row(cause, False, Scene(board, NOW, UTF8), 120)).count("exit status 3: vacuum") == 1
+
+
+def test_what_the_deadline_has_ended_is_not_counted_as_failed():
+    projection = projection_of([(name, []) for name in ("load", "vacuum", "payroll", "notify")])
+    failed_task(projection, "load", at=START)
+    failed_task(projection, "vacuum", "FAILED", at=START)
+    for name in ("payroll", "notify"):
+        row = projection.tasks[name]
+        row.state, row.failure_mode = TaskState.CANCELLED, DEADLINE_MODE
+    left, _ = inbox.heading_line(Inbox(Board(projection)), 0, "", NOW, 120, UTF8)
+    assert "1 dead letter · 1 failed · 2 held or ended · oldest" in plain(left)
 
 
 def test_a_run_without_a_schedule_names_no_logical_time():

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import date, datetime
 
 import pytest
-from redrive.console.present.runs import describe_missed_starts, describe_next_run, describe_next_runs, late_us
-from redrive.console.present.schedules import TO_RUN, backfill_grid, summary_sentence
+from redrive.console.present.runs import describe_missed_starts, describe_next_run, describe_next_runs, lateness
+from redrive.console.present.schedules import TO_RUN, backfill_grid, need_sentence, summary_sentence
 from redrive.console.text.glyphs import UTF8
 from redrive.engine.core.projection import RunRow
 from redrive.engine.core.views import BLOCKED, RUN_STYLES
@@ -55,11 +55,30 @@ def test_promises_of_the_last_day_that_broke_are_named_the_latest_first():
     assert "and 20 before it" == sentence[3]
 
 
-@pytest.mark.parametrize(("ended_at", "late"), [(None, 5), (NOW - 4 * MINUTE, 1), (NOW - 6 * MINUTE, 0)])
+@pytest.mark.parametrize(
+    ("ended_at", "late"), [(None, "late 5m00"), (NOW - 4 * MINUTE, "late 1m00"), (NOW - 6 * MINUTE, "")]
+)
 def test_a_run_is_late_from_its_deadline_to_its_end(ended_at, late):
     run = RunRow("r", deadline_at=NOW - 5 * MINUTE, ended_at=ended_at)
-    assert late * MINUTE == late_us(run, NOW)
-    assert 0 == late_us(RunRow("r", ended_at=ended_at), NOW)
+    assert late == lateness(run, NOW)
+    assert "" == lateness(RunRow("r", ended_at=ended_at), NOW)
+
+
+def test_a_run_that_its_deadline_has_ended_is_not_called_some_milliseconds_late():
+    at = NOW - 5 * MINUTE
+    run = RunRow("r", deadline_at=at, deadline_passed_at=at + 9, ended_at=at + 9000)
+    assert "ended by its deadline" == lateness(run, NOW)
+
+
+def test_a_start_that_did_not_happen_says_what_comes_next():
+    need = Need(NeedKind.NOT_STARTED, "x.db", NOW - 5 * MINUTE, "etl")
+    assert need_sentence(need, NOW) == "due 5m00 ago and not started: redrive schedule says why, and what to do"
+    missed = need_sentence(need._replace(counted=10), NOW)
+    assert missed.startswith("10 starts missed since ") and missed.endswith(
+        ": redrive schedule says why, and what to do"
+    )
+    failed = need_sentence(need._replace(kind=NeedKind.FAILED_START, detail="SyntaxError"), NOW)
+    assert failed.startswith("cannot start since ") and failed.endswith(", tried again each minute: SyntaxError")
 
 
 def test_a_backfill_is_a_grid_of_days_with_the_worst_run_of_each() -> None:

@@ -74,6 +74,15 @@ async def test_the_inbox_lists_the_other_run_and_enter_opens_its_inbox(
         assert app.screen.PLACE.value == "inbox"
 
 
+async def test_the_heading_of_the_inbox_counts_other_runs_as_its_badge_does(
+    morning: FakeSession, clock: StillClock
+) -> None:
+    failed_task(morning.projection, next(iter(morning.projection.tasks)), at=clock.now)
+    async with shown(morning, clock) as (app, pilot):
+        await press(app, pilot, "4")
+        assert "1 cause · 1 dead letter · 1 other run · oldest" in text_of(app)
+
+
 async def test_an_act_on_another_run_says_where_to_act(morning: FakeSession, clock: StillClock) -> None:
     async with shown(morning, clock) as (app, pilot):
         await press(app, pilot, "4", "r")
