@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..flow.flow import Flow
     from ..flow.task_def import TaskDef
     from .loop import RunLoop
-    from .machine import Machine
+    from .opening import Machine
     from .run_end import RunResult
     from .state_file_lease import StateFileLease
 
@@ -175,8 +175,7 @@ class Executor:
         import asyncio
 
         from .loop import RunLoop
-        from .machine import Machine
-        from .opening import open_run
+        from .opening import Machine, open_run
 
         self._lease = lease
         machine = self._machine or Machine()

@@ -47,8 +47,7 @@ from ..store.machine import MachineBreakers
 from ..store.writer import WriterListener
 from .attempts import AttemptManager, OutputListener
 from .dispatch import Dispatcher
-from .machine import Machine
-from .opening import OpenRun
+from .opening import Machine, OpenRun
 from .run_end import LateRuns, RunEndCheck, RunResult, Shutdown, apply_retention
 from .run_view import Commit, FollowUp, RunView
 from .server import CommandServer

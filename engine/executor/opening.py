@@ -13,18 +13,18 @@ import os
 import socket
 import sqlite3
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TypeVar
 
-from ..clock import ClockWatch
+from ..clock import Clock, ClockWatch, SystemClock
 from ..core import flow_difference
 from ..core.breaker import BreakerRecord
 from ..core.part import Part, PartChoice, plan_part
 from ..core.policy import Uniform
 from ..core.projection import RunProjection, RunRow, new_projection
 from ..core.secret_mask import require_secrets
-from ..core.spec import FlowSpec, TaskSpec, collector_paused, work_of
+from ..core.spec import Durability, FlowSpec, TaskSpec, collector_paused, work_of
 from ..domain.event_payloads import ExecutorChange, ExecutorChanged, RunChange, RunChanged, RunColumns
 from ..domain.events import Event
 from ..domain.states import END, RunState, cut_off_cause
@@ -39,22 +39,50 @@ from ..errors import (
 )
 from ..flow.source import environment_of
 from ..runner.command import remove_folders
-from ..runner.zygote.client import Runner
+from ..runner.zygote.client import Runner, environment_hash
+from ..statefile.paths import default_folder
 from ..statefile.transitions import Transaction, resolve_cause
 from ..store import claims, database, flow_changes, lock, recovery, runs, schedules
-from ..store.claims import ExecutorIdentity
+from ..store.claims import ExecutorIdentity, random_hex
 from ..store.database import explained_by_rows
 from ..store.runs import PastDurations
+from ..store.write_ahead_log import WorkThread
 from ..store.writer import Writer, WriterListener
-from .machine import Machine
-from .resume_plan import check_trust, flow_path_of, run_to_resume
+from .resume_plan import check_trust, flow_path_of, read_flow, run_to_resume
 from .run_options import RunOptions, RunRequest
-from .state_file_lease import INTERRUPTED, StateFileLease
+from .state_file_lease import INTERRUPTED, StateFileLease, acquire_state_file
 
 MAX_PARALLEL = 4  # 003.16
 UNREGISTER_SECONDS = 2.0  # limit for a disk that refuses writes
+HEARTBEAT_SECONDS = 1.0
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What an executor takes from the machine it runs on: a played night gives it another machine.
+
+    Attributes:
+        acquire: locks the state file and makes the runner of the attempts.
+        read_flow: imports a flow file apart from a run, with parameters.
+        open_database: opens the locked state file for writing.
+        writer_thread: runs the writes; None: threads of the writer.
+        environment_hash: names the interpreter and its packages.
+        breakers_folder: returns where executors tell one another which downstreams are down; None: they do not.
+        random_hex: names an executor (16 bytes) and an attempt (8 bytes) as no other.
+        heartbeat_seconds: between two beats of an executor, and two looks of a service at the clock.
+    """
+
+    clock: Clock = field(default_factory=SystemClock)
+    acquire: Callable[[RunRequest], StateFileLease] = acquire_state_file
+    read_flow: Callable[[str, Mapping[str, object]], Awaitable[FlowSpec]] = read_flow
+    open_database: Callable[[str, Durability], sqlite3.Connection] = database.open_for_writing
+    writer_thread: WorkThread | None = None
+    environment_hash: Callable[[], str] = environment_hash
+    heartbeat_seconds: float = HEARTBEAT_SECONDS
+    breakers_folder: Callable[[], str | None] = lambda: os.path.join(default_folder(), "breakers")
+    random_hex: Callable[[int], str] = random_hex
 
 
 @dataclass(slots=True)

@@ -69,7 +69,7 @@ def main() -> int:
     """Fork executors until the parent is gone."""
     from ..flow import loading, source  # noqa: F401  # all of them before the forks
     from ..runner.zygote import connection, zygote  # noqa: F401
-    from . import loop, machine, opening  # noqa: F401
+    from . import loop, opening  # noqa: F401
 
     connection.flow_spec(b'{"name": "", "tasks": []}')  # its first call reads the types of all specs
     source.ignore_imported_modules()

@@ -26,7 +26,7 @@ from ..core.views import run_code
 from ..domain.states import RunState
 from ..errors import ExecutorBusyError, FlowError, RedriveError, RefusedError
 from ..executor import host
-from ..executor.machine import Machine
+from ..executor.opening import Machine
 from ..executor.run_options import RunOptions
 from ..executor.state_file_lease import check_sole_writer, create_state_folder
 from ..flow.source import split_target

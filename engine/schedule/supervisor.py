@@ -21,7 +21,7 @@ from ..clock import ClockWatch
 from ..core.schedule import spread_starts
 from ..errors import ExecutorBusyError, FlowError, RedriveError
 from ..executor.executor import handle_signals
-from ..executor.machine import Machine
+from ..executor.opening import Machine
 from ..executor.run_options import RunOptions
 from ..executor.starter import Starter
 from ..executor.state_file_lease import create_state_folder

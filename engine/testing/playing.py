@@ -21,7 +21,7 @@ from ..domain.acts import BY_NAME, Command, Scope, Target
 from ..domain.states import NEEDS_HUMAN, RunState
 from ..errors import FlowError, RedriveError, StorageError
 from ..executor.executor import Executor
-from ..executor.machine import HEARTBEAT_SECONDS, Machine
+from ..executor.opening import HEARTBEAT_SECONDS, Machine
 from ..executor.run_end import RunResult
 from ..executor.run_options import RunOptions, RunRequest
 from ..executor.state_file_lease import StateFileLease

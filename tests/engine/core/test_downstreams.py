@@ -10,7 +10,7 @@ from redrive.engine.clock import SystemClock
 from redrive.engine.core.downstreams import DownstreamStates
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.spec import DownstreamSpec, FlowSpec, TaskSpec
-from redrive.engine.executor.machine import Machine
+from redrive.engine.executor.opening import Machine
 
 QUICK = RetryPolicy(max_attempts=3, base=0.05, cap=0.1)
 

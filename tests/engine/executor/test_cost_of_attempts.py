@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from redrive.engine import Executor, TaskDef
 from redrive.engine.executor import attempts
-from redrive.engine.executor.machine import Machine
+from redrive.engine.executor.opening import Machine
 from redrive.engine.runner import protocol
 from redrive.engine.runner.channels import FrameSocket
 from redrive.engine.store import database

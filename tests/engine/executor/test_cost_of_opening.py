@@ -19,7 +19,7 @@ from redrive.engine import Executor, Flow, TaskDef
 from redrive.engine.core import dag
 from redrive.engine.core.secret_mask import SecretMask
 from redrive.engine.core.spec import TaskSpec
-from redrive.engine.executor.machine import Machine
+from redrive.engine.executor.opening import Machine
 from redrive.engine.flow import task_def
 from redrive.engine.flow.task_def import TaskSpecBuilder
 from redrive.engine.runner.zygote import flow_import

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from redrive.engine import Executor, Flow, PermanentError, RunOptions
-from redrive.engine.executor.machine import HEARTBEAT_SECONDS
+from redrive.engine.executor.opening import HEARTBEAT_SECONDS
 
 BEATS = 3
 #: A beat wakes the loop once; a row or a look at the flow's files, every ten beats, a few times more.

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from redrive.engine import Flow
-from redrive.engine.executor.machine import Machine
+from redrive.engine.executor.opening import Machine
 from redrive.engine.executor.run_options import RunOptions
 from redrive.engine.schedule.flow_service import FlowService, Launched, Supervision
 from redrive.engine.statefile.supervisor_file import SupervisorFile
