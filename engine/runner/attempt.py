@@ -57,9 +57,6 @@ class Place(Protocol):
     async def dump_stack(self) -> str:
         """Return the stacks as text; empty if the process does not answer within 100 ms."""
 
-    def crash_dump(self) -> str:
-        """Return the stacks that the process has written by itself."""
-
     def drain(self) -> None:
         """Read all frames and output that were written."""
 
@@ -375,9 +372,11 @@ class Attempt(RunningAttempt):
             self._is_late_exit = True
             self.place.kill("late exit")
 
-    def exited(self, exited: protocol.Exited) -> None:
-        """End the attempt: the zygote has reaped the process in which it ran."""
-        self.place.drain()
+    def exited(self, exited: protocol.Exited, crash_dump: str) -> None:
+        """End the attempt: the zygote has reaped the process in which it ran, and all that it wrote is read.
+
+        ``crash_dump``: the stacks that a signal made it write.
+        """
         if self.is_over:
             return
         if exited.swept:
@@ -394,9 +393,8 @@ class Attempt(RunningAttempt):
             "duration_us": round((exited.exited_at - self.started_at) * 1e6),
             **({"late_exit": True} if self._is_late_exit else {}),
         }
-        dump = "" if exited.signal is None else self.place.crash_dump()
         is_out = killed and self._shared.oom.explains(self._oom_mark, exited.max_rss_kb)
-        self.end(usage, exited, crash_dump=dump, out_of_memory=is_out)
+        self.end(usage, exited, crash_dump=crash_dump, out_of_memory=is_out)
 
     def lose(self, why: str, *, is_blameless: bool = False, is_with_zygote: bool = False) -> None:
         """End the attempt as LOST: its process is gone. A result that it had sent stands, as does an end by force."""

@@ -171,10 +171,6 @@ class ForkedProcess:
         """Send the signal at which the process writes its stacks. Returns False if it is out of reach."""
         return reaper.signal_process(self.pidfd, process.STACK_SIGNAL)
 
-    def crash_dump(self) -> str:
-        """Return the stacks that faulthandler wrote when the process crashed."""
-        return stack.without_engine(self.stack.text())
-
     # --- The end of its attempt ---------------------------------------------------------------------------------------
 
     def on_ending(self, is_in_time: bool) -> None:
@@ -210,7 +206,8 @@ class ForkedProcess:
 
     def exited(self, exited: protocol.Exited) -> None:
         """End the attempt: the process was reaped."""
-        self._running.exited(exited)
+        self.drain()
+        self._running.exited(exited, "" if exited.signal is None else stack.without_engine(self.stack.text()))
 
     def kill_at_once(self) -> list[int]:
         """SIGKILL the group without a report. Returns the pidfd, to wait for, unless it is closed."""

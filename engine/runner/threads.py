@@ -116,10 +116,6 @@ class HostThread:
         """Return the stack of the thread."""
         return self._part_of(await self._host.dump_stacks())
 
-    def crash_dump(self) -> str:
-        """Return nothing: the host has the dump."""
-        return ""
-
     def _part_of(self, dump: str) -> str:
         if not dump:
             return ""

@@ -126,7 +126,7 @@ class Worker(ForkedProcess):
         self.gone.set_result(None)
         if self.attempt is not None:
             user_us, system_us = exited.cpu_user_us - self._cpu_us[0], exited.cpu_system_us - self._cpu_us[1]
-            self.attempt.exited(msgspec.structs.replace(exited, cpu_user_us=user_us, cpu_system_us=system_us))
+            super().exited(msgspec.structs.replace(exited, cpu_user_us=user_us, cpu_system_us=system_us))
         self._close()
 
     def lose(self, why: str, *, is_blameless: bool) -> None:

@@ -265,7 +265,8 @@ class PlayedProcess:
         self._exit_of_script = exit
         rss_kb = _PlayedMemory.OUT_KB if exit.is_out_of_memory else _RSS_KB
         now = asyncio.get_running_loop().time()
-        self._running.exited(protocol.Exited(self.number, exit.code, exit.signal, rss_kb, 0, 0, now, [], []))
+        dump = "" if exit.signal is None else without_engine(self._script.stack)
+        self._running.exited(protocol.Exited(self.number, exit.code, exit.signal, rss_kb, 0, 0, now, [], []), dump)
 
     # --- As the place of its attempt --------------------------------------------------------------------------------
 
@@ -276,9 +277,6 @@ class PlayedProcess:
         return None
 
     async def dump_stack(self) -> str:
-        return without_engine(self._script.stack)
-
-    def crash_dump(self) -> str:
         return without_engine(self._script.stack)
 
     def drain(self) -> None:
