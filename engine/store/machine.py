@@ -13,6 +13,7 @@ from urllib.parse import quote, unquote
 
 from ..core.downstreams import Finding
 from ..statefile.paths import default_folder
+from ..statefile.reader import Stamp, stamp_of
 
 # --- Pools -----------------------------------------------------------------------------------------------------------
 #
@@ -252,11 +253,6 @@ def _read(path: str) -> SlotHolder | None:
 # consider``): two flows may call different systems by one name, and a system that is down for one is not down for all.
 
 
-class _Stamp(NamedTuple):
-    modified_ns: int
-    inode: int
-
-
 class MachineBreakers:
     """The findings in ``folder``, as one executor writes and reads them. ``flow``: the name that others show."""
 
@@ -265,7 +261,7 @@ class MachineBreakers:
         self._folder = folder
         self._flow = flow
         self._executor_id = executor_id
-        self._seen: dict[str, _Stamp | None] = {}  # by downstream: the file that was read last
+        self._seen: dict[str, Stamp] = {}  # by downstream: the file that was read last
 
     def publish(self, downstream: str, finding: Finding) -> None:
         """Replace the finding of a downstream. A folder that cannot be written is left alone: a hint is missing."""
@@ -277,14 +273,14 @@ class MachineBreakers:
             with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w") as file:
                 json.dump(value, file)
             os.replace(draft, path)
-            self._seen[downstream] = _stamp(path)
+            self._seen[downstream] = stamp_of(path)
 
     def read_new(self) -> dict[str, Finding]:
         """Return the findings of other executors that were published since the last call, by downstream."""
         found = {}
         for downstream, path in self._paths.items():
-            stamp = _stamp(path)
-            if stamp is not None and stamp != self._seen.get(downstream):
+            stamp = stamp_of(path)
+            if stamp and stamp != self._seen.get(downstream):
                 self._seen[downstream] = stamp
                 finding = self._read(path)
                 if finding is not None:
@@ -303,11 +299,3 @@ class MachineBreakers:
             return Finding(int(value["at"]), None if reopens_at is None else int(reopens_at), f"{why} (flow {flow})")
         except (OSError, ValueError, KeyError, TypeError):
             return None
-
-
-def _stamp(path: str) -> _Stamp | None:
-    try:
-        status = os.stat(path, follow_symlinks=False)
-    except OSError:
-        return None
-    return _Stamp(status.st_mtime_ns, status.st_ino)
