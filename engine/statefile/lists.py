@@ -25,10 +25,10 @@ from typing import (
 )
 
 from ..domain.events import Json, JsonObject
-from ..errors import NotFoundError, RedriveError
+from ..errors import RedriveError
 from .processes import is_gone
 from .reader import EVENT_COLUMNS
-from .snapshot import Table, pack_table, unpack_table
+from .snapshot import Table, pack_table, unknown_run, unpack_table
 
 # --- Parts of SQL statements: sets of states and rules as lists, marks for values, values in chunks ------------------
 
@@ -221,16 +221,6 @@ class ScheduleRow(NamedTuple):
     decided_until: int
     next_at: Optional[int]
     next_local: Optional[str]
-
-
-class SlotRow(NamedTuple):
-    """One row of table ``slot``."""
-
-    dag_name: str
-    logical_time: int
-    state: str
-    run_id: Optional[str]
-    decided_at: int
 
 
 class SlaRow(NamedTuple):
@@ -450,13 +440,6 @@ OPERATOR_ACTS = Listing(
     {"limit": 100},
 )
 SCHEDULES = Listing("schedules", ScheduleRow, "SELECT {columns} FROM schedule ORDER BY next_at")
-SLOTS = Listing(
-    "slots",
-    SlotRow,
-    "SELECT {columns} FROM slot WHERE (:flow IS NULL OR dag_name = :flow) AND logical_time > :after"
-    " ORDER BY logical_time DESC LIMIT :limit",
-    {"flow": None, "after": 0, "limit": ROWS_MAX},
-)
 SLA = Listing(
     "sla",
     SlaRow,
@@ -561,7 +544,7 @@ LISTINGS: Dict[str, "Listing[Any]"] = {
     listing.name: listing
     for listing in (
         *(EXECUTORS, BREAKERS, PAGES, PAGE_HEADS, QUARANTINE, QUARANTINE_GROUPS, QUARANTINE_ROWS),
-        *(JOURNAL, OPERATOR_ACTS, SCHEDULES, SLOTS, SLA, HISTORY, RUN_TASKS, OUTPUT),
+        *(JOURNAL, OPERATOR_ACTS, SCHEDULES, SLA, HISTORY, RUN_TASKS, OUTPUT),
         *(EVENTS_OF_KIND, ATTENTION_RUNS, DEAD_LETTER_GROUPS, APPROVALS, HELD_ROWS, OPEN_BREAKERS, MISSED_STARTS),
     )
 }
@@ -631,7 +614,7 @@ def dag_name_of(connection: sqlite3.Connection, run_id: str) -> str:
     """The flow of a run. Raises NotFoundError for a run that the file does not have."""
     row = connection.execute("SELECT dag_name FROM run WHERE run_id = ?", (run_id,)).fetchone()
     if row is None:
-        raise NotFoundError("there is no run {!r} in this state file; `redrive runs` lists them".format(run_id))
+        raise unknown_run(run_id)
     return str(row[0])
 
 

@@ -10,7 +10,7 @@ history follows window by window, and so do the edges if there are very many.
 import json
 import sqlite3
 import zlib
-from typing import Any, Dict, Iterable, List, Optional, Sequence
+from typing import Any, Container, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 from ..domain.events import KILL_STEPS, kill_step_value
 from ..errors import NotFoundError
@@ -160,7 +160,7 @@ _BOARD_COLUMNS = frozenset(
 _FOLLOWS = (("changed_at", "ended_at"), ("ended_at", "started_at"), ("first_started_at", "started_at"))
 
 #: Only events record how attempts were killed.
-_KILL_STEPS = (
+KILL_EVENTS = (
     "SELECT task, attempt, kind, at, data FROM event WHERE run_id = ? AND kind IN ("
     + ", ".join("'{}'".format(kind) for kind in KILL_STEPS)
     + ") ORDER BY seq"
@@ -256,8 +256,13 @@ def _run(connection: sqlite3.Connection, run_id: Optional[str]) -> Row:
     if row is None:
         if run_id is None:
             raise NotFoundError("no run has been recorded in this state file yet")
-        raise NotFoundError("there is no run {!r} in this state file; `redrive runs` lists them".format(run_id))
+        raise unknown_run(run_id)
     return dict(zip([column[0] for column in cursor.description], row))
+
+
+def unknown_run(run_id: str) -> NotFoundError:
+    """The error of a request for a run that the file does not have."""
+    return NotFoundError("there is no run {!r} in this state file; `redrive runs` lists them".format(run_id))
 
 
 def _rows(
@@ -307,11 +312,17 @@ def _without(row: Row, *names: str) -> Row:
 
 def _kill_steps(connection: sqlite3.Connection, run_id: str, places: Dict[str, int]) -> List[List[Any]]:
     """The steps of kills: [place of the task, attempt, kind, instant or place of the hang]."""
-    return [
-        [places[task], attempt, kind, kill_step_value(kind, at, data)]
-        for task, attempt, kind, at, data in connection.execute(_KILL_STEPS, (run_id,))
-        if task in places
-    ]
+    steps = kill_steps(connection, run_id, places)
+    return [[places[task], attempt, kind, value] for task, attempt, kind, value in steps]
+
+
+def kill_steps(
+    connection: sqlite3.Connection, run_id: str, tasks: Container[str]
+) -> Iterator[Tuple[str, int, str, Union[int, str, None]]]:
+    """The steps of the kills of ``tasks``: task, attempt, kind of the event, its instant or the place of the hang."""
+    for task, attempt, kind, at, data in connection.execute(KILL_EVENTS, (run_id,)):
+        if task in tasks:
+            yield task, attempt, kind, kill_step_value(kind, at, data)
 
 
 # --- Packed --------------------------------------------------------------------------------------------------------

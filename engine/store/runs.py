@@ -28,7 +28,7 @@ from ..core.spec import FlowSpec, TaskSpec, collector_paused, positions_of, with
 from ..core.waiting import RunOutcome
 from ..domain.event_codec import decode
 from ..domain.event_payloads import AttemptColumns, RunChange, RunChanged, RunColumns, TaskColumns, TaskMoved
-from ..domain.events import KILL_STEPS, Event, kill_step_value
+from ..domain.events import KILL_STEPS, Event
 from ..domain.states import (
     APPROVAL,
     DEADLINE_MODE,
@@ -41,12 +41,13 @@ from ..domain.states import (
     TaskState,
 )
 from ..domain.text import format_clock
-from ..errors import NotFoundError, RefusedError
+from ..errors import RefusedError
 from ..statefile import lists
 from ..statefile.lists import IS_APPROVAL, chunks, in_list, marks
 from ..statefile.opening import open_readonly
 from ..statefile.pruning import finish_pruning
 from ..statefile.reader import Row
+from ..statefile.snapshot import kill_steps, unknown_run
 from ..statefile.transitions import UNSATISFIED_PARENT, Transaction, reevaluate
 from .pages import trigger_page
 
@@ -437,7 +438,7 @@ def load_run_alone(connection: sqlite3.Connection, run_id: str) -> RunProjection
 def _read_run(connection: sqlite3.Connection, run_id: str) -> RunRow:
     row = connection.execute(f"SELECT {_RUN_COLUMNS} FROM run WHERE run_id = ?", (run_id,)).fetchone()
     if row is None:
-        raise NotFoundError(f"there is no run {run_id!r} in this state file; `redrive runs` lists them")
+        raise unknown_run(run_id)
     return _run_row(row)
 
 
@@ -545,19 +546,12 @@ def _read_attempts(
         tasks[name].attempts[values[0]] = AttemptRow(*values)
 
 
-_KILL_EVENTS = (
-    "SELECT seq, at, kind, task, attempt, data FROM event WHERE run_id = ? AND kind IN ("
-    + ", ".join(f"'{kind}'" for kind in KILL_STEPS)
-    + ") ORDER BY seq"
-)
-
-
 def _read_kill_steps(connection: sqlite3.Connection, run_id: str, tasks: Mapping[str, TaskRow]) -> None:
     """Add the kill steps of attempts, which only events record."""
-    for _, at, kind, name, number, data in connection.execute(_KILL_EVENTS, (run_id,)):
-        attempt = tasks[name].attempts.get(number) if name in tasks else None
+    for name, number, kind, value in kill_steps(connection, run_id, tasks):
+        attempt = tasks[name].attempts.get(number)
         if attempt is not None:
-            setattr(attempt, KILL_STEPS[kind], kill_step_value(kind, at, data))
+            setattr(attempt, KILL_STEPS[kind], value)
 
 
 def _read_changed(connection: sqlite3.Connection, run_id: str, tasks: Mapping[str, TaskRow]) -> None:

@@ -26,7 +26,7 @@ from redrive.engine.domain.event_payloads import (
 from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.domain.states import WAITING, RunState, TaskState
 from redrive.engine.errors import RefusedError
-from redrive.engine.statefile import map_tasks, operator_actions, transitions
+from redrive.engine.statefile import map_tasks, operator_actions, snapshot, transitions
 from redrive.engine.statefile.lists import in_list
 from redrive.engine.statefile.reader import events_query
 from redrive.engine.statefile.transitions import Transaction, shift_times
@@ -238,7 +238,7 @@ def test_propagation_walks_edges_by_their_parent(state_file: StateFile) -> None:
 
 
 def test_the_instants_of_kills_are_found_without_reading_the_run(state_file: StateFile) -> None:
-    assert "idx_event_ladder" in plan(state_file.connection, runs._KILL_EVENTS, "r")
+    assert "idx_event_ladder" in plan(state_file.connection, snapshot.KILL_EVENTS, "r")
 
 
 def promote_all(state_file: StateFile) -> list[str]:
