@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from ..core.breaker import DownstreamHealth
+from ..core.breaker import DEGRADED_SHARE, DownstreamHealth
 from ..core.downstreams import DownstreamStates
 from ..core.outcome import Failure, FailureClass, FailureMode, Fingerprint, Outcome, OutcomeKind
 from ..core.policy import RetryPolicy, draw_delay
@@ -27,8 +27,6 @@ from ..domain.states import FAILED_OUTCOMES, MOVING
 SUCCESS = "success"
 NO_DOWNSTREAM = ""
 
-#: From this share of successes after a retry on, a downstream is degraded although every task completes (004.17).
-DEGRADED_SHARE = 0.5
 DEGRADED_SUCCESSES_MIN = 5  # with fewer successes the share means nothing
 
 #: Retries could go where at most this share of each succeeded, and together they took this share of the slots.

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, tzinfo
 from typing import Any, TypedDict
 from urllib.parse import urlsplit
 
-from ..domain.states import DeadLetterKind, deadline_cause
+from ..domain.states import NO_CAUSE, DeadLetterKind, deadline_cause
 from ..domain.text import counted, format_duration, sha256_hex
 from .breaker import PASSING
 from .outcome import OUTAGE_CLASSES, Failure, FailureClass, FailureMode
@@ -40,8 +40,6 @@ _BY_CLASS = {
     FailureClass.VALIDATION: "high",
     FailureClass.OUT_OF_MEMORY: "high",
 }
-
-_NO_CAUSE = frozenset(["", "lost"])  # loose fingerprints of attempts without a failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +88,7 @@ def page_cause(
         return f"credential:{downstream}"
     if downstream is not None and _is_of_the_downstream(kind, failure, breaker_state):
         return f"downstream:{downstream}"
-    if failure is not None and failure.fingerprint.loose not in _NO_CAUSE:
+    if failure is not None and failure.fingerprint.loose not in NO_CAUSE:
         return failure.fingerprint.loose
     return f"run:{run_id}"
 

@@ -195,10 +195,6 @@ def _machine_pool_full(case: TaskCase) -> str:
     return f"waits for pool {pool} of this machine, held by {pool_waits(case.projection)[pool]}"
 
 
-def _no_worker(case: TaskCase) -> str:
-    return f"waits for a Dask worker: {case.worker_wait()}"
-
-
 def _slots_used(case: TaskCase) -> str:
     longest = nsmallest(1, case.running_rows(), key=by_start)
     most = case.projection.run.max_parallel
@@ -419,7 +415,7 @@ _SENTENCES: dict[WaitReason, Callable[[TaskCase], str]] = {
     WaitReason.SLOT: _slots_used,
     WaitReason.POOL: _pool_full,
     WaitReason.MACHINE_POOL: _machine_pool_full,
-    WaitReason.WORKER: _no_worker,
+    WaitReason.WORKER: lambda case: case.worker_wait() or "",
     WaitReason.RETRY_BUDGET: _budget_spent,
     WaitReason.RELEASE: _released,
     WaitReason.OUTAGE: _down,
@@ -435,18 +431,14 @@ _SENTENCES: dict[WaitReason, Callable[[TaskCase], str]] = {
 }
 
 
-def _waits_for_breaker(case: TaskCase) -> str:
-    return f"breaker {case.spec.downstream} is open"
-
-
 #: The sentences while no executor runs, where a promise would be wrong. For any other reason the task is queued.
 _UNATTENDED: dict[WaitReason, Callable[[TaskCase], str]] = {
     WaitReason.PARENTS: _waits_for_parents,
     WaitReason.RETRY: _queued_for_retry,
     WaitReason.SENSOR: _count_checks,
     WaitReason.ATTEMPT: _interrupted,
-    WaitReason.OUTAGE: _waits_for_breaker,
-    WaitReason.PROBE: _waits_for_breaker,
+    WaitReason.OUTAGE: TaskCase.open_breaker,
+    WaitReason.PROBE: TaskCase.open_breaker,
     WaitReason.CANARY: _follows_canary,
 }
 

@@ -252,27 +252,19 @@ def _machine_pool_full(case: TaskCase) -> str:
     return f"waits for pool {case.spec.pool}, held by {pool_waits(case.projection).get(case.spec.pool or '')}"
 
 
-def _no_worker(case: TaskCase) -> str:
-    return f"waits for a Dask worker: {case.worker_wait()}"
-
-
-def _breaker_open(case: TaskCase) -> str:
-    return f"breaker {case.spec.downstream} is open"
-
-
 #: What follows the word of a waiting task. A wait that is not listed needs no words, or stands in the details.
 _FACTS: Mapping[WaitReason, Callable[[TaskCase], str]] = {
     WaitReason.PARENTS: _after,
     WaitReason.PAUSE: lambda case: "the run is paused",
-    WaitReason.PROBE: _breaker_open,
-    WaitReason.FORCED_OPEN: _breaker_open,
-    WaitReason.CREDENTIAL: _breaker_open,
-    WaitReason.OUTAGE: _breaker_open,
+    WaitReason.PROBE: TaskCase.open_breaker,
+    WaitReason.FORCED_OPEN: TaskCase.open_breaker,
+    WaitReason.CREDENTIAL: TaskCase.open_breaker,
+    WaitReason.OUTAGE: TaskCase.open_breaker,
     WaitReason.RETRY_BUDGET: lambda case: f"the retry budget of {case.spec.downstream} is spent",
     WaitReason.RELEASE: lambda case: f"{case.spec.downstream} is back, its tasks start one by one",
     WaitReason.POOL: _pool_full,
     WaitReason.MACHINE_POOL: _machine_pool_full,
-    WaitReason.WORKER: _no_worker,
+    WaitReason.WORKER: lambda case: case.worker_wait() or "",
     WaitReason.SLOT: lambda case: f"waits for a slot, {case.projection.run.max_parallel} in use",
     WaitReason.APPROVAL: lambda case: "waits for an approval",
     WaitReason.SENSOR: lambda case: counted(case.row.deferrals, "check"),

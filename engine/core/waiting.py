@@ -332,8 +332,13 @@ class TaskCase:
         return None if used + self.spec.pool_slots <= slots else (slots, used, holders)
 
     def worker_wait(self) -> str | None:
-        """Return why no worker of the Dask cluster takes the task, in a few words; None if none is waited for."""
-        return pool_waits(self.projection).get(worker_pool(self.spec) or "")
+        """Return that and why no worker of the Dask cluster takes the task; None if none is waited for."""
+        why = pool_waits(self.projection).get(worker_pool(self.spec) or "")
+        return None if why is None else f"waits for a Dask worker: {why}"
+
+    def open_breaker(self) -> str:
+        """Return that the breaker of the task's downstream is open."""
+        return f"breaker {self.spec.downstream} is open"
 
     def running_rows(self) -> Iterator[TaskRow]:
         tasks, active = self.projection.tasks, self.context.active

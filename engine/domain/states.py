@@ -166,6 +166,9 @@ FINISHED = frozenset([_S.SUCCESS, _S.SKIPPED])
 #: ``attempt.outcome`` of attempts that count as failures. Losses and deferrals have counters of their own.
 FAILED_OUTCOMES = frozenset(["error", "timed_out"])
 
+#: Loose fingerprints of attempts without a failure: they share no cause.
+NO_CAUSE = frozenset(["", "lost"])
+
 #: States of a breaker in which no call passes.
 SHUT_BREAKERS = ("OPEN", "FORCED_OPEN")
 

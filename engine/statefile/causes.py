@@ -17,7 +17,16 @@ from ..domain.acts import past_of, sender_command_id
 from ..domain.event_codec import decode
 from ..domain.event_payloads import NoteWritten
 from ..domain.events import EventKind
-from ..domain.states import FAILED_OUTCOMES, MOVING, NEEDS_HUMAN, FailedAttempt, FailedTask, SkipCause, TaskState
+from ..domain.states import (
+    FAILED_OUTCOMES,
+    MOVING,
+    NEEDS_HUMAN,
+    NO_CAUSE,
+    FailedAttempt,
+    FailedTask,
+    SkipCause,
+    TaskState,
+)
 from .lists import dag_name_of, in_list
 
 CAUSES_MAX = 100  # per request
@@ -26,9 +35,6 @@ RUNS_MAX = 200  # searched per cause, the latest
 NOTES_MAX = 5
 NOTES_READ_MAX = 1000
 TASKS_MAX = 20000  # read per request, over all of its causes
-
-#: Failures without a fingerprint share no cause, as in ``core/causes.py``.
-_NO_CAUSE = frozenset(["", "lost"])
 
 #: Jumps from run to run within the index, so that a cause with a million failures is not slower.
 _RUNS = (
@@ -133,7 +139,7 @@ class _Search(object):
 
     def history_of(self, cause: Cause) -> Row:
         loose, downstream = cause
-        if loose in _NO_CAUSE:
+        if loose in NO_CAUSE:
             return _history_row(cause, [], [])
         runs = self._connection.execute(_RUNS, {"loose": loose, "dag": self._dag_name}).fetchall()
         decided: List[Row] = []
