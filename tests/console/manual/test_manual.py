@@ -41,7 +41,7 @@ def examples_of(topic: str) -> list[Example]:
 
 
 class Shell:
-    """Runs lines with bash as a user does: own home, state and folder, with ``redrive`` on the path."""
+    """Runs lines with bash as a user does: own home, state and folder, with ``redrive`` and this Python on the path."""
 
     def __init__(self, home: Path) -> None:
         self.folder = home / "work"
@@ -52,7 +52,7 @@ class Shell:
             path.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m {program} "$@"\n')
             path.chmod(0o755)
         self._own = {
-            "PATH": f"{home}/bin:{os.environ['PATH']}",
+            "PATH": f"{home}/bin:{os.path.dirname(sys.executable)}:{os.environ['PATH']}",
             "HOME": str(home),
             "XDG_STATE_HOME": str(home / "state"),
             "COLUMNS": "120",
