@@ -1,19 +1,11 @@
-"""The console app: connects a session, the board that follows it, the screens and the controllers.
-
-Views are Textual modes with the names of ``ScreenName``; each is created when first shown. ``screens/base.py``
-has the protocols by which screens and controllers use the app.
-"""
+"""The console app: connects a session, the board that follows it, the screens and the controllers."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from importlib import import_module
-from typing import Any, ClassVar, NamedTuple, Protocol
-
-from textual.screen import Screen
+from typing import NamedTuple
 
 from ...engine.clock import Clock, SystemClock
 from ...engine.core.projection import RunRow
@@ -22,158 +14,33 @@ from ...engine.core.waiting import ALIVE, RunnerKind, RunnerStatus
 from ...engine.domain.states import TaskState
 from ...engine.domain.text import format_duration, shell_command
 from ...engine.errors import RedriveError
-from ..keys.actions import ANSWERS, VIEWS, Action, ScreenName, action_named
-from ..keys.keymap import DEFAULT_KEYS, KeyMap, Refusal
-from ..model.board import SHELL_REMEDY, Board, BoardUpdate, runner_of
+from ..keys.actions import ANSWERS, VIEWS, Action, ScreenName
+from ..keys.keymap import DEFAULT_KEYS, KeyMap
+from ..model.board import Board, BoardUpdate
 from ..model.lists import ColumnChoice
-from ..model.runs import WaitingRun
 from ..model.systems import BadgeCounts
 from ..present.header import lock_reason
 from ..present.runs import deadline_note
 from ..present.tour import advance, tour_line
-from ..screens.base import MESSAGE_SECONDS, ConsoleScreen, LoadingScreen, run_latest
-from ..sessions.live_run import CauseMemory, LiveRun, OtherRuns
+from ..screens.base import run_latest
+from ..sessions.live_run import LiveRun
 from ..sessions.session import Session
 from ..sessions.target import LaunchContext
 from ..terminal.capabilities import detect_capabilities
-from ..terminal.driver import TerminalBell
 from ..terminal.tty import Tty
-from ..text.glyphs import ASCII, UTF8
-from ..text.pieces import Line, Piece, Role
+from ..text.pieces import Line, Role
 from ..text.text import one_line
 from ..widgets.bars import bindings
-from .base_app import ThemedConsole
 from .commands import CommandMenu, Copying, save_screen
 from .confirmations import named
 from .downstream_operator import DownstreamActions
 from .operator import OperatorActions, RunControl
 from .preferences import Preferences
 from .theme import DEFAULT, Theme, load_theme
-from .time_travel import Analysis, TimeTravel
-
-# --- The navigation history: the views that ``Esc`` and ``q`` return to, with their selected tasks -------------------
-#
-# A view that is opened by its key or tab is a top level and clears the history; a view that is opened from a task or a
-# run adds an entry.
-
-
-STOPS_MAX = 50
-
-
-class Stop(NamedTuple):
-    """A view, and the task that was selected in it."""
-
-    view: ScreenName
-    selected: str | None
-
-
-class NavigationHistory:
-    """A stack of views, at most ``STOPS_MAX``."""
-
-    def __init__(self) -> None:
-        self._stops: deque[Stop] = deque(maxlen=STOPS_MAX)
-
-    @property
-    def last(self) -> Stop | None:
-        """The view to which ``pop`` returns; None at the top level."""
-        return self._stops[-1] if self._stops else None
-
-    def push(self, view: ScreenName, selected: str | None) -> None:
-        """Record a view that the operator leaves."""
-        self._stops.append(Stop(view, selected))
-
-    def pop(self) -> Stop | None:
-        """Remove and return the latest view; None at the top level."""
-        return self._stops.pop() if self._stops else None
-
-    def clear(self) -> None:
-        """Make the current view a top level."""
-        self._stops.clear()
-
-
-# --- The views of the console, each imported when it is first shown --------------------------------------------------
-
-
-#: View -> module and class; imported when the view is first shown, so that the first frame comes early.
-SCREENS: dict[ScreenName, tuple[str, str]] = {
-    ScreenName.RUNS: ("..screens.runs", "RunsScreen"),
-    ScreenName.GRAPH: ("..screens.graph", "GraphScreen"),
-    ScreenName.TIMELINE: ("..screens.timeline", "TimelineScreen"),
-    ScreenName.INBOX: ("..screens.inbox", "InboxScreen"),
-    ScreenName.LOG: ("..screens.log", "LogScreen"),
-    ScreenName.JOURNAL: ("..screens.journal", "JournalScreen"),
-    ScreenName.SYSTEMS: ("..screens.systems", "SystemsScreen"),
-    ScreenName.HISTORY: ("..screens.history", "HistoryScreen"),
-}
-
-
-def screen_maker(view: ScreenName) -> Callable[[], ConsoleScreen]:
-    def make() -> ConsoleScreen:
-        module, name = SCREENS[view]
-        screen: ConsoleScreen = getattr(import_module(module, __package__), name)()
-        return screen
-
-    return make
-
-
-# --- Reads beside the run --------------------------------------------------------------------------------------------
-#
-# What the console reads beside the followed run: what running tasks use, and the other runs of the state file.
-
+from .time_travel import TimeTravel
+from .views import REFUSAL_SECONDS, SCREENS, ViewConsole
 
 _SHOWING_USAGE = frozenset({ScreenName.GRAPH, ScreenName.TIMELINE, ScreenName.DETAIL})
-
-
-class ReadingApp(Protocol):
-    """The app, as these reads use it."""
-
-    live: LiveRun
-    other_runs: OtherRuns
-
-    @property
-    def runner(self) -> RunnerStatus:
-        """Who runs the displayed run."""
-
-    @property
-    def console_screen(self) -> ConsoleScreen:
-        """The visible screen, or the screen below a dialog."""
-
-    def on_other_runs(self) -> None:
-        """Show the other runs that need a human."""
-
-
-def refresh_usage(app: ReadingApp) -> None:
-    """Ask the executor what running tasks use, while a screen shows them."""
-    board, screen = app.live.board, app.console_screen
-    if board is None or app.live.is_past or screen.PLACE not in _SHOWING_USAGE or app.live.status.is_stale:
-        return
-    if board.counts[TaskState.RUNNING] and app.runner.is_alive:
-        run_latest(screen, partial(_read_usage, app.live, board), "usage")
-    else:
-        board.usage = {}
-
-
-async def _read_usage(live: LiveRun, board: Board) -> None:
-    try:
-        board.usage = {one.task: one for one in await live.session.usage()}
-    except RedriveError:
-        board.usage = {}  # the frame shows what is wrong with the connection
-
-
-async def read_other_runs(app: ReadingApp) -> None:
-    """Read the other runs that need a human, and show them if they have changed."""
-    board = app.live.board
-    assert board is not None
-    if await app.other_runs.refresh(app.live.session, board.projection.run.run_id):
-        app.on_other_runs()
-
-
-# --- The app ---------------------------------------------------------------------------------------------------------
-#
-
-
-REFUSAL_SECONDS = 3.0
-_TIMES_SECONDS = 1.5
 
 #: Actions that the app handles on every screen.
 _COMMANDS = (
@@ -182,15 +49,10 @@ _COMMANDS = (
 )
 
 
-class ConsoleApp(ThemedConsole):
+class ConsoleApp(ViewConsole):
     """The console on one session. ``run_id`` None: the latest run of the file."""
 
     TITLE = "redrive"
-    DEFAULT_MODE = "opening"
-    MODES: ClassVar[dict[str, str | Callable[[], Screen[Any]]]] = {
-        DEFAULT_MODE: LoadingScreen,
-        **{view.value: screen_maker(view) for view in SCREENS},
-    }
     BINDINGS = bindings(*(f"view_{view.value}" for view in SCREENS), *_COMMANDS)
 
     def __init__(
@@ -205,73 +67,27 @@ class ConsoleApp(ThemedConsole):
         launch: LaunchContext | None = None,
         columns: ColumnChoice | None = None,
     ) -> None:
-        tty = tty or Tty(detect_capabilities())
-        super().__init__(tty, keymap, theme or load_theme(DEFAULT))
-        self.launch = launch or LaunchContext()
-        self.glyphs = UTF8 if self.capabilities.has_unicode else ASCII
+        super().__init__(tty or Tty(detect_capabilities()), keymap, theme or load_theme(DEFAULT), launch, columns)
         self.live = LiveRun(session, clock or SystemClock(), self)
-        self.memory = CauseMemory()
-        self.other_runs = OtherRuns()
-        self.page_bell = TerminalBell(self.ring)
-        self.acting_session: Session | None = None  # for acts while a read-only console is armed
         self.operator_actions = OperatorActions(self)
         self.downstream_actions = DownstreamActions(self, self.operator_actions)
         self.time_travel = TimeTravel(self)
         self.run_control = RunControl(self, self.operator_actions)
-        self.copying = Copying(self, self.operator_actions)
-        self.analysis = Analysis(self, self.operator_actions, self.time_travel)
-        self.preferences = Preferences(self, self.operator_actions)
+        self.copying = Copying(self)
+        self.preferences = Preferences(self)
         self.commands = CommandMenu(self, self._argument_commands())
-        self._selected: str | None = None
-        self._line_about: str | None = None  # the task that the latest message is about
-        self.history = NavigationHistory()
-        self.absolute_times = False
-        self.columns = columns or ColumnChoice()
         self._badge_counts: BadgeCounts | None = None
-        self.returns_to_fleet = False
-        self.is_stopping = False  # leave as soon as the executor has gone
         self._run_id = run_id
         self._tour_stage = 0
         self._shows_tour = self.launch.has_tour
-        self._is_new_run = True  # show a view of it when its first snapshot arrives
-        self._first_view = ScreenName.GRAPH
         self._missed_frames = False  # the terminal was busy: draw everything when it is ready
 
     # --- For screens ----------------------------------------------------------------------------------------------
 
     @property
-    def address(self) -> str:
-        """The address of the state file, for the header."""
-        return self.live.session.address
-
-    @property
-    def loading_message(self) -> str:
-        """The message that is shown until the first snapshot arrives."""
-        return self.live.error_message or "reading ..."
-
-    @property
-    def runner(self) -> RunnerStatus:
-        """Who runs the displayed run; a run of the past had its executor then."""
-        board = self.live.board
-        if board is None or self.live.is_past:
-            return ALIVE
-        key = self.keymap.label("resume_here") if self.launch.state_path is not None else ""
-        return runner_of(board.projection.run, self.live.status, f"{key} starts an executor" if key else SHELL_REMEDY)
-
-    @property
     def redrive_line(self) -> Line:
         """The progress of a redrive that is under way; empty if there is none."""
         return self.operator_actions.redrive_line()
-
-    @property
-    def waiting_runs(self) -> Sequence[WaitingRun]:
-        """The other unfinished runs of the state file that need a human."""
-        return self.other_runs.waiting
-
-    @property
-    def selection_problem(self) -> str:
-        """Why an act on the selection of the visible screen has no target."""
-        return self.console_screen.selection_problem
 
     @property
     def tour_line(self) -> Line:
@@ -297,87 +113,6 @@ class ConsoleApp(ThemedConsole):
         """For how many seconds a read-only console still allows changes; 0: it allows none."""
         return self.run_control.armed_seconds
 
-    @property
-    def previous_view(self) -> ScreenName | None:
-        """The view to which ``go_back`` returns; None at the top level."""
-        stop = self.history.last
-        return None if stop is None else stop.view
-
-    @property
-    def console_screen(self) -> ConsoleScreen:
-        """The visible screen, or the screen below a dialog."""
-        return next(screen for screen in reversed(self.screen_stack) if isinstance(screen, ConsoleScreen))
-
-    @property
-    def screen_name(self) -> ScreenName:
-        """The name of the visible screen, or of the screen below a dialog."""
-        return self.console_screen.PLACE
-
-    @property
-    def selected(self) -> str | None:
-        """The task that is selected, the same on every screen."""
-        return self._selected
-
-    @selected.setter
-    def selected(self, name: str | None) -> None:
-        if name == self._selected:
-            return
-        self._selected = name
-        if self._line_about not in (None, name):
-            self._line_about = None
-            self.console_screen.key_bar.clear_message()
-        for screen in self._visible_screens():
-            screen.show_key_bar()  # which keys act depends on the task
-
-    def show_line(self, line: Line, seconds: float | None = None, about: str | None = None) -> None:
-        """Show a line in place of the keys of the visible screen, for ``seconds``.
-
-        ``about``: the task that it explains; the line goes when another one is selected.
-        """
-        self._line_about = about
-        for screen in reversed(self.screen_stack):
-            if isinstance(screen, ConsoleScreen):
-                screen.key_bar.show_message(line, seconds)
-                return
-
-    def show_message(self, sentence: str, role: Role = Role.TEXT, seconds: float = MESSAGE_SECONDS) -> None:
-        """Show a sentence in place of the keys of the visible screen."""
-        self.show_line([Piece(one_line(sentence), role)], seconds)
-
-    def on_task_acted(self, name: str) -> None:
-        """Update the screens after an act on a task."""
-        for screen in self._console_screens():
-            screen.on_task_acted(name)
-
-    def follow(self, run_id: str, view: ScreenName = ScreenName.GRAPH) -> None:
-        """Show a view of another run of the state file."""
-        self.selected = None
-        self._is_new_run = True
-        self._first_view = view
-        self.live.follow(run_id)
-
-    def show_details(self) -> None:
-        """Show the details of the selected task over the current view."""
-        from ..screens.panes import DetailScreen
-
-        self.push_screen(
-            DetailScreen(ScreenName(self.screen.view if isinstance(self.screen, ConsoleScreen) else ScreenName.GRAPH))
-        )
-
-    def toggle_mouse(self) -> bool:
-        """Turn the mouse on or off. Return whether it is on."""
-        driver = self.console_driver
-        if driver is None:
-            return False
-        driver.set_mouse(not driver.captures_mouse)
-        return driver.captures_mouse
-
-    def _console_screens(self) -> Iterator[ConsoleScreen]:
-        """Every existing screen, also hidden ones."""
-        for screen in self.all_screens():
-            if isinstance(screen, ConsoleScreen):
-                yield screen
-
     # --- The run ---------------------------------------------------------------------------------------------------
 
     def on_mount(self) -> None:
@@ -392,9 +127,8 @@ class ConsoleApp(ThemedConsole):
         self.operator_actions.on_board_replaced(board)
         if self.selected not in board.projection.tasks:
             self.selected = None
-        for screen in self._console_screens():
-            if screen.is_mounted:
-                screen.board_replaced(board)
+        for screen in self._mounted_screens():
+            screen.board_replaced(board)
         if self._is_new_run:
             self._is_new_run = False
             self.history.clear()
@@ -412,9 +146,8 @@ class ConsoleApp(ThemedConsole):
         if self.live.board is not None:
             self.other_runs.on_events(update.events, self.live.board.projection.run.run_id)
             self._refresh_other_runs()
-        for screen in self._console_screens():
-            if screen.is_mounted:
-                screen.on_news(update)
+        for screen in self._mounted_screens():
+            screen.on_news(update)
         if self.is_untouched and update.delta.are_problems_changed:
             self._select_problem()
         self._advance_tour()
@@ -434,23 +167,28 @@ class ConsoleApp(ThemedConsole):
             return
         if not self.live.is_past:
             self.operator_actions.tick(now_us)
-        screens = [screen for screen in self.screen_stack if isinstance(screen, ConsoleScreen)]
+        screens = self._stacked_screens()
         for screen in screens:
             screen.tick(now_us)
         self.show_frames()
-        if screens:  # none while the first one is made, and while the console ends
-            refresh_usage(self)
+        if screens:
+            self._refresh_usage()
 
-    def on_seek(self, seq: int, task: str | None) -> None:
-        """The board shows the instant after the event ``seq``; select ``task`` if the run has it."""
-        has_task = self.live.board is not None and task in self.live.board.projection.tasks
-        if has_task:
-            self.selected = task
-        for screen in self.screen_stack:
-            if isinstance(screen, ConsoleScreen):
-                if has_task:
-                    screen.on_shown()
-                screen.on_seek(seq)
+    def _refresh_usage(self) -> None:
+        """Ask the executor what running tasks use, while a screen shows them."""
+        board, screen = self.live.board, self.console_screen
+        if board is None or self.live.is_past or screen.PLACE not in _SHOWING_USAGE or self.live.status.is_stale:
+            return
+        if board.counts[TaskState.RUNNING] and self.runner.is_alive:
+            run_latest(screen, partial(self._read_usage, board), "usage")
+        else:
+            board.usage = {}
+
+    async def _read_usage(self, board: Board) -> None:
+        try:
+            board.usage = {one.task: one for one in await self.live.session.usage()}
+        except RedriveError:
+            board.usage = {}  # the frame shows what is wrong with the connection
 
     def on_status(self) -> None:
         """Redraw the header; leave if the operator stopped the executor and it is gone."""
@@ -464,14 +202,13 @@ class ConsoleApp(ThemedConsole):
         board = self.live.board
         if board is not None and self.other_runs.is_due(board.projection.run.run_id, self.live.status):
             # the header shows a broken connection; the next event reads again
-            run_latest(self, partial(read_other_runs, self), "other runs", shows_errors=False)
+            run_latest(self, partial(self._read_other_runs, board), "other runs", shows_errors=False)
 
-    def on_other_runs(self) -> None:
-        """Show the other runs that need a human."""
-        for screen in self._console_screens():
-            if screen.is_mounted:
+    async def _read_other_runs(self, board: Board) -> None:
+        if await self.other_runs.refresh(self.live.session, board.projection.run.run_id):
+            for screen in self._mounted_screens():
                 screen.on_other_runs()
-        self.show_frames()
+            self.show_frames()
 
     def on_error(self, error: Exception) -> None:
         """End the console with a crash report."""
@@ -483,57 +220,7 @@ class ConsoleApp(ThemedConsole):
             self._missed_frames = False
             self.tick(self.live.now_us)
 
-    def show_frames(self) -> None:
-        """Draw header, tabs and keys of visible screens, greyed while the data is stale."""
-        self.show_greyed(self.live.status.is_stale)
-        for screen in self._visible_screens():
-            screen.show_frame()
-
-    def _visible_screens(self) -> list[ConsoleScreen]:
-        return [screen for screen in self.screen_stack if isinstance(screen, ConsoleScreen) and screen.is_mounted]
-
     # --- Keys ------------------------------------------------------------------------------------------------------
-
-    def _switch_to(self, view: ScreenName) -> None:
-        """Show a view, and close what is open over it."""
-        self.switch_mode(view.value)
-        while len(self.screen_stack) > 1 and isinstance(self.screen, ConsoleScreen):
-            self.pop_screen()
-
-    def switch_view(self, view: ScreenName) -> None:
-        """Go to a view as a top level, from which ``go_back`` does not return."""
-        if self.live.board is None and view is not ScreenName.RUNS:
-            self._first_view = view
-            words = f"there is no run to show yet; {action_named(f'view_{view.value}').label} opens with it"
-            self.show_line([Piece(words, Role.WARNING)], REFUSAL_SECONDS)
-        else:
-            self.history.clear()
-            self._switch_to(view)
-
-    def open_view(self, view: ScreenName) -> None:
-        """Go to a view from which ``go_back`` returns to the current one."""
-        if self.current_mode != view.value:
-            self.history.push(ScreenName(self.current_mode), self.selected)
-        self._switch_to(view)
-
-    def go_back(self) -> bool:
-        """Go to the screen below, else to the previous view and its selection. False: this is the top level."""
-        if len(self.screen_stack) > 1:
-            self.pop_screen()
-            return True
-        stop = self.history.pop()
-        if stop is None:
-            return False
-        if self.live.board is not None and stop.selected in self.live.board.projection.tasks:
-            self.selected = stop.selected
-        self.switch_mode(stop.view.value)
-        return True
-
-    def return_to_fleet(self) -> None:
-        """Leave for the list of state files, if the console was opened from it."""
-        if self.launch.is_of_fleet:
-            self.returns_to_fleet = True
-            self.exit(0)
 
     def quit_view(self) -> None:
         """Go back; at the top level return to the present, else quit."""
@@ -544,13 +231,6 @@ class ConsoleApp(ThemedConsole):
         """Load and draw everything again."""
         self.live.reload()
         self.redraw()
-
-    def toggle_times(self) -> None:
-        """Switch between clock times and ages."""
-        self.absolute_times = not self.absolute_times
-        self.tick(self.live.now_us)
-        self.repaint()
-        self.show_message("clock times" if self.absolute_times else "ages", seconds=_TIMES_SECONDS)
 
     def _advance_tour(self, action: str | None = None) -> None:
         if self.launch.has_tour and self.live.board is not None and not self.live.is_past:
@@ -566,7 +246,7 @@ class ConsoleApp(ThemedConsole):
 
     def show_exit_hint(self) -> None:
         """Show the key that leaves: people press Ctrl-C by reflex, and here it ends nothing."""
-        self.show_line([Piece(f"{self.keymap.label('quit')} leaves; the run goes on")], REFUSAL_SECONDS)
+        self.show_message(f"{self.keymap.label('quit')} leaves; the run goes on", seconds=REFUSAL_SECONDS)
 
     def _argument_commands(self) -> Mapping[str, Callable[[str], None]]:
         """Commands of the palette that take an argument."""
@@ -575,14 +255,10 @@ class ConsoleApp(ThemedConsole):
             "at": self.time_travel.to_time,
             "manual": lambda topic: self.commands.manual(topic),
             "replay": lambda speed: self.time_travel.play(int(speed)),
-            "what-if": self.analysis.what_if,
+            "what-if": self._what_if,
             "save-filter": self.preferences.save_filter,
             "shot": lambda _: save_screen(self),
         }
-
-    def handler_of(self, action: Action) -> Callable[[], object] | None:
-        """The handler of an action on the visible screen, also below a dialog; None if it has none."""
-        return self.handler(action, self.console_screen)
 
     def meaning_of(self, name: str) -> str:
         """On a task that waits for an approval, ``y`` and ``n`` answer it."""
@@ -634,7 +310,7 @@ class ConsoleApp(ThemedConsole):
             "redraw": self.reload,
             "times": self.toggle_times,
             "tour": self.toggle_tour,
-            "classify": on_tasks(self.analysis.classify),
+            "classify": on_tasks(self._classify),
             "copy": lambda: self.copying.copy(self.console_screen.subject(), self.console_screen.target_tasks()),
             "palette": commands.palette,
             "help": commands.help,
@@ -657,6 +333,16 @@ class ConsoleApp(ThemedConsole):
             "at_event": on_item(time_travel.to_cursor_event),
         }
 
+    def _classify(self, names: Sequence[str]) -> None:
+        from ..screens.trials import classify
+
+        classify(self.console_screen, names)
+
+    def _what_if(self, text: str) -> None:
+        from ..screens.trials import what_if
+
+        what_if(self.console_screen, text)
+
     def _on_tasks(self, act: Callable[[Sequence[str]], object]) -> Callable[[], object]:
         return lambda: act(self.console_screen.target_tasks())
 
@@ -669,16 +355,12 @@ class ConsoleApp(ThemedConsole):
             names = self.console_screen.target_tasks()
             there = named(names) if names else "another row"
             words = f"nothing was done: the cursor has just moved to {there}; press again"
-            self.show_line([Piece(words, Role.WARNING)], REFUSAL_SECONDS)
+            self.show_message(words, Role.WARNING, REFUSAL_SECONDS)
         else:
             await super().handle(action, handler)
             if self.launch.has_tour:
                 self._advance_tour(action.name)
                 self.show_frames()
-
-    def key_refused(self, refusal: Refusal) -> None:
-        """Show why a key was ignored."""
-        self.show_line([Piece(refusal.value, Role.WARNING)], REFUSAL_SECONDS)
 
 
 # --- The end ---------------------------------------------------------------------------------------------------------

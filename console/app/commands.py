@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from ...engine.core.projection import RunRow
 from ...engine.domain.events import Event
@@ -20,13 +19,13 @@ from ..model.replay import command_line
 from ..present.runs import incident_summary
 from ..present.states import legend_lines
 from ..present.timeline import bar_entries
-from ..screens.base import ConsoleHost, errors_shown
+from ..screens.base import errors_shown, run_latest
 from ..screens.dialogs import (
-    ChoiceDialog,
     ChoiceOption,
     CommandPalette,
     PaletteEntry,
     TextDialog,
+    choose,
     columns_within,
     help_lines,
 )
@@ -35,8 +34,8 @@ from ..text.event_text import describe_event
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line, pad, sanitize, sanitize_lines, shorten
 from . import theme
-from .operator import OperatorActions
 from .time_travel import SPEEDS
+from .views import ViewConsole
 
 _REPLAY_HELP = "Play the run, from here or from its start, {} times as fast."
 _WHAT_IF_HELP = "The run under another policy, from here on: what-if max_attempts=5 jitter=full."
@@ -85,7 +84,7 @@ class CommandMenu:
         argument_commands: the handlers of commands with an argument, by the first word of the command.
     """
 
-    def __init__(self, console: ConsoleHost, argument_commands: Mapping[str, Callable[[str], None]]) -> None:
+    def __init__(self, console: ViewConsole, argument_commands: Mapping[str, Callable[[str], None]]) -> None:
         self._console = console
         self._argument_commands = argument_commands
         self._history: list[str] = []
@@ -128,15 +127,10 @@ class CommandMenu:
             self._show_page(topic)
             return
         options = [ChoiceOption(one.name, one.name, one.summary) for one in manual.load_topics()]
-
-        def chosen(name: str | None) -> None:
-            if name is not None:
-                self._show_page(name)
-
-        self._console.push_screen(ChoiceDialog([Piece("Manual", Role.TITLE)], options), chosen)
+        choose(self._console, "Manual", options, self._show_page)
 
     def _show_page(self, name: str) -> None:
-        with errors_shown(self._console):
+        with errors_shown(self._console.show_message):
             page = manual.load_topic(name)
             self._console.push_screen(TextDialog([Piece(page.name, Role.TITLE)], page_lines(page.text)))
 
@@ -161,7 +155,7 @@ class CommandMenu:
         def chosen(value: str | None) -> None:
             if value is not None:
                 self._history.append(value.replace(":", " ", 1) if ":" in value else value.replace("_", " "))
-                self._console.run_worker(partial(self._run, value), group="palette", exclusive=True)
+                run_latest(self._console, partial(self._run, value), "palette")
 
         self._console.push_screen(CommandPalette(entries, self._history, text, _argument_entry), chosen)
 
@@ -177,7 +171,7 @@ class CommandMenu:
 
     def _available(self) -> list[Action]:
         console = self._console
-        return [action for action in actions_of(console.screen_name) if console.handler_of(action) is not None]
+        return [action for action in actions_of(console.console_screen.PLACE) if console.handler_of(action) is not None]
 
 
 def _argument_entry(text: str) -> PaletteEntry | None:
@@ -197,9 +191,8 @@ _OPTION_CELLS = 48
 class Copying:
     """The controller of the clipboard; each console has one."""
 
-    def __init__(self, console: ConsoleHost, actions: OperatorActions) -> None:
+    def __init__(self, console: ViewConsole) -> None:
         self._console = console
-        self._actions = actions
 
     def copy(self, subject: object, names: Sequence[str]) -> None:
         """Copy ``subject`` if it is an event; else let the operator choose a text about the tasks."""
@@ -211,7 +204,7 @@ class Copying:
             more = self._console.glyphs.more
             starts = {word: shorten(one_line(text), _OPTION_CELLS, more) for word, text in texts.items()}
             options = [ChoiceOption(word, word, start) for word, start in starts.items()]
-            self._actions.choose("Copy", options, lambda word: self._copy(word, texts[word]))
+            choose(self._console, "Copy", options, lambda word: self._copy(word, texts[word]))
 
     @property
     def _target(self) -> str:
@@ -263,20 +256,7 @@ class Copying:
 _WEB_FONT = re.compile(r"@font-face\s*\{[^}]*\}")
 
 
-class PicturedConsole(Protocol):
-    """The console, as far as a picture needs it."""
-
-    def export_screenshot(self, *, title: str | None = None) -> str:
-        """The screen as SVG."""
-
-    def screen_text(self) -> str:
-        """The screen as text."""
-
-    def show_message(self, text: str, role: Role = Role.TEXT) -> None:
-        """Show a sentence in the last row."""
-
-
-def save_screen(console: PicturedConsole, folder: Path | None = None) -> None:
+def save_screen(console: ViewConsole, folder: Path | None = None) -> None:
     """Save the screen in ``folder`` (default: the current one) and say where. Files are never overwritten."""
     folder, stem = folder or Path.cwd(), f"redrive-{time.strftime('%Y%m%dT%H%M%S')}"
     picture = _WEB_FONT.sub("", console.export_screenshot(title="redrive"))  # the reader's font: nothing is loaded

@@ -10,19 +10,19 @@ from collections.abc import Collection, Mapping
 
 from ...engine.core.causes import DEFAULT_REASON
 from ...engine.domain.acts import Answer, Command
-from ...engine.errors import RedriveError
 from ...engine.statefile import lists
 from ..model.inbox import targets_of
 from ..model.preview import preview_requeue
 from ..model.systems import BreakerStatus, ChosenRows, Page, RowsAct, Systems, refusal
 from ..present.inbox import answer_line
 from ..present.systems import breaker_style
-from ..screens.base import ConsoleHost
-from ..screens.dialogs import ChoiceOption
+from ..screens.base import run_latest
+from ..screens.dialogs import ChoiceOption, choose
 from ..text.text import one_line
 from ..widgets.dialog import Reply
 from . import confirmations
 from .operator import ANSWER_SECONDS, OperatorActions
+from .views import ViewConsole
 
 #: Act on a breaker -> the action whose key asks for it.
 BREAKER_ACTS: Mapping[str, str] = {
@@ -45,7 +45,7 @@ _NO_PAGE = "select a page first"
 class DownstreamActions:
     """The controller of acts on downstreams; each console has one."""
 
-    def __init__(self, console: ConsoleHost, actions: OperatorActions) -> None:
+    def __init__(self, console: ViewConsole, actions: OperatorActions) -> None:
         self._console = console
         self._actions = actions
 
@@ -82,17 +82,13 @@ class DownstreamActions:
         if isinstance(subject, BreakerStatus):
             self.choose_act(subject)
         else:
-            self._console.run_worker(self._choose_breaker, group="breakers", exclusive=True)
+            run_latest(self._console, self._choose_breaker, "breakers")
 
     async def _choose_breaker(self) -> None:
         console, board = self._console, self._console.live.board
         assert board is not None
         systems = Systems(board)
-        try:
-            systems.load_breakers(await console.live.session.query(lists.BREAKERS), console.live.now_us)
-        except RedriveError as error:
-            self._actions.show_warning(str(error))
-            return
+        systems.load_breakers(await console.live.session.query(lists.BREAKERS), console.live.now_us)
         breakers = list(systems.breakers.values())
         if not breakers:
             self._actions.show_warning("this flow has no circuit breakers")
@@ -102,14 +98,12 @@ class DownstreamActions:
             options = [
                 ChoiceOption(breaker.name, one_line(breaker.name), breaker_style(breaker).word) for breaker in breakers
             ]
-            self._actions.choose(
-                "Which circuit breaker?", options, lambda name: self.choose_act(systems.breakers[name])
-            )
+            choose(console, "Which circuit breaker?", options, lambda name: self.choose_act(systems.breakers[name]))
 
     def choose_act(self, breaker: BreakerStatus) -> None:
         """Let the operator choose an act on a breaker."""
         title = f"Breaker {breaker.name}: {breaker_style(breaker).word}"
-        self._actions.choose(title, _BREAKER_OPTIONS, lambda how: self.set_breaker(breaker, how))
+        choose(self._console, title, _BREAKER_OPTIONS, lambda how: self.set_breaker(breaker, how))
 
     # --- Pages ----------------------------------------------------------------------------------------------------
 

@@ -27,12 +27,12 @@ from ..present.runs import fleet_heading, fleet_row, fleet_titles, name_cells
 from ..present.schedules import ScheduleAct, decision_sentence, pause_ends, schedule_acts, schedule_state
 from ..present.states import legend_lines
 from ..screens.dialogs import (
-    ChoiceDialog,
     ChoiceOption,
     ColumnDialog,
     FormDialog,
     FormField,
     TextDialog,
+    choose,
     columns_within,
     help_lines,
 )
@@ -241,12 +241,7 @@ class FleetApp(ConsoleBase):
     def _offer_acts(self, row: ServedSchedule) -> None:
         acts = list(schedule_acts(row, self._clock.now_us()))
         options = [ChoiceOption(str(place), act.label, one_line(act.help)) for place, act in enumerate(acts)]
-
-        def choose(place: str | None) -> None:
-            if place is not None:
-                self._act(row, acts[int(place)])
-
-        self.push_screen(ChoiceDialog([Piece(one_line(f"Schedule of {row.flow}"), Role.TITLE)], options), choose)
+        choose(self, f"Schedule of {row.flow}", options, lambda place: self._act(row, acts[int(place)]))
 
     def _act(self, row: ServedSchedule, act: ScheduleAct) -> None:
         now_us, missed = self._clock.now_us(), [run.logical_time for run in row.missed]
@@ -284,15 +279,11 @@ class FleetApp(ConsoleBase):
 
     def _choose_pause(self, row: ServedSchedule) -> None:
         ends = pause_ends(self._clock.now_us())
-        options = [ChoiceOption(words, words) for words in ends]
 
-        def choose(words: str | None) -> None:
-            if words is not None:
-                change = partial(supervisor_file.pause, [row.target], ends[words])
-                self._decide(row, "pause", change, ends[words])
+        def pause(words: str) -> None:
+            self._decide(row, "pause", partial(supervisor_file.pause, [row.target], ends[words]), ends[words])
 
-        title = [Piece(one_line(f"Start no runs of {row.flow}"), Role.TITLE)]
-        self.push_screen(ChoiceDialog(title, options), choose)
+        choose(self, f"Start no runs of {row.flow}", [ChoiceOption(words, words) for words in ends], pause)
 
     async def _ask_params(self, row: ServedSchedule, logical: int) -> None:
         """Ask for the parameters of a run, and start it."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from ...engine.core.causes import DEFAULT_REASON, describe_note
@@ -33,8 +33,8 @@ from ..model.replay import event_of, last_undoable
 from ..present.header import since
 from ..present.inbox import answer_line, redrive_line, refusals, result_lines, task_count
 from ..present.tasks import Scene
-from ..screens.base import ConsoleHost, errors_shown
-from ..screens.dialogs import ChoiceDialog, ChoiceOption, TextDialog
+from ..screens.base import run_latest
+from ..screens.dialogs import ChoiceOption, TextDialog, choose
 from ..sessions.session import new_command
 from ..text.figures import clock, wall
 from ..text.pieces import Line, Piece, Role, wrap
@@ -42,6 +42,7 @@ from ..text.text import one_line
 from ..widgets.dialog import Dialog, Question, Reply
 from . import confirmations
 from .confirmations import GRACE_SECONDS
+from .views import ViewConsole
 
 if TYPE_CHECKING:
     from ...engine.executor.resume_plan import ResumePlan
@@ -92,7 +93,7 @@ class GracePeriod:
 class OperatorActions:
     """The controller of acts on tasks and runs; each console has one."""
 
-    def __init__(self, console: ConsoleHost) -> None:
+    def __init__(self, console: ViewConsole) -> None:
         self._console = console
         self._grace: GracePeriod | None = None
         self._redrive: Event | None = None  # the latest requeue of several tasks
@@ -191,9 +192,11 @@ class OperatorActions:
             return
         targets = targets_of(board, names)
         title = f"More time for {confirmations.named(names)}"
-        self.choose(
-            title, _EXTENSIONS, lambda seconds: self.send("extend", targets, DEFAULT_REASON, {"seconds": int(seconds)})
-        )
+
+        def extend(seconds: str) -> None:
+            self.send("extend", targets, DEFAULT_REASON, {"seconds": int(seconds)})
+
+        choose(console, title, _EXTENSIONS, extend)
 
     def acknowledge(self, names: Sequence[str]) -> None:
         """Stop paging for these tasks."""
@@ -239,7 +242,7 @@ class OperatorActions:
         if board.projection.run.deadline_at is None:
             self.show_warning("the run has no deadline")
             return
-        self.choose("The new deadline of the run", _DEADLINES, self._send_postponement)
+        choose(self._console, "The new deadline of the run", _DEADLINES, self._send_postponement)
 
     def _send_postponement(self, seconds: str) -> None:
         self.send("postpone", (), DEFAULT_REASON, {"seconds": int(seconds)} if seconds else {})
@@ -264,17 +267,12 @@ class OperatorActions:
             grace, self._grace = self._grace, None
             self.send("undo", (), DEFAULT_REASON, {"command": grace.command_id})
         else:
-            self._console.run_worker(self._find_undo, group="undo", exclusive=True)
+            run_latest(self._console, self._find_undo, "undo")
 
     async def _find_undo(self) -> None:
         board = self._console.live.board
         assert board is not None
-        try:
-            rows = await self._latest_acts(board)
-        except RedriveError as error:
-            self.show_warning(str(error))
-            return
-        act = last_undoable(rows)
+        act = last_undoable(await self._latest_acts(board))
         if act is None:
             self.show_warning("there is no act of this run that can be undone")
             return
@@ -305,15 +303,11 @@ class OperatorActions:
     def on_board_replaced(self, board: Board) -> None:
         """Find a redrive that another or an earlier console has started."""
         self._redrive = None
-        self._console.run_worker(self._find_redrive, group="redrive", exclusive=True)
+        # without a connection, the header shows no progress
+        run_latest(self._console, partial(self._find_redrive, board), "redrive", shows_errors=False)
 
-    async def _find_redrive(self) -> None:
-        board = self._console.live.board
-        rows: Sequence[EventRow] = ()
-        if board is not None:
-            with suppress(RedriveError):  # the header then shows no progress
-                rows = await self._latest_acts(board)
-        self.on_events(list(map(event_of, rows)))
+    async def _find_redrive(self, board: Board) -> None:
+        self.on_events(list(map(event_of, await self._latest_acts(board))))
 
     async def _latest_acts(self, board: Board) -> Sequence[EventRow]:
         run_id = board.projection.run.run_id
@@ -358,7 +352,7 @@ class OperatorActions:
         """The board; None, with a warning, if ``names`` is empty or if changes are not allowed."""
         board, locked = self._console.live.board, self._console.lock_reason
         if board is None or (names is not None and not names):
-            self.show_warning(self._console.selection_problem)
+            self.show_warning(self._console.console_screen.selection_problem)
         elif locked is not None:
             self.show_warning(f"{locked}: nothing was done")
         else:
@@ -385,18 +379,9 @@ class OperatorActions:
         facts = [line for fact in question.facts for line in wrap(fact, room)]
         self._console.push_screen(Dialog(replace(question, facts=facts, trigger=self._key_for(action))), replied)
 
-    def choose(self, title: str, options: Sequence[ChoiceOption], act: Callable[[str], None]) -> None:
-        """Let the operator choose an option; the first is the default."""
-
-        def chosen(value: str | None) -> None:
-            if value is not None:
-                act(value)
-
-        self._console.push_screen(ChoiceDialog([Piece(one_line(title), Role.TITLE)], options), chosen)
-
     def choose_time(self, title: str, act: Callable[[int], None]) -> None:
         """Let the operator choose in how many seconds pages may come again."""
-        self.choose(title, _SNOOZES, lambda seconds: act(int(seconds)))
+        choose(self._console, title, _SNOOZES, lambda seconds: act(int(seconds)))
 
     def _key_for(self, action: str) -> str | None:
         """Textual's name of the first key of an action; None if it has no key."""
@@ -482,7 +467,7 @@ def _ways_to_stop(board: Board) -> Sequence[ChoiceOption]:
 class RunControl:
     """The controller of the executor and of arming; each console has one."""
 
-    def __init__(self, console: ConsoleHost, actions: OperatorActions) -> None:
+    def __init__(self, console: ViewConsole, actions: OperatorActions) -> None:
         self._console = console
         self._actions = actions
         self._armed_until = 0.0  # monotonic seconds
@@ -498,7 +483,7 @@ class RunControl:
             console.exit(0)
         else:
             assert board is not None
-            self._actions.choose("The run is not over", (_LEAVING, *_ways_to_stop(board)), self._leave)
+            choose(console, "The run is not over", (_LEAVING, *_ways_to_stop(board)), self._leave)
 
     def _leave(self, how: str) -> None:
         if how == "leave":
@@ -511,7 +496,7 @@ class RunControl:
         """Stop the executor, and stay in the console."""
         board = self._console.live.board
         ways = _STOPPING if board is None else _ways_to_stop(board)
-        self._actions.choose("Stop the run", ways, self._actions.stop_run)
+        choose(self._console, "Stop the run", ways, self._actions.stop_run)
 
     # --- The executor ---------------------------------------------------------------------------------------------
 
@@ -531,7 +516,7 @@ class RunControl:
 
     def _plan_resume(self, *, trusted: bool) -> None:
         self._console.show_message("reading the flow ...")
-        self._console.run_worker(self._confirm_resume(trusted), group="resume", exclusive=True)
+        run_latest(self._console, partial(self._confirm_resume, trusted), "resume")
 
     async def _confirm_resume(self, trusted: bool) -> None:
         """Ask before an executor is started, with the code that it runs and what changed in the flow."""
@@ -539,19 +524,18 @@ class RunControl:
 
         console, board = self._console, self._console.live.board
         assert board is not None and console.launch.state_path is not None
-        with errors_shown(console):
-            plan = await plan_resume(console.launch.state_path, board.projection.run.run_id, trusted=trusted)
-            gone_at = console.live.status.executor_gone_at
-            since = f" since {wall(gone_at)}" if gone_at is not None else ""
-            question = confirmations.resume_question(board, since, plan)
-            self._actions.confirm("resume_here", question, lambda reply: self._accept_plan(plan))
+        plan = await plan_resume(console.launch.state_path, board.projection.run.run_id, trusted=trusted)
+        gone_at = console.live.status.executor_gone_at
+        since = f" since {wall(gone_at)}" if gone_at is not None else ""
+        question = confirmations.resume_question(board, since, plan)
+        self._actions.confirm("resume_here", question, lambda reply: self._accept_plan(plan))
 
     def _accept_plan(self, plan: ResumePlan) -> None:
         """Resume; if the operator only trusts the code now, import it first and ask about the changes."""
         if plan.doubts:
             self._plan_resume(trusted=True)
         else:
-            self._console.run_worker(self._resume, group="resume", exclusive=True)
+            run_latest(self._console, self._resume, "resume")
 
     async def _resume(self) -> None:
         from ..sessions.local import resume
@@ -560,9 +544,8 @@ class RunControl:
         assert board is not None and console.launch.state_path is not None
         console.show_message("starting an executor ...")
         options = {**console.launch.run_options, "accept_changes": True, "trust": True}  # the operator has seen both
-        with errors_shown(console):
-            await resume(console.launch.state_path, board.projection.run.run_id, options)
-            console.show_message("resumed here")
+        await resume(console.launch.state_path, board.projection.run.run_id, options)
+        console.show_message("resumed here")
 
     def abandon(self, subject: object) -> None:
         """End the unfinished run ``subject`` for good, after a question."""
@@ -601,16 +584,13 @@ class RunControl:
             console.show_message(why or "changes are allowed already", Role.WARNING if why else Role.TEXT)
         else:
             question = confirmations.arming_question(ARMED_SECONDS // 60, "opened read-only")
-            self._actions.confirm(
-                "arm", question, lambda reply: console.run_worker(self._arm, group="arm", exclusive=True)
-            )
+            self._actions.confirm("arm", question, lambda reply: run_latest(console, self._arm, "arm"))
 
     async def _arm(self) -> None:
         console = self._console
         assert console.launch.open_for_changes is not None
-        with errors_shown(console):
-            if console.acting_session is None:
-                console.acting_session = await console.launch.open_for_changes()
-            self._armed_until = time.monotonic() + ARMED_SECONDS
-            console.show_frames()
-            console.show_message(f"armed: changes are allowed for {ARMED_SECONDS // 60} minutes", Role.WARNING)
+        if console.acting_session is None:
+            console.acting_session = await console.launch.open_for_changes()
+        self._armed_until = time.monotonic() + ARMED_SECONDS
+        console.show_frames()
+        console.show_message(f"armed: changes are allowed for {ARMED_SECONDS // 60} minutes", Role.WARNING)

@@ -6,48 +6,29 @@ import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
 
 from ...engine.errors import RedriveError
 from ..keys.actions import action_named
 from ..keys.keymap import key_file
 from ..model.lists import COLUMNS, ColumnChoice
-from ..screens.base import ConsoleHost, ConsoleScreen, errors_shown
-from ..screens.dialogs import ChoiceOption, ColumnDialog
-from ..terminal.driver import TerminalBell
+from ..screens.base import errors_shown
+from ..screens.dialogs import ChoiceOption, ColumnDialog, choose
 from ..text.pieces import Role
 from ..text.text import one_line
 from . import theme
-from .operator import OperatorActions
-
-
-class Appearance(ConsoleHost, Protocol):
-    """The app as this controller uses it."""
-
-    page_bell: TerminalBell
-
-    @property
-    def console_screen(self) -> ConsoleScreen:
-        """The visible screen, or the screen below a dialog."""
-
-    def use_theme(self, look: theme.Theme) -> None:
-        """Use another theme."""
-
-    def toggle_mouse(self) -> bool:
-        """Turn the mouse on or off. Return whether it is on."""
+from .views import ViewConsole
 
 
 class Preferences:
     """The controller of preferences; each console has one."""
 
-    def __init__(self, console: Appearance, actions: OperatorActions) -> None:
+    def __init__(self, console: ViewConsole) -> None:
         self._console = console
-        self._actions = actions
 
     def choose_theme(self) -> None:
         """Let the operator choose a theme."""
         options = [ChoiceOption(name, name, theme.theme_description(name)) for name in theme.theme_names()]
-        self._actions.choose("Theme", options, self.use_theme)
+        choose(self._console, "Theme", options, self.use_theme)
 
     def use_theme(self, name: str) -> None:
         """Use a theme now and in later consoles."""
@@ -77,18 +58,18 @@ class Preferences:
 
     def choose_filter(self) -> None:
         """Let the operator choose a saved filter for the visible list."""
-        with errors_shown(self._console):
+        with errors_shown(self._console.show_message):
             known = load_filters()
             if not known:
                 self._console.show_message("no filter is saved: type one with / and then :save-filter NAME")
                 return
             options = [ChoiceOption(name, one_line(name), one_line(text)) for name, text in known.items()]
             use = self._console.console_screen.use_filter
-            self._actions.choose("Saved filters", options, lambda name: use(known[name]))
+            choose(self._console, "Saved filters", options, lambda name: use(known[name]))
 
     def choose_columns(self) -> None:
         """Let the operator choose the columns of the visible list."""
-        console, name = self._console, self._console.screen_name.value
+        console, name = self._console, self._console.console_screen.PLACE.value
         shown = console.columns.shown_in(name)
         title = f"Columns of {action_named(f'view_{name}').label}"
         console.push_screen(ColumnDialog(title, COLUMNS[name], shown, console.glyphs), self._use_columns)
@@ -97,7 +78,7 @@ class Preferences:
         if chosen is None:
             return
         console = self._console
-        console.columns.choose(console.screen_name.value, chosen)
+        console.columns.choose(console.console_screen.PLACE.value, chosen)
         console.console_screen.columns_changed()
         try:
             save_columns(console.columns)

@@ -57,7 +57,7 @@ from ..present.systems import compact
 from ..present.tasks import Scene
 from ..present.timeline import describe_path
 from ..sessions.live_run import CauseMemory, LiveRun
-from ..sessions.session import Session
+from ..sessions.reads import EventHistory
 from ..sessions.target import LaunchContext
 from ..terminal.capabilities import SMALLEST_SIZE
 from ..text.figures import number
@@ -81,7 +81,7 @@ def run_latest(node: DOMNode, work: Callable[[], Awaitable[None]], group: str, *
     """
 
     async def guarded() -> None:
-        with errors_shown(cast(Console, node.app)) if shows_errors else suppress(RedriveError):
+        with errors_shown(cast(Console, node.app).show_message) if shows_errors else suppress(RedriveError):
             await work()
 
     node.run_worker(cast(Any, guarded), group=group, exclusive=True)  # the stubs know only work that returns something
@@ -700,21 +700,21 @@ class Refresher:
             self._not_before = loop.time() + _REST_FACTOR * (loop.time() - began)
 
 
-# --- The interface of the app for screens and controllers ------------------------------------------------------------
+# --- The interface of the app for screens ----------------------------------------------------------------------------
 #
-# ``ConsoleApp`` is both protocols; screens and controllers import this module, and the app imports them.
+# ``ConsoleApp`` has it; the app imports the screens.
 
 
 MESSAGE_SECONDS = 5.0
 
 
 @contextmanager
-def errors_shown(console: Console) -> Iterator[None]:
+def errors_shown(show_message: Callable[[str, Role], None]) -> Iterator[None]:
     """Show an error of the session as a message, and go on behind the block."""
     try:
         yield
     except RedriveError as error:
-        console.show_message(str(error), Role.WARNING)
+        show_message(str(error), Role.WARNING)
 
 
 class TimeControl(Protocol):
@@ -726,6 +726,9 @@ class TimeControl(Protocol):
 
     def return_to_present(self) -> bool:
         """Return to the present. False if the board shows it already."""
+
+    async def load_history(self) -> EventHistory:
+        """Load the events up to the present."""
 
 
 class RowDecisions(Protocol):
@@ -833,53 +836,3 @@ class Console(Protocol):
 
     def push_screen(self, screen: Screen[Any], callback: Callable[[Any], None] | None = None) -> object:
         """Show a screen or a dialog over the visible one."""
-
-
-class ConsoleHost(Console, Protocol):
-    """The app, as controllers use it.
-
-    Attributes:
-        acting_session: the session for changes of a read-only console; None until it is armed.
-        stopping: whether the console ends as soon as the executor has gone.
-    """
-
-    acting_session: Session | None
-    is_stopping: bool
-
-    @property
-    def screen_name(self) -> ScreenName:
-        """The name of the visible screen, or of the screen below a dialog."""
-
-    @property
-    def selection_problem(self) -> str:
-        """Why an act on the selection of that screen has no target."""
-
-    def handler_of(self, action: Action) -> Callable[[], object] | None:
-        """The handler of an action on that screen; None if it has none."""
-
-    async def handle(self, action: Action, handler: Callable[[], object]) -> None:
-        """Call a handler."""
-
-    def run_worker(self, work: Any, *, group: str = "default", exclusive: bool = False) -> object:
-        """Run ``work`` in the background; exclusive work replaces other work of its group."""
-
-    def set_timer(self, delay: float, callback: Callable[[], None]) -> Timer:
-        """Call ``callback`` after ``delay`` seconds."""
-
-    def exit(self, result: object = None) -> None:
-        """End the console."""
-
-    def copy_to_clipboard(self, text: str) -> None:
-        """Have the terminal copy a text."""
-
-    def show_frames(self) -> None:
-        """Show header, tabs and keys as of now."""
-
-    def on_task_acted(self, name: str) -> None:
-        """Update the screens after an act on a task."""
-
-    def on_seek(self, seq: int, task: str | None) -> None:
-        """Show the board as of the past event ``seq`` and select ``task``."""
-
-    def freeze_gc(self) -> None:
-        """Exclude all current objects from garbage collection."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual import events
+from textual.app import App
 from textual.widget import Widget
 
 from ..keys.actions import Action
@@ -67,6 +68,16 @@ class ChoiceDialog(Modal[str | None]):
         message.stop()  # the table below has rows of another kind
         if self.was_readable(message.time):
             self.dismiss(self._options[self.table.cursor].value)
+
+
+def choose(app: App[Any], title: str, options: Sequence[ChoiceOption], act: Callable[[str], None]) -> None:
+    """Let the operator choose an option, the first by default, and call ``act`` with its value."""
+
+    def chosen(value: str | None) -> None:
+        if value is not None:
+            act(value)
+
+    app.push_screen(ChoiceDialog([Piece(one_line(title), Role.TITLE)], options), chosen)
 
 
 # --- A form: a line for each value -----------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from redrive.console.app.app import STOPS_MAX, NavigationHistory
+from redrive.console.app.views import STOPS_MAX, NavigationHistory
 from redrive.console.keys.actions import ScreenName
 from redrive.console.model.inbox import InboxRow
 

@@ -152,7 +152,7 @@ async def test_the_cell_under_the_cursor_is_reported_in_words(session: ManyRuns,
 
 async def test_enter_opens_the_run_at_the_task(session: ManyRuns, clock: StillClock) -> None:
     async with open_console(session, clock, "8", "j", "j", "enter") as driver:
-        assert driver.app.selected == "settle" and driver.app.screen_name.value == "graph"
+        assert driver.app.selected == "settle" and driver.app.console_screen.PLACE.value == "graph"
 
 
 async def test_orders_and_filters(session: ManyRuns, clock: StillClock) -> None:
@@ -168,7 +168,7 @@ async def test_ended_runs_are_read_once(session: ManyRuns, clock: StillClock) ->
     async with open_console(session, clock, "8", "2", "8") as driver:
         assert session.asked.count("night-3") == 1
         assert session.asked.count("night-11") > 1, "a blocked run can go on"
-        assert driver.app.screen_name.value == "history"
+        assert driver.app.console_screen.PLACE.value == "history"
 
 
 async def test_the_list_of_runs_has_a_calendar_of_a_year(session: ManyRuns, clock: StillClock) -> None:

@@ -104,7 +104,7 @@ async def test_a_click_on_a_tab_counts_as_its_key(session: FakeSession, clock: S
         app._tour_stage = 2
         await pilot.click("#header", offset=(rows_of(app)[1].index("Timeline"), 1))
         await settle(app, pilot)
-        assert app.screen_name.value == "timeline" and "3 of 6 done" in tour(app)
+        assert app.console_screen.PLACE.value == "timeline" and "3 of 6 done" in tour(app)
 
 
 async def test_other_runs_have_no_tour(session: FakeSession, clock: StillClock) -> None:

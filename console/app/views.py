@@ -1,0 +1,364 @@
+"""The console without its controllers: the followed run, its views with the task that is selected, and messages.
+
+Views are Textual modes with the names of ``ScreenName``; each is created when first shown.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+from typing import Any, ClassVar, NamedTuple
+
+from textual.screen import Screen
+
+from ...engine.core.waiting import ALIVE, RunnerStatus
+from ..keys.actions import Action, ScreenName, action_named
+from ..keys.keymap import KeyMap, Refusal
+from ..model.board import SHELL_REMEDY, runner_of
+from ..model.lists import ColumnChoice
+from ..model.runs import WaitingRun
+from ..screens.base import MESSAGE_SECONDS, ConsoleScreen, LoadingScreen
+from ..sessions.live_run import CauseMemory, LiveRun, OtherRuns
+from ..sessions.session import Session
+from ..sessions.target import LaunchContext
+from ..terminal.capabilities import Colours, TerminalCapabilities
+from ..terminal.driver import TerminalBell
+from ..terminal.tty import Tty
+from ..text.glyphs import ASCII, UTF8
+from ..text.pieces import Line, Piece, Role
+from ..text.text import one_line
+from .base_app import ConsoleBase
+from .theme import DEFAULT, Theme, load_theme
+
+# --- The navigation history: the views that ``Esc`` and ``q`` return to, with their selected tasks -------------------
+#
+# A view that is opened by its key or tab is a top level and clears the history; a view that is opened from a task or a
+# run adds an entry.
+
+
+STOPS_MAX = 50
+
+
+class Stop(NamedTuple):
+    """A view, and the task that was selected in it."""
+
+    view: ScreenName
+    selected: str | None
+
+
+class NavigationHistory:
+    """A stack of views, at most ``STOPS_MAX``."""
+
+    def __init__(self) -> None:
+        self._stops: deque[Stop] = deque(maxlen=STOPS_MAX)
+
+    @property
+    def last(self) -> Stop | None:
+        """The view to which ``pop`` returns; None at the top level."""
+        return self._stops[-1] if self._stops else None
+
+    def push(self, view: ScreenName, selected: str | None) -> None:
+        """Record a view that the operator leaves."""
+        self._stops.append(Stop(view, selected))
+
+    def pop(self) -> Stop | None:
+        """Remove and return the latest view; None at the top level."""
+        return self._stops.pop() if self._stops else None
+
+    def clear(self) -> None:
+        """Make the current view a top level."""
+        self._stops.clear()
+
+
+# --- The views -------------------------------------------------------------------------------------------------------
+
+
+REFUSAL_SECONDS = 3.0
+_TIMES_SECONDS = 1.5
+
+#: View -> module and class; imported when the view is first shown, so that the first frame comes early.
+SCREENS: dict[ScreenName, tuple[str, str]] = {
+    ScreenName.RUNS: ("..screens.runs", "RunsScreen"),
+    ScreenName.GRAPH: ("..screens.graph", "GraphScreen"),
+    ScreenName.TIMELINE: ("..screens.timeline", "TimelineScreen"),
+    ScreenName.INBOX: ("..screens.inbox", "InboxScreen"),
+    ScreenName.LOG: ("..screens.log", "LogScreen"),
+    ScreenName.JOURNAL: ("..screens.journal", "JournalScreen"),
+    ScreenName.SYSTEMS: ("..screens.systems", "SystemsScreen"),
+    ScreenName.HISTORY: ("..screens.history", "HistoryScreen"),
+}
+
+
+def screen_maker(view: ScreenName) -> Callable[[], ConsoleScreen]:
+    def make() -> ConsoleScreen:
+        module, name = SCREENS[view]
+        screen: ConsoleScreen = getattr(import_module(module, __package__), name)()
+        return screen
+
+    return make
+
+
+class ViewConsole(ConsoleBase):
+    """The console as its controllers use it.
+
+    Attributes:
+        live: the run that is followed, with its board, its clock and the session to read through.
+        acting_session: the session for changes of a read-only console; None until it is armed.
+        is_stopping: whether the console ends as soon as the executor has gone.
+        returns_to_fleet: whether the operator goes back to the list of state files.
+    """
+
+    live: LiveRun
+    DEFAULT_MODE = "opening"
+    MODES: ClassVar[dict[str, str | Callable[[], Screen[Any]]]] = {
+        DEFAULT_MODE: LoadingScreen,
+        **{view.value: screen_maker(view) for view in SCREENS},
+    }
+    CSS = """
+    ConsoleScreen, LineView { background: $ground; color: $ink; }
+    Modal > Vertical { background: $ground; border: round $ink; }
+    CommandPalette > Vertical { border: none; border-top: solid $ink; }
+    """
+
+    def __init__(
+        self, tty: Tty, keymap: KeyMap, theme: Theme, launch: LaunchContext | None, columns: ColumnChoice | None
+    ) -> None:
+        self._console_theme = self._for_terminal(theme, tty.capabilities)
+        super().__init__(tty, keymap, self._console_theme.palette())
+        self.launch = launch or LaunchContext()
+        self.glyphs = UTF8 if self.capabilities.has_unicode else ASCII
+        self.memory = CauseMemory()
+        self.other_runs = OtherRuns()
+        self.page_bell = TerminalBell(self.ring)
+        self.history = NavigationHistory()
+        self.absolute_times = False
+        self.columns = columns or ColumnChoice()
+        self.acting_session: Session | None = None
+        self.is_stopping = False
+        self.returns_to_fleet = False
+        self._selected: str | None = None
+        self._line_about: str | None = None  # the task that the latest message is about
+        self._is_new_run = True  # show a view of it when its first snapshot arrives
+        self._first_view = ScreenName.GRAPH
+        self._is_greyed = False
+
+    # --- The run --------------------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def lock_reason(self) -> str | None:
+        """The reason why changes are not allowed; None if they are."""
+
+    @abstractmethod
+    def tick(self, now_us: int) -> None:
+        """Update countdowns and ages."""
+
+    @property
+    def address(self) -> str:
+        """The address of the state file, for the header."""
+        return self.live.session.address
+
+    @property
+    def loading_message(self) -> str:
+        """The message that is shown until the first snapshot arrives."""
+        return self.live.error_message or "reading ..."
+
+    @property
+    def runner(self) -> RunnerStatus:
+        """Who runs the displayed run; a run of the past had its executor then."""
+        board = self.live.board
+        if board is None or self.live.is_past:
+            return ALIVE
+        key = self.keymap.label("resume_here") if self.launch.state_path is not None else ""
+        return runner_of(board.projection.run, self.live.status, f"{key} starts an executor" if key else SHELL_REMEDY)
+
+    @property
+    def waiting_runs(self) -> Sequence[WaitingRun]:
+        """The other unfinished runs of the state file that need a human."""
+        return self.other_runs.waiting
+
+    def follow(self, run_id: str, view: ScreenName = ScreenName.GRAPH) -> None:
+        """Show a view of another run of the state file."""
+        self.selected = None
+        self._is_new_run = True
+        self._first_view = view
+        self.live.follow(run_id)
+
+    # --- Screens --------------------------------------------------------------------------------------------------
+
+    @property
+    def console_screen(self) -> ConsoleScreen:
+        """The visible screen, or the screen below a dialog."""
+        return self._stacked_screens()[-1]
+
+    def _stacked_screens(self) -> list[ConsoleScreen]:
+        """The visible screen and those below it; none while the first one is made, and while the console ends."""
+        return [screen for screen in self.screen_stack if isinstance(screen, ConsoleScreen)]
+
+    def _mounted_screens(self) -> Iterator[ConsoleScreen]:
+        """Every screen that was shown, also hidden ones."""
+        for screen in self.all_screens():
+            if isinstance(screen, ConsoleScreen) and screen.is_mounted:
+                yield screen
+
+    def show_frames(self) -> None:
+        """Draw header, tabs and keys of visible screens, greyed while the data is stale."""
+        self.show_greyed(self.live.status.is_stale)
+        for screen in self._stacked_screens():
+            if screen.is_mounted:
+                screen.show_frame()
+
+    def on_task_acted(self, name: str) -> None:
+        """Update the screens after an act on a task."""
+        for screen in self._mounted_screens():
+            screen.on_task_acted(name)
+
+    def on_seek(self, seq: int, task: str | None) -> None:
+        """The board shows the instant after the event ``seq``; select ``task`` if the run has it."""
+        has_task = self.live.board is not None and task in self.live.board.projection.tasks
+        if has_task:
+            self.selected = task
+        for screen in self._stacked_screens():
+            if has_task:
+                screen.on_shown()
+            screen.on_seek(seq)
+
+    # --- The selection and messages -------------------------------------------------------------------------------
+
+    @property
+    def selected(self) -> str | None:
+        """The task that is selected, the same on every screen."""
+        return self._selected
+
+    @selected.setter
+    def selected(self, name: str | None) -> None:
+        if name == self._selected:
+            return
+        self._selected = name
+        if self._line_about not in (None, name):
+            self._line_about = None
+            self.console_screen.key_bar.clear_message()
+        for screen in self._stacked_screens():
+            if screen.is_mounted:
+                screen.show_key_bar()  # which keys act depends on the task
+
+    def show_line(self, line: Line, seconds: float | None = None, about: str | None = None) -> None:
+        """Show a line in place of the keys of the visible screen, for ``seconds``.
+
+        ``about``: the task that it explains; the line goes when another one is selected.
+        """
+        self._line_about = about
+        for screen in self._stacked_screens()[-1:]:
+            screen.key_bar.show_message(line, seconds)
+
+    def show_message(self, sentence: str, role: Role = Role.TEXT, seconds: float = MESSAGE_SECONDS) -> None:
+        """Show a sentence in place of the keys of the visible screen."""
+        self.show_line([Piece(one_line(sentence), role)], seconds)
+
+    # --- Views ----------------------------------------------------------------------------------------------------
+
+    @property
+    def previous_view(self) -> ScreenName | None:
+        """The view to which ``go_back`` returns; None at the top level."""
+        stop = self.history.last
+        return None if stop is None else stop.view
+
+    def _switch_to(self, view: ScreenName) -> None:
+        """Show a view, and close what is open over it."""
+        self.switch_mode(view.value)
+        while len(self.screen_stack) > 1 and isinstance(self.screen, ConsoleScreen):
+            self.pop_screen()
+
+    def switch_view(self, view: ScreenName) -> None:
+        """Go to a view as a top level, from which ``go_back`` does not return."""
+        if self.live.board is None and view is not ScreenName.RUNS:
+            self._first_view = view
+            words = f"there is no run to show yet; {action_named(f'view_{view.value}').label} opens with it"
+            self.show_message(words, Role.WARNING, REFUSAL_SECONDS)
+        else:
+            self.history.clear()
+            self._switch_to(view)
+
+    def open_view(self, view: ScreenName) -> None:
+        """Go to a view from which ``go_back`` returns to the current one."""
+        if self.current_mode != view.value:
+            self.history.push(ScreenName(self.current_mode), self.selected)
+        self._switch_to(view)
+
+    def go_back(self) -> bool:
+        """Go to the screen below, else to the previous view and its selection. False: this is the top level."""
+        if len(self.screen_stack) > 1:
+            self.pop_screen()
+            return True
+        stop = self.history.pop()
+        if stop is None:
+            return False
+        if self.live.board is not None and stop.selected in self.live.board.projection.tasks:
+            self.selected = stop.selected
+        self.switch_mode(stop.view.value)
+        return True
+
+    def return_to_fleet(self) -> None:
+        """Leave for the list of state files, if the console was opened from it."""
+        if self.launch.is_of_fleet:
+            self.returns_to_fleet = True
+            self.exit(0)
+
+    def show_details(self) -> None:
+        """Show the details of the selected task over the current view."""
+        from ..screens.panes import DetailScreen
+
+        self.push_screen(DetailScreen(self.console_screen.view))
+
+    # --- Keys -----------------------------------------------------------------------------------------------------
+
+    def handler_of(self, action: Action) -> Callable[[], object] | None:
+        """The handler of an action on the visible screen, also below a dialog; None if it has none."""
+        return self.handler(action, self.console_screen)
+
+    def key_refused(self, refusal: Refusal) -> None:
+        """Show why a key was ignored."""
+        self.show_message(refusal.value, Role.WARNING, REFUSAL_SECONDS)
+
+    def toggle_times(self) -> None:
+        """Switch between clock times and ages."""
+        self.absolute_times = not self.absolute_times
+        self.tick(self.live.now_us)
+        self.repaint()
+        self.show_message("clock times" if self.absolute_times else "ages", seconds=_TIMES_SECONDS)
+
+    def toggle_mouse(self) -> bool:
+        """Turn the mouse on or off. Return whether it is on."""
+        driver = self.console_driver
+        if driver is None:
+            return False
+        driver.set_mouse(not driver.captures_mouse)
+        return driver.captures_mouse
+
+    # --- Colours --------------------------------------------------------------------------------------------------
+
+    def use_theme(self, theme: Theme) -> None:
+        """Use another theme."""
+        self._console_theme = theme = self._for_terminal(theme, self.capabilities)
+        self.palette = theme.stale_palette() if self._is_greyed else theme.palette()
+        self.refresh_css(animate=False)
+        for screen in self.all_screens():
+            screen.refresh()
+
+    @staticmethod
+    def _for_terminal(theme: Theme, terminal: TerminalCapabilities) -> Theme:
+        """The theme itself, or the default theme without colours: other themes need a background colour."""
+        return theme if terminal.colours is not Colours.NONE else load_theme(DEFAULT).without_colours()
+
+    def get_css_variables(self) -> dict[str, str]:
+        """The colours of Textual's own backgrounds."""
+        ground = {"ground": self._console_theme.background, "ink": self._console_theme.foreground}
+        return {**super().get_css_variables(), **ground}
+
+    def show_greyed(self, is_greyed: bool) -> None:
+        """Grey the colours while the data is stale, or show them again."""
+        if is_greyed != self._is_greyed:
+            self._is_greyed = is_greyed
+            self.palette = self._console_theme.stale_palette() if is_greyed else self._console_theme.palette()
