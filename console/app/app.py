@@ -33,9 +33,9 @@ from ..text.text import one_line
 from ..widgets.bars import bindings
 from .commands import CommandMenu, Copying, save_screen
 from .confirmations import named
-from .downstream_operator import DownstreamActions
 from .operator import OperatorActions, RunControl
 from .preferences import Preferences
+from .systems_operator import SystemsActions
 from .theme import DEFAULT, Theme, load_theme
 from .time_travel import TimeTravel
 from .views import REFUSAL_SECONDS, SCREENS, ViewConsole
@@ -70,7 +70,7 @@ class ConsoleApp(ViewConsole):
         super().__init__(tty or Tty(detect_capabilities()), keymap, theme or load_theme(DEFAULT), launch, columns)
         self.live = LiveRun(session, clock or SystemClock(), self)
         self.operator_actions = OperatorActions(self)
-        self.downstream_actions = DownstreamActions(self, self.operator_actions)
+        self.systems_actions = SystemsActions(self, self.operator_actions)
         self.time_travel = TimeTravel(self)
         self.run_control = RunControl(self, self.operator_actions)
         self.copying = Copying(self)
@@ -271,7 +271,7 @@ class ConsoleApp(ViewConsole):
     @cached_property
     def calls(self) -> Mapping[str, Callable[[], object]]:
         """Name of an action -> what its key calls; for the others, ``VIEW_CALLS`` has a method of a view."""
-        operator, run, downstream = self.operator_actions, self.run_control, self.downstream_actions
+        operator, run, systems = self.operator_actions, self.run_control, self.systems_actions
         commands, preferences, time_travel = self.commands, self.preferences, self.time_travel
         on_tasks, on_item = self._on_tasks, self._on_item
         return {
@@ -296,13 +296,13 @@ class ConsoleApp(ViewConsole):
             "abandon_run": on_item(run.abandon),
             "ack_run": on_item(run.acknowledge),
             # breakers and pages
-            "reset_breaker": on_item(downstream.reset_breaker),
-            "force_open": on_item(partial(downstream.set_breaker, how="open")),
-            "close_breaker": on_item(partial(downstream.set_breaker, how="close")),
-            "probe": on_item(partial(downstream.set_breaker, how="probe")),
-            "disable_breaker": on_item(partial(downstream.set_breaker, how="disable")),
-            "acknowledge_page": on_item(downstream.acknowledge),
-            "snooze_page": on_item(downstream.snooze),
+            "reset_breaker": on_item(systems.reset_breaker),
+            "force_open": on_item(partial(systems.set_breaker, how="open")),
+            "close_breaker": on_item(partial(systems.set_breaker, how="close")),
+            "probe": on_item(partial(systems.set_breaker, how="probe")),
+            "disable_breaker": on_item(partial(systems.set_breaker, how="disable")),
+            "acknowledge_page": on_item(systems.acknowledge),
+            "snooze_page": on_item(systems.snooze),
             # views, menus and preferences
             **{f"view_{view.value}": partial(self.switch_view, view) for view in VIEWS},
             "quit": self.quit_view,

@@ -42,7 +42,7 @@ class Section(StrEnum):
     ROWS = "rows"
 
 
-class DownstreamOrder(StrEnum):
+class SystemsOrder(StrEnum):
     """The order within each section; idle items come last in each."""
 
     URGENCY = "urgency"  # what needs a human first, then what recovers by itself
@@ -180,7 +180,7 @@ class Systems:
     groups: dict[GroupKey, RowGroup] = field(default_factory=dict)
     loaded_sections: set[Section] = field(default_factory=set)  # sections that were read at least once
     filter: Filter = field(default_factory=Filter)
-    order: DownstreamOrder = DownstreamOrder.URGENCY
+    order: SystemsOrder = SystemsOrder.URGENCY
     free_rows: int = 0  # a list that fits in so many rows shows idle items as well
     _callers: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _expanded: set[SystemsRow] = field(default_factory=set)
@@ -365,20 +365,20 @@ def _page_rank(page: Page) -> tuple[int, int, int]:
     return _PAGE_RANKS.get(page.state, 3), severity, -page.id
 
 
-_BREAKER_ORDERS: Mapping[DownstreamOrder, Callable[[BreakerStatus], tuple[int, str]]] = {
-    DownstreamOrder.URGENCY: lambda one: (_BREAKER_RANKS[one.state], one.name),
-    DownstreamOrder.NAME: lambda one: (0, one.name),
-    DownstreamOrder.COUNT: lambda one: (-len(one.held), one.name),
+_BREAKER_ORDERS: Mapping[SystemsOrder, Callable[[BreakerStatus], tuple[int, str]]] = {
+    SystemsOrder.URGENCY: lambda one: (_BREAKER_RANKS[one.state], one.name),
+    SystemsOrder.NAME: lambda one: (0, one.name),
+    SystemsOrder.COUNT: lambda one: (-len(one.held), one.name),
 }
-_PAGE_ORDERS: Mapping[DownstreamOrder, Callable[[Page], tuple[object, ...]]] = {
-    DownstreamOrder.URGENCY: _page_rank,
-    DownstreamOrder.NAME: lambda one: (one.title, -one.id),
-    DownstreamOrder.COUNT: lambda one: (-one.counted, *_page_rank(one)),
+_PAGE_ORDERS: Mapping[SystemsOrder, Callable[[Page], tuple[object, ...]]] = {
+    SystemsOrder.URGENCY: _page_rank,
+    SystemsOrder.NAME: lambda one: (one.title, -one.id),
+    SystemsOrder.COUNT: lambda one: (-one.counted, *_page_rank(one)),
 }
-_GROUP_ORDERS: Mapping[DownstreamOrder, Callable[[RowGroup], tuple[int, str, int]]] = {
-    DownstreamOrder.URGENCY: lambda one: (-one.held, one.key.task, one.first_at),
-    DownstreamOrder.NAME: lambda one: (0, one.key.task, one.first_at),
-    DownstreamOrder.COUNT: lambda one: (-one.total, one.key.task, one.first_at),
+_GROUP_ORDERS: Mapping[SystemsOrder, Callable[[RowGroup], tuple[int, str, int]]] = {
+    SystemsOrder.URGENCY: lambda one: (-one.held, one.key.task, one.first_at),
+    SystemsOrder.NAME: lambda one: (0, one.key.task, one.first_at),
+    SystemsOrder.COUNT: lambda one: (-one.total, one.key.task, one.first_at),
 }
 
 

@@ -767,7 +767,7 @@ class Console(Protocol):
         """The controller of the past."""
 
     @property
-    def downstream_actions(self) -> RowDecisions:
+    def systems_actions(self) -> RowDecisions:
         """Acts on quarantined rows."""
 
     @property

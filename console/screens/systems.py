@@ -318,7 +318,7 @@ class SystemsScreen(ConsoleScreen):
         elif not group.held:
             self.show_warning("none of these rows is held any more")
         else:
-            self.console.downstream_actions.decide_rows(model.held_rows_in(group), act)
+            self.console.systems_actions.decide_rows(model.held_rows_in(group), act)
 
     def show_warning(self, sentence: str) -> None:
         """Show why nothing was done."""
@@ -598,7 +598,7 @@ class RowsScreen(ConsoleScreen):
             rows = await self._rows_at(places)
             chosen = self._chosen_rows([row for row in rows if row.state == "held"])
         if chosen.count:
-            self.console.downstream_actions.decide_rows(chosen, act)
+            self.console.systems_actions.decide_rows(chosen, act)
         else:
             self.console.show_message("none of these rows is held: there is nothing to decide", Role.WARNING)
 

@@ -11,10 +11,10 @@ from redrive.console.model.lists import parse_filter
 from redrive.console.model.systems import (
     BadgeCounts,
     BreakerStatus,
-    DownstreamOrder,
     GroupKey,
     Section,
     Systems,
+    SystemsOrder,
     SystemsRow,
     blocking_downstream,
     refusal,
@@ -224,13 +224,13 @@ def test_each_order_sorts_every_section_and_leaves_what_is_idle_last(clock):
     ]
     downstreams.load_pages([build_row(PAGE_HEADS.row, row) for row in pages])
     keys = {}
-    for order in DownstreamOrder:
+    for order in SystemsOrder:
         downstreams.order = order
         keys[order] = [row.key for row in downstreams.rows() if row.section is not Section.BREAKERS and row.key]
     many, few = GroupKey("many", "beef"), GroupKey("a_few", "c0ffee")
-    assert keys[DownstreamOrder.URGENCY] == [2, 1, many, few]
-    assert keys[DownstreamOrder.NAME] == [2, 1, few, many]
-    assert keys[DownstreamOrder.COUNT] == [1, 2, many, few]
+    assert keys[SystemsOrder.URGENCY] == [2, 1, many, few]
+    assert keys[SystemsOrder.NAME] == [2, 1, few, many]
+    assert keys[SystemsOrder.COUNT] == [1, 2, many, few]
 
 
 def test_rows_of_one_cause_are_one_group_whatever_became_of_them(clock):

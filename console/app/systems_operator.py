@@ -42,8 +42,8 @@ _BREAKER_OPTIONS = (
 _NO_PAGE = "select a page first"
 
 
-class DownstreamActions:
-    """The controller of acts on downstreams; each console has one."""
+class SystemsActions:
+    """The controller of what the view of systems shows; each console has one."""
 
     def __init__(self, console: ViewConsole, actions: OperatorActions) -> None:
         self._console = console
