@@ -22,7 +22,7 @@ from ..model.systems import BadgeCounts
 from ..present.header import lock_reason
 from ..present.runs import deadline_note
 from ..present.tour import advance, tour_line
-from ..screens.base import run_latest
+from ..screens.console import run_latest
 from ..sessions.live_run import LiveRun
 from ..sessions.session import Session
 from ..sessions.target import LaunchContext

@@ -19,7 +19,7 @@ from ..model.replay import command_line
 from ..present.runs import incident_summary
 from ..present.states import legend_lines
 from ..present.timeline import bar_entries
-from ..screens.base import errors_shown, run_latest
+from ..screens.console import errors_shown, run_latest
 from ..screens.dialogs import (
     ChoiceOption,
     CommandPalette,

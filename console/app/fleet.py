@@ -21,7 +21,7 @@ from ...engine.statefile.state_files import Offer
 from ...engine.statefile.supervisor_file import ServedSchedule
 from ..keys.actions import action_named
 from ..keys.keymap import DEFAULT_KEYS, KeyMap
-from ..model.lists import COLUMNS, FLEET, ColumnChoice
+from ..model.lists import COLUMNS, FLEET, ColumnChoice, next_order
 from ..model.runs import FleetEntry, FleetOrder, fleet_entries
 from ..present.runs import fleet_heading, fleet_row, fleet_titles, name_cells
 from ..present.schedules import ScheduleAct, decision_sentence, pause_ends, schedule_acts, schedule_state
@@ -307,8 +307,7 @@ class FleetApp(ConsoleBase):
 
     def change_order(self) -> None:
         """Change to the next order."""
-        orders = list(FleetOrder)
-        self._order = orders[(orders.index(self._order) + 1) % len(orders)]
+        self._order = next_order(self._order)
         self._show()
 
     def choose_columns(self) -> None:

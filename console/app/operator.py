@@ -33,7 +33,7 @@ from ..model.replay import event_of, last_undoable
 from ..present.header import since
 from ..present.inbox import answer_line, redrive_line, refusals, result_lines, task_count
 from ..present.tasks import Scene
-from ..screens.base import run_latest
+from ..screens.console import run_latest
 from ..screens.dialogs import ChoiceOption, TextDialog, choose
 from ..sessions.session import new_command
 from ..text.figures import clock, wall

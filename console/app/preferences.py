@@ -11,7 +11,7 @@ from ...engine.errors import RedriveError
 from ..keys.actions import action_named
 from ..keys.keymap import key_file
 from ..model.lists import COLUMNS, ColumnChoice
-from ..screens.base import errors_shown
+from ..screens.console import errors_shown
 from ..screens.dialogs import ChoiceOption, ColumnDialog, choose
 from ..text.pieces import Role
 from ..text.text import one_line

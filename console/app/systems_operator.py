@@ -16,7 +16,7 @@ from ..model.preview import preview_requeue
 from ..model.systems import BreakerStatus, ChosenRows, Page, RowsAct, Systems, refusal
 from ..present.inbox import answer_line
 from ..present.systems import breaker_style
-from ..screens.base import run_latest
+from ..screens.console import run_latest
 from ..screens.dialogs import ChoiceOption, choose
 from ..text.text import one_line
 from ..widgets.dialog import Reply

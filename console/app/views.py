@@ -19,7 +19,8 @@ from ..keys.keymap import KeyMap, Refusal
 from ..model.board import SHELL_REMEDY, runner_of
 from ..model.lists import ColumnChoice
 from ..model.runs import WaitingRun
-from ..screens.base import MESSAGE_SECONDS, ConsoleScreen, LoadingScreen
+from ..screens.base import ConsoleScreen, LoadingScreen
+from ..screens.console import MESSAGE_SECONDS
 from ..sessions.live_run import CauseMemory, LiveRun, OtherRuns
 from ..sessions.session import Session
 from ..sessions.target import LaunchContext

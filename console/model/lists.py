@@ -1,11 +1,12 @@
-"""What an operator chooses of a list: rows by a filter, and columns."""
+"""What an operator chooses of a list: rows by a filter, their order, and columns."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from enum import Enum
+from typing import NamedTuple, TypeVar
 
 from ...engine.domain.states import ABOUT_TO_START, TaskState
 from ..keys.actions import ScreenName
@@ -138,6 +139,18 @@ def _words(typed: str) -> Iterable[str]:
         else:
             word += character
     yield word
+
+
+# --- Orders ----------------------------------------------------------------------------------------------------------
+
+
+Order = TypeVar("Order", bound=Enum)
+
+
+def next_order(order: Order) -> Order:
+    """The order after this one; after the last, the first."""
+    orders = list(type(order))
+    return orders[(orders.index(order) + 1) % len(orders)]
 
 
 # --- Columns ---------------------------------------------------------------------------------------------------------

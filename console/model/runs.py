@@ -92,8 +92,16 @@ def _run_of(row: AttentionRun) -> RunRow:
 _NO_EXECUTOR = ExecutorState(False)
 
 
+class RunOrder(StrEnum):
+    """The order of the runs of a state file."""
+
+    LATEST = "latest"
+    DEAD_LETTERS = "dead letters"
+    NAME = "name"
+
+
 class FleetOrder(StrEnum):
-    """The order of the list."""
+    """The order of the state files."""
 
     ATTENTION = "needs a human"  # that first, else in the order given
     LATEST = "latest"  # by the start of the latest run

@@ -27,38 +27,26 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from enum import Enum
-from typing import Any, ClassVar, Protocol, TypeVar, cast
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, ClassVar, cast
 
 from textual import events
 from textual.app import ComposeResult
-from textual.dom import DOMNode
-from textual.geometry import Size
 from textual.screen import Screen
-from textual.timer import Timer
 from textual.widget import Widget
 
 from ...engine.core.views import CUT_OFF, state_style
-from ...engine.core.waiting import RunnerStatus
 from ...engine.domain.acts import act_refusal
 from ...engine.domain.states import TaskState
-from ...engine.errors import RedriveError
 from ..keys.actions import ANSWERS, BY_NAME, SUSPEND_KEY, VIEWS, Action, ScreenName, footer_of
-from ..keys.keymap import KeyMap
 from ..model.board import Board, BoardUpdate
 from ..model.eta import critical_path
-from ..model.lists import COLUMNS, ColumnChoice, describe_state_filter, next_state_filter
-from ..model.runs import WaitingRun
-from ..model.systems import ChosenRows, RowsAct, blocking_downstream
+from ..model.lists import COLUMNS, describe_state_filter, next_state_filter
+from ..model.systems import blocking_downstream
 from ..present import header
 from ..present.systems import compact
 from ..present.tasks import Scene
 from ..present.timeline import describe_path
-from ..sessions.live_run import CauseMemory, LiveRun
-from ..sessions.reads import EventHistory
-from ..sessions.target import LaunchContext
 from ..terminal.capabilities import SMALLEST_SIZE
 from ..text.figures import number
 from ..text.glyphs import Glyphs
@@ -68,29 +56,9 @@ from ..widgets.bars import Bar, Footer, KeyBar, KeyHint, Rule, bindings, binding
 from ..widgets.line_view import DragSelection, LineView
 from ..widgets.table import MarkRangeToggled, VirtualTable
 from ..widgets.text_input import TextField
-
-Order = TypeVar("Order", bound=Enum)
+from .console import Console, RestTimer
 
 JUMP_SECONDS = 1.5  # after a row left from under the cursor: a key that is pressed again for it comes within
-
-
-def run_latest(node: DOMNode, work: Callable[[], Awaitable[None]], group: str, *, shows_errors: bool = True) -> None:
-    """Run ``work`` in the background; a later call of the same group replaces it.
-
-    A RedriveError is shown as a message, or left to the header; any other error ends the console.
-    """
-
-    async def guarded() -> None:
-        with errors_shown(cast(Console, node.app).show_message) if shows_errors else suppress(RedriveError):
-            await work()
-
-    node.run_worker(cast(Any, guarded), group=group, exclusive=True)  # the stubs know only work that returns something
-
-
-def next_order(order: Order) -> Order:
-    """The order after this one; after the last, the first."""
-    orders = list(type(order))
-    return orders[(orders.index(order) + 1) % len(orders)]
 
 
 class TooSmall(LineView):
@@ -622,217 +590,3 @@ class LoadingScreen(ConsoleScreen):
         super().show_frame()
         sentence = one_line(self.console.live.error_message or "")
         self._error_bar.show([Piece(f" {sentence}", Role.WARNING)] if sentence else [], row=1)
-
-
-# --- Debounced, rate-limited refresh of lists after events -----------------------------------------------------------
-
-
-SOON_SECONDS = 0.2  # events within this time share one read
-_RESTING_SECONDS = 0.15  # the cursor may be moving on
-_REST_FACTOR = 4.0  # pause after a read, as a multiple of its duration
-
-
-class RestTimer:
-    """Calls ``on_rest`` once the cursor rests; a start while it waits changes nothing."""
-
-    def __init__(self, widget: Widget, on_rest: Callable[[], None]) -> None:
-        self._widget = widget
-        self._on_rest = on_rest
-        self.is_waiting = False
-
-    def start(self) -> None:
-        """Wait from now on, unless the timer waits already."""
-        if not self.is_waiting and self._widget.is_mounted:
-            self.is_waiting = True
-            self._widget.set_timer(_RESTING_SECONDS, self._on_time)
-
-    def _on_time(self) -> None:
-        self.is_waiting = False
-        self._on_rest()
-
-
-class Refresher:
-    """Calls ``read`` in the background; a request during a read starts one more read afterwards.
-
-    ``read`` must handle RedriveError; any other error ends the console.
-    """
-
-    def __init__(self, node: DOMNode, read: Callable[[], Awaitable[None]]) -> None:
-        self._node = node
-        self._read = read
-        self._timer: Timer | None = None
-        self._due_at = float("inf")
-        self._reading = False
-        self._not_before = float("-inf")
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether no read is pending or running."""
-        return self._timer is None and not self._reading
-
-    def request(self, seconds: float = SOON_SECONDS) -> None:
-        """Read within ``seconds``, or after the pause that follows a slow read."""
-        now = asyncio.get_running_loop().time()
-        due_at = max(now + seconds, self._not_before)
-        if due_at >= self._due_at:
-            return
-        self._due_at = due_at
-        if self._timer is not None:
-            self._timer.stop()
-        self._timer = self._node.set_timer(max(due_at - now, 0.001), self._start_read)
-
-    def _start_read(self) -> None:
-        self._timer = None
-        self._due_at = float("inf")
-        if self._reading:
-            self.request()
-        else:
-            self._reading = True
-            self._node.run_worker(cast(Any, self._run))  # the stubs know only work that returns something
-
-    async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        try:
-            await self._read()
-        finally:
-            self._reading = False
-            self._not_before = loop.time() + _REST_FACTOR * (loop.time() - began)
-
-
-# --- The interface of the app for screens ----------------------------------------------------------------------------
-#
-# ``ConsoleApp`` has it; the app imports the screens.
-
-
-MESSAGE_SECONDS = 5.0
-
-
-@contextmanager
-def errors_shown(show_message: Callable[[str, Role], None]) -> Iterator[None]:
-    """Show an error of the session as a message, and go on behind the block."""
-    try:
-        yield
-    except RedriveError as error:
-        show_message(str(error), Role.WARNING)
-
-
-class TimeControl(Protocol):
-    """The time travel controller, as screens use it."""
-
-    @property
-    def position(self) -> header.ReplayPosition | None:
-        """The position in the past; None in the present."""
-
-    def return_to_present(self) -> bool:
-        """Return to the present. False if the board shows it already."""
-
-    async def load_history(self) -> EventHistory:
-        """Load the events up to the present."""
-
-
-class RowDecisions(Protocol):
-    """The controller of breakers, pages and rows, as screens use it."""
-
-    def decide_rows(self, chosen: ChosenRows, act: RowsAct) -> None:
-        """Requeue or discard quarantined rows, after a question."""
-
-
-class Console(Protocol):
-    """The app, as screens use it.
-
-    Attributes:
-        live: the run that is followed, with its board, its clock and the session to read through.
-        memory: the history of causes.
-        selected: the task that is selected, the same on every screen.
-        absolute_times: whether times are clock times; else ages.
-        columns: the columns of the lists.
-    """
-
-    live: LiveRun
-    memory: CauseMemory
-    launch: LaunchContext
-    glyphs: Glyphs
-    keymap: KeyMap
-    selected: str | None
-    absolute_times: bool
-    columns: ColumnChoice
-
-    @property
-    def size(self) -> Size:
-        """The size of the terminal, in cells."""
-
-    @property
-    def time_travel(self) -> TimeControl:
-        """The controller of the past."""
-
-    @property
-    def systems_actions(self) -> RowDecisions:
-        """Acts on quarantined rows."""
-
-    @property
-    def address(self) -> str:
-        """The address of the state file, for the header."""
-
-    @property
-    def loading_message(self) -> str:
-        """The message shown until the first board is loaded."""
-
-    @property
-    def runner(self) -> RunnerStatus:
-        """Who runs the displayed run."""
-
-    @property
-    def redrive_line(self) -> Line:
-        """The progress of a redrive that is under way; empty if there is none."""
-
-    @property
-    def tour_line(self) -> Line:
-        """The line of the demo's tour; empty if it is hidden or there is none."""
-
-    @property
-    def waiting_runs(self) -> Sequence[WaitingRun]:
-        """The other unfinished runs of the state file that need a human."""
-
-    @property
-    def attention_count(self) -> int:
-        """The number of breakers, pages and groups of rows that need a human."""
-
-    @property
-    def lock_reason(self) -> str | None:
-        """Why changes are refused now; None if they are allowed."""
-
-    @property
-    def armed_seconds(self) -> int:
-        """For how many more seconds a read-only console accepts changes; 0: it accepts none."""
-
-    @property
-    def previous_view(self) -> ScreenName | None:
-        """The view to which ``go_back`` returns; None at the top level."""
-
-    def show_line(self, line: Line, seconds: float | None = None, about: str | None = None) -> None:
-        """Show a line in place of the keys."""
-
-    def show_message(self, sentence: str, role: Role = Role.TEXT, seconds: float = MESSAGE_SECONDS) -> None:
-        """Show a sentence in place of the keys."""
-
-    def switch_view(self, view: ScreenName) -> None:
-        """Go to a view as to a top level."""
-
-    def open_view(self, view: ScreenName) -> None:
-        """Open a view; going back returns to the current screen."""
-
-    def go_back(self) -> bool:
-        """Close the top screen, else go to the previous view. False at the top level."""
-
-    def return_to_fleet(self) -> None:
-        """Go back to the list of state files, if the console was opened from it."""
-
-    def follow(self, run_id: str, view: ScreenName = ScreenName.GRAPH) -> None:
-        """Show a view of another run of the file."""
-
-    def show_details(self) -> None:
-        """Show everything about the selected task."""
-
-    def push_screen(self, screen: Screen[Any], callback: Callable[[Any], None] | None = None) -> object:
-        """Show a screen or a dialog over the visible one."""

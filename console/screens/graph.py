@@ -16,12 +16,11 @@ from ..model.eta import slowest_path
 from ..model.graph import view as model
 from ..model.graph.drawing import Drawing
 from ..model.graph.groups import GraphForm, Zoom
-from ..model.lists import parse_task_filter
+from ..model.lists import next_order, parse_task_filter
 from ..present.graph import GroupDrawing, group_drawing, heading_line, label_width
 from ..present.tasks import Scene, TaskNames
 from ..text.pieces import Piece, Role
 from ..widgets.bars import STRIP_ROWS, Bar, Rule, has_room_for_strip
-from .base import next_order
 from .graph_view import GraphView, GroupMap, SilhouetteView
 from .panes import DetailView, PaneWidth, SplitScreen, StripView, read_page
 

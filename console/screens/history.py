@@ -11,7 +11,7 @@ from ...engine.domain.events import EventKind
 from ...engine.domain.states import TaskState
 from ..keys.actions import ScreenName
 from ..model.board import Board, BoardUpdate
-from ..model.lists import parse_task_filter
+from ..model.lists import next_order, parse_task_filter
 from ..model.runs import HistoryOrder, RunGrid, TaskTrend, is_bad
 from ..present import history as present
 from ..present.header import ReplayPosition
@@ -20,7 +20,8 @@ from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
 from ..widgets.bars import Bar
 from ..widgets.table import VirtualTable
-from .base import ConsoleScreen, next_order, run_latest
+from .base import ConsoleScreen
+from .console import run_latest
 
 _REFRESH_SECONDS = 5
 _WORDS_ROWS = 3
@@ -61,7 +62,6 @@ class HistoryScreen(ConsoleScreen):
         self._tasks: dict[str, TaskTrend] = {}
         self._order = HistoryOrder.FLOW
         self._place = -1  # the run under the cursor; -1: the latest
-        self._age_seconds = 0
         self._is_stale = True
 
     def content(self) -> Iterable[Widget]:
@@ -75,6 +75,10 @@ class HistoryScreen(ConsoleScreen):
         yield self.words_bar
 
     # --- Reading ----------------------------------------------------------------------------------------------------
+
+    def on_mount(self) -> None:
+        """Read again every few seconds, if something has changed."""
+        self.set_interval(_REFRESH_SECONDS, self._read_changes)
 
     def on_shown(self) -> None:
         """Read the runs; select the task that is selected on the other screens."""
@@ -98,15 +102,16 @@ class HistoryScreen(ConsoleScreen):
             self._read()
 
     def tick(self, now_us: int) -> None:
-        """Read again every few seconds, if something has changed."""
-        self._age_seconds += 1
-        if self._is_stale and self._age_seconds >= _REFRESH_SECONDS:
-            self._read()
+        """Update the ages of the runs."""
         self._show_runs()
 
     def past_summary(self, position: ReplayPosition) -> str:
         """The past has no grid of its own."""
         return "the runs are those of now"
+
+    def _read_changes(self) -> None:
+        if self._is_stale:
+            self._read()
 
     def _read(self) -> None:
         if self.is_current:
@@ -116,7 +121,7 @@ class HistoryScreen(ConsoleScreen):
         session, flow = self.console.live.session, self.board.projection.run.dag_name
         if self._reader is None:
             self._reader = HistoryReader(session)
-        self._age_seconds, self._is_stale = 0, False
+        self._is_stale = False
         self._grid = await self._reader.read(flow)
         self._tasks = {task.name: task for task in self._grid.tasks}
         is_first = not self.table.order

@@ -10,7 +10,7 @@ from textual.widget import Widget
 from ..keys.actions import ScreenName
 from ..model.board import Board, BoardUpdate
 from ..model.inbox import Inbox, InboxCause, InboxRow
-from ..model.lists import parse_filter
+from ..model.lists import next_order, parse_filter
 from ..model.preview import preview_requeue, preview_skip
 from ..model.runs import WaitingRun
 from ..present import inbox as present
@@ -19,7 +19,7 @@ from ..text.pieces import Line, Piece, Role, plain
 from ..text.text import cells, one_line
 from ..widgets.bars import Bar, has_room_for_strip
 from ..widgets.table import VirtualTable
-from .base import next_order, run_latest
+from .console import run_latest
 from .panes import EvidenceScreen, EvidenceView, PaneWidth, SplitScreen, Subject, read_page
 
 _FRAME_ROWS = 12  # header, tabs, rules, heading, keys, and what the acts would do

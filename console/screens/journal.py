@@ -20,7 +20,7 @@ from ..text.text import cells, one_line
 from ..widgets.bars import Bar, bindings
 from ..widgets.table import VirtualTable
 from ..widgets.text_view import LinesView
-from .base import run_latest
+from .console import run_latest
 from .dialogs import TextDialog
 from .panes import PaneWidth, SplitScreen
 

@@ -36,7 +36,8 @@ from ..text.text import one_line
 from ..widgets.bars import Bar, KeyHint, has_room_for_strip
 from ..widgets.dialog import Modal
 from ..widgets.text_view import LinesView
-from .base import ConsoleScreen, run_latest
+from .base import ConsoleScreen
+from .console import run_latest
 from .dialogs import TextDialog
 from .log_reader import AttemptLog, LogFinder, LogReader, LogTarget, LogView, Read
 

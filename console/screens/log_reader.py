@@ -17,7 +17,7 @@ from ..present.log import LogLines
 from ..sessions.session import Session
 from ..text.pieces import Line, Role
 from ..widgets.text_view import LinesView
-from .base import Console
+from .console import Console
 
 WINDOW_CHUNKS = 64  # the end of a log, to begin with
 PAGE_CHUNKS = 500

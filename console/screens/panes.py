@@ -30,7 +30,8 @@ from ..text.glyphs import LEFT, RIGHT, UP
 from ..text.pieces import Line
 from ..widgets.bars import STRIP_ROWS, Bar, Divider, has_room_for_detail_pane
 from ..widgets.text_view import LinesView
-from .base import ConsoleScreen, run_latest
+from .base import ConsoleScreen
+from .console import run_latest
 
 
 class PaneWidth(NamedTuple):

@@ -14,8 +14,8 @@ from ...engine.domain.states import RunState, TaskState
 from ...engine.statefile.lists import ATTENTION_RUNS, SCHEDULES, AttentionRun, ScheduleRow
 from ..keys.actions import ScreenName
 from ..model.board import Board, BoardUpdate, runner_of
-from ..model.lists import parse_filter
-from ..model.runs import days_of, waiting_runs
+from ..model.lists import next_order, parse_filter
+from ..model.runs import RunOrder, days_of, waiting_runs
 from ..present.header import ReplayPosition
 from ..present.history import YEAR_ROWS, calendar_lines
 from ..present.runs import RunListEntry, describe_next_run, heading_line, preview_lines, run_name, run_row
@@ -25,14 +25,14 @@ from ..text.pieces import Line
 from ..text.text import cells
 from ..widgets.bars import Bar
 from ..widgets.table import VirtualTable
-from .base import Console, ConsoleScreen, RestTimer, run_latest
+from .base import ConsoleScreen
+from .console import Console, RestTimer, run_latest
 
 _REFRESH_SECONDS = 5  # how often runs that are not followed are counted again
 _CALENDAR_FROM, _YEAR_FROM = 20, 30  # rows of the screen
 _FRAME_ROWS = 6  # header, tabs, two rules, heading, keys
 _PREVIEW_FROM, _PREVIEW_ROWS = 36, 8  # from this height on, a long list leaves so many rows to the selected run
 _PREVIEW_ROWS_MIN = 3
-SORTS = ("latest", "dead letters", "name")
 
 
 class RunsScreen(ConsoleScreen):
@@ -47,8 +47,7 @@ class RunsScreen(ConsoleScreen):
         self._attention: Sequence[AttentionRun] = ()
         self._shown_count = 0
         self._name_cells = 0
-        self._sort = 0
-        self._list_age_seconds = 0  # seconds since the list was read
+        self._order = RunOrder.LATEST
         self.heading = Bar(id="heading")
         self.table: VirtualTable[str] = VirtualTable(self._row, id="runs")
         self.preview = RunPreview()
@@ -61,6 +60,10 @@ class RunsScreen(ConsoleScreen):
     def widgets_below(self) -> Iterable[Widget]:
         yield self.preview
         yield self.calendar
+
+    def on_mount(self) -> None:
+        """Read the runs that are not followed again every few seconds."""
+        self.set_interval(_REFRESH_SECONDS, self._read_again)
 
     def on_shown(self) -> None:
         self.table.focus()
@@ -79,21 +82,24 @@ class RunsScreen(ConsoleScreen):
             self.preview.update_lines()
 
     def tick(self, now_us: int) -> None:
-        """Update elapsed times; reload the other runs every few seconds."""
-        running = [name for name, one in self._summaries.items() if one.run.state is RunState.RUNNING]
-        self.table.rows_changed(running)
+        """Update elapsed times."""
+        self.table.rows_changed(self._running_runs())
         self.preview.update_lines()
-        self._list_age_seconds += 1
         if self._schedules:
             self._show_heading(self._shown_count)  # what comes next comes nearer
-        if (running or self._schedules) and self._list_age_seconds >= _REFRESH_SECONDS:
-            self._read()
 
     def past_summary(self, position: ReplayPosition) -> str:
         """Say that only the followed run is shown as of the past."""
         return "the other runs are those of now"
 
     # --- The list -------------------------------------------------------------------------------------------------
+
+    def _running_runs(self) -> list[str]:
+        return [name for name, one in self._summaries.items() if one.run.state is RunState.RUNNING]
+
+    def _read_again(self) -> None:
+        if self._running_runs() or self._schedules:
+            self._read()
 
     def _read(self) -> None:
         if self.is_current:
@@ -103,7 +109,6 @@ class RunsScreen(ConsoleScreen):
         summaries = await self.console.live.session.runs()
         self._schedules = await self.console.live.session.query(SCHEDULES)
         self._attention = await self.console.live.session.query(ATTENTION_RUNS)
-        self._list_age_seconds = 0
         self._summaries = {one.run.run_id: one for one in summaries}
         self._name_cells = max((cells(run_name(one.run, self.console.glyphs)) for one in summaries), default=0)
         self._show_order()
@@ -150,9 +155,9 @@ class RunsScreen(ConsoleScreen):
         found = [
             one for one in self._summaries.values() if wanted.matches(f"{one.run.dag_name} {one.run.run_id}".casefold())
         ]
-        if SORTS[self._sort] == "dead letters":
+        if self._order is RunOrder.DEAD_LETTERS:
             found.sort(key=lambda one: -one.dead_letters)
-        elif SORTS[self._sort] == "name":
+        elif self._order is RunOrder.NAME:
             found.sort(key=lambda one: (one.run.dag_name, one.run.run_id))
         self.table.set_order([one.run.run_id for one in found])
         self._show_heading(len(found))
@@ -160,9 +165,11 @@ class RunsScreen(ConsoleScreen):
     def _show_heading(self, shown: int) -> None:
         rows = waiting_runs(self._attention, self.console.live.status, self.console.live.now_us)
         waiting = sum(not one.is_notice for one in rows)
-        known, sort = len(self._summaries), SORTS[self._sort]
+        known = len(self._summaries)
         coming, self._shown_count = describe_next_run(self._schedules, self.console.live.now_us), shown
-        self.heading.show(*heading_line(shown, known, waiting, self.filter_text, sort, self.console.glyphs, coming))
+        self.heading.show(
+            *heading_line(shown, known, waiting, self.filter_text, self._order, self.console.glyphs, coming)
+        )
 
     def _row(self, run_id: str, columns: int) -> Line:
         console, shown = self.console, self.console.columns.shown_in(self.PLACE.value)
@@ -185,7 +192,7 @@ class RunsScreen(ConsoleScreen):
 
     def change_order(self) -> None:
         """Change to the next order."""
-        self._sort = (self._sort + 1) % len(SORTS)
+        self._order = next_order(self._order)
         self._show_order()
 
     def go_to_next(self, step: int) -> None:

@@ -18,7 +18,7 @@ from ...engine.statefile import lists
 from ..keys.actions import BY_NAME, Action, ScreenName
 from ..model import systems as model
 from ..model.board import Board, BoardUpdate
-from ..model.lists import parse_filter
+from ..model.lists import next_order, parse_filter
 from ..present import systems as present
 from ..present.states import order_line
 from ..present.systems import quarantined_row, row_lines, rows_heading, subject_lines
@@ -26,7 +26,8 @@ from ..text.pieces import Line, Piece, Role, width
 from ..text.text import one_line
 from ..widgets.bars import PAGING, TALL_SCREEN_ROWS, Bar, bindings
 from ..widgets.table import VirtualTable
-from .base import SOON_SECONDS, ConsoleScreen, Refresher, next_order, run_latest
+from .base import ConsoleScreen
+from .console import SOON_SECONDS, Refresher, run_latest
 from .dialogs import TextDialog, columns_within
 
 CALL_COUNT_SECONDS = 1.3  # the executor writes the call counts of breakers with its next heartbeat
@@ -174,8 +175,8 @@ class SystemsScreen(ConsoleScreen):
                     return
                 load_rows()
         except RedriveError:
-            self._stale_sections |= wanted  # the header shows the error; the next event reads again
-            return
+            self._stale_sections |= wanted  # the next event reads again
+            raise
         self._refresh_list()
 
     async def _read_section(self, section: model.Section, run_id: str) -> Callable[[], None]:
@@ -504,10 +505,7 @@ class RowsScreen(ConsoleScreen):
         """Read the current count and invalidate the visible rows."""
         run_id = self.board.projection.run.run_id
         systems = model.Systems(self.board)
-        try:
-            systems.load_row_groups(await self.console.live.session.query(lists.QUARANTINE_GROUPS, run_id=run_id))
-        except RedriveError:
-            return  # the header shows the error; the next event reads again
+        systems.load_row_groups(await self.console.live.session.query(lists.QUARANTINE_GROUPS, run_id=run_id))
         self.group = systems.groups.get(self.key, self.group)
         grown = self.group.total != self.window.total
         self.window.invalidate(self.group.total)

@@ -14,6 +14,7 @@ from ...engine.domain.states import TIMED
 from ...engine.statefile.lists import EVENTS_OF_KIND, HISTORY
 from ..keys.actions import ScreenName
 from ..model.board import Board, BoardUpdate
+from ..model.lists import next_order
 from ..model.replay import event_of
 from ..model.runs import TaskTrend, trend_of_attempts
 from ..model.systems import downstream_specs
@@ -27,7 +28,8 @@ from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
 from ..widgets import bars
 from ..widgets.table import VirtualTable
-from .base import ConsoleScreen, next_order, run_latest
+from .base import ConsoleScreen
+from .console import run_latest
 from .panes import DetailView, read_page
 from .timeline_bars import TimelineLabels, TimelineView
 

@@ -18,7 +18,7 @@ from ..present.tasks import Scene, TaskNames
 from ..text.pieces import Line, Piece, Role, fit
 from ..widgets.bars import bindings
 from ..widgets.table import VirtualTable
-from .base import Console
+from .console import Console
 
 _NOW_AT = 0.75  # where now stands after a step, as a part of the width; it walks to the edge before the next step
 

@@ -12,7 +12,8 @@ from ..model.inbox import InboxCause, causes_of
 from ..sessions.trials import FAILURE_CLASSES, replay_under_policy, table, title, trial_rows, try_rule
 from ..text.pieces import Line, Piece, Role, wrap
 from ..text.text import one_line, pad
-from .base import ConsoleScreen, run_latest
+from .base import ConsoleScreen
+from .console import run_latest
 from .dialogs import ChoiceOption, TextDialog, choose, columns_within
 
 _LABEL_CELLS = 9
