@@ -273,7 +273,7 @@ class ConsoleApp(ViewConsole):
         """Name of an action -> what its key calls; for the others, ``VIEW_CALLS`` has a method of a view."""
         operator, run, systems = self.operator_actions, self.run_control, self.systems_actions
         commands, preferences, time_travel = self.commands, self.preferences, self.time_travel
-        on_tasks, on_item = self._on_tasks, self._on_item
+        on_tasks, on_run, on_item = self._on_tasks, self._on_run, self._on_item
         return {
             # the run
             "requeue": on_tasks(operator.requeue),
@@ -286,10 +286,10 @@ class ConsoleApp(ViewConsole):
             "hurry": on_tasks(operator.hurry),
             "acknowledge": on_tasks(operator.acknowledge),
             "snooze": on_tasks(operator.snooze),
-            "undo": operator.undo,
-            "pause": operator.pause,
-            "postpone": operator.postpone,
-            "reload": operator.reload_code,
+            "undo": on_run(operator.undo),
+            "pause": on_run(operator.pause),
+            "postpone": on_run(operator.postpone),
+            "reload": on_run(operator.reload_code),
             "resume_here": run.resume,
             "arm": run.arm,
             "stop_run": run.stop_run,
@@ -310,7 +310,7 @@ class ConsoleApp(ViewConsole):
             "redraw": self.reload,
             "times": self.toggle_times,
             "tour": self.toggle_tour,
-            "classify": on_tasks(self._classify),
+            "classify": self._classify,
             "copy": lambda: self.copying.copy(self.console_screen.subject(), self.console_screen.target_tasks()),
             "palette": commands.palette,
             "help": commands.help,
@@ -333,18 +333,21 @@ class ConsoleApp(ViewConsole):
             "at_event": on_item(time_travel.to_cursor_event),
         }
 
-    def _classify(self, names: Sequence[str]) -> None:
+    def _classify(self) -> None:
         from ..screens.trials import classify
 
-        classify(self.console_screen, names)
+        classify(self.console_screen)
 
     def _what_if(self, text: str) -> None:
         from ..screens.trials import what_if
 
         what_if(self.console_screen, text)
 
-    def _on_tasks(self, act: Callable[[Sequence[str]], object]) -> Callable[[], object]:
-        return lambda: act(self.console_screen.target_tasks())
+    def _on_tasks(self, act: Callable[[Board, Sequence[str]], None]) -> Callable[[], object]:
+        return partial(self.operator_actions.act_on_tasks, act)
+
+    def _on_run(self, act: Callable[[Board], None]) -> Callable[[], object]:
+        return partial(self.operator_actions.act_on_run, act)
 
     def _on_item(self, act: Callable[[object], object]) -> Callable[[], object]:
         return lambda: act(self.console_screen.subject())

@@ -100,11 +100,21 @@ class OperatorActions:
 
     # --- The acts -------------------------------------------------------------------------------------------------
 
-    def requeue(self, names: Sequence[str]) -> None:
-        """Requeue: one task that needs a human at once, other tasks after a confirmation."""
+    def act_on_tasks(self, act: Callable[[Board, Sequence[str]], None]) -> None:
+        """Begin an act on the selected tasks, if there are any and changes are allowed; else say why not."""
+        names = self._console.console_screen.target_tasks()
         board = self.actionable_board(names)
-        if board is None:
-            return
+        if board is not None:
+            act(board, names)
+
+    def act_on_run(self, act: Callable[[Board], None]) -> None:
+        """Begin an act on the run, if changes are allowed; else say why not."""
+        board = self.actionable_board(None)
+        if board is not None:
+            act(board)
+
+    def requeue(self, board: Board, names: Sequence[str]) -> None:
+        """Requeue: one task that needs a human at once, other tasks after a confirmation."""
         preview = preview_requeue(board, names, is_abandoned=not self._console.live.status.executor_alive)
         if self._is_refused(preview, preview.run_again or preview.unblocked):
             return
@@ -128,11 +138,8 @@ class OperatorActions:
         )
         self.confirm("requeue", question, requeue)
 
-    def skip(self, names: Sequence[str]) -> None:
+    def skip(self, board: Board, names: Sequence[str]) -> None:
         """Skip the tasks, with a reason."""
-        board = self.actionable_board(names)
-        if board is None:
-            return
         preview = preview_skip(board, names, is_abandoned=not self._console.live.status.executor_alive)
         if self._is_refused(preview, preview.skipped):
             return
@@ -144,11 +151,8 @@ class OperatorActions:
 
         self.confirm("skip", confirmations.preview_question(preview, self._scene(board)), skip)
 
-    def answer(self, act: Literal["approve", "reject"], names: Sequence[str]) -> None:
+    def answer(self, act: Literal["approve", "reject"], board: Board, names: Sequence[str]) -> None:
         """Approve or reject what waits for an approval, with a reason."""
-        board = self.actionable_board(names)
-        if board is None:
-            return
         asked = [name for name in names if waits_for_approval(board.row(name))]
         if not asked:
             self.show_warning("it waits for no approval")
@@ -158,11 +162,8 @@ class OperatorActions:
         question = confirmations.answer_question(act, asked, self._scene(board))
         self.confirm(action, question, lambda reply: self.send(act, targets, reply.reason))
 
-    def stop(self, names: Sequence[str]) -> None:
+    def stop(self, board: Board, names: Sequence[str]) -> None:
         """Stop running attempts, or cancel waiting tasks."""
-        board = self.actionable_board(names)
-        if board is None:
-            return
         if not any(board.row(name).state in STOPPABLE for name in names):
             self.show_warning("there is nothing to stop: it has ended")
         else:
@@ -170,11 +171,8 @@ class OperatorActions:
             question = confirmations.stop_question(names, self._scene(board))
             self.confirm("stop_task", question, lambda reply: self.send("cancel", targets, reply.reason))
 
-    def hurry(self, names: Sequence[str]) -> None:
+    def hurry(self, board: Board, names: Sequence[str]) -> None:
         """Retry now, or poll a sensor now."""
-        board = self.actionable_board(names)
-        if board is None:
-            return
         targets = targets_of(board, names)
         if len(names) == 1:
             self.send("hurry", targets, DEFAULT_REASON)
@@ -182,11 +180,9 @@ class OperatorActions:
             question = confirmations.hurry_question(names, self._scene(board))
             self.confirm("hurry", question, lambda reply: self.send("hurry", targets, DEFAULT_REASON))
 
-    def extend(self, names: Sequence[str]) -> None:
+    def extend(self, board: Board, names: Sequence[str]) -> None:
         """Give running attempts more time before their timeout, once."""
-        board, console = self.actionable_board(names), self._console
-        if board is None:
-            return
+        console = self._console
         if not any(board.view(name, console.live.now_us, console.runner).sign is Sign.RUNNING for name in names):
             self.show_warning("there is nothing to extend: it does not run")
             return
@@ -198,25 +194,18 @@ class OperatorActions:
 
         choose(console, title, _EXTENSIONS, extend)
 
-    def acknowledge(self, names: Sequence[str]) -> None:
+    def acknowledge(self, board: Board, names: Sequence[str]) -> None:
         """Stop paging for these tasks."""
-        board = self.actionable_board(names)
-        if board is not None:
-            self.send("ack", targets_of(board, names))
+        self.send("ack", targets_of(board, names))
 
-    def snooze(self, names: Sequence[str]) -> None:
+    def snooze(self, board: Board, names: Sequence[str]) -> None:
         """Page again for these tasks later."""
-        board = self.actionable_board(names)
-        if board is not None:
-            targets = targets_of(board, names)
-            title = f"Page again for {confirmations.named(names)}"
-            self.choose_time(title, lambda seconds: self.send("snooze", targets, "", {"seconds": seconds}))
+        targets = targets_of(board, names)
+        title = f"Page again for {confirmations.named(names)}"
+        self.choose_time(title, lambda seconds: self.send("snooze", targets, "", {"seconds": seconds}))
 
-    def note(self, names: Sequence[str]) -> None:
+    def note(self, board: Board, names: Sequence[str]) -> None:
         """Write a note on the cause of these tasks, for the next operator who is paged for it."""
-        board = self.actionable_board(names)
-        if board is None:
-            return
         causes = causes_of(board, names)
         if len(causes) != 1:
             many = f"these tasks failed for {len(causes)} causes: choose one of them for the note"
@@ -229,16 +218,11 @@ class OperatorActions:
         question = confirmations.note_question(cause, facts)
         self.confirm("note", question, lambda reply: self.send("note", (), "", {**about, "text": reply.value}))
 
-    def pause(self) -> None:
-        board = self.actionable_board(None)
-        if board is not None:
-            self.send("unpause" if board.projection.run.paused_since is not None else "pause", (), DEFAULT_REASON)
+    def pause(self, board: Board) -> None:
+        self.send("unpause" if board.projection.run.paused_since is not None else "pause", (), DEFAULT_REASON)
 
-    def postpone(self) -> None:
+    def postpone(self, board: Board) -> None:
         """Give the run another deadline, or none."""
-        board = self.actionable_board(None)
-        if board is None:
-            return
         if board.projection.run.deadline_at is None:
             self.show_warning("the run has no deadline")
             return
@@ -247,10 +231,9 @@ class OperatorActions:
     def _send_postponement(self, seconds: str) -> None:
         self.send("postpone", (), DEFAULT_REASON, {"seconds": int(seconds)} if seconds else {})
 
-    def reload_code(self) -> None:
+    def reload_code(self, board: Board) -> None:
         """Have the executor load changed source files."""
-        if self.actionable_board(None) is not None:
-            self.send("reload", (), DEFAULT_REASON)
+        self.send("reload", (), DEFAULT_REASON)
 
     def stop_run(self, how: str) -> None:
         """Stop the executor: ``drain`` after the running tasks, ``now`` with them."""
@@ -259,19 +242,15 @@ class OperatorActions:
 
     # --- Undo -----------------------------------------------------------------------------------------------------
 
-    def undo(self) -> None:
+    def undo(self, board: Board) -> None:
         """Undo the requeue whose grace period is shown; else ask whether to undo the last act that can be undone."""
-        if self.actionable_board(None) is None:
-            return
         if self._grace is not None:
             grace, self._grace = self._grace, None
             self.send("undo", (), DEFAULT_REASON, {"command": grace.command_id})
         else:
-            run_latest(self._console, self._find_undo, "undo")
+            run_latest(self._console, partial(self._find_undo, board), "undo")
 
-    async def _find_undo(self) -> None:
-        board = self._console.live.board
-        assert board is not None
+    async def _find_undo(self, board: Board) -> None:
         act = last_undoable(await self._latest_acts(board))
         if act is None:
             self.show_warning("there is no act of this run that can be undone")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
 
 from ...engine.analysis.trials import PolicyChange, parse_change
@@ -20,10 +20,10 @@ _LABEL_CELLS = 9
 _REPLAYING_SECONDS = 60.0
 
 
-def classify(screen: ConsoleScreen, names: Sequence[str]) -> None:
-    """Derive a rule from the cause of these tasks and show its effect; the operator pastes it into the flow."""
+def classify(screen: ConsoleScreen) -> None:
+    """Derive a rule from the cause of the selected tasks and show its effect; the operator pastes it into the flow."""
     board = screen.console.live.board
-    causes = causes_of(board, names) if board is not None else []
+    causes = causes_of(board, screen.target_tasks()) if board is not None else []
     if board is None or len(causes) != 1:
         screen.console.show_message("a rule is made of one cause: put the cursor on it", Role.WARNING)
         return
