@@ -449,12 +449,12 @@ class GraphScreen(SplitScreen):
         graph.order_by(next_order(graph.order))
         self.graph_view.step_changed()
         self._show_heading()
-        self.console.show_line([Piece(str(graph.order), Role.DIM)], 2)
+        self.console.show_message(str(graph.order), Role.DIM, 2)
 
     def toggle_follow(self) -> None:
         """Switch following the running tasks on or off."""
         self._is_following = not self._is_following
-        self.console.show_line([Piece("follows what runs" if self._is_following else "stands still", Role.DIM)], 2)
+        self.console.show_message("follows what runs" if self._is_following else "stands still", Role.DIM, 2)
         if self._is_following:
             self._go_to_front()
 
@@ -493,6 +493,6 @@ class GraphScreen(SplitScreen):
             here = matches.index(self.console.selected) if self.console.selected in matches else -step
             self.graph_view.select(matches[(here + step) % len(matches)])
         elif not self.graph_view.select_problem(step):
-            self.console.show_line([Piece("nothing needs a human", Role.DIM)], 3)
+            self.console.show_message("nothing needs a human", Role.DIM, 3)
         elif self.console.selected == before:
-            self.console.show_line([Piece("no other task needs a human", Role.DIM)], 3)
+            self.console.show_message("no other task needs a human", Role.DIM, 3)

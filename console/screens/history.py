@@ -16,7 +16,7 @@ from ..model.runs import HistoryOrder, RunGrid, TaskTrend, is_bad
 from ..present import history as present
 from ..present.header import ReplayPosition
 from ..sessions.reads import HistoryReader
-from ..text.pieces import Line, Piece, Role
+from ..text.pieces import Line, Role
 from ..text.text import one_line
 from ..widgets.bars import Bar
 from ..widgets.table import VirtualTable
@@ -245,7 +245,7 @@ class HistoryScreen(ConsoleScreen):
             if self.filter_text or _is_notable(self._tasks[names[at]], self.place):
                 self.table.move_to(at)
                 return
-        self.console.show_line([Piece("no task of this run failed or was slow", Role.DIM)], 3)
+        self.console.show_message("no task of this run failed or was slow", Role.DIM, 3)
 
 
 def _state_of(task: TaskTrend) -> TaskState:

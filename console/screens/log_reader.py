@@ -351,21 +351,32 @@ class LogView(LinesView):
 _AFTER_EVERY_CHUNK = 2**62
 
 
-class SearchedScreen(Protocol):
-    """The screen of the log, as the search uses it. ``attempt_log``: the log that is shown."""
+class ReadScreen(Protocol):
+    """The screen of the log, as its search and its reads use it.
+
+    ``attempt_log``: the log that is shown; ``selection``: the lines of the window that the filter leaves.
+    """
 
     attempt_log: AttemptLog | None
+    selection: LogSelection | None
     text: LogView
 
     @property
     def console(self) -> Console:
         """The app."""
 
+    @property
+    def attempt(self) -> AttemptRow | None:
+        """The attempt that is shown."""
+
     def show_window(self, log: AttemptLog) -> None:
         """Show another window of the log."""
 
     def show_heading(self) -> None:
         """Show the progress of the search."""
+
+    def store_filter(self) -> str:
+        """The filter as a regular expression for the store."""
 
 
 class LogFinder:
@@ -377,7 +388,7 @@ class LogFinder:
         is_given_up: whether the latest search ended with an error.
     """
 
-    def __init__(self, screen: SearchedScreen) -> None:
+    def __init__(self, screen: ReadScreen) -> None:
         self._screen = screen
         self.reset()
 
@@ -466,19 +477,6 @@ class Read(IntEnum):
     LATER = 3
     WHOLE = 4
     ONLY = 5  # the lines that match the filter
-
-
-class ReadScreen(SearchedScreen, Protocol):
-    """The screen of the log, as the reader uses it. ``selection``: the lines of the window that the filter leaves."""
-
-    selection: LogSelection | None
-
-    @property
-    def attempt(self) -> AttemptRow | None:
-        """The attempt that is shown."""
-
-    def store_filter(self) -> str:
-        """The filter as a regular expression for the store."""
 
 
 class LogReader:

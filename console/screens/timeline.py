@@ -24,7 +24,7 @@ from ..present import timeline as present
 from ..present.history import duration_lines, timeout_of
 from ..present.tasks import Scene
 from ..text.glyphs import Glyphs
-from ..text.pieces import Line, Piece, Role
+from ..text.pieces import Line, Role
 from ..text.text import one_line
 from ..widgets import bars
 from ..widgets.table import VirtualTable
@@ -511,7 +511,7 @@ class TimelineScreen(ConsoleScreen):
         if self.timeline.is_following:
             self._update_span()
         words = "follows the present" if self.timeline.is_following else "stands still"
-        self.console.show_line([Piece(words, Role.DIM)], 2)
+        self.console.show_message(words, Role.DIM, 2)
 
     def toggle_critical_path(self) -> None:
         """Show or hide the critical path."""
@@ -539,9 +539,9 @@ class TimelineScreen(ConsoleScreen):
             return
         before = self.timeline.cursor_key
         if not self._select_problem(step):
-            self.console.show_line([Piece("nothing needs a human", Role.DIM)], 3)
+            self.console.show_message("nothing needs a human", Role.DIM, 3)
         elif self.timeline.cursor_key == before:
-            self.console.show_line([Piece("no other task needs a human", Role.DIM)], 3)
+            self.console.show_message("no other task needs a human", Role.DIM, 3)
 
     def _select_problem(self, step: int) -> bool:
         """Select the next problem; from the row of a group its own first one. False if there is none."""
