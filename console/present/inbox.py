@@ -144,10 +144,10 @@ def cause_age(cause: InboxCause, scene: Scene) -> Line:
     return [Piece(f" {pad_left(text, AGE_CELLS + 1)} ", Role.DIM)]
 
 
-def task_row(entry: InboxEntry, row: TaskRow, scene: Scene, columns: int) -> Line:
-    """One task of a cause."""
-    glyphs, style = scene.glyphs, row_style(row)
-    cells = min(scene.name_cells, _NAME_CELLS_MAX, columns - 14)
+def task_row(entry: InboxEntry, row: TaskRow, columns: int, name_cells: int, glyphs: Glyphs) -> Line:
+    """One task of a cause. ``name_cells``: width of the longest name."""
+    style = row_style(row)
+    cells = min(name_cells, _NAME_CELLS_MAX, columns - 14)
     name = shorten_middle(one_line(entry.name), cells, glyphs.more)
     line = [
         Piece("    "),

@@ -102,10 +102,7 @@ class ReportData:
     @cached_property
     def scene(self) -> Scene:
         """The context of all lines, of which there are hundreds."""
-        longest = max((cells(one_line(name)) for name in self.board.projection.tasks), default=0)
-        return Scene(
-            self.board, self.now_us, UTF8, True, min(longest, _NAME_CELLS_MAX), self.board.pools(), self.runner
-        )
+        return Scene(self.board, self.now_us, UTF8, True, self.board.pools(), self.runner)
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,6 @@ class Scene:
     now_us: int
     glyphs: Glyphs
     shows_clock_times: bool = False
-    name_cells: int = 24  # width of the longest name
     pools: Mapping[str, PoolUse] = field(default_factory=dict)
     runner: RunnerStatus = ALIVE
     names: TaskNames = field(default_factory=TaskNames)

@@ -14,7 +14,6 @@ from ..model.lists import next_order, parse_filter
 from ..model.preview import preview_requeue, preview_skip
 from ..model.runs import WaitingRun
 from ..present import inbox as present
-from ..present.tasks import Scene
 from ..text.pieces import Line, Piece, Role, plain
 from ..text.text import cells, one_line
 from ..widgets.bars import Bar, has_room_for_strip
@@ -43,7 +42,6 @@ class InboxScreen(SplitScreen):
         self.consequences_bar = Bar(2, id="consequences")
         self._opened: set[str] = set()  # the causes that were opened because they fit: closed ones stay closed
         self._name_cells = _longest_name_cells(self.board)
-        self._refresh_scene()
         self._causes: dict[str, InboxCause] = {}  # what is listed, by its key
         self._others: dict[str, WaitingRun] = {}  # other runs that need a human, by their name
         self._painted_ages: dict[str, str] = {}  # key of a cause -> as it is on the screen
@@ -69,14 +67,6 @@ class InboxScreen(SplitScreen):
 
     # --- The run --------------------------------------------------------------------------------------------------
 
-    def scene(self) -> Scene:
-        """The context for rendering rows, as of the last update."""
-        return self._scene
-
-    def _refresh_scene(self) -> None:
-        console = self.console
-        self._scene = Scene(self.board, console.live.now_us, console.glyphs, console.absolute_times, self._name_cells)
-
     def board_replaced(self, board: Board) -> None:
         """Rebuild the list; keep open causes, order and filter."""
         before = self.inbox
@@ -87,7 +77,6 @@ class InboxScreen(SplitScreen):
             if before.is_open(cause.key):
                 self.inbox.toggle(InboxRow(cause.key))
         self._name_cells = _longest_name_cells(board)
-        self._refresh_scene()
         self._refresh_list()
         if before.board.projection.run.run_id != board.projection.run.run_id:
             self._opened.clear()
@@ -97,7 +86,6 @@ class InboxScreen(SplitScreen):
         """Select the task selected on the other screens, if it is listed."""
         if self.focused is None:
             self.table.focus()
-        self._refresh_scene()
         self._open_causes_that_fit()
         self._refresh_list()
         name = self.console.selected
@@ -128,7 +116,6 @@ class InboxScreen(SplitScreen):
         self.console.memory.on_events(news.events, bool(news.delta.moves))
         if self not in self.app.screen_stack:
             return
-        self._refresh_scene()
         if changed:
             self._open_causes_that_fit()
             self._refresh_list()
@@ -137,7 +124,6 @@ class InboxScreen(SplitScreen):
 
     def tick(self, now_us: int) -> None:
         """Update ages and, once a second, held tasks."""
-        self._refresh_scene()
         if self._is_recount_due:
             self._is_recount_due = False
             self.inbox.refresh()
@@ -193,7 +179,7 @@ class InboxScreen(SplitScreen):
         self._show_heading()
 
     def _show_heading(self) -> None:
-        now_us, columns, glyphs = self.scene().now_us, self.main_columns, self.console.glyphs
+        now_us, columns, glyphs = self.console.live.now_us, self.main_columns, self.console.glyphs
         left, right = present.heading_line(
             self.inbox, len(self.table.marks), self.filter_text, now_us, columns, glyphs, len(self._others)
         )
@@ -205,7 +191,8 @@ class InboxScreen(SplitScreen):
         """Render a cause, a task or another run."""
         scene = self.scene()
         if row.task is not None:
-            return present.task_row(self.inbox.entry(row.task), self.board.row(row.task), scene, columns)
+            entry = self.inbox.entry(row.task)
+            return present.task_row(entry, self.board.row(row.task), columns, self._name_cells, scene.glyphs)
         if row.run is not None:
             other = self._others.get(row.run)
             return [] if other is None else present.other_run_row(other, scene, columns)
@@ -325,7 +312,7 @@ class InboxScreen(SplitScreen):
             return []
         columns = self.app.size.width
         return present.cause_history_line(
-            self.console.memory.get(row.cause), self.scene().now_us, columns, self.console.glyphs
+            self.console.memory.get(row.cause), self.console.live.now_us, columns, self.console.glyphs
         )
 
     # --- Keys -----------------------------------------------------------------------------------------------------

@@ -114,7 +114,7 @@ def every_line(board, columns, glyphs):
     for cause in box.causes():
         yield "cause", inbox.cause_row(cause, True, scene, columns)
         for name in cause.tasks:
-            yield "inbox task", inbox.task_row(box.entry(name), board.row(name), scene, columns)
+            yield "inbox task", inbox.task_row(box.entry(name), board.row(name), columns, 24, scene.glyphs)
         for line in evidence.cause_page(cause, scene, EvidenceData(), columns):
             yield "cause page", line
     for row in board.projection.tasks.values():
