@@ -39,8 +39,8 @@ from ..sessions.address import Endpoint
 from ..sessions.open import with_session
 from ..sessions.reads import EventHistory
 from ..sessions.session import Session
-from ..sessions.trials import WhatIfResult, replay_under_policy, table, title
-from ..text.figures import bar, column_chart, downsample, number, table_lines
+from ..sessions.trials import WhatIfResult, comparison_table, replay_under_policy
+from ..text.figures import bar, column_chart, downsample, number, number_table
 from ..text.glyphs import glyphs_for
 from ..text.text import echo, echo_json, echo_lines, one_line
 from .main import cli, command, summary_of
@@ -128,7 +128,7 @@ def _print_waits(policy: RetryPolicy, dice: random.Random) -> None:
     rows: list[Sequence[str]] = [("retry", "ceiling", "shortest", "longest", "sample", "longest so far", "")]
     waits = planned_waits(policy)
     rows += [_wait_row(policy, wait, sample) for wait, sample in zip(waits, _draws(policy, dice), strict=False)]
-    echo_lines(table_lines(rows))
+    echo_lines(number_table(rows))
 
 
 def _draws(policy: RetryPolicy, dice: random.Random) -> Iterator[float]:
@@ -206,7 +206,7 @@ def _compare(policy: RetryPolicy, dice: random.Random, experiment: BackoffExperi
     rows: list[Sequence[str]] = [("jitter", "least", "5 %", "median", "95 %", "most")]
     rows += [(jitter, *(f"{value:.1f} s" for value in totals.values())) for jitter, totals in found.items()]
     echo(f"what {policy.max_attempts} starts wait in all, of {DRAWS} draws:")
-    echo_lines(table_lines(rows))
+    echo_lines(number_table(rows))
 
 
 def _totals(policy: RetryPolicy, dice: random.Random) -> dict[str, float]:
@@ -367,7 +367,7 @@ def _print_herd(scenario: str, model: analysis.Scenario, outcomes: Mapping[str, 
             number(round(outcome.others_refused)) if model.usual_per_second else "-",
         )
         rows.append((name, *cells))
-    echo_lines(table_lines(rows))
+    echo_lines(number_table(rows))
     if DEFENDED in outcomes:
         echo(f"{DEFENDED}: full jitter, held by the breaker and the retry budget of a declared downstream")
 
@@ -425,7 +425,7 @@ def _print_contention(title: str, counts: Sequence[int], values: Mapping[str, Se
     rows: list[Sequence[str]] = [(title, *values)]
     for place, count in enumerate(counts):
         rows.append((number(count), *(f"{column[place]:,.0f}" for column in values.values())))
-    echo_lines(table_lines(rows))
+    echo_lines(number_table(rows))
 
 
 # --- ``redrive costs``: slot seconds by the end of attempts, and the costs and successes of each retry ---------------
@@ -483,7 +483,7 @@ def _print_costs(costs: Mapping[str, analysis.Cost]) -> None:
     for how in (how for how in dict.fromkeys((*_ORDER, *costs)) if how in costs):
         rows.append(_row(how, costs[how]))
     rows.append(_row("all", analysis.total(costs.values())))
-    echo_lines(table_lines(rows))
+    echo_lines(number_table(rows))
 
 
 def _row(how: str, cost: analysis.Cost) -> tuple[str, ...]:
@@ -516,7 +516,7 @@ def policy_lines(costs: analysis.PolicyCosts) -> Iterator[str]:
     for retry, one in enumerate(costs.tries):
         name = f"retry {retry}" if retry else "first try"
         rows.append((name, str(one.starts), str(one.healed), f"{one.seconds:.1f}", _percent(one.seconds / everything)))
-    yield from table_lines(rows)
+    yield from number_table(rows)
     cut = costs.removable_retries()
     yield _verdict(costs, cut or costs.retries_from(1))
     if cut is not None:
@@ -572,7 +572,7 @@ def print_what_if(
     if as_json:
         echo_json(with_schema("what-if", _what_if_value(answer)))
     else:
-        echo_lines((title(answer.comparison), *table(answer.comparison), "", *answer.sentences()))
+        echo_lines((answer.title, *comparison_table(answer.comparison), "", *answer.sentences()))
     return 0
 
 

@@ -9,7 +9,7 @@ from ...engine.analysis.trials import PolicyChange, parse_change
 from ...engine.core.outcome import FailureClass
 from ..model.board import Board
 from ..model.inbox import InboxCause, causes_of
-from ..sessions.trials import FAILURE_CLASSES, replay_under_policy, table, title, trial_rows, try_rule
+from ..sessions.trials import FAILURE_CLASSES, comparison_table, replay_under_policy, trial_rows, try_rule
 from ..text.pieces import Line, Piece, Role, wrap
 from ..text.text import one_line, pad
 from .base import ConsoleScreen
@@ -69,10 +69,10 @@ async def _replay(screen: ConsoleScreen, board: Board, change: PolicyChange, seq
     if live.board is not board:
         return
     screen.console.show_message("", seconds=0.1)
-    lines: list[Line] = [[], *([Piece(line)] for line in table(found.comparison)), []]
+    lines: list[Line] = [[], *([Piece(line)] for line in comparison_table(found.comparison)), []]
     for sentence in found.sentences():
         lines += _wrapped(screen, [Piece(sentence, Role.DIM)], 2)
-    _show(screen, one_line(title(found.comparison)), lines)
+    _show(screen, one_line(found.title), lines)
 
 
 def _wrapped(screen: ConsoleScreen, line: Line, indent: int) -> list[Line]:

@@ -37,7 +37,7 @@ from ...engine.domain.text import counted
 from ...engine.errors import RedriveError
 from ...engine.statefile.lists import DurationStats
 from ..text.event_text import fields_text
-from ..text.figures import format_seconds, number, table_lines, wall, wall_day
+from ..text.figures import format_seconds, number, number_table, wall, wall_day
 from ..text.text import one_line, sanitize
 from .reads import EventHistory
 from .session import Session
@@ -170,6 +170,11 @@ class WhatIfResult:
     seq: int | None
     context: ReplayContext
 
+    @property
+    def title(self) -> str:
+        """``what if max_attempts=5 jitter=equal``."""
+        return f"what if {self.comparison.change.text}"
+
     def sentences(self) -> Iterator[str]:
         """The findings and the limits of the comparison."""
         return describe_comparison(self.comparison, self.context)
@@ -255,7 +260,7 @@ class ReplayContext:
     is_running: bool = False
 
 
-def table(comparison: PolicyComparison) -> Iterator[str]:
+def comparison_table(comparison: PolicyComparison) -> Iterator[str]:
     """The recorded run, the control and the change; of several replays the median, least and most."""
     rows: list[Sequence[str]] = [_HEADS, _row("as it was", comparison.recorded), ("same policy (control)", *[""] * 6)]
     rows += [_row(f"  {attribution}", figures) for attribution, figures in comparison.control.items()]
@@ -264,12 +269,7 @@ def table(comparison: PolicyComparison) -> Iterator[str]:
         rows.append(_row(f"  {attribution}", spread.median))
         if spread.least != spread.most:
             rows += [_row("    at least", spread.least), _row("    at most", spread.most)]
-    yield from table_lines(rows)
-
-
-def title(comparison: PolicyComparison) -> str:
-    """``what if max_attempts=5 jitter=equal``."""
-    return f"what if {comparison.change.text}"
+    yield from number_table(rows)
 
 
 def describe_comparison(comparison: PolicyComparison, context: ReplayContext) -> Iterator[str]:

@@ -124,7 +124,7 @@ def downsample(values: Sequence[float], size: int) -> list[float]:
     return [max(values[start:end]) for start, end in pairwise(edges)]
 
 
-def table_lines(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def number_table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """Lines of a table: the first column aligned left, all others right."""
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
     for row in rows:

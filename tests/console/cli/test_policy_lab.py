@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from redrive.console.text.figures import bar, column_chart, downsample, table_lines
+from redrive.console.text.figures import bar, column_chart, downsample, number_table
 from redrive.console.text.glyphs import ASCII, UTF8
 from support.commands import invoke_redrive
 from support.marks import parametrize_mostly_long
@@ -205,5 +205,5 @@ def test_no_peak_is_averaged_away():
 
 def test_numbers_stand_under_each_other():
     assert ["name  calls", "a         1", "bb    1,247"] == list(
-        table_lines([("name", "calls"), ("a", "1"), ("bb", "1,247")])
+        number_table([("name", "calls"), ("a", "1"), ("bb", "1,247")])
     )

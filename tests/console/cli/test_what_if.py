@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 import pytest
-from redrive.console.sessions.trials import ReplayContext, describe_comparison, table
+from redrive.console.sessions.trials import ReplayContext, comparison_table, describe_comparison
 from redrive.engine import Executor, Flow, RetryPolicy, TransientError
 from redrive.engine.analysis.trials import parse_change
 from redrive.engine.analysis.what_if import FailureAttribution, PolicyComparison, RunFigures, range_of
@@ -135,7 +135,10 @@ def rendered(was: RunFigures, again: RunFigures, *others: RunFigures, acts: int 
         len(others) or 1,
     )
     return "\n".join(
-        [*table(comparison), *describe_comparison(comparison, ReplayContext(acts=acts, deadline_seconds=7200.0))]
+        [
+            *comparison_table(comparison),
+            *describe_comparison(comparison, ReplayContext(acts=acts, deadline_seconds=7200.0)),
+        ]
     )
 
 
