@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import datetime
 from difflib import get_close_matches
 
 import click
 
-from ...engine.domain.text import shell_command
-from ...engine.errors import NotFoundError, RefusedError
+from ...engine.core.spec import LOGICAL_TIME
+from ...engine.domain.task_options import convert_param
+from ...engine.domain.text import did_you_mean, shell_command
+from ...engine.errors import FlowError, NotFoundError, RefusedError
+from ...engine.schedule.flow_service import decode_spec
 from ...engine.statefile import supervisor_file
 from ...engine.statefile.supervisor_file import FOREVER, ServedSchedule, is_served, read_schedules
 from ..present.schedules import SCHEDULE_COLUMNS, decision_sentence, missed_times, schedule_cells, schedule_notes
@@ -131,9 +136,32 @@ def start_now(flow: str, at: str | None, param: tuple[str, ...]) -> int:
         command = shell_command(["redrive", "run", row.target])
         raise RefusedError(f"no supervisor serves {row.flow}: redrive serve, or {command}")
     logical = _now_us() // 1_000_000 * 1_000_000 if at is None else _instant(at)
-    supervisor_file.request_start(row.target, logical, params_of(param))
+    params = params_of(param)
+    _check_params(row, params)
+    supervisor_file.request_start(row.target, logical, params)
     echo(decision_sentence(row, "start", logical))
     return ExitCode.SUCCESS
+
+
+def _check_params(row: ServedSchedule, given: Mapping[str, str]) -> None:
+    """Raise FlowError for a parameter that would make the start fail: a failed start holds up those of the schedule."""
+    served = decode_spec(supervisor_file.read_spec(row.target))
+    if served is None:  # its file could never be read: the start says why
+        return
+    flow = served.flow
+    known = sorted(flow.params.keys() - {LOGICAL_TIME})
+    for name, value in given.items():
+        if name not in known:
+            meant = did_you_mean(name, known) or f"; it declares: {', '.join(known) or 'none'}"
+            raise FlowError(f"flow {flow.name!r} has no parameter {name!r}{meant}")
+        if name in flow.secrets:
+            why = "and a request for a start is stored: name a variable in secrets=, and set it in env_file"
+            raise FlowError(f"flow {flow.name!r}: the parameter {name!r} is secret, {why}")
+        declared = flow.param_types.get(name)
+        try:
+            convert_param(value, flow.params[name], None if declared is None else asdict(declared))
+        except ValueError as error:
+            raise FlowError(f"flow {flow.name!r}: parameter {name!r} {error}") from None
 
 
 @schedule.command("dismiss")

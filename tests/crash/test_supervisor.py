@@ -167,7 +167,8 @@ def test_a_broken_release_is_paged_with_its_error_when_the_run_is_late(folder: F
 
 def test_what_operators_decide(folder: Folder):
     folder.write("held", "every 1s")
-    folder.write("other", more=", params={'day': 'monday'}")
+    folder.write("other", more=", params={'day': 'monday', 'n': 1}")
+    folder.write("bank", more=", params={'token': None}, secrets=['token']")
     folder.serve()
     folder.until("held", lambda row: row.last_state == "SUCCESS")
     other = folder.until("other", lambda row: row.next_logical)
@@ -177,6 +178,16 @@ def test_what_operators_decide(folder: Folder):
     )
     before = folder.ask("held", "SELECT count(*) FROM run")
     assert run_redrive("schedule", "skip-next", "other").returncode == 0
+    assert folder.until("bank", lambda row: row.next_logical)
+    for words, why in (
+        ("other dya=friday", "'dya'; did you mean 'day'?"),
+        ("other n=x", "parameter 'n' wants a whole number"),
+        ("bank token=hunter2", "the parameter 'token' is secret, and a request for a start is stored"),
+    ):
+        flow, param = words.split()
+        done = run_redrive("schedule", "start", flow, "--param", param)
+        assert done.returncode == 2 and why in done.stderr, done.stderr
+    assert folder.until("other", lambda row: True).start_error is None
     assert run_redrive("schedule", "start", "other", "--param", "day=friday").returncode == 0
     folder.until("other", lambda row: row.last_state == "SUCCESS")
     ((params,),) = folder.ask("other", "SELECT params FROM run")
