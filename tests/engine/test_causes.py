@@ -167,7 +167,7 @@ def test_an_ordinary_outage_is_no_poison(tmp_path: Path, url: str) -> None:
         "unknown_host": "curl -fsS http://nosuch.invalid/",
         "ssh": f"ssh -o BatchMode=yes -o StrictHostKeyChecking=no -p {port} 127.0.0.1 true",
         "git": f"git ls-remote http://127.0.0.1:{port}/x.git",
-        "python": f"{sys.executable} -c \"import urllib.request as u; u.urlopen('http://127.0.0.1:{port}/')\"",
+        "python": f"{quoted(sys.executable)} -c \"import urllib.request as u; u.urlopen('http://127.0.0.1:{port}/')\"",
         "wrapped": f"set -e; curl -fsS http://127.0.0.1:{port}/ > /dev/null || exit 1",
     }
     for name, line in lines.items():

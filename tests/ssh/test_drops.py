@@ -22,6 +22,7 @@ from redrive.console.sessions.ssh import SshSession
 from redrive.engine.agent.agent import BEAT_SECONDS
 from redrive.engine.domain.acts import Command, Target
 from redrive.engine.errors import LinkError, SnapshotNeeded
+from support.commands import quoted
 from support.fake_executor import FakeExecutor
 from support.state_file import StateFileBuilder
 from support.waiting import wait_until_async
@@ -277,7 +278,7 @@ async def test_a_clock_that_is_wrong_over_there_is_measured(
 ) -> None:
     late = tmp_path / "python-an-hour-ahead"
     ahead = "import time;now=time.time;time.time=lambda:now()+3600"
-    late.write_text(f'#!/bin/sh\nshift\nexec {sys.executable} -ISuc "{ahead};$1"\n')
+    late.write_text(f'#!/bin/sh\nshift\nexec {quoted(sys.executable)} -ISuc "{ahead};$1"\n')
     late.chmod(0o700)
     session = await SshSession.open(f"ssh://far{run_file.path}", options=SshOptions(str(late)))
     await until(session, lambda status: status.clock_offset_seconds)

@@ -38,6 +38,7 @@ from redrive.engine.domain.event_payloads import StorageChanged
 from redrive.engine.errors import LinkError, RefusedError, StateFileError
 from redrive.engine.statefile import lists
 from redrive.engine.store import runs
+from support.commands import quoted
 
 
 def interpreters() -> dict[str, str]:
@@ -136,7 +137,8 @@ async def test_an_old_python_reads_and_acts(connect: Connect, run_file: Any, pyt
 async def test_the_oldest_python_that_is_promised_is_refused_below(connect: Connect, run_file: Any) -> None:
     """A Python that says it is 3.5 gets a sentence, not a traceback."""
     pretender = run_file.path.with_name("python3.5")
-    pretender.write_text(f'#!/bin/sh\nshift\nexec {sys.executable} -ISuc "import sys;sys.version_info=(3,5,0);$1"\n')
+    program = "import sys;sys.version_info=(3,5,0);$1"
+    pretender.write_text(f'#!/bin/sh\nshift\nexec {quoted(sys.executable)} -ISuc "{program}"\n')
     pretender.chmod(0o700)
     with pytest.raises(LinkError, match=r"not Python 3\.6 or later"):
         await connect(run_file.path, str(pretender))

@@ -24,6 +24,7 @@ from redrive.engine.core.outcome import OutcomeKind
 from redrive.engine.runner import attempt, autopsy
 from redrive.engine.runner.autopsy import CpuSample, ProcSampler, Subject, examine, sample_cpu
 from redrive.engine.runner.sockets import Tables, address
+from support.commands import quoted
 
 PARAMETERS = {"port": 0, "path": ""}
 
@@ -216,7 +217,7 @@ async def test_a_task_in_a_thread_is_examined_without_its_neighbours(bench: Any,
 async def test_a_command_is_followed_through_its_shell(bench: Any, server: socket.socket) -> None:
     port = server.getsockname()[1]
     program = f"import socket; socket.create_connection(('127.0.0.1', {port})).recv(1)"
-    line = f'true; {sys.executable} -S -c "{program}"; true'
+    line = f'true; {quoted(sys.executable)} -S -c "{program}"; true'
     await bench.open(f"flow.command('t', {line!r}, timeout=1, grace_seconds=5)")
     outcome, _ = await bench.run_until(is_reported("blocked in recv"), "t")
     assert "task exceeded 1s: waits for its child `python" in outcome.failure.message

@@ -59,7 +59,7 @@ async def test_the_calls_of_c_and_then_those_of_python_are_named(hanging: int) -
 async def test_the_first_process_of_python_below_a_shell_is_read(tmp_path: Path) -> None:
     (tmp_path / "hang.py").write_text(_HANG)
     with subprocess.Popen(
-        ["sh", "-c", f"{sys.executable} hang.py; true"], cwd=tmp_path, stdout=subprocess.PIPE
+        ["sh", "-c", f"{quoted(sys.executable)} hang.py; true"], cwd=tmp_path, stdout=subprocess.PIPE
     ) as shell:
         assert shell.stdout is not None and shell.stdout.readline()
         found = await native_stack(PY_SPY, Subject(shell.pid), time.monotonic() + SECONDS)
