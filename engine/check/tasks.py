@@ -28,7 +28,7 @@ from ..core.result_codec import is_storable, name_of
 from ..core.spec import FlowSpec, TaskSpec
 from ..flow.source import Finding, split_target
 from ..flow.task_def import parameter_of
-from ..runner.call import check_calls, plan_of
+from ..runner.call import CONTEXT_NAME, check_calls, plan_of
 from ..runner.command import SHELLS, argv_of, options_of, variable_name, working_folder
 
 # --- Functions -------------------------------------------------------------------------------------------------------
@@ -54,10 +54,20 @@ def check_functions(flow: FlowSpec, functions: Mapping[str, Function]) -> list[F
         function = functions.get(task.name)
         if function is None:
             continue
+        findings += _hidden_params(task, function, flow)
         findings += _result(task, function, flow)
         findings += _edges(task, function, functions, map_tasks)
         findings += _captured(task, function)
     return findings
+
+
+def _hidden_params(task: TaskSpec, function: Function, flow: FlowSpec) -> Iterator[Finding]:
+    """Find parameters of the flow whose name stands for something else among the arguments."""
+    others = {CONTEXT_NAME: "the attempt", **{parameter_of(name): f"the result of {name!r}" for name in task.parents}}
+    for name, _ in plan_of(function).parameters:
+        if name in flow.params and name in others:
+            message = f"its argument {name!r} is {others[name]}; the parameter of that name is ctx.params[{name!r}]"
+            yield Finding("warning", "hidden-param", message, task.name)
 
 
 # --- Results along the edges ----------------------------------------------------------------------------------------
