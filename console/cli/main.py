@@ -267,6 +267,21 @@ SECTIONS: dict[str, tuple[Listed, ...]] = {
 }
 _LISTED = {one.name: one for section in SECTIONS.values() for one in section}
 
+#: Words that other tools have for these commands.
+ELSEWHERE: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("list", "ls", "status", "flows", "dags", "ps"), ("fleet", "tasks")),
+    **dict.fromkeys(("ui", "show", "open", "top", "graph"), ("attach",)),
+    **dict.fromkeys(("start", "trigger", "execute"), ("run", "schedule start")),
+    **dict.fromkeys(("retry", "clear", "restart"), ("requeue",)),
+    **dict.fromkeys(("kill", "terminate"), ("cancel", "stop")),
+    **dict.fromkeys(("delete", "rm", "clean"), ("prune", "abandon")),
+    **dict.fromkeys(("log", "tail"), ("logs",)),
+    **dict.fromkeys(("test", "dry-run"), ("check", "rehearse")),
+    **dict.fromkeys(("init", "create"), ("new",)),
+    **dict.fromkeys(("scheduler", "daemon", "agent"), ("serve",)),
+    **dict.fromkeys(("mark-success",), ("skip",)),
+}
+
 TARGETS = (
     "TARGET is a state file or ssh://[user@]host[:port]/path; left out: $REDRIVE_STATE, else the state file of this"
     " machine with something to do and the latest run. A command that changes a run then wants --state if several"
@@ -290,7 +305,7 @@ class CommandGroup(click.Group):
         except click.UsageError as error:
             from difflib import get_close_matches  # here: most lines name a command
 
-            close = get_close_matches(args[0], self.list_commands(ctx), n=2)
+            close = ELSEWHERE.get(args[0]) or get_close_matches(args[0], self.list_commands(ctx), n=2)
             if not close:
                 raise
             raise click.UsageError(f"{error.message} (Did you mean {' or '.join(map(repr, close))}?)", ctx) from None

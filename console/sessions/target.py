@@ -148,11 +148,13 @@ def _default_path_of(flow: str) -> str | None:
 
     A folder of that name is none of the two. Raises RedriveError for a word that is probably a mistyped flow.
     """
-    if os.sep in flow or (os.path.lexists(flow) and not os.path.isdir(flow)):
+    if os.path.lexists(flow) and not os.path.isdir(flow):
         return None
     path = path_of_flow(flow)
     if os.path.exists(path):
         return path
+    if os.sep in flow:
+        return None
     flows = [os.path.basename(one).removesuffix(SUFFIX) for one in default_paths()]
     if meant := did_you_mean(flow, flows):
         raise RedriveError(f"there is no flow or state file {flow!r}{meant}")

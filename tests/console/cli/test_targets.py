@@ -8,9 +8,10 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from redrive.console.cli.main import ELSEWHERE
 from redrive.console.sessions.target import AmbiguousTargetError, acting_target, existing_target
 from redrive.engine import Executor, Flow, PermanentError
-from support.commands import quoted, run_redrive
+from support.commands import all_commands, quoted, run_redrive
 
 FLOW = """
 import pathlib
@@ -218,6 +219,13 @@ def test_a_folder_of_the_name_of_a_flow_hides_no_state_file(states, tmp_path, mo
     assert "stock is a directory" in run_redrive("tasks", "stock").stderr
 
 
+def test_the_name_of_a_flow_may_have_a_slash(states, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    state = run_flow("team/orders")
+    assert existing_target("team/orders") == state
+    assert "there is no state file" in run_redrive("tasks", "team/stock").stderr
+
+
 def test_a_mistyped_flow_is_told_with_the_one_that_is_meant(states, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run_flow("orders")
@@ -256,3 +264,10 @@ def test_a_command_that_there_is_not_is_told_with_the_one_that_is_meant() -> Non
     done = run_redrive("inbx")
     assert done.returncode == 2 and "No such command 'inbx'. (Did you mean 'inbox'?)" in done.stderr
     assert "Did you mean" not in run_redrive("zzz").stderr
+    assert "No such command 'status'. (Did you mean 'fleet' or 'tasks'?)" in run_redrive("status").stderr
+
+
+def test_what_other_tools_call_a_command_is_one_here() -> None:
+    commands = all_commands()
+    assert not ELSEWHERE.keys() & commands.keys()
+    assert {one.split()[0] for words in ELSEWHERE.values() for one in words} <= commands.keys()
