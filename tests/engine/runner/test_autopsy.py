@@ -86,7 +86,7 @@ FLOW = """
 
     @flow.task(**OPTIONS)
     def computes_first():
-        end = time.process_time() + 0.3
+        end = time.process_time() + 0.1
         while time.process_time() < end: pass
         time.sleep(600)
 
