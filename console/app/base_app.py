@@ -17,8 +17,8 @@ from ..keys.actions import SUSPEND_KEY, VIEW_CALLS, Action, action_named
 from ..keys.keymap import DEFAULT_KEYS, KeyGuard, KeyMap, KeyPress, Refusal
 from ..terminal.driver import ConsoleTerminal
 from ..terminal.tty import Tty
+from ..text.role_styles import PLAIN, RoleStyles
 from ..widgets.bars import bindings
-from ..widgets.line_view import PLAIN, RoleStyles
 from ..widgets.text_input import TextField
 
 _REFUSAL_SECONDS = 1.0  # between two messages, so that one burst has one message

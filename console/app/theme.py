@@ -31,7 +31,7 @@ from rich.style import Style
 
 from ...engine.errors import RedriveError
 from ..text.pieces import SGR_ROLE, Role
-from ..widgets.line_view import RoleStyles, mix
+from ..text.role_styles import RoleStyles, mix
 
 DEFAULT = "terminal"
 THEME_VARIABLE = "REDRIVE_THEME"

@@ -7,105 +7,19 @@ rendered when it is painted, so a change costs only the visible part.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
 from rich.segment import Segment
-from rich.style import Style
 from textual import events
 from textual.geometry import Region
 from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from ..text.pieces import SGR_ROLE, Line, Piece, Role, crop, fit, plain, width
-
-# --- Role -> style: all that widgets know of themes ------------------------------------------------------------------
-
-
-_NOTHING = Style.null()
-
-
-class RoleStyles:
-    """Role -> style. ``styles`` may leave roles out, which then have the style of plain text.
-
-    A style of a whole row (the cursor, a mark) lies over those of its pieces. In reverse video it is a bar of one
-    colour: every colour of the letters would be another ground. Only a piece that is in reverse video itself, the
-    accent, keeps its look; without a colour it turns back, so that it still stands out.
-    """
-
-    def __init__(self, styles: Mapping[str, Style]) -> None:
-        self._styles = dict(styles)
-        self._by_row_role: dict[str | None, _StylesUnder] = {}
-
-    def styles_under(self, over: str | None = None) -> _StylesUnder:
-        found = self._by_row_role.get(over)
-        if found is None:
-            found = self._by_row_role[over] = _StylesUnder(self, over)
-        return found
-
-    def style(self, role: str, over: str | None = None) -> Style:
-        return self.styles_under(over)[role]
-
-    def mix(self, role: str, over: str | None) -> Style:
-        """Make the style of a role under another one. Subclasses say what differs."""
-        under = self._own_style(role) if role.startswith(SGR_ROLE) else self._styles.get(role, _NOTHING)
-        return under if over is None else mix(under, self._styles.get(over, _NOTHING))
-
-    def _own_style(self, role: str) -> Style:
-        """The style of a role of ``text/pieces.py``; plain text unless a subclass shows the colours of tasks."""
-        return self._styles.get(Role.TEXT, _NOTHING)
-
-
-class _StylesUnder(dict[str, Style]):
-    """Role -> style under one row's role; made when it is first asked for, since every piece on the screen asks."""
-
-    def __init__(self, palette: RoleStyles, over: str | None) -> None:
-        super().__init__()
-        self._palette = palette
-        self._over = over
-
-    def __missing__(self, role: str) -> Style:
-        style = self[role] = self._palette.mix(role, self._over)
-        return style
-
-
-def mix(under: Style, over: Style) -> Style:
-    """The style of a piece with that of its row laid over it."""
-    if not over.reverse:
-        return under + over
-    if under.reverse:
-        return under if under.color is not None else under + Style(reverse=False)
-    return over + Style(bold=under.bold, underline=under.underline)
-
-
-#: No colours at all: for tests, and until a theme is read.
-PLAIN = RoleStyles(
-    {
-        Role.DIM: Style(dim=True),
-        Role.STRONG: Style(bold=True),
-        Role.TITLE: Style(bold=True),
-        Role.RULE: Style(dim=True),
-        Role.DONE: Style(dim=True),
-        Role.PENDING: Style(dim=True),
-        Role.SKIPPED: Style(dim=True),
-        Role.FAILED: Style(bold=True),
-        Role.HUMAN: Style(reverse=True),
-        Role.CURSOR: Style(reverse=True),
-        Role.MATCH: Style(underline=True),
-        Role.KEY: Style(bold=True),
-        Role.WARNING: Style(bold=True),
-        Role.STALE: Style(dim=True),
-    }
-)
-
-
-def role_styles_of(app: object) -> RoleStyles:
-    """The role styles of an App; ``PLAIN`` if it has none."""
-    palette: RoleStyles = getattr(app, "palette", PLAIN)
-    return palette
-
+from ..text.pieces import Line, Piece, Role, crop, fit, plain, width
+from ..text.role_styles import RoleStyles, role_styles_of
 
 # --- Copies the text over which the mouse is dragged, within one view ------------------------------------------------
 

@@ -33,7 +33,7 @@ from redrive.console.terminal.capabilities import Colours, TerminalCapabilities
 from redrive.console.terminal.driver import ConsoleDriver
 from redrive.console.terminal.tty import Tty
 from redrive.console.text.pieces import Line, Piece, Role
-from redrive.console.widgets.line_view import RoleStyles
+from redrive.console.text.role_styles import RoleStyles
 from redrive.console.widgets.table import VirtualTable
 from rich.style import Style
 from support.pty_terminal import PtyTerminal, python

@@ -69,10 +69,10 @@ def build(hold: Tty, options: argparse.Namespace):
     from redrive.console.keys.keymap import Refusal, key_label
     from redrive.console.terminal.driver import ConsoleDriver
     from redrive.console.text.pieces import Line, Piece, Role
+    from redrive.console.text.role_styles import PLAIN, RoleStyles
     from redrive.console.text.text import pad, pad_left, sanitize
     from redrive.console.widgets.bars import Bar, Footer, Rule, bindings_of
     from redrive.console.widgets.dialog import Dialog, Question, Reply
-    from redrive.console.widgets.line_view import PLAIN, RoleStyles
     from redrive.console.widgets.table import VirtualTable
     from rich.style import Style
     from textual.app import ComposeResult

@@ -10,7 +10,7 @@ import pytest
 from redrive.console.app.base_app import ConsoleBase
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
-from redrive.console.widgets.line_view import PLAIN
+from redrive.console.text.role_styles import PLAIN
 from textual.app import ComposeResult
 from textual.geometry import Region
 from textual.message import Message

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from redrive.console.text.pieces import Piece, Role
-from redrive.console.widgets.line_view import PLAIN, RoleStyles, role_styles_of, strip_of
+from redrive.console.text.role_styles import PLAIN, RoleStyles, role_styles_of
+from redrive.console.widgets.line_view import strip_of
 from rich.style import Style
 
 
