@@ -16,6 +16,7 @@ from enum import IntEnum, StrEnum
 from functools import cached_property
 from itertools import takewhile
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from ....engine.core.dag import Dag
 from ....engine.domain.states import TaskState
@@ -35,7 +36,7 @@ class GraphGroup:
     index: int
     level: int
     title: str
-    members: list[int]
+    members: Sequence[int]
     counts: Counter[TaskState] = field(default_factory=Counter)
 
     @property
@@ -57,12 +58,15 @@ class Groups:
 
     def __init__(self, dag: Dag, states: Mapping[str, TaskState], declared: Mapping[str, str] | None = None) -> None:
         self.tasks = dag
-        self.groups = _make_groups(dag, declared or {})
+        self.groups = [
+            GraphGroup(index, dag.levels[members[0]], title, members)
+            for index, (title, members) in enumerate(_split(dag, declared or {}))
+        ]
         self.group_of = [0] * len(dag)
         for group in self.groups:
+            group.counts.update(states[name] for name in dag.names_of(group.members))
             for member in group.members:
                 self.group_of[member] = group.index
-                group.counts[states[dag.names[member]]] += 1
         self.longest_title = max((len(group.title) for group in self.groups if not group.is_single), default=0)
         self._expanded: set[int] = set()
         self._collapsed: set[int] = set()  # collapsed by the operator although they have problems
@@ -217,29 +221,41 @@ class Groups:
 def groups_of(board: Board) -> Groups:
     """The groups of a run: those that its flow declares, and families of names."""
     rows = board.projection.tasks
-    specs = {name: row.spec for name, row in rows.items() if row.spec is not None}
-    declared = {name: spec.group for name, spec in specs.items() if spec.group is not None}
+    declared = {
+        name: spec.group for name, row in rows.items() if (spec := row.spec) is not None and spec.group is not None
+    }
     return Groups(board.dag, {name: row.state for name, row in rows.items()}, declared)
 
 
-def _make_groups(dag: Dag, declared: Mapping[str, str]) -> list[GraphGroup]:
-    """Make the groups in topological order of their first members."""
+class _Split(NamedTuple):
+    """The title and the members of each group, in topological order of their first members."""
+
+    declared: Mapping[str, str]
+    groups: Sequence[tuple[str, Sequence[int]]]
+
+
+#: By graph, for as long as it lives: the screens of a run show the same groups.
+_SPLITS: WeakKeyDictionary[Dag, _Split] = WeakKeyDictionary()
+
+
+def _split(dag: Dag, declared: Mapping[str, str]) -> Sequence[tuple[str, Sequence[int]]]:
+    known = _SPLITS.get(dag)
+    if known is None or known.declared != declared:
+        known = _SPLITS[dag] = _Split(declared, _make_split(dag, declared))
+    return known.groups
+
+
+def _make_split(dag: Dag, declared: Mapping[str, str]) -> list[tuple[str, Sequence[int]]]:
     guessed = [number for number in dag.topological if dag.names[number] not in declared]
     prefix = len(shared_prefix(dag.names))
     titles = name_groups([dag.names[number][prefix:] for number in guessed])
     keys = dict(zip(guessed, _split_by_level(dag, guessed, titles), strict=True))
-    found: dict[tuple[bool, str], GraphGroup] = {}  # by whether the flow declares it, and title
+    found: dict[tuple[bool, str], list[int]] = {}  # by whether the flow declares it, and title
     for number in dag.topological:
         is_guess = number in keys
         key = is_guess, keys[number] if is_guess else declared[dag.names[number]]
-        if key not in found:
-            found[key] = GraphGroup(len(found), dag.levels[number], key[1], [])
-        found[key].members.append(number)
-    groups = list(found.values())
-    for group in groups:
-        if group.is_single:
-            group.title = dag.names[group.members[0]]
-    return groups
+        found.setdefault(key, []).append(number)
+    return [(dag.names[members[0]] if len(members) == 1 else title, members) for (_, title), members in found.items()]
 
 
 def _without_implied(dag: Dag) -> Dag:
@@ -343,6 +359,11 @@ def stem(name: str) -> str:
     return _NUMBERS.sub("", _BRACKETS.sub("", name) if has_brackets else name) or name
 
 
+def _first_part(name: str) -> re.Match[str] | None:
+    has_separator = "." in name or ":" in name or "/" in name  # a search for each takes a tenth of the match
+    return _FIRST_PART.match(name) if has_separator else None
+
+
 def name_groups(names: Sequence[str]) -> list[str]:
     """Return the title of the group of each name.
 
@@ -353,7 +374,7 @@ def name_groups(names: Sequence[str]) -> list[str]:
 
 
 def _by_parts(names: Sequence[str]) -> list[str]:
-    parts = [_FIRST_PART.match(name) for name in names]
+    parts = [_first_part(name) for name in names]
     titles = [stem(name) if part is None else part[1] for name, part in zip(names, parts, strict=True)]
     (most, size), *_ = Counter(titles).most_common(1)
     inside = [index for index, part in enumerate(parts) if part is not None and part[1] == most]
