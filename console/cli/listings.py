@@ -73,7 +73,7 @@ def print_tasks(endpoint: Endpoint, run_id: str | None, as_json: bool, *, follow
     """Print one line per task, in the order of the flow."""
 
     async def read(session: Session) -> Iterable[Shown]:
-        projection = await session.snapshot(run_id, has_successes=as_json)
+        projection = await session.snapshot(run_id, successes="all" if as_json else "states")
         run, now_us, address = projection.run, _now_us(), session.address
         if as_json:
             extra = {"executor": present.executor_json(run, session.status, address, now_us), "state_file": address}
@@ -306,7 +306,7 @@ def _memory_lines(memory: CauseHistory) -> Iterator[str]:
 @shared.reading_options
 def print_summary(file: shared.NamedFile, run_id: str | None, as_json: bool) -> int:
     async def use(session: Session) -> str:
-        board = Board(await session.snapshot(run_id, has_successes=False))
+        board = Board(await session.snapshot(run_id, successes="states"))
         runner = runner_of(board.projection.run, session.status)
         return present.incident_summary(board, session.address, _now_us(), runner)
 

@@ -17,6 +17,7 @@ from typing import Any
 import click
 
 from ...engine.core.projection import RunProjection, is_operator_act
+from ...engine.core.spec import collector_paused
 from ...engine.domain.event_payloads import RunChange, RunChanged, TaskMoved
 from ...engine.domain.events import Event, EventKind
 from ...engine.domain.states import TaskState
@@ -70,8 +71,9 @@ def write_report(
     async def read(session: Session) -> ReportData:
         return await read_report(session, run_id, time.time_ns() // 1000)
 
-    data = with_session(file.to_read(), read)
-    text = report_markdown(data) if is_markdown else _html(data)
+    with collector_paused():  # all that is made stays until the report is written
+        data = with_session(file.to_read(), read)
+        text = report_markdown(data) if is_markdown else _html(data)
     if path is None:
         echo(text, nl=False)
         return 0
@@ -277,7 +279,7 @@ async def _serve(session: Session, run_id: str | None, port: int) -> None:
 
 async def read_report(session: Session, run_id: str | None, now_us: int) -> ReportData:
     """Read a run; None: the latest. Raises RedriveError."""
-    board = Board(await session.snapshot(run_id))
+    board = Board(await session.snapshot(run_id, successes="times"))
     run_id = board.projection.run.run_id
     pages = await session.query(lists.PAGE_HEADS)
     board.update_lists(await session.query(lists.BREAKERS), pages)

@@ -34,7 +34,7 @@ from .decode import rows_of
 from .session import Session, Value, current_actor, other_actors
 
 if TYPE_CHECKING:
-    from ...engine.core.projection import RunProjection
+    from ...engine.core.projection import RunProjection, Successes
     from ...engine.domain.acts import Answer, Command
     from ...engine.domain.states import TaskUsage
 
@@ -120,10 +120,10 @@ class LocalSession(Session):
         return await self._read(lambda connection: decode(reader.read(connection, what, options)))
 
     async def snapshot(
-        self, run_id: str | None = None, patience_seconds: float | None = None, *, has_successes: bool = True
+        self, run_id: str | None = None, patience_seconds: float | None = None, *, successes: Successes = "all"
     ) -> RunProjection:
         """Return a run (default: the latest) as of the event ``seq`` of the projection."""
-        return await self._load(run_id, partial(runs.load_run, has_successes=has_successes))
+        return await self._load(run_id, partial(runs.load_run, successes=successes))
 
     async def part(
         self, run_id: str | None = None, names: Sequence[str] | None = None, *, has_blockers: bool = False

@@ -24,7 +24,7 @@ from .decode import row_of, rows_of
 
 if TYPE_CHECKING:
     from ...engine.core.causes import CauseHistory
-    from ...engine.core.projection import RunProjection
+    from ...engine.core.projection import RunProjection, Successes
     from ...engine.domain.acts import Answer
     from ...engine.domain.events import Event
     from ...engine.domain.states import TaskUsage
@@ -54,11 +54,12 @@ class Session(Protocol):
         """Ask one of ``READS`` (``engine/statefile/reader.py``), and return the answer as ``decode`` reads it."""
 
     async def snapshot(
-        self, run_id: str | None = None, patience_seconds: float | None = None, *, has_successes: bool = True
+        self, run_id: str | None = None, patience_seconds: float | None = None, *, successes: Successes = "all"
     ) -> RunProjection:
         """Return a run (default: the latest) as of the event ``seq`` of the projection.
 
-        Without ``has_successes``, tasks that succeeded may have nothing but their state and how often they ran.
+        ``successes``: of the tasks that succeeded, "times" asks for no more than when they ran, and "states" for their
+        state and how often they ran.
 
         With ``patience_seconds`` a slow connection returns a projection in which finished tasks lack their times;
         ``events`` raises SnapshotNeeded when the times have arrived, and the next snapshot is the complete projection.

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ...engine.core.projection import RunProjection
+from ...engine.core.projection import RunProjection, Successes
 from ...engine.domain.acts import Answer, Command, parse_answer
 from ...engine.domain.events import Event
 from ...engine.domain.states import TaskUsage
@@ -127,7 +127,7 @@ class SshSession(Session):
         return await self._connection.request("read", modules=modules_for(what), what=what, options=options)
 
     async def snapshot(
-        self, run_id: str | None = None, patience_seconds: float | None = None, *, has_successes: bool = True
+        self, run_id: str | None = None, patience_seconds: float | None = None, *, successes: Successes = "all"
     ) -> RunProjection:
         """Return a run (default: the latest) as of the event ``seq`` of the projection.
 

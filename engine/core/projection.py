@@ -9,6 +9,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -35,8 +36,11 @@ from .dag import distinct
 from .outcome import reason_of_unstored, unstored_reason
 from .spec import TaskSpec, child_spec, positions_of
 
+#: What is read of the tasks that succeeded, most of a large run: all; when they ran; or their state and counts alone.
+Successes = Literal["all", "times", "states"]
 
-class AttemptRow(Struct):
+
+class AttemptRow(Struct, gc=False):
     """One attempt. Long texts (traceback, stack, output) stay in the state file and are read on demand."""
 
     attempt: int
@@ -78,8 +82,11 @@ class AttemptRow(Struct):
     sigkill_at: int | None = None
 
 
-class TaskRow(Struct):
-    """One task: the columns of the ``task`` table that change, and its spec."""
+class TaskRow(Struct, gc=False):
+    """One task: the columns of the ``task`` table that change, and its spec.
+
+    The collector passes over the rows, which refer to nothing that refers to them: a run may have 100,000.
+    """
 
     name: str
     state: TaskState = TaskState.PENDING

@@ -22,8 +22,18 @@ from ..core.advice import PastDuration
 from ..core.breaker import SHUT
 from ..core.causes import PageRequest, declared_sender
 from ..core.dag import distinct
+from ..core.outcome import OutcomeKind
 from ..core.part import Part, part_of
-from ..core.projection import AttemptRow, RunProjection, RunRow, RunSummary, TaskRow, children_of, order_parents
+from ..core.projection import (
+    AttemptRow,
+    RunProjection,
+    RunRow,
+    RunSummary,
+    Successes,
+    TaskRow,
+    children_of,
+    order_parents,
+)
 from ..core.spec import FlowSpec, TaskSpec, collector_paused, positions_of, with_overrides
 from ..core.waiting import RunOutcome
 from ..domain.event_codec import decode
@@ -323,12 +333,24 @@ _FROM_EVENTS = frozenset(KILL_STEPS.values())
 _RUN_COLUMNS = ", ".join(RunRow.__struct_fields__)
 _TASK_COLUMNS = [name for name in TaskRow.__struct_fields__ if name not in _NOT_IN_TASK]
 _NO_SPEC = "{}"
-_SOME_COLUMNS = ("name", "state", "max_attempts", "position")
 _SQL = {None: "NULL", 0: "0"}
-_UNMOVED = [f"{name} IS {_SQL[getattr(TaskRow(''), name)]}" for name in _TASK_COLUMNS if name not in _SOME_COLUMNS]
-_IS_UNMOVED = f"(spec <> '{_NO_SPEC}' AND {' AND '.join(_UNMOVED)})"
-_UNMOVED_TASKS = f"SELECT spec, {', '.join(_SOME_COLUMNS)} FROM task WHERE run_id = ? AND {_IS_UNMOVED}"
-_OTHER_TASKS = f"SELECT spec, {', '.join(_TASK_COLUMNS)} FROM task WHERE run_id = ? AND NOT {_IS_UNMOVED}"
+
+
+def _only(columns: Sequence[str]) -> str:
+    """SQL: a task has a spec, and of its columns only these differ from those of a new task."""
+    others = [name for name in _TASK_COLUMNS if name not in columns]
+    rest = " AND ".join(f"{name} IS {_SQL[getattr(TaskRow(''), name)]}" for name in others)
+    return f"(spec <> '{_NO_SPEC}' AND {rest})"
+
+
+_UNMOVED_COLUMNS = ("name", "state", "max_attempts", "position")
+_ENDED_COLUMNS = (*_UNMOVED_COLUMNS, "attempt", "started_at", "ended_at", "first_started_at", "result")
+_IS_UNMOVED, _IS_ENDED = _only(_UNMOVED_COLUMNS), f"(attempt > 0 AND {_only(_ENDED_COLUMNS)})"
+_UNMOVED_TASKS = f"SELECT spec, {', '.join(_UNMOVED_COLUMNS)} FROM task WHERE run_id = ? AND {_IS_UNMOVED}"
+_ENDED_TASKS = f"SELECT spec, {', '.join(_ENDED_COLUMNS)} FROM task WHERE run_id = ? AND {_IS_ENDED}"
+_OTHER_TASKS = (
+    f"SELECT spec, {', '.join(_TASK_COLUMNS)} FROM task WHERE run_id = ? AND NOT {_IS_ENDED} AND NOT {_IS_UNMOVED}"
+)
 _ATTEMPT_COLUMNS = ", ".join(name for name in AttemptRow.__struct_fields__ if name not in _FROM_EVENTS)
 _STATES = {str(state): state for state in TaskState}
 
@@ -347,27 +369,31 @@ def read_snapshot(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def load_run(
-    connection: sqlite3.Connection, run_id: str, *, has_attempts: bool = True, has_successes: bool = True
+    connection: sqlite3.Connection, run_id: str, *, has_attempts: bool = True, successes: Successes = "all"
 ) -> RunProjection:
     """Return the current state of a run, perhaps without its attempts; its ``seq`` is the latest event of the file.
 
-    Without ``has_successes``, tasks that succeeded have only what a list of states shows: most of a large run, in a
-    third of the time. No task has the instant of its latest event then.
+    ``successes``: with "times", the attempts by which tasks succeeded have no more than their instants, and those tasks
+    not the instant of their latest event. With "states", tasks that succeeded have only what a list of states shows, in
+    a third of the time, and no task has that instant.
 
     Raises NotFoundError if the file has no such run.
     """
     with read_snapshot(connection), collector_paused():
         run = _read_run(connection, run_id)
         (seq,) = connection.execute("SELECT coalesce(max(seq), 0) FROM event").fetchone()
-        names = None if has_successes else [name for (name,) in connection.execute(_NOT_SUCCESSFUL, (run_id,))]
-        successes = () if has_successes else _read_successes(connection, run_id)
-        tasks = _read_tasks(connection, run_id, names, successes)
+        others = [] if successes == "all" else [name for (name,) in connection.execute(_NOT_SUCCESSFUL, (run_id,))]
+        names = others if successes == "states" else None
+        tasks = _read_tasks(connection, run_id, names, () if names is None else _read_successes(connection, run_id))
         parents, children = _read_edges(connection, run_id, tasks, names)
-        if has_attempts:
+        if has_attempts and successes == "times":
+            _read_attempts_without_successes(connection, run_id, tasks, others)
+        elif has_attempts:
             _read_attempts(connection, run_id, tasks, names)
+        if has_attempts:
             _read_kill_steps(connection, run_id, tasks)
-        if has_successes:
-            _read_changed(connection, run_id, tasks)
+        if successes != "states":
+            _read_changed(connection, run_id, tasks, None if successes == "all" else others)
     return RunProjection(run, tasks, parents, children, seq, has_attempts)
 
 
@@ -484,7 +510,9 @@ def _read_tasks(
     names: Sequence[str] | None = None,
     others: Iterable[TaskRow] = (),
 ) -> dict[str, TaskRow]:
-    """Read the tasks in the order of the flow; few columns of those that have not moved: most of a new run.
+    """Read the tasks in the order of the flow; few columns of those that have not moved or have just succeeded.
+
+    Those are most of a new run, and most of an old one.
 
     ``others``: rows beside them that were read already.
     """
@@ -494,6 +522,23 @@ def _read_tasks(
         TaskRow(name, _STATES[state], max_attempts=max_attempts, position=position, spec=decode(spec))
         for spec, name, state, max_attempts, position in connection.execute(
             _UNMOVED_TASKS + part, (run_id, *values_of_part)
+        )
+    ]
+    rows += [
+        TaskRow(
+            name,
+            _STATES[state],
+            attempt,
+            max_attempts,
+            started_at,
+            ended_at,
+            position=position,
+            first_started_at=first_started_at,
+            result=result,
+            spec=decode(spec),
+        )
+        for spec, name, state, max_attempts, position, attempt, started_at, ended_at, first_started_at, result in (
+            connection.execute(_ENDED_TASKS + part, (run_id, *values_of_part))
         )
     ]
     for spec, name, state, *values in connection.execute(_OTHER_TASKS + part, (run_id, *values_of_part)):
@@ -538,12 +583,27 @@ def _read_attempts(
     connection: sqlite3.Connection, run_id: str, tasks: Mapping[str, TaskRow], names: Sequence[str] | None = None
 ) -> None:
     part, values_of_part = _part_of("name", names)
-    rows = connection.execute(
-        f"SELECT name, {_ATTEMPT_COLUMNS} FROM attempt WHERE run_id = ?{part} ORDER BY name, attempt",
-        (run_id, *values_of_part),
-    )
-    for name, *values in rows:
+    for name, *values in connection.execute(_ATTEMPTS.format(part), (run_id, *values_of_part)):
         tasks[name].attempts[values[0]] = AttemptRow(*values)
+
+
+_ATTEMPTS = f"SELECT name, {_ATTEMPT_COLUMNS} FROM attempt WHERE run_id = ?{{}} ORDER BY name, attempt"
+_TIMES = AttemptRow.__struct_fields__[: AttemptRow.__struct_fields__.index("outcome") + 1]
+_OF_SUCCESS = f"(outcome = '{OutcomeKind.SUCCESS}' AND name NOT IN (SELECT value FROM json_each(?)))"
+_ATTEMPT_TIMES = f"SELECT name, {', '.join(_TIMES)} FROM attempt WHERE run_id = ? AND {_OF_SUCCESS}"
+_OTHER_ATTEMPTS = _ATTEMPTS.format(f" AND NOT {_OF_SUCCESS}")
+
+
+def _read_attempts_without_successes(
+    connection: sqlite3.Connection, run_id: str, tasks: Mapping[str, TaskRow], others: Sequence[str]
+) -> None:
+    """Read the attempts; of those by which tasks succeeded, except ``others``, only the times."""
+    values: tuple[str, str] = (run_id, json.dumps(others))
+    for name, *times in connection.execute(_ATTEMPT_TIMES, values):
+        tasks[name].attempts[times[0]] = AttemptRow(*times)
+    for name, *columns in connection.execute(_OTHER_ATTEMPTS, values):
+        attempts = tasks[name].attempts | {columns[0]: AttemptRow(*columns)}
+        tasks[name].attempts = dict(sorted(attempts.items()))
 
 
 def _read_kill_steps(connection: sqlite3.Connection, run_id: str, tasks: Mapping[str, TaskRow]) -> None:
@@ -554,9 +614,13 @@ def _read_kill_steps(connection: sqlite3.Connection, run_id: str, tasks: Mapping
             setattr(attempt, KILL_STEPS[kind], value)
 
 
-def _read_changed(connection: sqlite3.Connection, run_id: str, tasks: Mapping[str, TaskRow]) -> None:
+def _read_changed(
+    connection: sqlite3.Connection, run_id: str, tasks: Mapping[str, TaskRow], names: Sequence[str] | None = None
+) -> None:
+    part, values_of_part = _part_of("task", names)
     rows = connection.execute(
-        "SELECT task, max(seq), at FROM event WHERE run_id = ? AND task IS NOT NULL GROUP BY task", (run_id,)
+        f"SELECT task, max(seq), at FROM event WHERE run_id = ? AND task IS NOT NULL{part} GROUP BY task",
+        (run_id, *values_of_part),
     )
     for name, seq, at in rows:
         if name in tasks:

@@ -20,7 +20,7 @@ from redrive.console.sessions.target import LaunchContext
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
 from redrive.engine.core.causes import CauseHistory, parse_cause_history
-from redrive.engine.core.projection import RunProjection, RunSummary
+from redrive.engine.core.projection import RunProjection, RunSummary, Successes
 from redrive.engine.domain.acts import Answer, Command, TargetResult
 from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.domain.states import FailedAttempt, FailedTask, RunState, TaskUsage
@@ -132,7 +132,7 @@ class FakeSession:
         return [RunSummary(self.projection.run, counts)]
 
     async def snapshot(
-        self, run_id: str | None = None, patience_seconds: float | None = None, *, has_successes: bool = True
+        self, run_id: str | None = None, patience_seconds: float | None = None, *, successes: Successes = "all"
     ) -> RunProjection:
         self._raise()
         if self.projection is None:

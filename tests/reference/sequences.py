@@ -18,7 +18,7 @@ from typing import Protocol, TypeVar
 
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.policy import RetryPolicy
-from redrive.engine.core.projection import RunProjection
+from redrive.engine.core.projection import RunProjection, Successes
 from redrive.engine.core.ready_queue import ReadyQueue, spec_of
 from redrive.engine.core.spec import FlowSpec, TaskSpec, map_task
 from redrive.engine.core.waiting import NO_CONTEXT, evaluate_run, find_held_tasks
@@ -245,8 +245,8 @@ class Engine:
         """Read what the inbox shows; of ``names``, what explains why these tasks wait."""
         return runs.load_part(self._connection, RUN, names or None, has_blockers=bool(names))
 
-    def read_run(self, *, has_successes: bool = True) -> RunProjection:
-        return runs.load_run(self._connection, RUN, has_successes=has_successes)
+    def read_run(self, *, successes: Successes = "all") -> RunProjection:
+        return runs.load_run(self._connection, RUN, successes=successes)
 
     def check_memory(self) -> None:
         """Check that the executor's memory is what the tables say."""

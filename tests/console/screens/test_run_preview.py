@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from redrive.console.screens.runs import TASKS_MAX
-from redrive.engine.core.projection import RunProjection, RunRow, RunSummary
+from redrive.engine.core.projection import RunProjection, RunRow, RunSummary, Successes
 from redrive.engine.domain.states import RunState
 from redrive.engine.errors import RefusedError
 
@@ -23,7 +23,7 @@ class TwoRuns(FakeSession):
     reads: list[str | None]
 
     async def snapshot(
-        self, run_id: str | None = None, patience_seconds: float | None = None, *, has_successes: bool = True
+        self, run_id: str | None = None, patience_seconds: float | None = None, *, successes: Successes = "all"
     ) -> RunProjection:
         self.reads.append(run_id)
         self._raise()
