@@ -90,6 +90,19 @@ class _ThreadOutput:
         return self._host.buffer
 
 
+def _redirect_log_handlers(streams: Mapping[TextIO, _ThreadOutput]) -> None:
+    """Give the handlers of ``logging`` that the import of the flow has made the streams that know the attempts."""
+    if "logging" not in sys.modules:
+        return
+    import logging
+
+    known = logging.getLogger().manager.loggerDict.values()
+    for logger in (logging.getLogger(), *(one for one in known if isinstance(one, logging.Logger))):
+        for handler in logger.handlers:
+            if isinstance(handler, logging.StreamHandler) and handler.stream in streams:
+                handler.setStream(streams[handler.stream])
+
+
 class _Reports:
     """Sends frames of all threads to the executor, which receives many of them at once when it is busy."""
 
@@ -217,8 +230,9 @@ class _Host:
         self._reports = _Reports(control)
         self._attempts: dict[int, _TaskThread] = {}
         self._threads: dict[int, _TaskThread] = {}  # by ident
-        sys.stdout = _ThreadOutput(sys.stdout, self._threads)
-        sys.stderr = _ThreadOutput(sys.stderr, self._threads)
+        outputs = {stream: _ThreadOutput(stream, self._threads) for stream in (sys.stdout, sys.stderr)}
+        _redirect_log_handlers(outputs)
+        sys.stdout, sys.stderr = outputs[sys.stdout], outputs[sys.stderr]
         forward_retries(self._retried)
         os.register_at_fork(before=self._open_output)  # the new process cannot ask for it
         os._exit = self._exit

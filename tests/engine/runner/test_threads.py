@@ -35,6 +35,22 @@ async def test_threads_share_one_process_and_keep_their_output_apart(bench: Any)
     assert [recorder.progresses for _, recorder in runs] == [[(number, 9)] for number in (1, 2, 3)]
 
 
+async def test_what_a_thread_logs_is_its_output(bench: Any) -> None:
+    """A handler that the import has made holds the stream of that moment."""
+    await bench.open("""
+        import logging
+        logging.basicConfig(level="INFO", format="%(message)s")
+        log = logging.getLogger("etl.orders")
+        log.addHandler(logging.StreamHandler(sys.stdout))
+
+        @flow.task(isolation="thread")
+        def task(ctx):
+            log.info("attempt %d", ctx.attempt)
+    """)
+    runs = await asyncio.gather(*(bench.run("task", attempt=number) for number in (1, 2)))
+    assert [recorder.text for _, recorder in runs] == [b"attempt 1\nattempt 1\n", b"attempt 2\nattempt 2\n"]
+
+
 async def test_failures_and_exits_in_threads_are_outcomes(bench: Any) -> None:
     await bench.open("""
         from redrive.engine.errors import SkipTask
