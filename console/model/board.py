@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, islice
 
 from ...engine.core.breaker import SHUT
 from ...engine.core.dag import Dag, bits_of
@@ -214,6 +215,12 @@ class Board:
         if self.projection.run.ended_at is not None:
             return []
         return [name for name in self._approvals if waits_for_approval(self.projection.tasks[name])]
+
+    def undecided(self, most: int) -> list[str]:
+        """At most ``most`` of the tasks that wait for a decision: dead letters, then approvals."""
+        failed = map(self.row, self.dag.names_of(self._problems))
+        dead = (row.name for row in failed if row.state is TaskState.DEAD_LETTER)
+        return list(islice(chain(dead, self.asked), most))
 
     def held_tasks(self) -> dict[str, WaitReason]:
         """Return the tasks that could start if a human ended their wait, and those that nothing will start."""

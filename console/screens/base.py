@@ -58,6 +58,7 @@ from ..widgets.table import MarkRangeToggled, VirtualTable
 from ..widgets.text_input import TextField
 from .console import Console, RestTimer
 
+_DECISIONS_MAX = 64  # of the tasks whose rows are looked for at each frame
 JUMP_SECONDS = 1.5  # after a row left from under the cursor: a key that is pressed again for it comes within
 
 
@@ -283,7 +284,20 @@ class ConsoleScreen(Screen[None]):
         """What a rule says about hidden rows of the views beside it."""
         views = [one for one in self.walk_children() if isinstance(one, LineView) and one.display]
         rules = [one for one in views if isinstance(one, Rule)]
-        return hidden_row_marks(rule, rules, views, self.console.glyphs)
+        return hidden_row_marks(rule, rules, views, self.console.glyphs, self._decisions_hidden_in)
+
+    def row_in(self, view: LineView, task: str) -> int | None:
+        """The row of a task in a view that scrolls; None: the view lists no such rows."""
+        return None
+
+    def _decisions_hidden_in(self, view: LineView) -> tuple[int, int]:
+        """How many of the rows above and below wait for a decision."""
+        (above, below), board = view.hidden_rows, self.console.live.board
+        if board is None or not (above or below):
+            return 0, 0
+        rows = {self.row_in(view, name) for name in board.undecided(_DECISIONS_MAX)}
+        places = [row for row in rows if row is not None and row >= 0]
+        return sum(row < above for row in places), sum(row >= above + view.rows for row in places)
 
     def on_line_view_hidden_rows_changed(self) -> None:
         """A view was scrolled, or has more or fewer rows."""
@@ -534,14 +548,21 @@ def past_hints(console: Console, place: ScreenName) -> list[KeyHint]:
     return [(f"{label(one)} {label(other)}", word) for one, other, word in here if label(one) and label(other)]
 
 
-def hidden_row_marks(rule: Rule, rules: Sequence[Rule], views: Iterable[LineView], glyphs: Glyphs) -> dict[int, str]:
+def hidden_row_marks(
+    rule: Rule,
+    rules: Sequence[Rule],
+    views: Iterable[LineView],
+    glyphs: Glyphs,
+    count_decisions: Callable[[LineView], tuple[int, int]],
+) -> dict[int, str]:
     """The marks of ``rule``, column -> sign, for the views for which it is the nearest of ``rules``.
 
-    They say how many rows of a view are hidden above and below: ``▴ 3 more``, ``▾ 5 more``.
+    They say how many rows of a view are hidden above and below, and how many of them wait for a decision:
+    ``▴ 3 more``, ``▾ 5 more, ◆1``.
     """
     marks: dict[int, str] = {}
     for view in views:
-        for words in _rule_texts(rule, rules, view, glyphs):
+        for words in _rule_texts(rule, rules, view, glyphs, count_decisions):
             end = view.region.right - _WORDS_MARGIN
             while any(column in marks for column in range(end - len(words), end)):
                 end = min(column for column in marks if column >= end - len(words))  # left of what stands there
@@ -550,12 +571,24 @@ def hidden_row_marks(rule: Rule, rules: Sequence[Rule], views: Iterable[LineView
     return marks
 
 
-def _rule_texts(rule: Rule, rules: Sequence[Rule], view: LineView, glyphs: Glyphs) -> Iterator[str]:
+def _rule_texts(
+    rule: Rule,
+    rules: Sequence[Rule],
+    view: LineView,
+    glyphs: Glyphs,
+    count_decisions: Callable[[LineView], tuple[int, int]],
+) -> Iterator[str]:
     above, below = view.hidden_rows
     if above and rule is max((one for one in rules if one.region.y < view.region.y), key=_row, default=None):
-        yield f" {glyphs.rows_above} {number(above)} more "
+        decisions, _ = count_decisions(view)
+        yield f" {glyphs.rows_above} {number(above)} more{_decisions(decisions, glyphs)} "
     if below and rule is min((one for one in rules if one.region.y >= view.region.bottom), key=_row, default=None):
-        yield f" {glyphs.rows_below} {number(below)} more "
+        _, decisions = count_decisions(view)
+        yield f" {glyphs.rows_below} {number(below)} more{_decisions(decisions, glyphs)} "
+
+
+def _decisions(count: int, glyphs: Glyphs) -> str:
+    return f", {glyphs.dead}{count}" if count else ""
 
 
 def _row(rule: Rule) -> int:

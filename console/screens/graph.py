@@ -21,6 +21,7 @@ from ..present.graph import GroupDrawing, group_drawing, heading_line, label_wid
 from ..present.tasks import Scene, TaskNames
 from ..text.pieces import Piece, Role
 from ..widgets.bars import STRIP_ROWS, Bar, Rule, has_room_for_strip
+from ..widgets.line_view import LineView
 from .graph_view import GraphView, GroupMap, SilhouetteView
 from .panes import DetailView, PaneWidth, SplitScreen, StripView, read_page
 
@@ -172,6 +173,9 @@ class GraphScreen(SplitScreen):
             self.map_view.step_changed()
         if has_silhouette and graph is not None:
             self.silhouette_view.show_graph(graph, self._new_path())
+
+    def row_in(self, view: LineView, task: str) -> int | None:
+        return self.graph.row_of(task) if view is self.graph_view and self.graph is not None else None
 
     def _new_path(self) -> tuple[str, ...] | None:
         """The slowest path; None if it is the same as before."""

@@ -19,6 +19,7 @@ from ..sessions.reads import HistoryReader
 from ..text.pieces import Line, Role
 from ..text.text import one_line
 from ..widgets.bars import Bar
+from ..widgets.line_view import LineView
 from ..widgets.table import VirtualTable
 from .base import ConsoleScreen
 from .console import run_latest
@@ -208,6 +209,9 @@ class HistoryScreen(ConsoleScreen):
         layout = self._layout(self.app.size.width)
         self._place = min(max(self.place + step, layout.places.start), len(self._grid.runs) - 1)
         self._show_all()
+
+    def row_in(self, view: LineView, task: str) -> int | None:
+        return self.table.place_of(task) if view is self.table else None
 
     def on_virtual_table_cursor_moved(self, message: VirtualTable.CursorMoved) -> None:
         """Select the task of the row on all screens, if their run has it."""

@@ -27,6 +27,7 @@ from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Role
 from ..text.text import one_line
 from ..widgets import bars
+from ..widgets.line_view import LineView
 from ..widgets.table import VirtualTable
 from .base import ConsoleScreen
 from .console import run_latest
@@ -406,6 +407,9 @@ class TimelineScreen(ConsoleScreen):
         """Update what depends on the visible span."""
         self._show_axis()
         self._show_load()
+
+    def row_in(self, view: LineView, task: str) -> int | None:
+        return self.timeline.place_of(task) if view is self.timeline else None
 
     def on_virtual_table_cursor_moved(self, message: VirtualTable.CursorMoved) -> None:
         """Select the task of the row, or the worst task of its group, on all screens."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from ..conftest import FakeSession
-from ..model.runs import projection_of
+from ..model.runs import failed_task, projection_of
 from .screen_driver import open_console, poisoned_run
 
 
@@ -31,6 +33,20 @@ async def test_a_list_that_is_scrolled_counts_its_rows_above(chain, clock):
         await driver.press("G")
         assert f"─ ▴ {50 - rows} more ──" in driver.lines[2]
         assert "─ ▾" not in driver.text
+
+
+@pytest.mark.parametrize(("view", "hidden"), [("2", (", ◆2", ", ◆1")), ("3", ("", ", ◆3"))])
+async def test_a_list_says_that_dead_letters_are_below_and_above(view, hidden, clock):
+    """The timeline begins with what has started."""
+    session = FakeSession(projection_of([(f"step_{n:02}", []) for n in range(50)]))
+    for name in ("step_01", "step_47", "step_48"):
+        failed_task(session.projection, name)
+    failed_task(session.projection, "step_46", "FAILED")
+    async with open_console(session, clock, view, "equals_sign", "equals_sign", "g") as driver:
+        (below,) = re.findall(r"─ ▾ \d+ more(.*?) ──", driver.text)
+        await driver.press("G")
+        (above,) = re.findall(r"─ ▴ \d+ more(.*?) ──", driver.text)
+        assert (below, above) == hidden
 
 
 async def test_the_wheel_changes_the_counts(chain, clock):
