@@ -124,15 +124,18 @@ def print_comparison(folder: str, jobs: Sequence[Job], files: Sequence[FlowText]
     flows = run_with_log(_read_flows(paths))
     now = SystemClock().now_us()
     rows: list[tuple[str, ...]] = [("LINE", "FLOW", "OLD LINE", "FLOW FILE", "FIRST", "LAST", "")]
-    code = ExitCode.SUCCESS
+    code, is_compared = ExitCode.SUCCESS, True
     for job, file, path in zip(jobs, files, paths, strict=True):
         comparison = compare_starts(job, flows[path], now)
+        is_compared &= comparison.old is not None or bool(comparison.problem)
         rows.append((str(job.number), file.name, *comparison.cells()))
         if not comparison.agrees:
             code = ExitCode.PARTIAL_OR_BLOCKED
     if jobs:
         echo(f"starts in the next {DAYS} days:")
         print_table(rows)
+    if not is_compared:
+        echo("the old lines are not compared: pip install 'redrive[import]', then the same command again")
     return code
 
 
@@ -162,7 +165,7 @@ class Comparison:
 
     def cells(self) -> tuple[str, ...]:
         first, last = (f"{self.new[at]:%Y-%m-%d %H:%M}" if self.new else "" for at in (0, -1))
-        verdict = "the same" if self.old is not None else "pip install 'redrive[import]' compares"
+        verdict = "the same" if self.old is not None else "not compared"
         if not self.agrees and not self.problem:
             at = min(set(self.old or ()) ^ set(self.new))
             alone = "flow" if at in self.new else "old line"

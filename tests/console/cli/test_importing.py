@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -338,3 +339,14 @@ def test_a_file_that_is_no_dag_is_refused(home: Path, text: str, sentence: str) 
 )
 def test_a_job_is_named_after_its_program(line: str, name: str) -> None:
     assert name_of_line(line) == name
+
+
+def test_without_the_other_reader_one_line_says_how_to_compare(home: Path) -> None:
+    Path("two").write_text("0 2 * * * /opt/a.sh\n0 3 * * * /opt/b.sh\n")
+    program = "import sys; sys.modules['croniter'] = None; from redrive.console.cli.main import main; main()"
+    words = [sys.executable, "-P", "-c", program, "import", "crontab", "two"]
+    for _ in range(2):  # the second one finds the files of the first
+        done = subprocess.run(words, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert [line.rstrip().endswith("not compared") for line in done.stdout.splitlines()].count(True) == 2
+        assert done.stdout.count("pip install 'redrive[import]', then the same command again\n") == 1
