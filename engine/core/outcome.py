@@ -131,8 +131,7 @@ def unstored_result(why: str) -> str:
 
 def too_large_sentence(size: int) -> str:
     """Say that a result is over the limit. ``size``: bytes of JSON."""
-    advice = "write the data to a file or a table, and return its name"
-    return f"it has {size} bytes of JSON, and at most {RESULT_BYTES_MAX} are handed on: {advice}"
+    return f"over {RESULT_BYTES_MAX >> 20} MiB of JSON ({size} bytes); return the name of a file or table"
 
 
 def reason_of_unstored(result: str | None) -> str | None:

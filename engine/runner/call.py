@@ -124,8 +124,8 @@ def _usable_input(task: str, name: str, value: object) -> object:
     """Return ``value``. Raises PermanentError for a result that was not stored; ``ctx.inputs`` has it as Missing."""
     if isinstance(value, Missing) and is_unstored_reason(value.why):
         raise PermanentError(
-            f"task {task!r} asks for the result of {value.task!r}, and {value.why}; return texts, numbers, "
-            "dates, lists or mappings there, or write a file and return its name"
+            f"task {task!r} asks for the result of {value.task!r}, and {value.why}"
+            f"{'' if 'return' in value.why else '; return plain values, or the name of a file'}"
         )
     return value
 

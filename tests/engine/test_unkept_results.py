@@ -56,6 +56,7 @@ def test_a_child_that_asks_for_it_fails_in_words(tmp_path: Path) -> None:
     assert "asks for the result of 'loads', and its result was not stored: result is a flow.Frame" in str(
         rows["asks"]["error"]
     )
+    assert "return plain values, or the name of a file; another try will not work" in done.stdout
 
 
 LARGE = """
@@ -74,11 +75,13 @@ def test_what_is_too_large_makes_no_dead_letter_of_work_that_is_done(tmp_path: P
     """A requeue would pay a second time."""
     done, rows = run(tmp_path, LARGE)
     assert done.returncode == 0
-    why = "its result was not stored: it has 17000002 bytes of JSON, and at most 16777216 are handed on: write"
-    assert f"pays SUCCESS ({why}" in done.stdout
-    _, rows = run(tmp_path, LARGE + "\n@flow.task(after=pays)\ndef asks(pays): ...\n")
+    advice = "over 16 MiB of JSON (17000002 bytes); return the name of a file or table"
+    why = f"its result was not stored: {advice}"
+    assert f"pays SUCCESS ({why})" in done.stdout
+    done, rows = run(tmp_path, LARGE + "\n@flow.task(after=pays)\ndef asks(pays): ...\n")
     assert (rows["pays"]["state"], rows["asks"]["state"]) == ("SUCCESS", "DEAD_LETTER")
-    assert why in str(rows["asks"]["error"])
+    assert str(rows["asks"]["error"]).endswith(advice)
+    assert f"{advice}; another try will not work" in done.stdout, "the line is not cut before what to do"
 
 
 class Frame:
