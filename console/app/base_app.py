@@ -97,11 +97,12 @@ class ConsoleBase(ConsoleTerminal, inherit_bindings=False):
     def handler(self, action: Action, screen: Screen[Any]) -> Callable[[], object] | None:
         """What a key of the action calls while ``screen`` is visible; None if nothing there handles it."""
         call = VIEW_CALLS.get(action.name)
-        if call is None:
-            return self.console_handler(action.name)
-        around = screen.focused.ancestors_with_self if screen.focused is not None else [screen]
-        bound = (call.bound_to(node) for node in around if node is not self)
-        return next((method for method in bound if method is not None), None)
+        if call is not None:
+            around = screen.focused.ancestors_with_self if screen.focused is not None else [screen]
+            bound = (call.bound_to(node) for node in around if node is not self)
+            if (method := next(filter(None, bound), None)) is not None:
+                return method
+        return self.console_handler(action.name)
 
     def console_handler(self, name: str) -> Callable[[], object] | None:
         """What an action of the console calls; None if this app does not handle it."""

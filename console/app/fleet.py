@@ -56,24 +56,6 @@ _HELP_ACTIONS = tuple(map(action_named, ("open", "schedule", "sort", "columns", 
 FleetWatch = Callable[[], AsyncIterator[Sequence[Offer]]]
 
 
-class FleetTable(VirtualTable[str]):
-    """The rows. Keys of the view reach the order and the schedules through them."""
-
-    def __init__(
-        self,
-        row: Callable[[str, int], Line],
-        change_order: Callable[[], None],
-        choose_schedule_act: Callable[[], None],
-    ) -> None:
-        super().__init__(row)
-        self.change_order = change_order
-        self._choose_schedule_act = choose_schedule_act
-
-    def choose_schedule_act(self) -> None:
-        """Let the operator choose what to do about a schedule."""
-        self._choose_schedule_act()
-
-
 class FleetApp(ConsoleBase):
     """The list. ``chosen`` is the path or address of the opened state file; None: the operator left.
 
@@ -123,7 +105,7 @@ class FleetApp(ConsoleBase):
         self._name_cells = 0
         self.heading = Bar(id="heading")
         self.titles = Bar()
-        self.table = FleetTable(self._row, self.change_order, self.choose_schedule_act)
+        self.table: VirtualTable[str] = VirtualTable(self._row)
         self.path_bar = Bar()  # the file under the cursor
         self.key_bar = KeyBar(more=(keymap.label("quit"), "leave"))
 
@@ -336,7 +318,9 @@ class FleetApp(ConsoleBase):
     def console_handler(self, name: str) -> Callable[[], object] | None:
         """The methods of this app for the actions that it has a key for."""
         own = {
+            "sort": self.change_order,
             "columns": self.choose_columns,
+            "schedule": self.choose_schedule_act,
             "help": self.show_help,
             "quit": self.quit_view,
             "how_to_leave": self.show_exit_hint,

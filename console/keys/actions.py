@@ -426,7 +426,6 @@ class View(Protocol):
     def toggle_follow(self) -> object: ...
     def toggle_wrap(self) -> object: ...
     def toggle_critical_path(self) -> object: ...
-    def choose_schedule_act(self) -> object: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -479,7 +478,6 @@ VIEW_CALLS: Mapping[str, ViewCall] = {
     "nearer": _view(View.change_depth, -1),
     "critical_path": _view(View.toggle_critical_path),
     "show_all": _view(View.show_all),
-    "schedule": _view(View.choose_schedule_act),
     "older_attempt": _view(View.go_to_attempt, -1),
     "newer_attempt": _view(View.go_to_attempt, 1),
     "compare_attempts": _view(View.compare_attempts),

@@ -15,7 +15,6 @@ from typing import Any, cast
 import pytest
 from redrive.console import screens, widgets
 from redrive.console.app.app import ConsoleApp
-from redrive.console.app.fleet import FleetTable
 from redrive.console.cli.operate import requeue_options_of
 from redrive.console.keys.actions import (
     ACTIONS,
@@ -144,8 +143,7 @@ def test_what_the_shell_does_not_know_has_no_line(act: str) -> None:
 
 
 def views() -> Iterator[type[DOMNode]]:
-    """Every screen and widget of the console, and the list of state files."""
-    yield FleetTable
+    """Every screen and widget of the console."""
     for package in (screens, widgets):
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             module = importlib.import_module(found.name)
@@ -154,7 +152,7 @@ def views() -> Iterator[type[DOMNode]]:
 
 def test_every_action_has_a_handler_and_nothing_else_does() -> None:
     app = ConsoleApp(cast(Session, SimpleNamespace(status=SessionStatus(Link.LIVE))))
-    called = [*VIEW_CALLS, *app.calls, "suspend"]  # the last one by every app
+    called = [*VIEW_CALLS, *app.calls, "suspend", "schedule"]  # by every app, and by the list of state files
     assert sorted(called) == sorted(action.name for action in (*ACTIONS, *FIXED))
 
 
