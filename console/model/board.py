@@ -346,11 +346,6 @@ class PoolUse:
     slots: int
     holders: list[tuple[str, int, int]] = field(default_factory=list)
 
-    @property
-    def used(self) -> int:
-        """The number of slots in use."""
-        return sum(slots for _, slots, _ in self.holders)
-
 
 _KINDS_WITHOUT_TASK = frozenset(
     [

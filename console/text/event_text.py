@@ -78,9 +78,9 @@ def describe_event(event: Event) -> str:
     return (words.sentence(event, event.payload) if words is not None else "") or _default_text(event)
 
 
-def lines_of_event(event: Event, *, has_date: bool = False, label: str = "", target: str = "") -> Iterator[str]:
+def lines_of_event(event: Event, *, has_date: bool = False, target: str = "") -> Iterator[str]:
     """The lines of an event as plain text: see ``pieces_of_event``."""
-    return map(plain, pieces_of_event(event, has_date=has_date, label=label, target=target))
+    return map(plain, pieces_of_event(event, has_date=has_date, target=target))
 
 
 def pieces_of_event(event: Event, *, has_date: bool = False, label: str = "", target: str = "") -> Iterator[Line]:
@@ -323,12 +323,8 @@ def _skipped_lines(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
 
 def _pending(event: Event, payload: payloads.TaskMoved) -> str:
     if payload.act == "requeue":
-        overrides = overridden.load_overrides(payload.set.get("overrides"))
-        return (
-            f"runs again: {overridden.describe_overrides(overrides)}"
-            if overridden.describe_overrides(overrides)
-            else "runs again"
-        )
+        overrides = overridden.describe_overrides(overridden.load_overrides(payload.set.get("overrides")))
+        return f"runs again: {overrides}" if overrides else "runs again"
     return f"waits again: {payload.act}" if payload.act else "waits for its parents"
 
 

@@ -94,9 +94,9 @@ def test_pools_report_who_holds_them():
     board, builder = Board(projection), EventBuilder(projection)
     board.apply([*builder.start("b"), *builder.after(1).start("c")])
     pools = board.pools()
-    assert (pools["db"].used, pools["db"].slots) == (3, 4)
-    assert [name for name, _, _ in pools["db"].holders] == ["b", "c"]
-    assert pools["idle"].used == 0
+    assert pools["db"].slots == 4
+    assert [(name, slots) for name, slots, _ in pools["db"].holders] == [("b", 1), ("c", 2)]
+    assert pools["idle"].holders == []
 
 
 def test_breakers_and_pages_beside_the_run_reach_the_sentence():
