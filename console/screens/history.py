@@ -243,20 +243,15 @@ class HistoryScreen(ConsoleScreen):
 
     def go_to_next(self, step: int) -> None:
         """Go to the next or previous task that failed or was slow in the run under the cursor."""
-        names, count = self.table.order, len(self.table.order)
-        for distance in range(1, count + 1):
-            at = (self.table.cursor + step * distance) % count
-            if self.filter_text or _is_notable(self._tasks[names[at]], self.place):
-                self.table.move_to(at)
-                return
-        self.console.show_message("no task of this run failed or was slow", Role.DIM, 3)
+        if not self.table.move_to_next(step, lambda name: bool(self.filter_text) or self._is_notable(name)):
+            self.console.show_message("no task of this run failed or was slow", Role.DIM, 3)
+
+    def _is_notable(self, name: str) -> bool:
+        task = self._tasks[name]
+        return task.is_slow(self.place) or is_bad(task.cells[self.place])
 
 
 def _state_of(task: TaskTrend) -> TaskState:
     """The state in the latest run."""
     last = task.cells[-1] if task.cells else None
     return TaskState.PENDING if last is None else last.state
-
-
-def _is_notable(task: TaskTrend, place: int) -> bool:
-    return task.is_slow(place) or is_bad(task.cells[place])

@@ -197,13 +197,10 @@ class RunsScreen(ConsoleScreen):
 
     def go_to_next(self, step: int) -> None:
         """To the next run that needs a human, or the one before; with a filter, to the next match."""
-        names, count = self.table.order, len(self.table.order)
-        for distance in range(1, count):
-            place = (self.table.cursor + step * distance) % count
-            if self.filter_text or self._summaries[names[place]].dead_letters:
-                self.table.move_to(place)
-                return
-        self.console.show_message("no other run matches" if self.filter_text else "no other run has dead letters")
+        before = self.table.cursor
+        self.table.move_to_next(step, lambda name: bool(self.filter_text or self._summaries[name].dead_letters))
+        if self.table.cursor == before:
+            self.console.show_message("no other run matches" if self.filter_text else "no other run has dead letters")
 
     def subject(self) -> object:
         return None if self.table.cursor_key is None else self._summaries.get(self.table.cursor_key)

@@ -345,14 +345,7 @@ class SystemsScreen(ConsoleScreen):
 
     def go_to_next(self, step: int) -> None:
         """Move to the next item that needs a human, or the previous one."""
-        places = [
-            place for row in self.systems.items_needing_human() if (place := self.table.place_of(row)) is not None
-        ]
-        here = self.table.cursor
-        found = [place for place in places[::step] if (place - here) * step > 0] or places[::step]
-        if found:
-            self.table.move_to(found[0])
-        else:
+        if not self.table.move_to_next(step, set(self.systems.items_needing_human()).__contains__):
             self.show_warning("nothing here needs a human")
 
     def change_order(self) -> None:

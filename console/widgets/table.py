@@ -151,6 +151,16 @@ class VirtualTable(WheelView, Generic[Key], can_focus=True):
             self.move_to(place)
         return place is not None
 
+    def move_to_next(self, step: int, is_wanted: Callable[[Key], bool]) -> bool:
+        """Move to the next row that is wanted, or the one before, past the end from the other one; False: none is."""
+        count = len(self.order)
+        for distance in range(1, count + 1):
+            place = (self.cursor + step * distance) % count
+            if is_wanted(self.order[place]):
+                self.move_to(place)
+                return True
+        return False
+
     def scroll_rows(self, rows: int) -> None:
         """Move the view, and the cursor only as far as it would leave the view."""
         top = max(min(self.first_visible + rows, len(self.order) - self.rows), 0)
