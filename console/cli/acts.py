@@ -20,7 +20,7 @@ from ...engine.statefile.lists import OPERATOR_ACTS
 from ..model.replay import last_undoable
 from ..sessions.open import with_session
 from ..sessions.session import Session, new_command
-from ..sessions.trials import RuleTrial, trial_rows, try_rule
+from ..sessions.trials import FAILURE_CLASSES, RuleTrial, trial_rows, try_rule
 from ..text.text import echo, echo_json
 from . import operate
 from . import options as shared
@@ -328,7 +328,7 @@ def cause_of(projection: RunProjection, digits: str) -> str:
     "--as",
     "failure_class",
     required=True,
-    type=click.Choice(["transient", "permanent", "ambiguous", "validation", "auth"]),
+    type=click.Choice([*FAILURE_CLASSES]),
     help="The class of such failures.",
 )
 @click.option("--downstream", metavar="NAME", help="The rule's downstream; default: that of the failed tasks.")

@@ -523,7 +523,7 @@ def print_fleet(file: shared.NamedFile, as_json: bool) -> int:
 @click.option("--flow", metavar="NAME", help="Default: the flow of the latest run.")
 @click.option(
     "--sort",
-    type=click.Choice(["flow", "problems", "duration", "name"]),
+    type=click.Choice([str(order) for order in HistoryOrder]),
     default="flow",
     show_default=True,
     help="The order of the tasks.",
