@@ -36,6 +36,7 @@ from ..store.write_ahead_log import OnDone
 
 _PIDS = 2**22  # from the largest pid of Linux on: no process has it
 _RSS_KB = 32 * 1024
+_IMPORT_SECONDS = 0.5  # of an import beside a running flow
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,6 @@ class PlayedRunner:
         load: returns the flow, as an import would. Raises FlowError.
         script_of: says what an attempt does that starts now.
         on_start: called when the process of an attempt starts.
-        import_seconds: how long an import takes beside a running flow.
     """
 
     def __init__(
@@ -92,7 +92,6 @@ class PlayedRunner:
         on_start: Callable[[AttemptOrder], None] = lambda order: None,
         *,
         project_root: str | None = None,
-        import_seconds: float = 0.5,
     ) -> None:
         self.executor_id = executor_id
         self.attempts_max = 1000
@@ -106,7 +105,6 @@ class PlayedRunner:
         self._load = load
         self._script_of = script_of
         self._on_start = on_start
-        self._import_seconds = import_seconds
         self._project_root = project_root
         self._last_number = 0
         self._starts: set[asyncio.Task[None]] = set()
@@ -130,7 +128,7 @@ class PlayedRunner:
         self, target: str, params: Mapping[str, object] | None = None, **options: Unpack[ImportOptions]
     ) -> Any:
         """See ``Runner.prepare``."""
-        await asyncio.sleep(self._import_seconds)
+        await asyncio.sleep(_IMPORT_SECONDS)
         flow = self._load(params or {}, options.get("remembered", {}))
         return SimpleNamespace(spec=flow, shared=SimpleNamespace(mask=self.mask))
 

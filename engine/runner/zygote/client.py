@@ -84,7 +84,6 @@ class ImportOptions(TypedDict, total=False):
 
     remembered: Mapping[str, object]
     python_path: Sequence[str]
-    import_seconds: float
     sources: Mapping[str, bytes]
 
 
@@ -174,28 +173,25 @@ class Runner:
         python = await asyncio.to_thread(interpreter_of, target) if target and not sources else None
         remembered, python_path = dict(options.get("remembered", {})), list(options.get("python_path", ()))
         request = protocol.Open(target, dict(params or {}), remembered, python_path, sources)
-        import_seconds = options.get("import_seconds", IMPORT_SECONDS)
-        flow = await self._open_zygote(request, python, import_seconds)
+        flow = await self._open_zygote(request, python)
         try:
             for name, path in await asyncio.to_thread(task_interpreters, target, flow.spec):
-                flow.others[name] = await self._open_zygote(request, path, import_seconds)
+                flow.others[name] = await self._open_zygote(request, path)
                 require_same_tasks(name, flow.spec, flow.others[name].spec)
         except BaseException:
             await self.discard(flow)
             raise
         return flow
 
-    async def _open_zygote(self, request: protocol.Open, python: str | None, import_seconds: float) -> OpenFlow:
+    async def _open_zygote(self, request: protocol.Open, python: str | None) -> OpenFlow:
         zygote = self._launch(python)
         self._opened_pids.add(zygote.pid)
         try:
-            return await self._open_in(zygote, request, python, import_seconds)
+            return await self._open_in(zygote, request, python)
         finally:
             self._opened_pids.discard(zygote.pid)
 
-    async def _open_in(
-        self, zygote: ZygoteProcess, request: protocol.Open, python: str | None, import_seconds: float
-    ) -> OpenFlow:
+    async def _open_in(self, zygote: ZygoteProcess, request: protocol.Open, python: str | None) -> OpenFlow:
         self._on_zygote(zygote.pid)
         process.set_descriptor_limits(zygote.pid, self._descriptors)
         connection = ZygoteConnection(zygote, on_exit=self._end_idle_flows, on_gone=self._on_zygote_gone)
@@ -204,7 +200,7 @@ class Runner:
         idle_max = processes_max // IDLE_SHARE
         self.attempts_max = max(1, processes_max - idle_max)
         try:
-            spec, opened = await connection.open(request, import_seconds)
+            spec, opened = await connection.open(request, IMPORT_SECONDS)
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError):
                 connection.kill()  # the import itself does not notice the cancellation
@@ -319,7 +315,7 @@ class Runner:
         flow = launch.flow
         try:
             async with self._opening_apart:
-                own = await self._open_zygote(flow.request, flow.python, IMPORT_SECONDS)
+                own = await self._open_zygote(flow.request, flow.python)
             if own.spec.code_hash != flow.spec.code_hash:
                 await self.discard(own)
                 raise FlowError("its code has changed: redrive reload")

@@ -22,7 +22,7 @@ from redrive.engine.errors import CycleError, FlowError, FlowImportError
 from redrive.engine.flow.flow import Flow
 from redrive.engine.runner import process
 from redrive.engine.runner.protocol import AttemptListener, AttemptOrder
-from redrive.engine.runner.zygote import connection
+from redrive.engine.runner.zygote import client, connection
 from redrive.engine.runner.zygote.client import Runner
 
 from ..conftest import bearers_of
@@ -95,10 +95,13 @@ async def test_the_traceback_of_an_import_names_the_line(bench: Any) -> None:
 
 
 @pytest.mark.long
-async def test_an_import_that_does_not_end_shows_where_it_is(bench: Any, survivors: Any) -> None:
+async def test_an_import_that_does_not_end_shows_where_it_is(
+    bench: Any, survivors: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "IMPORT_SECONDS", 1)
     bench.path.write_text("import time\nwhile True:\n    time.sleep(1)\n")
     with pytest.raises(FlowImportError, match="did not end within 1 s") as caught:
-        await bench.runner.open(str(bench.path), import_seconds=1)
+        await bench.runner.open(str(bench.path))
     assert 'flow_under_test.py", line 3' in caught.value.traceback
     assert bearers_of(bench.executor_id) == []
 
