@@ -17,7 +17,7 @@ from ..core.ready_queue import spec_of, worker_pool
 from ..core.spec import DaskOptions
 from ..domain.event_payloads import RunChange, RunChanged
 from ..domain.states import APPROVAL, TaskState
-from ..domain.text import format_duration
+from ..domain.text import format_seconds
 from ..runner.zygote.client import RemoteRunner
 from ..statefile.transitions import Transaction, resolve_cause
 from ..store import claims
@@ -352,7 +352,7 @@ class WorkerGate:
             self._write(lambda transaction: resolve_cause(transaction, cause))
             return
         pool, row = next(iter(wanted.items()))
-        lasts = format_duration(round(self._remote.idle_seconds * 1e6))
+        lasts = format_seconds(self._remote.idle_seconds)
         why = f"{row.name} has waited {lasts} for a Dask worker: {self.waits().get(pool, '')}"
         run_id, owner = self._view.projection.run.run_id, spec_of(row).owner
         request = PageRequest(run_id, row.name, "no Dask worker", why, cause=cause, owner=owner)

@@ -98,15 +98,7 @@ class RunLoop:
             opened.state_path, opened.lease.lock, self._storage, opened.writer, self._fail
         )
         self._dispatcher = Dispatcher(opened, self._view, self.downstreams, self.attempts)
-        options = opened.lease.request.options
-        self._run_end = RunEndCheck(
-            self._view,
-            self.downstreams,
-            self.attempts,
-            stays=options.stay,
-            is_served=options.served,
-            state_path=opened.state_path,
-        )
+        self._run_end = RunEndCheck(self._view, self.downstreams, self.attempts, opened)
         self.zygote_restart = ZygoteRestart(
             opened, self._view, write=self.attempts.write, on_done=self.wake, on_failed=self._fail
         )

@@ -99,24 +99,20 @@ class RunResult:
 
 
 class RunEndCheck:
-    """Decides whether a run can progress without an operator. ``stays``: a blocked run waits instead of ending."""
+    """Decides whether a run can progress without an operator."""
 
     def __init__(
         self,
         view: RunView,
         downstreams: DownstreamStates,
         attempts: AttemptManager,
-        *,
-        stays: bool,
-        is_served: bool = False,
-        state_path: str = "",
+        opened: OpenRun,
     ) -> None:
         self._view = view
         self._downstreams = downstreams
         self._attempts = attempts
-        self._stays = stays
-        self._is_served = is_served
-        self._state_path = state_path
+        self._options = opened.lease.request.options
+        self._state_path = opened.state_path
 
     @property
     def is_deadline_due(self) -> bool:
@@ -141,7 +137,7 @@ class RunEndCheck:
             return self._go_on()
         verdict = evaluate_run(self._view.projection.tasks.values(), active, held, passed_reason(run))
         if verdict.is_blocked and run.blocked_since is not None:
-            return None if self._stays or self._awaits_timeout else self._result(blocked=True)
+            return None if self._options.stay or self._awaits_timeout else self._result(blocked=True)
         if not verdict.is_blocked and run.ended_at is not None:
             return self._result()
         return self._commit_verdict(verdict)
@@ -156,7 +152,7 @@ class RunEndCheck:
 
         ``redrive serve`` starts one then.
         """
-        if self._is_served:
+        if self._options.served:
             return False
         tasks = self._view.projection.tasks.values()
         return any(row.state is TaskState.READY and row.expires_at is not None for row in tasks)

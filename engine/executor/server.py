@@ -33,7 +33,7 @@ from ..domain.acts import (
 )
 from ..domain.event_payloads import OperatorActed, OperatorNotice
 from ..domain.states import TaskState
-from ..domain.text import counted, format_duration
+from ..domain.text import counted, format_seconds
 from ..errors import RedriveError, RefusedError, StorageError
 from ..runner.process import UsageReader
 from ..statefile import operator_actions
@@ -288,7 +288,7 @@ class CommandServer:
         await self._run.submit(
             lambda transaction: claims.extend_timeout(transaction, claim, timeout, seconds), command.author
         )
-        return True, f"{format_duration(round(seconds * 1e6))} more: {format_duration(round(timeout * 1e6))} in all"
+        return True, f"{format_seconds(seconds)} more: {format_seconds(timeout)} in all"
 
     # --- Requests to the living executor ---------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from ..domain import states
 from ..domain.event_payloads import AttemptReclaimed, AttemptSilent, StorageChange, StorageChanged
 from ..domain.events import Event, EventKind
 from ..domain.states import MOVING, DeadLetterKind, Liveness, TaskState
-from ..domain.text import format_clock, format_duration, shell_command
+from ..domain.text import format_clock, format_duration, format_seconds, shell_command
 from ..errors import ExecutorBusyError, StorageError
 from ..flow.time_zones import open_zone
 from ..runner import process
@@ -194,11 +194,7 @@ class Watchdog:
         assert run.deadline_at is not None
         is_missed = self._clock.now_us() >= run.deadline_at
         state_text = describe_task(task_view(self._projection, row.name, self._clock.now_us()))
-        needs = (
-            f"{format_duration(round(slack.needs_seconds * 1e6))} of work are left"
-            if slack.needs_seconds
-            else "it is over time"
-        )
+        needs = f"{format_seconds(slack.needs_seconds)} of work are left" if slack.needs_seconds else "it is over time"
         spec = row.spec
         return PageRequest(
             run_id=run.run_id,

@@ -28,7 +28,7 @@ from ..domain.event_payloads import RunChange, RunChanged, RunColumns
 from ..errors import FlowError, RedriveError
 from ..flow.source import digest_of_file, source_root, split_target
 from ..runner.zygote.client import OpenFlow
-from ..statefile.reader import stamp_of
+from ..statefile.reader import Stamp, stamp_of
 from ..store import flow_changes
 from .opening import OpenRun
 from .run_view import RunView, Write
@@ -227,16 +227,13 @@ def _clock(at: datetime) -> str:
 # --- Detects that the source files of the flow differ from those that the executor has loaded ------------------------
 
 
-_Stamp = tuple[int, ...]  # device, inode, bytes, mtime in ns; empty: there is no file
-
-
 class SourceWatch:
     """Compares files by ``stat``, and reads a file only if its stamp is new. Blocks: call it in a thread."""
 
     def __init__(self, flow_path: str, sources: Mapping[str, str]) -> None:
         self._root = str(source_root(Path(flow_path)))
         self._loaded = dict(sources)
-        self._seen: dict[str, tuple[_Stamp, str | None]] = {}  # the digest of each file at its latest stamp
+        self._seen: dict[str, tuple[Stamp, str | None]] = {}  # the digest of each file at its latest stamp
 
     def changed_files(self) -> list[str]:
         """Return the paths of the changed and removed files."""
