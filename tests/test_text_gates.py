@@ -84,6 +84,7 @@ EXITS = {
         echo,
         r"click\.s?echo\(|sys\.std(out|err)\.write\(|(?<![\w.])(?<!def )print\(",
         {
+            "console/__main__.py": "a constant sentence, before anything is imported",
             "console/cli/main.py": "constant sentences, also where nothing could be imported",
             "console/cli/options.py": "the script of completion",
             "console/cli/output.py": "lines of its own gate, and sequences that redraw a list around them",
