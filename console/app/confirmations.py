@@ -13,7 +13,7 @@ from ...engine.core.views import Sign, row_style
 from ...engine.core.waiting import RunnerStatus
 from ...engine.domain.acts import BY_NAME, NOTE_CHARACTERS_MAX
 from ...engine.domain.states import NEEDS_HUMAN, OPEN, TaskState
-from ...engine.domain.text import counted
+from ...engine.domain.text import counted, format_seconds
 from ..model.board import Board
 from ..model.inbox import InboxCause
 from ..model.preview import Preview
@@ -21,7 +21,6 @@ from ..model.systems import BreakerStatus
 from ..present.inbox import task_count
 from ..present.states import sign_of
 from ..present.tasks import Scene
-from ..text.figures import format_seconds
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line, pad
 from ..widgets.dialog import Question

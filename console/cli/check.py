@@ -23,7 +23,7 @@ from ...engine.check import flow_checks
 from ...engine.check.isolated import CheckedFlow, check_in_subprocess
 from ...engine.core.advice import WEEKDAYS, duration_stats, stats_by_weekday
 from ...engine.core.spec import FlowSpec, work_of
-from ...engine.domain.text import counted, format_duration, shell_command
+from ...engine.domain.text import counted, format_seconds, shell_command
 from ...engine.errors import FlowError, StateFileError
 from ...engine.flow.flow import Flow
 from ...engine.flow.loading import load_flow
@@ -414,11 +414,11 @@ def _night_lines(night: Night, faults: Sequence[Fault]) -> list[str]:
 
 
 def _sentence(night: Night, faults: Sequence[Fault]) -> str:
-    took = format_duration(round(night.seconds * 1e6))
+    took = format_seconds(night.seconds)
     counts = Counter(night.states.values())
     states = ", ".join(f"{number(count)} {state}" for state, count in counts.most_common())
     healed = [
-        f", {format_duration(round(night.healed_after(name) * 1e6))} after {name} was well again"
+        f", {format_seconds(night.healed_after(name))} after {name} was well again"
         for name in _ending_outages(faults)
         if night.state == "SUCCESS"
     ]
@@ -503,4 +503,4 @@ def _spread(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def _cell(name: str, value: float) -> str:
-    return number(math.ceil(value)) if name in ("starts", "pages") else format_duration(round(value * 1e6))
+    return number(math.ceil(value)) if name in ("starts", "pages") else format_seconds(value)

@@ -18,7 +18,7 @@ from ...engine.core.schedule import Cron, daylight_note, iso_time, local_time, l
 from ...engine.core.spec import LOGICAL_TIME
 from ...engine.core.views import BLOCKED, RUN_STYLES, StateStyle
 from ...engine.domain.states import RunState
-from ...engine.domain.text import counted, format_duration
+from ...engine.domain.text import counted, format_duration, format_seconds
 from ...engine.errors import FlowError, RefusedError
 from ...engine.executor.executor import Executor
 from ...engine.executor.resume_plan import read_flow
@@ -127,7 +127,7 @@ def _headline(served: ServedFlow) -> str:
     if schedule.start_within_us is not None:
         parts.append(f"starts within {format_duration(schedule.start_within_us)}")
     if served.flow.deadline_seconds is not None:
-        parts.append(f"ends within {format_duration(round(served.flow.deadline_seconds * 1e6))}")
+        parts.append(f"ends within {format_seconds(served.flow.deadline_seconds)}")
     return ", ".join(parts)
 
 

@@ -17,11 +17,11 @@ from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.core.ready_queue import spec_of
 from ...engine.core.views import STATE_STYLES, failure_mode_word, row_style
 from ...engine.domain.states import DeadLetterKind, TaskState
-from ...engine.domain.text import counted, format_duration
+from ...engine.domain.text import counted, format_duration, format_seconds
 from ...engine.statefile.lists import PastAttemptRow, QuarantineRow
 from ..model.inbox import AttemptComparison, AttemptTexts, EvidenceData, InboxCause, compare, failures_of, verdict
 from ..text.event_text import detail_text
-from ..text.figures import SECOND, age, format_seconds, number, offset, wall, wall_day, weekday
+from ..text.figures import SECOND, age, number, offset, wall, wall_day, weekday
 from ..text.figures import format_bytes as size_of
 from ..text.pieces import Line, Piece, Role, plain, two_sided, wrap, wrapped_rows
 from ..text.text import cells, one_line, pad, sanitize, shorten

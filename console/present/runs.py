@@ -15,7 +15,7 @@ from ...engine.core.spec import LOGICAL_TIME
 from ...engine.core.views import RUN_STYLES, RunView, Sign, describe_run, run_code, run_style, run_view
 from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.states import FINISHED, NEEDS_HUMAN, RunState, TaskState
-from ...engine.domain.text import counted, format_duration, shell_command
+from ...engine.domain.text import counted, format_duration, format_seconds, shell_command
 from ...engine.statefile.lists import ScheduleRow, SlaRow
 from ...engine.statefile.needs import NeedKind
 from ..model.board import Board
@@ -24,7 +24,7 @@ from ..model.lists import ALL_COLUMNS
 from ..model.runs import FleetEntry, FleetOrder, WaitingRun
 from ..model.status import SessionStatus
 from ..sessions.address import parse
-from ..text.figures import DAY, SECOND, age, clock, column, format_seconds, number, wall, wall_day
+from ..text.figures import DAY, SECOND, age, clock, column, number, wall, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, plain, width
 from ..text.text import cells, one_line, pad, shorten_middle

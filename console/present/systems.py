@@ -10,12 +10,12 @@ from ...engine.core.ready_queue import spec_of
 from ...engine.core.spec import ROWS_LIMIT
 from ...engine.core.views import STATE_STYLES, Sign, StateStyle
 from ...engine.domain.states import TaskState
-from ...engine.domain.text import counted, format_duration
+from ...engine.domain.text import counted, format_duration, format_seconds
 from ...engine.statefile.lists import QuarantineRow
 from ..model.board import OPEN_NOTES, Board
 from ..model.lists import ALL_COLUMNS
 from ..model.systems import BreakerStatus, Page, PageBody, RowGroup, Section, Systems, SystemsRow
-from ..text.figures import SECOND, age, clock, format_seconds, number, wall, wall_day
+from ..text.figures import SECOND, age, clock, number, wall, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, join, width, wrap
 from ..text.text import one_line, pad, pad_left, sanitize, shorten, shorten_middle

@@ -33,11 +33,11 @@ from ...engine.core.failures.classify import parse_rules
 from ...engine.core.outcome import FailureClass
 from ...engine.core.projection import AttemptRow, RunProjection
 from ...engine.domain.states import FailedAttempt, FailedTask
-from ...engine.domain.text import counted
+from ...engine.domain.text import counted, format_seconds
 from ...engine.errors import RedriveError
 from ...engine.statefile.lists import DurationStats
 from ..text.event_text import fields_text
-from ..text.figures import format_seconds, number, number_table, wall, wall_day
+from ..text.figures import number, number_table, wall, wall_day
 from ..text.text import one_line, sanitize
 from .reads import EventHistory
 from .session import Session

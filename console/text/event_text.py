@@ -46,8 +46,8 @@ from ...engine.domain.event_payloads import (
 )
 from ...engine.domain.events import Event, EventKind
 from ...engine.domain.states import SAID_SKIPS, SkipCause, TaskState
-from ...engine.domain.text import counted, format_duration, shell_command
-from .figures import format_seconds, offset, wall
+from ...engine.domain.text import counted, format_duration, format_seconds, shell_command
+from .figures import offset, wall
 from .pieces import Line, Piece, Role, plain
 from .text import one_line, shorten
 

@@ -24,11 +24,6 @@ DAY = 24 * HOUR
 CLOCK_CELLS = 5
 
 
-def format_seconds(seconds: float) -> str:
-    """``format_duration`` of seconds."""
-    return format_duration(round(seconds * SECOND))
-
-
 def clock(duration_us: int) -> str:
     """``format_duration`` in whole seconds and five cells, for what ticks: ``  41s``, `` 1m43``, `` 2h00``."""
     return f"{format_duration(duration_us // SECOND * SECOND):>{CLOCK_CELLS}}"

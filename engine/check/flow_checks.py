@@ -25,7 +25,7 @@ from ..core.policy import (
 from ..core.schedule import Schedule, expected_at
 from ..core.spec import FlowSpec, TaskSpec, work_of
 from ..domain.states import APPROVAL
-from ..domain.text import counted, format_duration
+from ..domain.text import counted, format_seconds
 from ..domain.trigger_rules import ALL_DONE
 from ..flow.source import Finding, environment_of
 from ..flow.time_zones import open_schedule, open_zone
@@ -170,20 +170,16 @@ def _deadline(context: FlowContext) -> Iterator[Finding]:
     waits = sum(worst_case_wait_seconds(tasks[name].retry) for name in path)
     means = sum(mean_wait_seconds(tasks[name].retry) for name in path)
     unbounded = [name for name in path if weights[name] is None]
-    text = f"at the worst {_lasting(total)} along {_join_path(path)}"
-    text += f", of it {_lasting(waits)} waiting to retry ({_lasting(means)} on average)"
+    text = f"at the worst {format_seconds(total)} along {_join_path(path)}"
+    text += f", of it {format_seconds(waits)} waiting to retry ({format_seconds(means)} on average)"
     if unbounded:
         text += f"; not counted, because nothing bounds them: {join_names(unbounded)}"
     if total > deadline:
-        message = f"{text}: {_lasting(total - deadline)} over the deadline of {_lasting(deadline)}"
+        message = f"{text}: {format_seconds(total - deadline)} over the deadline of {format_seconds(deadline)}"
         yield Finding("warning", "deadline", message)
     else:
-        left = _lasting(deadline - total)
-        yield Finding("note", "deadline", f"{text}: {left} before the deadline of {_lasting(deadline)}")
-
-
-def _lasting(seconds: float) -> str:
-    return format_duration(round(seconds * 1e6))
+        left = format_seconds(deadline - total)
+        yield Finding("note", "deadline", f"{text}: {left} before the deadline of {format_seconds(deadline)}")
 
 
 # --- Task by task ---------------------------------------------------------------------------------------------------
@@ -267,7 +263,7 @@ def _expected(task: TaskSpec, context: FlowContext) -> Iterator[Finding]:
         return  # depends on when the run is started
     seconds = (expected_at(task.expect_by, start, open_zone(flow.timezone, flow.name)) - start) / 1e6
     if seconds >= deadline:
-        message = f"it is expected by {task.expect_by}, after the deadline of the run ({_lasting(deadline)})"
+        message = f"it is expected by {task.expect_by}, after the deadline of the run ({format_seconds(deadline)})"
         yield Finding("warning", "expected", message, task.name)
 
 
@@ -283,8 +279,8 @@ def _slowness(task: TaskSpec, context: FlowContext) -> Iterator[Finding]:
         message = f"warn_if_slower needs {USUAL_MIN} earlier successes to know what is usual, and there are {count}"
         yield Finding("note", "slowness", message, task.name)
     elif task.timeout is not None and after >= task.timeout:
-        killed = f"it is killed at its timeout of {_lasting(task.timeout)}"
-        message = f"{killed} before it counts as slow, after {_lasting(after)}"
+        killed = f"it is killed at its timeout of {format_seconds(task.timeout)}"
+        message = f"{killed} before it counts as slow, after {format_seconds(after)}"
         yield Finding("warning", "slowness", message, task.name)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ..domain.text import format_duration
+from ..domain.text import format_seconds
 
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
@@ -83,7 +83,7 @@ class Progress:
     def __str__(self) -> str:
         at = f"{self.done:,} of {self.total:,}" if self.total else f"{self.done:,}"
         if self.is_stalled:
-            return f"no progress since {format_duration(round((self.elapsed - self.moved_at) * 1e6))}, at {at}"
+            return f"no progress since {format_seconds(self.elapsed - self.moved_at)}, at {at}"
         if self.needed_seconds is None or self.total is None:
             return f"still moving, at {at}"
         share = f"{self.done / self.total:.0%}".replace("%", " %")
@@ -233,13 +233,13 @@ def _range(low: float, high: float) -> str:
 
 def _rounded(seconds: float) -> str:
     digits = 1 if seconds < 10 else 0 if seconds < 120 else None
-    return format_duration(round((round(seconds, digits) if digits is not None else round(seconds / 60) * 60) * 1e6))
+    return format_seconds(round(seconds, digits) if digits is not None else round(seconds / 60) * 60)
 
 
 def _rounded_up_text(seconds: float) -> str:
     """Format a duration rounded up to the next minute or second, so that it stays above the timeout."""
     step = 1 if seconds < 120 else 60
-    return format_duration(round(-(-seconds // step) * step * 1e6))
+    return format_seconds(-(-seconds // step) * step)
 
 
 def round_up_duration(seconds: float) -> float:

@@ -31,7 +31,7 @@ from typing import Literal
 
 from ..domain import states
 from ..domain.states import OPEN, TIMED, DeadLetterKind, TaskState, describe_lost
-from ..domain.text import format_duration
+from ..domain.text import format_seconds
 from .advice import NOT_JUDGED, TimeoutJudgement, TimeoutVerdict
 from .breaker import DownstreamHealth
 from .failures.tables import is_shape_error, nature_of
@@ -525,11 +525,8 @@ def _too_late(case: _FailureCase, slack: float) -> str:
     if left <= 0:
         return f"{why}, which has passed"
     needs = "usually needs {} to the end" if asked is None else "is asked to wait {} first"
-    return f"{why}: {_seconds(left)} are left, and it {needs.format(_seconds(path if asked is None else asked))}"
-
-
-def _seconds(seconds: float) -> str:
-    return format_duration(round(seconds * 1e6))
+    needed = format_seconds(path if asked is None else asked)
+    return f"{why}: {format_seconds(left)} are left, and it {needs.format(needed)}"
 
 
 FAILURE_RULES: tuple[Callable[[_FailureCase], Decision | None], ...] = (
@@ -603,10 +600,10 @@ def slow_after_seconds(limit: SlowerThan, usual_seconds: float | None) -> float 
 
 def describe_slow(elapsed_seconds: float, limit: SlowerThan, usual_seconds: float | None) -> str:
     """Return how much slower an attempt is, as a sentence about its task."""
-    lasts = f"it has run for {_seconds(elapsed_seconds)}"
+    lasts = f"it has run for {format_seconds(elapsed_seconds)}"
     if limit.factor is None or not usual_seconds:
-        return f"{lasts}, longer than the {_seconds(limit.seconds or 0.0)} that warn_if_slower allows"
-    return f"{lasts}, {elapsed_seconds / usual_seconds:.1f} times as long as usual ({_seconds(usual_seconds)})"
+        return f"{lasts}, longer than the {format_seconds(limit.seconds or 0.0)} that warn_if_slower allows"
+    return f"{lasts}, {elapsed_seconds / usual_seconds:.1f} times as long as usual ({format_seconds(usual_seconds)})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import structs
 
 from ..domain.task_options import GRACE_SECONDS, child_name, load_overrides, positions
-from ..domain.text import format_duration
+from ..domain.text import format_seconds
 from .policy import RetryPolicy
 
 Kind = Literal["python", "command", "sensor", "approval"]
@@ -64,7 +64,7 @@ class ExpectedBy:
     clock: str | None = None  # "03:00", in the time zone of the flow
 
     def __str__(self) -> str:
-        return self.clock or f"{format_duration(round((self.seconds or 0) * 1e6))} after the start of its run"
+        return self.clock or f"{format_seconds(self.seconds or 0)} after the start of its run"
 
 
 @dataclass(frozen=True, slots=True)

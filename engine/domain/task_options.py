@@ -9,7 +9,7 @@ import re
 from datetime import date, datetime, timezone
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 
-from .text import format_duration
+from .text import format_seconds
 
 # --- Defaults that a stored spec leaves out --------------------------------------------------------------------------
 #
@@ -256,7 +256,7 @@ def describe_overrides(overrides: Overrides) -> str:
     """Describe overrides in words: ``timeout 20 min, one try, day=2``; empty without overrides."""
     words: List[str] = []
     if "timeout" in overrides:
-        words.append("timeout {}".format(format_duration(round(overrides["timeout"] * 1e6))))
+        words.append("timeout {}".format(format_seconds(overrides["timeout"])))
     if "max_attempts" in overrides:
         starts = overrides["max_attempts"]
         words.append("one try" if starts == 1 else "{} tries".format(starts))

@@ -43,6 +43,11 @@ def _without_separators(name: str) -> str:
 SECOND = 1000000
 
 
+def format_seconds(seconds: float) -> str:
+    """``format_duration`` of seconds."""
+    return format_duration(round(seconds * SECOND))
+
+
 def format_duration(duration_us: int) -> str:
     """Format microseconds: ``<1ms``, ``40ms``, ``0.4s``, ``12s``, ``1m43``, ``2h00``, ``4d03h``, ``123d``.
 

@@ -14,7 +14,7 @@ from itertools import takewhile
 from pathlib import PurePath
 from typing import NamedTuple
 
-from ...domain.text import format_duration
+from ...domain.text import format_seconds
 
 # --- Map system calls and kernel functions to what a sleeping thread does --------------------------------------------
 #
@@ -273,7 +273,7 @@ def describe_hang(autopsy: Autopsy, frames: StackSummary = StackSummary()) -> st
 
 
 def _cpu_text(share: float, seconds: float) -> str:
-    span = format_duration(round(round(seconds, 0 if seconds >= 1 else 1) * 1e6))
+    span = format_seconds(round(seconds, 0 if seconds >= 1 else 1))
     return f"{share:.0%} CPU for the last {span}".replace("%", " %", 1)
 
 
@@ -498,7 +498,7 @@ def hang_report(autopsy: Autopsy) -> str:
     lines += [f"  and {len(shown) - ENDS_SHOWN} more"] if len(shown) > ENDS_SHOWN else []
     lines += ["Locks:", *map(_lock_line, autopsy.locks)] if autopsy.locks else []
     if autopsy.last_output:
-        lines += ["Output:", f"  {format_duration(round(autopsy.quiet_seconds * 1e6))} before: {autopsy.last_output}"]
+        lines += ["Output:", f"  {format_seconds(autopsy.quiet_seconds)} before: {autopsy.last_output}"]
     lines += [] if autopsy.is_complete else ["The list is incomplete: the inspection reached its time limit."]
     return "\n".join(lines) + "\n"
 
