@@ -76,8 +76,13 @@ class TaskSnapshot(NamedTuple):
     failures: int
     cancel_requested_at: Optional[int]
     overrides: Optional[str]
-    key_generation: int = 0
-    dead_letter_kind: Optional[str] = None
+    key_generation: int
+    dead_letter_kind: Optional[str]
+    spec: str
+
+    def read_spec(self) -> Dict[str, Any]:
+        """Its options, as its flow gave them."""
+        return dict(json.loads(self.spec))
 
 
 class CancelRequest(NamedTuple):
@@ -124,7 +129,7 @@ class ActionContext(object):
 def read_task(connection: sqlite3.Connection, run_id: str, name: str) -> Optional[TaskSnapshot]:
     row = connection.execute(
         "SELECT name, state, generation, attempt, next_retry_at, blocked_by, failures, cancel_requested_at, overrides,"
-        " key_generation, dead_letter_kind FROM task WHERE run_id = ? AND name = ?",
+        " key_generation, dead_letter_kind, spec FROM task WHERE run_id = ? AND name = ?",
         (run_id, name),
     ).fetchone()
     return None if row is None else TaskSnapshot(*row)

@@ -78,7 +78,6 @@ from .requeue import (
     postpone,
     resolve_target,
     resolve_targets,
-    spec_of_task,
     start_generation,
 )
 from .transitions import (
@@ -284,11 +283,9 @@ _HELD_OPEN = "which an operator holds open"
 
 def check_breaker(context: ActionContext, row: TaskSnapshot) -> None:
     """Before a task is requeued, record a probe of its downstream, or the breaker that will hold the task."""
-    sql = "SELECT dead_letter_kind FROM task WHERE run_id = ? AND name = ?"
-    (kind,) = context.connection.execute(sql, (context.run_id, row.name)).fetchone()
-    downstream = spec_of_task(context, row.name).get("downstream")
+    downstream = row.read_spec().get("downstream")
     why = None if downstream is None else _release_refusal(context, str(downstream))
-    if why == _REFUSED and kind == DeadLetterKind.AUTH and downstream not in context.probes:
+    if why == _REFUSED and row.dead_letter_kind == DeadLetterKind.AUTH and downstream not in context.probes:
         context.probes.append(str(downstream))
     elif why is not None:
         context.held_by_breaker.setdefault(str(downstream), ([], why))[0].append(row.name)
@@ -517,7 +514,7 @@ def _requeue(context: ActionContext) -> Answer:
 def _run_again(context: ActionContext, row: TaskSnapshot, overrides: Overrides) -> None:
     check_breaker(context, row)
     start_generation(context, row, overrides, new_key=bool(context.options.get("new_key")))
-    if row.state == TaskState.SUCCESS and _is_effect(context, row):
+    if row.state == TaskState.SUCCESS and _is_effect(row):
         _note_repetition(context, row)
     words = ["after attempt {}".format(row.attempt) if row.attempt else "", describe_overrides(overrides)]
     context.set_result(row.name, DONE, "runs again {}".format(", ".join(word for word in words if word)).strip())
@@ -597,7 +594,7 @@ def _requeue_successes_below(context: ActionContext) -> List[str]:
             row = context.read_task(name)
             if row is None or row.state != TaskState.SUCCESS:
                 continue
-            is_effect = _is_effect(context, row)
+            is_effect = _is_effect(row)
             if is_effect and _repeat_refusal(context, row):
                 left[name] = "{}: {}; it stays as it is".format(name, HAPPENED)
                 continue
@@ -619,15 +616,15 @@ def _has_two_keys(context: ActionContext) -> bool:
     return bool(context.options.get("new_key") and context.options.get("same_key"))
 
 
-def _is_effect(context: ActionContext, row: TaskSnapshot) -> bool:
-    return bool(spec_of_task(context, row.name).get("effect"))
+def _is_effect(row: TaskSnapshot) -> bool:
+    return bool(row.read_spec().get("effect"))
 
 
 def _repeat_refusal(context: ActionContext, row: TaskSnapshot) -> Optional[str]:
     """Why an effect that has happened is not repeated; None if it may be: a payment is not made twice by the way."""
     if row.state != TaskState.SUCCESS or context.options.get("same_key") or context.options.get("new_key"):
         return None
-    if not _is_effect(context, row):
+    if not _is_effect(row):
         return None
     return describe_repetition(effect_key(context.run_id, row.name, row.key_generation))
 
@@ -649,7 +646,7 @@ def _note_doubts(context: ActionContext, rows: Sequence[TaskSnapshot]) -> None:
     for row in rows:
         is_doubtful = may_have_happened(row.state, row.dead_letter_kind)
         if is_doubtful and context.results[row.name].outcome != REFUSED:
-            key = effect_key(context.run_id, row.name, row.key_generation) if _is_effect(context, row) else None
+            key = effect_key(context.run_id, row.name, row.key_generation) if _is_effect(row) else None
             doubts.append((row.name, key))
     if doubts:
         context.notes.append(describe_doubts(doubts))
@@ -692,7 +689,7 @@ def _request_cancel(context: ActionContext, row: TaskSnapshot) -> None:
         context.transaction.change_unrecorded(
             context.run_id, row.name, {"cancel_requested_at": context.transaction.at}, row.attempt
         )
-        fence = requeue.fence_of(spec_of_task(context, row.name))
+        fence = requeue.fence_of(row.read_spec())
         at_last = "; {:.0f} s from now at the latest, if its Dask worker does not answer"
         limit = "" if fence is None else at_last.format(fence)
         context.set_result(row.name, RUNNING, "ending it: SIGTERM, grace, SIGKILL" + limit)

@@ -4,7 +4,7 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
 
 import json
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional
+from typing import Dict, Iterator, List, NamedTuple, Optional
 
 from ..domain.acts import HELD, REFUSED, Answer, Target
 from ..domain.event_payloads import (
@@ -115,7 +115,7 @@ def start_generation(
         columns["next_retry_at"] = context.transaction.at + int(wait_seconds * 1000000)
     if overrides:
         columns["overrides"] = json.dumps(overrides, ensure_ascii=False, sort_keys=True)
-    starts = _max_attempts(context, row, overrides or {})
+    starts = _max_attempts(row, overrides or {})
     if starts is not None:
         columns["max_attempts"] = starts
     if new_key:
@@ -159,13 +159,13 @@ def skip_generation(transaction: Transaction, run_id: str, name: str, cause: Ski
     resolve(transaction, run_id, name)
 
 
-def _max_attempts(context: ActionContext, row: TaskSnapshot, overrides: Overrides) -> Optional[int]:
+def _max_attempts(row: TaskSnapshot, overrides: Overrides) -> Optional[int]:
     """The new value of the column ``max_attempts``; None if it does not change."""
     if "max_attempts" in overrides:
         return int(overrides["max_attempts"])
     if "max_attempts" not in load_overrides(row.overrides):
         return None
-    return int(spec_of_task(context, row.name).get("retry", {}).get("max_attempts", MAX_ATTEMPTS))
+    return int(row.read_spec().get("retry", {}).get("max_attempts", MAX_ATTEMPTS))
 
 
 def _wait_seconds(context: ActionContext) -> float:
@@ -232,7 +232,7 @@ def abandon_canary(transaction: Transaction, run_id: str, name: str, overrides: 
 
 _ATTEMPT = (
     "SELECT attempt.pid, attempt.pid_start_ticks, attempt.executor_id, executor.boot_id, executor.heartbeat_at,"
-    " task.losses, task.spec, task.key_generation, executor.pid, executor.start_ticks FROM task"
+    " task.losses, executor.pid, executor.start_ticks FROM task"
     " JOIN attempt ON attempt.run_id = task.run_id AND attempt.name = task.name AND attempt.attempt = task.attempt"
     " LEFT JOIN executor ON executor.executor_id = attempt.executor_id WHERE task.run_id = ? AND task.name = ?"
 )
@@ -251,8 +251,6 @@ class _RunningAttempt(NamedTuple):
     boot_id: Optional[str]
     heartbeat_at: Optional[int]
     losses: int
-    spec: str
-    key_generation: int
     executor_pid: Optional[int]
     executor_ticks: Optional[int]
 
@@ -272,7 +270,7 @@ def resolve_target(context: ActionContext, target: Target) -> Optional[TaskSnaps
         return row
     connection = context.connection
     attempt = _RunningAttempt(*connection.execute(_ATTEMPT, (context.run_id, row.name)).fetchone())
-    spec: JsonObject = json.loads(attempt.spec)
+    spec = row.read_spec()
     obstacle = _living_process(context, attempt) or _remaining_lease(context, attempt, spec)
     if obstacle is not None:
         context.set_result(row.name, REFUSED, obstacle)
@@ -286,7 +284,7 @@ def resolve_target(context: ActionContext, target: Target) -> Optional[TaskSnaps
         _settle(transaction, context.run_id, row, TaskState.RETRYING, columns)
         return read_task(connection, context.run_id, row.name)
     abandon_canary(transaction, context.run_id, row.name, row.overrides)
-    key = effect_key(context.run_id, row.name, attempt.key_generation) if spec.get("effect") else None
+    key = effect_key(context.run_id, row.name, row.key_generation) if spec.get("effect") else None
     columns["dead_letter_kind"] = str(DeadLetterKind.INDETERMINATE)
     columns["error"] = describe_lost(key)
     _settle(transaction, context.run_id, row, TaskState.DEAD_LETTER, columns)
@@ -324,12 +322,6 @@ def _orphan_of(context: ActionContext, executor_id: str) -> Optional[int]:
         found = (pid for pid in pids() if pid not in spared and has_token(pid, [executor_id]))
         context.orphan_pids[executor_id] = next(found, None)
     return context.orphan_pids[executor_id]
-
-
-def spec_of_task(context: ActionContext, name: str) -> Dict[str, Any]:
-    """The spec of a task, as its flow gave it."""
-    sql = "SELECT spec FROM task WHERE run_id = ? AND name = ?"
-    return dict(json.loads(context.connection.execute(sql, (context.run_id, name)).fetchone()[0]))
 
 
 def fence_of(spec: JsonObject) -> Optional[float]:
