@@ -83,7 +83,7 @@ NOT_STARTED = "start"  # the loose fingerprint of an attempt whose process could
 class Failure:
     """Why an attempt did not succeed. Computed in the attempt's own process, which has the exception."""
 
-    error_type: str  # module.qualname; "exit:3", "signal:11:unknown", "timeout"
+    error_type: str  # module.qualname; "exit:3", "signal:11:unknown", "TimeoutError"
     message: str
     failure_class: FailureClass
     fingerprint: Fingerprint

@@ -143,7 +143,7 @@ def _bounded(seconds: float | None) -> float | None:
 
 
 def _timeout(evidence: Evidence) -> Failure:
-    failure = describe_timeout(
+    return describe_timeout(
         evidence.timeout or 0,
         evidence.stack,
         evidence.project_root,
@@ -151,7 +151,6 @@ def _timeout(evidence: Evidence) -> Failure:
         evidence.command,
         evidence.progress,
     )
-    return replace(failure, error_type="TimeoutError")  # SPEC 000 names it so
 
 
 def _death(evidence: Evidence) -> Failure:

@@ -140,7 +140,7 @@ def describe_timeout(
     """Describe an attempt that was killed at its timeout; ``hang``: the autopsy; ``progress``: what it reported."""
     frame = innermost_of_stack(stack_text)
     return _without_exception(
-        "timeout",
+        "TimeoutError",  # SPEC 000 names it so
         f"task exceeded {timeout_seconds:g}s" + (f": {hang}" if hang else ""),
         Classification(FailureClass.TIMEOUT, "its deadline"),
         fingerprint_of_stack(stack_text, project_root, command, hang),
