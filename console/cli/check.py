@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import builtins
 import json
 import math
@@ -19,6 +18,7 @@ from typing import Any
 
 import click
 
+from ...engine.asyncio_log import run_with_log
 from ...engine.check import flow_checks
 from ...engine.check.isolated import CheckedFlow, check_in_subprocess
 from ...engine.core.advice import WEEKDAYS, duration_stats, stats_by_weekday
@@ -78,7 +78,7 @@ def _targets(words: Sequence[str]) -> list[str]:
     """The flows that are named, and those in the files below a named folder. Raises FlowError."""
     targets: list[str] = []
     for word in words:
-        found = asyncio.run(_flows_below(word)) if os.path.isdir(word) else [word]
+        found = run_with_log(_flows_below(word)) if os.path.isdir(word) else [word]
         if not found:
             raise FlowError(f"there is no flow in the files below {word!r}")
         targets += found
