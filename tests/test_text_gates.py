@@ -89,6 +89,7 @@ EXITS = {
             "console/cli/options.py": "the script of completion",
             "console/cli/output.py": "lines of its own gate, and sequences that redraw a list around them",
             "console/sessions/search_process.py": "JSON through a pipe",
+            "engine/asyncio_log.py": "through ``printable``",
             "engine/runner/call.py": "into the log of the task",
             "engine/runner/child.py": "into the log of the task",
             "engine/runner/command.py": "into the log of the task",
@@ -108,6 +109,7 @@ EXITS = {
         r"(?<!_)\bprintable\(",
         dict.fromkeys(
             (
+                "engine/asyncio_log.py",
                 "engine/runner/zygote/connection.py",
                 "engine/check/isolated.py",
                 "engine/executor/host.py",
