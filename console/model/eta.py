@@ -168,13 +168,25 @@ def actual_path(board: Board) -> tuple[str, ...]:
     return _path_to(board, max(ended, key=_last_instant, default=None))
 
 
-def slowest_path(board: Board, forecast: Forecast | None) -> tuple[str, ...]:
-    """The critical path from a root on: of an estimate also what has led to it; what has happened if that is more."""
-    path = critical_path(board, forecast)
+def slowest_path(board: Board, forecast: Forecast | None, now_us: int) -> tuple[str, ...]:
+    """The path from a root on that takes longest: the estimated one with what has led to it, else of what has run.
+
+    The task that ended last need not be on it: an operator may have requeued it long after.
+    """
+    path = forecast.path if forecast is not None and board.projection.run.ended_at is None else ()
     rows = [board.row(name) for name in board.dag.parents(path[0])] if path else []
     before = _path_to(board, max((row for row in rows if row.attempts), key=_last_instant, default=None))
-    has_run = before or any(board.row(name).attempts for name in path)
-    return before + path if has_run else actual_path(board)
+    if before or any(board.row(name).attempts for name in path):
+        return before + path
+    ran = {name: float(_ran_us(row, now_us)) for name, row in board.projection.tasks.items() if row.attempts}
+    return tuple(name for name in board.dag.critical_path(ran) if name in ran)
+
+
+def _ran_us(row: TaskRow, now_us: int) -> int:
+    """How long the latest attempt of a task ran, or has run."""
+    latest = row.attempts[row.attempt] if row.attempt in row.attempts else next(reversed(row.attempts.values()))
+    ended_at = latest.ended_at if latest.ended_at is not None else now_us
+    return latest.duration_us if latest.duration_us is not None else max(ended_at - latest.started_at, 0)
 
 
 def _path_to(board: Board, latest: TaskRow | None) -> tuple[str, ...]:

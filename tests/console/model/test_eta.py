@@ -2,7 +2,7 @@
 
 import pytest
 from redrive.console.model.board import Board
-from redrive.console.model.eta import Forecaster, estimate, is_overdue, stalled_for_us
+from redrive.console.model.eta import Forecaster, estimate, is_overdue, slowest_path, stalled_for_us
 from redrive.console.model.graph.groups import stem
 from redrive.console.present.header import run_line
 from redrive.console.text.glyphs import UTF8
@@ -33,6 +33,17 @@ def test_what_ran_already_and_what_a_retry_waits_for_are_counted():
     assert estimate(board, START + 15 * S, HISTORY).left.low_us == (15 + 30) * S
     board.apply(builder.after(6).fail("b", next_retry_at=START + 30 * S))
     assert estimate(board, START + 20 * S, HISTORY).left.low_us == (10 + 20 + 30) * S
+
+
+def test_the_slowest_path_of_a_run_that_stands_still_is_not_that_to_a_late_requeue():
+    projection = projection_of([*CHAIN, ("load", [])], max_parallel=8)
+    board, builder = Board(projection), EventBuilder(projection)
+    board.apply([*builder.start("load"), *builder.after(1).fail("load", "DEAD_LETTER")])
+    board.apply([*builder.start("a"), *builder.after(10).succeed("a")])
+    board.apply([*builder.start("side"), *builder.after(45).fail("side", "FAILED")])
+    board.apply([builder.after(300).move("load", "PENDING", generation=1)])
+    board.apply([*builder.start("load"), *builder.after(1).fail("load", "DEAD_LETTER")])
+    assert slowest_path(board, None, builder.at) == ("a", "side")
 
 
 def test_few_slots_make_it_longer_than_the_longest_way():
