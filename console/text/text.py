@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 import click
-import msgspec
 from rich.cells import cell_len, get_character_cell_size
 
 #: C0, DEL and C1, direction and zero-width characters, joiners, variation selectors, tags, surrogates; and two kinds
@@ -188,13 +187,12 @@ class JsonLine(str):
     __slots__ = ()
 
 
-_encode_json = msgspec.json.Encoder().encode
-
-
 def json_line(value: object) -> JsonLine:
     """One line of JSON in which unsafe characters are ``\\u`` escapes."""
+    import msgspec  # here, because the first frame of the console does without
+
     try:
-        text = msgspec.json.format(_encode_json(value), indent=0).decode()
+        text = msgspec.json.format(msgspec.json.encode(value), indent=0).decode()
     except (TypeError, ValueError, RecursionError):  # half of a surrogate pair, among others
         text = json.dumps(value, ensure_ascii=False, default=msgspec.to_builtins)
     return JsonLine(escape_unsafe(text))
