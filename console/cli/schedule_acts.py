@@ -74,10 +74,14 @@ def schedule(context: click.Context, as_json: bool) -> int | None:
 @click.option("--next", "count", default=5, show_default=True, type=click.IntRange(1, 1000), metavar="N")
 @json_option
 def print_next(flow: str, param: tuple[str, ...], count: int, as_json: bool) -> int:
-    """The next runs of FLOW in its time zone and here, with changes of daylight saving time."""
+    """The next runs of FLOW, a flow file or the name of a flow that is served, in its time zone and here.
+
+    With changes of daylight saving time.
+    """
     from .schedule import print_schedule
 
-    return print_schedule(flow, params_of(param), count, as_json)
+    served = {row.flow: row.target for row in read_schedules().schedules}
+    return print_schedule(served.get(flow, flow), params_of(param), count, as_json)
 
 
 def _value(row: ServedSchedule, now_us: int) -> dict[str, object]:
