@@ -33,17 +33,9 @@ _CHART_ROWS_MAX = 16
 class GridTable(VirtualTable[str]):
     """The rows of the grid; the cursor is on the name and on one run, so that states keep their colours."""
 
-    def __init__(self, screen: HistoryScreen) -> None:
-        super().__init__(lambda name, columns: screen.task_row(name, columns), id="grid")
-        self._history_screen = screen
-
     def row_role(self, y: int) -> str | None:
         """None, because the row itself shows the selected cell."""
         return None
-
-    def move_columns(self, columns: int) -> None:
-        """Select another run."""
-        self._history_screen.move_to_run(columns)
 
 
 class HistoryScreen(ConsoleScreen):
@@ -55,7 +47,7 @@ class HistoryScreen(ConsoleScreen):
         super().__init__()
         self.heading = Bar(2, id="heading")
         self.runs_bar = Bar(id="runs-bar")
-        self.table = GridTable(self)
+        self.table = GridTable(self.task_row, id="grid")
         self.chart = Bar(0, id="chart")
         self.words_bar = Bar(_WORDS_ROWS, id="words")
         self._grid = RunGrid()
@@ -204,7 +196,7 @@ class HistoryScreen(ConsoleScreen):
 
     # --- Keys -------------------------------------------------------------------------------------------------------
 
-    def move_to_run(self, step: int) -> None:
+    def move_columns(self, step: int) -> None:
         """Select an earlier or later run, as far as there are columns."""
         layout = self._layout(self.app.size.width)
         self._place = min(max(self.place + step, layout.places.start), len(self._grid.runs) - 1)

@@ -39,9 +39,6 @@ class TimelineRowsHost(Protocol):
     def cursor_instant(self) -> int:
         """The instant that zooming keeps in its place."""
 
-    def toggle_follow(self) -> None:
-        """Switch following the current time on or off."""
-
     def on_zoom_end(self, step: int) -> None:
         """The span is the shortest (1) or the longest that can be shown."""
 
@@ -55,7 +52,7 @@ class TimelineRowsHost(Protocol):
 class TimelineView(VirtualTable[RowKey]):
     """Tasks and groups, each with a label and a bar. The whole run is shown until the operator zooms or pans."""
 
-    BINDINGS = bindings("left", "right", "fold", "unfold", "follow")
+    BINDINGS = bindings("left", "right", "fold", "unfold")
 
     @dataclass
     class SpanChanged(Message):
@@ -134,10 +131,6 @@ class TimelineView(VirtualTable[RowKey]):
             self.post_message(self.SpanChanged(span))
 
     # --- Keys and mouse -------------------------------------------------------------------------------------------
-
-    def toggle_follow(self) -> None:
-        """Switch following on the screen, which knows the current time."""
-        self._timeline_screen.toggle_follow()
 
     def move_columns(self, direction: int) -> None:
         """Open or close the group under the cursor, else go a quarter of the span earlier, or with 1 later."""

@@ -29,9 +29,6 @@ class Host:
     def cursor_instant(self) -> int:
         return self.view.span.instant(self.view.span.cells // 2)
 
-    def toggle_follow(self) -> None:
-        self.view.is_following = not self.view.is_following
-
     def on_zoom_end(self, step: int) -> None:
         pass
 
@@ -156,13 +153,13 @@ async def test_now_walks_through_the_view_and_only_then_it_jumps(stage, painted)
 
 async def test_a_view_that_stands_still_stays(stage) -> None:
     view = timeline()
-    async with stage(view) as app:
+    async with stage(view):
         zoomed_in(view, 60 * SECOND)
-        await app.press("f")
+        view.is_following = False
         span = view.span
         view.extend_to(0, 10 * HOUR)
         assert view.span == span
-        await app.press("f")
+        view.is_following = True
         view.extend_to(0, 10 * HOUR)
         assert view.span.start <= 10 * HOUR < view.span.end
 
