@@ -303,7 +303,8 @@ def status_lines(board: Board | None, status: SessionStatus, armed_seconds: int,
     last = parts[0] if armed_seconds and is_well else join([*parts[: bool(armed_seconds)], short[:1]])
     is_alive = is_well and status.executor_alive and not armed_seconds
     nothing: list[Line] = [[]] if is_alive else []  # the label of a tab says more
-    return [*found, join([*parts, short]), last, *nothing]
+    armed: list[Line] = [[Piece("ARMED", Role.WARNING)]] if armed_seconds else []
+    return [*found, join([*parts, short]), last, *armed, *nothing]
 
 
 def _executor(board: Board | None, status: SessionStatus) -> Line:
