@@ -276,3 +276,11 @@ def _errors_wanted(text: str) -> Iterator[tuple[int, str, str]]:
         for comment in line.split("  # error: ")[1:]:
             code, words = re.fullmatch(r"\[([a-z-]+)\] (.*)", comment.strip()).groups()
             yield number, code, words
+
+
+def test_a_class_that_is_looked_for_in_the_package_is_told_with_its_place() -> None:
+    with pytest.raises(ImportError, match=r"^write: from redrive\.engine import Flow$"):
+        exec("from redrive import Flow")
+    with pytest.raises(ImportError, match="cannot import name 'Flowe' from 'redrive'"):
+        exec("from redrive import Flowe")
+    assert not hasattr(redrive, "retry") and redrive.__version__
