@@ -34,7 +34,7 @@ from .database import path_of
 
 
 def is_paged(connection: sqlite3.Connection, cause: str) -> bool:
-    """Whether there was a page about a cause that is for this failure alone."""
+    """Whether there was a page about this cause, open or not."""
     return connection.execute("SELECT 1 FROM page WHERE cause = ?", (cause,)).fetchone() is not None
 
 

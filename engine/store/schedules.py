@@ -29,7 +29,7 @@ from ..statefile.lists import in_list
 from ..statefile.opening import has_content
 from ..statefile.transitions import Transaction, resolve_cause
 from . import claims, database, runs
-from .pages import STALE_AFTER_US, trigger_page
+from .pages import STALE_AFTER_US, is_paged, trigger_page
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,10 +429,9 @@ def record_start_after_deadline(
 
 def _page_late_end(transaction: Transaction, run_id: str, due_at: int) -> None:
     """Page for a missed deadline, unless a living executor paged before it (``executor/watchdog.py``)."""
-    connection = transaction.connection
-    if connection.execute("SELECT 1 FROM page WHERE cause = ?", (deadline_cause(run_id),)).fetchone():
+    if is_paged(transaction.connection, deadline_cause(run_id)):
         return
-    row = connection.execute(_FIRST_OPEN, (run_id,)).fetchone()
+    row = transaction.connection.execute(_FIRST_OPEN, (run_id,)).fetchone()
     if row is not None:
         why = f"the run was due at {format_clock(due_at)} and has not ended"
         trigger_page(transaction, PageRequest(run_id, row[0], "deadline missed", why, kind=DeadLetterKind.DEADLINE))
