@@ -14,6 +14,7 @@ from typing import Any, Container, Dict, Iterable, Iterator, List, Optional, Seq
 
 from ..domain.events import KILL_STEPS, kill_step_value
 from ..errors import NotFoundError
+from .reader import latest_seq
 
 # --- Packs rows as columns, so that a snapshot of 10,000 tasks crosses a slow line in seconds ------------------------
 #
@@ -177,7 +178,7 @@ def board(connection: sqlite3.Connection, run_id: Optional[str]) -> Dict[str, An
     connection.execute("BEGIN")  # all reads see the same commit
     try:
         run = _run(connection, run_id)
-        (seq,) = connection.execute("SELECT coalesce(max(seq), 0) FROM event").fetchone()
+        seq = latest_seq(connection)
         tasks = _rows(connection, "task", run["run_id"], "ORDER BY position, name")
         unfinished = "AND name IN (SELECT name FROM task WHERE run_id = :run_id AND state <> '" + _DONE + "')"
         attempts = _rows(connection, "attempt", run["run_id"], unfinished + " ORDER BY name, attempt")

@@ -56,7 +56,7 @@ from ..statefile import lists
 from ..statefile.lists import IS_APPROVAL, chunks, in_list, marks
 from ..statefile.opening import open_readonly
 from ..statefile.pruning import finish_pruning
-from ..statefile.reader import Row
+from ..statefile.reader import Row, latest_seq
 from ..statefile.snapshot import kill_steps, unknown_run
 from ..statefile.transitions import UNSATISFIED_PARENT, Transaction, reevaluate
 from .pages import trigger_page
@@ -381,7 +381,7 @@ def load_run(
     """
     with read_snapshot(connection), collector_paused():
         run = _read_run(connection, run_id)
-        (seq,) = connection.execute("SELECT coalesce(max(seq), 0) FROM event").fetchone()
+        seq = latest_seq(connection)
         others = [] if successes == "all" else [name for (name,) in connection.execute(_NOT_SUCCESSFUL, (run_id,))]
         names = others if successes == "states" else None
         tasks = _read_tasks(connection, run_id, names, () if names is None else _read_successes(connection, run_id))
@@ -410,7 +410,7 @@ def load_part(
         run = _read_run(connection, run_id)
         if names is None and _may_be_held(connection, run):
             return load_run(connection, run_id)
-        (seq,) = connection.execute("SELECT coalesce(max(seq), 0) FROM event").fetchone()
+        seq = latest_seq(connection)
         wanted = names
         if wanted is None or has_blockers:
             sql = _OF_INBOX if wanted is None else _WITH_BLOCKERS
@@ -457,8 +457,7 @@ def _may_be_held(connection: sqlite3.Connection, run: RunRow) -> bool:
 
 def load_run_alone(connection: sqlite3.Connection, run_id: str) -> RunProjection:
     """Return what ``load_run`` returns, without the tasks: those of a new run are known."""
-    (seq,) = connection.execute("SELECT coalesce(max(seq), 0) FROM event").fetchone()
-    return RunProjection(_read_run(connection, run_id), seq=seq)
+    return RunProjection(_read_run(connection, run_id), seq=latest_seq(connection))
 
 
 def _read_run(connection: sqlite3.Connection, run_id: str) -> RunRow:
@@ -722,7 +721,6 @@ class TaskDurations:
     """Durations of the successful attempts of one task in seconds; ``past``: with attempts killed at their timeout."""
 
     p50: float
-    p95: float
     p99: float
     count: int
     past: tuple[PastDuration, ...] = ()
@@ -737,8 +735,8 @@ def duration_stats_by_task(connection: sqlite3.Connection, dag_name: str) -> dic
 
 
 def _observed(durations_us: list[int], past: Iterable[PastDuration]) -> TaskDurations:
-    p50, p95, p99 = (lists.quantile(durations_us, share) / 1e6 for share in (0.5, 0.95, 0.99))
-    return TaskDurations(p50, p95, p99, len(durations_us), tuple(past))
+    p50, p99 = (lists.quantile(durations_us, share) / 1e6 for share in (0.5, 0.99))
+    return TaskDurations(p50, p99, len(durations_us), tuple(past))
 
 
 _PAST = (
