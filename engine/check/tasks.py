@@ -22,6 +22,7 @@ import typing
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 from ..core.result_codec import is_storable, name_of
@@ -43,7 +44,7 @@ Function = Callable[..., object]
 
 def check_tasks(flow: FlowSpec, functions: Mapping[str, Function]) -> list[Finding]:
     """Check the functions and the commands of a flow, and the source of its file."""
-    return [*check_functions(flow, functions), *check_commands(flow), *check_source(flow)]
+    return [*check_functions(flow, functions), *check_commands(flow), *check_pagers(flow), *check_source(flow)]
 
 
 def check_functions(flow: FlowSpec, functions: Mapping[str, Function]) -> list[Finding]:
@@ -465,6 +466,25 @@ def _stdin(task: TaskSpec, root: str) -> Iterator[str]:
     path = options_of(task).stdin_path
     if path is not None and not os.path.exists(os.path.join(root, path)) and not task.parents:
         yield f"its input {path!r} is not on this machine; stdin is relative to the folder of the flow file"
+
+
+def check_pagers(flow: FlowSpec) -> Iterator[Finding]:
+    """Find senders of pages that would page nobody on this machine."""
+    for options in (*flow.pages, *flow.success_pages):
+        match options:
+            case {"sender": "apprise"} if find_spec("apprise") is None:
+                why = "the sender apprise needs a library: pip install 'redrive[notify]'"
+                yield Finding("warning", "pager", why)
+            case {"sender": "command", "argv": [str(program), *_]} if shutil.which(program) is None:
+                yield _missing_pager(program)
+            case {"sender": "command", "line": str(line)}:
+                word = _first_word(line)
+                if word is not None and not _is_known_to_shell(SHELLS["sh"], word, os.environ.get("PATH")):
+                    yield _missing_pager(word)
+
+
+def _missing_pager(program: str) -> Finding:
+    return Finding("warning", "pager", f"no page is sent by {program!r}: this program is not on this machine")
 
 
 # --- What hides a failure -------------------------------------------------------------------------------------------

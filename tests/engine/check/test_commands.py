@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from redrive.engine import Flow, FlowError, Param
 from redrive.engine.check.flow_checks import check_spec
-from redrive.engine.check.tasks import check_commands
+from redrive.engine.check.tasks import check_commands, check_pagers
 
 
 def found(folder: Path, line: Any, **options: Any) -> dict[str, str]:
@@ -88,3 +88,32 @@ def test_a_typed_parameter_can_be_secret() -> None:
     assert Flow("f", secrets=["password"], params={"password": Param(str, None)}).secrets == ("password",)
     with pytest.raises(FlowError, match="secret parameter 'pin' is a text"):
         Flow("f", secrets=["pin"], params={"pin": Param(int, 7)})
+
+
+@pytest.mark.parametrize(
+    ("sender", "options", "message"),
+    [
+        ("command", {"argv": ["no-such-mailer", "x"]}, "no page is sent by 'no-such-mailer': this program is not"),
+        ("command", {"line": "no-such-mailer x | cat"}, "no page is sent by 'no-such-mailer': this program is not"),
+        ("command", {"argv": ["sh", "-c", "true"]}, None),
+        ("command", {"line": 'echo "$REDRIVE_PAGE_TITLE" >> pages.txt'}, None),
+        ("webhook", {"url": "http://127.0.0.1:9/x"}, None),
+    ],
+)
+@pytest.mark.parametrize("on", ["failure", "success"])
+def test_a_pager_that_is_not_there_is_a_warning(sender: Any, options: Any, message: str | None, on: Any) -> None:
+    flow = Flow("f")
+    flow.command("a", "true", timeout=1)
+    flow.page(sender, on=on, **options)
+    found = [(one.level, one.message) for one in check_pagers(flow.spec())]
+    assert [level for level, _ in found] == ([] if message is None else ["warning"])
+    assert message is None or found[0][1].startswith(message)
+
+
+def test_a_library_of_a_pager_that_is_not_there_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("redrive.engine.check.tasks.find_spec", lambda name: None)
+    flow = Flow("f")
+    flow.command("a", "true", timeout=1)
+    flow.page("apprise", url="slack://x")
+    (finding,) = check_pagers(flow.spec())
+    assert finding.message == "the sender apprise needs a library: pip install 'redrive[notify]'"
