@@ -113,6 +113,13 @@ def test_no_key_and_no_status_moves_a_tab(size: int, badges: dict[int, str]):
     assert len(shapes) == 1
 
 
+@pytest.mark.parametrize("badges", [*BADGES, {3: "◆1", 6: "◆1"}, {3: "◆5 ✗3", 6: "◆7"}])
+def test_at_80_columns_an_armed_console_is_called_so_beside_every_count(badges: dict[int, str]):
+    tabs = [Tab(str(place + 1), label, False, badges.get(place, "")) for place, label in enumerate(LABELS)]
+    rights = status_lines(None, SessionStatus(Link.LIVE, executor_alive=True), 599, 80)
+    assert "ARMED" in plain(tabs_line(tabs, rights, 80))
+
+
 @pytest.mark.parametrize("badges", [{3: "◆1"}, {3: "◆1", 6: "◆1"}, {0: "◆1", 3: "◆2"}, {3: "◆5 ✗3", 6: "◆7"}])
 def test_at_80_columns_the_last_tab_has_a_word_beside_counts_of_one_digit(badges: dict[int, str]):
     tabs = [Tab(str(place + 1), label, False, badges.get(place, "")) for place, label in enumerate(LABELS)]
