@@ -6,6 +6,7 @@ functions describe an attempt without an exception.
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
@@ -72,6 +73,8 @@ def describe_wait_timeout(task: str, why: str, message: str) -> Failure:
     """Describe a sensor that ran out of time. ``why``: what it waited for and how long; ``message``: by the sensor."""
     return Failure("NotReady", clip(why, MESSAGE_MAX), FailureClass.TRANSIENT, fingerprint_of_wait(task, message))
 
+
+_FUTURE = re.compile(r"<Future at 0x[0-9a-f]+ ")
 
 PROGRESS_FACT = "progress_done"  # of an attempt that timed out
 
@@ -167,13 +170,25 @@ def _without_machinery(stack: traceback.StackSummary) -> traceback.StackSummary:
 
 
 def _message(error: BaseException) -> str:
-    """Return the message; for a group that of its first exception, as that of the group has no facts."""
+    """Return the message; of a group, or of an error that says nothing, that of its first exception or of its cause."""
     first = error
-    while isinstance(first, BaseExceptionGroup):
-        first = first.exceptions[0]
+    while True:
+        if isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        elif first.__cause__ is not None and not _is_telling(first):
+            first = first.__cause__
+        else:
+            break
     if first is error:
         return message_of(error)
-    return f"{type(first).__name__}: {message_of(first)} ({message_of(error)})"
+    whole = f" ({message_of(error)})" if _is_telling(error) else ""
+    return f"{type(first).__name__}: {message_of(first)}{whole}"
+
+
+def _is_telling(error: BaseException) -> bool:
+    """Whether the message has facts: an empty one has none, nor has that of tenacity's ``RetryError``, a future."""
+    text = message_of(error)
+    return bool(text.strip()) and _FUTURE.search(text) is None
 
 
 def _apply_rules(

@@ -165,6 +165,24 @@ def test_a_group_says_what_the_first_of_its_exceptions_says():
     assert failure.error_type == "ExceptionGroup"
 
 
+async def give_up(error: Exception) -> None:
+    try:
+        raise ConnectionError("the bank is down")
+    except ConnectionError as cause:
+        raise error from cause
+
+
+@pytest.mark.parametrize("text", ["", "RetryError[<Future at 0x7f754f671a50 state=finished raised ConnectionError>]"])
+def test_an_error_without_facts_says_what_its_cause_says(text):
+    failure = describe_error(raised_by(give_up(RuntimeError(text))), project_root=ROOT)
+    assert failure.message == "ConnectionError: the bank is down"
+    assert failure.error_type == "RuntimeError"
+
+
+def test_an_error_with_facts_says_them_itself():
+    assert describe_error(raised_by(give_up(RuntimeError("no rows"))), project_root=ROOT).message == "no rows"
+
+
 def test_a_failure_inside_the_library_keeps_its_frames():
     """Only what comes before the first line of the user's own is left out."""
     with pytest.raises(ValueError) as caught:
