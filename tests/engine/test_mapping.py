@@ -109,7 +109,7 @@ def test_results_that_are_too_large_together_fail_only_who_needs_them(tmp_path: 
 
     verdict, found = run(mapped([1, 2], load), tmp_path)
     assert verdict == RunState.SUCCESS
-    assert "bytes of JSON" in found["load"]["redrive:not-stored"]
+    assert "MiB of JSON" in found["load"]["redrive:not-stored"]
 
 
 def test_all_done_collects_what_there_is(tmp_path: Path) -> None:
