@@ -320,14 +320,15 @@ def _by_key(keys: Mapping[str, str], requeue: str, skip: str) -> list[Line]:
 
 def _describe_requeue(preview: Preview, *, is_brief: bool) -> str:
     again, stale = len(preview.run_again), len(preview.stale)
-    acts = [*preview.notes]  # first, because the end may have no room
-    acts.append(f"{number(again) if is_brief else task_count(again)} {_plural(again, 'runs', 'run')} again")
+    acts = [f"{number(again) if is_brief else task_count(again)} {_plural(again, 'runs', 'run')} again"]
     go_on = len(set(preview.released) | set(preview.unblocked))
     if go_on:
         acts.append(f"{number(go_on)} {'may follow' if is_brief else 'below may go on after success'}")
     if stale:
         acts.append(f"{number(stale)} ran before and {_plural(stale, 'becomes', 'become')} stale")
-    return f"requeue: {'; '.join([*acts, *_describe_still_held(preview)])}"
+    held = [*_describe_still_held(preview)]
+    said = [*acts, *held, *preview.notes] if is_brief else [*preview.notes, *acts, *held]  # the end may have no room
+    return f"requeue: {'; '.join(said)}"
 
 
 def _describe_skip(preview: Preview) -> str:

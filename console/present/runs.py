@@ -324,7 +324,7 @@ def lateness(run: RunRow, now_us: int) -> str:
     if run.deadline_at is None:
         return ""
     if run.deadline_passed_at is not None:
-        return "ended by its deadline"
+        return "at deadline"
     late_us = (run.ended_at if run.ended_at is not None else now_us) - run.deadline_at
     return f"late {format_duration(late_us)}" if late_us > 0 else ""
 

@@ -185,6 +185,18 @@ def test_the_strip_of_a_task_cuts_no_sentence_while_it_has_rows():
     assert board.explain("load_legacy", NOW) in " ".join(" ".join(waiting).split())
 
 
+def test_80_columns_say_what_runs_again_before_that_the_deadline_has_passed():
+    projection = projection_of([("load", []), ("report", ["load"])], deadline_at=START, deadline_passed_at=START)
+    failed_task(projection, "load", at=START)
+    board = Board(projection)
+    previews = preview_requeue(board, ["load"]), preview_skip(board, ["load"])
+    keys = {"requeue": "r", "skip": "s"}
+    narrow, _ = inbox.consequence_lines(*previews, keys, 80)
+    assert plain(narrow).startswith(" r requeue: 1 runs again; 1 may follow; the deadline of the run, ")
+    wide, _ = inbox.consequence_lines(*previews, keys, 160)
+    assert plain(wide).startswith(" r requeue: the deadline of the run, ") and "1 task runs again" in plain(wide)
+
+
 def test_a_payment_that_may_have_happened_says_in_80_columns_what_to_look_for():
     projection = projection_of([("pay_out", [])], {"pay_out": {"effect": True}})
     failed_task(projection, "pay_out", at=START)

@@ -67,7 +67,7 @@ def test_a_run_is_late_from_its_deadline_to_its_end(ended_at, late):
 def test_a_run_that_its_deadline_has_ended_is_not_called_some_milliseconds_late():
     at = NOW - 5 * MINUTE
     run = RunRow("r", deadline_at=at, deadline_passed_at=at + 9, ended_at=at + 9000)
-    assert "ended by its deadline" == lateness(run, NOW)
+    assert "at deadline" == lateness(run, NOW)
 
 
 def test_a_start_that_did_not_happen_says_what_comes_next():
