@@ -263,7 +263,8 @@ def _run(connection: sqlite3.Connection, run_id: Optional[str]) -> Row:
 
 def unknown_run(run_id: str) -> NotFoundError:
     """The error of a request for a run that the file does not have."""
-    return NotFoundError("there is no run {!r} in this state file; `redrive runs` lists them".format(run_id))
+    how = "write --state before the path of a state file" if "/" in run_id else "`redrive runs` lists them"
+    return NotFoundError("there is no run {!r} in this state file; {}".format(run_id, how))
 
 
 def _rows(

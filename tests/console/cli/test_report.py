@@ -52,6 +52,11 @@ def test_what_goes_wrong_is_one_sentence(run_file: StateFileBuilder, words: list
     assert (done.returncode, sentence in done.stderr, "Traceback" in done.stderr) == (2, True, False), done.stderr
 
 
+def test_a_path_in_the_place_of_a_run_says_where_it_belongs(run_file: StateFileBuilder) -> None:
+    done = invoke_redrive("report", "/var/lib/night.db", "--state", run_file.path, "--markdown")
+    assert "there is no run '/var/lib/night.db' in this state file; write --state before" in str(done.exception)
+
+
 def test_a_run_whose_start_was_pruned_has_a_report_without_a_slider(run_file: StateFileBuilder) -> None:
     run_file.connection.execute("DELETE FROM event WHERE seq < 5")
     run_file.connection.commit()
