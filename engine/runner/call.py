@@ -23,7 +23,7 @@ from ..core.outcome import Failure, FailureClass, Fingerprint, is_unstored_reaso
 from ..core.result_codec import UnknownClassError, UnstorableError, dump_result, load_result
 from ..core.spec import FlowSpec, MapSpec, TaskSpec
 from ..domain.task_options import child_name
-from ..domain.text import did_you_mean
+from ..domain.text import did_you_mean, sha1_hex
 from ..errors import FlowError, NotReady, PermanentError, SkipTask, TaskTerminated
 from ..flow.options import load_param
 from ..flow.source import Finding
@@ -120,12 +120,27 @@ def arguments(plan: CallPlan, context: Context) -> dict[str, object]:
     return found
 
 
+class UnusableResultError(PermanentError):
+    """A result that the engine cannot hand on; no line of the user has raised this. ``cause``: why, for all tasks."""
+
+    def __init__(self, cause: str, message: str) -> None:
+        super().__init__(message)
+        self.cause = cause
+
+    def failure(self) -> Failure:
+        """The failure, which is the same for all tasks of one cause."""
+        mark = sha1_hex(self.cause.encode("utf-8", "backslashreplace"))[:12]
+        fingerprint = Fingerprint(strict=mark, loose=mark, explain=self.cause)
+        return Failure("PermanentError", str(self), FailureClass.PERMANENT, fingerprint)
+
+
 def _usable_input(task: str, name: str, value: object) -> object:
     """Return ``value``. Raises PermanentError for a result that was not stored; ``ctx.inputs`` has it as Missing."""
     if isinstance(value, Missing) and is_unstored_reason(value.why):
-        raise PermanentError(
+        raise UnusableResultError(
+            f"the result of {value.task!r} was not stored",
             f"task {task!r} asks for the result of {value.task!r}, and {value.why}"
-            f"{'' if 'return' in value.why else '; return plain values, or the name of a file'}"
+            f"{'' if 'return' in value.why else '; return plain values, or the name of a file'}",
         )
     return value
 
@@ -159,7 +174,10 @@ def call(plan: CallPlan, task: str, new_context: Callable[[], Context], run_coro
     if isinstance(value, CoroutineType):
         value = run_coroutine(value)
     if isinstance(value, _GENERATORS):
-        raise PermanentError(f"task {task!r} is a generator: its body never ran; remove the yield")
+        raise UnusableResultError(
+            f"{task!r} returned a generator",
+            f"task {task!r} returned a generator, whose values nobody asks for: return a list, without yield",
+        )
     if context is not None:
         context.finish()
     return value
@@ -182,7 +200,7 @@ def ending_of_error(error: BaseException, describe: DescribeError) -> protocol.E
         return protocol.Terminated()
     if isinstance(error, SystemExit) and error.code in (None, 0):
         return protocol.Succeeded(None)
-    return protocol.Failed(describe(error))
+    return protocol.Failed(error.failure() if isinstance(error, UnusableResultError) else describe(error))
 
 
 def result_json(task: str, value: object) -> str | None:
@@ -344,11 +362,15 @@ def _collect(task: str, mapping: MapSpec, ctx: Context) -> object:
         raise PermanentError(f"task {task!r} maps over the result of {mapping.over!r}, and there is none: {items.why}")
     if not isinstance(items, list | tuple):
         kind = type(items).__name__
-        raise PermanentError(f"task {task!r} maps over the result of {mapping.over!r}, which is not a list: {kind}")
+        raise UnusableResultError(
+            f"the result of {mapping.over!r} is not a list",
+            f"task {task!r} maps over the result of {mapping.over!r}, which is not a list: {kind}",
+        )
     if len(items) > mapping.max_size:
-        raise PermanentError(
+        raise UnusableResultError(
+            f"the list of {mapping.over!r} is too long",
             f"{mapping.over!r} returned a list of {len(items)}, and {task!r} maps over at most {mapping.max_size}: "
-            "return fewer, or raise max_size, then requeue"
+            "return fewer, or raise max_size, then requeue",
         )
     return [_result_of(ctx, child_name(task, index)) for index in range(len(items))]
 

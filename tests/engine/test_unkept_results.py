@@ -135,3 +135,35 @@ def reads(totals):
 def test_a_child_gets_the_very_value_that_its_parent_returned(tmp_path: Path) -> None:
     done, rows = run(tmp_path, SURVIVES)
     assert (done.returncode, rows["reads"]["state"]) == (0, "SUCCESS"), done.stdout
+
+
+UNUSABLE = """
+from redrive.engine import Flow
+flow = Flow("f", timeout=30)
+@flow.task
+def nothing(): pass
+@flow.map(over=nothing)
+def first(one): ...
+@flow.map(over=nothing)
+def second(one): ...
+@flow.task
+def values(): return (value for value in range(3))
+@flow.task
+def many(): return [1, 2]
+@flow.map(over=many, max_size=1)
+def third(one): ...
+"""
+
+
+def test_a_result_that_cannot_be_used_is_a_cause_in_plain_words(tmp_path: Path) -> None:
+    done, rows = run(tmp_path, UNUSABLE)
+    assert done.returncode == 3
+    for task, cause in (
+        ("first", "the result of 'nothing' is not a list"),
+        ("second", "the result of 'nothing' is not a list"),
+        ("values", "'values' returned a generator"),
+        ("third", "the list of 'many' is too long"),
+    ):
+        assert f"{task} DEAD_LETTER {cause} (fp=" in done.stdout
+    marks = [rows[task]["failure_fingerprint"] for task in ("first", "second", "values", "third")]
+    assert marks[0] == marks[1] and len(set(marks)) == 3
