@@ -284,11 +284,11 @@ def run_command(
 
 def _name_of(words: tuple[str, ...]) -> str:
     """Return the name of the script, else that of the program. Raises FlowError if the line names none."""
-    from .crontab import name_of_line
+    from .crontab import name_of_line, shape_of
 
     line = words[0] if len(words) == 1 else shell_command(words)
     first = words[0].split()[:1] if len(words) == 1 else words[:1]
-    name = name_of_line(line) or os.path.basename("".join(first))
+    name = name_of_line(shape_of(line).line) or os.path.basename("".join(first))
     if not name:
         raise FlowError("the command names no program; give the run a name with --name")
     return name

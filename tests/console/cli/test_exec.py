@@ -86,6 +86,8 @@ def test_two_scripts_of_one_interpreter_are_two_flows(states: Path, tmp_path: Pa
     for name in ("orders", "stock"):
         (tmp_path / f"{name}.sh").write_text(f"echo {name}")
         assert run_redrive("exec", "--", "sh", f"{name}.sh").returncode == 0
+    assert run_redrive("exec", "--", "cd / && sh -c 'echo moved'").returncode == 0
+    assert "moved" in run_redrive("logs", "echo").stdout
     assert "orders" in run_redrive("logs", "orders").stdout
     assert "stock" in run_redrive("logs", "stock").stdout
 
