@@ -90,14 +90,16 @@ def resume_run(
 @click.option("--trust", is_flag=True, help="Run the flow file also if other users may have written it.")
 @shared.running_options
 def rerun_run(run_id: str, param: tuple[str, ...], **options: Any) -> int:
-    """To run tasks of RUN itself again: redrive requeue '*' --only success --run RUN."""
+    """RUN may be `latest`. To run tasks of RUN itself again: redrive requeue '*' --only success --run RUN."""
     from ...engine.executor.resume_plan import check_trust
     from ...engine.store import runs
+    from ...engine.store.flow_changes import LATEST
 
     state, arguments = shared.file_to_change(options.pop("state")), run_arguments(shared.params_of(param), **options)
     if is_remote(state):
         raise errors.AddressError("an executor runs on the machine of its state file; log in there to run it again")
     with database.reading(state) as connection:
+        run_id = (runs.latest_run_id(connection) if run_id == LATEST else None) or run_id
         source = runs.find_source(connection, run_id)
     if source is None:
         raise errors.NotFoundError(f"there is no run {run_id!r} in {state}; see redrive runs")

@@ -120,3 +120,13 @@ def test_a_requeue_during_a_backfill_lets_the_backfill_go_on_with_the_run(folder
         json.loads(line) for line in redrive(folder, "tasks", "s.db", "--run", blocked, "--json").stdout.splitlines()
     ]
     assert {value["state"] for value in values} == {"SUCCESS"}
+
+
+def test_the_latest_run_is_repeated_without_its_name(folder: Path) -> None:
+    redrive(folder, "rerun", "latest", "--plain", "--state", "s.db", code=2)
+    redrive(folder, "run", "daily.py", "--run-id", "a", "--state", "s.db", "--param", "rows=1", "--quiet")
+    redrive(folder, "run", "daily.py", "--run-id", "b", "--state", "s.db", "--param", "rows=2", "--quiet")
+    redrive(folder, "rerun", "latest", "--quiet", "--state", "s.db")
+    with closing(sqlite3.connect(folder / "s.db")) as connection:
+        rows = [json.loads(params)["rows"] for (params,) in connection.execute("SELECT params FROM run ORDER BY rowid")]
+    assert rows == [1, 2, 2]
