@@ -478,7 +478,8 @@ def _part_of(column: str, names: Sequence[str] | None) -> tuple[str, tuple[str, 
     return ("", ()) if names is None else (f" AND {column} IN (SELECT value FROM json_each(?))", (json.dumps(names),))
 
 
-_NOT_SUCCESSFUL = f"SELECT name FROM task WHERE run_id = ? AND state <> '{TaskState.SUCCESS}'"
+#: By the index of states, which has no use for "another state than this".
+_NOT_SUCCESSFUL = f"SELECT name FROM task WHERE run_id = ? AND state IN {in_list({*TaskState} - {TaskState.SUCCESS})}"
 _SUCCESS_COLUMNS = ("name", "attempt", "max_attempts", "generation", "failures", "stale", "skip_cause", "position")
 _SUCCESSES = f"SELECT {', '.join(_SUCCESS_COLUMNS)} FROM task WHERE run_id = ? AND state = '{TaskState.SUCCESS}'"
 
