@@ -19,7 +19,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple, NoReturn
 
@@ -54,7 +54,7 @@ class _Worker:
         self._facts = facts
         self._pipe = child.ResultPipe(control, facts.termination)
         self._reader = protocol.FrameReader(protocol.CONTROL_LIMIT)
-        self._variables: Set[bytes] = frozenset()  # those that the latest attempt was given
+        self._variables: Mapping[bytes, bytes] = {}  # those that the latest attempt was given, and has not changed
         self._state: ProcessState | None = None
 
     def run(self) -> int:
@@ -92,10 +92,10 @@ class _Worker:
         if self._state is not None:
             child.reseed("random", "numpy.random")
             _reset_peak_memory()
-        child.set_variables(variables)
-        for name in self._variables - variables.keys():
+        before, self._variables = self._variables, variables
+        child.set_variables({name: value for name, value in variables.items() if before.get(name) != value})
+        for name in before.keys() - variables.keys():
             os.environb.pop(name, None)
-        self._variables = variables.keys()
         if isinstance(self._facts.plans, FreshImport):
             self._facts.plans.preload()
 
