@@ -5,9 +5,9 @@ stay in ``--folder`` for the next call. Then each command of the installed ``red
 its processes, the least of ``--rounds``, and its peak memory. ``console``: from the start to the first picture, in a
 pseudo-terminal.
 
-On 2 very busy cores, of 1,000 and 100,000 tasks: runs, inbox, logs and why 0.4 to 0.5 s and 38 to 42 MB of both; tasks
-0.5 and 1.7 s, 170 MB; tasks --json 0.4 and 7.0 s, 284 MB; events 0.5 and 7.7 s, 42 MB; report 0.7 and 5.4 s, 402 MB;
-console 0.9 and 3.8 s, 347 MB.
+On 2 very busy cores, of 1,000 and 100,000 tasks: runs, inbox, logs and why 0.3 to 0.5 s and 38 to 41 MB of both; tasks
+0.4 and 1.5 s, 169 MB; tasks --json 0.4 and 2.7 s, 270 MB; events 0.4 and 3.4 s, 42 MB; report 0.5 and 2.7 s, 299 MB;
+console 0.7 and 2.8 s, 328 MB.
 """
 
 from __future__ import annotations
