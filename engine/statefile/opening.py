@@ -13,7 +13,7 @@ from typing import NamedTuple, Optional, Tuple
 from urllib.parse import quote
 
 from ..errors import CorruptFileError, ForeignFileError, NewerFileError, StateFileError, StorageError
-from .paths import network_problem
+from .paths import folder_sentence, network_problem
 
 # --- The first bytes of a file ---------------------------------------------------------------------------------------
 #
@@ -69,7 +69,7 @@ def _read_start(path: str) -> Tuple[bytes, int]:
     try:
         status = os.fstat(descriptor)
         if stat.S_ISDIR(status.st_mode):
-            raise StateFileError(f"{path} is a directory; name a file in it, such as {os.path.join(path, 'state.db')}")
+            raise StateFileError(folder_sentence(path))
         if not stat.S_ISREG(status.st_mode):
             raise StateFileError(f"{path} is not a regular file; name another one")
         return os.read(descriptor, HEADER_BYTES), status.st_size

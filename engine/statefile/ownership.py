@@ -12,6 +12,7 @@ from typing import Collection, Dict, Iterable, Iterator, Optional, Set, Tuple
 
 from ..errors import CorruptFileError, StateFileError, StorageError
 from .lock_file import LockHolder, last_holder, lock_path, try_lock
+from .paths import folder_sentence
 from .processes import EXECUTOR_VARIABLE, read_file, stat_fields
 
 # --- Files beside a state file ---------------------------------------------------------------------------------------
@@ -177,11 +178,17 @@ def try_acquire(state_path: str) -> Optional[int]:
 
 
 def require_single_name(state_path: str) -> None:
-    """Raise StorageError if a hard link gives the file another name, under which it would have another lock."""
+    """Raise StorageError if a hard link gives the file another name, under which it would have another lock.
+
+    Raises StateFileError for a folder.
+    """
     try:
-        names = os.stat(state_path).st_nlink
+        status = os.stat(state_path)
     except (OSError, ValueError):
         return  # there is no file yet
+    if stat.S_ISDIR(status.st_mode):
+        raise StateFileError(folder_sentence(state_path))
+    names = status.st_nlink
     if names > 1:
         sentence = "{} has {} names, and each would have an executor: remove the other hard links, or copy the file"
         raise StorageError(sentence.format(state_path, names))

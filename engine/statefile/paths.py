@@ -43,6 +43,11 @@ def named_path(path: str) -> Optional[str]:
     return os.path.realpath(os.path.expanduser(os.fsdecode(path.encode("utf-8", "surrogateescape"))))
 
 
+def folder_sentence(path: str) -> str:
+    """Say that the path of a state file is that of a folder."""
+    return "{} is a directory; name a file in it, such as {}".format(path, os.path.join(path, "state.db"))
+
+
 # --- The file system of a path: SQLite's write-ahead log does not work on network file systems -----------------------
 
 

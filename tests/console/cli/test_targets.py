@@ -219,6 +219,16 @@ def test_a_folder_of_the_name_of_a_flow_hides_no_state_file(states, tmp_path, mo
     assert "stock is a directory" in run_redrive("tasks", "stock").stderr
 
 
+def test_a_folder_in_place_of_a_state_file_is_named_as_one(states, tmp_path):
+    (tmp_path / "here/below").mkdir(parents=True)
+    (tmp_path / "flow.py").write_text(FLOW.format(name="f", broken=""))
+    sentence = f"redrive: {tmp_path}/here is a directory; name a file in it, such as {tmp_path}/here/state.db\n"
+    for words in (("run", tmp_path / "flow.py", "--state"), ("tasks",), ("resume",)):
+        done = run_redrive(*words, tmp_path / "here")
+        assert (done.returncode, done.stderr) == (2, sentence)
+    assert [path.name for path in tmp_path.iterdir() if path.name.endswith(".lock")] == []
+
+
 def test_the_name_of_a_flow_may_have_a_slash(states, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     state = run_flow("team/orders")
