@@ -146,7 +146,7 @@ async def test_limits_masks_and_deadlines_are_those_of_any_attempt(bench: Any) -
             while not os.path.exists(stop): time.sleep(0.01)
     """)
     large, _ = await bench.run("large")
-    assert large.failure is None and "17000002 bytes of JSON" in str(reason_of_unstored(large.result))
+    assert large.failure is None and "of JSON (17000002 bytes)" in str(reason_of_unstored(large.result))
     for _ in range(2):
         _, recorder = await bench.run("prints")
         assert (recorder.text, recorder.progresses) == (b"to http://user:***@host\n", [(0, None)])
