@@ -64,6 +64,11 @@ def state(tmp_path: Path) -> Path:
     return tmp_path / "one.db"
 
 
+def test_a_report_has_the_colours_of_a_theme_and_no_widgets(state: Path) -> None:
+    modules = modules_of("report", "--state", state, "-o", state.with_suffix(".html"))
+    assert within(modules, {"textual", "redrive.console.widgets", "redrive.console.screens"}) == set()
+
+
 def test_help_imports_the_commands_and_nothing_that_they_call() -> None:
     modules = modules_of("--help")
     assert within(modules, _SCREENS | _LOOPS | _IMPLEMENTATION | _RUNNING) == set()
