@@ -495,7 +495,8 @@ def _style(state: TaskState) -> tuple[str, str, str]:
 
 def _colour_rules(colours: PageColours) -> str:
     page = f"body{{background:{colours.background};color:{colours.foreground}}}"
-    rules = (f".{role}{{{css}}}" for role, style in colours.styles.items() if (css := style.get_html_style()))
+    styles = sorted(colours.styles.items())  # the same page in every process
+    rules = (f".{role}{{{css}}}" for role, style in styles if (css := style.get_html_style()))
     return "".join([page, *rules])
 
 

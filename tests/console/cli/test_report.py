@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 from collections.abc import Callable, Iterator
@@ -25,6 +26,13 @@ def test_the_report_is_one_file_with_the_facts_of_the_run(run_file: StateFileBui
     for fact in ("task_00002", "boom", "Traceback: of task_00002", "1 of 6 done", 'id="slider"'):
         assert fact in text, fact
     assert str(tmp_path / "night.html") in done.stdout
+
+
+def test_every_process_writes_the_same_style_sheet(run_file: StateFileBuilder) -> None:
+    words = ("report", "--state", run_file.path)
+    pages = [run_redrive(*words, env={**os.environ, "PYTHONHASHSEED": seed}).stdout for seed in "123"]
+    sheets = {page.partition("<style>")[2].partition("</style>")[0] for page in pages}
+    assert len(sheets) == 1 and "" not in sheets
 
 
 def test_the_report_is_for_its_owner_alone_and_an_old_file_keeps_its_mode(
