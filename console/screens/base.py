@@ -287,7 +287,7 @@ class ConsoleScreen(Screen[None]):
         return hidden_row_marks(rule, rules, views, self.console.glyphs, self._decisions_hidden_in)
 
     def row_in(self, view: LineView, task: str) -> int | None:
-        """The row of a task in a view that scrolls; None: the view lists no such rows."""
+        """The row of a task in a view that scrolls; None or negative: the view does not show the task."""
         return None
 
     def _decisions_hidden_in(self, view: LineView) -> tuple[int, int]:

@@ -199,8 +199,7 @@ class GraphView(Canvas):
         assert graph is not None
         first, last = self.origin[1], min(self.origin[1] + self.rows, graph.height)
         if graph.is_drawing:
-            active = [name for name in self._board.active if name in graph.drawing.dag]
-            return [name for name in active if first <= graph.row_of(name) < last]
+            return [name for name in self._board.active if first <= graph.row_of(name) < last]
         if graph.lists_tasks:
             return [graph.task_at_row(y) for y in range(first, last)]
         tasks = (graph.groups.rows[y].task for y in range(first, last))
@@ -212,7 +211,7 @@ class GraphView(Canvas):
         if graph.step is Step.GROUPS:
             group = graph.groups.group_of[graph.dag.number[name]]
             return graph.groups.row_of_group(group), graph.groups.row_of(name)
-        return () if graph.is_drawing and name not in graph.drawing.dag else (graph.row_of(name),)
+        return (graph.row_of(name),)
 
     # --- The cursor -----------------------------------------------------------------------------------------------
 

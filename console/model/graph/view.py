@@ -173,11 +173,11 @@ class Graph:
 
     @property
     def cursor_row(self) -> int:
-        """The row of the selection; -1 if the filter hides it."""
+        """The row of the selection; -1 if it has none."""
         return self.row_of(self.selected) if self.selected is not None else 0
 
     def row_of(self, name: str) -> int:
-        """Return the row of a task in the current zoom level."""
+        """Return the row of a task in the current zoom level; -1 if a filter hides it or the drawing leaves it out."""
         return self._current.row_of(self, name)
 
     def select_at(self, x: int, y: int) -> bool:
@@ -367,7 +367,7 @@ _ZOOM_LEVELS: dict[Step, _ZoomLevel] = {
     ),
     Step.DRAWING: _ZoomLevel(
         lambda graph: graph.drawing.height * graph.drawings.label_size.rows,
-        lambda graph, name: graph.drawing.place(name)[1] * graph.drawings.label_size.rows,
+        lambda graph, name: _row_in_drawing(graph, name),
         lambda graph, x, y: graph.drawing.at(x, y // graph.drawings.label_size.rows),
         _move_in_drawing,
     ),
@@ -384,6 +384,11 @@ def _cursor_in_groups(graph: Graph, name: str) -> int:
     if graph.on_group:
         return graph.groups.row_of_group(graph.groups.group_of[graph.dag.number[name]])
     return graph.groups.row_of(name)
+
+
+def _row_in_drawing(graph: Graph, name: str) -> int:
+    drawing = graph.drawing
+    return drawing.place(name)[1] * graph.drawings.label_size.rows if name in drawing.dag else -1
 
 
 def _problem_key(group: GraphGroup) -> tuple[int, int, int]:
