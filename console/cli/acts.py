@@ -262,18 +262,23 @@ def undo_last(file: shared.NamedFile, run_id: str | None, as_json: bool, dry_run
             of_run = "this file" if run_id is None else f"run {run_id}"
             raise RedriveError(f"there is no act in {of_run} that can be taken back; see: redrive events")
         event, acted = found
-        runs = [one.run for one in await session.runs() if one.run.run_id == event.run_id]
-        place = operate.place_of(session, runs[0] if runs else None)
         ago = format_duration(time.time_ns() // 1000 - event.at)
         what = f"{acted.act} by {event.actor} {ago} ago ({acted.answer.get('message')})"
         if dry_run:
-            return Answer(True, f"would take back: {what}"), place
-        answer = await session.send(new_command("undo", event.run_id, (), reason, {"command": event.command_id}))
-        return answer._replace(message=f"{what}: {answer.message}"), place
+            answer = Answer(True, f"would take back: {what}")
+        else:
+            undone = await session.send(new_command("undo", event.run_id, (), reason, {"command": event.command_id}))
+            answer = undone._replace(message=f"{what}: {undone.message}")
+        runs = [one.run for one in await session.runs() if one.run.run_id == event.run_id]
+        return answer, operate.place_of(session, runs[0] if runs else None)
 
     answer, place = with_session(file.to_change(), use)
     operate.print_answer(answer, as_json, place)
-    if not dry_run and not as_json:
+    run = place.run
+    is_at_rest = run is not None and (
+        run.ended_at is not None or run.blocked_since is not None
+    )  # as before the undone act
+    if not dry_run and not as_json and not is_at_rest:
         operate.print_resume_hint("undo", answer, place)
     return code_of_answers(answer)
 

@@ -63,3 +63,14 @@ def test_undo_takes_back_the_last_act_and_then_the_one_before(state: Path) -> No
 def tasks(state: Path) -> dict[str, str]:
     lines = map(json.loads, run_redrive("tasks", state, "--json").stdout.splitlines())
     return {one["name"]: one["state"] for one in lines}
+
+
+def test_undo_advises_no_resume_of_a_run_that_has_ended_or_waits_again(state: Path, tmp_path: Path) -> None:
+    flow = Flow("short")
+    flow.task(name="load")(lambda: None)
+    Executor(run_id="r", flow=flow, state=tmp_path / "short.db").run()
+    for path, task in ((tmp_path / "short.db", "load"), (state, "extract")):
+        requeued = run_redrive("requeue", "--state", path, task, "--reason", "again", "--yes")
+        assert "go on with: redrive resume" in requeued.stderr
+        undone = run_redrive("undo", path)
+        assert undone.returncode == 0 and "resume" not in undone.stderr, undone
