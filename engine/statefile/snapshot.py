@@ -263,7 +263,8 @@ def _run(connection: sqlite3.Connection, run_id: Optional[str]) -> Row:
 
 def unknown_run(run_id: str) -> NotFoundError:
     """The error of a request for a run that the file does not have."""
-    how = "write --state before the path of a state file" if "/" in run_id else "`redrive runs` lists them"
+    lists = "`redrive runs` lists the runs, --state FLOW names another flow"
+    how = "write --state before the path of a state file" if "/" in run_id else lists
     return NotFoundError("there is no run {!r} in this state file; {}".format(run_id, how))
 
 
