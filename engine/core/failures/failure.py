@@ -170,22 +170,26 @@ def _without_machinery(stack: traceback.StackSummary) -> traceback.StackSummary:
 
 
 def _message(error: BaseException) -> str:
-    """Return the message; of a group, or of an error that says nothing, that of its first exception or of its cause."""
-    first = error
-    while True:
-        if isinstance(first, BaseExceptionGroup):
-            first = first.exceptions[0]
-        elif first.__cause__ is not None and not _is_telling(first):
-            first = first.__cause__
-        else:
-            break
+    """Return the message; of a group, or of an error without facts, that of its first exception or of its cause."""
+    first, passed = error, {id(error)}
+    while (inner := _inner(first)) is not None and id(inner) not in passed:  # an error can be its own cause
+        first = inner
+        passed.add(id(first))
     if first is error:
         return message_of(error)
-    whole = f" ({message_of(error)})" if _is_telling(error) else ""
-    return f"{type(first).__name__}: {message_of(first)}{whole}"
+    whole = f" ({message_of(error)})" if _has_facts(error) else ""
+    return ": ".join(filter(None, (type(first).__name__, message_of(first)))) + whole
 
 
-def _is_telling(error: BaseException) -> bool:
+def _inner(error: BaseException) -> BaseException | None:
+    """Return the exception whose message stands for that of ``error``; None: its own does."""
+    if isinstance(error, BaseExceptionGroup):
+        first: BaseException = error.exceptions[0]
+        return first
+    return None if _has_facts(error) else error.__cause__
+
+
+def _has_facts(error: BaseException) -> bool:
     """Whether the message has facts: an empty one has none, nor has that of tenacity's ``RetryError``, a future."""
     text = message_of(error)
     return bool(text.strip()) and _FUTURE.search(text) is None

@@ -179,6 +179,13 @@ def test_an_error_without_facts_says_what_its_cause_says(text):
     assert failure.error_type == "RuntimeError"
 
 
+def test_errors_that_are_causes_of_each_other_have_a_message():
+    itself, first, second = TimeoutError(), RuntimeError(), ValueError()
+    itself.__cause__, first.__cause__, second.__cause__ = itself, second, first
+    assert describe_error(itself, project_root=ROOT).error_type == "TimeoutError"
+    assert describe_error(first, project_root=ROOT).message == "ValueError"
+
+
 def test_an_error_with_facts_says_them_itself():
     assert describe_error(raised_by(give_up(RuntimeError("no rows"))), project_root=ROOT).message == "no rows"
 
