@@ -206,8 +206,9 @@ class ForkedProcess:
 
     def exited(self, exited: protocol.Exited) -> None:
         """End the attempt: the process was reaped."""
+        attempt = self._running  # what is drained may be its report, which ends it
         self.drain()
-        self._running.exited(exited, "" if exited.signal is None else stack.without_engine(self.stack.text()))
+        attempt.exited(exited, "" if exited.signal is None else stack.without_engine(self.stack.text()))
 
     def kill_at_once(self) -> list[int]:
         """SIGKILL the group without a report. Returns the pidfd, to wait for, unless it is closed."""

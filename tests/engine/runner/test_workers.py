@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ import pytest
 from redrive.engine import Executor, Flow
 from redrive.engine.core.outcome import OutcomeKind, reason_of_unstored
 from redrive.engine.errors import FlowError
+from redrive.engine.runner import protocol
 from redrive.engine.runner.channels import FrameSocket
 from redrive.engine.runner.zygote.client import Runner
 from support.processes import is_gone, wait_until_dead
+from support.waiting import wait_until_async
 
 from .worker_helpers import PID_TASK, PID_TASK_AND_WAITING_TASK, pid_of, retired
 
@@ -212,6 +215,38 @@ async def test_a_flow_whose_import_leaves_threads_is_imported_once_by_a_worker(b
 
 
 # --- With the rest ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_worker_that_dies_behind_its_report_has_ended_its_attempt(bench: Any) -> None:
+    """The executor reads both in one turn of its loop."""
+    errors: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+    await bench.open(
+        """
+        @flow.task(isolation="worker")
+        def waits():
+            while not os.path.exists("go"):
+                time.sleep(0.01)
+        """
+    )
+    recorder = await bench.start("waits")
+    worker = recorder.attempt.place
+    worker.link.pause()
+    (bench.folder / "go").touch()
+    await wait_until_async(lambda: has_reported(worker.link._socket))
+    os.kill(recorder.pid, signal.SIGKILL)
+    await asyncio.wait_for(worker.gone, 60)
+    assert (await recorder.outcome()).kind is OutcomeKind.SUCCESS and errors == []
+
+
+def has_reported(link: socket.socket) -> bool:
+    """Whether the last message of an attempt can be read."""
+    try:
+        unread = link.recv(65536, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    frames = map(protocol.decode_worker_frame, protocol.FrameReader(protocol.ATTEMPT_LIMIT).feed(unread))
+    return any(isinstance(frame, protocol.WorkerChecked) for frame in frames)
 
 
 @pytest.mark.long
