@@ -34,7 +34,9 @@ def log_asyncio(write: Write | None = None, mask: Mask | None = None) -> None:
     call has set: after a run its secrets are still in memory.
     """
     _handler.write, _handler.mask = write or _handler.write, mask or _handler.mask
-    logging.getLogger("asyncio").addHandler(_handler)
+    logger = logging.getLogger("asyncio")
+    logger.addHandler(_handler)
+    logger.propagate = False  # a flow may have configured the root logger, which would write the record as it is
 
 
 def print_line(line: str) -> None:

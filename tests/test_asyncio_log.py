@@ -139,6 +139,18 @@ def test_a_line_has_a_largest_length_and_shows_the_end(lines: list[str]) -> None
     assert len(line) < asyncio_log.LINE_CHARACTERS_MAX + 100 and line.endswith("xxx the end")
 
 
+def test_a_configured_root_logger_does_not_write_it_as_it_is(
+    lines: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = logging.getLogger()
+    root.addHandler(shown := logging.StreamHandler())
+    try:
+        logging.getLogger("asyncio").error("postgres://u:hunter2@h/db \x1b[31m")
+    finally:
+        root.removeHandler(shown)
+    assert len(lines) == 1 and "hunter2" not in lines[0] and capsys.readouterr().err == ""
+
+
 def test_a_line_that_cannot_be_written_ends_nothing(lines: list[str]) -> None:
     asyncio_log.log_asyncio(lambda line: 1 / 0)
     logging.getLogger("asyncio").error("no place left")
