@@ -122,6 +122,7 @@ RESULT_BYTES_MAX = 16 * 1024 * 1024  # of JSON; ``statefile/large_results.py`` k
 _MARKER = "redrive:not-stored"
 _MARKER_START = f'{{"{_MARKER}"'
 _REASON_START = "its result was not stored: "
+FILE_ADVICE = "; return the name of a file or table"  # the end of the reason of a result that is too large
 
 
 def unstored_result(why: str) -> str:
@@ -131,7 +132,7 @@ def unstored_result(why: str) -> str:
 
 def too_large_sentence(size: int) -> str:
     """Say that a result is over the limit. ``size``: bytes of JSON."""
-    return f"over {RESULT_BYTES_MAX >> 20} MiB of JSON ({size} bytes); return the name of a file or table"
+    return f"over {RESULT_BYTES_MAX >> 20} MiB of JSON ({size} bytes){FILE_ADVICE}"
 
 
 def reason_of_unstored(result: str | None) -> str | None:

@@ -19,7 +19,15 @@ from types import AsyncGeneratorType, CodeType, CoroutineType, FunctionType, Gen
 import msgspec
 
 from ..core.failures.facts import message_of, normalize_message, type_name
-from ..core.outcome import Failure, FailureClass, Fingerprint, is_unstored_reason, too_large_sentence, unstored_result
+from ..core.outcome import (
+    FILE_ADVICE,
+    Failure,
+    FailureClass,
+    Fingerprint,
+    is_unstored_reason,
+    too_large_sentence,
+    unstored_result,
+)
 from ..core.result_codec import UnknownClassError, UnstorableError, dump_result, load_result
 from ..core.spec import FlowSpec, MapSpec, TaskSpec
 from ..domain.task_options import child_name
@@ -137,10 +145,10 @@ class UnusableResultError(PermanentError):
 def _usable_input(task: str, name: str, value: object) -> object:
     """Return ``value``. Raises PermanentError for a result that was not stored; ``ctx.inputs`` has it as Missing."""
     if isinstance(value, Missing) and is_unstored_reason(value.why):
+        advice = "" if value.why.endswith(FILE_ADVICE) else "; return plain values, or the name of a file"
         raise UnusableResultError(
             f"the result of {value.task!r} was not stored",
-            f"task {task!r} asks for the result of {value.task!r}, and {value.why}"
-            f"{'' if 'return' in value.why else '; return plain values, or the name of a file'}",
+            f"task {task!r} asks for the result of {value.task!r}, and {value.why}{advice}",
         )
     return value
 

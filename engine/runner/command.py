@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import NoReturn
 
-from ..core.outcome import unstored_result
+from ..core.outcome import FILE_ADVICE, unstored_result
 from ..core.result_codec import UnstorableError, dump_result, plain_result
 from ..core.spec import LOGICAL_TIME, CommandOptions, TaskSpec
 from ..domain.text import sha256_hex
@@ -184,7 +184,7 @@ def _parse(text: str, where: str, limit: int = RESULT_LIMIT) -> str | None:
     if not text:
         return None
     if len(text.encode()) > limit:  # the program has done its work
-        return unstored_result(f"{where} is over {limit} bytes: write the data to a file and return its name")
+        return unstored_result(f"{where} is over {limit} bytes{FILE_ADVICE}")
     try:
         return dump_result(json.loads(text))
     except (ValueError, RecursionError) as error:

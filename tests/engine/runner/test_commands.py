@@ -288,7 +288,7 @@ async def test_a_result_that_is_too_large_is_a_success_without_it(bench: Any) ->
     await bench.open(flow("yes | head -c 17000000 > $REDRIVE_RESULT"))
     outcome, _ = await bench.run("t")
     assert outcome.kind == OutcomeKind.SUCCESS
-    assert "is over 16777216 bytes: write the data to a file" in str(reason_of_unstored(outcome.result))
+    assert "is over 16777216 bytes; return the name of a file" in str(reason_of_unstored(outcome.result))
 
 
 @pytest.mark.parametrize(
