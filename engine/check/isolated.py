@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from datetime import date
 from typing import NamedTuple, NoReturn
 
 import msgspec
@@ -180,7 +181,8 @@ def _missing_params(flow: Flow, missing: Iterable[str]) -> Iterator[Finding]:
         if flow.schedule is None:
             yield Finding("note", "params", f"a run names the parameter {name!r}: --param {name}=...")
         else:
-            why = f"a scheduled run names no parameter {name!r}: give it a default, or schedule_offset_days"
+            day = ", or schedule_offset_days" if flow.params.declared[name].type is date else ""
+            why = f"a scheduled run names no parameter {name!r}: give it a default{day}"
             yield Finding("error", "params", why)
 
 
