@@ -21,13 +21,19 @@ def counted(count: int, noun: str) -> str:
 # --- What a mistyped name probably means -----------------------------------------------------------------------------
 
 
+_COMPARED_MAX = 5000  # names that are compared letter by letter, in a fifth of a second
+
+
 def did_you_mean(wrong: str, names: Collection[str]) -> str:
     """The end of a sentence about an unknown name: the likeliest of the known ones; empty if none is like it."""
     from difflib import get_close_matches  # here: a name is mistyped in few commands
 
     plain = {_without_separators(name): name for name in names}
-    in_groups = [name for name in names if name.endswith("." + wrong)]
-    close = in_groups or [plain[one] for one in get_close_matches(_without_separators(wrong), plain, n=1)]
+    close = [name for name in names if name.endswith("." + wrong)]
+    if not close and _without_separators(wrong) in plain:
+        close = [plain[_without_separators(wrong)]]
+    elif not close and len(plain) <= _COMPARED_MAX:
+        close = [plain[one] for one in get_close_matches(_without_separators(wrong), plain, n=1)]
     return "; did you mean {!r}?".format(close[0]) if close else ""
 
 
