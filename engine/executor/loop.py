@@ -478,6 +478,14 @@ def run_to_end(coroutine: Coroutine[object, object, T], stop: Callable[[], None]
             raise
 
 
+def _has_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 # --- The heartbeat ---------------------------------------------------------------------------------------------------
 #
 # The heartbeat: once a second the executor shows that it is alive and runs its periodic checks.
@@ -517,11 +525,3 @@ class HeartbeatTimer:
     def stop(self) -> None:
         if self._next is not None:
             self._next.cancel()
-
-
-def _has_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True

@@ -103,7 +103,7 @@ async def _run_queries(database: aiosqlite.Connection, steps: Steps[Result]) -> 
 
 
 async def _fetch(database: aiosqlite.Connection, sql: str, values: Sequence[object]) -> Iterable[sqlite3.Row]:
-    """Fetch rows; ``lenient_text`` is called for each text, and so it comes only to a file that needs it."""
+    """Fetch rows; after an error again by ``lenient_text``, which is called for each text and costs time."""
     try:
         return await database.execute_fetchall(sql, values)
     except sqlite3.OperationalError:

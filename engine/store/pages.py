@@ -316,7 +316,7 @@ _OUTBOX = (
     "SELECT id, severity, count, state, sent_at, sent_count, snoozed_until FROM page"
     " WHERE state IN ('open', 'snoozed') AND (run_id = :run OR updated_at > :since) ORDER BY id"
 )
-STALE_AFTER_US = 24 * 3600 * 1_000_000  # older unsent pages are not sent any more, but those of the run
+STALE_AFTER_US = 24 * 3600 * 1_000_000  # older unsent pages of other runs are not sent any more
 
 
 def read_outbox(transaction: Transaction, run_id: str) -> list[PageState]:
