@@ -272,9 +272,20 @@ def shell_duration(text: object) -> str | None:
 
 #: Words in front of the program or script that names a job.
 _NO_NAME = re.compile(
-    r"\[\[?|[!{]|test|if|then|exec|env|set|command|sudo|time|nice|ionice|chronic|flock|timeout"
+    r"\[\[?|[!{]|test|if|then|exec|env|export|exit|set|command|sudo|time|nice|ionice|chronic|flock|timeout"
     rf"|(?:ba|da|z|k)?sh|(?:python|perl|ruby|php|node)[\d.]*|{_DURATION}"
 )
+
+
+#: The options of such a word that have their value as a word of its own.
+_OPTIONS_WITH_VALUE = {
+    "sudo": ("-u", "--user", "-g", "--group", "-D", "--chdir"),
+    "env": ("-u", "--unset", "-C", "--chdir"),
+    "timeout": ("-s", "--signal", "-k", "--kill-after"),
+}
+
+
+_CHANGES_OF_FOLDER = re.compile(r"(?<![^\s;&|()'\"])cd\s[^;&|()]*(?:&&|\|\||;)")
 
 
 _SUFFIXES = re.compile(r"\.(?:sh|py|pl|rb|php|js)$")
@@ -285,12 +296,27 @@ _NOT_PLAIN = re.compile(r"[^A-Za-z0-9_]+")
 
 def name_of_line(line: str) -> str:
     """A name for the job of a line: that of its program or script; empty if the line names none."""
-    for word in re.split(r"[\s;&|()]+", line):
-        base = os.path.basename(word.strip("\"'"))
-        name = plain_name(_SUFFIXES.sub("", base))
-        if name and word[0] != "-" and "=" not in word and not _NO_NAME.fullmatch(base):
-            return name
+    return _name_of_program(program_of_line(line))
+
+
+def program_of_line(line: str) -> str:
+    """The program or script that a line starts, as the line writes it; empty if the line names none."""
+    values: Collection[str] = ()
+    is_value = False
+    for word in re.split(r"[\s;&|()]+", _CHANGES_OF_FOLDER.sub("", line)):
+        program = word.strip("\"'")
+        base = os.path.basename(program)
+        if is_value or word[:1] == "-":
+            is_value = not is_value and word in values
+        elif _NO_NAME.fullmatch(base):
+            values = _OPTIONS_WITH_VALUE.get(base, ())
+        elif _name_of_program(program) and "=" not in word:
+            return program
     return ""
+
+
+def _name_of_program(program: str) -> str:
+    return plain_name(_SUFFIXES.sub("", os.path.basename(program)))
 
 
 def plain_name(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import sys
 import time
@@ -270,36 +271,72 @@ def run_command(
     text = _flow_text(name, words, {key: value for key, value in options.items() if value is not None})
     folder = os.path.dirname(path_for_run(state, lambda: name))
     file = Path(folder, os.path.basename(path_of_flow(name))).with_suffix(".exec.py")
-    if not is_named and _has_other_command(file, words):
-        echo(f"redrive: {name!r} was another command before; two jobs need two names: --name", err=True)
+    earlier = None if is_named else _earlier_words(file)
     flow = _write_flow(file, text)
     path = path_for_run(state, lambda: name, flow)
     run_options = RunOptions(trust=True, wait=wait, few_tasks=True)
     if output or has_terminal():
-        return run_plain(flow, path, None, run_options, output=True)
-    from .unattended import run_quietly
+        code = run_plain(flow, path, None, run_options, output=True)
+    else:
+        from .unattended import run_quietly
 
-    return run_quietly(flow, path, None, run_options)
+        code = run_quietly(flow, path, None, run_options)
+    if _is_other_job(earlier, words, is_printed=code != 0 or output or has_terminal()):
+        echo(f"redrive: {name!r} ran another command before; if these are two jobs, name each by --name", err=True)
+    return code
 
 
 def _name_of(words: tuple[str, ...]) -> str:
     """Return the name of the script, else that of the program. Raises FlowError if the line names none."""
-    from .crontab import name_of_line, shape_of
+    from .crontab import name_of_line
 
-    line = words[0] if len(words) == 1 else shell_command(words)
     first = words[0].split()[:1] if len(words) == 1 else words[:1]
-    name = name_of_line(shape_of(line).line) or os.path.basename("".join(first))
+    name = name_of_line(_line_of(words)) or os.path.basename("".join(first))
     if not name:
         raise FlowError("the command names no program; give the run a name with --name")
     return name
 
 
-def _has_other_command(file: Path, words: tuple[str, ...]) -> bool:
-    """Whether the flow of this name ran another command. Its runs would be repeated with the command of now."""
-    try:
-        return f"    {_command_of(words)!r},\n" not in file.read_text()
-    except OSError:
+def _program_of(words: tuple[str, ...]) -> str:
+    from .crontab import program_of_line
+
+    return program_of_line(_line_of(words))
+
+
+def _line_of(words: tuple[str, ...]) -> str:
+    from .crontab import shape_of
+
+    return shape_of(words[0] if len(words) == 1 else shell_command(words)).line
+
+
+def _is_other_job(earlier: tuple[str, ...] | None, words: tuple[str, ...], *, is_printed: bool) -> bool:
+    """Whether a flow has changed from ``earlier`` words to those of another job.
+
+    Other arguments may be those of a new day: they count only if the command prints something all the same.
+    """
+    if earlier is None or earlier == words:
         return False
+    return is_printed or _program_of(earlier) != _program_of(words)
+
+
+def _earlier_words(file: Path) -> tuple[str, ...] | None:
+    """The command that the flow file has; None without a file, and no words if the file cannot be read."""
+    if not file.exists():
+        return None
+    lines = (_text_of(file) or "").partition("flow.command(\n")[2].splitlines()
+    try:
+        command = ast.literal_eval(lines[1].strip().removesuffix(","))
+        return (command,) if isinstance(command, str) else tuple(command)
+    except (IndexError, ValueError, SyntaxError, TypeError):  # an operator has changed the file
+        return ()
+
+
+def _text_of(file: Path) -> str | None:
+    """The text of a flow file; None if it cannot be read."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 def _command_of(words: tuple[str, ...]) -> str | list[str]:
@@ -318,8 +355,8 @@ def _write_flow(path: Path, text: str) -> str:
     create_state_folder(str(path))
     draft = path.with_suffix(f".{os.getpid()}")
     try:
-        if not path.exists() or path.read_text() != text:
-            draft.write_text(text)
+        if _text_of(path) != text:
+            draft.write_text(text, encoding="utf-8")
             draft.replace(path)
     except OSError as error:
         draft.unlink(missing_ok=True)

@@ -92,13 +92,51 @@ def test_two_scripts_of_one_interpreter_are_two_flows(states: Path, tmp_path: Pa
     assert "stock" in run_redrive("logs", "stock").stdout
 
 
-def test_another_command_under_the_name_of_the_program_is_said(states: Path) -> None:
-    assert run_redrive("exec", "--", "echo", "a").stderr == ""
-    done = run_redrive("exec", "--", "echo", "b")
-    assert done.returncode == 0
-    assert done.stderr == "redrive: 'echo' was another command before; two jobs need two names: --name\n"
-    assert run_redrive("exec", "--timeout", "1h", "--", "echo", "b").stderr == ""
-    assert run_redrive("exec", "--name", "echo", "--", "echo", "c").stderr == ""
+OTHER_COMMAND = "redrive: {!r} ran another command before; if these are two jobs, name each by --name\n"
+
+
+def test_another_script_under_the_name_of_the_first_is_reported(states: Path, tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "bak.sh").write_text("true")
+    assert run_redrive("exec", "--", "sh", "a/bak.sh").stderr == ""
+    done = run_redrive("exec", "--", "sh", "b/bak.sh")
+    assert (done.returncode, done.stderr) == (0, OTHER_COMMAND.format("bak"))
+    assert run_redrive("exec", "--timeout", "1h", "--", "sh", "b/bak.sh").stderr == ""
+    assert run_redrive("exec", "--name", "bak", "--", "sh", "a/bak.sh").stderr == ""
+
+
+def test_other_arguments_are_reported_with_a_failure_alone(states: Path) -> None:
+    for day in ("2026-11-26", "2026-11-27"):
+        done = run_redrive("exec", "--", "/bin/true", day)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert run_redrive("exec", "--", "ls", "/").stderr == ""
+    done = run_redrive("exec", "--", "ls", "/gone")
+    assert (done.returncode, done.stderr) == (1, OTHER_COMMAND.format("ls"))
+
+
+def test_a_flow_file_that_is_not_utf_8_is_written_anew(states: Path) -> None:
+    assert run_redrive("exec", "--", "true", "\u00fc").returncode == 0
+    file = states / "true.exec.py"
+    text = file.read_bytes()
+    file.write_bytes(text.replace("\u00fc".encode(), b"\xfc"))
+    done = run_redrive("exec", "--", "true", "\u00fc")
+    assert done.returncode == 0 and "Traceback" not in done.stderr
+    assert file.read_bytes() == text
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (("bash", "-c", "cd /tmp && /bin/true one"), "true"),
+        (("env", "-u", "HOME", "/bin/true"), "true"),
+    ],
+)
+def test_a_job_is_named_after_the_program_and_no_word_before_it(
+    states: Path, words: tuple[str, ...], name: str
+) -> None:
+    assert run_redrive("exec", "--", *words).returncode == 0
+    assert [file.name for file in states.glob("*.exec.py")] == [f"{name}.exec.py"]
 
 
 def test_a_state_folder_that_cannot_be_made_is_one_sentence(

@@ -334,6 +334,12 @@ def test_a_file_that_is_no_dag_is_refused(home: Path, text: str, sentence: str) 
         ("/usr/bin/env python3 /opt/report.py --month 2", "report"),
         ("flock -w 1.5 lock 7z a x", "lock"),
         ("7z a x", "7z"),
+        ("sudo -n -u postgres pg_dump orders", "pg_dump"),
+        ("timeout -s KILL 1h /opt/load.sh", "load"),
+        ("bash -u /opt/load.sh", "load"),
+        ("bash -c 'cd /srv && ./run.sh'", "run"),
+        ("cd '/srv/my data' || exit 1; ./run.sh", "run"),
+        ("cd /srv", "cd"),
         ("python3", ""),
     ],
 )
