@@ -59,6 +59,11 @@ def test_a_child_that_asks_for_it_fails_in_words(tmp_path: Path) -> None:
     assert "return plain values, or the name of a file; another try will not work" in done.stdout
 
 
+def test_the_advice_does_not_depend_on_the_name_of_a_class(tmp_path: Path) -> None:
+    done, _ = run(tmp_path, (FLOW + ASKS).replace("Frame", "returned"))
+    assert "result is a flow.returned; return plain values, or the name of a file" in done.stdout
+
+
 LARGE = """
 from redrive.engine import Flow
 flow = Flow("f")
