@@ -35,8 +35,8 @@ class ScheduleGroup(click.Group):
         """Return the command of a line; a word that is none is a flow, unless it is a command with a typing error."""
         if args[0] in self.commands:
             return super().resolve_command(ctx, args)
-        close = [] if os.path.exists(args[0]) else get_close_matches(args[0], self.commands, n=2)
-        if close:
+        close = get_close_matches(args[0], self.commands, n=2)
+        if close and not os.path.exists(args[0]) and not _served(args[0]):
             raise click.UsageError(
                 f"there is no flow file {args[0]!r} (Did you mean {' or '.join(map(repr, close))}?)", ctx
             )
@@ -74,14 +74,14 @@ def schedule(context: click.Context, as_json: bool) -> int | None:
 @click.option("--next", "count", default=5, show_default=True, type=click.IntRange(1, 1000), metavar="N")
 @json_option
 def print_next(flow: str, param: tuple[str, ...], count: int, as_json: bool) -> int:
-    """The next runs of FLOW, a flow file or the name of a flow that is served, in its time zone and here.
+    """The next runs of FLOW, a flow that is served or a flow file, in its time zone and here.
 
     With changes of daylight saving time.
     """
     from .schedule import print_schedule
 
-    served = {row.flow: row.target for row in read_schedules().schedules}
-    return print_schedule(served.get(flow, flow), params_of(param), count, as_json)
+    target = _rows(flow)[0].target if _served(flow) else flow
+    return print_schedule(target, params_of(param), count, as_json)
 
 
 def _value(row: ServedSchedule, now_us: int) -> dict[str, object]:
@@ -197,18 +197,22 @@ def acknowledge_start(flow: str) -> int:
 
 def _rows(flow: str | None, *, all_flows: bool = False) -> tuple[ServedSchedule, ...]:
     """Return the schedules that are meant. Raises UsageError, NotFoundError, RefusedError."""
-    rows = read_schedules().schedules
     if (flow is None) != all_flows:
         raise click.UsageError("name a flow, or write --all")
     if flow is None:
-        return rows
-    found = tuple(row for row in rows if flow in (row.flow, row.target, row.file))
+        return read_schedules().schedules
+    found = _served(flow)
     if not found:
-        names = ", ".join(row.flow for row in rows)
+        names = ", ".join(row.flow for row in read_schedules().schedules)
         raise NotFoundError(f"no schedule of {flow!r} is known{f'; there are {names}' if names else ''}")
     if len(found) > 1:
         raise RefusedError(f"{flow!r} means several: {', '.join(row.target for row in found)}")
     return found
+
+
+def _served(flow: str) -> tuple[ServedSchedule, ...]:
+    """Return the schedules with this name, target or file."""
+    return tuple(row for row in read_schedules().schedules if flow in (row.flow, row.target, row.file))
 
 
 def _listed(row: ServedSchedule) -> str:

@@ -209,6 +209,23 @@ def test_what_operators_decide(folder: Folder):
     assert folder.until("held", lambda row: True).missed == ()
 
 
+def test_a_served_flow_is_found_alike_by_all_commands(folder: Folder):
+    """By its name, also if a command has a name like it, by its target and its file; a name of two flows is refused."""
+    folder.write("stats")
+    folder.write("twin").rename(folder.path / "a.py")
+    folder.write("twin").write_text("flow = Flow(  # redrive, named by its file\n")
+    folder.serve()
+    target = folder.until("stats", lambda row: row.next_at).target
+    wait_until(lambda: len(read_schedules().schedules) == 3, describe=read_schedules)
+    for words in (("stats",), ("next", "stats"), ("next", target), ("next", target.partition(":")[0])):
+        done = run_redrive("schedule", *words)
+        assert done.stdout.startswith("stats: 0 0 1 1 *"), done.stderr
+    done = run_redrive("schedule", "twin")
+    assert done.returncode == 1 and "'twin' means several: " in done.stderr
+    assert run_redrive("schedule", folder.path / "a.py").stdout.startswith("twin: 0 0 1 1 *")
+    assert "(Did you mean 'start'?)" in run_redrive("schedule", "strat").stderr
+
+
 def test_the_console_starts_a_run_with_parameters_and_pauses_its_schedule(folder: Folder):
     """In the list of state files, by the form; and the supervisor does it."""
     folder.write("other", more=", params={'day': 'monday'}")
