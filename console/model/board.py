@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice
 
 from ...engine.core.breaker import SHUT
 from ...engine.core.dag import Dag, bits_of
@@ -216,11 +215,11 @@ class Board:
             return []
         return [name for name in self._approvals if waits_for_approval(self.projection.tasks[name])]
 
-    def undecided(self, most: int) -> list[str]:
-        """At most ``most`` of the tasks that wait for a decision: dead letters, then approvals."""
+    @property
+    def undecided(self) -> list[str]:
+        """The tasks that wait for a decision: dead letters, then approvals."""
         failed = map(self.row, self.dag.names_of(self._problems))
-        dead = (row.name for row in failed if row.state is TaskState.DEAD_LETTER)
-        return list(islice(chain(dead, self.asked), most))
+        return [*(row.name for row in failed if row.state is TaskState.DEAD_LETTER), *self.asked]
 
     def held_tasks(self) -> dict[str, WaitReason]:
         """Return the tasks that could start if a human ended their wait, and those that nothing will start."""

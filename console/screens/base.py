@@ -58,8 +58,7 @@ from ..widgets.table import MarkRangeToggled, VirtualTable
 from ..widgets.text_input import TextField
 from .console import Console, RestTimer
 
-_DECISIONS_MAX = 64  # of the tasks whose rows are looked for at each frame
-JUMP_SECONDS = 1.5  # after a row left from under the cursor: a key that is pressed again for it comes within
+JUMP_SECONDS = 1.5  # after a row left from under the cursor: within them a key may still be meant for that row
 
 
 class TooSmall(LineView):
@@ -101,6 +100,7 @@ class ConsoleScreen(Screen[None]):
         self.footer_widget = Footer(id="foot")
         self.filter_text = ""
         self._row_removed_at = float("-inf")
+        self._hidden_decisions: dict[LineView, tuple[int, int]] = {}  # of the frame that is rendered
 
     # --- For subclasses -------------------------------------------------------------------------------------------
 
@@ -245,6 +245,7 @@ class ConsoleScreen(Screen[None]):
         self.header.show(top_line(console, columns))
         self.header.show(header.tabs_line(self._tabs(), status_texts(console, columns), columns), row=1)
         sign, role = rule_style(console)
+        self._hidden_decisions.clear()
         for rule in (self.upper_rule, self.lower_rule):
             rule.show(sign, {**self.hidden_row_marks(rule), **self.rule_marks(upper=rule is self.upper_rule)}, role)
         tour = console.tour_line
@@ -291,11 +292,16 @@ class ConsoleScreen(Screen[None]):
         return None
 
     def _decisions_hidden_in(self, view: LineView) -> tuple[int, int]:
-        """How many of the rows above and below wait for a decision."""
+        """How many of the rows above and below wait for a decision; the rules on both sides ask in each frame."""
+        if view not in self._hidden_decisions:
+            self._hidden_decisions[view] = self._count_decisions_hidden_in(view)
+        return self._hidden_decisions[view]
+
+    def _count_decisions_hidden_in(self, view: LineView) -> tuple[int, int]:
         (above, below), board = view.hidden_rows, self.console.live.board
         if board is None or not (above or below):
             return 0, 0
-        rows = {self.row_in(view, name) for name in board.undecided(_DECISIONS_MAX)}
+        rows = {self.row_in(view, name) for name in board.undecided}
         places = [row for row in rows if row is not None and row >= 0]
         return sum(row < above for row in places), sum(row >= above + view.rows for row in places)
 

@@ -76,6 +76,7 @@ class Groups:
         self._height = 0  # rows that the list fills
         self._most = PROBLEMS_SHOWN  # problems that a collapsed group shows now
         self._first_rows: dict[int, int] = {}  # the row of each group itself
+        self._task_rows: dict[int, int] = {}  # the row of each task that has one
 
     @cached_property
     def dag(self) -> Dag | None:
@@ -171,6 +172,7 @@ class Groups:
             for index in self._order:
                 self._first_rows[index] = len(self._rows)
                 self._rows.extend(self._rows_of(self.groups[index]))
+            self._task_rows = {row.task: place for place, row in enumerate(self._rows) if row.task is not None}
         return self._rows
 
     def _rows_of(self, group: GraphGroup) -> list[GroupRow]:
@@ -189,14 +191,9 @@ class Groups:
 
     def row_of(self, name: str) -> int:
         """Return the row of a task, or else that of its group."""
-        number = self.tasks.number[name]
-        rows, start = self.rows, self.row_of_group(self.group_of[number])
-        row = start
-        while row < len(rows) and rows[row].group == rows[start].group:
-            if rows[row].task == number:
-                return row
-            row += 1
-        return start
+        number, _ = self.tasks.number[name], self.rows
+        row = self._task_rows.get(number)
+        return self._first_rows[self.group_of[number]] if row is None else row
 
     def row_of_group(self, index: int) -> int:
         """Return the row of a group itself."""

@@ -174,6 +174,9 @@ class Graph:
     @property
     def cursor_row(self) -> int:
         """The row of the selection; -1 if it has none."""
+        group = self.selected_group
+        if group is not None:
+            return self.groups.row_of_group(group)
         return self.row_of(self.selected) if self.selected is not None else 0
 
     def row_of(self, name: str) -> int:
@@ -355,7 +358,7 @@ def _move_along_line(graph: Graph, dx: int) -> None:
 _ZOOM_LEVELS: dict[Step, _ZoomLevel] = {
     Step.GROUPS: _ZoomLevel(
         lambda graph: len(graph.groups.rows),
-        lambda graph, name: _cursor_in_groups(graph, name),
+        lambda graph, name: graph.groups.row_of(name),
         lambda graph, x, y: _group_name(graph, y),
         _move_in_groups,
     ),
@@ -378,12 +381,6 @@ _ZOOM_LEVELS: dict[Step, _ZoomLevel] = {
         _move_by_rows,
     ),
 }
-
-
-def _cursor_in_groups(graph: Graph, name: str) -> int:
-    if graph.on_group:
-        return graph.groups.row_of_group(graph.groups.group_of[graph.dag.number[name]])
-    return graph.groups.row_of(name)
 
 
 def _row_in_drawing(graph: Graph, name: str) -> int:

@@ -99,3 +99,16 @@ async def test_a_drawing_of_a_part_of_the_tasks_has_no_rows_of_the_others(clock)
         await driver.settle()
         assert names[2_000] not in view.graph.drawing.dag
         assert list(view.marks) == [names[2_000], names[-1]]
+
+
+@pytest.mark.parametrize("is_on_group", [True, False])
+async def test_an_open_group_counts_all_of_its_dead_letters_that_are_hidden(is_on_group, clock):
+    session = FakeSession(projection_of([(f"load_{n:03}", []) for n in range(300)]))
+    for n in range(200):
+        failed_task(session.projection, f"load_{n:03}")
+    async with open_console(session, clock, "2", "g", "l", *([] if is_on_group else ["j"])) as driver:
+        view = driver.app.screen.graph_view
+        assert (view.graph.on_group, view.graph.height) == (is_on_group, 301)
+        assert f"▾ {301 - view.rows} more, ◆{201 - view.rows} ──" in driver.text
+        await driver.press("G")
+        assert f"▴ {301 - view.rows} more, ◆200 ──" in driver.text
