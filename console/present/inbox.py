@@ -277,8 +277,8 @@ def verdict_of(names: Sequence[str], board: Board, *, is_brief: bool = False) ->
         return "nothing failed: it waits for an answer"
     doubts = doubts_about(board, names)
     if doubts:
-        key = doubts[0][1]
-        return f"look for the key {key}: it may have happened" if is_brief and key else describe_doubts(doubts)
+        key, more = doubts[0][1], f", and {number(len(doubts) - 1)} more" if len(doubts) > 1 else ""
+        return f"look for the key {key}: it may have happened{more}" if is_brief and key else describe_doubts(doubts)
     if len(names) == 1:
         return verdict(compare(failures_of(board.row(names[0]))), is_brief=is_brief)
     looked_at = names[:_COMPARED_MAX]

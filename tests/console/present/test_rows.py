@@ -197,13 +197,14 @@ def test_80_columns_say_what_runs_again_before_that_the_deadline_has_passed():
     assert plain(wide).startswith(" r requeue: the deadline of the run, ") and "1 task runs again" in plain(wide)
 
 
-def test_a_payment_that_may_have_happened_says_in_80_columns_what_to_look_for():
-    projection = projection_of([("pay_out", [])], {"pay_out": {"effect": True}})
-    failed_task(projection, "pay_out", at=START)
-    projection.tasks["pay_out"].dead_letter_kind = "indeterminate"
-    _, verdict = inbox.selection_lines(["pay_out"], Scene(Board(projection), NOW, UTF8), 80)
+@pytest.mark.parametrize(("names", "more"), [(["pay_out"], ""), (["pay_out", "refund", "fee"], ", and 2 more")])
+def test_a_payment_that_may_have_happened_says_in_80_columns_what_to_look_for(names, more):
+    projection = projection_of([(name, []) for name in names], {name: {"effect": True} for name in names})
+    for name in names:
+        failed_task(projection, name, at=START).dead_letter_kind = "indeterminate"
+    _, verdict = inbox.selection_lines(names, Scene(Board(projection), NOW, UTF8), 80)
     run_id = projection.run.run_id
-    assert plain(verdict).strip() == f"Look for the key {run_id}/pay_out/0: it may have happened."
+    assert plain(verdict).strip() == f"Look for the key {run_id}/pay_out/0: it may have happened{more}."
 
 
 def test_a_cause_does_not_repeat_its_title_as_its_message():
