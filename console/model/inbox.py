@@ -315,8 +315,8 @@ def held_entry_of(board: Board, name: str, reason: WaitReason) -> InboxEntry:
     }
     view = None if reason in whys else board.snapshot.breakers.get(entry.downstream or "")
     why = whys.get(reason, "") if view is None else view.why
-    ended = {WaitReason.APPROVAL: shell_word(name)}.get(reason) if view is None else entry.downstream
-    title, message = str(wait.inbox), " ".join(filter(None, (f"{why};", wait.how, ended)))
+    named = {WaitReason.APPROVAL: name}.get(reason) if view is None else entry.downstream
+    title, message = str(wait.inbox), " ".join(filter(None, (f"{why};", wait.how, named and shell_word(named))))
     since = entry.since if reason is not WaitReason.APPROVAL else board.row(name).started_at or entry.since
     return replace(
         entry,

@@ -18,6 +18,8 @@ from redrive.console.model.inbox import (
 )
 from redrive.console.model.lists import Filter, parse_filter
 from redrive.engine.core.projection import AttemptRow
+from redrive.engine.core.waiting import BreakerView
+from redrive.engine.domain.states import TaskState
 
 from .runs import MINUTE, START, EventBuilder, S, failed_task, projection_of
 
@@ -222,3 +224,12 @@ def test_only_failures_of_the_current_generation_count_and_lost_attempts_do_not(
         5: AttemptRow(5, generation=1, outcome="error"),
     }
     assert [one.attempt for one in failures_of(row)] == [3, 5]
+
+
+def test_a_command_to_type_quotes_the_name_of_a_downstream():
+    projection = projection_of([("load", [])], {"load": {"downstream": "api; rm -rf ~"}})
+    projection.tasks["load"].state = TaskState.READY
+    board = Board(projection)
+    board.snapshot.breakers["api; rm -rf ~"] = BreakerView("FORCED_OPEN")
+    (cause,) = Inbox(board).causes()
+    assert cause.message.endswith("redrive breakers --close 'api; rm -rf ~'")
