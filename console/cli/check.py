@@ -60,15 +60,18 @@ def check_flows(
     """Of several FLOWs, or of a folder, each is checked; the exit code is that of the worst."""
     params = params_of(param)
     targets = _targets(flows)
-    if targets == list(flows[:1]):
-        return _check(targets[0], params, state, verbose, strict, as_json)
+    is_one_flow = targets == list(flows[:1])
     codes = []
     for target in targets:
-        if not as_json:
+        if not as_json and not is_one_flow:
             echo(one_line(f"{target}:"))
         try:
             codes.append(_check(target, params, state, verbose, strict, as_json))
         except FlowError as error:
+            if as_json:
+                _echo_finding(None, target, Finding("error", "import", str(error)))
+            if is_one_flow:
+                raise
             explain(error)
             codes.append(ExitCode.BAD_USAGE)
     return max(codes)
@@ -104,7 +107,7 @@ def _check(
     left = [finding for finding in found if finding.rule == "import"]
     findings = [*left, *flow_checks.check_spec(spec, seen), *(finding for finding in found if finding not in left)]
     if as_json:
-        _echo_json(checked, findings, seen, verbose)
+        _echo_json(checked, flow, findings, seen, verbose)
     else:
         printed = _print_findings(findings)
         if verbose:
@@ -141,16 +144,22 @@ def _named(names: Sequence[str]) -> str:
     return shown if len(names) <= NAMES_SHOWN else f"{shown} and {len(names) - NAMES_SHOWN} more tasks"
 
 
+def _echo_finding(flow: str | None, target: str, finding: Finding) -> None:
+    """Print a finding as JSON; ``flow``: None if its file cannot be imported."""
+    echo_json(with_schema("check", {"flow": flow, "target": target, **asdict(finding)}))
+
+
 def _echo_json(
-    checked: CheckedFlow, findings: Sequence[Finding], seen: Mapping[str, TaskDurations], verbose: bool
+    checked: CheckedFlow, target: str, findings: Sequence[Finding], seen: Mapping[str, TaskDurations], verbose: bool
 ) -> None:
     for finding in findings:
-        echo_json(with_schema("check", {"flow": checked.spec.name, **asdict(finding)}))
+        _echo_finding(checked.spec.name, target, finding)
     for task in map(work_of, checked.spec.tasks) if verbose else ():
         worst = flow_checks.worst_case_seconds(task, seen.get(task.name))
         held = [asdict(check) for check in flow_checks.checklist(task)]
         value: dict[str, object] = {
             "flow": checked.spec.name,
+            "target": target,
             "task": task.name,
             "worst_case_seconds": worst,
             "checklist": held,

@@ -192,6 +192,23 @@ def test_the_worst_of_several_flows_is_the_exit_code(flows: Path) -> None:
     assert (run_redrive("check", "flows").returncode, run_redrive("check", "flows", "--strict").returncode) == (0, 1)
 
 
+def test_each_finding_as_json_names_its_file_also_of_a_flow_that_cannot_be_imported(flows: Path) -> None:
+    (flows / "wrong.py").write_text("import nothing_like_this\nfrom redrive.engine import Flow\nflow = Flow('f')\n")
+    done = run_redrive("check", "flows", "--json")
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {finding["target"] for finding in found} == {
+        "flows/good.py",
+        "flows/more/two.py:x",
+        "flows/more/two.py:y",
+        "flows/wrong.py",
+    }
+    (wrong,) = (finding for finding in found if finding["target"] == "flows/wrong.py")
+    assert (wrong["level"], wrong["flow"], done.returncode) == ("error", None, 2)
+    assert "ModuleNotFoundError" in wrong["message"] and "wrong.py' failed" in done.stderr
+    done = run_redrive("check", "flows/wrong.py", "--json")
+    assert (json.loads(done.stdout), done.returncode) == (wrong, 2) and "wrong.py' failed" in done.stderr
+
+
 def test_a_folder_without_flows_is_one_sentence(flows: Path) -> None:
     done = run_redrive("check", "flows/more", "--json")
     assert done.returncode == 0 and {json.loads(line)["flow"] for line in done.stdout.splitlines()} == {"x", "y"}
