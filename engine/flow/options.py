@@ -686,14 +686,16 @@ def reject_unknown_options(owner: str, options: Iterable[str], known: Collection
     """Raise OptionError for a name that is not in ``known``."""
     for name in options:
         if name not in known:
-            ours = [one for one in _ELSEWHERE.get(name, ()) if one in known]
+            ours = [one for one in _OPTIONS_OF_OTHER_TOOLS.get(name, ()) if one in known]
             meant = f"; did you mean {ours[0]!r}?" if ours else did_you_mean(name, known)
+            if ours[:1] == ["max_attempts"]:
+                meant += f" It counts the first start: {name}=3 is max_attempts=4."
             listed = f"{meant} There are" if meant else "; there are"
             raise OptionError(f"{owner}: there is no option {name!r}{listed} {', '.join(known)}")
 
 
-#: Options of other schedulers -> the options here that do this, the first one that there is.
-_ELSEWHERE = {
+#: Option of another scheduler -> the options here that do this, of which the first that an owner has is proposed.
+_OPTIONS_OF_OTHER_TOOLS = {
     **dict.fromkeys(("retries", "max_retries"), ("max_attempts", "retry")),
     **dict.fromkeys(("retry_delay", "retry_delay_seconds", "retry_policy"), ("retry",)),
     **dict.fromkeys(("depends_on", "depends", "deps", "upstream", "wait_for", "parents"), ("after",)),
