@@ -268,7 +268,7 @@ SECTIONS: dict[str, tuple[Listed, ...]] = {
 _LISTED = {one.name: one for section in SECTIONS.values() for one in section}
 
 #: Words that other tools have for these commands.
-ELSEWHERE: dict[str, tuple[str, ...]] = {
+WORDS_OF_OTHER_TOOLS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("list", "ls", "status", "flows", "dags", "ps"), ("fleet", "tasks")),
     **dict.fromkeys(("ui", "show", "open", "top", "graph"), ("attach",)),
     **dict.fromkeys(("start", "trigger", "execute"), ("run", "schedule start")),
@@ -305,7 +305,7 @@ class CommandGroup(click.Group):
         except click.UsageError as error:
             from difflib import get_close_matches  # here: most lines name a command
 
-            close = ELSEWHERE.get(args[0]) or get_close_matches(args[0], self.list_commands(ctx), n=2)
+            close = WORDS_OF_OTHER_TOOLS.get(args[0]) or get_close_matches(args[0], self.list_commands(ctx), n=2)
             if not close:
                 raise
             raise click.UsageError(f"{error.message} (Did you mean {' or '.join(map(repr, close))}?)", ctx) from None

@@ -146,7 +146,8 @@ def named_target(target: str | None) -> str | None:
 def _default_path_of(flow: str) -> str | None:
     """Return the state file in the default place of a flow; None: the word is a path, or there is no such file.
 
-    A folder of that name is none of the two. Raises RedriveError for a word that is probably a mistyped flow.
+    A word that is the path of a folder is read as the name of a flow. Raises RedriveError for a word that is probably a
+    mistyped flow.
     """
     if os.path.lexists(flow) and not os.path.isdir(flow):
         return None

@@ -8,7 +8,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from redrive.console.cli.main import ELSEWHERE
+from redrive.console.cli.main import WORDS_OF_OTHER_TOOLS
 from redrive.console.sessions.target import AmbiguousTargetError, acting_target, existing_target
 from redrive.engine import Executor, Flow, PermanentError
 from support.commands import all_commands, quoted, run_redrive
@@ -279,5 +279,5 @@ def test_a_command_that_there_is_not_is_told_with_the_one_that_is_meant() -> Non
 
 def test_what_other_tools_call_a_command_is_one_here() -> None:
     commands = all_commands()
-    assert not ELSEWHERE.keys() & commands.keys()
-    assert {one.split()[0] for words in ELSEWHERE.values() for one in words} <= commands.keys()
+    assert not WORDS_OF_OTHER_TOOLS.keys() & commands.keys()
+    assert {one.split()[0] for words in WORDS_OF_OTHER_TOOLS.values() for one in words} <= commands.keys()
