@@ -264,9 +264,11 @@ _SENTENCES: Mapping[NeedKind, Callable[[Need, int], str]] = {
     NeedKind.UNREADABLE: lambda need, now_us: need.detail,
     NeedKind.SCHEDULER_DEAD: _scheduler,
     NeedKind.FAILED_START: lambda need, now_us: (
-        f"cannot start since {instant(need.since, now_us)}, tried again each minute: {need.detail}"
+        f"cannot start since {instant(need.since, now_us)}, redrive serve tries again: {need.detail}"
     ),
-    NeedKind.NOT_STARTED: lambda need, now_us: f"{_due(need, now_us)}: redrive schedule says why, and what to do",
+    NeedKind.NOT_STARTED: lambda need, now_us: (
+        f"{_due(need, now_us)}: redrive schedule on its machine says why, and what to do"
+    ),
     NeedKind.DEAD_LETTERS: _dead_letters,
     NeedKind.APPROVAL: lambda need, now_us: f"{need.detail} waits for an approval: redrive approve or reject",
     NeedKind.BLOCKED: lambda need, now_us: f"blocked for {format_duration(now_us - need.since)}",

@@ -72,13 +72,12 @@ def test_a_run_that_its_deadline_has_ended_is_not_called_some_milliseconds_late(
 
 def test_a_start_that_did_not_happen_says_what_comes_next():
     need = Need(NeedKind.NOT_STARTED, "x.db", NOW - 5 * MINUTE, "etl")
-    assert need_sentence(need, NOW) == "due 5m00 ago and not started: redrive schedule says why, and what to do"
+    where = "redrive schedule on its machine says why, and what to do"
+    assert need_sentence(need, NOW) == f"due 5m00 ago and not started: {where}"
     missed = need_sentence(need._replace(counted=10), NOW)
-    assert missed.startswith("10 starts missed since ") and missed.endswith(
-        ": redrive schedule says why, and what to do"
-    )
+    assert missed.startswith("10 starts missed since ") and missed.endswith(f": {where}")
     failed = need_sentence(need._replace(kind=NeedKind.FAILED_START, detail="SyntaxError"), NOW)
-    assert failed.startswith("cannot start since ") and failed.endswith(", tried again each minute: SyntaxError")
+    assert failed.startswith("cannot start since ") and failed.endswith(", redrive serve tries again: SyntaxError")
 
 
 def test_a_backfill_is_a_grid_of_days_with_the_worst_run_of_each() -> None:
