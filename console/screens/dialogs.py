@@ -22,7 +22,7 @@ from ..widgets.table import VirtualTable
 from ..widgets.text_input import TextField
 from ..widgets.text_view import LinesView
 
-# --- A dialog with a list of options: Enter chooses the selected one, Esc none -----------------------------------
+# --- A dialog with a list of options: Enter chooses the selected one, Esc none ---------------------------------------
 
 
 _ROWS_MAX = 16
