@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
-from ...engine.core.projection import TaskRow
+from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.domain.states import MOVING, TaskState
 from ...engine.statefile.lists import DurationStats
 from .board import Board
@@ -152,50 +152,42 @@ def _finish(board: Board, work: Sequence[_Work | None]) -> tuple[DurationRange, 
     return DurationRange(low_us, max(low_us, high_us)), tuple(reversed(path))
 
 
-def critical_path(board: Board, forecast: Forecast | None) -> tuple[str, ...]:
-    """The tasks that decide when the run ends, in order: of the estimate, else of what has happened."""
-    if forecast is not None and forecast.path and board.projection.run.ended_at is None:
-        return forecast.path
-    return actual_path(board)
+def critical_path(board: Board, forecast: Forecast | None, now_us: int) -> tuple[str, ...]:
+    """The path from a root on that decides the end: the estimated one with what has led to it, else of what has run.
 
-
-def actual_path(board: Board) -> tuple[str, ...]:
-    """The tasks that decided when the run came to its end, or to its stop.
-
-    From the task that ended last back to the parent that ended last, up to a root. Empty if no task has run.
-    """
-    ended = [row for row in board.projection.tasks.values() if row.attempts]
-    return _path_to(board, max(ended, key=_last_instant, default=None))
-
-
-def slowest_path(board: Board, forecast: Forecast | None, now_us: int) -> tuple[str, ...]:
-    """The path from a root on that takes longest: the estimated one with what has led to it, else of what has run.
-
-    The task that ended last need not be on it: an operator may have requeued it long after.
+    An estimated path on which nothing has run yet counts only before anything has. Of what has run it is the path that
+    takes longest, with all attempts of its tasks and without what lies between them. The task that ended last need not
+    be on it: an operator may have requeued it long after.
     """
     path = forecast.path if forecast is not None and board.projection.run.ended_at is None else ()
-    rows = [board.row(name) for name in board.dag.parents(path[0])] if path else []
-    before = _path_to(board, max((row for row in rows if row.attempts), key=_last_instant, default=None))
-    if before or any(board.row(name).attempts for name in path):
-        return before + path
+    expected = _path_before(board, path[0]) + path if path else ()
+    if any(board.row(name).attempts for name in expected):
+        return expected
     ran = {name: float(_ran_us(row, now_us)) for name, row in board.projection.tasks.items() if row.attempts}
-    return tuple(name for name in board.dag.critical_path(ran) if name in ran)
+    return tuple(name for name in board.dag.critical_path(ran) if name in ran) if ran else expected
 
 
 def _ran_us(row: TaskRow, now_us: int) -> int:
-    """How long the latest attempt of a task ran, or has run."""
-    latest = row.attempts[row.attempt] if row.attempt in row.attempts else next(reversed(row.attempts.values()))
-    ended_at = latest.ended_at if latest.ended_at is not None else now_us
-    return latest.duration_us if latest.duration_us is not None else max(ended_at - latest.started_at, 0)
+    """How long the attempts of a task ran in all, until now for one that runs."""
+    return sum(_attempt_us(attempt, now_us) for attempt in row.attempts.values())
 
 
-def _path_to(board: Board, latest: TaskRow | None) -> tuple[str, ...]:
+def _attempt_us(attempt: AttemptRow, now_us: int) -> int:
+    if attempt.duration_us is not None:
+        return attempt.duration_us
+    ended_at = attempt.ended_at if attempt.ended_at is not None else now_us
+    return max(ended_at - attempt.started_at, 0)
+
+
+def _path_before(board: Board, name: str) -> tuple[str, ...]:
+    """From a root on to a task, without it: at each the parent that ended last."""
     path: list[str] = []
-    while latest is not None:
-        path.append(latest.name)
-        parents = [board.row(name) for name in board.projection.parents.get(latest.name, ())]
-        latest = max((row for row in parents if row.attempts), key=_last_instant, default=None)
-    return tuple(reversed(path))
+    while True:
+        parents = [row for row in map(board.row, board.dag.parents(name)) if row.attempts]
+        if not parents:
+            return tuple(reversed(path))
+        name = max(parents, key=_last_instant).name
+        path.append(name)
 
 
 def _last_instant(row: TaskRow) -> int:

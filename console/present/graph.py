@@ -21,7 +21,7 @@ from ..text.pieces import Line, Piece, Role, crop, fit, join, two_sided, width
 from ..text.text import abbreviate, cells, one_line, pad, pad_left, shorten_middle
 from . import states
 from .states import row_sign, state_sign
-from .tasks import ATTEMPT_CELLS, Scene, attempt_of, attempts_text, node_facts, part_over, state_facts, took_text
+from .tasks import ATTEMPT_CELLS, Scene, attempts_text, node_facts, part_over, state_facts, took_text
 
 _FACTS_CELLS_MIN = 38
 _TRIES_FROM = 56  # columns: narrower rows leave out the attempts
@@ -439,21 +439,21 @@ _PATH_NAME_CELLS = 20
 
 
 class SlowestPath(NamedTuple):
-    """Tasks from a root to the one that ended, or will end, last; and how long each ran (microseconds)."""
+    """The tasks that decide when the run ends, from a root on; and how long each ran (microseconds)."""
 
     names: Sequence[str] = ()
     durations_us: Sequence[int] = ()
 
 
 def slowest_path_of(names: Sequence[str], scene: Scene) -> SlowestPath:
-    """A path with the durations of its tasks: of the latest attempt, else as usual, else 0."""
+    """A path with the durations of its tasks: of all attempts, else as usual, else 0."""
     return SlowestPath(names, [_duration_us(name, scene) for name in names])
 
 
 def _duration_us(name: str, scene: Scene) -> int:
-    attempt, usual = attempt_of(scene.board.row(name)), scene.board.duration_stats.get(name)
-    if attempt is not None:
-        return scene.attempt(attempt).clock
+    row, usual = scene.board.row(name), scene.board.duration_stats.get(name)
+    if row.attempts:
+        return sum(scene.attempt(attempt).clock for attempt in row.attempts.values())
     return usual.p50_us if usual is not None else 0
 
 
@@ -474,8 +474,9 @@ def _silhouette_heading(silhouette: Silhouette, path: SlowestPath, scene: Scene)
     counts = scene.board.counts
     left = [Piece(f"{number(len(silhouette.dag))} tasks in {counted(silhouette.dag.depth, 'level')}")]
     total_us = sum(path.durations_us)
-    so_far = " so far" if scene.board.projection.run.ended_at is None else ""
-    slowest = [Piece(f"slowest path {format_duration(total_us)}{so_far}", Role.CRITICAL)] if total_us else []
+    until = " so far" if all(scene.board.row(name).attempts for name in path.names) else " expected"
+    when = until if scene.board.projection.run.ended_at is None else ""
+    slowest = [Piece(f"slowest path {format_duration(total_us)}{when}", Role.CRITICAL)] if total_us else []
     words = join([left, slowest], "   ")
     room = silhouette.size - width(words) - 2
     return two_sided(words, states.counts_within(counts, scene.glyphs, room, (), scene.runner), silhouette.size)

@@ -12,7 +12,7 @@ from textual.widget import Widget
 from ...engine.domain.text import counted
 from ..keys.actions import ScreenName
 from ..model.board import Board, BoardUpdate
-from ..model.eta import slowest_path
+from ..model.eta import critical_path
 from ..model.graph import view as model
 from ..model.graph.drawing import Drawing
 from ..model.graph.groups import GraphForm, Zoom
@@ -53,7 +53,7 @@ class GraphScreen(SplitScreen):
         self._wanted_depth: int | None = None  # edges around the selected task; None: as many as fit
         self._group_drawing: GroupDrawing | None = None
         self._group_columns = 0  # for which it was laid out
-        self._path_key: object = None  # what the slowest path was computed from
+        self._path_key: object = None  # what the critical path was computed from
         self._names, self._titles = TaskNames(), TaskNames()  # of tasks and of groups
         self.main_pane = self.graph_view = GraphView(self.rows_scene, self._on_selected, id="graph")
         self.detail_pane = self.detail = DetailView(self.scene, id="beside")
@@ -178,13 +178,13 @@ class GraphScreen(SplitScreen):
         return self.graph.row_of(task) if view is self.graph_view and self.graph is not None else None
 
     def _new_path(self) -> tuple[str, ...] | None:
-        """The slowest path; None if it is the same as before."""
+        """The critical path; None if it is the same as before."""
         board, forecast = self.board, self.console.live.forecast
         key = (board, forecast, None if forecast is not None else board.projection.seq)
         if key == self._path_key:
             return None
         self._path_key = key
-        return slowest_path(board, forecast, self.console.live.now_us)
+        return critical_path(board, forecast, self.console.live.now_us)
 
     def _fit_depth(self, drawn: model.Graph) -> None:
         """Draw as many edges around the selected task as the operator wants, else as many as fit."""

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from redrive.console.model.board import Board
-from redrive.console.model.eta import slowest_path
+from redrive.console.model.eta import critical_path
 from redrive.console.model.graph.drawing import Drawing
 from redrive.console.model.graph.groups import GraphForm, Zoom
 from redrive.console.model.graph.rails import Rails
@@ -117,7 +117,7 @@ def pages(pairs: Pairs) -> None:
         rows = range(max(graph.height // 2 - 30, 0), min(graph.height // 2 + 30, graph.height))
         work = lambda rows=rows: [graph_row(graph, y, 200, scene, Highlight()) for y in rows]  # noqa: E731
         report(f"page of {zoom.name.lower()}, 200x60", best(work), f"{graph.height} rows")
-    path = slowest_path_of(slowest_path(board, None, SECOND), scene)
+    path = slowest_path_of(critical_path(board, None, SECOND), scene)
     lines = lambda: silhouette_lines(graph.silhouette(198), path, 16, scene)  # noqa: E731
     report("silhouette, 198x16", best(lines), f"{len(graph.silhouette(198).columns)} columns")
     graph.form = GraphForm.DRAWING

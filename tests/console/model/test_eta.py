@@ -2,7 +2,7 @@
 
 import pytest
 from redrive.console.model.board import Board
-from redrive.console.model.eta import Forecaster, estimate, is_overdue, slowest_path, stalled_for_us
+from redrive.console.model.eta import Forecaster, critical_path, estimate, is_overdue, stalled_for_us
 from redrive.console.model.graph.groups import stem
 from redrive.console.present.header import run_line
 from redrive.console.text.glyphs import UTF8
@@ -35,7 +35,7 @@ def test_what_ran_already_and_what_a_retry_waits_for_are_counted():
     assert estimate(board, START + 20 * S, HISTORY).left.low_us == (10 + 20 + 30) * S
 
 
-def test_the_slowest_path_of_a_run_that_stands_still_is_not_that_to_a_late_requeue():
+def test_the_critical_path_of_a_run_that_stands_still_is_not_that_to_a_late_requeue():
     projection = projection_of([*CHAIN, ("load", [])], max_parallel=8)
     board, builder = Board(projection), EventBuilder(projection)
     board.apply([*builder.start("load"), *builder.after(1).fail("load", "DEAD_LETTER")])
@@ -43,7 +43,26 @@ def test_the_slowest_path_of_a_run_that_stands_still_is_not_that_to_a_late_reque
     board.apply([*builder.start("side"), *builder.after(45).fail("side", "FAILED")])
     board.apply([builder.after(300).move("load", "PENDING", generation=1)])
     board.apply([*builder.start("load"), *builder.after(1).fail("load", "DEAD_LETTER")])
-    assert slowest_path(board, None, builder.at) == ("a", "side")
+    assert critical_path(board, None, builder.at) == ("a", "side")
+
+
+def test_all_attempts_of_a_task_weigh_on_the_critical_path():
+    projection = projection_of([("flaky", []), ("slow", []), ("report", ["flaky", "slow"])], max_parallel=8)
+    board, builder = Board(projection), EventBuilder(projection)
+    board.apply([*builder.start("slow"), *builder.after(60).succeed("slow")])
+    for _ in range(4):
+        board.apply([*builder.start("flaky"), *builder.after(30 * 60).fail("flaky", "RETRYING")])
+    board.apply([*builder.start("flaky"), *builder.after(1).succeed("flaky")])
+    board.apply([*builder.start("report"), *builder.after(1).fail("report", "FAILED")])
+    assert critical_path(board, None, builder.at) == ("flaky", "report")
+
+
+def test_the_critical_path_that_is_estimated_begins_with_what_has_led_to_it():
+    projection = projection_of(CHAIN, max_parallel=8)
+    board, builder = Board(projection), EventBuilder(projection)
+    board.apply([*builder.start("a"), *builder.after(10).succeed("a")])
+    forecast = estimate(board, builder.at, HISTORY)
+    assert (forecast.path, critical_path(board, forecast, builder.at)) == (("b", "c"), ("a", "b", "c"))
 
 
 def test_few_slots_make_it_longer_than_the_longest_way():

@@ -222,6 +222,22 @@ def test_how_far_a_task_is_comes_from_its_progress_else_from_its_usual_duration_
     assert part_done(rest, task_view(projection, "rest", now), 60 * S) is None
 
 
+def test_the_path_of_a_silhouette_has_the_time_of_all_attempts_and_says_what_is_expected():
+    projection = projection_of([("flaky", []), ("report", ["flaky"])])
+    builder = EventBuilder(projection)
+    board = Board(projection)
+    for _ in range(2):
+        board.apply([*builder.start("flaky"), *builder.after(30).fail("flaky", "RETRYING")])
+    board.duration_stats = {"report": DurationStats(15 * S, 15 * S, 9)}
+    scene = Scene(board, builder.at, UTF8)
+
+    def heading(*names: str) -> str:
+        return plain(silhouette_lines(Graph(board, len).silhouette(120), slowest_path_of(names, scene), 9, scene)[0])
+
+    assert "slowest path 1m00 so far" in heading("flaky")
+    assert "slowest path 1m15 expected" in heading("flaky", "report")
+
+
 @given(dags(most=40), st.integers(1, 120), st.integers(5, 20), st.data())
 def test_a_silhouette_shows_every_problem_at_its_level_and_nothing_overlaps(dag, columns, rows, data):
     projection = projection_of([(name, dag.parents(name)) for name in dag.names])

@@ -402,7 +402,7 @@ async def test_a_run_that_is_over_has_no_now(session, clock):
 async def test_the_critical_path_is_set_off_on_c(session, clock):
     async with open_console(session, clock, "3", "c") as driver:
         assert driver.app.screen.labels.critical == frozenset(
-            critical_path(driver.app.live.board, driver.app.live.forecast)
+            critical_path(driver.app.live.board, driver.app.live.forecast, driver.app.live.now_us)
         )
         await driver.press("c")
         assert not driver.app.screen.labels.critical
