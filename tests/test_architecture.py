@@ -63,6 +63,7 @@ FOUND_OTHERWISE = {
 }
 LOOPS_OF_USERS = {  # in whose processes asyncio logs as they have arranged it
     "engine/executor/loop.py",  # also of their program; ``Executor`` knows whether the process is ours
+    "engine/executor/resume_plan.py",
     "engine/runner/child.py",
     "engine/runner/dask_worker.py",
     "engine/runner/thread_host.py",

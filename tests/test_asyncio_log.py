@@ -6,6 +6,8 @@ import logging
 import os
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -149,6 +151,17 @@ def test_a_configured_root_logger_does_not_write_it_as_it_is(
     finally:
         root.removeHandler(shown)
     assert len(lines) == 1 and "hunter2" not in lines[0] and capsys.readouterr().err == ""
+
+
+def test_a_program_of_the_user_logs_as_it_has_arranged(tmp_path: Path) -> None:
+    (tmp_path / "flow.py").write_text("from redrive.engine import Flow\nflow = Flow('n' * 3)\nflow.task(print)\n")
+    program = (
+        "import logging, os\nfrom redrive.engine import Executor\nlogging.basicConfig()\n"
+        "Executor(flow='flow.py', handle_signals=False).run()\nlogger = logging.getLogger('asyncio')\n"
+        "print(logger.handlers, logger.propagate)\n"
+    )
+    shown = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert shown.stdout.splitlines()[-1] == "[] True"
 
 
 def test_a_line_that_cannot_be_written_ends_nothing(lines: list[str]) -> None:

@@ -95,8 +95,10 @@ def _name_of(flow: str, params: Mapping[str, object]) -> str:
     name = declared_name(flow)
     if name is not None:
         return name
+    from ...engine.asyncio_log import log_asyncio
     from ...engine.executor.resume_plan import flow_name_of
 
+    log_asyncio()
     return flow_name_of(flow, params)
 
 

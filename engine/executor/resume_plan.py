@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ..asyncio_log import run_with_log
 from ..core import flow_difference
 from ..core.decide import is_due
 from ..core.flow_difference import FlowDifference
@@ -157,5 +156,5 @@ def flow_name_of(target: str, params: Mapping[str, object] | None = None) -> str
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return run_with_log(read_flow(target, params)).name
+        return asyncio.run(read_flow(target, params)).name
     raise RedriveError(f"the name of the flow in {target!r} is computed: name its state file, state=...")
