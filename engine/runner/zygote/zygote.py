@@ -180,7 +180,7 @@ def _kill_descendants(seconds: float) -> None:
                 pass
         except ChildProcessError:
             return
-        time.sleep(0.002)  # SIGKILL was sent to all of them; others may have been forked meanwhile
+        time.sleep(0.002)  # no event reports a process that was forked while the others were killed
 
 
 def _remove_folder(folder: str) -> None:
