@@ -149,7 +149,7 @@ class LocalSession(Session):
         seq = since
         while True:
             try:
-                head = await self._head_of_same_file()
+                head = await self._last_seq_of_same_file(seq)
                 async with aclosing(self._follow(seq)) as batches:
                     async for batch in batches:
                         seq = batch[-1].seq if batch else seq
@@ -163,10 +163,10 @@ class LocalSession(Session):
                 # ``status`` shows the problem. The file may come back, and may then be a different file.
                 await asyncio.sleep(HEARTBEAT_SECONDS)
 
-    async def _head_of_same_file(self) -> int:
-        """Return the number of the latest event. Raises SnapshotNeeded if the file was replaced since the last read."""
+    async def _last_seq_of_same_file(self, since: int) -> int:
+        """``reader.last_seq_after``. Raises SnapshotNeeded if the file was replaced since the last read."""
         uuid, head = await self._read(
-            lambda connection: (database.file_uuid(connection), reader.latest_seq(connection))
+            lambda connection: (database.file_uuid(connection), reader.last_seq_after(connection, since))
         )
         if uuid != self._uuid:
             raise SnapshotNeeded(f"another state file is in the place of {self._path}")

@@ -288,11 +288,12 @@ class Agent(object):
         if request["since"] is None:
             self._events.stop()
             return
-        self._events.follow(int(request["since"]))
+        since = int(request["since"])
+        self._events.follow(since)
         try:
-            head = self._reader.head()
+            head = self._reader.last_seq_after(since)
         except (StateFileError, sqlite3.Error):
-            head = request["since"]  # the next poll reports the error
+            head = since  # the next poll reports the error
         self._output.send({"following": head})
 
     def _acknowledge(self, request: Request) -> None:

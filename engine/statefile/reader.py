@@ -46,6 +46,15 @@ def latest_seq(connection: sqlite3.Connection) -> int:
     return int(row[0]) if row else 0
 
 
+def last_seq_after(connection: sqlite3.Connection, since: int) -> int:
+    """The seq that a reader of all events after ``since`` ends at; before ``since`` if the file was cut back.
+
+    ``latest_seq`` is beyond it if the last events are missing from the file: a reader would wait for them for ever.
+    """
+    ((seq,),) = connection.execute("SELECT max(seq) FROM event WHERE seq > ?", (since,))
+    return min(since, latest_seq(connection)) if seq is None else int(seq)
+
+
 class Follower(object):
     """The queries that follow one state file, as generators that yield queries and receive their rows."""
 
@@ -144,9 +153,8 @@ class Reader(object):
             self.open()
         return self._run(self._follower.changed())
 
-    def head(self) -> int:
-        """The seq of the latest event ever written."""
-        return latest_seq(self.connection)
+    def last_seq_after(self, since: int) -> int:
+        return last_seq_after(self.connection, since)
 
     def events(self, since: int, limit: int) -> List[Row]:
         return self._run(self._follower.events(since, limit))

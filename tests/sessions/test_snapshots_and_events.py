@@ -163,6 +163,25 @@ async def test_an_empty_batch_says_that_all_was_given(open_session: OpenSession,
     assert last == run_file.head()
 
 
+@pytest.mark.parametrize("has_read_all", (False, True))
+async def test_an_empty_batch_comes_where_the_last_events_are_missing(
+    open_session: OpenSession, run_file: StateFileBuilder, has_read_all: bool
+) -> None:
+    """The file still counts the events that were deleted from it."""
+    with run_file.connection:
+        run_file.connection.execute("DELETE FROM event WHERE seq > ?", (run_file.head() - 3,))
+    session = await open_session(run_file.path)
+    projection = await session.snapshot()
+    assert projection.seq > run_file.head() > 0
+    taken: list[int] = []
+    async with asyncio.timeout(LIMIT_SECONDS):
+        async for batch in session.events(projection.seq if has_read_all else 0):
+            if not batch:
+                break
+            taken += [event.seq for event in batch]
+    assert taken == ([] if has_read_all else list(range(1, run_file.head() + 1)))
+
+
 async def test_an_event_is_seen_soon_after_its_commit(open_session: OpenSession, run_file: StateFileBuilder) -> None:
     """Each after a moment of quiet. Half of them may meet a machine that stands still."""
     session = await open_session(run_file.path)
