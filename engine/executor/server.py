@@ -170,7 +170,9 @@ class CommandServer:
         except _TooLong as error:
             with contextlib.suppress(ConnectionError):
                 await _send(writer, Answer(False, str(error)).as_json())
-        except (ConnectionError, asyncio.CancelledError):
+        except asyncio.CancelledError:
+            writer.transport.abort()  # the loop ends: what the client has not read cannot be sent any more
+        except ConnectionError:
             pass  # disconnected: a command is applied only before its response
         finally:
             self._connections.discard(task)

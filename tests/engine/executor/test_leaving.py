@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,3 +25,22 @@ async def test_an_act_that_comes_too_late_gets_no_answer(tmp_path: Path, act: st
     finally:
         await server.close()
     assert response is None
+
+
+async def test_a_client_that_reads_nothing_is_disconnected(tmp_path: Path) -> None:
+    """Python 3.13 prints an error about a connection that is open when its loop is gone."""
+    run: Any = SimpleNamespace(has_result=False, attempts=SimpleNamespace(running={}))
+    server = CommandServer(run, str(tmp_path / "night.db"))
+    await server.start()
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(executor_socket.socket_path(str(tmp_path / "night.db")))
+        client.setblocking(False)
+        with pytest.raises(BlockingIOError):  # the server stops to read when its responses fill the connection
+            while True:
+                client.send(b'{"act": 1}\n' * 1000)
+                await asyncio.sleep(0.001)
+        await server.close()
+        client.settimeout(10.0)
+        with contextlib.suppress(ConnectionResetError):
+            while client.recv(1 << 20):  # blocks the loop, which therefore sends nothing more
+                pass
