@@ -431,23 +431,23 @@ def _facts(group: GraphGroup, run: Segment, scene: Scene) -> Line:
     return fit([*bar, Piece(" "), *facts], run.width, scene.glyphs.more)
 
 
-# --- The silhouette: how many tasks each level has and how far they are, the problems, and the slowest path ----------
+# --- The silhouette: how many tasks each level has and how far they are, the problems, and the critical path ---------
 
 
 _FRAME_ROWS = 4  # beside the columns: the heading, the marks, and two rows of the path
 _PATH_NAME_CELLS = 20
 
 
-class SlowestPath(NamedTuple):
+class CriticalPath(NamedTuple):
     """The tasks that decide when the run ends, from a root on; and how long each ran (microseconds)."""
 
     names: Sequence[str] = ()
     durations_us: Sequence[int] = ()
 
 
-def slowest_path_of(names: Sequence[str], scene: Scene) -> SlowestPath:
+def critical_path_with_times(names: Sequence[str], scene: Scene) -> CriticalPath:
     """A path with the durations of its tasks: of all attempts, else as usual, else 0."""
-    return SlowestPath(names, [_duration_us(name, scene) for name in names])
+    return CriticalPath(names, [_duration_us(name, scene) for name in names])
 
 
 def _duration_us(name: str, scene: Scene) -> int:
@@ -457,7 +457,7 @@ def _duration_us(name: str, scene: Scene) -> int:
     return usual.p50_us if usual is not None else 0
 
 
-def silhouette_lines(silhouette: Silhouette, path: SlowestPath, rows: int, scene: Scene) -> list[Line]:
+def silhouette_lines(silhouette: Silhouette, path: CriticalPath, rows: int, scene: Scene) -> list[Line]:
     """``rows`` lines: a heading, the levels as columns, room for their marks, and below each the slowest task."""
     return [
         _silhouette_heading(silhouette, path, scene),
@@ -470,14 +470,14 @@ def silhouette_lines(silhouette: Silhouette, path: SlowestPath, rows: int, scene
 MARKS_ROW = -3  # of the lines of a silhouette
 
 
-def _silhouette_heading(silhouette: Silhouette, path: SlowestPath, scene: Scene) -> Line:
+def _silhouette_heading(silhouette: Silhouette, path: CriticalPath, scene: Scene) -> Line:
     counts = scene.board.counts
     left = [Piece(f"{number(len(silhouette.dag))} tasks in {counted(silhouette.dag.depth, 'level')}")]
     total_us = sum(path.durations_us)
     until = " so far" if all(scene.board.row(name).attempts for name in path.names) else " expected"
     when = until if scene.board.projection.run.ended_at is None else ""
-    slowest = [Piece(f"slowest path {format_duration(total_us)}{when}", Role.CRITICAL)] if total_us else []
-    words = join([left, slowest], "   ")
+    critical = [Piece(f"critical path {format_duration(total_us)}{when}", Role.CRITICAL)] if total_us else []
+    words = join([left, critical], "   ")
     room = silhouette.size - width(words) - 2
     return two_sided(words, states.counts_within(counts, scene.glyphs, room, (), scene.runner), silhouette.size)
 
@@ -549,8 +549,8 @@ def silhouette_marks(silhouette: Silhouette, selected: str | None, glyphs: Glyph
     return marks.line()
 
 
-def _path_lines(silhouette: Silhouette, path: SlowestPath, scene: Scene) -> list[Line]:
-    """The slowest path: how long the task of each column ran, and the names of the longest ones."""
+def _path_lines(silhouette: Silhouette, path: CriticalPath, scene: Scene) -> list[Line]:
+    """The critical path: how long the task of each column ran, and the names of the longest ones."""
     longest: dict[int, tuple[int, str]] = {}
     for name, duration_us in zip(path.names, path.durations_us, strict=True):
         place = silhouette.index_of(name)

@@ -12,7 +12,7 @@ from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.core.views import AttemptView, Sign, attempt_view, end_of_work, kill_steps, state_style
 from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.states import FAILED_OUTCOMES, TIMED, TaskState
-from ...engine.domain.text import format_duration
+from ...engine.domain.text import counted, format_duration
 from ..model.board import Board
 from ..model.graph.groups import GraphGroup
 from ..model.time_axis import Span
@@ -641,8 +641,7 @@ def describe_path(board: Board, path: Sequence[str], now_us: int) -> str:
         return "no task has run yet"
     times = {row.name: sum(tasks.duration_of(attempt, now_us) for attempt in row.attempts.values()) for row in rows}
     longest = max(times, key=lambda name: times[name])
-    decide = "1 task decides" if len(rows) == 1 else f"{len(rows)} tasks decide"
-    words = f"{decide} the end: {format_duration(sum(times.values()))} of work"
+    words = f"critical path: {counted(len(rows), 'task')}, {format_duration(sum(times.values()))} of work"
     if times[longest]:
         words += f", the longest {one_line(longest)} {format_duration(times[longest])}"
     lost = sum(

@@ -476,14 +476,14 @@ class SilhouetteView(Bar):
         self._scene = scene
         self._on_task = clicked
         self._graph: Graph | None = None
-        self._path = present.SlowestPath()
+        self._path = present.CriticalPath()
         self._lines: list[Line] = []
         self._lines_key: object = None  # what they were made of
 
     def show_graph(self, graph: Graph, path: Sequence[str] | None = None) -> None:
-        """Show a graph, or the same one in another state. ``path``: the slowest, if it changed."""
+        """Show a graph, or the same one in another state. ``path``: the critical one, if it changed."""
         if path is not None:
-            self._path = present.slowest_path_of(path, self._scene())
+            self._path = present.critical_path_with_times(path, self._scene())
         self._graph = graph
         if self.columns <= _MARGIN:
             return

@@ -28,11 +28,11 @@ from redrive.console.model.lists import parse_filter
 from redrive.console.model.preview import preview_requeue
 from redrive.console.present.graph import (
     Highlight,
+    critical_path_with_times,
     drawing_row,
     graph_row,
     label_width,
     silhouette_lines,
-    slowest_path_of,
 )
 from redrive.console.present.tasks import Scene, TaskNames
 from redrive.console.text.glyphs import UTF8
@@ -117,7 +117,7 @@ def pages(pairs: Pairs) -> None:
         rows = range(max(graph.height // 2 - 30, 0), min(graph.height // 2 + 30, graph.height))
         work = lambda rows=rows: [graph_row(graph, y, 200, scene, Highlight()) for y in rows]  # noqa: E731
         report(f"page of {zoom.name.lower()}, 200x60", best(work), f"{graph.height} rows")
-    path = slowest_path_of(critical_path(board, None, SECOND), scene)
+    path = critical_path_with_times(critical_path(board, None, SECOND), scene)
     lines = lambda: silhouette_lines(graph.silhouette(198), path, 16, scene)  # noqa: E731
     report("silhouette, 198x16", best(lines), f"{len(graph.silhouette(198).columns)} columns")
     graph.form = GraphForm.DRAWING

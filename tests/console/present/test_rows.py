@@ -17,6 +17,7 @@ from redrive.console.present import detail, evidence, inbox, timeline
 from redrive.console.present import states as counts
 from redrive.console.present.graph import (
     Highlight,
+    critical_path_with_times,
     drawing_row,
     graph_row,
     group_drawing,
@@ -24,7 +25,6 @@ from redrive.console.present.graph import (
     label_width,
     silhouette_lines,
     silhouette_marks,
-    slowest_path_of,
 )
 from redrive.console.present.header import run_line
 from redrive.console.present.runs import describe_params, incident_summary
@@ -80,7 +80,7 @@ def run_columns(text):
 
 
 def groups_and_silhouette(graph, scene, columns):
-    path = slowest_path_of(graph.dag.names, scene)
+    path = critical_path_with_times(graph.dag.names, scene)
     silhouette = graph.silhouette(columns)
     for line in silhouette_lines(silhouette, path, 9, scene):
         yield "silhouette", line

@@ -14,10 +14,10 @@ from redrive.console.model.graph.view import Graph, Overview, around_rows
 from redrive.console.present import states
 from redrive.console.present.graph import (
     Highlight,
+    critical_path_with_times,
     drawing_row,
     silhouette_lines,
     silhouette_marks,
-    slowest_path_of,
 )
 from redrive.console.present.tasks import Scene, TaskNames
 from redrive.console.text.glyphs import UTF8
@@ -232,10 +232,12 @@ def test_the_path_of_a_silhouette_has_the_time_of_all_attempts_and_says_what_is_
     scene = Scene(board, builder.at, UTF8)
 
     def heading(*names: str) -> str:
-        return plain(silhouette_lines(Graph(board, len).silhouette(120), slowest_path_of(names, scene), 9, scene)[0])
+        return plain(
+            silhouette_lines(Graph(board, len).silhouette(120), critical_path_with_times(names, scene), 9, scene)[0]
+        )
 
-    assert "slowest path 1m00 so far" in heading("flaky")
-    assert "slowest path 1m15 expected" in heading("flaky", "report")
+    assert "critical path 1m00 so far" in heading("flaky")
+    assert "critical path 1m15 expected" in heading("flaky", "report")
 
 
 @given(dags(most=40), st.integers(1, 120), st.integers(5, 20), st.data())
@@ -245,7 +247,7 @@ def test_a_silhouette_shows_every_problem_at_its_level_and_nothing_overlaps(dag,
         row.state = data.draw(st.sampled_from(list(TaskState)))
     scene = Scene(Board(projection), START, UTF8, names=TaskNames(dag.names))
     graph = Graph(scene.board, len)
-    silhouette, path = graph.silhouette(columns), slowest_path_of(dag.order, scene)
+    silhouette, path = graph.silhouette(columns), critical_path_with_times(dag.order, scene)
     lines = silhouette_lines(silhouette, path, rows, scene)
     marks = silhouette_marks(silhouette, graph.selected, UTF8)
     assert lines == silhouette_lines(graph.silhouette(columns), path, rows, scene)

@@ -58,7 +58,7 @@ ON_ONE_FAILURE = (
     ),
     Job("go to the first error of a log", 2, ("5", "e"), shows("ZeroDivisionError: division by zero")),
     Job("compare the output of two attempts", 2, ("5", "D"), shows("clean_refunds: #1 - , #2 +", "row 4,812: zero")),
-    Job("see the critical path", 2, ("3", "c"), shows("2 tasks decide the end: 16s of work")),
+    Job("see the critical path", 2, ("3", "c"), shows("critical path: 2 tasks, 16s of work")),
     Job("see the slowest task", 2, ("3", "e"), shows("by longest")),
     Job("see the last runs of each task", 1, ("8",), shows("usual", "the whole run"), WIDE),
     Job("copy the command that requeues", 3, ("y", "j", "enter"), shows("sent to the terminal's clipboard")),

@@ -362,7 +362,7 @@ async def test_a_finished_run_still_has_its_critical_path(session, clock):
     session.projection.run.ended_at = clock.now = builder.at
     async with open_console(session, clock, "3", "c") as driver:
         assert driver.app.screen.labels.critical == {"first", "third", "last"}
-        assert "3 tasks decide the end" in driver.lines[-1]
+        assert "critical path: 3 tasks" in driver.lines[-1]
 
 
 async def test_the_filter_keeps_names_and_states(session, clock):
