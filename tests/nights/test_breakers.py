@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from redrive.engine import Flow, RetryPolicy, TransientError
+from redrive.engine.domain.event_payloads import BreakerChanged
 from redrive.engine.testing import Night, down, error, limited, play
 
 
@@ -46,6 +47,21 @@ def test_a_blip_of_two_seconds_near_the_end_loses_no_task():
     night = play(calls(240), faults=[down("api", at="0.1s", lasts="2s")], seed=1)
     assert done(night) == 240 and night.seconds < 60
     assert night.healed_within("20s", after="api") and night.pages == []
+
+
+def test_the_first_call_after_the_open_time_is_a_probe_even_if_tasks_do_not_wait():
+    """Or an outage of a minute would fail every task of the night."""
+    flow = calls(12, retry=RetryPolicy(max_attempts=3, base=0.05, cap=0.1))
+    flow.downstream("api", minimum_calls=2, open_seconds=2, on_open="fail")
+    flow.task(name="a_while", after=["t0", "t11"], rule="all_done")(lambda: None)
+    flow.task(name="late", downstream="api", after="a_while")(lambda: None)
+    faults = [error(name, unavailable, times=1) for name in ("t0", "t1", "t11")]  # the first three: two have a child
+    durations = {f"t{number}": "0.1s" for number in range(12)} | {"a_while": "3s"}
+    night = play(flow, max_parallel=3, durations=durations, faults=faults)
+    assert night.state == "FAILED" and done(night) <= 3
+    assert (night.states["late"], night.starts("late")) == ("SUCCESS", 1)
+    breaker = [event.payload.state for event in night.events if isinstance(event.payload, BreakerChanged)]
+    assert (breaker[0], breaker[-1]) == ("OPEN", "CLOSED")
 
 
 def test_300_tasks_meet_a_system_that_is_down_for_its_first_ten_seconds():

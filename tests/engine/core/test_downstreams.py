@@ -77,18 +77,6 @@ def test_a_flow_may_want_its_tasks_to_fail_at_once_instead(tmp_path):
     assert [(2,)] == ask(tmp_path, "SELECT count(*) FROM attempt")
 
 
-def test_the_first_call_after_the_open_time_is_a_probe_even_if_tasks_do_not_wait(tmp_path):
-    """Or an outage of a minute would fail every task of the night."""
-    flow = Flow("f", max_parallel=3)
-    flow.downstream("api", minimum_calls=2, open_seconds=2, on_open="fail")
-    outage(tmp_path, flow, calls=3)
-    flow.command("a_while", "sleep 3", after=["t00", "t11"], rule="all_done")
-    flow.task(lambda: None, name="late", downstream="api", after="a_while")
-    assert "FAILED" == run(tmp_path, flow).state
-    assert [("SUCCESS", 1)] == ask(tmp_path, "SELECT state, attempt FROM task WHERE name = 'late'")
-    assert [("CLOSED",)] == ask(tmp_path, "SELECT state FROM breaker")
-
-
 def test_the_cheapest_idempotent_task_finds_out_whether_a_downstream_is_back(tmp_path):
     """SPEC 4.12: not the most urgent one, which may well fail and be gone."""
     flow = Flow("f", max_parallel=4)
