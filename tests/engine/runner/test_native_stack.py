@@ -122,11 +122,11 @@ def test_the_evidence_of_a_hang_names_native_frames(
 ) -> None:
     monkeypatch.setenv("PATH", f"{Path(PY_SPY).parent}:{os.environ['PATH']}")
     monkeypatch.setattr(attempt, "INSPECTION_SHARE", 0.9)
-    monkeypatch.setattr(attempt, "NATIVE_SECONDS", 8.0)
+    monkeypatch.setattr(attempt, "NATIVE_SECONDS", 18.0)
     lock = sqlite3.connect(tmp_path / "locked.db", isolation_level=None)
     lock.execute("BEGIN EXCLUSIVE")
     flow = Flow("f", params={"path": str(tmp_path / "locked.db")})
-    flow.task(function, name="hangs", timeout=10, grace_seconds=1, retry=RetryPolicy(max_attempts=1))
+    flow.task(function, name="hangs", timeout=20, grace_seconds=1, retry=RetryPolicy(max_attempts=1))
     with redirect_stdout(io.StringIO()):
         Executor(flow=flow, state=tmp_path / "s.db").run()
     with sqlite3.connect(tmp_path / "s.db") as connection:
