@@ -64,12 +64,11 @@ async def _output_of(command: list[str], pid: int, until: float) -> bytes | None
     try:
         output, _ = await asyncio.wait_for(spy.communicate(), until - time.monotonic())
     except TimeoutError:
-        _give_up(spy, pid)
-        await spy.wait()
         return None
-    except asyncio.CancelledError:
-        _give_up(spy, pid)
-        raise
+    finally:
+        if spy.returncode is None:
+            _give_up(spy, pid)
+            await spy.wait()
     return output if spy.returncode == 0 else None
 
 
