@@ -43,7 +43,7 @@ from ...engine.domain.states import (
     TaskState,
     TaskUsage,
 )
-from ...engine.statefile.lists import BreakerRow, DurationStats, PageHead, PageRow
+from ...engine.statefile.lists import BreakerRow, DurationStats, PageRow
 from .status import SessionStatus
 
 #: An instant at which every timer is due: a retry that is held by a breaker is held also before it is due.
@@ -109,7 +109,7 @@ class Board:
                 self._apply(event, delta)
         return delta
 
-    def update_lists(self, breakers: Iterable[BreakerRow] = (), pages: Iterable[PageRow | PageHead] = ()) -> None:
+    def update_lists(self, breakers: Iterable[BreakerRow] = (), pages: Iterable[PageRow] = ()) -> None:
         """Update breakers and pages from rows of their tables; their events came before the projection was loaded."""
         self.snapshot.update_lists(breakers, pages)
 
@@ -410,7 +410,7 @@ class RunSnapshot:
         self._apply_notice(event)
         return self.projection.apply(event)
 
-    def update_lists(self, breakers: Iterable[BreakerRow] = (), pages: Iterable[PageRow | PageHead] = ()) -> None:
+    def update_lists(self, breakers: Iterable[BreakerRow] = (), pages: Iterable[PageRow] = ()) -> None:
         """Update breakers and page notes from rows of their tables."""
         for breaker in breakers:
             self.breakers[breaker.downstream] = _breaker_view(breaker)

@@ -24,7 +24,7 @@ from ...engine.core.spec import DownstreamSpec
 from ...engine.core.waiting import unmet_parents
 from ...engine.domain.events import Json
 from ...engine.domain.states import TIMED, TaskState
-from ...engine.statefile.lists import BreakerRow, PageHead, QuarantineGroup, QuarantineRow
+from ...engine.statefile.lists import BreakerRow, PageRow, QuarantineGroup, QuarantineRow
 from ..text.pieces import Line
 from .board import OPEN_NOTES, Board
 from .lists import Filter
@@ -71,7 +71,7 @@ class SystemsRow(NamedTuple):
         return self.key is None and not self.hidden
 
 
-class Page(PageHead):
+class Page(PageRow):
     """One row of table ``page`` without its body, as an item of the list."""
 
     __slots__ = ()
@@ -222,7 +222,7 @@ class Systems:
         )
         return before != self.breakers
 
-    def load_pages(self, rows: Iterable[PageHead]) -> None:
+    def load_pages(self, rows: Iterable[PageRow]) -> None:
         self.pages = {row.id: Page(*row) for row in rows}
         self.loaded_sections.add(Section.PAGES)
 

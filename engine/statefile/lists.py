@@ -28,7 +28,7 @@ from ..domain.events import Json, JsonObject
 from ..errors import RedriveError
 from .processes import is_gone
 from .reader import EVENT_COLUMNS
-from .snapshot import Table, pack_table, unknown_run, unpack_table
+from .snapshot import Table, pack_table, read_snapshot, unknown_run, unpack_table
 
 # --- Parts of SQL statements: sets of states and rules as lists, marks for values, values in chunks ------------------
 
@@ -119,7 +119,7 @@ class BreakerRow(NamedTuple):
 
 
 class PageRow(NamedTuple):
-    """One row of table ``page``, with parsed JSON; ``counted`` is the column ``count``."""
+    """One row of table ``page``, with parsed JSON; ``counted`` is the column ``count``; PAGE_HEADS has no ``body``."""
 
     id: int
     cause: str
@@ -133,27 +133,6 @@ class PageRow(NamedTuple):
     sent_count: int
     state: str
     rearmed: int
-    created_at: int
-    updated_at: int
-    sent_at: Optional[int]
-    send_error: Optional[str]
-    snoozed_until: Optional[int]
-    acked_by: Optional[str]
-
-
-class PageHead(NamedTuple):
-    """One row of table ``page`` without its body."""
-
-    id: int
-    cause: str
-    episode: int
-    run_id: Optional[str]
-    task: Optional[str]
-    severity: str
-    title: str
-    counted: int
-    sent_count: int
-    state: str
     created_at: int
     updated_at: int
     sent_at: Optional[int]
@@ -360,12 +339,15 @@ class Listing(Generic[Row]):
     def __init__(self, name: str, row: Type[Row], sql: str, defaults: Optional[Mapping[str, Option]] = None) -> None:
         self.name = name
         self.row = row
-        self.sql = sql.replace("{columns}", ", ".join(_SOURCES.get(field, field) for field in row._fields))
+        self.sql = sql.replace("{columns}", _columns_of(row))
         self.defaults = dict(defaults or {})
 
 
-#: Field -> its column, where the names differ: a tuple has a method ``count``.
-_SOURCES = {"counted": "count AS counted"}
+def _columns_of(row: Type[Row], **sources: str) -> str:
+    """SQL: the columns of a row. ``sources``: by field, what is read for it in place of the column of its name."""
+    sources["counted"] = "count AS counted"  # a tuple has a method ``count``
+    return ", ".join(sources.get(field, field) for field in row._fields)
+
 
 EXECUTORS = Listing(
     "executors",
@@ -383,8 +365,10 @@ PAGES = Listing(
 #: Unresolved pages first.
 PAGE_HEADS = Listing(
     "page_heads",
-    PageHead,
-    "SELECT {columns} FROM page ORDER BY state = 'resolved', updated_at DESC LIMIT :limit",
+    PageRow,
+    "SELECT "
+    + _columns_of(PageRow, body="'{}'")
+    + " FROM page ORDER BY state = 'resolved', updated_at DESC LIMIT :limit",
     {"limit": ROWS_MAX},
 )
 QUARANTINE = Listing(
@@ -596,8 +580,7 @@ def _read(text: str, otherwise: Json) -> Json:
 def runs(connection: sqlite3.Connection) -> List[RunLine]:
     """All runs, latest first."""
     counts: Dict[str, Dict[str, int]] = {}
-    connection.execute("BEGIN")
-    try:
+    with read_snapshot(connection):
         for run_id, state, count in connection.execute(
             "SELECT run_id, state, count(*) FROM task GROUP BY run_id, state"
         ):
@@ -605,8 +588,6 @@ def runs(connection: sqlite3.Connection) -> List[RunLine]:
         cursor = connection.execute("SELECT * FROM run ORDER BY started_at DESC, rowid DESC")
         names = [column[0] for column in cursor.description]
         found = [dict(zip(names, values)) for values in cursor]
-    finally:
-        connection.execute("COMMIT")
     return [RunLine(run, counts.get(run["run_id"], {})) for run in found]
 
 

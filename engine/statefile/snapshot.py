@@ -10,6 +10,7 @@ history follows window by window, and so do the edges if there are very many.
 import json
 import sqlite3
 import zlib
+from contextlib import contextmanager
 from typing import Any, Container, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 from ..domain.events import KILL_STEPS, kill_step_value
@@ -173,10 +174,22 @@ _CHANGED = (
 Row = Dict[str, Any]
 
 
+@contextmanager
+def read_snapshot(connection: sqlite3.Connection) -> Iterator[None]:
+    """Let several SELECTs see the same commit."""
+    if connection.in_transaction:
+        yield
+        return
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        connection.execute("COMMIT")
+
+
 def board(connection: sqlite3.Connection, run_id: Optional[str]) -> Dict[str, Any]:
     """A run (default: the latest) as of ``seq``. Raises NotFoundError when the file has no such run."""
-    connection.execute("BEGIN")  # all reads see the same commit
-    try:
+    with read_snapshot(connection):
         run = _run(connection, run_id)
         seq = latest_seq(connection)
         tasks = _rows(connection, "task", run["run_id"], "ORDER BY position, name")
@@ -187,8 +200,6 @@ def board(connection: sqlite3.Connection, run_id: Optional[str]) -> Dict[str, An
         unfinished_places = {row["name"]: places[row["name"]] for row in tasks if row["state"] != _DONE}
         kill_steps = _kill_steps(connection, run["run_id"], unfinished_places)
         _add_changed(connection, run["run_id"], tasks)
-    finally:
-        connection.execute("COMMIT")
     specs = [json.loads(row.pop("spec")) for row in tasks]
     return {
         "seq": seq,
@@ -207,15 +218,12 @@ def links(connection: sqlite3.Connection, run_id: str, start: int, count: int) -
 
     ``next`` is the start of the next window, None at the end.
     """
-    connection.execute("BEGIN")
-    try:
+    with read_snapshot(connection):
         names = _names(connection, run_id)
         window = names[start : start + count]
         sql = "SELECT spec FROM task WHERE run_id = ? AND name BETWEEN ? AND ? ORDER BY name"
         specs = [json.loads(spec) for (spec,) in connection.execute(sql, (run_id, window[0], window[-1]))]
         parents = _parents(connection, run_id, window)
-    finally:
-        connection.execute("COMMIT")
     places = {name: place for place, name in enumerate(names)}
     return dict(_pack_parents(parents, specs, places), names=len(names), next=_next(start, count, names))
 
@@ -225,8 +233,7 @@ def history(connection: sqlite3.Connection, run_id: str, start: int, count: int)
 
     ``places`` are indexes of the sorted names; ``next`` is the start of the next window, None at the end.
     """
-    connection.execute("BEGIN")
-    try:
+    with read_snapshot(connection):
         names = _names(connection, run_id)
         window = names[start : start + count]
         bounds = {"first": window[0], "last": window[-1]}
@@ -237,8 +244,6 @@ def history(connection: sqlite3.Connection, run_id: str, start: int, count: int)
         places = {name: place for place, name in enumerate(window, start) if name in done}
         kill_steps = _kill_steps(connection, run_id, places)
         _add_changed(connection, run_id, tasks)
-    finally:
-        connection.execute("COMMIT")
     return {
         "names": len(names),
         "next": _next(start, count, names),

@@ -9,7 +9,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
@@ -57,7 +57,7 @@ from ..statefile.lists import IS_APPROVAL, chunks, in_list, marks
 from ..statefile.opening import open_readonly
 from ..statefile.pruning import finish_pruning
 from ..statefile.reader import Row, latest_seq
-from ..statefile.snapshot import kill_steps, unknown_run
+from ..statefile.snapshot import kill_steps, read_snapshot, unknown_run
 from ..statefile.transitions import UNSATISFIED_PARENT, Transaction, reevaluate
 from .pages import trigger_page
 
@@ -353,19 +353,6 @@ _OTHER_TASKS = (
 )
 _ATTEMPT_COLUMNS = ", ".join(name for name in AttemptRow.__struct_fields__ if name not in _FROM_EVENTS)
 _STATES = {str(state): state for state in TaskState}
-
-
-@contextmanager
-def read_snapshot(connection: sqlite3.Connection) -> Iterator[None]:
-    """Let several SELECTs see the same snapshot of the file."""
-    if connection.in_transaction:
-        yield
-        return
-    connection.execute("BEGIN")
-    try:
-        yield
-    finally:
-        connection.execute("COMMIT")
 
 
 def load_run(

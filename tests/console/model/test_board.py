@@ -11,7 +11,7 @@ from redrive.engine.core.spec import TaskSpec, map_task
 from redrive.engine.domain.event_payloads import RunChange, RunChanged, TaskMapped
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import LEGAL_MOVES, NEEDS_HUMAN, NOT_STARTED, TaskState
-from redrive.engine.statefile.lists import PageHead
+from redrive.engine.statefile.lists import PageRow
 
 from ..conftest import build_row
 from ..screens.outages import breaker_row
@@ -115,7 +115,7 @@ def test_state_from_before_the_snapshot_is_read_from_the_tables():
     board = Board(projection)
     board.update_lists(
         breakers=[breaker_row("api", "FORCED_OPEN")],
-        pages=[build_row(PageHead, {"cause": "loose-ValueError", "state": "acked", "acked_by": "ana"})],
+        pages=[build_row(PageRow, {"cause": "loose-ValueError", "state": "acked", "acked_by": "ana"})],
     )
     assert board.explain("b", START) == "breaker api is held open by an operator"
     assert board.explain("c", START + S) == "waits for a, dead-lettered for 1s, page acked by ana"

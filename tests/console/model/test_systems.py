@@ -28,7 +28,7 @@ from redrive.engine.statefile.lists import (
     PAGE_HEADS,
     QUARANTINE_GROUPS,
     Listing,
-    PageHead,
+    PageRow,
     QuarantineGroup,
     Row,
 )
@@ -305,7 +305,7 @@ def test_the_tab_counts_open_breakers_open_pages_and_tasks_with_held_rows(clock)
 def test_a_page_that_was_acknowledged_while_the_line_was_down_is_open_no_more(clock):
     session = outage(clock)
     board = Board(session.projection)
-    board.update_lists(pages=[build_row(PageHead, row_of_page(1, "poison", cause="c"))])
+    board.update_lists(pages=[build_row(PageRow, row_of_page(1, "poison", cause="c"))])
     again = Board(session.projection, board)
-    again.update_lists(pages=[build_row(PageHead, row_of_page(1, "poison", cause="c", state="acked", acked_by="ana"))])
+    again.update_lists(pages=[build_row(PageRow, row_of_page(1, "poison", cause="c", state="acked", acked_by="ana"))])
     assert 0 == BadgeCounts(again).count - BadgeCounts(Board(session.projection)).count
