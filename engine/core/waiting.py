@@ -90,9 +90,15 @@ class Wait(NamedTuple):
     page: str | None = None
 
 
-_BLOCKED, _EXIT_CODE = "BLOCKED", 3
-_HELD = "held by a breaker that only an operator can close"
+_SHUT = "held by a breaker that only an operator can close"
+_FAULT = "waits for nothing: a fault of redrive"
 _LATE = "deadline at risk"  # if the run has a deadline
+
+
+def _held(how: str, inbox: str, page: str) -> Wait:
+    """What holds the run until an operator acts."""
+    return Wait(EndedBy.HUMAN, how, inbox, "BLOCKED", 3, page)
+
 
 WAITS: Mapping[WaitReason, Wait] = {
     WaitReason.PARENTS: Wait(EndedBy.TASKS, "the tasks above, which have waits of their own"),
@@ -113,34 +119,16 @@ WAITS: Mapping[WaitReason, Wait] = {
     WaitReason.RELEASE: Wait(EndedBy.TIME, "its turn: a rate that doubles each second"),
     WaitReason.OUTAGE: Wait(EndedBy.TIME, "the probes after open_seconds", page="is down"),  # after ten minutes
     WaitReason.PROBE: Wait(EndedBy.EXECUTOR, "the answer to the probes"),
-    WaitReason.CREDENTIAL: Wait(EndedBy.HUMAN, "redrive breakers --probe", _HELD, _BLOCKED, _EXIT_CODE, "is held open"),
-    WaitReason.FORCED_OPEN: Wait(
-        EndedBy.HUMAN, "redrive breakers --close", _HELD, _BLOCKED, _EXIT_CODE, "is held open"
-    ),
-    WaitReason.PAUSE: Wait(EndedBy.HUMAN, "redrive unpause", "held by a pause", _BLOCKED, _EXIT_CODE, "paused"),
-    WaitReason.APPROVAL: Wait(
-        EndedBy.HUMAN,
-        "redrive approve or reject",
-        "waits for an approval",
-        _BLOCKED,
-        _EXIT_CODE,
-        "approval",
-    ),
-    WaitReason.DECISION: Wait(
-        EndedBy.HUMAN, "redrive requeue or skip; dead_letter_ttl", "DEAD_LETTER", _BLOCKED, _EXIT_CODE, "the cause"
-    ),
+    WaitReason.CREDENTIAL: _held("redrive breakers --probe", _SHUT, "is held open"),
+    WaitReason.FORCED_OPEN: _held("redrive breakers --close", _SHUT, "is held open"),
+    WaitReason.PAUSE: _held("redrive unpause", "held by a pause", "paused"),
+    WaitReason.APPROVAL: _held("redrive approve or reject", "waits for an approval", "approval"),
+    WaitReason.DECISION: _held("redrive requeue or skip; dead_letter_ttl", "DEAD_LETTER", "the cause"),
     WaitReason.DEADLINE: Wait(
         EndedBy.HUMAN, "redrive postpone, or requeue", "ended by the deadline", "FAILED", 1, "deadline missed"
     ),
     WaitReason.CANARY: Wait(EndedBy.TASKS, "the canary, which has a wait of its own"),
-    WaitReason.NOTHING: Wait(
-        EndedBy.HUMAN,
-        "redrive requeue or skip of the tasks above it",
-        "waits for nothing: a fault of redrive",
-        _BLOCKED,
-        _EXIT_CODE,
-        "waits for nothing: a fault of redrive",
-    ),
+    WaitReason.NOTHING: _held("redrive requeue or skip of the tasks above it", _FAULT, _FAULT),
 }
 
 #: A paused run in which nothing runs is BLOCKED after this time, so that a forgotten pause is paged.
