@@ -116,25 +116,20 @@ __all__ = [
 ]
 
 #: Each name is imported on its first access: a command, and the process that forks attempts, load what they use.
-_LAZY_MODULES = {  # others stand in ``errors``
-    "Context": "runner.context",
-    "Credential": "toolkit.credentials",
-    "Executor": "executor.executor",
-    "Flow": "flow.flow",
-    "Missing": "runner.context",
-    "Param": "flow.options",
-    "RetryPolicy": "core.policy",
-    "RunOptions": "executor.run_options",
-    "RunResult": "executor.run_end",
-    "SendBuffer": "toolkit.send_buffer",
-    "TaskDef": "flow.task_def",
-    "backoff_delay": "toolkit.retry",
-    "classify_http": "core.failures.classify",
-    "from_tenacity": "toolkit.retry",
-    "full_jitter": "toolkit.retry",
-    "retry": "toolkit.retry",
-    "retry_transient": "toolkit.retry",
-    "run_with_timeout": "toolkit.run_with_timeout",
+_LAZY_NAMES = {  # others stand in ``errors``
+    "core.failures.classify": ["classify_http"],
+    "core.policy": ["RetryPolicy"],
+    "executor.executor": ["Executor"],
+    "executor.run_end": ["RunResult"],
+    "executor.run_options": ["RunOptions"],
+    "flow.flow": ["Flow"],
+    "flow.options": ["Param"],
+    "flow.task_def": ["TaskDef"],
+    "runner.context": ["Context", "Missing"],
+    "toolkit.credentials": ["Credential"],
+    "toolkit.retry": ["backoff_delay", "from_tenacity", "full_jitter", "retry", "retry_transient"],
+    "toolkit.run_with_timeout": ["run_with_timeout"],
+    "toolkit.send_buffer": ["SendBuffer"],
 }
 
 if not TYPE_CHECKING:  # else mypy would accept misspelled names
@@ -142,7 +137,8 @@ if not TYPE_CHECKING:  # else mypy would accept misspelled names
     def __getattr__(name: str) -> object:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f".{_LAZY_MODULES.get(name, 'errors')}", __name__), name)
+        module = next((module for module, names in _LAZY_NAMES.items() if name in names), "errors")
+        return getattr(import_module(f".{module}", __name__), name)
 
 
 def __dir__() -> list[str]:
