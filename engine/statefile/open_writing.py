@@ -92,8 +92,7 @@ def upgrade(connection: sqlite3.Connection, path: str) -> None:
 
     Raises NewerFileError for a file of a later format.
     """
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    check_version(path, version)
+    version = check_known_version(connection, path)
     if version == SCHEMA_VERSION:
         return
     for number in range(version + 1, SCHEMA_VERSION + 1):

@@ -12,6 +12,7 @@ from typing import Collection, Dict, Iterable, Iterator, Optional, Set, Tuple
 
 from ..errors import CorruptFileError, StateFileError, StorageError
 from .lock_file import LockHolder, last_holder, lock_path, try_lock
+from .opening import has_content
 from .paths import folder_sentence
 from .processes import EXECUTOR_VARIABLE, read_file, stat_fields
 
@@ -66,19 +67,12 @@ def require_not_emptied(state_path: str) -> None:
     holder = last_holder(state_path)
     if holder is None or holder.run_id is None or holder.released_at is None:
         return  # none, or one that died, perhaps before its first write
-    if os.path.isfile(state_path) and not any(map(_size_of, (state_path, state_path + "-wal"))):
+    if os.path.isfile(state_path) and not any(map(has_content, (state_path, state_path + "-wal"))):
         raise CorruptFileError(
             "{0} is empty, but run {1} was written into it: restore a copy; to begin anew, remove {0}".format(
                 state_path, holder.run_id
             )
         )
-
-
-def _size_of(path: str) -> int:
-    try:
-        return os.path.getsize(path)
-    except OSError:
-        return 0
 
 
 def require_own_state_file(path: str) -> None:

@@ -266,7 +266,10 @@ def _check_readable(path: str) -> None:
     try:
         connection = sqlite3.connect(file_uri(path, "immutable=1"), uri=True, isolation_level=None)
         try:
-            _require_tables(connection, path)
+            check_ours(connection, path)
+            check_tables(connection, path)
+            if not file_uuid(connection):
+                raise CorruptFileError(f"{path} is damaged: its tables are missing; restore a copy")
             if os.path.getsize(path) <= CHECKED_BYTES:
                 found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
                 if found != "ok":
@@ -275,20 +278,6 @@ def _check_readable(path: str) -> None:
             connection.close()
     except sqlite3.Error as error:
         raise translate(error, path) from error
-
-
-def _require_tables(connection: sqlite3.Connection, path: str) -> None:
-    """Check that the tables named by the header exist. Raises CorruptFileError, NewerFileError."""
-    check_ours(connection, path)
-    try:
-        identity = file_uuid(connection)
-    except sqlite3.OperationalError as error:
-        if primary_code(error) != sqlite3.SQLITE_ERROR:
-            raise
-        identity = ""
-    if not identity:
-        raise CorruptFileError(f"{path} is damaged: its tables are missing; restore a copy")
-    check_tables(connection, path)
 
 
 def _create_file(path: str) -> bool:
