@@ -162,6 +162,9 @@ def wrap(line: Iterable[Piece], size: int, indent: int = 0) -> list[Line]:
                 room = size - indent
             elif word.isspace() and len(rows) > 1 and room == size - indent:
                 continue  # no blank at the start of a row
+            elif word.isspace() and cells(word) > room:
+                room = 0
+                continue  # no blank past the end of a row
             rows[-1].append(Piece(word, role))
             room -= cells(word)
     return rows
