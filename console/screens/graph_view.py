@@ -420,14 +420,6 @@ class GraphView(Canvas):
         elif graph.selected is not None:
             self.post_message(self.TaskOpened())
 
-    def on_focus(self) -> None:
-        """The cursor shows where keys go."""
-        self.refresh()
-
-    def on_blur(self) -> None:
-        """The cursor shows where keys do not go."""
-        self.refresh()
-
 
 # --- Above the list of groups: their drawing, or the silhouette of all tasks -----------------------------------------
 

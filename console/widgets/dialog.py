@@ -237,14 +237,6 @@ class Choices(LineView, can_focus=True):
             self.post_message(self.Chosen(place))
         self._choose(place)
 
-    def on_focus(self) -> None:
-        """Show that keys go here."""
-        self.refresh()
-
-    def on_blur(self) -> None:
-        """Show that keys go elsewhere."""
-        self.refresh()
-
     def line(self, y: int) -> Line:
         """Render all words, the chosen one as under a cursor."""
         line: Line = []

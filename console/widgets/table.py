@@ -304,14 +304,6 @@ class VirtualTable(WheelView, Generic[Key], can_focus=True):
             return Role.CURSOR if self.has_focus or self._always_lit else Role.STRONG
         return Role.MARK if self._marks and self._are_marked(self.items_of(self.order[place])) else None
 
-    def on_focus(self) -> None:
-        """The cursor shows where keys go."""
-        self.refresh_rows(self.cursor - self.first_visible)
-
-    def on_blur(self) -> None:
-        """The cursor shows where keys do not go."""
-        self.refresh_rows(self.cursor - self.first_visible)
-
     def on_resize(self) -> None:
         """The cursor stays in view; at first it is in the middle, unless the first page holds it."""
         if not self._is_laid_out:

@@ -130,7 +130,6 @@ class TextField(LineView, can_focus=True):
     def on_blur(self) -> None:
         """Show no cursor."""
         self.app.cursor_position = Offset(0, 0)
-        self.refresh()
 
     def on_resize(self) -> None:
         """Keep the cursor in view."""
