@@ -68,16 +68,7 @@ class Action:
 
 EVERYWHERE = frozenset(ScreenName)
 #: The top levels, in the order of their keys and tabs.
-VIEWS = (
-    ScreenName.RUNS,
-    ScreenName.GRAPH,
-    ScreenName.TIMELINE,
-    ScreenName.INBOX,
-    ScreenName.LOG,
-    ScreenName.JOURNAL,
-    ScreenName.SYSTEMS,
-    ScreenName.HISTORY,
-)
+VIEWS = tuple(name for name in ScreenName if name not in (ScreenName.ROWS, ScreenName.DETAIL))
 _RUN = EVERYWHERE - {ScreenName.RUNS}
 _TASKS = frozenset({ScreenName.GRAPH, ScreenName.TIMELINE, ScreenName.INBOX, ScreenName.DETAIL})
 _SORTED = frozenset(set(VIEWS) - {ScreenName.LOG, ScreenName.JOURNAL})  # these are in the order of time
@@ -85,6 +76,7 @@ _COLUMNS = frozenset(set(VIEWS) - {ScreenName.LOG})
 _MARKING = frozenset({ScreenName.GRAPH, ScreenName.INBOX, ScreenName.ROWS})
 _FOLDING = frozenset({ScreenName.GRAPH, ScreenName.INBOX})
 _BESIDE_DETAIL = _RUN - {ScreenName.DETAIL}
+_RUNS = frozenset({ScreenName.RUNS})
 _LOG = frozenset({ScreenName.LOG})
 _FLEET: frozenset[ScreenName] = frozenset()  # the list of state files, which is no screen of a run
 _GRAPH = frozenset({ScreenName.GRAPH})
@@ -166,7 +158,7 @@ _CHANGING = (
         ("x",),
         "abandon…",
         "End an unfinished run for good: what has not ended is cancelled.",
-        frozenset({ScreenName.RUNS}),
+        _RUNS,
         _CONFIRM,
         "abandon",
     ),
@@ -175,7 +167,7 @@ _CHANGING = (
         ("a",),
         "acknowledge",
         "Acknowledge how a run ended: the inbox no longer lists it.",
-        frozenset({ScreenName.RUNS}),
+        _RUNS,
         _CHANGE,
         "ack-run",
     ),
