@@ -146,11 +146,6 @@ class ConsoleScreen(Screen[None]):
     def on_cursor_rest(self) -> None:
         """Update what need not follow each move of the cursor: ``rest_timer`` was started, and is over."""
 
-    @property
-    def is_settled(self) -> bool:
-        """Whether nothing is about to be read or shown."""
-        return not self.rest_timer.is_waiting
-
     def on_row_removed(self) -> None:
         """Note that an update has put another row under the cursor."""
         self._row_removed_at = asyncio.get_running_loop().time()
@@ -387,31 +382,28 @@ class ConsoleScreen(Screen[None]):
         """Open the filter prompt; the list updates at every key."""
         self.footer_widget.open_prompt("/", self.filter_text, hint="words that must match, !word that must not")
 
-    def use_filter(self, text: str) -> None:
-        """Set the filter, as if it had been typed."""
-        self._apply_filter(text)
-
     def cycle_state_filter(self) -> None:
         """Show only problems, then only what runs, then only what waits, then everything."""
-        self._apply_filter(next_state_filter(self.filter_text))
+        self.use_filter(next_state_filter(self.filter_text))
         self.console.show_message(describe_state_filter(self.filter_text))
 
     def on_text_field_changed(self, message: TextField.Changed) -> None:
         if message.field is self.footer_widget.prompt:
-            self._apply_filter(message.text)
+            self.use_filter(message.text)
 
     def on_text_field_submitted(self, message: TextField.Submitted) -> None:
         """Keep the filter and return to the list."""
         if message.field is self.footer_widget.prompt:
-            self._apply_filter(message.text)
+            self.use_filter(message.text)
             self.footer_widget.close_prompt()
 
     def on_text_field_cancelled(self, message: TextField.Cancelled) -> None:
         if message.field is self.footer_widget.prompt:
             self.footer_widget.close_prompt()
-            self._apply_filter("")
+            self.use_filter("")
 
-    def _apply_filter(self, text: str) -> None:
+    def use_filter(self, text: str) -> None:
+        """Show what matches ``text``, as if it had been typed."""
         if text != self.filter_text:
             self.filter_text = text
             self.filter_changed(text)
@@ -426,7 +418,7 @@ class ConsoleScreen(Screen[None]):
     def back(self) -> None:
         """Clear the filter; without a filter go to the previous screen, from the top level to the list of files."""
         if self.filter_text:
-            self._apply_filter("")
+            self.use_filter("")
         elif not self.console.go_back():
             self.console.return_to_fleet()
 

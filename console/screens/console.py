@@ -214,11 +214,6 @@ class Refresher:
         self._reading = False
         self._not_before = float("-inf")
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether no read is pending or running."""
-        return self._timer is None and not self._reading
-
     def request(self, seconds: float = SOON_SECONDS) -> None:
         """Read within ``seconds``, or after the pause that follows a slow read."""
         now = asyncio.get_running_loop().time()

@@ -252,9 +252,7 @@ class InboxScreen(SplitScreen):
 
     def on_virtual_table_cursor_moved(self, message: VirtualTable.CursorMoved) -> None:
         """Select the task of the row on all screens."""
-        names = self._tasks_at_cursor()
-        if names and self.console.selected not in names:
-            self.console.selected = names[0]
+        self.select_one_of(self._tasks_at_cursor())
         self.rest_timer.start()
 
     def on_virtual_table_row_marks_changed(self, message: VirtualTable.RowMarksChanged) -> None:

@@ -257,7 +257,7 @@ class JournalScreen(SplitScreen):
         """Show only failures, hangs, open breakers and acts; again: everything."""
         words = self.filter_text.split(" ")
         others = " ".join(word for word in words if word != IS_PROBLEM)
-        self._apply_filter(others if IS_PROBLEM in words else f"{IS_PROBLEM} {others}".strip())
+        self.use_filter(others if IS_PROBLEM in words else f"{IS_PROBLEM} {others}".strip())
 
     def filter_changed(self, text: str) -> None:
         """Show matching rows only."""

@@ -325,11 +325,11 @@ class LogScreen(ConsoleScreen):
             "&", self._line_filter, hint="words that must match, !word that must not, or ~regex"
         )
 
-    def _apply_filter(self, text: str) -> None:
+    def use_filter(self, text: str) -> None:
         if self.footer_widget.sign == "&":
             self._show_only(text)
         else:
-            super()._apply_filter(text)
+            super().use_filter(text)
 
     def _show_only(self, text: str) -> None:
         if text == self._line_filter:
@@ -398,7 +398,7 @@ class LogScreen(ConsoleScreen):
         if self._line_filter:
             self._show_only("")
         elif self.filter_text:
-            super()._apply_filter("")
+            super().use_filter("")
         else:
             super().back()
 

@@ -131,11 +131,6 @@ class RunsScreen(ConsoleScreen):
         run = self._summaries.get(key) if key is not None else None
         self.preview.show_run(run, free if free >= _PREVIEW_ROWS_MIN else 0, has_gap=bool(calendar))
 
-    @property
-    def is_settled(self) -> bool:
-        """Whether no run is about to be read."""
-        return self.preview.is_settled
-
     def _show_calendar(self) -> None:
         """Show the worst run of each day of a year, or of the last days; nothing on small screens or of one day."""
         columns, rows = self.app.size
@@ -249,11 +244,6 @@ class RunPreview(Bar):
             self.show_lines(lines)
         else:
             self.show_lines([])
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether no run is about to be read."""
-        return not self._rest_timer.is_waiting
 
     @property
     def _is_small(self) -> bool:

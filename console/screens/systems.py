@@ -250,14 +250,8 @@ class SystemsScreen(ConsoleScreen):
         """Select the task of the row on all screens."""
         row = self.table.cursor_key
         names = self.systems.tasks_of(row) if row is not None and self._is_cursor_placed else ()
-        if names and self.console.selected not in names:
-            self.console.selected = names[0]
+        self.select_one_of(names)
         self.rest_timer.start()
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether no read and no update is pending."""
-        return super().is_settled and self._refresher.is_idle
 
     def on_cursor_rest(self) -> None:
         self.show_frame()
@@ -488,11 +482,6 @@ class RowsScreen(ConsoleScreen):
         return (self.key.task,)
 
     # --- Reading --------------------------------------------------------------------------------------------------
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether no read is pending."""
-        return self._refresher.is_idle and not self._is_reading
 
     async def _refresh_group(self) -> None:
         """Read the current count and invalidate the visible rows."""

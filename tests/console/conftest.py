@@ -29,7 +29,7 @@ from redrive.engine.statefile.dry_run import ActPreview
 from redrive.engine.statefile.lists import ATTENTION_RUNS, AttentionRun, DurationStats, Listing, Row
 from redrive.engine.statefile.logs import AttemptText, LogChunk, SelectedLines
 from redrive.engine.statefile.pruning import PrunePreview
-from support.idle import wait_for_idle_loop, wait_for_screen_by_the_loop
+from support.idle import is_settled, wait_for_idle_loop, wait_for_screen_by_the_loop
 from support.stylesheets import share_parsed_stylesheets
 from support.waiting import LIMIT_SECONDS
 from textual.pilot import Pilot
@@ -291,7 +291,7 @@ async def until(app: ConsoleApp, pilot: Pilot[Any], met: Callable[[], object]) -
 async def rest(app: ConsoleApp, pilot: Pilot[Any]) -> None:
     """Until the screen in front also shows what it adds when the cursor rests."""
     await settle(app, pilot)
-    while not getattr(app.screen, "is_settled", True):
+    while not is_settled(app.screen):
         await pilot.pause(0.01)
     await settle(app, pilot)
 

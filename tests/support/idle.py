@@ -5,13 +5,25 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from redrive.console.screens.console import Refresher, RestTimer
 from textual.message_pump import MessagePump
 from textual.pilot import Pilot
+from textual.screen import Screen
 
 _TURNS = 3  # of the loop in a row with nothing to do: what one future starts, the next turn sees
 _SOON_SECONDS = 0.03  # a repaint, or the size of a window that has changed, comes after a sixtieth of a second
 _TICK_SECONDS = 0.002  # between two questions whether a batch has ended
 _ROUNDS = 3  # of timers, each with those that the last one has set; what ticks for ever is no work
+
+
+def is_settled(screen: Screen[Any]) -> bool:
+    """Whether nothing is about to be read or shown: no timer waits for the cursor to rest, and no read is due."""
+    parts = [part for widget in screen.walk_children(with_self=True) for part in vars(widget).values()]
+    return not any(
+        part.is_waiting if isinstance(part, RestTimer) else part._timer is not None or part._reading
+        for part in parts
+        if isinstance(part, (RestTimer, Refresher))
+    )
 
 
 async def wait_for_idle_loop(min_sleep: float = 0.0, max_sleep: float = 1.0) -> None:

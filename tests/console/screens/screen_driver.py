@@ -8,6 +8,7 @@ from typing import Any
 
 from redrive.engine.domain.events import Event
 from redrive.engine.statefile.logs import AttemptText
+from support.idle import is_settled
 from textual.pilot import Pilot
 from textual.widget import Widget
 
@@ -131,7 +132,7 @@ class ScreenDriver:
         """Messages delivered, workers done, and what waits for the cursor to rest has been said."""
         await self.pilot.pause()
         await self.app.workers.wait_for_complete()
-        while not getattr(self.app.screen, "is_settled", True):
+        while not is_settled(self.app.screen):
             await self.pilot.pause(0.02)
         await self.app.workers.wait_for_complete()
         await self.pilot.pause()

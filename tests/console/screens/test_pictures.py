@@ -19,6 +19,7 @@ from redrive.console.text.pieces import Line, Piece, Role
 from redrive.engine.core.projection import AttemptRow, RunProjection, RunRow, RunSummary
 from redrive.engine.domain.states import RunState, TaskState
 from redrive.engine.statefile.logs import AttemptText, LogChunk
+from support.idle import is_settled
 
 from ..conftest import FakeSession, make_app, press, settle
 from ..model.runs import START, S, failed_task, projection_of
@@ -48,7 +49,7 @@ def keys(app: ConsoleApp, *pressed: str):
 
 
 async def wait_for_texts(app: ConsoleApp, pilot: Any) -> None:
-    while not getattr(app.screen, "is_settled", True):
+    while not is_settled(app.screen):
         await pilot.pause(0.02)
     await settle(app, pilot)
 
