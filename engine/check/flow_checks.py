@@ -107,6 +107,11 @@ def _secrets(context: FlowContext) -> Iterator[Finding]:
             yield Finding("warning", "secret", f"the variable {name}, a secret of the flow, is not set here")
 
 
+def _unused_env(context: FlowContext) -> Iterator[Finding]:
+    if context.flow.unused_env_sentence:
+        yield Finding("warning", "env", context.flow.unused_env_sentence)
+
+
 def _schedule(context: FlowContext) -> Iterator[Finding]:
     """A state file has one run at a time: a run that is longer than the interval delays the next one."""
     spec = context.flow.schedule
@@ -311,6 +316,7 @@ FLOW_RULES: tuple[Callable[[FlowContext], Iterator[Finding]], ...] = (
     _held_by_dead_letters,
     _pages,
     _secrets,
+    _unused_env,
 )
 
 

@@ -218,11 +218,18 @@ class FlowSpec:
     param_types: Mapping[str, ParamSpec] = field(default_factory=dict)  # of the parameters that declare one
     env_file: str | None = None  # the file with variables that was read when the flow was made: its absolute path
     secrets: tuple[str, ...] = ()  # names of parameters, else of variables of the environment
+    unused_env: tuple[str, ...] = ()  # names of variables in ``env`` that no command of the flow gets
     schedule: ScheduleSpec | None = None
     timezone: str = "UTC"  # of times of day: of the schedule, and of ``expect_by`` of a task
     code_hash: str | None = None
     path: str | None = None
     sources: Mapping[str, str] = field(default_factory=dict)  # digest of each source file, by path
+
+    @property
+    def unused_env_sentence(self) -> str:
+        """That ``env`` sets variables for nobody; empty if each of them reaches a command."""
+        names = ", ".join(self.unused_env)
+        return f"env sets {names} for commands, and none gets it: functions read variables of env_file" if names else ""
 
     @property
     def typed_params(self) -> dict[str, str]:

@@ -12,6 +12,7 @@ import json
 import os
 import socket
 import sqlite3
+import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -28,6 +29,7 @@ from ..core.spec import Durability, FlowSpec, TaskSpec, collector_paused, work_o
 from ..domain.event_payloads import ExecutorChange, ExecutorChanged, RunChange, RunChanged, RunColumns
 from ..domain.events import Event
 from ..domain.states import END, RunState, cut_off_cause
+from ..domain.text import printable
 from ..errors import (
     FlowChangesError,
     FlowError,
@@ -224,6 +226,8 @@ async def _import(lease: StateFileLease, requested: _RequestedRun) -> FlowSpec:
     except FlowError:
         await lease.runner.close()
         raise
+    if flow.unused_env_sentence:
+        print(printable(f"redrive: flow {flow.name!r}: {flow.unused_env_sentence}"), file=sys.stderr, flush=True)
     return flow
 
 

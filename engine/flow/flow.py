@@ -141,6 +141,8 @@ class TaskDeclarations:
             GroupDefaults(defaults, dict.fromkeys(defaults, "the flow"))
         ]  # the open groups, the innermost last
         self._group_of: dict[str, str] = {}
+        self._unused_env: dict[str, Iterable[str]] = {}  # variables for commands, by who sets them for none so far
+        self._note_env("the flow", defaults)
 
     def task(
         self,
@@ -419,7 +421,9 @@ class TaskDeclarations:
             [('extract.orders', 'erp', 600.0), ('extract.lines', 'erp', 600.0), ('report', None, 600.0)]
         """
         name = parse_named_option("a group", "its name", NAME, name)
-        scope = self._scopes[-1].open_group(name, parse_options(f"group {short_repr(name)}", DEFAULTS, options))
+        own = parse_options(f"group {short_repr(name)}", DEFAULTS, options)
+        scope = self._scopes[-1].open_group(name, own)
+        self._note_env(scope.groups[-1].name, own)
         self._scopes.append(scope)
         try:
             yield scope.groups[-1]
@@ -465,6 +469,9 @@ class TaskDeclarations:
         parents = parse_named_option(called, "after", AFTER, after)
         given = {**_timeout_of_work(work, called), **options, **({"effect": True} if work == EFFECT else {})}
         inherited = scope.inherited_by(kind, given)
+        if kind == "command":
+            for setter in ("the flow", *(group.name for group in scope.groups)):
+                self._unused_env.pop(setter, None)
         if "env" in inherited:
             own["env"] = {**inherited["env"], **parse_named_option(called, "env", ENVIRONMENT, own["env"] or {})}
         fields = {**inherited, **given, **own}
@@ -475,6 +482,11 @@ class TaskDeclarations:
             group.tasks.append(name)
             self._group_of[name] = group.name
         return name
+
+    def _note_env(self, setter: str, defaults: Mapping[str, Any]) -> None:
+        """Note the variables that the flow or a group sets, until a command gets them."""
+        if defaults.get("env"):
+            self._unused_env[setter] = tuple(defaults["env"])
 
     def _location_of(self, task: str) -> str | None:
         place = self._places.get(task)
@@ -781,6 +793,7 @@ class Flow(TaskDeclarations):
             python=self.python,
             env_file=self.env_file,
             secrets=self.secrets,
+            unused_env=tuple(dict.fromkeys(name for names in self._unused_env.values() for name in names)),
             schedule=self.schedule,
             timezone=self.timezone,
             code_hash=self.code_hash,

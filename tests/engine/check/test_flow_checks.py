@@ -244,6 +244,19 @@ def test_the_usual_timeouts_of_document_000():
 # --- Downstreams and pages ------------------------------------------------------------------------------------------
 
 
+def test_variables_that_no_command_gets_are_reported():
+    flow = quiet(env={"PGHOST": "db1"})
+    with flow.group("mail", env={"SMTP": "m1"}):
+        flow.task(lambda: 1, name="a", timeout=1)
+    sentence = "env sets {} for commands, and none gets it: functions read variables of env_file"
+    assert sentence.format("PGHOST, SMTP") == found(flow)["env"].message
+    flow.command("b", "true", timeout=1)
+    assert sentence.format("SMTP") == found(flow)["env"].message
+    with flow.group("mail"):
+        flow.command("c", "true", timeout=1)
+    assert "env" not in found(flow)
+
+
 def test_a_downstream_that_nobody_names_and_one_that_nobody_declared_are_reported():
     flow = quiet()
     flow.task(lambda: None, name="a", timeout=1, downstream="api")

@@ -47,3 +47,11 @@ def test_the_place_of_the_file_is_the_folder_of_the_flow_file(tmp_path, monkeypa
 def test_a_file_that_cannot_be_read_is_refused_in_one_sentence(value, why):
     with pytest.raises(OptionError, match=why):
         Flow("f", env_file=value)
+
+
+def test_a_run_says_that_variables_for_commands_reach_none(tmp_path):
+    source = 'flow = Flow("f", env={"PGHOST": "db1"})\n@flow.task\ndef show(): pass\n'
+    (tmp_path / "flow.py").write_text(f"from redrive.engine import Flow\n{source}")
+    done = run_redrive("run", tmp_path / "flow.py", "--state", tmp_path / "state.db")
+    assert done.returncode == 0
+    assert "flow 'f': env sets PGHOST for commands, and none gets it: functions read variables of env_file" in done.stderr
