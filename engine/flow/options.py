@@ -683,15 +683,14 @@ def parse_ping(flow: str, url: object) -> str:
 
 
 def reject_unknown_options(owner: str, options: Iterable[str], known: Collection[str]) -> None:
-    """Raise OptionError for a name that is not in ``known``."""
+    """Raise OptionError for a name that is not in ``known``, with the one that is meant, or else with all of them."""
     for name in options:
         if name not in known:
             ours = [one for one in _OPTIONS_OF_OTHER_TOOLS.get(name, ()) if one in known]
             meant = f"; did you mean {ours[0]!r}?" if ours else did_you_mean(name, known)
             if ours[:1] == ["max_attempts"]:
                 meant += f" It counts the first start: {name}=3 is max_attempts=4."
-            listed = f"{meant} There are" if meant else "; there are"
-            raise OptionError(f"{owner}: there is no option {name!r}{listed} {', '.join(known)}")
+            raise OptionError(f"{owner}: there is no option {name!r}{meant or '; there are ' + ', '.join(known)}")
 
 
 #: Option of another scheduler -> the options here that do this, of which the first that an owner has is proposed.

@@ -397,15 +397,13 @@ def test_a_task_whose_name_nobody_would_see_is_refused(name: str) -> None:
     ],
 )
 def test_an_unknown_option_is_told_with_the_one_that_is_meant(options: Any, meant: str):
-    with pytest.raises(OptionError, match=f"did you mean '{meant}'\\? There are name, after, "):
+    with pytest.raises(OptionError, match=f"did you mean '{meant}'\\?$"):
         Flow("f").task(print, **options)
 
 
 def test_the_option_for_retries_is_proposed_with_one_start_more():
     options: Any = {"retries": 3}
-    sentence = (
-        r"did you mean 'max_attempts'\? It counts the first start: retries=3 is max_attempts=4\. There are name, "
-    )
+    sentence = r"did you mean 'max_attempts'\? It counts the first start: retries=3 is max_attempts=4\.$"
     with pytest.raises(OptionError, match=sentence):
         Flow("f").task(print, **options)
 
