@@ -144,6 +144,7 @@ def task_value(row: TaskRow, projection: RunProjection, extra: Mapping[str, obje
     """A task as JSON: the columns of the table that may be shown, its parents, its attempts, and what is ``extra``."""
     value = structs.asdict(row)
     del value["spec"], value["attempts"], value["claim_token"]
+    value["owner_note"] = row.spec.owner if row.spec is not None else None
     value["run_id"] = projection.run.run_id
     value["parents"] = projection.parents.get(row.name, ())
     value["attempts"] = list(row.attempts.values())

@@ -144,8 +144,8 @@ def _sentences(row: TaskRow, scene: tasks.Scene, columns: int) -> Iterator[Line]
     held = _held_text(row, scene)
     if held:
         yield [Piece(" "), *held]
-    if row.owner_note:
-        yield [Piece(f" owner: {one_line(row.owner_note)}", Role.DIM)]
+    if row.spec is not None and row.spec.owner is not None:
+        yield [Piece(f" owner: {one_line(row.spec.owner)}", Role.DIM)]
 
 
 def _usage_lines(usage: TaskUsage | None, columns: int) -> Iterator[Line]:

@@ -119,7 +119,6 @@ class TaskRow(Struct, gc=False):
     stale: int = 0
     notice: str | None = None  # that it is later or slower than expected
     bad_rows: int = 0  # held in quarantine
-    owner_note: str | None = None
     cancel_requested_at: int | None = None  # RUNNING: when an operator cancelled it
     expires_at: int | None = None  # DEAD_LETTER: when it becomes FAILED by itself
     overrides: str | None = None  # JSON: changes by a requeue, for this generation (``domain/task_options.py``)

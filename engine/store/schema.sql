@@ -71,7 +71,6 @@ CREATE TABLE task (
     notice        TEXT,                         -- that it is later or slower than expected, for people
     checkpoint    TEXT,                         -- JSON that an attempt left for the next one of its generation
     bad_rows      INTEGER NOT NULL DEFAULT 0,   -- held in quarantine
-    owner_note    TEXT,
     cancel_requested_at INTEGER,                -- RUNNING: an operator wants its end; who and why: the event then
     expires_at    INTEGER,                      -- DEAD_LETTER: when it becomes FAILED by itself (dead_letter_ttl)
     overrides     TEXT,                         -- JSON: what a requeue changed for this generation alone

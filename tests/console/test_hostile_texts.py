@@ -27,7 +27,7 @@ CLI = Path(__file__).resolve().parents[2] / "console/cli"
 #: Columns with free text. The values of the others come from lists of the program, or are JSON.
 FREE = {
     "run": ("dag_name", "paused_by", "code_changed"),
-    "task": ("error", "failure_fingerprint", "blocked_by", "owner_note"),
+    "task": ("error", "failure_fingerprint", "blocked_by"),
     "attempt": ("host", "error_type", "error", "diagnostic", "traceback", "stack", "fingerprint", "fingerprint_loose"),
     "event": ("actor", "reason"),
     "log": ("text",),

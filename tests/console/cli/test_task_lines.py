@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 from redrive.console.cli.listings import task_lines
 from redrive.console.cli.output import plain_text
 from redrive.engine.core.projection import RunProjection
+from redrive.engine.core.spec import TaskSpec
 from redrive.engine.domain.states import TaskState
 
 from ..model.runs import START, S, projection_of
@@ -38,3 +41,10 @@ def test_a_skipped_task_of_a_later_generation_has_no_empty_count() -> None:
     row = projection.tasks["a"]
     row.state, row.attempt, row.generation = TaskState.SKIPPED, 2, 1
     assert lines_of(projection)["a"] == "a SKIPPED attempt 2"
+
+
+def test_the_json_of_a_task_names_its_owner() -> None:
+    projection = projection_of([("a", []), ("b", [])])
+    projection.tasks["a"].spec = TaskSpec("a", owner="billing")
+    values = [json.loads(str(line)) for line in task_lines(projection, True)]
+    assert [value["owner_note"] for value in values] == ["billing", None]
