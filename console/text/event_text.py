@@ -554,12 +554,17 @@ def _describe_params(payload: RunChanged) -> str:
     return ", ".join(parts)
 
 
+_ASKED_MAX = 3  # approvals that a command names
+
+
 def _advice(event: Event, target: str) -> str:
     """The commands that end the wait of a run, as they are typed."""
     what = event.payload.what if isinstance(event.payload, payloads.RunChanged) else None
     place, option = ([target], ["--state", target]) if target else ([], [])
     if what == RunChange.BLOCKED:
-        return f" ({shell_command(['redrive', 'inbox', *place])})"
+        asked = event.payload.asked if isinstance(event.payload, payloads.RunChanged) else ()
+        approve = [shell_command(["redrive", "approve", *option, *asked])] if 0 < len(asked) <= _ASKED_MAX else []
+        return f" ({'; '.join([*approve, shell_command(['redrive', 'inbox', *place])])})"
     if what != RunChange.CUT_OFF:
         return ""
     resume = shell_command(["redrive", "resume", *place, "--run", event.run_id or ""])
@@ -583,7 +588,7 @@ _RUN_CHANGES: Mapping[str, tuple[_RunSentence, _RunLine]] = {
         lambda event, payload: f" was CUT OFF: {payload.why}",
     ),
     RunChange.BLOCKED: (
-        "blocked: what is left waits for a human",
+        lambda event, payload: f"blocked: {payload.why or 'what is left waits for a human'}",
         lambda event, payload: f" BLOCKED: {payload.why or 'dead letters wait for a human'}",
     ),
     RunChange.UNBLOCKED: ("no longer blocked", _changed_by),

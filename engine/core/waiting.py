@@ -25,7 +25,7 @@ from ..domain.states import (
     SkipCause,
     TaskState,
 )
-from ..domain.text import format_duration
+from ..domain.text import counted, format_clock, format_duration
 from ..domain.trigger_rules import STATES_OF, ParentStatus, satisfied_rules
 from .breaker import PASSING, SHUT, is_releasing
 from .projection import RunProjection, TaskRow
@@ -505,7 +505,7 @@ def find_held_tasks(projection: RunProjection, now_us: int, context: ExplainCont
         downstream = spec_of(row).downstream if reason in _OF_BREAKERS else None
         found.setdefault((reason, downstream), []).append(name)
     approvals = found.pop((WaitReason.APPROVAL, None), ())
-    asked = [HeldTasks(WaitReason.APPROVAL, (name,), f"{name} waits for an approval") for name in approvals]
+    asked = [_asked([projection.tasks[name] for name in approvals])] if approvals else []
     holder = partial(_holder, projection, now_us, context)
     return (
         *asked,
@@ -516,6 +516,17 @@ def find_held_tasks(projection: RunProjection, now_us: int, context: ExplainCont
             for (reason, downstream), names in found.items()
         ),
     )
+
+
+def _asked(rows: Sequence[TaskRow]) -> HeldTasks:
+    """The tasks that wait for an approval, with the first instant at which one fails without an answer."""
+    names = tuple(row.name for row in rows)
+    ends_at = min((row.expires_at for row in rows if row.expires_at is not None), default=None)
+    until = "" if ends_at is None else f" until {format_clock(ends_at)}"
+    if len(names) == 1:
+        return HeldTasks(WaitReason.APPROVAL, names, f"{names[0]} waits for an approval{until}")
+    first = f", the first{until}" if until else ""
+    return HeldTasks(WaitReason.APPROVAL, names, f"{len(names)} approvals wait ({_shown(names)}){first}")
 
 
 def _needs_operator(breaker: BreakerView) -> bool:
@@ -531,9 +542,12 @@ _NAMED_MAX = 5
 
 def _nothing(names: Sequence[str]) -> HeldTasks:
     """Tasks that no event will ever start or end, which no rule of redrive allows."""
-    shown = ", ".join(names[:_NAMED_MAX]) + (", ..." if len(names) > _NAMED_MAX else "")
-    why = f"{_count(names)} unfinished with nothing left to wait for ({shown}): a fault of redrive, please report it"
-    return HeldTasks(WaitReason.NOTHING, tuple(names), why)
+    lost = f"{_count(names)} unfinished with nothing left to wait for ({_shown(names)})"
+    return HeldTasks(WaitReason.NOTHING, tuple(names), f"{lost}: a fault of redrive, please report it")
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(names[:_NAMED_MAX]) + (", ..." if len(names) > _NAMED_MAX else "")
 
 
 def _count(names: Sequence[str]) -> str:
@@ -560,7 +574,7 @@ def _holder(projection: RunProjection, now_us: int, context: ExplainContext, dow
 class RunOutcome:
     """``is_blocked``: what is left waits for a human, dead letters and ``held``; ``state`` is RUNNING then.
 
-    ``why``: what ended the run, if it was its deadline.
+    ``why``: what ended the run, if it was its deadline; of a blocked run what waits.
     """
 
     state: RunState
@@ -579,22 +593,29 @@ def evaluate_run(
     ends with a task that still moves: if nothing will move it, the run is blocked and says so, because what has not run
     must not pass for a failure.
     """
-    if held:
-        return RunOutcome(RunState.RUNNING, is_blocked=True, held=held)
-    if active:
+    if active and not held:
         return RunOutcome(RunState.RUNNING)
     rows = list(tasks)
     counts = Counter(row.state for row in rows)
+    if held:
+        return _blocked(held, counts[TaskState.DEAD_LETTER])
     if counts[TaskState.DEAD_LETTER] and over is None:
-        return RunOutcome(RunState.RUNNING, is_blocked=True)
+        return _blocked((), counts[TaskState.DEAD_LETTER])
     unfinished = [row.name for row in rows if row.state in MOVING]
     if unfinished and over is None:
-        return RunOutcome(RunState.RUNNING, is_blocked=True, held=(_nothing(unfinished),))
+        return _blocked((_nothing(unfinished),), 0)
     if counts[TaskState.DEAD_LETTER] or any(_fails_the_run(row) for row in rows):
         return RunOutcome(RunState.FAILED, why=over)
     if any(_makes_run_partial(row) for row in rows):
         return RunOutcome(RunState.PARTIAL, why=over)
     return RunOutcome(RunState.SUCCESS)
+
+
+def _blocked(held: tuple[HeldTasks, ...], dead_letters: int) -> RunOutcome:
+    """The outcome of a run that waits for a human, with everything that waits."""
+    waits = "waits" if dead_letters == 1 else "wait"
+    letters = [f"{counted(dead_letters, 'dead letter')} {waits} for a decision"] if dead_letters else []
+    return RunOutcome(RunState.RUNNING, True, held, "; ".join([*(one.why for one in held), *letters]))
 
 
 _FAILED = STATES_OF[ParentStatus.FAILED]

@@ -151,7 +151,6 @@ if TYPE_CHECKING:
         stale: int
         notice: Optional[str]
         bad_rows: int
-        owner_note: Optional[str]
         cancel_requested_at: Optional[int]
         expires_at: Optional[int]
         overrides: Optional[str]
@@ -416,7 +415,8 @@ class RunChanged(NamedTuple):
     skipped: Names = ()  # FLOW_CHANGED: unfinished tasks that are gone
     outdated: Names = ()  # FLOW_CHANGED: finished tasks with another definition now
     files: Names = ()  # CODE_CHANGED, CODE_LOADED, CODE_REFUSED: paths below the folder of the flow
-    why: Text = None  # CUT_OFF, CODE_REFUSED, FLOW_REFUSED, DEADLINE, POSTPONED, ENDED; BLOCKED: who holds tasks
+    why: Text = None  # CUT_OFF, CODE_REFUSED, FLOW_REFUSED, DEADLINE, POSTPONED, ENDED; BLOCKED: what waits for a human
+    asked: Names = ()  # BLOCKED: tasks that wait for an approval
 
 
 class ExecutorChanged(NamedTuple):

@@ -247,8 +247,9 @@ def write_verdict(transaction: Transaction, run_id: str, verdict: RunOutcome, se
     if transaction.connection.execute(_CHANGED_SINCE, (seq, run_id)).fetchone() is not None:
         return
     if verdict.is_blocked:
-        why = "; ".join(held.why for held in verdict.held) or None
-        transaction.change_run(run_id, RunChanged(RunChange.BLOCKED, {"blocked_since": transaction.at}, why=why))
+        asked = [name for held in verdict.held if held.reason is WaitReason.APPROVAL for name in held.names]
+        blocked = RunChanged(RunChange.BLOCKED, {"blocked_since": transaction.at}, why=verdict.why, asked=asked)
+        transaction.change_run(run_id, blocked)
         for held in (one for one in verdict.held if one.reason is not WaitReason.APPROVAL):  # paged when it was asked
             trigger_held_page(transaction, _held_page(run_id, held))
         return

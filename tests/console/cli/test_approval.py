@@ -55,7 +55,7 @@ def state_of(folder: Path, task: str = "ok", columns: str = "state") -> tuple[ob
 def test_it_waits_in_the_inbox_and_holds_no_process(folder: Path) -> None:
     said = start(folder)
     assert "ok READY: it waits for an approval" in said
-    assert "BLOCKED: ok waits for an approval" in said
+    assert "BLOCKED: ok waits for an approval (redrive approve --state " in said
     inbox = redrive(folder, "inbox", "s.db", code=3).stdout
     assert "1 × waits for an approval · holds 1" in inbox
     asked = next(line for line in inbox.splitlines() if line.startswith("  READY "))
@@ -106,7 +106,7 @@ def test_a_rejection_fails_it_for_good_in_a_class_of_its_own(folder: Path) -> No
 def test_without_an_answer_it_fails_at_its_timeout(folder: Path) -> None:
     (folder / "release.py").write_text(FLOW.format(options=', timeout="1.5s", owner="ops"'))
     said = start(folder, code=1)
-    assert "BLOCKED: ok waits for an approval" in said
+    assert re.search(r"BLOCKED: ok waits for an approval until \d\d:\d\d", said)
     assert "ok FAILED nobody has approved it by " in said
     assert state_of(folder, "ok", "state, failure_class") == ("FAILED", "unanswered")
     assert "nobody has approved it by" in redrive(folder, "why", "ok", "--state", "s.db").stdout
@@ -183,3 +183,11 @@ def test_the_report_for_cron_names_the_commands_that_answer(folder: Path) -> Non
     ]
     redrive(folder, *shlex.split(lines[0])[1:])
     assert state_of(folder) == ("SUCCESS",)
+
+
+def test_the_line_of_a_blocked_run_counts_what_waits_and_has_the_command(folder: Path) -> None:
+    tasks = 'flow.approval("a")\nflow.approval("b")\nflow.command("broken", "exit 127", max_attempts=1)\n'
+    (folder / "release.py").write_text(f"from redrive.engine import Flow\nflow = Flow('f')\n{tasks}")
+    last = start(folder).splitlines()[-1]
+    assert "BLOCKED: 2 approvals wait (a, b); 1 dead letter waits for a decision (redrive approve --state " in last
+    assert re.search(r"s\.db a b; redrive inbox \S+s\.db\)$", last)

@@ -54,4 +54,6 @@ def test_a_run_says_that_variables_for_commands_reach_none(tmp_path):
     (tmp_path / "flow.py").write_text(f"from redrive.engine import Flow\n{source}")
     done = run_redrive("run", tmp_path / "flow.py", "--state", tmp_path / "state.db")
     assert done.returncode == 0
-    assert "flow 'f': env sets PGHOST for commands, and none gets it: functions read variables of env_file" in done.stderr
+    assert (
+        "flow 'f': env sets PGHOST for commands, and none gets it: functions read variables of env_file" in done.stderr
+    )
