@@ -1,7 +1,7 @@
 """Types of option values: each parses a value and describes what it accepts, so that all refusals read alike.
 
-``OptionType.parse`` returns the value as the engine stores it (a duration as seconds), or raises. The tables of types
-are next to the options: ``policy.py`` for retries, ``flow/options.py`` for flows and their tasks.
+``OptionType.parse`` returns the value as the engine stores it (a duration as seconds), or raises. A class of options
+annotates each with its type (``table_of``): ``policy.py`` for retries, ``flow/options.py`` for flows and their tasks.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeGuard, TypeVar, cast
+from typing import Annotated, Generic, TypeGuard, TypeVar, cast, get_origin, get_type_hints
 
 from ..errors import OptionError
 
@@ -34,6 +34,12 @@ class OptionType(Generic[T_co]):
 
 
 Table = Mapping[str, OptionType[object]]
+
+
+def table_of(declared: type) -> Table:
+    """Return the options that a class declares by its annotations: ``pool: Annotated[str | None, optional(NAME)]``."""
+    hints = get_type_hints(declared, include_extras=True)
+    return {name: hint.__metadata__[0] for name, hint in hints.items() if get_origin(hint) is Annotated}
 
 
 def parse_option(name: str, option_type: OptionType[T], value: object) -> T:

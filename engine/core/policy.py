@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from ..domain.task_options import MAX_ATTEMPTS
 from .option_types import (
     Duration,
-    Table,
     choice,
     duration,
     either,
@@ -25,6 +24,7 @@ from .option_types import (
     number,
     optional,
     parse_option,
+    table_of,
     whole_number,
 )
 
@@ -49,20 +49,7 @@ PoisonAfter = int | Literal["evidence"] | None
 POISON_SECONDS = 60.0  # a restart of a service and a short maintenance are over by then
 
 _STARTS = "the first start counts too"
-
-_OPTION_TYPES: Table = {
-    "max_attempts": whole_number(1, _STARTS),
-    "ambiguous_attempts": whole_number(1, _STARTS),
-    "poison_seconds": duration(),
-    "poison_after": optional(either("evidence", whole_number(0)), "no failure counts as poison"),
-    "base": duration(),
-    "cap": duration(),
-    "factor": number(1),
-    "max_elapsed": optional(duration()),
-    "jitter": choice(*get_args(Jitter)),
-    "retry_on": name_tuple("exception names", "'builtins.ConnectionError'"),
-    "never_retry": name_tuple("exception names", "'builtins.ConnectionError'"),
-}
+_EXCEPTIONS = name_tuple("exception names", "'builtins.ConnectionError'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,17 +100,19 @@ class RetryPolicy:
         redrive.engine.errors.OptionError: jitter is one of none, full, equal, decorrelated, add50, not 'some'
     """
 
-    max_attempts: int = MAX_ATTEMPTS
-    base: float = 2.0
-    cap: float = 600.0
-    factor: float = 2.0
-    jitter: Jitter = "full"
-    max_elapsed: float | None = None
-    retry_on: tuple[str, ...] = ()  # qualified exception names; empty: as classified
-    never_retry: tuple[str, ...] = ()
-    poison_after: PoisonAfter = "evidence"
-    ambiguous_attempts: int = 3
-    poison_seconds: float = POISON_SECONDS
+    max_attempts: Annotated[int, whole_number(1, _STARTS)] = MAX_ATTEMPTS
+    base: Annotated[float, duration()] = 2.0
+    cap: Annotated[float, duration()] = 600.0
+    factor: Annotated[float, number(1)] = 2.0
+    jitter: Annotated[Jitter, choice(*get_args(Jitter))] = "full"
+    max_elapsed: Annotated[float | None, optional(duration())] = None
+    retry_on: Annotated[tuple[str, ...], _EXCEPTIONS] = ()  # empty: as classified
+    never_retry: Annotated[tuple[str, ...], _EXCEPTIONS] = ()
+    poison_after: Annotated[
+        PoisonAfter, optional(either("evidence", whole_number(0)), "no failure counts as poison")
+    ] = "evidence"
+    ambiguous_attempts: Annotated[int, whole_number(1, _STARTS)] = 3
+    poison_seconds: Annotated[float, duration()] = POISON_SECONDS
 
     if TYPE_CHECKING:  # arguments have wider types than fields
 
@@ -154,6 +143,7 @@ class RetryPolicy:
                 object.__setattr__(self, name, option)
 
 
+_OPTION_TYPES = table_of(RetryPolicy)
 _values_of = attrgetter(*_OPTION_TYPES)
 
 

@@ -19,7 +19,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from types import EllipsisType
-from typing import Any, Generic, Literal, Required, TypedDict, TypeGuard, TypeVar, cast, get_args
+from typing import Annotated, Any, Generic, Literal, Required, TypedDict, TypeGuard, TypeVar, cast, get_args
 
 import msgspec
 
@@ -43,6 +43,7 @@ from ..core.option_types import (
     parse_option,
     parse_retention,
     short_repr,
+    table_of,
     whole_number,
 )
 from ..core.policy import RetryPolicy
@@ -371,6 +372,8 @@ AFTER = OptionType("a task, the name of one, or a list of these", _parse_parents
 MAP_OVER = OptionType("a task that returns the list, or the name of one", _parse_parent)
 POLICY = OptionType("a RetryPolicy, as retry=RetryPolicy(max_attempts=3)", _parse_policy)
 POOLS = OptionType("a mapping of names to whole numbers of at least 1, as {'database': 2}", _parse_pools)
+PARAMS = OptionType("a mapping of names to defaults, as {'day': '2026-04-25'}", _parse_params)
+RETENTION = OptionType("a number of runs, as 20, or a text as '30d'", parse_retention)
 INTERPRETER = OptionType("the path of an interpreter, a text as '/opt/etl/bin/python'", TEXT.parse)
 ABOVE_ZERO = duration(above_zero=True)
 EXPECTED_BY = OptionType(
@@ -390,65 +393,37 @@ DASK = OptionType(
 class DefaultOptions(TypedDict, total=False):
     """What ``Flow`` and ``Flow.group`` set for all of their tasks; an option of the task itself wins, also None."""
 
-    retry: RetryPolicy | None
-    timeout: Duration | None
-    downstream: str | None
-    env: Mapping[str, str | None]  # of commands; those of a group and of a task are added to those of the flow
+    retry: Annotated[RetryPolicy | None, optional(POLICY)]
+    timeout: Annotated[Duration | None, optional(ABOVE_ZERO, "no bound")]
+    downstream: Annotated[str | None, optional(NAME)]
+    # Of commands; those of a group and of a task are added to those of the flow.
+    env: Annotated[Mapping[str, str | None], ENVIRONMENT]
 
 
 class FlowOptions(DefaultOptions, total=False):
     """What ``Flow`` takes beside its name; its docstring describes them."""
 
-    deadline: Duration | None
-    deadline_action: DeadlineAction
-    dead_letter_ttl: Duration | None
-    retention: str | int | None
-    log_limit_mb: int
-    max_parallel: int | None
-    pools: Mapping[str, int] | None
-    machine_pools: Mapping[str, int] | None
-    params: Mapping[str, Any] | None
-    secrets: Sequence[str] | None
-    python: str | None
-    env_file: str | None
-    schedule: str | None
-    timezone: str
-    misfire: Misfire
-    splay: Duration
-    start_within: Duration | None
-    holidays: str | None
+    deadline: Annotated[Duration | None, optional(duration())]
+    deadline_action: Annotated[DeadlineAction, choice(*get_args(DeadlineAction))]
+    dead_letter_ttl: Annotated[Duration | None, optional(duration(), "a dead letter waits for ever")]
+    retention: Annotated[str | int | None, optional(RETENTION, "no run is deleted")]
+    log_limit_mb: Annotated[int, whole_number(1)]
+    max_parallel: Annotated[int | None, optional(whole_number(1))]
+    pools: Annotated[Mapping[str, int] | None, optional(POOLS)]
+    machine_pools: Annotated[Mapping[str, int] | None, optional(POOLS)]
+    params: Annotated[Mapping[str, Any] | None, optional(PARAMS)]
+    secrets: Annotated[Sequence[str] | None, optional(name_tuple("names of variables or parameters", "['PGPASSWORD']"))]
+    python: Annotated[str | None, optional(INTERPRETER)]
+    env_file: Annotated[str | None, optional(OptionType("the path of a file, a text as '.env'", TEXT.parse))]
+    schedule: Annotated[str | None, optional(OptionType("a text as '0 2 * * *', '@daily' or 'every 15m'", TEXT.parse))]
+    timezone: Annotated[str, TEXT]
+    misfire: Annotated[Misfire, choice(*get_args(Misfire))]
+    splay: Annotated[Duration, duration()]
+    start_within: Annotated[Duration | None, optional(duration())]
+    holidays: Annotated[str | None, optional(OptionType("the path of a file, a text as 'holidays.txt'", TEXT.parse))]
 
 
-DEFAULTS: Table = {
-    "retry": optional(POLICY),
-    "timeout": optional(ABOVE_ZERO, "no bound"),
-    "downstream": optional(NAME),
-    "env": ENVIRONMENT,
-}
-
-FLOW: Table = {
-    **DEFAULTS,
-    "deadline": optional(duration()),
-    "deadline_action": choice(*get_args(DeadlineAction)),
-    "dead_letter_ttl": optional(duration(), "a dead letter waits for ever"),
-    "retention": optional(
-        OptionType("a number of runs, as 20, or a text as '30d'", parse_retention), "no run is deleted"
-    ),
-    "log_limit_mb": whole_number(1),
-    "max_parallel": optional(whole_number(1)),
-    "pools": optional(POOLS),
-    "machine_pools": optional(POOLS),
-    "schedule": optional(OptionType("a text as '0 2 * * *', '@daily' or 'every 15m'", TEXT.parse)),
-    "timezone": TEXT,
-    "misfire": choice(*get_args(Misfire)),
-    "splay": duration(),
-    "start_within": optional(duration()),
-    "holidays": optional(OptionType("the path of a file, a text as 'holidays.txt'", TEXT.parse)),
-    "params": optional(OptionType("a mapping of names to defaults, as {'day': '2026-04-25'}", _parse_params)),
-    "python": optional(INTERPRETER),
-    "env_file": optional(OptionType("the path of a file, a text as '.env'", TEXT.parse)),
-    "secrets": optional(name_tuple("names of variables or parameters", "['PGPASSWORD']")),
-}
+DEFAULTS, FLOW = table_of(DefaultOptions), table_of(FlowOptions)
 
 #: Options of a flow whose default is not None.
 _FLOW_DEFAULTS = {"deadline_action": "end", "log_limit_mb": 64, "timezone": "UTC", "misfire": "one", "splay": 0.0}
@@ -459,44 +434,64 @@ _FLOW_DEFAULTS = {"deadline_action": "end", "log_limit_mb": 64, "timezone": "UTC
 class TaskOptions(TypedDict, total=False):
     """What ``Flow.task``, ``Flow.sensor`` and ``Flow.command`` take beside the keywords of their own."""
 
-    timeout: Duration | None  # for one attempt, which is killed then; None: no bound
-    retry: RetryPolicy | None  # how often it is tried again, and after which waits; None: RetryPolicy()
-    max_attempts: int | None  # starts, the first included, at least 1; wins over the one of ``retry``
-    grace_seconds: Duration  # from SIGTERM to SIGKILL; 5 unless given
-    python: str | None  # the interpreter that runs it: a path, relative to the flow file, or a name in PATH
-    isolation: Isolation  # "process" (the default), "worker" (reused, killed too), "thread" (is cancelled), "dask"
-    dask: DaskOptions | Mapping[str, object] | None  # which workers of the cluster: resources, workers, priority
-    downstream: str | None  # the system that it calls: a name given to ``Flow.downstream``
-    pool: (
-        str | None
-    )  # the pool whose slots it takes while it runs: a name in ``pools`` or ``machine_pools`` of the flow
-    pool_slots: int  # how many of them, at least 1; 1 unless given
-    max_active: int | None  # at most so many of this name run at a time, across all runs of the state file
-    idempotent: bool  # False: it is not run again if its progress is unknown; True unless given
-    effect: bool  # True: the same as kind="effect"
-    optional: bool  # True: when it fails, the run is PARTIAL, not FAILED
-    rule: TriggerRule  # which parents let it start; "all_success" unless given
-    owner: str | None  # the person or team in charge, whom pages name
-    requires: After | Iterable[After] | None  # the parents whose results it cannot do without
-    expect_by: Duration | None  # page unless it has succeeded by then: "03:00", or "2h" after the start of the run
-    warn_if_slower: Duration | None  # page when an attempt runs longer: "2x" the usual duration, or "10m"
-    max_losses: int  # so many attempts lost with their executor or host within a day make a dead letter; 3 unless given
-    max_bad_rows: int | None  # more quarantined rows than this fail the attempt; None: 10,000
-    max_bad_ratio: float | None  # a larger share of bad rows fails the attempt, from 0 to 1
-    strict_rows: bool  # True: rows in quarantine make the run PARTIAL
+    # For one attempt, which is killed then; None: no bound.
+    timeout: Annotated[Duration | None, optional(ABOVE_ZERO, "no bound")]
+    # How often it is tried again, and after which waits; None: RetryPolicy().
+    retry: Annotated[RetryPolicy | None, optional(POLICY)]
+    # Starts, the first included, at least 1; wins over the one of ``retry``.
+    max_attempts: Annotated[int | None, optional(whole_number(1, "the first start counts too"))]
+    # From SIGTERM to SIGKILL; 5 unless given.
+    grace_seconds: Annotated[Duration, duration()]
+    # The interpreter that runs it: a path, relative to the flow file, or a name in PATH.
+    python: Annotated[str | None, optional(INTERPRETER)]
+    # "process" (the default), "worker" (reused, killed too), "thread" (is cancelled), "dask".
+    isolation: Annotated[Isolation, choice(*get_args(Isolation))]
+    # Which workers of the cluster: resources, workers, priority.
+    dask: Annotated[DaskOptions | Mapping[str, object] | None, optional(DASK)]
+    # The system that it calls: a name given to ``Flow.downstream``.
+    downstream: Annotated[str | None, optional(NAME)]
+    # The pool whose slots it takes while it runs: a name in ``pools`` or ``machine_pools`` of the flow.
+    pool: Annotated[str | None, optional(NAME)]
+    # How many of them, at least 1; 1 unless given.
+    pool_slots: Annotated[int, whole_number(1)]
+    # At most so many of this name run at a time, across all runs of the state file.
+    max_active: Annotated[int | None, optional(whole_number(1))]
+    # False: it is not run again if its progress is unknown; True unless given.
+    idempotent: Annotated[bool, FLAG]
+    # True: the same as kind="effect".
+    effect: Annotated[bool, FLAG]
+    # True: when it fails, the run is PARTIAL, not FAILED.
+    optional: Annotated[bool, FLAG]
+    # Which parents let it start; "all_success" unless given.
+    rule: Annotated[TriggerRule, choice(*get_args(TriggerRule))]
+    # The person or team in charge, whom pages name.
+    owner: Annotated[str | None, optional(TEXT)]
+    # The parents whose results it cannot do without.
+    requires: Annotated[After | Iterable[After] | None, optional(AFTER)]
+    # Page unless it has succeeded by then: "03:00", or "2h" after the start of the run.
+    expect_by: Annotated[Duration | None, optional(EXPECTED_BY)]
+    # Page when an attempt runs longer: "2x" the usual duration, or "10m".
+    warn_if_slower: Annotated[Duration | None, optional(SLOWER_THAN)]
+    # So many attempts lost with their executor or host within a day make a dead letter; 3 unless given.
+    max_losses: Annotated[int, whole_number(1)]
+    # More quarantined rows than this fail the attempt; None: 10,000.
+    max_bad_rows: Annotated[int | None, optional(whole_number(0))]
+    # A larger share of bad rows fails the attempt, from 0 to 1.
+    max_bad_ratio: Annotated[float | None, optional(number(0, 1))]
+    # True: rows in quarantine make the run PARTIAL.
+    strict_rows: Annotated[bool, FLAG]
 
 
 #: What the work of a task is: it gives the timeout that such work usually needs, or the rules of an effect.
 WorkKind = Literal["etl", "backfill", "effect"]
 
+#: By the fields of a TaskDef, of which one says its unit: ``timeout_seconds``.
 TASK: Table = {
+    **{name: option_type for name, option_type in table_of(TaskOptions).items() if name != "timeout"},
     "name": NAME,
     "kind": choice(*get_args(Kind)),
     "parents": AFTER,
-    "max_attempts": optional(whole_number(1, "the first start counts too")),
     "timeout_seconds": optional(ABOVE_ZERO, "no deadline"),
-    "retry": optional(POLICY),
-    "grace_seconds": duration(),
     "command": optional(COMMAND),
     "shell": optional(choice(*get_args(Shell))),
     "cwd": optional(PATH),
@@ -505,35 +500,10 @@ TASK: Table = {
     "result": choice(*get_args(ResultSource)),
     "map_over": optional(MAP_OVER),
     "max_size": whole_number(1),
-    "python": optional(INTERPRETER),
-    "isolation": choice(*get_args(Isolation)),
-    "dask": optional(DASK),
-    "downstream": optional(NAME),
-    "pool": optional(NAME),
-    "pool_slots": whole_number(1),
-    "max_active": optional(whole_number(1)),
-    "idempotent": FLAG,
-    "effect": FLAG,
-    "optional": FLAG,
     "recheck_seconds": ABOVE_ZERO,
-    "rule": choice(*get_args(TriggerRule)),
-    "owner": optional(TEXT),
-    "requires": optional(AFTER),
-    "expect_by": optional(EXPECTED_BY),
-    "warn_if_slower": optional(SLOWER_THAN),
-    "max_losses": whole_number(1),
-    "max_bad_rows": optional(whole_number(0)),
-    "max_bad_ratio": optional(number(0, 1)),
-    "strict_rows": FLAG,
 }
 
-#: Fields of a TaskDef that ``Flow.task``, ``sensor`` and ``command`` fill from parameters with other names.
-_OF_COMMANDS = ("command", "shell", "cwd", "env", "stdin", "result")
-_OF_MAPS = ("map_over", "max_size")
-_SET_BY_PARAMETERS = ("name", "kind", "parents", "timeout_seconds", "recheck_seconds", *_OF_COMMANDS, *_OF_MAPS)
-
-#: The keys of ``TaskOptions``.
-TASK_OPTIONS = ("timeout", *(name for name in TASK if name not in _SET_BY_PARAMETERS))
+TASK_OPTIONS = tuple(TaskOptions.__annotations__)
 
 
 # --- A downstream ---------------------------------------------------------------------------------------------------
@@ -562,37 +532,36 @@ ClassificationRule = TypedDict(
 class DownstreamOptions(TypedDict, total=False):
     """What ``Flow.downstream`` takes beside the name."""
 
-    failure_rate: float  # the breaker opens at this share of failed calls, above 0 and up to 1; 0.5 unless given
-    minimum_calls: int  # ... or after so many failures without a success, at least 1; 10 unless given
-    window_seconds: Duration  # the rate is that of so long; 60 unless given
-    open_seconds: Duration  # an open breaker sends its first probes after this; 5 unless given
-    open_seconds_max: Duration  # ... and after twice as long each time they fail, up to this; 30 unless given
-    probes: int  # most of so many probes must succeed to close it, at least 1; 3 unless given
-    on_open: OnOpen  # what becomes of tasks while it is open: "hold" (the default: they wait), "fail", "dead_letter"
-    release_per_second: float  # tasks that start in the first second after it closed; 5 unless given, 0: all at once
-    bucket_capacity: float  # retries that the budget holds; 10 unless given
-    bucket_refund: float  # what a success adds to the budget; 0.5 unless given
-    bucket_per_second: float  # what each second adds to the budget, above 0; 5 unless given
-    metrics_only: bool  # True: count, and never open
-    shared: bool  # False: flows of this machine that name it do not tell one another that it is down; True unless given
+    # The breaker opens at this share of failed calls, above 0 and up to 1; 0.5 unless given.
+    failure_rate: Annotated[float, number(0, 1, above=True)]
+    # ... or after so many failures without a success, at least 1; 10 unless given.
+    minimum_calls: Annotated[int, whole_number(1)]
+    # The rate is that of so long; 60 unless given.
+    window_seconds: Annotated[Duration, ABOVE_ZERO]
+    # An open breaker sends its first probes after this; 5 unless given.
+    open_seconds: Annotated[Duration, duration()]
+    # ... and after twice as long each time they fail, up to this; 30 unless given.
+    open_seconds_max: Annotated[Duration, duration()]
+    # Most of so many probes must succeed to close it, at least 1; 3 unless given.
+    probes: Annotated[int, whole_number(1)]
+    # What becomes of tasks while it is open: "hold" (the default: they wait), "fail", "dead_letter".
+    on_open: Annotated[OnOpen, choice(*get_args(OnOpen))]
+    # Tasks that start in the first second after it closed; 5 unless given, 0: all at once.
+    release_per_second: Annotated[float, number(0)]
+    # Retries that the budget holds; 10 unless given.
+    bucket_capacity: Annotated[float, number(0)]
+    # What a success adds to the budget; 0.5 unless given.
+    bucket_refund: Annotated[float, number(0)]
+    # What each second adds to the budget, above 0; 5 unless given.
+    bucket_per_second: Annotated[float, number(0, above=True)]
+    # True: count, and never open.
+    metrics_only: Annotated[bool, FLAG]
+    # False: flows of this machine that name it do not tell one another that it is down; True unless given.
+    shared: Annotated[bool, FLAG]
     rules: Sequence[ClassificationRule]  # overrule what failures of this downstream are taken for
 
 
-DOWNSTREAM: Table = {
-    "failure_rate": number(0, 1, above=True),
-    "minimum_calls": whole_number(1),
-    "window_seconds": ABOVE_ZERO,
-    "open_seconds": duration(),
-    "open_seconds_max": duration(),
-    "probes": whole_number(1),
-    "on_open": choice(*get_args(OnOpen)),
-    "release_per_second": number(0),
-    "bucket_capacity": number(0),
-    "bucket_refund": number(0),
-    "bucket_per_second": number(0, above=True),
-    "metrics_only": FLAG,
-    "shared": FLAG,
-}
+DOWNSTREAM = table_of(DownstreamOptions)
 
 # --- A page ---------------------------------------------------------------------------------------------------------
 
