@@ -6,7 +6,6 @@ With no executor alive, the sender takes the executor's lock and applies the sam
 Sending a command again with the same id is safe: the second time changes nothing.
 """
 
-import asyncio
 import os
 import sqlite3
 import time
@@ -48,11 +47,6 @@ def _parse(response: Message) -> Answer:
         return parse_answer(response)
     except (ValueError, TypeError):
         raise LinkError("the process on the socket of the executor is not an executor: see redrive doctor") from None
-
-
-async def send(state_path: str, command: Command) -> Answer:
-    """``send_blocking`` for a caller with an event loop."""
-    return await asyncio.get_event_loop().run_in_executor(None, send_blocking, state_path, command)
 
 
 def _busy(state_path: str) -> ExecutorBusyError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from statistics import median
 
 from ..domain.text import format_seconds
 
@@ -167,7 +168,7 @@ def judge_timeout(
     """
     group, days = _comparable_attempts(past, weekday)
     ended = [one.seconds for one in group if one.succeeded]
-    longest, busy = max(ended, default=0.0), SEASON_FACTOR * _median(ended or [0.0])
+    longest, busy = max(ended, default=0.0), SEASON_FACTOR * median(ended or [0.0])
     if progress is not None and progress.needed_seconds is not None:
         needs = progress.needed_seconds
         return _too_short(f"it needs about {_rounded_up_text(needs)}", HEADROOM * max(needs, longest))
@@ -182,11 +183,6 @@ def judge_timeout(
         doubt = f"{took}, and a busy night may take four times that"
         return _too_short(doubt, HEADROOM * busy, "timeout perhaps too short")
     return TimeoutJudgement(TimeoutVerdict.AMPLE, f"{took}: more time would not help")
-
-
-def _median(values: Sequence[float]) -> float:
-    ordered, half = sorted(values), len(values) // 2
-    return ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
 def _too_short(evidence: str, seconds: float, claim: str = "timeout too short") -> TimeoutJudgement:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, TypedDict
 from urllib.parse import quote, unquote
 
+import msgspec
+
 from ..core.downstreams import Finding
 from ..statefile.paths import default_folder
 from ..statefile.reader import Stamp, stamp_of
@@ -231,16 +233,8 @@ def _read(path: str) -> SlotHolder | None:
     """Return who wrote a file; None: it is gone, or is being written."""
     try:
         with open(path, "rb") as file:
-            value = json.loads(file.read())
-        return SlotHolder(
-            flow=str(value["flow"]),
-            run_id=str(value["run_id"]),
-            task=str(value["task"]),
-            state_file=str(value["state_file"]),
-            pid=int(value["pid"]),
-            since=int(value["since"]),
-        )
-    except (OSError, ValueError, KeyError, TypeError):
+            return msgspec.json.decode(file.read(), type=SlotHolder)
+    except (OSError, msgspec.DecodeError):
         return None
 
 
