@@ -41,6 +41,10 @@ def _by_code(table: Mapping[FailureClass, tuple[Code, ...]]) -> dict[Code, Failu
     return {code: failure_class for failure_class, codes in table.items() for code in codes}
 
 
+def _errnos(names: str) -> tuple[int, ...]:
+    return tuple(getattr(errno, name) for name in names.split())
+
+
 #: HTTP status codes. Missing: unknown, treated as transient with a small budget.
 HTTP = _by_code(
     {
@@ -161,104 +165,77 @@ SIGNALS: dict[int, FailureClass] = {
 SENDERS: dict[str, FailureClass] = {"oom": _MEMORY, "executor": _TIMEOUT}
 
 #: Plain OSErrors by number; Python gives many of them a class of their own (EXCEPTIONS).
-ERRNOS: dict[int, FailureClass] = {
-    **dict.fromkeys(
-        (
-            errno.EAGAIN,
-            errno.EBUSY,
-            errno.EINTR,
-            errno.EMFILE,
-            errno.ENFILE,
-            errno.ENOBUFS,
-            errno.ESTALE,
-            errno.EHOSTDOWN,
-            errno.EHOSTUNREACH,
-            errno.ENETDOWN,
-            errno.ENETRESET,
-            errno.ENETUNREACH,
-            errno.ETXTBSY,
+ERRNOS = _by_code(
+    {
+        _TRANSIENT: _errnos(
+            "EAGAIN EBUSY EINTR EMFILE ENFILE ENOBUFS ESTALE ETXTBSY"
+            " EHOSTDOWN EHOSTUNREACH ENETDOWN ENETRESET ENETUNREACH"
         ),
-        _TRANSIENT,
-    ),
-    **dict.fromkeys((errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EADDRINUSE), _AMBIGUOUS),
-    **dict.fromkeys((errno.EROFS, errno.ENAMETOOLONG, errno.ENOEXEC, errno.ELOOP, errno.EXDEV), _PERMANENT),
-    errno.ENOMEM: _MEMORY,
+        _AMBIGUOUS: _errnos("EIO ENOSPC EDQUOT EADDRINUSE"),
+        _PERMANENT: _errnos("EROFS ENAMETOOLONG ENOEXEC ELOOP EXDEV"),
+        _MEMORY: _errnos("ENOMEM"),
+    }
+)
+
+_PSYCOPG = {
+    _TRANSIENT: "OperationalError InterfaceError",  # without an SQLSTATE: the connection was lost or never made
+    _VALIDATION: "DataError",
+    _PERMANENT: "IntegrityError ProgrammingError NotSupportedError",
+}
+_BY_PACKAGE: dict[str, dict[FailureClass, str]] = {
+    "builtins": {
+        _TRANSIENT: "ConnectionError TimeoutError BlockingIOError InterruptedError",  # 004: the first one
+        _AMBIGUOUS: "FileNotFoundError",  # not there yet, or never
+        _PERMANENT: "IsADirectoryError NotADirectoryError PermissionError ImportError SyntaxError NotImplementedError",
+        _VALIDATION: "UnicodeError",
+        _MEMORY: "MemoryError",
+    },
+    "json": {_VALIDATION: "JSONDecodeError"},  # 004: permanent for that row
+    "xml": {_VALIDATION: "ParseError"},  # a SyntaxError, but of what was read
+    "lxml": {_VALIDATION: "XMLSyntaxError"},
+    "socket": {_TRANSIENT: "gaierror"},  # 002: a DNS flap
+    "ssl": {
+        _TRANSIENT: "SSLEOFError SSLZeroReturnError",
+        _AMBIGUOUS: "SSLError",
+        _PERMANENT: "SSLCertVerificationError",
+    },
+    "asyncio": {_TRANSIENT: "IncompleteReadError"},
+    "http": {_TRANSIENT: "IncompleteRead BadStatusLine"},
+    "concurrent": {_AMBIGUOUS: "BrokenProcessPool"},
+    "subprocess": {_TRANSIENT: "TimeoutExpired"},
+    "requests": {
+        _TRANSIENT: "ConnectionError Timeout ChunkedEncodingError",
+        _AMBIGUOUS: "ContentDecodingError JSONDecodeError SSLError",  # often a proxy's page instead of the answer
+        _PERMANENT: "TooManyRedirects InvalidURL MissingSchema InvalidSchema",
+    },
+    "urllib3": {_TRANSIENT: "HTTPError", _AMBIGUOUS: "SSLError", _PERMANENT: "LocationValueError"},
+    "httpx": {
+        _TRANSIENT: "TimeoutException NetworkError RemoteProtocolError ProxyError",
+        _AMBIGUOUS: "DecodingError",
+        _PERMANENT: "LocalProtocolError UnsupportedProtocol TooManyRedirects InvalidURL",
+    },
+    "aiohttp": {
+        _TRANSIENT: "ClientConnectionError ClientPayloadError",
+        _AMBIGUOUS: "ClientSSLError",
+        _PERMANENT: "ClientConnectorCertificateError InvalidURL",
+    },
+    "botocore": {_TRANSIENT: "ConnectionError HTTPClientError"},
+    "sqlite3": {
+        _VALIDATION: "DataError",
+        _PERMANENT: "IntegrityError ProgrammingError",
+        _AMBIGUOUS: "OperationalError",
+    },
+    "psycopg": _PSYCOPG,
+    "psycopg2": _PSYCOPG,
 }
 
 #: Exceptions as "package.Class"; the most specific class of an exception that is listed counts. No library is imported.
 #: What is missing stays unclassified on purpose: KeyError, ValueError, ZeroDivisionError are the fingerprint's work.
-EXCEPTIONS: dict[str, FailureClass] = {
-    "builtins.ConnectionError": _TRANSIENT,  # 004: reset, refused, aborted, broken pipe
-    "builtins.TimeoutError": _TRANSIENT,
-    "builtins.BlockingIOError": _TRANSIENT,
-    "builtins.InterruptedError": _TRANSIENT,
-    "builtins.FileNotFoundError": _AMBIGUOUS,  # not there yet, or never
-    "builtins.IsADirectoryError": _PERMANENT,
-    "builtins.NotADirectoryError": _PERMANENT,
-    "builtins.PermissionError": _PERMANENT,
-    "builtins.MemoryError": _MEMORY,
-    "builtins.ImportError": _PERMANENT,
-    "builtins.SyntaxError": _PERMANENT,
-    "builtins.NotImplementedError": _PERMANENT,
-    "builtins.UnicodeError": _VALIDATION,
-    "json.JSONDecodeError": _VALIDATION,  # 004: permanent for that row
-    "xml.ParseError": _VALIDATION,  # a SyntaxError, but of what was read
-    "lxml.XMLSyntaxError": _VALIDATION,
-    "socket.gaierror": _TRANSIENT,  # 002: a DNS flap
-    "ssl.SSLError": _AMBIGUOUS,
-    "ssl.SSLCertVerificationError": _PERMANENT,
-    "ssl.SSLEOFError": _TRANSIENT,
-    "ssl.SSLZeroReturnError": _TRANSIENT,
-    "asyncio.IncompleteReadError": _TRANSIENT,
-    "http.IncompleteRead": _TRANSIENT,
-    "http.BadStatusLine": _TRANSIENT,
-    "concurrent.BrokenProcessPool": _AMBIGUOUS,
-    "subprocess.TimeoutExpired": _TRANSIENT,
-    "requests.ConnectionError": _TRANSIENT,
-    "requests.Timeout": _TRANSIENT,
-    "requests.ChunkedEncodingError": _TRANSIENT,
-    "requests.ContentDecodingError": _AMBIGUOUS,
-    "requests.JSONDecodeError": _AMBIGUOUS,  # often a proxy's page instead of the answer
-    "requests.SSLError": _AMBIGUOUS,
-    "requests.TooManyRedirects": _PERMANENT,
-    "requests.InvalidURL": _PERMANENT,
-    "requests.MissingSchema": _PERMANENT,
-    "requests.InvalidSchema": _PERMANENT,
-    "urllib3.HTTPError": _TRANSIENT,
-    "urllib3.SSLError": _AMBIGUOUS,
-    "urllib3.LocationValueError": _PERMANENT,
-    "httpx.TimeoutException": _TRANSIENT,
-    "httpx.NetworkError": _TRANSIENT,
-    "httpx.RemoteProtocolError": _TRANSIENT,
-    "httpx.ProxyError": _TRANSIENT,
-    "httpx.DecodingError": _AMBIGUOUS,
-    "httpx.LocalProtocolError": _PERMANENT,
-    "httpx.UnsupportedProtocol": _PERMANENT,
-    "httpx.TooManyRedirects": _PERMANENT,
-    "httpx.InvalidURL": _PERMANENT,
-    "aiohttp.ClientConnectionError": _TRANSIENT,
-    "aiohttp.ClientPayloadError": _TRANSIENT,
-    "aiohttp.ClientSSLError": _AMBIGUOUS,
-    "aiohttp.ClientConnectorCertificateError": _PERMANENT,
-    "aiohttp.InvalidURL": _PERMANENT,
-    "botocore.ConnectionError": _TRANSIENT,
-    "botocore.HTTPClientError": _TRANSIENT,
-    "sqlite3.DataError": _VALIDATION,
-    "sqlite3.IntegrityError": _PERMANENT,
-    "sqlite3.ProgrammingError": _PERMANENT,
-    "sqlite3.OperationalError": _AMBIGUOUS,
-    **{
-        f"{driver}.{name}": failure_class
-        for driver in ("psycopg", "psycopg2")
-        for name, failure_class in {
-            "OperationalError": _TRANSIENT,  # without an SQLSTATE: the connection was lost or never made
-            "InterfaceError": _TRANSIENT,
-            "DataError": _VALIDATION,
-            "IntegrityError": _PERMANENT,
-            "ProgrammingError": _PERMANENT,
-            "NotSupportedError": _PERMANENT,
-        }.items()
-    },
+EXCEPTIONS = {
+    f"{package}.{name}": failure_class
+    for package, classes in _BY_PACKAGE.items()
+    for failure_class, names in classes.items()
+    for name in names.split()
 }
 
 #: Classes by severity, the most severe first: a group of failures counts as the most severe of its classes.
