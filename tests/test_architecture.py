@@ -11,8 +11,9 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import redrive
@@ -88,13 +89,30 @@ def _package(folder: Path) -> str:
     return ".".join((PACKAGE_OF[top], *below))
 
 
-def _imports(source: str) -> Iterator[tuple[int, str]]:
-    """(level, module) of every import statement, also of those inside functions."""
-    for node in _nodes(source):
-        if isinstance(node, ast.Import):
-            yield from ((0, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield node.level, node.module or ""
+class _Module(NamedTuple):
+    """What the tests below look for in one module."""
+
+    imports: tuple[tuple[int, str], ...]  # level and module of every import statement, also of those inside functions
+    files: frozenset[str]  # that its relative imports reach
+    has_loop: bool
+    database_lines: tuple[int, ...]
+    payload_lines: tuple[int, ...]  # which read a payload by a key
+
+
+@cache
+def _module(source: str) -> _Module:
+    nodes: list[Any] = list(ast.walk(ast.parse((ROOT / source).read_text())))
+    imported = [node for node in nodes if isinstance(node, ast.ImportFrom)]
+    return _Module(
+        imports=(
+            *((0, alias.name) for node in nodes if isinstance(node, ast.Import) for alias in node.names),
+            *((node.level, node.module or "") for node in imported),
+        ),
+        files=frozenset(file for node in imported if node.level for file in _meant_by(source, node)),
+        has_loop=any(_runs_a_loop(node) for node in nodes),
+        database_lines=tuple(node.lineno for node in nodes if _is_of_a_database(node)),
+        payload_lines=tuple(node.lineno for node in nodes if _reads_payload_by_key(node)),
+    )
 
 
 def test_every_folder_with_modules_is_listed_as_a_package() -> None:
@@ -160,7 +178,8 @@ def test_the_contracts_between_packages_hold() -> None:
 
 def test_the_core_imports_nothing_that_acts() -> None:
     for source in _sources("engine/core"):
-        assert {_top(name) for level, name in _imports(source) if not level} & CORE_MUST_NOT_IMPORT == set(), source
+        imported = {_top(name) for level, name in _module(source).imports if not level}
+        assert imported & CORE_MUST_NOT_IMPORT == set(), source
 
 
 def _top(module: str) -> str:
@@ -168,23 +187,18 @@ def _top(module: str) -> str:
 
 
 def test_our_processes_run_their_event_loops_where_the_log_of_asyncio_is_arranged() -> None:
-    running = ("asyncio.run", "asyncio.Runner", "asyncio.new_event_loop")
-    found = {
-        source
-        for source in _sources(*FOLDERS)
-        for node in _nodes(source)
-        if isinstance(node, ast.Attribute) and ast.unparse(node) in running
-    }
+    found = {source for source in _sources(*FOLDERS) if _module(source).has_loop}
     assert found == {"engine/asyncio_log.py", *LOOPS_OF_USERS}
+
+
+def _runs_a_loop(node: ast.AST) -> bool:
+    running = ("asyncio.run", "asyncio.Runner", "asyncio.new_event_loop")
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and ast.unparse(node) in running
 
 
 def test_sql_is_written_and_databases_are_opened_in_store_and_statefile_alone() -> None:
     sources = [name for name in _sources(*FOLDERS) if not name.startswith(SQL_PACKAGES)]
-    assert [f"{source}:{node.lineno}" for source in sources for node in _nodes(source) if _is_of_a_database(node)] == []
-
-
-def _nodes(source: str) -> Iterator[Any]:
-    return ast.walk(ast.parse((ROOT / source).read_text()))
+    assert [f"{source}:{line}" for source in sources for line in _module(source).database_lines] == []
 
 
 def _is_of_a_database(node: ast.AST) -> bool:
@@ -217,19 +231,13 @@ def test_sql_is_distinguished_from_other_texts(text: str, is_sql: bool) -> None:
 def test_every_module_is_imported_by_another_one() -> None:
     """A feature whose calling line was lost in a move stays in the tree, and its own tests stay green."""
     sources = [name for name in _sources("console", "engine") if not name.startswith("engine/examples/")]
-    imported = {file for source in sources for file in _imported_files(source) if file != source}
-    found = {_module(source) for source in sources if source not in imported and not source.endswith("/__init__.py")}
+    imported = {file for source in sources for file in _module(source).files if file != source}
+    found = {_dotted(source) for source in sources if source not in imported and not source.endswith("/__init__.py")}
     commands = {f"redrive.console.cli.{one.module}" for section in SECTIONS.values() for one in section}
     assert found - commands == set(FOUND_OTHERWISE)
 
 
-def _imported_files(source: str) -> set[str]:
-    """Files that the import statements of a module reach, also those inside functions."""
-    nodes = [node for node in _nodes(source) if isinstance(node, ast.ImportFrom)]
-    return {file for node in nodes if node.level for file in _meant_by(source, node)}
-
-
-def _module(source: str) -> str:
+def _dotted(source: str) -> str:
     return ".".join(("redrive", *Path(source).with_suffix("").parts))
 
 
@@ -240,7 +248,7 @@ def test_packages_name_each_other_relatively() -> None:
         (source, name)
         for source in _sources(*FOLDERS)
         if not source.startswith("engine/examples/")  # written as a user writes a flow
-        for level, name in _imports(source)
+        for level, name in _module(source).imports
         if not level and name.split(".")[0] in own
     ]
     assert absolute == []
@@ -290,7 +298,7 @@ def test_the_checkers_see_every_package() -> None:
 def test_carried_modules_have_the_grammar_of_python_3_6() -> None:
     for source in CARRIED:
         tree = ast.parse((ROOT / source).read_text(), source, feature_version=(3, 6))
-        assert "__future__" not in [name for _, name in _imports(source)], source
+        assert "__future__" not in [name for _, name in _module(source).imports], source
         for node in ast.walk(tree):
             if isinstance(node, ast.arg | ast.AnnAssign) and node.annotation is not None:
                 assert _readable_by_3_6(node.annotation), f"{source}:{node.lineno}"
@@ -311,8 +319,8 @@ def _readable_by_3_6(annotation: ast.expr) -> bool:
 def test_carried_modules_import_only_what_travels_with_them() -> None:
     known = sys.stdlib_module_names - STANDARD_LIBRARY_SINCE_3_7
     for source in CARRIED:
-        assert {_top(name) for level, name in _imports(source) if not level} <= known, source
-        assert _imported_files(source) <= set(CARRIED), source
+        assert {_top(name) for level, name in _module(source).imports if not level} <= known, source
+        assert _module(source).files <= set(CARRIED), source
 
 
 def _meant_by(source: str, node: ast.ImportFrom) -> set[str]:
@@ -325,8 +333,7 @@ def _meant_by(source: str, node: ast.ImportFrom) -> set[str]:
 def test_what_an_event_says_is_read_by_attributes() -> None:
     """A string as a key would escape mypy: only the codec, and the steps of a kill, know keys of the JSON."""
     sources = sorted(set(_sources("engine", "console")) - {"engine/domain/event_codec.py", "engine/domain/events.py"})
-    found = [(source, node.lineno) for source in sources for node in _nodes(source) if _reads_payload_by_key(node)]
-    assert found == []
+    assert [(source, line) for source in sources for line in _module(source).payload_lines] == []
 
 
 def _reads_payload_by_key(node: ast.AST) -> bool:
