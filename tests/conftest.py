@@ -68,12 +68,15 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_runtest_logfinish() -> None:
-    """Collect now if many descriptors are open: a connection of sqlite3 is in a circle, and closed by a collection."""
-    if len(os.listdir("/proc/self/fd")) > _DESCRIPTORS_MAX:
+    """Collect now if many descriptors are new: a connection of sqlite3 is in a circle, and closed by a collection."""
+    global _descriptors_kept
+    if len(os.listdir("/proc/self/fd")) > _descriptors_kept + _NEW_DESCRIPTORS_MAX:
         gc.collect()
+        _descriptors_kept = len(os.listdir("/proc/self/fd"))
 
 
-_DESCRIPTORS_MAX = 300
+_NEW_DESCRIPTORS_MAX = 300
+_descriptors_kept = 0  # by the last collection: another one for them would cost each of the tests that follow
 
 
 def pytest_sessionfinish() -> None:

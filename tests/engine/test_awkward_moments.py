@@ -237,7 +237,8 @@ def test_a_command_that_makes_no_sense_is_answered_and_the_line_stays_open(tmp_p
 
     def converse():
         with socket.socket(socket.AF_UNIX) as line, line.makefile("rwb") as stream:
-            line.connect(socket_address(tmp_path / "state.db.sock"))
+            with socket_address(tmp_path / "state.db.sock") as address:
+                line.connect(address)
             command = {"id": "1", "act": "requeue", "run_id": "r", "actor": "ana@host", "reason": "why", **bad}
             for request in (command, {"act": "ping"}):
                 stream.write(json.dumps(request).encode() + b"\n")

@@ -7,7 +7,8 @@ import re
 import select
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from support.waiting import LIMIT_SECONDS
@@ -78,7 +79,12 @@ def read_stalled_seconds() -> float:
     return int(some.rpartition("=")[2]) / 1e6
 
 
-def socket_address(path: str | os.PathLike[str]) -> str:
+@contextmanager
+def socket_address(path: str | os.PathLike[str]) -> Iterator[str]:
     """An address of a UNIX socket, whose own path may be longer than the kernel takes: through its open folder."""
     folder, name = os.path.split(os.path.abspath(path))
-    return f"/proc/self/fd/{os.open(folder, os.O_PATH | os.O_DIRECTORY)}/{name}"
+    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{descriptor}/{name}"
+    finally:
+        os.close(descriptor)

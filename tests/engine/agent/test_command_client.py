@@ -93,7 +93,8 @@ def test_an_executor_that_dies_before_it_answers_is_replaced_by_the_lock(run_fil
     """It took the command and is gone: asked again with the same id, where it may be asked safely."""
     owner = lock.acquire(str(run_file.path), "dying")
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(socket_address(f"{run_file.path}.sock"))
+    with socket_address(f"{run_file.path}.sock") as address:
+        listener.bind(address)
     listener.listen()
 
     def die() -> None:

@@ -25,7 +25,8 @@ def planted(run_file: Any) -> Callable[[bytes], None]:
 
     def listen(answer: bytes, pause_seconds: float = 0.0) -> None:
         listener = socket.socket(socket.AF_UNIX)
-        listener.bind(socket_address(f"{run_file.path}.sock"))
+        with socket_address(f"{run_file.path}.sock") as address:
+            listener.bind(address)
         listener.listen()
 
         def serve() -> None:

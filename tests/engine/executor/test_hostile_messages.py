@@ -98,7 +98,8 @@ class Attacked:
     def connect(self) -> socket.socket:
         connection = socket.socket(socket.AF_UNIX)
         connection.settimeout(60)
-        connection.connect(socket_address(executor_socket.socket_path(self.state)))
+        with socket_address(executor_socket.socket_path(self.state)) as address:
+            connection.connect(address)
         return connection
 
     def states(self) -> dict[str, str]:
