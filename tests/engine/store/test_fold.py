@@ -173,16 +173,16 @@ def test_the_events_of_any_run_give_the_tables_again(state_file: StateFile, seed
 
 def test_every_state_and_every_act_occurs_in_these_runs(make_state_file: Callable[[str], StateFile]) -> None:
     """The test above would prove little if its nights were quiet."""
-    states, done, canaries = set(), set(), set()
+    wanted = {*map(str, TaskState), "requeue", "skip", "cancel", "undo", "released", "failed", "not-fixed"}
     for seed in range(40):
         state_file = make_state_file(f"{seed}.db")
         random_run = RandomRun(state_file, seed)
         random_run.steps += [random_run.try_a_fix] * 2
         for _ in range(60):
             random_run.step()
-        states |= {event.new for event in state_file.emitted if event.kind == "task"}
-        done |= {event.payload.act for event in state_file.emitted if event.kind == "operator" and event.payload.was}
-        canaries |= {event.payload.what for event in state_file.emitted if event.kind == "canary"}
-    assert canaries == {"released", "failed", "not-fixed"}
-    assert states == {str(state) for state in TaskState}
-    assert done >= {"requeue", "skip", "cancel", "undo"}
+        wanted -= {str(event.new) for event in state_file.emitted if event.kind == "task"}
+        wanted -= {event.payload.act for event in state_file.emitted if event.kind == "operator" and event.payload.was}
+        wanted -= {event.payload.what for event in state_file.emitted if event.kind == "canary"}
+        if not wanted:
+            return
+    assert wanted == set()
