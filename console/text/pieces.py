@@ -10,12 +10,15 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from functools import lru_cache
-from itertools import pairwise
-from typing import NamedTuple
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.cells import get_character_cell_size
 
 from .text import aligned, cells, cut
+
+if TYPE_CHECKING:
+    from rich.style import Style
 
 
 class Role(StrEnum):
@@ -232,79 +235,30 @@ def _one_character_per_cell(text: str) -> str:
 
 
 SGR_ROLE = "sgr "  # begins the role of a piece; a style of rich follows
-_SGR = re.compile(r"\x1b\[([0-9;:]*)m")
+_SGR = re.compile(r"\x1b\[[0-9;:]{0,200}m")
 _SEQUENCES_MAX = 200  # of one line; the rest has the style of the last
-_STYLES = {1: "bold", 2: "dim", 3: "italic", 4: "underline", 7: "reverse", 9: "strike"}
-_STYLES_OFF = {22: ("bold", "dim"), 23: ("italic",), 24: ("underline",), 27: ("reverse",), 29: ("strike",)}
-
-
-class SgrState:
-    """The style that the sequences so far have set."""
-
-    def __init__(self) -> None:
-        self._styles: dict[str, None] = {}
-        self._foreground = ""
-        self._background = ""
-
-    @property
-    def role(self) -> str:
-        """The role of what follows; ``Role.TEXT`` without a style of its own."""
-        words = list(self._styles)
-        if self._foreground != self._background:  # otherwise it would be unreadable
-            words += [self._foreground] if self._foreground else []
-            words += ["on", self._background] if self._background else []
-        return SGR_ROLE + " ".join(words) if words else Role.TEXT
-
-    def apply(self, parameters: str) -> None:
-        """Apply the parameters of one sequence; unknown ones change nothing."""
-        codes = iter([int(code[:3]) if code else 0 for code in re.split("[;:]", parameters)])
-        for code in codes:
-            if code in (38, 48):
-                self._set_colour(code == 38, _extended_colour(codes))
-            else:
-                self._apply_code(code)
-
-    def _apply_code(self, code: int) -> None:
-        if code == 0:
-            self._styles, self._foreground, self._background = {}, "", ""
-        elif code in _STYLES:
-            self._styles[_STYLES[code]] = None
-        elif code in _STYLES_OFF:
-            for style in _STYLES_OFF[code]:
-                self._styles.pop(style, None)
-        elif code in (39, 49):
-            self._set_colour(code == 39, "")
-        else:
-            for first, base in ((30, 0), (90, 8)):
-                if first <= code < first + 8 or first + 10 <= code < first + 18:
-                    self._set_colour(code < first + 10, f"color({(code - first) % 10 + base})")
-
-    def _set_colour(self, is_foreground: bool, colour: str | None) -> None:
-        if colour is None:
-            return
-        if is_foreground:
-            self._foreground = colour
-        else:
-            self._background = colour
-
-
-def _extended_colour(codes: Iterator[int]) -> str | None:
-    """A colour of 256, or of 16 million; None if it is cut short or out of range."""
-    kind = next(codes, None)
-    parts = [next(codes, 256) for _ in range({5: 1, 2: 3}.get(kind or 0, 0))]
-    if not parts or max(parts) > 255:
-        return None
-    return f"color({parts[0]})" if kind == 5 else "#{:02x}{:02x}{:02x}".format(*parts)
+_STYLES = ("bold", "dim", "italic", "underline", "reverse", "strike")
 
 
 def coloured_spans(raw: str) -> Iterator[tuple[int, str]]:
     """Yield where in ``raw`` a style begins, and its role."""
-    state = SgrState()
-    for count, match in enumerate(_SGR.finditer(raw)):
-        if count == _SEQUENCES_MAX:
-            return
-        state.apply(match[1])
-        yield match.end(), state.role
+    from rich.ansi import AnsiDecoder  # here: the listings of the command line show no colours of tasks
+
+    decoder = AnsiDecoder()
+    for match in islice(_SGR.finditer(raw), _SEQUENCES_MAX):
+        if all(int(code) < 256 for code in re.findall(r"\d+", match[0])):
+            decoder.decode_line(match[0].replace(":", ";"))
+        yield match.end(), _role_of(decoder.style)
+
+
+def _role_of(style: Style) -> str:
+    """The role of what has ``style``; ``Role.TEXT`` without a style of its own."""
+    words = [name for name in _STYLES if getattr(style, name)]
+    text, background = ("" if one is None or one.is_default else one.name for one in (style.color, style.bgcolor))
+    if text != background:  # otherwise it would be unreadable
+        words += [text] if text else []
+        words += ["on", background] if background else []
+    return SGR_ROLE + " ".join(words) if words else Role.TEXT
 
 
 def coloured_pieces(text: str, spans: list[tuple[int, str]], role: Role) -> Line:
