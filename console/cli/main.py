@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["cli", "main"]
 
+_LACK = "the limit of memory or processes is reached: raise it (ulimit -v, ulimit -u, MemoryMax, TasksMax)"
 _COLLECTOR = (10_000, 50, 100)  # few collections: Python's own take a third of the time of a report of 100,000 tasks
 
 
@@ -43,15 +44,11 @@ def main() -> None:
         sys.exit(_run())
     except click.exceptions.Exit as exit_:
         sys.exit(exit_.exit_code)
-    except click.Abort:  # Ctrl-C; click has ended the line of the ^C
-        click.echo("redrive: interrupted", err=True)
-        sys.exit(ExitCode.INTERRUPTED)
+    except (click.Abort, KeyboardInterrupt):  # click.Abort: Ctrl-C; click has ended the line of the ^C
+        _exit_with("interrupted", ExitCode.INTERRUPTED)
     except click.ClickException as error:
         error.show()
         sys.exit(ExitCode.BAD_USAGE)
-    except KeyboardInterrupt:
-        click.echo("redrive: interrupted", err=True)
-        sys.exit(ExitCode.INTERRUPTED)
     except BrokenPipeError:
         sys.stderr.close()  # the reader has closed the pipe
         sys.exit(ExitCode.SUCCESS)
@@ -60,29 +57,25 @@ def main() -> None:
         sys.exit(code_of_error(error))
     except OSError as error:
         if error.errno == errno.ENOENT and error.filename is None:  # of getcwd: every other call names its file
-            click.echo("redrive: the current folder was removed: change to another one", err=True)
-            sys.exit(ExitCode.BAD_USAGE)
+            _exit_with("the current folder was removed: change to another one", ExitCode.BAD_USAGE)
         if error.errno in (errno.EMFILE, errno.ENFILE):
-            click.echo("redrive: no more files can be opened: raise the limit of open files (ulimit -n)", err=True)
-            sys.exit(ExitCode.BAD_USAGE)
+            _exit_with("no more files can be opened: raise the limit of open files (ulimit -n)", ExitCode.BAD_USAGE)
         if error.errno == errno.ENOMEM:
-            _explain_lack()
+            _exit_with(_LACK, ExitCode.BAD_USAGE)
         if error.errno not in (errno.ENOSPC, errno.EIO):
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # flushing the rest of the buffer would fail again
-        click.echo(f"redrive: the output cannot be written: {error.strerror}", err=True)
-        sys.exit(ExitCode.FAILED)
+        _exit_with(f"the output cannot be written: {error.strerror}", ExitCode.FAILED)
     except MemoryError:
-        _explain_lack()
+        _exit_with(_LACK, ExitCode.BAD_USAGE)
     except RuntimeError as error:
-        if isinstance(
-            error.__context__, errors.RedriveError
-        ):  # asyncio starts a thread to end its others, and can hide it
-            explain(error.__context__)
-            sys.exit(code_of_error(error.__context__))
+        hidden = error.__context__  # asyncio starts a thread to end its others
+        if isinstance(hidden, errors.RedriveError):
+            explain(hidden)
+            sys.exit(code_of_error(hidden))
         if "can't start new thread" not in str(error):
             raise
-        _explain_lack()
+        _exit_with(_LACK, ExitCode.BAD_USAGE)
     finally:
         gc.freeze()  # else the collections at the end of the interpreter take a sixth of a short command
 
@@ -112,10 +105,9 @@ def _open_standard_descriptors() -> None:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # gets the lowest free number
 
 
-def _explain_lack() -> NoReturn:
-    text = "redrive: the limit of memory or processes is reached: raise it (ulimit -v, ulimit -u, MemoryMax, TasksMax)"
-    click.echo(text, err=True)
-    sys.exit(ExitCode.BAD_USAGE)
+def _exit_with(sentence: str, code: ExitCode) -> NoReturn:
+    click.echo(f"redrive: {sentence}", err=True)
+    sys.exit(code)
 
 
 def explain(error: errors.RedriveError) -> None:

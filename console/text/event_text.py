@@ -658,16 +658,6 @@ _EXECUTOR_SENTENCES: dict[str, Callable[[ExecutorChanged], str]] = {
 }
 
 
-_PRINTED = frozenset(
-    [
-        ExecutorChange.THREADS_KILLED,
-        ExecutorChange.WORKER_RETIRED,
-        ExecutorChange.PING_FAILED,
-        ExecutorChange.CLUSTER_CHANGED,
-    ]
-)
-
-
 def _executor_lines(event: Event, payload: payloads.ExecutorChanged) -> Iterator[str]:
     """Warnings and output of the flow's import, and failures of the executor's processes."""
     if payload.what == ExecutorChange.STARTED:
@@ -679,7 +669,7 @@ def _executor_lines(event: Event, payload: payloads.ExecutorChanged) -> Iterator
         for line in (payload.printed or "").splitlines()[:-1]:  # the sentence has the last line
             yield f"process {payload.pid} printed: {line}"
         yield describe_event(event)
-    elif payload.what in _PRINTED:
+    elif payload.what in _EXECUTOR_SENTENCES.keys() - {ExecutorChange.STOPPED, ExecutorChange.LOST}:
         yield describe_event(event)
 
 
