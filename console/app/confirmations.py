@@ -13,7 +13,7 @@ from ...engine.core.views import Sign, row_style
 from ...engine.core.waiting import RunnerStatus
 from ...engine.domain.acts import BY_NAME, NOTE_CHARACTERS_MAX
 from ...engine.domain.states import NEEDS_HUMAN, OPEN, TaskState
-from ...engine.domain.text import counted, format_seconds
+from ...engine.domain.text import counted, first_names, format_seconds
 from ..model.board import Board
 from ..model.inbox import InboxCause
 from ..model.preview import Preview
@@ -35,8 +35,7 @@ _NAMED_MAX = 3
 
 def named(names: Sequence[str]) -> str:
     """The first names, and the number of further ones."""
-    shown = ", ".join(one_line(name) for name in names[:_NAMED_MAX])
-    return shown if len(names) <= _NAMED_MAX else f"{shown} and {len(names) - _NAMED_MAX:,} more"
+    return first_names(list(map(one_line, names)), _NAMED_MAX)
 
 
 def requeue_question(

@@ -23,7 +23,7 @@ from ...engine.check import flow_checks
 from ...engine.check.isolated import CheckedFlow, check_in_subprocess
 from ...engine.core.advice import WEEKDAYS, duration_stats, stats_by_weekday
 from ...engine.core.spec import FlowSpec, work_of
-from ...engine.domain.text import counted, format_seconds, shell_command
+from ...engine.domain.text import counted, first_names, format_seconds, shell_command
 from ...engine.errors import FlowError, StateFileError
 from ...engine.flow.flow import Flow
 from ...engine.flow.loading import load_flow
@@ -416,8 +416,7 @@ def _duration(option: str, text: str) -> float:
 def _night_lines(night: Night, faults: Sequence[Fault]) -> list[str]:
     lines = [_sentence(night, faults), "", *night.timeline.splitlines()]
     for cause in night.inbox:
-        tasks = ", ".join(cause.tasks[:5]) + (f" and {len(cause.tasks) - 5} more" if len(cause.tasks) > 5 else "")
-        lines += ["", f"{cause.title}: {tasks}", f"  {cause.evidence}"]
+        lines += ["", f"{cause.title}: {first_names(cause.tasks, NAMES_SHOWN)}", f"  {cause.evidence}"]
     pages = [f"page: {page.title}: {page.body['why']}" for page in night.pages]
     return [*lines, *([""] if pages else []), *pages]
 

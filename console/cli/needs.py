@@ -15,7 +15,7 @@ import msgspec
 
 from ...engine.core.projection import RunRow
 from ...engine.domain.acts import Answer
-from ...engine.domain.text import counted, format_duration, shell_command
+from ...engine.domain.text import counted, first_names, format_duration, shell_command
 from ...engine.errors import NotFoundError, RedriveError, StateFileError
 from ...engine.statefile.lists import AttentionRun
 from ...engine.statefile.needs import ENDS, OF_RUNS, OF_SCHEDULES, Need, NeedKind, exit_code_of, needs_of
@@ -92,9 +92,8 @@ def _lines_of_files(found: Sequence[Offer], needs: Sequence[Need], ssh: SshOptio
 def _unserved_line(needs: Sequence[Need]) -> str:
     """One line for all schedules that wait for a supervisor: its death is one cause."""
     flows, first, now_us = [one.flow or one.path for one in needs], min(one.since for one in needs), _now_us()
-    more = f" and {len(flows) - _NAMED_MAX} more" if len(flows) > _NAMED_MAX else ""
     due = f"; the first start was due {format_duration(now_us - first)} ago" if first < now_us else ""
-    names = f"{', '.join(flows[:_NAMED_MAX])}{more}"
+    names = first_names(flows, _NAMED_MAX)
     return one_line(f"no process serves {len(flows)} schedules ({names}){due}: redrive serve starts one")
 
 

@@ -186,18 +186,12 @@ def _indented(text: str, columns: int, role: Role) -> list[Line]:
     return wrap([Piece(" " * _ATTEMPT_INDENT), Piece(one_line(text), role)], columns - 1, _ATTEMPT_INDENT)
 
 
-def _shortening(attempt: AttemptRow) -> str:
-    """By how much the deadline of the run shortened the delay."""
-    lasts = attempt.shortened_us
-    return "" if lasts is None else f", shortened from {format_duration(lasts)} for the deadline"
-
-
 def _wait(attempt: AttemptRow) -> str:
     """The drawn delay after the attempt."""
     if attempt.delay_us is None or not attempt.ceiling_us:
         return ""
     of = f"{format_duration(attempt.delay_us)} of {format_duration(attempt.ceiling_us)}"
-    return f"then waited {of}{_shortening(attempt)}"
+    return f"then waited {of}{tasks.describe_shortening(attempt)}"
 
 
 def _attempt_facts(attempt: AttemptRow, scene: tasks.Scene, columns: int) -> Iterator[Line]:

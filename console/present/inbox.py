@@ -17,7 +17,7 @@ from ...engine.core.views import row_style
 from ...engine.core.waiting import RunnerStatus, waits_for_approval
 from ...engine.domain.acts import REFUSED, TargetResult
 from ...engine.domain.states import NEEDS_HUMAN, TaskState, describe_doubts
-from ...engine.domain.text import counted, format_duration
+from ...engine.domain.text import counted, first_names, format_duration
 from ..model.board import Board
 from ..model.inbox import Inbox, InboxCause, InboxEntry, compare, failures_of, verdict
 from ..model.lists import ALL_COLUMNS
@@ -118,7 +118,7 @@ def cause_row(
     glyphs = scene.glyphs
     is_held = all(scene.board.row(name).state not in NEEDS_HUMAN for name in cause.tasks)
     state = TaskState.DEAD_LETTER if cause.dead or is_held else TaskState.FAILED
-    right = cause_age(cause, scene) if "age" in shown else []
+    right = age_line(cause.oldest, scene) if "age" in shown else []
     if columns >= _HELD_FROM and cause.held and "holds" in shown:
         right = [Piece(pad_left(f"holds {number(cause.held)}", _HELD_CELLS, glyphs.more), Role.DIM), *right]
     left = [
@@ -138,10 +138,9 @@ def cause_row(
     return [*fit(left, columns - width(right) - 1, glyphs.more), Piece(" "), *right]
 
 
-def cause_age(cause: InboxCause, scene: Scene) -> Line:
-    """The end of a row: the age of its oldest task. Only this part of the row changes with time."""
-    text = wall(cause.oldest) if scene.shows_clock_times else age(scene.now_us - cause.oldest)
-    return [Piece(f" {pad_left(text, AGE_CELLS + 1)} ", Role.DIM)]
+def age_line(since: int, scene: Scene) -> Line:
+    """The end of a row, how old it is. Only this part of the row changes with time."""
+    return [Piece(f" {pad_left(scene.since(since), AGE_CELLS + 1)} ", Role.DIM)]
 
 
 def task_row(entry: InboxEntry, row: TaskRow, columns: int, name_cells: int, glyphs: Glyphs) -> Line:
@@ -174,10 +173,8 @@ def search_text(other: WaitingRun) -> str:
 
 def other_run_row(other: WaitingRun, scene: Scene, columns: int) -> Line:
     """Another run that needs a human: its name, why, and how old it is."""
-    glyphs, now_us = scene.glyphs, scene.now_us
-    since = other.run.blocked_since or other.run.started_at
-    how_long = wall(since) if scene.shows_clock_times else age(now_us - since)
-    right: Line = [Piece(f" {pad_left(how_long, AGE_CELLS + 1)} ", Role.DIM)]
+    glyphs = scene.glyphs
+    right = age_line(other.run.blocked_since or other.run.started_at, scene)
     left = [
         Piece(f"{glyphs.closed} "),
         Piece(glyphs.failed if other.run.ended_at is not None else glyphs.dead, _role_of(other)),
@@ -342,11 +339,10 @@ def _describe_skip(preview: Preview) -> str:
 
 def _describe_still_held(preview: Preview) -> Iterator[str]:
     if preview.still_held:
-        holders = list(dict.fromkeys(holder for _, holder in preview.still_held))
-        names = ", ".join(shorten(one_line(holder), 24) for holder in holders[:_NAMED_MAX])
-        more = f" and {len(holders) - _NAMED_MAX} more" if len(holders) > _NAMED_MAX else ""
+        holders = dict.fromkeys(holder for _, holder in preview.still_held)
+        names = first_names([shorten(one_line(holder), 24) for holder in holders], _NAMED_MAX)
         count = len(preview.still_held)
-        yield f"{number(count)} {_plural(count, 'stays', 'stay')} held by {names}{more}"
+        yield f"{number(count)} {_plural(count, 'stays', 'stay')} held by {names}"
     if blocked := len(preview.blocked_unheld):
         yield f"{number(blocked)} {_plural(blocked, 'stays', 'stay')} blocked"
 

@@ -15,7 +15,7 @@ from ...engine.core.spec import LOGICAL_TIME
 from ...engine.core.views import RUN_STYLES, RunView, Sign, describe_run, run_code, run_style, run_view
 from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.states import FINISHED, NEEDS_HUMAN, RunState, TaskState
-from ...engine.domain.text import counted, format_duration, format_seconds, shell_command
+from ...engine.domain.text import counted, first_names, format_duration, format_seconds, shell_command
 from ...engine.statefile.lists import ScheduleRow, SlaRow
 from ...engine.statefile.needs import NeedKind
 from ..model.board import Board
@@ -81,10 +81,9 @@ def waiting_sentence(waiting: Sequence[WaitingRun]) -> str:
     """Which other runs of the file need a human, in a few words; those that are notices if none does."""
     alarms = [one for one in waiting if not one.is_notice]
     shown = alarms or waiting
-    named = ", ".join(waiting_text(one) for one in shown[:_NAMED_RUNS_MAX])
-    more = f" and {len(shown) - _NAMED_RUNS_MAX} more" if len(shown) > _NAMED_RUNS_MAX else ""
+    named = first_names([waiting_text(one) for one in shown], _NAMED_RUNS_MAX)
     need = f"need{'s' if len(shown) == 1 else ''} a human" if alarms else _not_acknowledged(len(shown))
-    return f"{counted(len(shown), 'other run')} {need}: {named}{more}"
+    return f"{counted(len(shown), 'other run')} {need}: {named}"
 
 
 def _not_acknowledged(count: int) -> str:
@@ -403,10 +402,9 @@ def incident_summary(board: Board, address: str, now_us: int, runner: RunnerStat
     inbox = Inbox(board)
     causes = inbox.causes()
     for cause in causes[:_CAUSES_MAX]:
-        names = ", ".join(f"`{_code(name)}`" for name in cause.tasks[:_NAMES_MAX])
-        more = f" and {cause.count - _NAMES_MAX} more" if cause.count > _NAMES_MAX else ""
+        names = first_names([f"`{_code(name)}`" for name in cause.tasks], _NAMES_MAX)
         lines.append(
-            f"- {cause.count} x `{_code(cause.title)}`: {names}{more}; holds {counted(cause.held, 'task')},"
+            f"- {cause.count} x `{_code(cause.title)}`: {names}; holds {counted(cause.held, 'task')},"
             f" for {format_duration(now_us - cause.oldest)}; fingerprint `{_code(cause.fingerprint)}`"
         )
     if len(causes) > _CAUSES_MAX:

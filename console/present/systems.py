@@ -10,12 +10,12 @@ from ...engine.core.ready_queue import spec_of
 from ...engine.core.spec import ROWS_LIMIT
 from ...engine.core.views import STATE_STYLES, Sign, StateStyle
 from ...engine.domain.states import TaskState
-from ...engine.domain.text import counted, format_duration, format_seconds
+from ...engine.domain.text import counted, first_names, format_duration, format_seconds
 from ...engine.statefile.lists import QuarantineRow
 from ..model.board import OPEN_NOTES, Board
 from ..model.lists import ALL_COLUMNS
 from ..model.systems import BreakerStatus, Page, PageBody, RowGroup, Section, Systems, SystemsRow
-from ..text.figures import SECOND, age, clock, number, wall, wall_day
+from ..text.figures import SECOND, clock, number, wall, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, join, width, wrap
 from ..text.text import one_line, pad, pad_left, sanitize, shorten, shorten_middle
@@ -249,7 +249,7 @@ def breaker_row(
         Piece(f"{sign} "),
         sign_of(style, glyphs),
         Piece(f" {pad(name, cells, glyphs.more)} "),
-        *_padded(Piece(style.word, style.role), _WORD_CELLS + 1),
+        *fit([Piece(style.word, style.role)], _WORD_CELLS + 1),
     ]
     if "failed" in figures:
         line += [*rate(guard, scene, _bar_cells(columns)), Piece(" ")]
@@ -258,10 +258,6 @@ def breaker_row(
     if "holds" in figures:
         line.append(Piece(f"{pad(f'holds {compact(len(guard.held))}' if guard.held else '', _HOLDS_CELLS)} "))
     return [*line, *next_step(guard, scene)]
-
-
-def _padded(piece: Piece, cells: int) -> Line:
-    return [piece, Piece(" " * max(cells - len(piece.text), 1))]
 
 
 def rate(guard: BreakerStatus, scene: Scene, size: int) -> Line:
@@ -324,7 +320,7 @@ def held_row(name: str, scene: Scene, columns: int) -> Line:
             sign_of(style, glyphs),
             Piece(f" {pad(shorten_middle(one_line(name), cells, glyphs.more), cells)} "),
             Piece(f"{attempts_text(row):>5}  ", Role.DIM),
-            Piece(pad(f"waits {_since(waits_from, scene)}", _AGE_CELLS + 8)),
+            Piece(pad(f"waits {scene.since(waits_from)}", _AGE_CELLS + 8)),
             Piece(one_line(row.error or ""), Role.DIM),
         ],
         columns - 1,
@@ -362,8 +358,8 @@ def page_status(page: Page, scene: Scene) -> Line:
         text = shorten(f"acked {actor_name(page.acked_by)}", _STATE_CELLS, scene.glyphs.more)
     elif page.state == "snoozed" and page.snoozed_until is not None:
         text, role = _until(page.snoozed_until, scene), Role.WAITING
-    at = wall(page.created_at) if scene.shows_clock_times else age(scene.now_us - page.created_at)
-    return [Piece(pad(text, _STATE_CELLS), role), Piece(f" {pad_left(at, _AGE_CELLS + 1)} ", Role.DIM)]
+    since = Piece(f" {pad_left(scene.since(page.created_at), _AGE_CELLS + 1)} ", Role.DIM)
+    return [Piece(pad(text, _STATE_CELLS), role), since]
 
 
 def _until(at: int, scene: Scene) -> str:
@@ -394,7 +390,7 @@ def group_row(group: RowGroup, scene: Scene, columns: int) -> Line:
         Piece(f"{pad_left(compact(count), _COUNT_CELLS)} {pad(word, _HELD_CELLS - _COUNT_CELLS)} ", quiet),
         Piece(one_line(group.error) or "no error was given", quiet),
     ]
-    right: Line = [Piece(f" {pad_left(_since(group.first_at, scene), _AGE_CELLS + 1)} ", Role.DIM)]
+    right: Line = [Piece(f" {pad_left(scene.since(group.first_at), _AGE_CELLS + 1)} ", Role.DIM)]
     if columns >= _HOLDS_FROM and (others := ", ".join(_others(group, word))):
         right = [Piece(f"  {others}", Role.DIM), *right]
     return [*fit(left, columns - width(right), glyphs.more), *right]
@@ -404,10 +400,6 @@ def _others(group: RowGroup, word: str) -> Iterator[str]:
     for state in ("provisional", "requeued"):
         if state != word and group.counts.get(state):
             yield f"{compact(group.counts[state])} {state}"
-
-
-def _since(at: int, scene: Scene) -> str:
-    return wall(at) if scene.shows_clock_times else age(scene.now_us - at)
 
 
 def compact(count: int) -> str:
@@ -544,8 +536,7 @@ def _retries_left(guard: BreakerStatus, scene: Scene) -> Line:
 def _held_text(guard: BreakerStatus) -> Iterator[str]:
     yield f"holds {task_count(len(guard.held))}" if guard.held else "holds no task"
     if guard.held:
-        names, more = guard.held[:_NAMED_MAX], len(guard.held) - _NAMED_MAX
-        yield f": {', '.join(names)}" + (f" and {number(more)} more" if more > 0 else "")
+        yield f": {first_names(guard.held, _NAMED_MAX)}"
     if guard.running:
         yield f"; {counted(guard.running, 'call')} on the way"
 

@@ -23,7 +23,7 @@ from ..model.graph.groups import common_start, shared_prefix
 from ..model.inbox import failures_of
 from ..model.lists import ALL_COLUMNS
 from ..model.log import printable_parts
-from ..text.figures import SECOND, clock, column, countdown, format_bytes, wall
+from ..text.figures import SECOND, age, clock, column, countdown, format_bytes, wall
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, join
 from ..text.text import cells, cut, one_line, shorten_middle
@@ -118,6 +118,10 @@ class Scene:
     titles: TaskNames = field(default_factory=TaskNames)  # of groups
     shown: Collection[str] = ALL_COLUMNS
 
+    def since(self, at: int) -> str:
+        """How long ago ``at`` was, or its clock time."""
+        return wall(at) if self.shows_clock_times else age(self.now_us - at)
+
     def view(self, name: str) -> views.TaskView:
         """What is true of a task."""
         return self.board.view(name, self.now_us, self.runner)
@@ -131,6 +135,12 @@ def section(heading: str, note: str = "") -> Iterator[Line]:
     """An empty line, and a heading with a note beside it."""
     yield []
     yield [Piece(f" {heading} ", Role.STRONG), *([Piece(f" {note}", Role.DIM)] if note else ())]
+
+
+def describe_shortening(attempt: AttemptRow) -> str:
+    """By how much the deadline of the run shortened the delay after the attempt."""
+    lasts = attempt.shortened_us
+    return "" if lasts is None else f", shortened from {format_duration(lasts)} for the deadline"
 
 
 def attempt_of(row: TaskRow) -> AttemptRow | None:

@@ -583,10 +583,8 @@ def describe_attempt(attempt: AttemptRow, now_us: int, runner: RunnerStatus = AL
     text = f"{start}{view.verb} after {duration}" + (f": {why}" if why else "")
     if attempt.delay_us is not None:
         ceiling = f" of up to {format_duration(attempt.ceiling_us)}" if attempt.ceiling_us else ""
-        shortened = (
-            f", shortened from {format_duration(attempt.shortened_us)} for the deadline" if attempt.shortened_us else ""
-        )
-        text += f"; then waited {format_duration(attempt.delay_us)}{ceiling}{shortened}"
+        waited = f"{format_duration(attempt.delay_us)}{ceiling}{tasks.describe_shortening(attempt)}"
+        text += f"; then waited {waited}"
     return text
 
 

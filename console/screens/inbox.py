@@ -140,7 +140,7 @@ class InboxScreen(SplitScreen):
             cause = self._causes.get(row.cause) if row.task is None and not row.hidden else None
             if cause is None:
                 continue
-            text = plain(present.cause_age(cause, self.scene()))
+            text = plain(present.age_line(cause.oldest, self.scene()))
             if self._painted_ages.get(row.cause) != text:
                 self._painted_ages[row.cause] = text
                 width = present.AGE_CELLS + 3
@@ -201,7 +201,7 @@ class InboxScreen(SplitScreen):
         cause = self._causes.get(row.cause)
         if cause is None:
             return []
-        self._painted_ages[row.cause] = plain(present.cause_age(cause, scene))
+        self._painted_ages[row.cause] = plain(present.age_line(cause.oldest, scene))
         shown = self.console.columns.shown_in(self.PLACE.value)
         return present.cause_row(cause, self.inbox.is_open(row.cause), scene, columns, shown)
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from msgspec import structs
 
 from ..domain.states import OPEN, TaskState
+from ..domain.text import first_names
 from .projection import RunProjection, TaskRow
 from .spec import FlowSpec, TaskSpec, child_spec, work_of
 
@@ -183,6 +184,4 @@ def load_refusal(difference: FlowDifference) -> str | None:
 
 def join_names(found: Iterable[str]) -> str:
     """Join names, a bounded number of them."""
-    listed = list(found)
-    more = f" and {len(listed) - NAMES_SHOWN} more" if len(listed) > NAMES_SHOWN else ""
-    return ", ".join(listed[:NAMES_SHOWN]) + more
+    return first_names(list(found), NAMES_SHOWN)

@@ -8,7 +8,7 @@ import shlex
 from datetime import datetime, timezone
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, Callable, Collection, Iterable, NewType
+from typing import Any, Callable, Collection, Iterable, NewType, Sequence
 
 # --- Counted nouns in sentences --------------------------------------------------------------------------------------
 
@@ -16,6 +16,12 @@ from typing import Any, Callable, Collection, Iterable, NewType
 def counted(count: int, noun: str) -> str:
     """Return a number and a regular noun: ``1 task``, ``1,248 tasks``."""
     return "{:,} {}{}".format(count, noun, "" if count == 1 else "s")
+
+
+def first_names(names: Sequence[str], most: int) -> str:
+    """Return the first ``most`` names, and the number of the others: ``load, clean and 3 more``."""
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else "{} and {:,} more".format(shown, len(names) - most)
 
 
 # --- What a mistyped name probably means -----------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from itertools import takewhile
 from pathlib import PurePath
 from typing import NamedTuple
 
-from ...domain.text import format_seconds
+from ...domain.text import first_names, format_seconds
 
 # --- Map system calls and kernel functions to what a sleeping thread does --------------------------------------------
 #
@@ -401,9 +401,7 @@ def _polling(case: _HangCase, process: Process) -> _Observation:
     ends = case.waited_on(process)
     known = [end for end in ends if end.is_connection]
     if known:
-        named = ", ".join(_peer(end) for end in known[:NAMED_MAX])
-        more = f" and {len(known) - NAMED_MAX} more" if len(known) > NAMED_MAX else ""
-        return _Observation(f"waits for {named}{more}")
+        return _Observation(f"waits for {first_names([_peer(end) for end in known], NAMED_MAX)}")
     for end in ends:
         if end.kind == "pipe":
             found = _of_pipe(case, process, end, writes=end.is_write_end)
