@@ -41,12 +41,19 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
 """
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def state_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     flow = Flow("got")
     for name in [*HOSTILE, *NOT_OFFERED]:
         flow.task(lambda: None, name=name)
-    Executor(flow=flow, state=str(tmp_path / "got.db"), run_id="r", max_parallel=1).run()
+    state = tmp_path_factory.mktemp("got") / "got.db"
+    Executor(flow=flow, state=str(state), run_id="r", max_parallel=1).run()
+    return state
+
+
+@pytest.fixture
+def folder(tmp_path: Path, state_file: Path) -> Path:
+    shutil.copy(state_file, tmp_path)
     return tmp_path
 
 
@@ -111,20 +118,25 @@ LINES = {
     "rerun --state got ": "r",
     "logs --state got g": "grün,äöü",
 }
+#: For the other shells, which ask the same completers: a file, a task, a word that is quoted, and an option.
+SOME_LINES = {line: LINES[line] for line in ("inbox g", "logs got it", "why got sp", "runs got --state g")}
 
 
-@pytest.mark.parametrize("line", LINES)
-def test_bash_offers_what_a_command_takes(default_place: Path, line: str) -> None:
-    *words, typed = line.split(" ")
-    count = len(words) + 1
-    script = f"""
-    eval "$(redrive completion bash)"
-    COMP_WORDS=(redrive {shlex.join(words)} {shlex.quote(typed)}) COMP_CWORD={count}
-    _redrive_completion redrive '' '' 2>/dev/null
-    printf '%s\\n' "${{COMPREPLY[@]}}"
-    """
-    (word,) = run_in(["bash", "--norc", "-c", script], default_place).splitlines()
-    assert shlex.split(word) == [LINES[line]]
+def test_bash_offers_what_a_command_takes(default_place: Path) -> None:
+    script = 'eval "$(redrive completion bash)"\n'
+    for line in LINES:
+        *words, typed = line.split(" ")
+        script += f"""
+        COMP_WORDS=(redrive {shlex.join(words)} {shlex.quote(typed)}) COMP_CWORD={len(words) + 1}
+        _redrive_completion redrive '' '' 2>/dev/null
+        printf '%s\\t' "${{COMPREPLY[@]}}"; echo
+        """
+    offered = run_in(["bash", "--norc", "-c", script], default_place).splitlines()
+    assert dict(zip(LINES, map(_words_of_bash, offered), strict=True)) == {line: [word] for line, word in LINES.items()}
+
+
+def _words_of_bash(offered: str) -> list[str]:
+    return [word for written in offered.removesuffix("\t").split("\t") for word in shlex.split(written)]
 
 
 # --- The other shells, where they are installed ----------------------------------------------------------------------
@@ -151,11 +163,11 @@ def test_fish_completes_commands_and_topics(folder: Path) -> None:
 
 
 @needs("fish")
-@pytest.mark.parametrize("line", LINES)
-def test_fish_offers_what_a_command_takes(default_place: Path, line: str) -> None:
-    script = f"redrive completion fish | source; complete -C {shlex.quote(f'redrive {line}')}"
-    (word,) = run_in(["fish", "--no-config", "-c", script], default_place).splitlines()
-    assert word.partition("\t")[0] == LINES[line]
+def test_fish_offers_what_a_command_takes(default_place: Path) -> None:
+    script = "redrive completion fish | source\n"
+    script += "".join(f"complete -C {shlex.quote(f'redrive {line}')}; echo\n" for line in SOME_LINES)
+    offered = run_in(["fish", "--no-config", "-c", script], default_place).removesuffix("\n\n").split("\n\n")
+    assert dict(zip(SOME_LINES, [word.partition("\t")[0] for word in offered], strict=True)) == SOME_LINES
 
 
 #: As ``ZSH``; each command shows the last word that it gets.
@@ -174,12 +186,12 @@ def test_zsh_offers_what_a_command_takes(default_place: Path) -> None:
     try:
         terminal.send(ZSH_OF_LINES.format(folder=shlex.quote(str(default_place))))
         terminal.until("LOADED")
-        for count, line in enumerate(LINES, 1):
+        for count, line in enumerate(SOME_LINES, 1):
             terminal.send(f"redrive {line}\t\n")
             terminal.until(partial(_has_lines, default_place / "words", count))
     finally:
         terminal.close()
-    assert (default_place / "words").read_text().splitlines() == list(LINES.values())
+    assert (default_place / "words").read_text().splitlines() == list(SOME_LINES.values())
 
 
 ZSH = """\
