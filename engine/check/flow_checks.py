@@ -1,7 +1,7 @@
 """Check a flow before it runs: each rule reads the spec and yields findings (SPEC 003.37, 4.14).
 
 ``Flow.spec`` has refused cycles, unknown parents, duplicate names and flows that cannot start. ``tasks.py`` checks
-the functions of the tasks, ``tasks.py`` their source.
+the functions of the tasks and their source.
 """
 
 from __future__ import annotations

@@ -15,7 +15,8 @@ import tempfile
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import IO, TYPE_CHECKING, Any, Protocol, cast
+from functools import partial
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 
 from ..core.causes import check_sender
 from ..domain.text import printable
@@ -36,13 +37,11 @@ class SendError(Exception):
     """The message was not accepted; the text is one sentence without secrets."""
 
 
-class Sender(Protocol):
-    """Sends messages to one destination."""
+class Sender(NamedTuple):
+    """One destination. ``send`` returns once it has accepted the message; it raises otherwise, also on a timeout."""
 
     name: str
-
-    async def send(self, message: Message) -> None:
-        """Deliver a message. Returns once the receiver has accepted it; raises otherwise, also on a timeout."""
+    send: Callable[[Message], Awaitable[None]]
 
 
 def make_senders(declared: Sequence[Mapping[str, object]], ring: Ring) -> list[Sender]:
@@ -54,50 +53,50 @@ def _make(options: dict[str, Any], ring: Ring) -> Sender:
     kind = str(options.pop("sender"))
     check_sender(kind, options)
     timeout = float(options.get("timeout", TIMEOUT_SECONDS))
+    send: Callable[[Message], Awaitable[None]]
     if kind == "command":
-        return CommandSender(options.get("argv") or ["/bin/sh", "-c", options["line"]], timeout)
-    if kind == "webhook":
-        return WebhookSender(options["url"], options.get("headers") or {}, timeout)
-    return AppriseSender(options["url"], timeout) if kind == "apprise" else BellSender(ring)
+        send = partial(_run, options.get("argv") or ["/bin/sh", "-c", options["line"]], timeout)
+    elif kind == "webhook":
+        send = partial(_in_a_thread, timeout, _post, options["url"], options.get("headers") or {}, timeout)
+    elif kind == "apprise":
+        send = partial(_in_a_thread, timeout, _notify, options["url"])
+    else:
+        send = partial(_ring_bell, ring)
+    return Sender(kind, send)
 
 
-class CommandSender:
-    """Runs a program with the message as JSON on its standard input, and its main fields as ``REDRIVE_PAGE_*``."""
+async def _run(argv: Sequence[str], timeout_seconds: float, message: Message) -> None:
+    """Run a program with the message as JSON on its standard input, and its main fields as ``REDRIVE_PAGE_*``.
 
-    name = "command"
+    Exit status 0 means accepted. After the timeout the whole process group is killed.
+    """
+    # Files, not pipes: a grandchild that keeps a pipe open would delay the end.
+    with tempfile.TemporaryFile() as standard_input, tempfile.TemporaryFile() as standard_error:
+        standard_input.write(_to_json(message))
+        standard_input.seek(0)
+        process = await asyncio.create_subprocess_exec(
+            *argv,
+            stdin=standard_input,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=standard_error,
+            env={**os.environ, **environment_of(message)},
+            start_new_session=True,
+        )
+        await _wait_or_kill(process, timeout_seconds)
+        if process.returncode:
+            raise SendError(f"exit status {process.returncode}{_last_line(standard_error)}")
 
-    def __init__(self, argv: Sequence[str], timeout_seconds: float = TIMEOUT_SECONDS) -> None:
-        self._argv = tuple(argv)
-        self._timeout_seconds = timeout_seconds
 
-    async def send(self, message: Message) -> None:
-        """Exit status 0 means accepted. After the timeout the whole process group is killed."""
-        # Files, not pipes: a grandchild that keeps a pipe open would delay the end.
-        with tempfile.TemporaryFile() as standard_input, tempfile.TemporaryFile() as standard_error:
-            standard_input.write(_to_json(message))
-            standard_input.seek(0)
-            process = await asyncio.create_subprocess_exec(
-                *self._argv,
-                stdin=standard_input,
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=standard_error,
-                env={**os.environ, **environment_of(message)},
-                start_new_session=True,
-            )
-            await self._wait_or_kill(process)
-            if process.returncode:
-                raise SendError(f"exit status {process.returncode}{_last_line(standard_error)}")
-
-    async def _wait_or_kill(self, process: asyncio.subprocess.Process) -> None:
-        try:
-            async with asyncio.timeout(self._timeout_seconds):
-                await process.wait()
-        except TimeoutError:
-            raise SendError(f"it took longer than {self._timeout_seconds:g} s") from None
-        finally:
-            if process.returncode is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                await process.wait()
+async def _wait_or_kill(process: asyncio.subprocess.Process, timeout_seconds: float) -> None:
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            await process.wait()
+    except TimeoutError:
+        raise SendError(f"it took longer than {timeout_seconds:g} s") from None
+    finally:
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
 
 
 def _to_json(message: Message) -> bytes:
@@ -150,25 +149,12 @@ def _http_opener() -> urllib.request.OpenerDirector:
     return opener
 
 
-class WebhookSender:
-    """Posts the message as JSON."""
+def _post(url: str, headers: Mapping[str, str], timeout_seconds: float, message: Message) -> None:
+    """Post the message as JSON. Any 2xx status means accepted; a redirect is an error: the page was not taken."""
+    import urllib.request
 
-    name = "webhook"
-
-    def __init__(self, url: str, headers: Mapping[str, str], timeout_seconds: float = TIMEOUT_SECONDS) -> None:
-        self._url = url
-        self._headers = {"Content-Type": "application/json", "User-Agent": "redrive", **headers}
-        self._timeout_seconds = timeout_seconds
-
-    async def send(self, message: Message) -> None:
-        """Any 2xx status means accepted. A redirect is an error: the receiver has not taken the page."""
-        data = _to_json(message)
-        await _in_a_thread(lambda: self._post(data), self._timeout_seconds)
-
-    def _post(self, data: bytes) -> None:
-        import urllib.request
-
-        _open(urllib.request.Request(self._url, data, self._headers), self._timeout_seconds)
+    headers = {"Content-Type": "application/json", "User-Agent": "redrive", **headers}
+    _open(urllib.request.Request(url, _to_json(message), headers), timeout_seconds)
 
 
 async def get(url: str, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
@@ -176,7 +162,7 @@ async def get(url: str, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
     import urllib.request
 
     request = urllib.request.Request(url, headers={"User-Agent": "redrive"})
-    await _in_a_thread(lambda: _open(request, timeout_seconds), timeout_seconds)
+    await _in_a_thread(timeout_seconds, _open, request, timeout_seconds)
 
 
 def _open(request: urllib.request.Request, timeout_seconds: float) -> None:
@@ -206,53 +192,33 @@ def _redirect(error: urllib.error.HTTPError) -> str:
 _APPRISE_TYPES = {"critical": "failure", "high": "failure", "info": "success"}
 
 
-class AppriseSender:
-    """Sends by the apprise library, which supports many services by URL. Needs ``redrive[notify]``."""
-
-    name = "apprise"
-
-    def __init__(self, url: str, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
-        self._url = url
-        self._timeout_seconds = timeout_seconds
-
-    async def send(self, message: Message) -> None:
-        """Apprise reports whether the message was accepted."""
-        await _in_a_thread(lambda: self._notify(message), self._timeout_seconds)
-
-    def _notify(self, message: Message) -> None:
-        try:
-            apprise: Any = importlib.import_module("apprise")
-        except ImportError:
-            raise SendError("apprise is not installed: pip install 'redrive[notify]'") from None
-        client = apprise.Apprise()
-        if not client.add(self._url):
-            raise SendError("apprise does not understand this url")
-        kind = _APPRISE_TYPES.get(str(message["severity"]), "warning")
-        if not client.notify(title=message["title"], body=message["text"], notify_type=kind):
-            raise SendError("apprise could not deliver it")
+def _notify(url: str, message: Message) -> None:
+    """Send by the apprise library, which supports many services by URL. Needs ``redrive[notify]``."""
+    try:
+        apprise: Any = importlib.import_module("apprise")
+    except ImportError:
+        raise SendError("apprise is not installed: pip install 'redrive[notify]'") from None
+    client = apprise.Apprise()
+    if not client.add(url):
+        raise SendError("apprise does not understand this url")
+    kind = _APPRISE_TYPES.get(str(message["severity"]), "warning")
+    if not client.notify(title=message["title"], body=message["text"], notify_type=kind):
+        raise SendError("apprise could not deliver it")
 
 
-class BellSender:
-    """Writes an event; every console that shows the run rings its terminal."""
-
-    name = "bell"
-
-    def __init__(self, ring: Ring) -> None:
-        self._ring = ring
-
-    async def send(self, message: Message) -> None:
-        """Accepted once the event is written; whether a console shows it is unknown."""
-        await self._ring(cast(Sequence[int], message["ids"]))
+async def _ring_bell(ring: Ring, message: Message) -> None:
+    """Write an event; every console that shows the run rings its terminal. Whether one shows it is unknown."""
+    await ring(cast(Sequence[int], message["ids"]))
 
 
-async def _in_a_thread(work: Callable[[], None], timeout_seconds: float) -> None:
+async def _in_a_thread(timeout_seconds: float, work: Callable[..., None], *arguments: object) -> None:
     """Run blocking work in a daemon thread, so that a hanging call cannot keep the executor from ending."""
     done: Future[None] = Future()
     done.set_running_or_notify_cancel()  # what runs is not cancelled by the timeout
 
     def run() -> None:
         try:
-            work()
+            work(*arguments)
             done.set_result(None)
         except Exception as error:  # a library may raise any error
             done.set_exception(error)

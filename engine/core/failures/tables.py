@@ -17,13 +17,6 @@ from typing import TypeVar
 from ..outcome import Failure, FailureClass
 
 # --- Codes and exception types ---------------------------------------------------------------------------------------
-#
-# Tables from error codes and exception types to failure classes: one table for each kind of code.
-#
-# Read by ``classify.py``. The rows of documents 002 and 004 are marked; the others follow RFC 9110, sysexits.h, the
-# SQLSTATE classes of PostgreSQL and the result codes of SQLite. A row can be overruled for one downstream by a rule
-# (``classify.py``), because these meanings are honoured unevenly.
-
 
 _TRANSIENT = FailureClass.TRANSIENT
 _PERMANENT = FailureClass.PERMANENT
