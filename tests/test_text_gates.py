@@ -97,6 +97,7 @@ EXITS = {
             "engine/runner/zygote/connection.py": "through ``printable``",
             "engine/check/isolated.py": "through ``printable``",
             "engine/executor/host.py": "through ``printable``",
+            "engine/executor/opening.py": "through ``printable``",
         },
     ),
     "a terminal, in colours": Exit(
@@ -113,6 +114,7 @@ EXITS = {
                 "engine/runner/zygote/connection.py",
                 "engine/check/isolated.py",
                 "engine/executor/host.py",
+                "engine/executor/opening.py",
                 "engine/notifications/notifier.py",
                 "engine/notifications/senders.py",
                 "engine/statefile/operator_actions.py",

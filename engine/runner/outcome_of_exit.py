@@ -59,18 +59,21 @@ class Evidence:
 
 def outcome_of(evidence: Evidence) -> Outcome:
     """Return the outcome of an attempt whose process was reaped, or whose thread ended."""
+    return replace(_outcome_of(evidence), attempt_columns=evidence.usage)
+
+
+def _outcome_of(evidence: Evidence) -> Outcome:
     if evidence.ending is not None:
         return _outcome_of_ending(evidence.ending, evidence)
     if evidence.force is Force.DEADLINE:
-        failure, progress = _timeout(evidence), evidence.progress
-        return Outcome(OutcomeKind.TIMED_OUT, failure, attempt_columns=evidence.usage, progress=progress)
+        return Outcome(OutcomeKind.TIMED_OUT, _timeout(evidence), progress=evidence.progress)
     if evidence.force is Force.CANCEL:
-        return Outcome(OutcomeKind.CANCELLED, attempt_columns=evidence.usage)
+        return Outcome(OutcomeKind.CANCELLED)
     if evidence.command is not None and evidence.exit_code == 0 and not evidence.result_error:
-        return Outcome(OutcomeKind.SUCCESS, result=evidence.result, attempt_columns=evidence.usage)
+        return Outcome(OutcomeKind.SUCCESS, result=evidence.result)
     if evidence.signal == SIGKILL and not evidence.out_of_memory:
-        return lost("killed from outside (SIGKILL)", evidence.usage)
-    return Outcome(OutcomeKind.ERROR, _death(evidence), attempt_columns=evidence.usage)
+        return lost("killed from outside (SIGKILL)")
+    return Outcome(OutcomeKind.ERROR, _death(evidence))
 
 
 def was_killed(exit_code: int | None, signal: int | None, output: str) -> bool:
@@ -94,11 +97,10 @@ def lost(
     """
     fingerprint = Fingerprint(strict="", loose="lost", explain=why)
     failure = Failure("lost", why, FailureClass.UNCLASSIFIED, fingerprint)
-    columns = usage or {}
     return Outcome(
         OutcomeKind.LOST,
         failure,
-        attempt_columns=columns,
+        attempt_columns=usage or {},
         is_blameless=is_blameless,
         is_with_zygote=is_with_zygote,
     )
@@ -121,20 +123,15 @@ def refused(why: str) -> Outcome:
 def _outcome_of_ending(ending: protocol.Ending, evidence: Evidence) -> Outcome:
     match ending:
         case protocol.Succeeded(result):
-            return Outcome(OutcomeKind.SUCCESS, result=result, attempt_columns=evidence.usage)
+            return Outcome(OutcomeKind.SUCCESS, result=result)
         case protocol.Failed(failure):
-            return Outcome(OutcomeKind.ERROR, failure, attempt_columns=evidence.usage)
-        case protocol.Deferred(recheck_seconds, message):
-            return Outcome(
-                OutcomeKind.DEFERRED,
-                recheck_seconds=_bounded(recheck_seconds),
-                defer_reason=message,
-                attempt_columns=evidence.usage,
-            )
+            return Outcome(OutcomeKind.ERROR, failure)
+        case protocol.Deferred(seconds, message):
+            return Outcome(OutcomeKind.DEFERRED, recheck_seconds=_bounded(seconds), defer_reason=message)
         case protocol.Skipped(reason):
-            return Outcome(OutcomeKind.SKIPPED, skip_reason=reason, attempt_columns=evidence.usage)
+            return Outcome(OutcomeKind.SKIPPED, skip_reason=reason)
         case protocol.Terminated():  # by a SIGTERM that redrive did not send
-            return Outcome(OutcomeKind.ERROR, _killed(evidence, SIGTERM), attempt_columns=evidence.usage)
+            return Outcome(OutcomeKind.ERROR, _killed(evidence, SIGTERM))
 
 
 def _bounded(seconds: float | None) -> float | None:

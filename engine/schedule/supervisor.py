@@ -329,13 +329,8 @@ class Supervisor:
         now, known, stored = self._clock.now_us(), self._broken.get(target), self._stored.get(target)
         if known is None or known.error != error:
             self._report(flow, f"cannot be served, tried again in {RETRY_SECONDS:g} s: {error}")
-        since = (
-            known.since
-            if known is not None
-            else stored.failed_since
-            if stored is not None and stored.failed_since
-            else now
-        )
+        stored_since = None if stored is None else stored.failed_since
+        since = known.since if known is not None else stored_since or now
         self._broken[target] = StartFailure(error, since, now)
         record = ScheduleRecord(file, name, flow, self._shared.id, start_error=error, failed_since=since, failed_at=now)
         self._shared.file.save(target, record, (), ())
