@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import groupby
 from typing import Any, TypedDict, cast
 
@@ -15,7 +15,7 @@ import msgspec
 from ..core.decide import Decision, Fail, Retry, TaskHistory, decide
 from ..core.failures.classify import CATCH_ALL_NAMES, ClassificationRule, parse_rules
 from ..core.failures.facts import ErrorFacts, normalize_message
-from ..core.option_types import parse_duration
+from ..core.option_types import Table, choice, parse_option, table_of
 from ..core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from ..core.policy import RetryPolicy
 from ..core.spec import DownstreamSpec, TaskSpec
@@ -358,7 +358,16 @@ def describe_effect(found: RuleEffect) -> Iterator[str]:
 # One change applies to all tasks and all downstreams of a run: a task that calls less leaves capacity to the others.
 
 
+_POLICY = table_of(RetryPolicy)
+_BREAKER = ("breaker", choice("on", "off"))  # off: ``metrics_only``
+_NOT_CHANGED = frozenset(["retry_on", "never_retry", "on_open", "metrics_only", "shared"])
+_CHANGES: Table = {
+    name: option_type
+    for name, option_type in (*_POLICY.items(), _BREAKER, *table_of(DownstreamSpec).items())
+    if name not in _NOT_CHANGED
+}
 _OFF_WORDS = frozenset(["off", "none"])
+_MAY_BE_OFF = frozenset(["max_elapsed", "poison_after"])
 _WAIT_FIELDS = frozenset(["base", "cap", "factor", "jitter"])
 
 
@@ -390,80 +399,26 @@ def parse_change(text: str) -> PolicyChange:
     """Parse ``name=value`` pairs with commas or spaces between. Raises ValueError with one sentence."""
     words = text.replace(",", " ").split()
     if not words:
-        raise ValueError(f"name a change, as in max_attempts=5; there are {', '.join(_PARSERS)}")
-    policy: dict[str, Any] = {}
-    system: dict[str, object] = {}
+        raise ValueError(f"name a change, as in max_attempts=5; there are {', '.join(_CHANGES)}")
+    policy: dict[str, object] = {}
+    downstream: dict[str, object] = {}
     for word in words:
         name, equals, value = word.partition("=")
-        if not equals or name not in _PARSERS:
-            raise ValueError(f"{word!r} is not name=value with one of {', '.join(_PARSERS)}")
-        target, key, parse = _PARSERS[name]
-        (policy if target is RetryPolicy else system)[key] = parse(name, value)
-    RetryPolicy(**policy)  # raises the same error as in a flow
-    return PolicyChange(policy, system, " ".join(words))
+        if not equals or name not in _CHANGES:
+            raise ValueError(f"{word!r} is not name=value with one of {', '.join(_CHANGES)}")
+        parsed = parse_option(name, _CHANGES[name], _read_value(name, value))
+        if name == "breaker":
+            downstream["metrics_only"] = parsed == "off"
+        else:
+            (policy if name in _POLICY else downstream)[name] = parsed
+    return PolicyChange(policy, downstream, " ".join(words))
 
 
-def _parse_whole(name: str, value: str, least: int = 1) -> int:
-    try:
-        number = int(value)
-    except ValueError:
-        number = least - 1
-    if number < least:
-        raise ValueError(f"{name} is a whole number of at least {least}, not {value!r}")
-    return number
-
-
-def _parse_number(name: str, value: str, most: float = float("inf")) -> float:
-    try:
-        number = float(value)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number <= most or number == float("inf"):
-        raise ValueError(f"{name} is a number from 0{'' if most == float('inf') else f' to {most:g}'}, not {value!r}")
-    return number
-
-
-def _parse_seconds(name: str, value: str) -> float:
-    try:
-        return parse_duration(value)
-    except ValueError:
-        raise ValueError(f"{name} is a duration, as in 90s, 10m or 1h30m, not {value!r}") from None
-
-
-def _parse_or_off(parse: Callable[[str, str], object], name: str, value: str) -> object:
-    return None if value in _OFF_WORDS else parse(name, value)
-
-
-def _parse_poison_after(name: str, value: str) -> object:
-    return value if value == "evidence" else _parse_or_off(partial(_parse_whole, least=0), name, value)
-
-
-def _parse_metrics_only(name: str, value: str) -> bool:
-    if value not in ("on", "off"):
-        raise ValueError(f"{name} is on or off, not {value!r}")
-    return value == "off"
-
-
-_Parser = tuple[type, str, Callable[[str, str], object]]
-_PARSERS: dict[str, _Parser] = {
-    "max_attempts": (RetryPolicy, "max_attempts", _parse_whole),
-    "base": (RetryPolicy, "base", _parse_seconds),
-    "cap": (RetryPolicy, "cap", _parse_seconds),
-    "factor": (RetryPolicy, "factor", _parse_number),
-    "jitter": (RetryPolicy, "jitter", lambda name, value: value),
-    "max_elapsed": (RetryPolicy, "max_elapsed", partial(_parse_or_off, _parse_seconds)),
-    "poison_after": (RetryPolicy, "poison_after", _parse_poison_after),
-    "poison_seconds": (RetryPolicy, "poison_seconds", _parse_seconds),
-    "ambiguous_attempts": (RetryPolicy, "ambiguous_attempts", _parse_whole),
-    "breaker": (DownstreamSpec, "metrics_only", _parse_metrics_only),
-    "failure_rate": (DownstreamSpec, "failure_rate", partial(_parse_number, most=1.0)),
-    "minimum_calls": (DownstreamSpec, "minimum_calls", _parse_whole),
-    "window_seconds": (DownstreamSpec, "window_seconds", _parse_seconds),
-    "open_seconds": (DownstreamSpec, "open_seconds", _parse_seconds),
-    "open_seconds_max": (DownstreamSpec, "open_seconds_max", _parse_seconds),
-    "probes": (DownstreamSpec, "probes", _parse_whole),
-    "release_per_second": (DownstreamSpec, "release_per_second", _parse_number),
-    "bucket_capacity": (DownstreamSpec, "bucket_capacity", _parse_number),
-    "bucket_refund": (DownstreamSpec, "bucket_refund", _parse_number),
-    "bucket_per_second": (DownstreamSpec, "bucket_per_second", _parse_number),
-}
+def _read_value(name: str, text: str) -> object:
+    """Return the value that a flow would give: a number, None, or the text itself."""
+    if name in _MAY_BE_OFF and text in _OFF_WORDS:
+        return None
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text

@@ -9,13 +9,14 @@ import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Annotated, Literal, get_args
 
 import msgspec
 from msgspec import structs
 
 from ..domain.task_options import GRACE_SECONDS, child_name, load_overrides, positions
 from ..domain.text import format_seconds
+from .option_types import FLAG, choice, duration, number, whole_number
 from .policy import RetryPolicy
 
 Kind = Literal["python", "command", "sensor", "approval"]
@@ -154,19 +155,19 @@ class DownstreamSpec:
     """One downstream: its circuit breaker, its retry bucket, its classification rules."""
 
     name: str
-    failure_rate: float = 0.5
-    minimum_calls: int = 10
-    window_seconds: float = 60.0
-    open_seconds: float = 5.0
-    open_seconds_max: float = 30.0
-    probes: int = 3
-    on_open: OnOpen = "hold"
-    release_per_second: float = 5.0
-    bucket_capacity: float = 10.0
-    bucket_refund: float = 0.5
-    bucket_per_second: float = 5.0
-    metrics_only: bool = False
-    shared: bool = True  # other flows of this machine that name it are told when it is down
+    failure_rate: Annotated[float, number(0, 1, above=True)] = 0.5
+    minimum_calls: Annotated[int, whole_number(1)] = 10
+    window_seconds: Annotated[float, duration(above_zero=True)] = 60.0
+    open_seconds: Annotated[float, duration()] = 5.0
+    open_seconds_max: Annotated[float, duration()] = 30.0
+    probes: Annotated[int, whole_number(1)] = 3
+    on_open: Annotated[OnOpen, choice(*get_args(OnOpen))] = "hold"
+    release_per_second: Annotated[float, number(0)] = 5.0
+    bucket_capacity: Annotated[float, number(0)] = 10.0
+    bucket_refund: Annotated[float, number(0)] = 0.5
+    bucket_per_second: Annotated[float, number(0, above=True)] = 5.0
+    metrics_only: Annotated[bool, FLAG] = False
+    shared: Annotated[bool, FLAG] = True  # other flows of this machine that name it are told when it is down
     rules: tuple[Mapping[str, object], ...] = ()
 
 

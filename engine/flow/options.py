@@ -533,35 +533,35 @@ class DownstreamOptions(TypedDict, total=False):
     """What ``Flow.downstream`` takes beside the name."""
 
     # The breaker opens at this share of failed calls, above 0 and up to 1; 0.5 unless given.
-    failure_rate: Annotated[float, number(0, 1, above=True)]
+    failure_rate: float
     # ... or after so many failures without a success, at least 1; 10 unless given.
-    minimum_calls: Annotated[int, whole_number(1)]
+    minimum_calls: int
     # The rate is that of so long; 60 unless given.
-    window_seconds: Annotated[Duration, ABOVE_ZERO]
+    window_seconds: Duration
     # An open breaker sends its first probes after this; 5 unless given.
-    open_seconds: Annotated[Duration, duration()]
+    open_seconds: Duration
     # ... and after twice as long each time they fail, up to this; 30 unless given.
-    open_seconds_max: Annotated[Duration, duration()]
+    open_seconds_max: Duration
     # Most of so many probes must succeed to close it, at least 1; 3 unless given.
-    probes: Annotated[int, whole_number(1)]
+    probes: int
     # What becomes of tasks while it is open: "hold" (the default: they wait), "fail", "dead_letter".
-    on_open: Annotated[OnOpen, choice(*get_args(OnOpen))]
+    on_open: OnOpen
     # Tasks that start in the first second after it closed; 5 unless given, 0: all at once.
-    release_per_second: Annotated[float, number(0)]
+    release_per_second: float
     # Retries that the budget holds; 10 unless given.
-    bucket_capacity: Annotated[float, number(0)]
+    bucket_capacity: float
     # What a success adds to the budget; 0.5 unless given.
-    bucket_refund: Annotated[float, number(0)]
+    bucket_refund: float
     # What each second adds to the budget, above 0; 5 unless given.
-    bucket_per_second: Annotated[float, number(0, above=True)]
+    bucket_per_second: float
     # True: count, and never open.
-    metrics_only: Annotated[bool, FLAG]
+    metrics_only: bool
     # False: flows of this machine that name it do not tell one another that it is down; True unless given.
-    shared: Annotated[bool, FLAG]
+    shared: bool
     rules: Sequence[ClassificationRule]  # overrule what failures of this downstream are taken for
 
 
-DOWNSTREAM = table_of(DownstreamOptions)
+DOWNSTREAM = table_of(DownstreamSpec)
 
 # --- A page ---------------------------------------------------------------------------------------------------------
 

@@ -269,12 +269,14 @@ def test_a_change_holds_for_every_policy_and_leaves_the_rest() -> None:
     [
         ("", "name a change"),
         ("attempts=5", "'attempts=5' is not name=value with one of max_attempts, base"),
-        ("max_attempts=0", "max_attempts is a whole number of at least 1, not '0'"),
-        ("base=-2", "base is a duration, as in 90s, 10m or 1h30m, not '-2'"),
+        ("max_attempts=0", r"max_attempts is a whole number of at least 1 \(the first start counts too\), not 0"),
+        ("base=-2", "base is a duration of 0 or more .*, not -2"),
         ("jitter=wild", "jitter is one of none, full"),
-        ("failure_rate=2", "failure_rate is a number from 0 to 1, not '2'"),
-        ("breaker=maybe", "breaker is on or off, not 'maybe'"),
-        ("factor=nan", "factor is a number from 0, not 'nan'"),
+        ("failure_rate=2", "failure_rate is a finite number above 0 and at most 1, not 2"),
+        ("breaker=maybe", "breaker is one of on, off, not 'maybe'"),
+        ("bucket_per_second=0", "bucket_per_second is a finite number above 0, not 0"),
+        ("max_elapsed=never", "max_elapsed is a duration .*, or None, not 'never'"),
+        ("factor=nan", "factor is a finite number of at least 1, not nan"),
     ],
 )
 def test_what_cannot_be_is_refused_with_what_can(text: str, message: str) -> None:
