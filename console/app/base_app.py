@@ -6,7 +6,6 @@ from __future__ import annotations
 import gc
 from collections import deque
 from collections.abc import Awaitable, Callable
-from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -97,12 +96,12 @@ class ConsoleBase(ConsoleTerminal, inherit_bindings=False):
 
     def handler(self, action: Action, screen: Screen[Any]) -> Callable[[], object] | None:
         """What a key of the action calls while ``screen`` is visible; None if nothing there handles it."""
-        if action.name in VIEW_CALLS:
-            method, *arguments = VIEW_CALLS[action.name]
+        call = VIEW_CALLS.get(action.name)
+        if call is not None:
             around = screen.focused.ancestors_with_self if screen.focused is not None else [screen]
-            for node in around:
-                if node is not self and hasattr(node, method):
-                    return partial(getattr(node, method), *arguments)
+            bound = (call.bound_to(node) for node in around if node is not self)
+            if (method := next(filter(None, bound), None)) is not None:
+                return method
         return self.console_handler(action.name)
 
     def console_handler(self, name: str) -> Callable[[], object] | None:

@@ -8,10 +8,11 @@ the screen, then by the action's name the method in ``VIEW_CALLS``, else the one
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from typing import Any
+from functools import partial
+from typing import Any, Concatenate, Literal, ParamSpec, Protocol
 
 from ...engine.domain.acts import ACTS, Scope
 from ...engine.domain.text import shell_command
@@ -382,57 +383,112 @@ def footer_of(screen: ScreenName) -> list[Action]:
 # --- The methods of views that actions call ---------------------------------------------------------------------------
 
 
-#: Name of an action -> the method that its key calls, and the arguments. The focused widget has it, or the nearest
-#: ancestor that does; each class has those that mean something in it. The console calls its others itself
-#: (``app/app.py``).
-VIEW_CALLS: Mapping[str, tuple[str, *tuple[object, ...]]] = {
-    "requeue_rows": ("decide_rows", "requeue"),
-    "discard_rows": ("decide_rows", "discard"),
-    "open": ("drill_in",),
-    "back": ("go_back",),
-    "details": ("show_details",),
-    "output": ("show_output",),
-    "why": ("show_explanation",),
-    "next_pane": ("next_pane",),
-    "previous_pane": ("next_pane",),  # there are two
-    "filter": ("open_filter_input",),
-    "filter_states": ("cycle_state_filter",),
-    "only": ("open_match_input",),
-    "search": ("open_search_input",),
-    "next": ("go_to_next", 1),
-    "previous": ("go_to_next", -1),
-    "first_error": ("go_to_first_error",),
-    "sort": ("change_order",),
-    "mark": ("mark",),
-    "mark_range": ("mark_range",),
-    "mark_all": ("mark_all",),
-    "fold": ("zoom", -1),
-    "unfold": ("zoom", 1),
-    "follow": ("toggle_follow",),
-    "wrap": ("toggle_wrap",),
-    "farther": ("change_depth", 1),
-    "nearer": ("change_depth", -1),
-    "critical_path": ("toggle_critical_path",),
-    "show_all": ("show_all",),
-    "older_attempt": ("go_to_attempt", -1),
-    "newer_attempt": ("go_to_attempt", 1),
-    "compare_attempts": ("compare_attempts",),
-    "tails": ("show_tails",),
-    "down": ("move_rows", 1),
-    "up": ("move_rows", -1),
-    "left": ("move_columns", -1),
-    "right": ("move_columns", 1),
-    "page_down": ("move_pages", 1),
-    "page_up": ("move_pages", -1),
-    "half_page_down": ("move_pages", 0.5),
-    "half_page_up": ("move_pages", -0.5),
-    "top": ("move_to_edge", -1),
-    "bottom": ("move_to_edge", 1),
-    "scroll": ("move_pages", 1),
-    "cancel": ("cancel",),
-    "close_reading": ("cancel",),
-    "previous_answer": ("move_answer", -1),
-    "next_answer": ("move_answer", 1),
+class View(Protocol):
+    """The methods of focused widgets and screens that keys call; each class has those that mean something in it."""
+
+    def move_rows(self, rows: int, /) -> object: ...
+    def move_columns(self, direction: int, /) -> object: ...
+    def move_pages(self, pages: float, /) -> object: ...
+    def move_to_edge(self, direction: int, /) -> object: ...
+    def move_answer(self, step: int, /) -> object: ...
+    def drill_in(self) -> object: ...
+    def go_back(self) -> object: ...
+    def cancel(self) -> object: ...
+    def next_pane(self) -> object: ...
+    def show_details(self) -> object: ...
+    def show_output(self) -> object: ...
+    def show_explanation(self) -> object: ...
+    def open_filter_input(self) -> object: ...
+    def open_match_input(self) -> object: ...
+    def open_search_input(self) -> object: ...
+    def cycle_state_filter(self) -> object: ...
+    def go_to_next(self, step: int, /) -> object: ...
+    def go_to_first_error(self) -> object: ...
+    def go_to_attempt(self, step: int, /) -> object: ...
+    def compare_attempts(self) -> object: ...
+    def show_tails(self) -> object: ...
+    def change_order(self) -> object: ...
+    def mark(self) -> object: ...
+    def mark_range(self) -> object: ...
+    def mark_all(self) -> object: ...
+    def decide_rows(self, act: Literal["requeue", "discard"], /) -> object: ...
+    def zoom(self, step: int, /) -> object: ...
+    def show_all(self) -> object: ...
+    def change_depth(self, step: int, /) -> object: ...
+    def toggle_follow(self) -> object: ...
+    def toggle_wrap(self) -> object: ...
+    def toggle_critical_path(self) -> object: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ViewCall:
+    """A method of the focused widget, or of its nearest ancestor that has the method."""
+
+    method: Callable[..., object]
+    arguments: tuple[object, ...]
+
+    def bound_to(self, node: object) -> Callable[[], object] | None:
+        """The call of the method of ``node``; None if it has none."""
+        method = getattr(node, self.method.__name__, None)
+        return None if method is None else partial(method, *self.arguments)
+
+
+Given = ParamSpec("Given")
+
+
+def _view(method: Callable[Concatenate[View, Given], object], *arguments: Given.args, **_: Given.kwargs) -> ViewCall:
+    return ViewCall(method, arguments)
+
+
+#: Name of an action -> the method of a view that its key calls; the console calls its others itself (``app/app.py``).
+VIEW_CALLS: Mapping[str, ViewCall] = {
+    "requeue_rows": _view(View.decide_rows, "requeue"),
+    "discard_rows": _view(View.decide_rows, "discard"),
+    "open": _view(View.drill_in),
+    "back": _view(View.go_back),
+    "details": _view(View.show_details),
+    "output": _view(View.show_output),
+    "why": _view(View.show_explanation),
+    "next_pane": _view(View.next_pane),
+    "previous_pane": _view(View.next_pane),  # there are two
+    "filter": _view(View.open_filter_input),
+    "filter_states": _view(View.cycle_state_filter),
+    "only": _view(View.open_match_input),
+    "search": _view(View.open_search_input),
+    "next": _view(View.go_to_next, 1),
+    "previous": _view(View.go_to_next, -1),
+    "first_error": _view(View.go_to_first_error),
+    "sort": _view(View.change_order),
+    "mark": _view(View.mark),
+    "mark_range": _view(View.mark_range),
+    "mark_all": _view(View.mark_all),
+    "fold": _view(View.zoom, -1),
+    "unfold": _view(View.zoom, 1),
+    "follow": _view(View.toggle_follow),
+    "wrap": _view(View.toggle_wrap),
+    "farther": _view(View.change_depth, 1),
+    "nearer": _view(View.change_depth, -1),
+    "critical_path": _view(View.toggle_critical_path),
+    "show_all": _view(View.show_all),
+    "older_attempt": _view(View.go_to_attempt, -1),
+    "newer_attempt": _view(View.go_to_attempt, 1),
+    "compare_attempts": _view(View.compare_attempts),
+    "tails": _view(View.show_tails),
+    "down": _view(View.move_rows, 1),
+    "up": _view(View.move_rows, -1),
+    "left": _view(View.move_columns, -1),
+    "right": _view(View.move_columns, 1),
+    "page_down": _view(View.move_pages, 1),
+    "page_up": _view(View.move_pages, -1),
+    "half_page_down": _view(View.move_pages, 0.5),
+    "half_page_up": _view(View.move_pages, -0.5),
+    "top": _view(View.move_to_edge, -1),
+    "bottom": _view(View.move_to_edge, 1),
+    "scroll": _view(View.move_pages, 1),
+    "cancel": _view(View.cancel),
+    "close_reading": _view(View.cancel),
+    "previous_answer": _view(View.move_answer, -1),
+    "next_answer": _view(View.move_answer, 1),
 }
 
 
