@@ -75,8 +75,7 @@ def preview_question(preview: Preview, scene: Scene, rate: float | None = None) 
         facts=facts,
         preview=[_task_line(name, scene) for name in asked],
         accept=f"{preview.act} {count:,}" if count > 1 else preview.act,
-        reason_hint="why; it goes into the journal" if preview.act == "skip" else None,
-        is_reason_required=preview.act == "skip",
+        reason="required" if preview.act == "skip" else "none",
         type_exactly=str(count) if count > TYPED_ABOVE else None,
         value_hint='JSON: 42, {"rows": 0}, "a text"' if preview.needed_by else None,
         value_error=_json_problem,
@@ -173,8 +172,7 @@ def stop_question(names: Sequence[str], scene: Scene) -> Question:
         facts=[[Piece(fact)] for fact in facts],
         preview=[_task_line(name, scene) for name in names] if len(names) > 1 else (),
         accept=f"stop {len(names):,}" if len(names) > 1 else "stop it",
-        reason_hint="why; it goes into the journal",
-        is_reason_required=True,
+        reason="required",
         type_exactly=str(len(names)) if len(names) > TYPED_ABOVE else None,
     )
 
@@ -197,8 +195,7 @@ def answer_question(act: str, names: Sequence[str], scene: Scene) -> Question:
         facts=[[Piece(f"{task_count(below)} below {then}." if below else "Nothing waits below.")]],
         preview=[_task_line(name, scene) for name in names],
         accept=f"{act} {len(names):,}" if len(names) > 1 else act,
-        reason_hint="why; it goes into the journal",
-        is_reason_required=True,
+        reason="required",
     )
 
 
@@ -212,7 +209,7 @@ def abandon_question(summary: RunSummary) -> Question:
             [Piece("A requeue of its tasks opens it again.")],
         ],
         accept="abandon it",
-        reason_hint="why; it goes into the journal",
+        reason="optional",
     )
 
 
@@ -241,8 +238,7 @@ def breaker_question(breaker: BreakerStatus, how: str) -> Question:
         title=[Piece(f"{title} {one_line(breaker.name)}", Role.TITLE)],
         facts=[[Piece(fact)] for fact in _breaker_effects(breaker, how)],
         accept=accept,
-        reason_hint="why; it goes into the journal",
-        is_reason_required=how != "close",  # a forced state lasts until an operator changes it
+        reason="optional" if how == "close" else "required",  # a forced state lasts until an operator changes it
     )
 
 
@@ -288,8 +284,7 @@ def _rows_question(
         facts=[[Piece(fact)] for fact in facts],
         preview=lines,
         accept=f"{accept} {rows}",
-        reason_hint="why; it goes into the journal",
-        is_reason_required=accept == "discard",
+        reason="required" if accept == "discard" else "optional",
         type_exactly=str(count) if count > TYPED_ABOVE else None,
     )
 
@@ -343,10 +338,10 @@ def resume_question(board: Board, since: str, plan: ResumePlan) -> Question:
     )
 
 
-def arming_question(minutes: int, why: str) -> Question:
+def arming_question(minutes: int) -> Question:
     """The question before a read-only console allows changes."""
     return Question(
         title=[Piece("Allow changes", Role.TITLE)],
-        facts=[[Piece(f"Now: {one_line(why)}.")], [Piece(f"For {minutes} minutes from now on.")]],
+        facts=[[Piece("Now: opened read-only.")], [Piece(f"For {minutes} minutes from now on.")]],
         accept=f"allow for {minutes} min",
     )

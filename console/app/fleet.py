@@ -204,10 +204,6 @@ class FleetApp(ConsoleBase):
             rows = (await asyncio.to_thread(supervisor_file.read_schedules)).schedules
             self._schedules = {row.state_path or row.file: row for row in rows}
 
-    def knows_schedule(self, path: str) -> bool:
-        """Whether the schedule of a row has been read."""
-        return path in self._schedules
-
     def choose_schedule_act(self) -> None:
         """Let the operator choose what to do about the schedule of the file under the cursor."""
         path = self.table.cursor_key or ""
@@ -281,7 +277,7 @@ class FleetApp(ConsoleBase):
 
         if fields:
             facts: list[Line] = [[Piece("Empty: as the flow says.")]]
-            self.push_screen(FormDialog(f"Start {row.flow}", facts, fields, "starts the run"), start)
+            self.push_screen(FormDialog(f"Start {row.flow}", facts, fields), start)
         else:
             start({})
 

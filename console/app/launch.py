@@ -239,7 +239,8 @@ def _print_end(app: ConsoleApp, code: int | None, target: str) -> ConsoleEnd:
         from ..sessions.open import require_known_values
 
         require_known_values()
-        print_crash(app.failure, {"target": target, "size": app.size, "view": app.current_mode}, resume_command)
+        facts = {"target": target, "size": app.size, "view": app.current_mode}
+        echo(crash_message(app.failure, facts, resume_command), err=True)
         return ConsoleEnd(CRASHED)
     if app.returns_to_fleet:
         return ConsoleEnd(code or 0, returns_to_fleet=True)
@@ -307,8 +308,3 @@ def crash_message(error: BaseException, facts: Mapping[str, object], resume: str
     except OSError as write_error:
         location = f"The report could not be written: {write_error.strerror}"
     return f"The console failed: {summary}\nThe run was not touched; come back with: {resume}\n{location}"
-
-
-def print_crash(error: BaseException, facts: Mapping[str, object], resume: str = "redrive attach") -> None:
-    """Write a report and print the message on standard error, on a restored terminal."""
-    echo(crash_message(error, facts, resume), err=True)

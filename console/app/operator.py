@@ -562,7 +562,7 @@ class RunControl:
             why = console.live.status.read_only
             console.show_message(why or "changes are allowed already", Role.WARNING if why else Role.TEXT)
         else:
-            question = confirmations.arming_question(ARMED_SECONDS // 60, "opened read-only")
+            question = confirmations.arming_question(ARMED_SECONDS // 60)
             self._actions.confirm("arm", question, lambda reply: run_latest(console, self._arm, "arm"))
 
     async def _arm(self) -> None:

@@ -98,9 +98,9 @@ class FormDialog(Modal[Mapping[str, str] | None]):
 
     guarded_keys = frozenset({"enter"})
 
-    def __init__(self, title: str, facts: Sequence[Line], fields: Sequence[FormField], accept: str) -> None:
+    def __init__(self, title: str, facts: Sequence[Line], fields: Sequence[FormField]) -> None:
         super().__init__([Piece(one_line(title), Role.TITLE)])
-        self._facts, self._accept = facts, accept
+        self._facts = facts
         cells = max(len(field.name) for field in fields)
         self._fields = {TextField(f"{pad(one.name, cells)}  ", one.value, hint=one.hint): one for one in fields}
         self._hint = Bar()
@@ -111,7 +111,7 @@ class FormDialog(Modal[Mapping[str, str] | None]):
         yield Bar()
         yield from self._fields
         yield self._hint
-        keys = [Piece("Enter", Role.KEY), Piece(f" goes on, at last {self._accept}  "), Piece("Esc", Role.KEY)]
+        keys = [Piece("Enter", Role.KEY), Piece(" goes on, at last starts the run  "), Piece("Esc", Role.KEY)]
         yield bar_of([*keys, Piece(" goes back")])
 
     def first_focus(self) -> Widget:

@@ -11,6 +11,8 @@ import select
 import signal
 import termios
 import tty
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -74,7 +76,7 @@ class Tty:
         lines = (f" {shown[: columns - 2]}", f"\x1b[2;1H{rule}", f"\x1b[{max(rows - 1, 3)};1H{rule}")
         self.enter_raw_mode()
         data = "".join((self.alternate_screen_sequence(), "\x1b[?25l\x1b[H\x1b[J", *lines))
-        with _ScreenDescriptor(self.screen_fd) as screen:
+        with _opened_screen(self.screen_fd) as screen:
             write_within(screen, data.encode("ascii"), RESTORE_SECONDS)
 
     def enter_raw_mode(self) -> None:
@@ -116,25 +118,20 @@ class Tty:
 
     def _leave_screen(self) -> None:
         data = (RESET_MODES + (CLEAR_SCREEN if self.capabilities.has_one_screen else "")).encode("ascii")
-        with _ScreenDescriptor(self.screen_fd) as screen:
+        with _opened_screen(self.screen_fd) as screen:
             if not write_within(screen, data, RESTORE_SECONDS):
                 termios.tcflush(screen, termios.TCOFLUSH)
                 write_within(screen, data, 0)
 
 
-class _ScreenDescriptor:
+@contextmanager
+def _opened_screen(fd: int) -> Iterator[int]:
     """A descriptor of ``open_screen`` for the length of a block."""
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-        self._screen = -1
-
-    def __enter__(self) -> int:
-        self._screen = open_screen(self._fd)
-        return self._screen
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._screen)
+    screen = open_screen(fd)
+    try:
+        yield screen
+    finally:
+        os.close(screen)
 
 
 def open_screen(fd: int = 2) -> int:

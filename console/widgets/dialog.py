@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 from textual import events
 from textual.app import ComposeResult
@@ -139,8 +139,7 @@ class Question:
         preview: the exact list of what is acted on, however long.
         accept: the word for yes, as "requeue 1,247".
         trigger: the key that led here; must be another one.
-        reason_hint: None if no reason is requested, else the hint of its field.
-        is_reason_required: an empty reason is refused.
+        reason: whether a reason is asked for, and whether an empty one is refused.
         type_exactly: what must be typed before yes is possible: a number, a run's name.
         value_hint: None if no value is requested, else the hint of its field; an empty value counts as missing.
         value_label: the label of that field.
@@ -157,8 +156,7 @@ class Question:
     trigger: str | None = None
     facts: Sequence[Line] = ()
     preview: Sequence[Line] = ()
-    reason_hint: str | None = None
-    is_reason_required: bool = False
+    reason: Literal["none", "optional", "required"] = "none"
     type_exactly: str | None = None
     value_hint: str | None = None
     value_label: str = "Instead: "
@@ -273,7 +271,7 @@ class Dialog(Modal[Reply]):
             hint=question.value_hint or "",
             characters=question.value_characters,
         )
-        self._reason = TextField("Reason: ", hint=question.reason_hint or "")
+        self._reason = TextField("Reason: ", hint="why; it goes into the journal")
         digits = _NUMBER_CHARACTERS if (question.type_exactly or "").isdigit() else ""
         self._typed = TextField(f"Type {question.type_exactly} to go on: ", characters=digits)
 
@@ -308,7 +306,7 @@ class Dialog(Modal[Reply]):
         question = self.question
         asked = [
             (self._value, question.value_hint),
-            (self._reason, question.reason_hint),
+            (self._reason, None if question.reason == "none" else question.reason),
             (self._typed, question.type_exactly),
         ]
         if question.value_default:
@@ -380,7 +378,7 @@ class Dialog(Modal[Reply]):
             problem = question.value_error(value) if value else question.missing_value_error
             if problem is not None:
                 return problem
-        if question.is_reason_required and not self._reason.text.strip():
+        if question.reason == "required" and not self._reason.text.strip():
             return "A reason is needed: it goes into the journal."
         if is_alternative:
             return None

@@ -11,7 +11,6 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -237,7 +236,7 @@ def test_the_console_starts_a_run_with_parameters_and_pauses_its_schedule(folder
         async with app.run_test(size=(80, 24)) as pilot:
             known = folder.row("other")
             assert known is not None and known.state_path is not None
-            await wait_until_async(partial(app.knows_schedule, known.state_path))
+            await wait_until_async(lambda: known.state_path in app._schedules)
             await pilot.press("s", "j", "j", "enter")
             await wait_until_async(lambda: isinstance(app.screen, FormDialog))
             await pilot.press(*"friday", "enter")
@@ -246,7 +245,7 @@ def test_the_console_starts_a_run_with_parameters_and_pauses_its_schedule(folder
             await wait_until_async(lambda: (row := folder.row("other")) is not None and row.paused_until == FOREVER)
 
             broken = str(folder.write("broken", more=", ("))
-            await wait_until_async(partial(app.knows_schedule, broken))
+            await wait_until_async(lambda: broken in app._schedules)
             await wait_until_async(lambda: app.table.move_to_key(broken))
             await pilot.press("s", "j", "j", "enter")
             await wait_until_async(

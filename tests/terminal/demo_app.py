@@ -55,9 +55,9 @@ def main() -> int:
         app = build(hold, options)
         code = app.run()
     if app.failure is not None:
-        from redrive.console.app.launch import print_crash
+        from redrive.console.app.launch import crash_message
 
-        print_crash(app.failure, {"target": "demo"})
+        print(crash_message(app.failure, {"target": "demo"}), file=sys.stderr)
         return 1
     return int(code or app.return_code or 0)
 
@@ -247,8 +247,7 @@ def build(hold: Tty, options: argparse.Namespace):
                 preview=[[Piece(f"task_{number:05}")] for number in range(30)],
                 accept="skip 3",
                 trigger="s",
-                reason_hint="why, for the journal",
-                is_reason_required=True,
+                reason="required",
             )
             self.push_screen(Dialog(question), lambda reply: self.replied("skip", reply))
 

@@ -315,7 +315,7 @@ async def fleet_of(state: str) -> AsyncIterator[tuple[FleetApp, Callable[..., Aw
                     await worker.wait()
                 await pilot.pause()
 
-        await wait_until_async(lambda: app.knows_schedule(state))
+        await wait_until_async(lambda: state in app._schedules)
         yield app, press
 
 

@@ -78,9 +78,7 @@ async def test_a_value_is_asked_for_until_it_can_be(stage) -> None:
         return None if text.isdigit() else "digits only"
 
     async with stage(Backdrop(), size=(80, 24)) as app:
-        replies = await asked(
-            app, question(value_hint="a number", value_error=problem, reason_hint="why", is_reason_required=True)
-        )
+        replies = await asked(app, question(value_hint="a number", value_error=problem, reason="required"))
         await app.press("enter", *"fix", "enter")
         assert replies == [] and any("A value is needed" in line for line in app.lines)
         await app.press("shift+tab", "x", "enter", "enter")
@@ -109,7 +107,7 @@ async def test_one_click_chooses_and_only_a_second_one_takes(stage) -> None:
 
 async def test_a_reason_that_is_needed_is_asked_for_until_it_is_there(stage) -> None:
     async with stage(Backdrop(), size=(80, 24)) as app:
-        replies = await asked(app, question(reason_hint="why", is_reason_required=True))
+        replies = await asked(app, question(reason="required"))
         assert isinstance(app.focused, TextField)
         await app.press("space", "enter")
         assert replies == []
@@ -120,7 +118,7 @@ async def test_a_reason_that_is_needed_is_asked_for_until_it_is_there(stage) -> 
 
 async def test_the_key_of_yes_is_a_letter_in_a_reason(stage) -> None:
     async with stage(Backdrop(), size=(80, 24)) as app:
-        replies = await asked(app, question(reason_hint="why"))
+        replies = await asked(app, question(reason="optional"))
         await app.press("a", "q")
         assert replies == []
         await app.press("enter")
@@ -141,7 +139,7 @@ async def test_many_are_confirmed_by_their_number_and_by_nothing_else(stage) -> 
 
 async def test_enter_goes_from_the_reason_to_the_number(stage) -> None:
     async with stage(Backdrop(), size=(80, 24)) as app:
-        replies = await asked(app, question(reason_hint="why", type_exactly="25"))
+        replies = await asked(app, question(reason="optional", type_exactly="25"))
         await app.press("x", "enter", "2", "5", "enter")
         assert replies == [Reply(True, "x")]
 
@@ -160,7 +158,7 @@ async def test_everything_fits_and_what_is_asked_about_stays_in_view(stage, size
     what = question(
         facts=[[Piece("1,247 run again, 1,251 may go on.")], [Piece("3 stay blocked.")]],
         preview=[[Piece(f"task-{number:04}")] for number in range(50)],
-        reason_hint="why",
+        reason="optional",
         type_exactly="1247",
     )
     async with stage(Backdrop(), size=size) as app:
