@@ -188,7 +188,7 @@ class TaskDeclarations:
             >>> flow.task(tmeout=3)(lambda: None)
             Traceback (most recent call last):
             ...
-            redrive.engine.errors.OptionError: task '<lambda>': there is no option 'tmeout'; did you mean 'timeout'? ...
+            redrive.engine.errors.OptionError: task '<lambda>': there is no option 'tmeout'; did you mean 'timeout'?
         """
         return self._add_function(fn, "python", name, after, options, kind)
 
