@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, TypedDict, cast
@@ -15,7 +14,7 @@ import msgspec
 from ..core.decide import Decision, Fail, Retry, TaskHistory, decide
 from ..core.failures.classify import CATCH_ALL_NAMES, ClassificationRule, parse_rules
 from ..core.failures.facts import ErrorFacts, normalize_message
-from ..core.option_types import Table, choice, parse_option, table_of
+from ..core.option_types import Table, choice, parse_option, read_number, table_of
 from ..core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from ..core.policy import RetryPolicy
 from ..core.spec import DownstreamSpec, TaskSpec
@@ -406,19 +405,10 @@ def parse_change(text: str) -> PolicyChange:
         name, equals, value = word.partition("=")
         if not equals or name not in _CHANGES:
             raise ValueError(f"{word!r} is not name=value with one of {', '.join(_CHANGES)}")
-        parsed = parse_option(name, _CHANGES[name], _read_value(name, value))
+        is_off = name in _MAY_BE_OFF and value in _OFF_WORDS
+        parsed = parse_option(name, _CHANGES[name], None if is_off else read_number(value))
         if name == "breaker":
             downstream["metrics_only"] = parsed == "off"
         else:
             (policy if name in _POLICY else downstream)[name] = parsed
     return PolicyChange(policy, downstream, " ".join(words))
-
-
-def _read_value(name: str, text: str) -> object:
-    """Return the value that a flow would give: a number, None, or the text itself."""
-    if name in _MAY_BE_OFF and text in _OFF_WORDS:
-        return None
-    for kind in (int, float):
-        with suppress(ValueError):
-            return kind(text)
-    return text

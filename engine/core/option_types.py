@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Generic, TypeGuard, TypeVar, cast, get_origin, get_type_hints
 
@@ -48,6 +49,14 @@ def parse_option(name: str, option_type: OptionType[T], value: object) -> T:
         return option_type.parse(value)
     except (TypeError, ValueError, OverflowError):
         raise OptionError(f"{name} is {option_type.description}, not {short_repr(value)}") from None
+
+
+def read_number(text: str) -> int | float | str:
+    """Return the number that a text is; the text itself, which no number option takes, if it is none."""
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text
 
 
 def short_repr(value: object) -> str:

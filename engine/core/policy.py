@@ -8,15 +8,16 @@ after the first failure and its ceiling is ``base``. The exponential delay is ``
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Annotated, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from ..domain.task_options import MAX_ATTEMPTS
 from .option_types import (
     Duration,
+    OptionType,
     choice,
     duration,
     either,
@@ -24,6 +25,7 @@ from .option_types import (
     number,
     optional,
     parse_option,
+    read_number,
     table_of,
     whole_number,
 )
@@ -297,3 +299,27 @@ def _sum_of_waits(policy: RetryPolicy, wait: Callable[[int], float]) -> float:
             return total + wait(index) * (retries - index)
         total += wait(index)
     return total
+
+
+# --- Settings of sends, from the environment -------------------------------------------------------------------------
+
+
+#: 002.18 to 002.22: setting -> the variable after ``REDRIVE_``, or after ``DIGITALKIN_`` where that is not set.
+_SEND_VARIABLES: Mapping[str, tuple[str, OptionType[float]]] = {
+    "retries": ("SIGNAL_SEND_RETRIES", whole_number(0)),
+    "backoff_ms": ("SIGNAL_SEND_BACKOFF_MS", number(0)),
+    "timeout_seconds": ("GRPC_TIMEOUT", number(0)),
+    "batch_size_max": ("SIGNAL_MAX_BATCH_SIZE", whole_number(1)),
+    "flush_interval_seconds": ("SIGNAL_FLUSH_INTERVAL", number(0)),
+}
+
+
+def send_settings(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return the settings that variables give. Raises OptionError, which names the variable."""
+    found: dict[str, Any] = {}
+    for name, (suffix, option_type) in _SEND_VARIABLES.items():
+        for variable in (f"REDRIVE_{suffix}", f"DIGITALKIN_{suffix}"):
+            if text := environment.get(variable, "").strip():
+                found[name] = parse_option(variable, option_type, read_number(text))
+                break
+    return found

@@ -24,10 +24,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from ..core.policy import send_settings
 from ..domain.acts import BY_EXECUTOR, Author
 from ..domain.event_payloads import StorageChange
 from ..domain.events import Event
-from ..errors import RedriveError, StorageError
+from ..errors import StorageError
 from ..runner.protocol import ignore
 from ..statefile.opening import file_uri
 from ..statefile.transitions import Transaction
@@ -541,30 +542,15 @@ class FlushLimits:
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> FlushLimits:
         """Read REDRIVE_SIGNAL_SEND_RETRIES and the other settings, or their names with DIGITALKIN_.
 
-        The flush interval is not supported, because waiting for more items only added latency. Raises RedriveError.
+        The flush interval is not supported, because waiting for more items only added latency. Raises OptionError.
         """
-        default = cls()
-        milliseconds = _read_setting(environment, "SIGNAL_SEND_BACKOFF_MS", default.backoff_seconds * 1000)
+        default, given = cls(), send_settings(environment)
         return cls(
-            retries=int(_read_setting(environment, "SIGNAL_SEND_RETRIES", default.retries)),
-            backoff_seconds=milliseconds / 1000,
-            elapsed_seconds=_read_setting(environment, "GRPC_TIMEOUT", default.elapsed_seconds),
-            batch=max(1, int(_read_setting(environment, "SIGNAL_MAX_BATCH_SIZE", default.batch))),
+            retries=given.get("retries", default.retries),
+            backoff_seconds=given.get("backoff_ms", default.backoff_seconds * 1000) / 1000,
+            elapsed_seconds=given.get("timeout_seconds", default.elapsed_seconds),
+            batch=given.get("batch_size_max", default.batch),
         )
-
-
-def _read_setting(environment: Mapping[str, str], name: str, default: float) -> float:
-    for prefix in ("REDRIVE_", "DIGITALKIN_"):
-        text = environment.get(prefix + name)
-        if text:
-            try:
-                value = float(text)
-            except ValueError:
-                value = -1.0
-            if not 0 <= value < float("inf"):
-                raise RedriveError(f"{prefix}{name} is a number from 0 up, not {text!r}")
-            return value
-    return default
 
 
 def run_with_retry(

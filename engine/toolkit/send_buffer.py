@@ -17,12 +17,12 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 from ..core.failures.classify import classify
 from ..core.failures.facts import extract_facts
 from ..core.outcome import FailureClass
-from ..core.policy import RetryPolicy, Uniform, draw_delay
+from ..core.policy import RetryPolicy, Uniform, draw_delay, send_settings
 from ..errors import PermanentError
 from .retry import report_retry
 
@@ -92,37 +92,13 @@ class SendSettings:
                 read where one of these is not set.
 
         Raises:
-            ValueError: the text of a variable is not a number; the sentence names it.
+            OptionError: (a ValueError) a variable has a wrong value; the sentence names it.
 
         Example:
             >>> SendSettings.from_environment({"REDRIVE_GRPC_TIMEOUT": "60"}).timeout_seconds
             60.0
         """
-        given: dict[str, Any] = {}
-        for name, (suffix, kind) in _VARIABLES.items():
-            for variable in (f"REDRIVE_{suffix}", f"DIGITALKIN_{suffix}"):
-                text = environment.get(variable, "").strip()
-                if text:
-                    given[name] = _number(variable, text, kind)
-                    break
-        return cls(**given)
-
-
-_VARIABLES: dict[str, tuple[str, type[int] | type[float]]] = {
-    "retries": ("SIGNAL_SEND_RETRIES", int),
-    "backoff_ms": ("SIGNAL_SEND_BACKOFF_MS", float),
-    "timeout_seconds": ("GRPC_TIMEOUT", float),
-    "batch_size_max": ("SIGNAL_MAX_BATCH_SIZE", int),
-    "flush_interval_seconds": ("SIGNAL_FLUSH_INTERVAL", float),
-}
-
-
-def _number(variable: str, text: str, kind: type[int] | type[float]) -> float:
-    try:
-        return kind(text)
-    except ValueError:
-        words = "a whole number" if kind is int else "a number"
-        raise ValueError(f"the environment variable {variable} must be {words}, not {text!r}") from None
+        return cls(**send_settings(environment))
 
 
 def is_transient(error: Exception) -> bool:

@@ -455,11 +455,11 @@ class TestSettings:
     @pytest.mark.parametrize(
         ("environment", "words"),
         [
-            ({"REDRIVE_SIGNAL_SEND_RETRIES": "many"}, "REDRIVE_SIGNAL_SEND_RETRIES must be a whole number"),
-            ({"DIGITALKIN_GRPC_TIMEOUT": "30s"}, "DIGITALKIN_GRPC_TIMEOUT must be a number"),
-            ({"REDRIVE_SIGNAL_MAX_BATCH_SIZE": "0"}, "batch_size_max is at least 1"),
-            ({"REDRIVE_SIGNAL_SEND_RETRIES": "-1"}, "retries is at least 0"),
-            ({"REDRIVE_GRPC_TIMEOUT": "nan"}, "timeout_seconds is at least 0"),
+            ({"REDRIVE_SIGNAL_SEND_RETRIES": "many"}, "REDRIVE_SIGNAL_SEND_RETRIES is a whole number of at least 0"),
+            ({"DIGITALKIN_GRPC_TIMEOUT": "30s"}, "DIGITALKIN_GRPC_TIMEOUT is a finite number of at least 0"),
+            ({"REDRIVE_SIGNAL_MAX_BATCH_SIZE": "0"}, "REDRIVE_SIGNAL_MAX_BATCH_SIZE is a whole number of at least 1"),
+            ({"REDRIVE_SIGNAL_SEND_RETRIES": "-1"}, "RETRIES is a whole number of at least 0, not -1"),
+            ({"REDRIVE_GRPC_TIMEOUT": "nan"}, "REDRIVE_GRPC_TIMEOUT is a finite number of at least 0, not nan"),
         ],
     )
     def test_a_number_that_is_none_is_named(self, environment, words):
