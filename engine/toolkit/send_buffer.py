@@ -96,7 +96,7 @@ class SendSettings:
 
         Example:
             >>> SendSettings.from_environment({"REDRIVE_GRPC_TIMEOUT": "60"}).timeout_seconds
-            60.0
+            60
         """
         return cls(**send_settings(environment))
 
