@@ -15,7 +15,7 @@ import pytest
 from redrive.engine.executor import host
 from redrive.engine.statefile import lock_file
 from redrive.engine.statefile.processes import EXECUTOR_VARIABLE
-from support.marks import parametrize_mostly_long
+from support.marks import parametrize_mostly_long, scaled
 from support.waiting import wait_until
 
 SURVIVORS_SECONDS = 1.0
@@ -95,7 +95,7 @@ ORDERS = [("executor", "zygote"), ("zygote", "executor"), ("executor",), ("shell
 ORDERS += [("executor", "zygote", "shell"), ("executor", "shell", "zygote")]
 
 
-@parametrize_mostly_long("number", range(50), quick=2)
+@parametrize_mostly_long("number", range(scaled(18)), quick=2)
 def test_nobody_survives(storm: Storm, number: int) -> None:
     order = next(itertools.islice(itertools.cycle(ORDERS), number, None))
     shells = [each for each in storm.zygote.children() if each.name() == "sh"]

@@ -11,6 +11,7 @@ import pytest
 from redrive.engine import Flow, RetryPolicy, TransientError
 from redrive.engine.domain.event_payloads import BreakerChanged
 from redrive.engine.testing import Night, down, error, limited, play
+from support.marks import parametrize_mostly_long
 
 
 def calls(count: int, downstream: str | None = "api", **options: Any) -> Flow:
@@ -30,7 +31,7 @@ def done(night: Night) -> int:
     return Counter(night.states.values())["SUCCESS"]
 
 
-@pytest.mark.parametrize("seed", range(5))
+@parametrize_mostly_long("seed", range(5))
 @pytest.mark.parametrize("attempts", [3, 4])
 def test_document_003_with_an_error_rate_of_a_third(seed, attempts):
     """220 tasks, each call 503 with probability 0.3: done as without a downstream, and no task is lost."""
@@ -82,20 +83,20 @@ def test_an_outage_of_an_hour_spends_no_attempt_once_it_is_known():
 
 
 @pytest.mark.long
-def test_ten_thousand_children_meet_one_blip():
+def test_thousands_of_children_meet_one_blip():
     flow = Flow("pages", max_parallel=16)
 
     @flow.task
     def pages() -> list[int]:
-        return list(range(10_000))
+        return list(range(3_000))
 
-    @flow.map(over=pages, downstream="api", max_size=10_000)  # declared nowhere else
+    @flow.map(over=pages, downstream="api", max_size=3_000)  # declared nowhere else
     def fetch(page: int) -> int:
         return page
 
     night = play(flow, faults=[down("api", at="3s", lasts="2s")])
     assert night.state == "SUCCESS" and night.healed_within("30s", after="api")
-    assert len(night.calls("api")) < 10_100
+    assert len(night.calls("api")) < 3_100
 
 
 @pytest.mark.parametrize("attempts", [2, 3, 5])

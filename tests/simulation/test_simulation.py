@@ -27,7 +27,7 @@ SEEDS = 10  # in one test
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@parametrize_mostly_long("first", range(0, scaled(300), SEEDS), quick=3)
+@parametrize_mostly_long("first", range(0, scaled(300), SEEDS), quick=2)
 def test_no_invariant_breaks(first: int) -> None:
     reports = [simulate(draw_plan(seed)) for seed in range(first, first + SEEDS)]
     assert [] == [
@@ -115,7 +115,7 @@ _LATE_TASKS = (
 )
 
 
-@parametrize_mostly_long("number", range(1, 41), quick=4)
+@parametrize_mostly_long("number", range(1, 41), quick=2)
 def test_a_crash_at_any_commit_of_a_run_that_its_deadline_ends_is_safe(number: int) -> None:
     """Before it, in the middle of it, while attempts are killed, and before the run ends."""
     late = FlowSpec(

@@ -182,7 +182,7 @@ def make_storm(tmp_path: Path, far: Any) -> Iterator[Callable[[int], Storm]]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("number", range(scaled(5)))
+@pytest.mark.parametrize("number", range(scaled(3)))
 def test_a_console_outlives_whatever_happens_between_it_and_the_run(
     make_storm: Callable[[int], Storm], number: int
 ) -> None:

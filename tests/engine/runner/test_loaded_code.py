@@ -44,8 +44,16 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize(("has_thread", "isolation"), [(False, "process"), (True, "process"), (True, "thread")])
+#: Each change meets an interpreter that is started because of a thread: it finds modules by what the executor has read.
+#: A fork has all of the code already, and a host of threads is started by the same lines.
+CASES = [
+    *((True, "process", change) for change in CHANGES),
+    *((has_thread, isolation, change) for has_thread, isolation in ((False, "process"), (True, "thread"))
+      for change in ("the flow", "a package that is gone")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("has_thread", "isolation", "change"), CASES)
 def test_a_retry_runs_the_code_that_the_executor_has_loaded(
     tmp_path: Path, has_thread: bool, isolation: str, change: str
 ) -> None:
