@@ -17,6 +17,7 @@ from ...engine.domain.states import TaskState
 from ...engine.domain.text import format_duration
 from ...engine.errors import RedriveError
 from ...engine.statefile.lists import OPERATOR_ACTS
+from ...engine.statefile.state_files import ActTargets
 from ..model.replay import last_undoable
 from ..sessions.open import with_session
 from ..sessions.session import Session, new_command
@@ -162,7 +163,7 @@ def _act(act: str, file: shared.NamedFile, extra: Mapping[str, Json], options: d
     if request.names and request.downstream:
         raise click.UsageError("--downstream goes with --fingerprint")
     if not all_runs:
-        return operate.send_action(file.to_change(), request, **printed)
+        return operate.send_action(file.to_change(request.named), request, **printed)
     if request.fingerprint is None or request.run_id is not None:
         raise click.UsageError("--all-runs goes with --fingerprint, and without --run")
     return operate.act_on_all_runs(file, request, **printed)
@@ -177,7 +178,7 @@ def _act_on_run(
     options: Mapping[str, Json] | None = None,
 ) -> int:
     request = operate.ActRequest(act, run_id=run_id, reason=reason, options=options or {})
-    return operate.send_action(file.to_change(), request, as_json=as_json)
+    return operate.send_action(file.to_change(request.named), request, as_json=as_json)
 
 
 # --- ``redrive abandon``: ends unfinished runs that will not be resumed ----------------------------------------------
@@ -221,7 +222,8 @@ def abandon_runs(
             for one in chosen
         ]
 
-    answers = with_session(file.to_change(), use)
+    named = ActTargets([*names, *run_ids]) if not everything else None
+    answers = with_session(file.to_change(named), use)
     for answer, place in answers:
         operate.print_answer(answer, as_json, place)
     if not answers and not as_json:
@@ -272,7 +274,7 @@ def undo_last(file: shared.NamedFile, run_id: str | None, as_json: bool, dry_run
         runs = [one.run for one in await session.runs() if one.run.run_id == event.run_id]
         return answer, operate.place_of(session, runs[0] if runs else None)
 
-    answer, place = with_session(file.to_change(), use)
+    answer, place = with_session(file.to_change(None if run_id is None else ActTargets([run_id])), use)
     operate.print_answer(answer, as_json, place)
     run = place.run
     is_at_rest = run is not None and (

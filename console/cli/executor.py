@@ -17,6 +17,7 @@ from ...engine.asyncio_log import run_with_log
 from ...engine.domain.acts import Answer
 from ...engine.domain.text import shell_command
 from ...engine.executor.run_options import RunOptions
+from ...engine.statefile.state_files import ActTargets
 from ...engine.store import database
 from ..model.status import SessionStatus
 from ..sessions.address import Endpoint
@@ -50,7 +51,8 @@ from .run import RunArguments, remote_resume_hint, run_arguments, start_executor
 def resume_run(
     target: str | None, run_id: str | None, param: tuple[str, ...], deadline: str | None, **options: Any
 ) -> int:
-    state = shared.file_to_change(shared.named_once(target, options.pop("state")))
+    named = None if run_id is None else ActTargets([run_id])
+    state = shared.file_to_change(shared.named_once(target, options.pop("state")), named)
     arguments = run_arguments(shared.params_of(param), **options)
     if is_remote(state):
         raise errors.AddressError(remote_resume_hint(state))
@@ -95,7 +97,9 @@ def rerun_run(run_id: str, param: tuple[str, ...], **options: Any) -> int:
     from ...engine.store import runs
     from ...engine.store.flow_changes import LATEST
 
-    state, arguments = shared.file_to_change(options.pop("state")), run_arguments(shared.params_of(param), **options)
+    named = None if run_id == LATEST else ActTargets([run_id])
+    state = shared.file_to_change(options.pop("state"), named)
+    arguments = run_arguments(shared.params_of(param), **options)
     if is_remote(state):
         raise errors.AddressError("an executor runs on the machine of its state file; log in there to run it again")
     with database.reading(state) as connection:

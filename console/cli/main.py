@@ -277,7 +277,7 @@ WORDS_OF_OTHER_TOOLS: dict[str, tuple[str, ...]] = {
 TARGETS = (
     "TARGET is a state file or ssh://[user@]host[:port]/path; left out: $REDRIVE_STATE, else the state file of this"
     " machine with something to do and the latest run. A command that changes a run then wants --state if several"
-    " state files have something to do."
+    " state files with something to do have the tasks or the run that it names."
 )
 EXIT_CODES_HELP = (
     "run, resume and backfill exit with 0 success, 1 failed, 2 bad usage or flow, 3 partial or waiting for a human,"

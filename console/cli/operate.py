@@ -25,6 +25,7 @@ from ...engine.domain.states import NEEDS_HUMAN, TaskState, may_have_happened
 from ...engine.domain.text import counted, did_you_mean
 from ...engine.errors import RedriveError
 from ...engine.statefile.dry_run import ActPreview
+from ...engine.statefile.state_files import ActTargets
 from ..model.status import SessionStatus
 from ..present.runs import describe_executor_loss, place_line, resume_command
 from ..sessions.address import Endpoint
@@ -171,6 +172,12 @@ class ActRequest:
     downstream: str | None = None
     filters: BulkFilter = EVERY_TASK
     options: Mapping[str, Json] = field(default_factory=dict)
+
+    @property
+    def named(self) -> ActTargets | None:
+        """What the state file must have that the act means; None if the act names nothing."""
+        run_ids = () if self.run_id is None else (self.run_id,)
+        return ActTargets(run_ids, self.names, self.fingerprint) if run_ids or self.names or self.fingerprint else None
 
 
 class BuiltCommand(NamedTuple):

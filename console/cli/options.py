@@ -24,6 +24,7 @@ from ...engine.errors import RedriveError
 from .main import ExitCode, cli, command
 
 if TYPE_CHECKING:
+    from ...engine.statefile.state_files import ActTargets
     from ...engine.store.runs import Name
     from ..sessions.address import Endpoint, SshOptions
 
@@ -263,12 +264,15 @@ class NamedFile:
 
         return Endpoint(existing_target(self.name), self.ssh)
 
-    def to_change(self) -> Endpoint:
-        """The state file of a command that changes a run. Of several candidates it prints the command for each."""
+    def to_change(self, targets: ActTargets | None = None) -> Endpoint:
+        """The state file of a command that changes a run. Of several candidates it prints the command for each.
+
+        ``targets``: what the command names; files without it are no candidates.
+        """
         from ..sessions.address import Endpoint
         from ..sessions.target import is_remote
 
-        target = file_to_change(self.name)
+        target = file_to_change(self.name, targets)
         if is_remote(target):
             from .state_files import choose_file
 
@@ -276,12 +280,12 @@ class NamedFile:
         return Endpoint(target, self.ssh)
 
 
-def file_to_change(name: str | None) -> str:
+def file_to_change(name: str | None, targets: ActTargets | None = None) -> str:
     """The file or host that a command changes. Of several candidates it prints the command for each, and exits."""
     from ..sessions.target import AmbiguousTargetError, acting_target
 
     try:
-        return acting_target(name)
+        return acting_target(name, targets)
     except AmbiguousTargetError as error:
         from ..text.text import echo, echo_lines
 

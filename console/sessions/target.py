@@ -6,7 +6,7 @@ Also how a console was started on one.
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from ...engine.statefile.paths import STATE_VARIABLE, SUFFIX, default_paths
 from ...engine.store.flow_path import REMOTE, check_state_name, follow_link, path_for_run, path_of_flow
 
 if TYPE_CHECKING:
-    from ...engine.statefile.state_files import Offer
+    from ...engine.statefile.state_files import ActTargets, Offer
     from .session import Session
 
 
@@ -107,11 +107,11 @@ def existing_target(target: str | None) -> str:
     return named_target(target) or _default_path()
 
 
-def acting_target(target: str | None) -> str:
+def acting_target(target: str | None, targets: ActTargets | None = None) -> str:
     """Return the state file that a command changes. Raises RedriveError, AmbiguousTargetError.
 
-    A default is taken only if no other state file could be meant: it is the only one, or the only one with something
-    to do.
+    A default is taken only if no other state file could be meant: it is the only one, the only one with something to
+    do, or of those the only one that has the ``targets``, else of all files.
     """
     named = named_target(target)
     if named is not None:
@@ -119,11 +119,23 @@ def acting_target(target: str | None) -> str:
     from ...engine.statefile.state_files import offers
 
     usable = [offer for offer in offers() if offer.problem is None]
-    candidates = [offer for offer in usable if offer.has_work] or usable
+    working = [offer for offer in usable if offer.has_work]
+    candidates = working or usable
+    if len(candidates) > 1 and targets is not None:
+        fitting = (list(_with_targets(group, targets)) for group in (working, usable))
+        candidates = next(filter(None, fitting), [])
+        if not candidates:
+            raise RedriveError(f"none of {len(usable)} state files has {targets}; see: redrive fleet")
     if len(candidates) > 1:
         which = "have something to do" if candidates[0].has_work else "are in the default place"
         raise AmbiguousTargetError(f"{len(candidates)} state files {which}: name one with --state", candidates)
     return candidates[0].path if candidates else _default_path()
+
+
+def _with_targets(found: Iterable[Offer], targets: ActTargets) -> Iterator[Offer]:
+    from ...engine.statefile.state_files import has_targets
+
+    return (offer for offer in found if has_targets(offer.path, targets))
 
 
 def _default_path() -> str:

@@ -8,6 +8,7 @@ The order depends on runs and never on the time of a write, because an idle exec
 import select
 import sqlite3
 import time
+from fnmatch import fnmatchcase
 from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..domain.events import JsonObject
@@ -199,6 +200,48 @@ def offer_of(path: str) -> Offer:
 def offers() -> List[Offer]:
     """The offers as of now, in the order of ``OfferReader.read``."""
     return OfferReader().read()
+
+
+class ActTargets(NamedTuple):
+    """What an act names: runs; tasks of one run, the latest unless it is named, also as globs; or a cause of it, by the
+    first digits of its fingerprint."""
+
+    run_ids: Sequence[str] = ()
+    tasks: Sequence[str] = ()
+    fingerprint: Optional[str] = None
+
+    def __str__(self) -> str:
+        of_run = " in run {}".format(", ".join(self.run_ids)) if self.run_ids else " in its latest run"
+        if self.tasks:
+            return "task {}{}".format(", ".join(self.tasks), of_run)
+        return "run {}".format(", ".join(self.run_ids)) if self.fingerprint is None else "that cause{}".format(of_run)
+
+
+def has_targets(path: str, targets: ActTargets) -> bool:
+    """Whether a state file has all that an act names; no for a file that cannot be read."""
+    try:
+        connection = open_readonly(path).connection
+        try:
+            return _has_targets(connection, targets)
+        finally:
+            connection.close()
+    except (RedriveError, sqlite3.Error):
+        return False
+
+
+def _has_targets(connection: sqlite3.Connection, targets: ActTargets) -> bool:
+    started = "SELECT run_id FROM run ORDER BY started_at DESC, rowid DESC"
+    known = [run_id for (run_id,) in connection.execute(started)]
+    run_ids = list(targets.run_ids) or known[:1]
+    if not run_ids or not set(run_ids).issubset(known):
+        return False
+    names = {name for (name,) in connection.execute("SELECT name FROM task WHERE run_id = ?", run_ids[:1])}
+    if not all(task in names or any(fnmatchcase(name, task) for name in names) for task in targets.tasks):
+        return False
+    digits = targets.fingerprint
+    sql = "SELECT DISTINCT fingerprint, fingerprint_loose FROM attempt WHERE run_id = ? AND fingerprint IS NOT NULL"
+    marks = () if digits is None else connection.execute(sql, run_ids[:1])
+    return digits is None or any((mark or "").startswith(digits) for row in marks for mark in row)
 
 
 class LatestRun(NamedTuple):

@@ -11,6 +11,7 @@ import pytest
 from redrive.console.cli.main import WORDS_OF_OTHER_TOOLS
 from redrive.console.sessions.target import AmbiguousTargetError, acting_target, existing_target
 from redrive.engine import Executor, Flow, PermanentError
+from redrive.engine.statefile.state_files import ActTargets
 from support.commands import all_commands, quoted, run_redrive
 
 FLOW = """
@@ -34,11 +35,11 @@ def states(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "states/redrive"
 
 
-def run_flow(name: str, *, fails: bool = False, run_id: str = "night") -> str:
+def run_flow(name: str, *, fails: bool = False, run_id: str = "night", task: str = "extract") -> str:
     """Run a flow of one task in its default state file, and return the file."""
     flow = Flow(name)
 
-    @flow.task(name="extract")
+    @flow.task(name=task)
     def extract() -> None:
         if fails:
             raise PermanentError("no")
@@ -90,6 +91,22 @@ def test_an_act_that_could_mean_two_files_is_refused_with_the_commands(states: P
     for path in (one, other):
         with sqlite3.connect(path) as connection:
             assert connection.execute("SELECT generation FROM task").fetchall() == [(0,)]
+
+
+def test_a_file_without_the_named_task_run_or_cause_is_no_candidate(states: Path) -> None:
+    run_flow("one", fails=True, run_id="monday")
+    other = run_flow("other", fails=True, run_id="tuesday", task="load")
+    with sqlite3.connect(other) as connection:
+        ((cause,),) = connection.execute("SELECT fingerprint FROM attempt")
+    with pytest.raises(AmbiguousTargetError):  # both failed at one place
+        acting_target(None, ActTargets(fingerprint=cause))
+    named = (ActTargets(tasks=["load"]), ActTargets(tasks=["lo*"]), ActTargets(["tuesday"], fingerprint=cause))
+    assert {acting_target(None, targets) for targets in named} == {other}
+    done = run_redrive("requeue", "load", "--reason", "mended")
+    assert done.returncode == 0 and f"in {other}" in done.stdout
+    lost = run_redrive("requeue", "laod", "--reason", "mended")
+    assert lost.returncode == 2
+    assert lost.stderr == "redrive: none of 2 state files has task laod in its latest run; see: redrive fleet\n"
 
 
 def test_a_damaged_file_is_no_candidate(states: Path) -> None:
