@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import _thread
 import atexit
+import io
 import os
 import signal
 import sys
@@ -343,6 +344,20 @@ def _call_internal(module: str, name: str) -> bool:
     elif loaded is not None:
         print(f"redrive: this Python has no {module}.{name}, so what that does at an exit is left out", file=sys.stderr)
     return loaded is None or function is not None
+
+
+class OutputStream(io.TextIOWrapper):
+    """stdout or stderr of a zygote and of its attempts.
+
+    ``divert``: gets each text first, and says whether it has written it.
+    """
+
+    divert: Callable[[str], bool] | None = None
+
+    def write(self, text: str, /) -> int:
+        if self.divert is not None and self.divert(text):
+            return len(text)
+        return super().write(text)
 
 
 def flush() -> None:

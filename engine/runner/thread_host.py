@@ -20,7 +20,7 @@ from typing import NoReturn, TextIO
 from ..errors import TaskTerminated, TransientError
 from . import protocol
 from .call import CallPlan, DescribeError, call, context_for, ending_of_error, ending_of_value
-from .child import Channels, FlowFacts, FreshImport, detach, forward_retries, reseed
+from .child import Channels, FlowFacts, FreshImport, OutputStream, detach, forward_retries, reseed
 from .context import Context
 
 RECEIVE_BYTES = 64 * 1024
@@ -53,7 +53,7 @@ class _CancelToken:
 
 
 class _ThreadOutput:
-    """stdout and stderr of the host: output of a task's thread goes to the pipe of its attempt."""
+    """What the flow has put in place of stdout or stderr: output of a task's thread goes to the pipe of its attempt."""
 
     encoding = "utf-8"
     errors = "backslashreplace"
@@ -88,19 +88,6 @@ class _ThreadOutput:
     @property
     def buffer(self) -> object:
         return self._host.buffer
-
-
-def _redirect_log_handlers(streams: Mapping[TextIO, _ThreadOutput]) -> None:
-    """Give the handlers of ``logging`` that the import of the flow has made the streams that know the attempts."""
-    if "logging" not in sys.modules:
-        return
-    import logging
-
-    known = logging.getLogger().manager.loggerDict.values()
-    for logger in (logging.getLogger(), *(one for one in known if isinstance(one, logging.Logger))):
-        for handler in logger.handlers:
-            if isinstance(handler, logging.StreamHandler) and handler.stream in streams:
-                handler.setStream(streams[handler.stream])
 
 
 class _Reports:
@@ -230,9 +217,7 @@ class _Host:
         self._reports = _Reports(control)
         self._attempts: dict[int, _TaskThread] = {}
         self._threads: dict[int, _TaskThread] = {}  # by ident
-        outputs = {stream: _ThreadOutput(stream, self._threads) for stream in (sys.stdout, sys.stderr)}
-        _redirect_log_handlers(outputs)
-        sys.stdout, sys.stderr = outputs[sys.stdout], outputs[sys.stderr]
+        self._divert_output()
         forward_retries(self._retried)
         os.register_at_fork(before=self._open_output)  # the new process cannot ask for it
         os._exit = self._exit
@@ -254,6 +239,21 @@ class _Host:
         attempt = _TaskThread(start, self._facts, self._reports, self._threads)
         self._attempts[start.number] = attempt
         attempt.start(on_done=lambda: self._attempts.pop(start.number, None))
+
+    def _divert_output(self) -> None:
+        """Let what a task's thread writes go to the pipe of its attempt, also by a stream that the import has kept."""
+        for name in ("stdout", "stderr"):
+            ours, shown = getattr(sys, f"__{name}__"), getattr(sys, name)
+            if isinstance(ours, OutputStream):
+                ours.divert = self._divert
+            if shown is not ours:
+                setattr(sys, name, _ThreadOutput(shown, self._threads))
+
+    def _divert(self, text: str) -> bool:
+        attempt = self._threads.get(threading.get_ident())
+        if attempt is not None:
+            attempt.write(text.encode("utf-8", "backslashreplace"))
+        return attempt is not None
 
     def _open_output(self) -> None:
         attempt = self._threads.get(threading.get_ident())

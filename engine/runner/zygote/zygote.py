@@ -34,7 +34,7 @@ from ...core.spec import FlowSpec
 from ...domain.states import LEASE_SECONDS
 from ...statefile.processes import EXECUTOR_VARIABLE, start_ticks
 from .. import process, protocol
-from ..child import Channels, FlowFacts, flush, reset_exit_functions, run_attempt
+from ..child import Channels, FlowFacts, OutputStream, flush, reset_exit_functions, run_attempt
 from ..command import attempts_folder
 from .flow_import import Loader, facts_after_restart, open_flow
 
@@ -223,7 +223,7 @@ def reset_streams() -> None:
     """Make stdout and stderr line-buffered UTF-8 with backslash escapes, so that output of a hung task is complete."""
     for name, fd in (("stdout", 1), ("stderr", 2)):
         raw = io.FileIO(fd, "w", closefd=False)
-        stream = io.TextIOWrapper(io.BufferedWriter(raw), "utf-8", "backslashreplace", line_buffering=True)
+        stream = OutputStream(io.BufferedWriter(raw), "utf-8", "backslashreplace", line_buffering=True)
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
 

@@ -51,6 +51,25 @@ async def test_what_a_thread_logs_is_its_output(bench: Any) -> None:
     assert [recorder.text for _, recorder in runs] == [b"attempt 1\nattempt 1\n", b"attempt 2\nattempt 2\n"]
 
 
+async def test_what_a_thread_writes_to_a_stream_that_the_import_has_kept_is_its_output(bench: Any) -> None:
+    """As loguru keeps ``sys.stderr`` when it is imported."""
+    await bench.open("""
+        kept = sys.stderr
+
+        class Sink:
+            write = staticmethod(sys.stderr.write)
+
+        @flow.task(isolation="thread")
+        def task(ctx):
+            kept.write(f"attempt {ctx.attempt}\\n")
+            Sink.write(f"by its method {ctx.attempt}\\n")
+            kept.writelines(["as ", "lines\\n"])
+    """)
+    runs = await asyncio.gather(*(bench.run("task", attempt=number) for number in (1, 2)))
+    texts = [b"attempt %d\nby its method %d\nas lines\n" % (number, number) for number in (1, 2)]
+    assert [recorder.text for _, recorder in runs] == texts
+
+
 async def test_failures_and_exits_in_threads_are_outcomes(bench: Any) -> None:
     await bench.open("""
         from redrive.engine.errors import SkipTask
