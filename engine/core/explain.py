@@ -120,7 +120,7 @@ def _state_text(case: TaskCase) -> str:
         case TaskState.RUNNING if case.context.runner.is_alive:
             return f"running for {case.since(row.started_at)}"
         case TaskState.RUNNING:
-            return "running when its executor ended"
+            return f"whose attempt {row.attempt} was running when its executor ended"
         case TaskState.RETRYING:
             return _retrying(case) if case.context.runner.is_alive else _queued_for_retry(case)
         case TaskState.SKIPPED:
@@ -237,7 +237,7 @@ def _queued(case: TaskCase) -> str:
 
 
 def _interrupted(case: TaskCase) -> str:
-    return f"was running {_gone_since(case)}"
+    return f"attempt {case.row.attempt} was running {_gone_since(case)}"
 
 
 def _gone_since(case: TaskCase) -> str:

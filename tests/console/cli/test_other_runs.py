@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.commands import quoted, run_redrive, start_redrive
+from support.waiting import wait_until
 
 FLOW = """
 import pathlib, time
@@ -119,6 +120,17 @@ def test_a_killed_run_is_reported_paged_and_listed(nightly: NightlyFlow) -> None
     assert inbox[-1] == f"or end it: redrive abandon --state {quoted(nightly.state)} first"
     (value,) = map(json.loads, nightly.redrive("inbox", nightly.state, "--json").stdout.splitlines())
     assert (value["run_id"], value["title"], value["tasks"]) == ("first", "run first has no executor", [])
+
+
+def test_every_view_names_the_attempt_that_ran_when_the_executor_was_killed(nightly: NightlyFlow) -> None:
+    nightly.run_and_kill("first")
+    sentence = "attempt 1 was running when its executor ended"
+    wait_until(lambda: sentence in nightly.redrive("tasks", nightly.state).stdout)
+    assert f"extract CUT OFF: {sentence}" in nightly.redrive("why", nightly.state, "extract").stdout
+    now = nightly.redrive("replay", nightly.state).stdout
+    assert "CUT OFF" in now and sentence in now and "RUNNING" not in now
+    before = nightly.redrive("replay", nightly.state, "--at", "5").stdout
+    assert sentence not in before
 
 
 def test_a_killed_run_is_paged_once_and_until_it_is_resumed(nightly: NightlyFlow) -> None:
