@@ -16,7 +16,7 @@ from ...engine.core.projection import TaskRow
 from ...engine.core.views import row_style
 from ...engine.core.waiting import RunnerStatus, waits_for_approval
 from ...engine.domain.acts import REFUSED, TargetResult
-from ...engine.domain.states import NEEDS_HUMAN, TaskState, describe_doubts
+from ...engine.domain.states import NEEDS_HUMAN, DeadLetterKind, TaskState, describe_doubts
 from ...engine.domain.text import counted, first_names, format_duration
 from ..model.board import Board
 from ..model.inbox import Inbox, InboxCause, InboxEntry, compare, failures_of, verdict
@@ -34,7 +34,7 @@ from .tasks import Scene, attempts_text
 AGE_CELLS = 7
 _COUNT_CELLS = 5
 _HELD_CELLS = 11
-_KIND_CELLS = 11
+_KIND_CELLS = max(map(len, DeadLetterKind))
 _NAME_CELLS_MAX = 32
 _HELD_FROM = 60  # columns: narrower lists leave out the number of held tasks
 _KIND_FROM = 76

@@ -34,7 +34,7 @@ from redrive.console.text.glyphs import ASCII, UTF8
 from redrive.console.text.pieces import Role, plain, width
 from redrive.engine.core.projection import AttemptRow, RunRow
 from redrive.engine.core.spec import TaskSpec
-from redrive.engine.domain.states import DEADLINE_MODE, NEEDS_HUMAN, TaskState
+from redrive.engine.domain.states import DEADLINE_MODE, NEEDS_HUMAN, DeadLetterKind, TaskState
 from redrive.engine.statefile.lists import DurationStats
 from redrive.engine.statefile.logs import AttemptText
 
@@ -506,3 +506,14 @@ def test_checks_of_a_sensor_that_found_nothing_are_one_row():
         listed = [plain(line) for line in lines if plain(line).startswith("   #")]
         assert [line.split()[0] for line in listed] == ["#119", "#2", "#1"]
         assert "not ready" in listed[0] and ", as in 116 checks before" in listed[0]
+
+
+@pytest.mark.parametrize("kind", DeadLetterKind)
+def test_a_row_of_the_inbox_has_the_whole_word_of_a_dead_letter_at_80_columns(kind):
+    projection = projection_of([("send_invoice", [])])
+    failed_task(projection, "send_invoice")
+    row = projection.tasks["send_invoice"]
+    row.state, row.dead_letter_kind = TaskState.DEAD_LETTER, kind
+    box = Inbox(Board(projection))
+    line = plain(inbox.task_row(box.entry(row.name), row, 80, 24, UTF8))
+    assert f" {kind} " in line
