@@ -21,8 +21,8 @@ from ...engine.core.causes import CauseHistory, describe_history, describe_last_
 from ...engine.core.explain import explain_task
 from ...engine.core.part import describe_part
 from ...engine.core.projection import RunProjection, RunRow, RunSummary, TaskRow
-from ...engine.core.views import row_style, run_code, run_style, run_view, state_code
-from ...engine.core.waiting import ALIVE, RunnerStatus
+from ...engine.core.views import counted_states, row_style, run_code, run_style, run_view, state_code
+from ...engine.core.waiting import ALIVE, ExplainContext, RunnerStatus
 from ...engine.domain.event_codec import row_of
 from ...engine.domain.events import Event
 from ...engine.domain.states import MOVING, NEEDS_HUMAN, TaskState, cut_off_cause
@@ -370,10 +370,11 @@ def print_replay(endpoint: Endpoint, run_id: str | None, as_json: bool, at: str 
 
     from ..sessions.reads import EventHistory
 
-    async def use(session: Session) -> tuple[RunProjection, int | None, str]:
+    async def use(session: Session) -> tuple[RunProjection, int | None, str, RunnerStatus]:
         projection, address = await session.snapshot(run_id), session.address
+        runner = runner_of(projection.run, session.status)
         if at is None:
-            return projection, None, address
+            return projection, None, address, runner
         when = parse_when(at, projection.run)
         history = EventHistory(session, projection)
         await history.load(projection.seq)
@@ -383,13 +384,17 @@ def print_replay(endpoint: Endpoint, run_id: str | None, as_json: bool, at: str 
             )
         seq = min(when if when < NUMBER_MAX else history.index.seq_at(when), history.index.seq)
         instant = history.index.instant_of(seq) if when < NUMBER_MAX else when
-        return (await history.point_at(seq)).snapshot.projection, instant, address
+        is_gone = runner.gone_at is not None and NUMBER_MAX <= when >= runner.gone_at  # an executor wrote each event
+        return (await history.point_at(seq)).snapshot.projection, instant, address, runner if is_gone else ALIVE
 
-    projection, instant, address = with_session(endpoint, use)
+    projection, instant, address, runner = with_session(endpoint, use)
     if not as_json:
         then = "" if instant is None else f" at {_local_time(instant)}"
         echo(f"{present.place_line(projection.run, address)}{then}")
-    print_lines(task_lines(projection, as_json, extra={"state_file": address}, now_us=instant))
+    now_us = _now_us() if instant is None else instant
+    context = ExplainContext(runner=runner)
+    why = lambda name: explain_task(projection, name, now_us, context)  # noqa: E731
+    print_lines(task_lines(projection, as_json, why, {"state_file": address}, now_us=now_us, runner=runner))
     return 0
 
 
@@ -460,11 +465,12 @@ async def _needing_lines(session: Session) -> list[str]:
 def _run_value(
     summary: RunSummary, executor: Mapping[str, object], address: str, runner: RunnerStatus
 ) -> dict[str, object]:
+    found = counted_states(summary.counts, summary.asked)
     counts = {"counts": summary.counts, "dead_letters": summary.dead_letters}
     place = {"executor": executor, "state_file": address}
     return with_schema(
         "runs",
-        {**msgspec.to_builtins(summary.run), "state": run_code(summary.run, runner, summary.counts), **counts, **place},
+        {**msgspec.to_builtins(summary.run), "state": run_code(summary.run, runner, found), **counts, **place},
     )
 
 
@@ -478,7 +484,7 @@ async def _schedule_lines(session: Session) -> list[str]:
 
 
 def _run_row(summary: RunSummary, runner: RunnerStatus) -> tuple[str | Piece, ...]:
-    run, counts = summary.run, summary.counts
+    run, counts = summary.run, counted_states(summary.counts, summary.asked)
     elapsed_us = run_view(run, runner, _now_us()).clock
     total, done = sum(counts.values()), counts.get(TaskState.SUCCESS, 0)
     elapsed = ", ".join(filter(None, (format_duration(elapsed_us), present.lateness(run, _now_us()))))

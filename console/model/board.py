@@ -16,7 +16,7 @@ from ...engine.core.explain import blocking_chain, explain_task
 from ...engine.core.projection import RunProjection, RunRow, TaskRow
 from ...engine.core.ready_queue import is_approval, spec_of
 from ...engine.core.spec import collector_paused
-from ...engine.core.views import TaskView, task_view
+from ...engine.core.views import Asked, CountedState, TaskView, counted_state, task_view
 from ...engine.core.waiting import (
     ALIVE,
     BreakerView,
@@ -52,10 +52,10 @@ _ANY_TIME_US = 2**62
 
 @dataclass(slots=True)
 class Delta:
-    """What a batch of events changed. ``moves``: (task, state before, state after), in order."""
+    """What a batch of events changed. ``moves``: (task, counted before as, counted now as), in order."""
 
     tasks: set[str] = field(default_factory=set)
-    moves: list[tuple[str, TaskState, TaskState]] = field(default_factory=list)
+    moves: list[tuple[str, CountedState, CountedState]] = field(default_factory=list)
     is_run_changed: bool = False
     is_graph_changed: bool = False  # tasks were added
     are_problems_changed: bool = False  # the set of tasks that need a human changed
@@ -85,11 +85,11 @@ class Board:
         same = before is not None and _same_graph(before.projection, projection)
         self.dag: Dag = before.dag if before is not None and same else _dag_of(projection)
         self.duration_stats: Mapping[str, DurationStats] = {}  # of earlier runs, by task
-        self._approvals = [row.name for row in projection.tasks.values() if is_approval(row)]
         self._count_all()
 
     def _count_all(self) -> None:
-        self.counts: Counter[TaskState] = Counter()
+        self._approvals = dict.fromkeys(row.name for row in self.projection.tasks.values() if is_approval(row))
+        self.counts: Counter[CountedState] = Counter()
         self.active: set[str] = set()
         self._problems: set[int] = set()
         self.noticed: set[str] = set()  # open tasks that are later or slower than expected
@@ -156,9 +156,11 @@ class Board:
         self._count_all()
 
     def _apply_move(self, row: TaskRow, before: TaskState, delta: Delta) -> None:
-        delta.moves.append((row.name, before, row.state))
+        is_asked = before is TaskState.READY and row.name in self._approvals
+        counted: CountedState = Asked.APPROVAL if is_asked else before
+        delta.moves.append((row.name, counted, counted_state(row)))
         delta.are_problems_changed |= (before in NEEDS_HUMAN) != (row.state in NEEDS_HUMAN)
-        self.counts[before] -= 1
+        self.counts[counted] -= 1
         number = self.dag.number[row.name]
         self._problems.discard(number)
         self.active.discard(row.name)
@@ -168,7 +170,7 @@ class Board:
         self._count(row)
 
     def _count(self, row: TaskRow) -> None:
-        self.counts[row.state] += 1
+        self.counts[counted_state(row)] += 1
         if row.state in UNDER_WAY:
             self.active.add(row.name)
         if row.state in NEEDS_HUMAN:

@@ -13,7 +13,7 @@ from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.states import FAILED_OUTCOMES, RunState, TaskState
 from ...engine.statefile import needs
 from ...engine.statefile.lists import AttentionRun, DurationStats, ExecutorState, PastAttemptRow, RunTaskRow, quantile
-from ...engine.statefile.needs import Need, NeedKind, attention_count, need_of_run, needs_of
+from ...engine.statefile.needs import Need, NeedKind, attention_count, needs_of, needs_of_run
 from ...engine.statefile.state_files import Offer
 from .board import runner_of
 from .eta import is_overdue
@@ -26,16 +26,17 @@ from .status import Link, SessionStatus
 
 @dataclass(frozen=True, slots=True)
 class WaitingRun:
-    """A run with what it needs. ``dead``: its dead letters."""
+    """A run with what it needs most, and ``others``. ``dead``: its dead letters."""
 
     run: RunRow
     dead: int
     need: Need
+    others: tuple[Need, ...] = ()
 
     @property
     def is_lost(self) -> bool:
         """Whether it could go on, and no process executes it."""
-        return self.need.kind is NeedKind.LOST
+        return bool(self.count_of(NeedKind.LOST))
 
     @property
     def is_notice(self) -> bool:
@@ -45,7 +46,11 @@ class WaitingRun:
     @property
     def weight(self) -> int:
         """How much a badge counts for it."""
-        return attention_count([self.need])
+        return attention_count([self.need, *self.others])
+
+    def count_of(self, kind: NeedKind) -> int:
+        """How many tasks need this, or 1 for the run as a whole."""
+        return sum(need.counted for need in (self.need, *self.others) if need.kind is kind)
 
 
 def is_lost(run: RunRow, status: SessionStatus) -> bool:
@@ -62,11 +67,11 @@ def waiting_runs(
     rows: Iterable[AttentionRun], status: SessionStatus, now_us: int, except_run_id: str | None = None
 ) -> list[WaitingRun]:
     """The runs that need a human, then the notices, each in the order given, without ``except_run_id``."""
-    needed = ((row, need_of_run(row, now_us, _has_process(row.run_id, status))) for row in rows)
+    needed = ((row, needs_of_run(row, now_us, _has_process(row.run_id, status))) for row in rows)
     found = [
-        WaitingRun(_run_of(row), row.dead_letters, need)
-        for row, need in needed
-        if need is not None and row.run_id != except_run_id
+        WaitingRun(_run_of(row), row.dead_letters, needs[0], tuple(needs[1:]))
+        for row, needs in needed
+        if needs and row.run_id != except_run_id
     ]
     return sorted(found, key=lambda one: one.is_notice)
 
@@ -198,7 +203,7 @@ def _entry(offer: Offer, now_us: int) -> FleetEntry:
 def _known_counts(run: AttentionRun) -> Mapping[TaskState, int]:
     return {
         TaskState.DEAD_LETTER: run.dead_letters,
-        TaskState.RUNNING: run.working,
+        TaskState.RUNNING: run.working - run.asked,
         TaskState.RETRYING: run.waiting,
     }
 

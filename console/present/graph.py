@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
 
-from ...engine.domain.states import NEEDS_HUMAN, UNDER_WAY, WAITING, TaskState
+from ...engine.core.views import PROBLEMS, CountedState
+from ...engine.domain.states import UNDER_WAY, WAITING, TaskState
 from ...engine.domain.text import counted, format_duration
 from ..model.graph.drawing import LABEL_SIZES, Drawing, EdgeHighlight, LabelSize, Segment, is_chain
 from ..model.graph.groups import GraphGroup, GraphOrder, Step
@@ -413,7 +414,7 @@ def group_map_row(graph: Graph, drawn: GroupDrawing, y: int, x0: int, x1: int, s
 def _title(graph: Graph, group: GraphGroup, title: str, run: Segment, scene: Scene) -> Line:
     state = states.leading_state(group.counts)
     is_selected = graph.selected is not None and graph.groups.group_of[graph.dag.number[graph.selected]] == group.index
-    role = Role.CURSOR if is_selected else Role.STRONG if state in NEEDS_HUMAN else Role.TEXT
+    role = Role.CURSOR if is_selected else Role.STRONG if state in PROBLEMS else Role.TEXT
     if not is_selected and not any(group.counts[other] for other in states.LIVELY):
         role = Role.DIM
     line = [state_sign(state, scene.glyphs, scene.runner), Piece(" "), Piece(title, role)]
@@ -515,8 +516,8 @@ def _column_sign(role: Role, filled: int, glyphs: Glyphs) -> str:
 
 
 #: What a column shows from the bottom up. Problems have a cell before all others.
-_COLUMN_PARTS: tuple[tuple[Collection[TaskState], Role], ...] = (
-    ((TaskState.DEAD_LETTER,), Role.HUMAN),
+_COLUMN_PARTS: tuple[tuple[Collection[CountedState], Role], ...] = (
+    (states.TO_DECIDE, Role.HUMAN),
     (states.FAILED - {TaskState.DEAD_LETTER}, Role.FAILED),
     (states.DONE, Role.DONE),
     (UNDER_WAY, Role.RUNNING),
@@ -524,7 +525,7 @@ _COLUMN_PARTS: tuple[tuple[Collection[TaskState], Role], ...] = (
 )
 
 
-def _column_parts(counts: Mapping[TaskState, int], size: int) -> list[tuple[Role, int]]:
+def _column_parts(counts: Mapping[CountedState, int], size: int) -> list[tuple[Role, int]]:
     """How many of ``size`` cells each part has: one at least, as far as they reach, and the largest the rest."""
     parts = [(role, sum(counts.get(state, 0) for state in found)) for found, role in _COLUMN_PARTS]
     total, left = sum(count for _, count in parts), size

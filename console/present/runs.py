@@ -12,9 +12,19 @@ from ...engine.core.decide import passed_reason
 from ...engine.core.part import describe_part
 from ...engine.core.projection import RunRow, TaskRow
 from ...engine.core.spec import LOGICAL_TIME
-from ...engine.core.views import RUN_STYLES, RunView, Sign, describe_run, run_code, run_style, run_view
+from ...engine.core.views import (
+    PROBLEMS,
+    RUN_STYLES,
+    RunView,
+    Sign,
+    counted_state,
+    describe_run,
+    run_code,
+    run_style,
+    run_view,
+)
 from ...engine.core.waiting import ALIVE, RunnerStatus
-from ...engine.domain.states import FINISHED, NEEDS_HUMAN, RunState, TaskState
+from ...engine.domain.states import FINISHED, RunState, TaskState
 from ...engine.domain.text import counted, first_names, format_duration, format_seconds, shell_command
 from ...engine.statefile.lists import ScheduleRow, SlaRow
 from ...engine.statefile.needs import NeedKind
@@ -97,6 +107,9 @@ def waiting_text(one: WaitingRun) -> str:
     whys = ["BLOCKED" if run.blocked_since is not None else "no executor" if one.is_lost else "late" if is_late else ""]
     whys += [str(run.state)] if run.ended_at is not None and not is_late else []
     whys += [counted(one.dead, "dead letter")] if one.dead else []
+    asked, failed = one.count_of(NeedKind.APPROVAL), one.count_of(NeedKind.FAILED_TASKS)
+    whys += [counted(asked, "approval")] if asked else []
+    whys += [f"{number(failed)} failed"] if failed else []
     whys += [f"{counted(need.later_successes, 'later run')} succeeded"] if need.later_successes else []
     return f"{one_line(run.run_id)} ({', '.join(filter(None, whys))})"
 
@@ -205,7 +218,7 @@ def _counted(found: states.Counts, columns: int, glyphs: Glyphs, runner: RunnerS
 
 
 def _problems(found: states.Counts) -> states.Counts:
-    return {state: count for state, count in found.items() if state in NEEDS_HUMAN}
+    return {state: count for state, count in found.items() if state in PROBLEMS}
 
 
 # --- The executor ----------------------------------------------------------------------------------------------------
@@ -354,7 +367,7 @@ def preview_lines(scene: Scene, columns: int, rows: int) -> list[Line]:
 def _rank(row: TaskRow, now_us: int) -> tuple[int, int, int]:
     attempt = attempt_of(row)
     ran_us = duration_of(attempt, now_us) if attempt is not None else 0
-    return SEVERITY.index(row.state), -ran_us, row.position
+    return SEVERITY.index(counted_state(row)), -ran_us, row.position
 
 
 def _heading(run: RunRow, glyphs: Glyphs) -> Line:

@@ -273,6 +273,9 @@ _SENTENCES: Mapping[NeedKind, Callable[[Need, int], str]] = {
     NeedKind.APPROVAL: lambda need, now_us: f"{need.detail} waits for an approval: redrive approve or reject",
     NeedKind.BLOCKED: lambda need, now_us: f"blocked for {format_duration(now_us - need.since)}",
     NeedKind.LOST: lambda need, now_us: "no executor runs it",
+    NeedKind.FAILED_TASKS: lambda need, now_us: (
+        f"{counted(need.counted, 'failed task')}{f': {need.detail}' if need.detail else ''}"
+    ),
     NeedKind.LATE: _run,
     NeedKind.FAILED: _run,
     NeedKind.PARTIAL: _run,

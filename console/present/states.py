@@ -5,15 +5,29 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from ...engine.core.projection import TaskRow
-from ...engine.core.views import BLOCKED, CUT_OFF, OUTCOME_STYLES, STATE_STYLES, Sign, Signed, row_style, state_style
+from ...engine.core.views import (
+    ASKS,
+    BLOCKED,
+    COUNTED_STYLES,
+    CUT_OFF,
+    OUTCOME_STYLES,
+    PROBLEMS,
+    STATE_STYLES,
+    Asked,
+    CountedState,
+    Sign,
+    Signed,
+    row_style,
+    state_style,
+)
 from ...engine.core.waiting import ALIVE, RunnerStatus
-from ...engine.domain.states import FINISHED, NEEDS_HUMAN, UNDER_WAY, TaskState
+from ...engine.domain.states import FINISHED, UNDER_WAY, TaskState
 from ...engine.domain.trigger_rules import STATES_OF, ParentStatus
 from ..text.figures import number
 from ..text.glyphs import Glyph, Glyphs
 from ..text.pieces import Line, Piece, Role, join, width
 
-SEVERITY: tuple[TaskState, ...] = tuple(STATE_STYLES)
+SEVERITY: tuple[CountedState, ...] = tuple(COUNTED_STYLES)
 
 
 def sign_of(style: Signed, glyphs: Glyphs) -> Piece:
@@ -31,7 +45,7 @@ def row_sign(row: TaskRow, glyphs: Glyphs, runner: RunnerStatus = ALIVE) -> Piec
     return sign_of(row_style(row, runner), glyphs)
 
 
-def state_sign(state: TaskState, glyphs: Glyphs, runner: RunnerStatus = ALIVE) -> Piece:
+def state_sign(state: CountedState, glyphs: Glyphs, runner: RunnerStatus = ALIVE) -> Piece:
     """The one-cell sign of a task state, in its role."""
     return sign_of(state_style(state, runner), glyphs)
 
@@ -45,7 +59,7 @@ _GAP = "  "
 def legend_lines(glyphs: Glyphs, columns: int, bars: Sequence[Line]) -> list[Line]:
     """The legend in lines of at most ``columns``. ``bars``: the entries of the timeline."""
     outcomes = [OUTCOME_STYLES[name] for name in ("timed_out", "lost")]
-    shown: list[Signed] = [*STATE_STYLES.values(), CUT_OFF, BLOCKED, *outcomes]
+    shown: list[Signed] = [*STATE_STYLES.values(), ASKS, CUT_OFF, BLOCKED, *outcomes]
     states = [[sign_and_word(style, glyphs)] for style in shown]
     marks = [
         [Piece(sign, role), Piece(f" {words}")]
@@ -77,17 +91,18 @@ def _flow(entries: Sequence[Line], columns: int, least: int) -> list[Line]:
 # --- Counts of tasks by state: as a bar, as words, and as signs ------------------------------------------------------
 
 
-Counts = Mapping[TaskState, int]
+Counts = Mapping[CountedState, int] | Mapping[TaskState, int]
 
 DONE = FINISHED | {TaskState.CANCELLED}
 FAILED = STATES_OF[ParentStatus.FAILED] - DONE
-LIVELY = UNDER_WAY | FAILED | {TaskState.READY}  # states that a reader wants to find
+TO_DECIDE: tuple[CountedState, ...] = (TaskState.DEAD_LETTER, Asked.APPROVAL)
+LIVELY: Collection[CountedState] = UNDER_WAY | FAILED | {TaskState.READY, Asked.APPROVAL}  # a reader wants to find them
 #: The parts of a bar in order; the rest are tasks that are not done yet.
-_PARTS: Sequence[tuple[Collection[TaskState], Sign | Glyph, Role]] = (
+_PARTS: Sequence[tuple[Collection[CountedState], Sign | Glyph, Role]] = (
     (DONE, Glyph.BAR_QUIET, Role.DONE),
     (UNDER_WAY, Glyph.BAR_ACTIVE, Role.RUNNING),
     (FAILED, Sign.FAILED, Role.FAILED),
-    ((TaskState.DEAD_LETTER,), Sign.DEAD, Role.HUMAN),
+    (TO_DECIDE, Sign.DEAD, Role.HUMAN),
 )
 
 
@@ -114,8 +129,8 @@ def order_line(order: str, glyphs: Glyphs) -> Line:
     return [Piece("sort: ", Role.DIM), Piece(f"{order} {glyphs.open} ")]
 
 
-def _sum(counts: Counts, states: Collection[TaskState]) -> int:
-    return sum(counts.get(state, 0) for state in states)
+def _sum(counts: Counts, states: Collection[CountedState]) -> int:
+    return sum(count for state, count in counts.items() if state in states)
 
 
 def _shares(parts: Sequence[int], total: int, size: int) -> list[int]:
@@ -130,10 +145,11 @@ def _shares(parts: Sequence[int], total: int, size: int) -> list[int]:
     return cells
 
 
-def leading_state(counts: Counts) -> TaskState:
+def leading_state(counts: Counts) -> CountedState:
     """The state whose sign stands for all tasks: the worst; a finished one only if every task is finished."""
-    found = next(state for state in SEVERITY if counts.get(state))
-    return TaskState.PENDING if found in DONE and counts.get(TaskState.PENDING) else found
+    present = {state for state, count in counts.items() if count}
+    found = next(state for state in SEVERITY if state in present)
+    return TaskState.PENDING if found in DONE and TaskState.PENDING in present else found
 
 
 def progress(counts: Counts, glyphs: Glyphs) -> Line:
@@ -147,35 +163,48 @@ def progress(counts: Counts, glyphs: Glyphs) -> Line:
 
 
 def problem_counts(counts: Counts, glyphs: Glyphs) -> Line:
-    """How many need a human, by state, the most severe first."""
-    needed = [state for state in SEVERITY if state in NEEDS_HUMAN and counts.get(state)]
-    signed = [(state, state_sign(state, glyphs)) for state in needed]
-    return join(([Piece(f"{sign.text}{number(counts[state])}", sign.role)] for state, sign in signed), " ")
+    """How many need a human, by sign, the most severe first."""
+    needed = {state: count for state, count in counts.items() if state in PROBLEMS}
+    signed = _signed(needed, glyphs)
+    return join(([Piece(f"{sign.text}{number(count)}", sign.role)] for sign, count in signed), " ")
+
+
+def _signed(
+    counts: Mapping[CountedState, int], glyphs: Glyphs, runner: RunnerStatus = ALIVE
+) -> list[tuple[Piece, int]]:
+    """How many tasks have each sign, the worst first; states with one sign are one number."""
+    found: dict[Piece, int] = {}
+    for state in SEVERITY:
+        if counts.get(state):
+            sign = state_sign(state, glyphs, runner)
+            found[sign] = found.get(sign, 0) + counts[state]
+    return list(found.items())
 
 
 def counts_line(
     counts: Counts, glyphs: Glyphs, without: Sequence[TaskState] = (), runner: RunnerStatus = ALIVE
 ) -> Line:
-    """``◆3  2 failed  41 running  1,204 ok``, the worst state first."""
-    found = []
+    """``◆3  2 failed  41 running  1,204 ok``, the worst state first; ``◆3`` counts all that waits for a decision."""
+    kept = _without(counts, without)
+    to_decide, style = _sum(kept, TO_DECIDE), STATE_STYLES[TaskState.DEAD_LETTER]
+    found = [[Piece(f"{glyphs.of(style.sign)}{number(to_decide)}", Role(style.role))]] if to_decide else []
     for state in SEVERITY:
-        count = counts.get(state, 0)
-        if not count or state in without:
-            continue
-        style = state_style(state, runner)
-        text = (
-            f"{glyphs.of(style.sign)}{number(count)}"
-            if state is TaskState.DEAD_LETTER
-            else f"{number(count)} {style.word}"
-        )
-        found.append([Piece(text, Role(style.role))])
+        if kept.get(state) and state not in TO_DECIDE:
+            style = state_style(state, runner)
+            found.append([Piece(f"{number(kept[state])} {style.word}", Role(style.role))])
     return join(found)
+
+
+def _without(counts: Counts, states: Collection[CountedState]) -> dict[CountedState, int]:
+    return {state: count for state, count in counts.items() if state not in states}
 
 
 def counts_text(counts: Counts, runner: RunnerStatus) -> str:
     """``2 DEAD, 2 cut off, 1,204 ok``, the worst state first."""
-    found = ((state, counts.get(state, 0)) for state in SEVERITY)
-    return ", ".join(f"{number(count)} {state_style(state, runner).word}" for state, count in found if count)
+    found = _without(counts, ())
+    return ", ".join(
+        f"{number(found[state])} {state_style(state, runner).word}" for state in SEVERITY if found.get(state)
+    )
 
 
 def counts_within(
@@ -185,18 +214,16 @@ def counts_within(
     words = counts_line(counts, glyphs, without, runner)
     if width(words) <= size:
         return words
-    return counts_signs({state: count for state, count in counts.items() if state not in without}, glyphs, size, runner)
+    return counts_signs(_without(counts, without), glyphs, size, runner)
 
 
 def counts_signs(counts: Counts, glyphs: Glyphs, size: int, runner: RunnerStatus = ALIVE) -> Line:
     """``◆3 ●41 ✓1204``, the worst state first, as many as fit in ``size`` cells."""
     line: Line = []
     left = size
-    for state in SEVERITY:
-        count = counts.get(state, 0)
-        sign = state_sign(state, glyphs, runner)
+    for sign, count in _signed(_without(counts, ()), glyphs, runner):
         text = f"{sign.text}{count}"
-        if count and left > len(text):
+        if left > len(text):
             line += [Piece(text, sign.role), Piece(" ")]
             left -= len(text) + 1
     return line

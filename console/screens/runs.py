@@ -9,8 +9,9 @@ from textual import events
 from textual.widget import Widget
 
 from ...engine.core.projection import RunSummary
+from ...engine.core.views import counted_states
 from ...engine.domain.events import EventKind
-from ...engine.domain.states import RunState, TaskState
+from ...engine.domain.states import RunState
 from ...engine.statefile.lists import ATTENTION_RUNS, SCHEDULES, AttentionRun, ScheduleRow
 from ..keys.actions import ScreenName
 from ..model.board import Board, BoardUpdate, runner_of
@@ -176,8 +177,7 @@ class RunsScreen(ConsoleScreen):
             return RunListEntry(board.projection.run, board.counts, self.console.runner)
         summary = self._summaries[run_id]
         runner = runner_of(summary.run, self.console.live.status)
-        known = {TaskState(state): count for state, count in summary.counts.items()}
-        return RunListEntry(summary.run, known, runner)
+        return RunListEntry(summary.run, counted_states(summary.counts, summary.asked), runner)
 
     # --- Keys -----------------------------------------------------------------------------------------------------
 

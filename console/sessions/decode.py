@@ -149,7 +149,7 @@ def decode_durations(table: Columns) -> dict[str, DurationStats]:
 def decode_runs(lines: object) -> list[RunSummary]:
     """Decode the rows of the list of runs. Raises LinkError."""
     found = rows_of(RunLine, lines)
-    return [RunSummary(decode_run(one.run), one.counts) for one in found]
+    return [RunSummary(decode_run(one.run), one.counts, one.asked) for one in found]
 
 
 def decode_run(row: JsonObject) -> RunRow:

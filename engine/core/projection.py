@@ -159,10 +159,11 @@ class RunRow(Struct):
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """One run of a file. ``counts``: state -> tasks in it."""
+    """One run of a file. ``counts``: state -> tasks in it; ``asked``: how many READY ones wait for an approval."""
 
     run: RunRow
     counts: Mapping[str, int]
+    asked: int = 0
 
     @property
     def dead_letters(self) -> int:

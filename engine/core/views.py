@@ -10,13 +10,13 @@ next step without a human.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from ..domain.events import EventKind
-from ..domain.states import MOVING, UNDER_WAY, RunState, TaskState
+from ..domain.states import MOVING, NEEDS_HUMAN, UNDER_WAY, RunState, TaskState
 from ..domain.text import counted, format_clock, format_duration
 from .outcome import FailureMode
 from .projection import AttemptRow, RunProjection, RunRow, TaskRow
@@ -112,6 +112,26 @@ STATE_STYLES: Mapping[TaskState, StateStyle] = {
 #: A READY task that waits for an operator's answer.
 ASKS = StateStyle(Sign.DEAD, "approve?", StateRole.HUMAN)
 
+
+class Asked(StrEnum):
+    """A state that the state file calls READY: an operator is asked, and no executor will start it."""
+
+    APPROVAL = "APPROVAL"
+
+
+#: How a task is counted beside others: by its state, but what waits for an answer apart from what waits for a slot.
+CountedState = TaskState | Asked
+
+#: The worst first, as above.
+COUNTED_STYLES: Mapping[CountedState, StateStyle] = {
+    TaskState.DEAD_LETTER: STATE_STYLES[TaskState.DEAD_LETTER],
+    Asked.APPROVAL: ASKS,
+    **{state: style for state, style in STATE_STYLES.items() if state is not TaskState.DEAD_LETTER},
+}
+
+#: What needs a human, as it is counted.
+PROBLEMS: Collection[CountedState] = frozenset([*NEEDS_HUMAN, Asked.APPROVAL])
+
 #: A RUNNING task, or an unfinished run, that no executor runs.
 CUT_OFF = StateStyle(Sign.CUT_OFF, "cut off", StateRole.WAITING)
 
@@ -128,14 +148,28 @@ SERVED = StateStyle(Sign.READY, "served", StateRole.WAITING)
 ONLY_WAITS = StateStyle(Sign.SENSING, "waiting", StateRole.WAITING)
 
 
-def state_style(state: TaskState, runner: RunnerStatus = ALIVE) -> StateStyle:
+def state_style(state: CountedState, runner: RunnerStatus = ALIVE) -> StateStyle:
     """The sign, the word and the role of a state: a task whose executor has ended does not run."""
-    return CUT_OFF if state is TaskState.RUNNING and not runner.is_alive else STATE_STYLES[state]
+    return CUT_OFF if state is TaskState.RUNNING and not runner.is_alive else COUNTED_STYLES[state]
+
+
+def counted_state(row: TaskRow) -> CountedState:
+    """How a task is counted beside others."""
+    return Asked.APPROVAL if waits_for_approval(row) else row.state
+
+
+def counted_states(counts: Mapping[str, int], asked: int) -> dict[CountedState, int]:
+    """Tasks by state as the state file counts them, without ``asked`` READY ones, which wait for an approval."""
+    found: dict[CountedState, int] = {TaskState(state): count for state, count in counts.items()}
+    if asked:
+        found[TaskState.READY] = found.get(TaskState.READY, 0) - asked
+        found[Asked.APPROVAL] = asked
+    return found
 
 
 def row_style(row: TaskRow, runner: RunnerStatus = ALIVE) -> StateStyle:
     """The sign, the word and the role of a task: one that waits for an approval is no task for an executor."""
-    return ASKS if waits_for_approval(row) else state_style(row.state, runner)
+    return state_style(counted_state(row), runner)
 
 
 def state_code(state: TaskState, runner: RunnerStatus = ALIVE) -> str:
@@ -291,7 +325,7 @@ def failure_of(row: TaskRow) -> str:
 
 
 #: Tasks by state.
-Counts = Mapping[TaskState, int] | Mapping[str, int]
+Counts = Mapping[CountedState, int] | Mapping[TaskState, int] | Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,10 +71,14 @@ Row = TypeVar("Row", bound=NamedTuple)
 
 
 class RunLine(NamedTuple):
-    """A run with all columns of its row; ``counts``: state -> tasks in it."""
+    """A run with all columns of its row.
+
+    ``counts``: state -> tasks in it; ``asked``: how many of them wait for an approval.
+    """
 
     run: JsonObject
     counts: Dict[str, int]
+    asked: int = 0
 
 
 class ExecutorState(NamedTuple):
@@ -220,6 +224,7 @@ class AttentionRun(NamedTuple):
         failed: a FAILED task; ``error``: its error.
         later_successes: of its flow since its start; at most SUCCESSES_MAX. 0 for an unfinished run.
         working: how many tasks of an unfinished run are running or about to; ``waiting``: for an instant.
+        failed_tasks: how many are FAILED; ``asked``: how many wait for an approval.
     """
 
     run_id: str
@@ -236,6 +241,8 @@ class AttentionRun(NamedTuple):
     later_successes: int = 0
     working: int = 0
     waiting: int = 0
+    failed_tasks: int = 0
+    asked: int = 0
 
 
 class DeadLetterGroup(NamedTuple):
@@ -436,6 +443,8 @@ UNACKNOWLEDGED = (
     "acknowledged_at IS NULL AND (ended_at IS NULL OR state IN ('FAILED','PARTIAL') OR ended_at > deadline_at)"
     " AND state <> 'ABANDONED'"
 )
+#: SQL: whether ``task`` is an approval. No text inside a spec can contain these characters unescaped.
+IS_APPROVAL = 'instr(task.spec, \'"kind":"approval"\') > 0'
 _OF_FAILED = "(SELECT {} FROM task WHERE task.run_id = run.run_id AND task.state = 'FAILED' ORDER BY name LIMIT 1)"
 _OPEN_COUNT = (
     "CASE WHEN ended_at IS NULL THEN (SELECT count(*) FROM task"
@@ -452,6 +461,8 @@ ATTENTION_RUNS = Listing(
     ' AND instr(later.options, \'"part":"--\') = 0'
     " LIMIT {})) END, ".format(SUCCESSES_MAX)
     + ", ".join(_OPEN_COUNT.format(states) for states in ("'READY', 'RUNNING'", "'RETRYING', 'SENSING'"))
+    + ", (SELECT count(*) FROM task WHERE task.run_id = run.run_id AND task.state = 'FAILED'), "
+    + _OPEN_COUNT.format("'READY') AND (" + IS_APPROVAL)
     + " FROM run WHERE "
     + UNACKNOWLEDGED
     + " ORDER BY started_at DESC, rowid DESC LIMIT :limit",
@@ -467,8 +478,6 @@ DEAD_LETTER_GROUPS = Listing(
     + " GROUP BY run.run_id, failure_fingerprint ORDER BY run.started_at DESC, min(name) LIMIT :limit",
     {"characters": TEXT_CHARACTERS, "limit": ROWS_MAX},
 )
-#: SQL: whether ``task`` is an approval. No text inside a spec can contain these characters unescaped.
-IS_APPROVAL = 'instr(task.spec, \'"kind":"approval"\') > 0'
 APPROVALS = Listing(
     "approvals",
     AskedApproval,
@@ -577,6 +586,14 @@ def _read(text: str, otherwise: Json) -> Json:
     return value if isinstance(value, type(otherwise)) else otherwise
 
 
+_ASKED = (
+    "SELECT run.run_id, count(*) FROM run CROSS JOIN task INDEXED BY idx_task_state"
+    " ON task.run_id = run.run_id AND task.state = 'READY' WHERE run.ended_at IS NULL AND "
+    + IS_APPROVAL
+    + " GROUP BY run.run_id"
+)
+
+
 def runs(connection: sqlite3.Connection) -> List[RunLine]:
     """All runs, latest first."""
     counts: Dict[str, Dict[str, int]] = {}
@@ -585,10 +602,11 @@ def runs(connection: sqlite3.Connection) -> List[RunLine]:
             "SELECT run_id, state, count(*) FROM task GROUP BY run_id, state"
         ):
             counts.setdefault(run_id, {})[state] = count
+        asked: Dict[str, int] = dict(connection.execute(_ASKED).fetchall())
         cursor = connection.execute("SELECT * FROM run ORDER BY started_at DESC, rowid DESC")
         names = [column[0] for column in cursor.description]
         found = [dict(zip(names, values)) for values in cursor]
-    return [RunLine(run, counts.get(run["run_id"], {})) for run in found]
+    return [RunLine(run, counts.get(run["run_id"], {}), asked.get(run["run_id"], 0)) for run in found]
 
 
 def dag_name_of(connection: sqlite3.Connection, run_id: str) -> str:

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional
 
 from ..domain.states import SHUT_BREAKERS, RunState
-from .lists import AttentionRun
+from .lists import AttentionRun, DeadLetterGroup
 from .state_files import Offer, ScheduleFacts
 
 START_GRACE_US = 60000000  # that a due start may be late
@@ -29,6 +29,7 @@ class NeedKind(Enum):
     BLOCKED = "blocked run"
     LOST = "run without executor"
     LATE = "late run"
+    FAILED_TASKS = "failed tasks"
     FAILED = "failed run"
     PARTIAL = "partial run"
     BREAKER = "open breaker"
@@ -42,7 +43,7 @@ class Need(NamedTuple):
         is_notice: it is listed until somebody has acknowledged it, but nothing waits for it.
         path: of the state file; of another host its address.
         since: when it began; of a schedule that nobody serves, when its next start is due, or was.
-        counted: dead letters, rows, starts; else 1.
+        counted: dead letters, failed tasks, approvals, rows, starts; else 1.
         detail: a task, a downstream, or an error, as the file has it.
         later_successes: of the flow, after an ended run.
         fingerprint: of the cause of dead letters.
@@ -62,7 +63,9 @@ class Need(NamedTuple):
 
 #: What can be acknowledged, and what the tasks of one run explain.
 ENDS = frozenset([NeedKind.FAILED, NeedKind.PARTIAL, NeedKind.LATE])
-OF_RUNS = ENDS | frozenset([NeedKind.DEAD_LETTERS, NeedKind.APPROVAL, NeedKind.BLOCKED, NeedKind.LOST])
+OF_RUNS = ENDS | frozenset(
+    [NeedKind.DEAD_LETTERS, NeedKind.APPROVAL, NeedKind.BLOCKED, NeedKind.LOST, NeedKind.FAILED_TASKS]
+)
 #: What needs no look into a state file, which may not exist.
 OF_SCHEDULES = frozenset([NeedKind.SCHEDULER_DEAD, NeedKind.FAILED_START, NeedKind.NOT_STARTED, NeedKind.UNREADABLE])
 _ENDS: Dict[str, NeedKind] = {RunState.FAILED: NeedKind.FAILED, RunState.PARTIAL: NeedKind.PARTIAL}
@@ -88,39 +91,52 @@ def _needs_of_file(offer: Offer, now_us: int) -> Iterator[Need]:
         return
     executor = offer.executor
     has_run = executor is not None and executor.alive
-    asked = {one.run_id for one in offer.approvals}
     for run in offer.runs:
         is_running = has_run and executor is not None and executor.run_id in (None, run.run_id)
-        need = need_of_run(run, now_us, is_running or offer.service_pid is not None)
-        if need is None or (need.kind is NeedKind.BLOCKED and run.run_id in asked):
-            continue
         groups = [one for one in offer.dead_letters if one.run_id == run.run_id]
-        if need.kind is not NeedKind.DEAD_LETTERS or not groups:
-            yield need._replace(path=offer.path)
-        for group in groups:
-            yield need._replace(
-                kind=NeedKind.DEAD_LETTERS,
-                path=offer.path,
-                counted=group.tasks,
-                detail=_failure(group.task, group.error),
-                fingerprint=group.fingerprint,
-            )
+        for need in needs_of_run(run, now_us, is_running or offer.service_pid is not None):
+            if need.kind is NeedKind.DEAD_LETTERS and groups:
+                yield from (_need_of_group(need._replace(path=offer.path), group) for group in groups)
+            elif need.kind is not NeedKind.APPROVAL:  # the file names each
+                yield need._replace(path=offer.path)
     for one in offer.approvals:
         yield Need(NeedKind.APPROVAL, offer.path, one.since, one.dag_name, one.run_id, detail=one.task)
     yield from _needs_of_lists(offer, now_us)
     yield from of_schedules
 
 
-def need_of_run(run: AttentionRun, now_us: int, has_process: bool) -> Optional[Need]:
-    """What a run needs; None if nothing. ``has_process``: one executes it, or starts an executor for it."""
+def _need_of_group(need: Need, group: DeadLetterGroup) -> Need:
+    return need._replace(counted=group.tasks, detail=_failure(group.task, group.error), fingerprint=group.fingerprint)
+
+
+def needs_of_run(run: AttentionRun, now_us: int, has_process: bool) -> List[Need]:
+    """What a run needs, the most urgent first. ``has_process``: one executes it, or starts an executor for it.
+
+    A FAILED task needs a human from its failure on: the run may go on for hours without it. At the end it is a part of
+    the end of the run.
+    """
     need = Need(NeedKind.FAILED, "", run.started_at, run.dag_name, run.run_id, later_successes=run.later_successes)
+    found = []
     if run.dead_letters:
-        return need._replace(kind=NeedKind.DEAD_LETTERS, counted=run.dead_letters, is_notice=False)
-    if run.ended_at is not None:
+        found.append(need._replace(kind=NeedKind.DEAD_LETTERS, counted=run.dead_letters))
+    if run.asked:
+        found.append(need._replace(kind=NeedKind.APPROVAL, counted=run.asked))
+    detail = "" if run.failed is None else _failure(run.failed, run.error)
+    if run.ended_at is not None and not run.dead_letters:
         kind = _ENDS.get(run.state, NeedKind.LATE)
         is_notice = run.later_successes > 0 or kind is NeedKind.LATE
-        detail = "" if run.failed is None else _failure(run.failed, run.error)
-        return need._replace(kind=kind, since=run.ended_at, is_notice=is_notice, detail=detail)
+        count = max(run.failed_tasks, 1)
+        return [need._replace(kind=kind, since=run.ended_at, is_notice=is_notice, counted=count, detail=detail)]
+    own = _need_of_state(run, need, now_us, has_process) if not run.dead_letters else None
+    if own is not None and not (own.kind is NeedKind.BLOCKED and run.asked):
+        found.append(own)
+    if run.failed_tasks:
+        found.append(need._replace(kind=NeedKind.FAILED_TASKS, counted=run.failed_tasks, detail=detail))
+    return found
+
+
+def _need_of_state(run: AttentionRun, need: Need, now_us: int, has_process: bool) -> Optional[Need]:
+    """What an unfinished run needs as a whole."""
     if run.blocked_since is not None:
         return need._replace(kind=NeedKind.BLOCKED, since=run.blocked_since)
     if is_lost(run.ended_at, run.blocked_since, has_process):
@@ -210,6 +226,6 @@ def exit_code_of(needs: Iterable[Need]) -> int:
 
 
 def attention_count(needs: Iterable[Need]) -> int:
-    """How much waits for a human: each dead letter, and 1 for everything else that is no notice."""
+    """How much waits for a human: each task that the inbox lists, and 1 for everything else that is no notice."""
     found = [need for need in needs if not need.is_notice]
-    return sum(need.counted if need.kind is NeedKind.DEAD_LETTERS else 1 for need in found)
+    return sum(need.counted if need.kind in OF_RUNS else 1 for need in found)

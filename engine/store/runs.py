@@ -619,7 +619,9 @@ def list_runs(connection: sqlite3.Connection) -> list[RunSummary]:
     """Return every run of the file, latest first."""
     names = RunRow.__struct_fields__
     lines = lists.runs(connection)
-    return [RunSummary(_run_row(tuple(line.run.get(name) for name in names)), line.counts) for line in lines]
+    return [
+        RunSummary(_run_row(tuple(line.run.get(name) for name in names)), line.counts, line.asked) for line in lines
+    ]
 
 
 class RunSource(NamedTuple):

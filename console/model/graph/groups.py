@@ -19,7 +19,7 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from ....engine.core.dag import Dag
-from ....engine.domain.states import TaskState
+from ....engine.core.views import CountedState, counted_state
 from ....engine.errors import CycleError
 from ..board import Board
 from .drawing import is_chain
@@ -37,7 +37,7 @@ class GraphGroup:
     level: int
     title: str
     members: Sequence[int]
-    counts: Counter[TaskState] = field(default_factory=Counter)
+    counts: Counter[CountedState] = field(default_factory=Counter)
 
     @property
     def is_single(self) -> bool:
@@ -56,7 +56,7 @@ class GroupRow(NamedTuple):
 class Groups:
     """All groups of a graph, their counts, and which are expanded. ``declared``: task -> the group in the flow."""
 
-    def __init__(self, dag: Dag, states: Mapping[str, TaskState], declared: Mapping[str, str] | None = None) -> None:
+    def __init__(self, dag: Dag, states: Mapping[str, CountedState], declared: Mapping[str, str] | None = None) -> None:
         self.tasks = dag
         self.groups = [
             GraphGroup(index, dag.levels[members[0]], title, members)
@@ -97,7 +97,7 @@ class Groups:
 
     # --- Updates ---------------------------------------------------------------------------------------------------
 
-    def apply_move(self, name: str, before: TaskState, after: TaskState) -> int:
+    def apply_move(self, name: str, before: CountedState, after: CountedState) -> int:
         """Update the counts for a task that changed its state. Returns the index of its group."""
         index = self.group_of[self.tasks.number[name]]
         counts = self.groups[index].counts
@@ -221,7 +221,7 @@ def groups_of(board: Board) -> Groups:
     declared = {
         name: spec.group for name, row in rows.items() if (spec := row.spec) is not None and spec.group is not None
     }
-    return Groups(board.dag, {name: row.state for name, row in rows.items()}, declared)
+    return Groups(board.dag, {name: counted_state(row) for name, row in rows.items()}, declared)
 
 
 class _Split(NamedTuple):

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from ....engine.core.dag import Dag
-from ....engine.domain.states import TaskState
+from ....engine.core.views import CountedState
 from ...text.glyphs import ACROSS, DOWN, LEFT, RIGHT, UP
 
 
@@ -240,7 +240,7 @@ class SilhouetteColumn:
     x: int
     cells: int
     tasks: list[int] = field(default_factory=list)
-    counts: Counter[TaskState] = field(default_factory=Counter)
+    counts: Counter[CountedState] = field(default_factory=Counter)
 
 
 class Silhouette:
@@ -249,7 +249,7 @@ class Silhouette:
     ``size``: cells of the width, at least 1.
     """
 
-    def __init__(self, dag: Dag, size: int, states: Mapping[str, TaskState]) -> None:
+    def __init__(self, dag: Dag, size: int, states: Mapping[str, CountedState]) -> None:
         self.dag = dag
         self.size = max(size, 1)
         self.moves = 0  # of tasks so far
@@ -265,7 +265,7 @@ class Silhouette:
         self.gap = 1 if min(column.cells for column in self.columns) >= _GAP_FROM else 0  # cells behind each column
         self.tallest = max(len(column.tasks) for column in self.columns)
 
-    def apply_move(self, name: str, before: TaskState, after: TaskState) -> None:
+    def apply_move(self, name: str, before: CountedState, after: CountedState) -> None:
         """Update the counts for a task that changed its state."""
         self.moves += 1
         counts = self.columns[self.index_of(name)].counts

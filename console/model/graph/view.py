@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+from ....engine.core.views import PROBLEMS, counted_state
 from ....engine.domain.states import NEEDS_HUMAN, UNDER_WAY
 from ..board import Board, Delta
 from .drawing import (
@@ -160,7 +161,7 @@ class Graph:
     def silhouette(self, columns: int) -> Silhouette:
         """The tasks by level, over ``columns`` cells."""
         if self._silhouette is None or self._silhouette.size != columns:
-            states = {name: row.state for name, row in self.board.projection.tasks.items()}
+            states = {name: counted_state(row) for name, row in self.board.projection.tasks.items()}
             self._silhouette = Silhouette(self.dag, columns, states)
         return self._silhouette
 
@@ -391,9 +392,9 @@ def _row_in_drawing(graph: Graph, name: str) -> int:
 def _problem_key(group: GraphGroup) -> tuple[int, int, int]:
     """Return the sort key: groups with problems first, then groups with active tasks, then the rest."""
     counts = group.counts
-    dead = sum(counts[state] for state in NEEDS_HUMAN)
+    problems = sum(counts[state] for state in PROBLEMS)
     busy = any(counts[state] for state in UNDER_WAY)
-    return -dead, not busy, group.index
+    return -problems, not busy, group.index
 
 
 # --- Above the rows --------------------------------------------------------------------------------------------------

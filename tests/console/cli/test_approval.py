@@ -15,6 +15,7 @@ from subprocess import CompletedProcess
 
 import pytest
 from redrive.engine.executor import host
+from redrive.engine.statefile import lists
 from support.commands import run_redrive
 from support.waiting import wait_until
 
@@ -56,6 +57,8 @@ def test_it_waits_in_the_inbox_and_holds_no_process(folder: Path) -> None:
     said = start(folder)
     assert "ok READY: it waits for an approval" in said
     assert "BLOCKED: ok waits for an approval (redrive approve --state " in said
+    with closing(sqlite3.connect(folder / "s.db")) as connection:
+        assert [(line.counts["READY"], line.asked) for line in lists.runs(connection)] == [(1, 1)]
     inbox = redrive(folder, "inbox", "s.db", code=3).stdout
     assert "1 × waits for an approval · holds 1" in inbox
     asked = next(line for line in inbox.splitlines() if line.startswith("  READY "))

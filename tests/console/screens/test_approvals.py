@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from redrive.console.model.board import Board
+from redrive.console.model.graph.view import Graph
+from redrive.console.present import states
+from redrive.console.present.runs import RunListEntry, run_row
+from redrive.console.text.glyphs import UTF8
+from redrive.console.text.pieces import plain
+from redrive.engine.core.views import Asked
+from redrive.engine.core.waiting import ALIVE
+from redrive.engine.domain.states import TaskState
 
 from ..conftest import FakeSession, StillClock
 from ..model.runs import EventBuilder, projection_of
@@ -22,6 +31,22 @@ def session(clock: StillClock) -> FakeSession:
     session.builder = builder
     clock.now = builder.at
     return session
+
+
+def test_it_is_counted_with_what_needs_a_human_in_every_view(session: FakeSession) -> None:
+    board = Board(session.projection)
+    graph = Graph(board, len)
+    graph.resize(80, 24)
+    groups, columns = graph.groups.groups, graph.silhouette(80).columns
+    asked = [board.counts, *(group.counts for group in groups), *(column.counts for column in columns)]
+    assert plain(states.counts_line(board.counts, UTF8)) == "◆1  1 running  1 ok  1 pending"
+    assert states.counts_text(board.counts, ALIVE) == "1 approve?, 1 running, 1 ok, 1 pending"
+    assert states.leading_state(board.counts) is Asked.APPROVAL
+    assert plain(states.counts_signs({**board.counts, TaskState.DEAD_LETTER: 2}, UTF8, 30)).startswith("◆3 ●1")
+    assert "◆1" in plain(run_row(RunListEntry(board.projection.run, board.counts), board.projection.seq, 150, UTF8))
+    assert sum(counts[Asked.APPROVAL] for counts in asked) == 3 and not any(counts[TaskState.READY] for counts in asked)
+    graph.apply(board.apply([session.builder.move("ok", "SUCCESS")]))
+    assert not any(counts[Asked.APPROVAL] for counts in asked)
 
 
 async def test_the_inbox_lists_it_while_other_tasks_run(session: FakeSession, clock: StillClock) -> None:

@@ -13,6 +13,7 @@ from redrive.engine.statefile.lists import (
     DEAD_LETTER_GROUPS,
     HELD_ROWS,
     MISSED_STARTS,
+    AskedApproval,
     AttentionRun,
     DeadLetterGroup,
     ExecutorState,
@@ -54,6 +55,7 @@ CASES: dict[str, tuple[Offer, list[str], int]] = {
     "lost": (Offer("f", runs=[run()]), ["LOST"], 3),
     "late": (Offer("f", runs=[run(deadline_at=NOW - 1)], executor=ALIVE), ["LATE"], 3),
     "blocked": (Offer("f", runs=[run(blocked_since=NOW)]), ["BLOCKED"], 3),
+    "running with a failed task": (Offer("f", runs=[run(failed_tasks=2)], executor=ALIVE), ["FAILED_TASKS"], 3),
     "failed": (Offer("f", runs=[run("FAILED")]), ["FAILED"], 1),
     "failed before a success": (Offer("f", runs=[run("FAILED", later_successes=5)]), ["FAILED*"], 0),
     "partial": (Offer("f", runs=[run("PARTIAL")]), ["PARTIAL"], 3),
@@ -104,6 +106,20 @@ def test_dead_letters_are_one_need_for_each_cause() -> None:
         (1, "send", "f2"),
     ]
     assert attention_count(needs) == 6 and exit_code_of(needs) == 3
+
+
+def test_each_failed_task_counts_while_its_run_goes_on_and_after_its_end() -> None:
+    """As the inbox of the run lists them: beside dead letters, too, and once."""
+    approvals = [AskedApproval("r", "etl", "release", NOW)]
+    columns: dict[str, Any] = {"failed_tasks": 3, "failed": "load", "error": "no route", "asked": 1}
+    going_on = needs_of([Offer("f", runs=[run(**columns)], approvals=approvals, executor=ALIVE)], NOW)
+    assert [(need.kind.name, need.counted, need.detail) for need in going_on] == [
+        ("APPROVAL", 1, "release"),
+        ("FAILED_TASKS", 3, "load: no route"),
+    ]
+    assert attention_count(going_on) == 4
+    assert attention_count(needs_of([Offer("f", runs=[run("FAILED", failed_tasks=3)])], NOW)) == 3
+    assert attention_count(needs_of([Offer("f", runs=[run(dead_letters=2, failed_tasks=3)])], NOW)) == 5
 
 
 def test_notices_come_last_and_dead_letters_before_failures() -> None:
