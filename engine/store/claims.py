@@ -208,8 +208,8 @@ def reject(transaction: Transaction, run_id: str, order: ClaimOrder, how: str) -
     refusals, overrides = transaction.connection.execute(
         "SELECT refusals, overrides FROM task WHERE run_id = ? AND name = ?", (run_id, order.name)
     ).fetchone()
-    columns: TaskColumns = {"ended_at": transaction.at, "error": f"{order.spec.downstream} is open"}
-    columns["refusals"] = refusals + 1
+    why = f"{order.spec.downstream} is open"
+    columns: TaskColumns = {"ended_at": transaction.at, "error": why, "refusals": refusals + 1}
     state = END_WHEN_OPEN[how]
     assert state is not None, "the flow lets tasks wait for this downstream"
     if state is TaskState.DEAD_LETTER:
@@ -410,11 +410,8 @@ def _expire(
     waited_us = None if ended_at is None else transaction.at - ended_at
     counts_at_once = _ttl_seconds(transaction.connection, run_id) == 0
     waited = "" if waited_us is None else f" for {format_duration(waited_us)}"
-    why = (
-        "a dead letter counts as failed: dead_letter_ttl=0"
-        if counts_at_once
-        else (f"no operator has decided about it{waited}: dead_letter_ttl")
-    )
+    undecided = f"no operator has decided about it{waited}: dead_letter_ttl"
+    why = "a dead letter counts as failed: dead_letter_ttl=0" if counts_at_once else undecided
     columns: TaskColumns = {"expires_at": None}
     payload = TaskMoved(why=why)
     if not transaction.move(
@@ -481,8 +478,7 @@ def _end_task(transaction: Transaction, run_id: str, task: TaskSnapshot, why: st
 def _describe_ended(moving: list[TaskSnapshot], dead: int) -> str:
     running = [task.name for task in moving if task.state == TaskState.RUNNING]
     others = len(moving) - len(running)
-    parts = [f"{running[0]} is ended"] if len(running) == 1 else [f"{counted(len(running), 'task')} are ended"]
-    parts = parts if running else []
+    parts = [f"{running[0]} is ended" if len(running) == 1 else f"{len(running):,} tasks are ended"] if running else []
     parts += [f"{counted(others, 'task')} {'is' if others == 1 else 'are'} cancelled"] if others else []
     parts += [f"{counted(dead, 'dead letter')} {'waits' if dead == 1 else 'wait'} for a human"] if dead else []
     return ", ".join(parts)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, takewhile
 from statistics import median
@@ -17,8 +17,8 @@ from typing import Any
 from ..clock import Clock
 from ..core.causes import PageRequest, schedule_cause
 from ..core.projection import RunRow
-from ..core.schedule import LISTED_MAX, Schedule, ScheduleDecision, decide_schedule, iso_time, late_starts, local_time
-from ..core.spec import FlowSpec, ScheduleSpec
+from ..core.schedule import LISTED_MAX, Schedule, decide_schedule, iso_time, late_starts, local_time
+from ..core.spec import FlowSpec, Misfire, ScheduleSpec
 from ..domain.event_payloads import ScheduleChange, ScheduleChanged
 from ..domain.states import ENDED_BADLY, FINISHED, OPEN, DeadLetterKind, RunState, deadline_cause
 from ..domain.text import format_clock, format_duration
@@ -122,9 +122,7 @@ def load_status(connection: sqlite3.Connection, served: ServedFlow, now: int, la
 
     ``late_from``: no start is late before, because the flow was paused.
     """
-    progress, name = _load_progress(connection, served.name), served.name
-    if progress is not None and _is_changed(progress, served.spec):
-        progress = None
+    progress, name = _load_unchanged(connection, served), served.name
     latest = connection.execute(_LATEST, (name,)).fetchone()
     durations = [seconds for (seconds,) in connection.execute(_DURATIONS, (name,))]
     asked = dict(connection.execute(_ASKED, (name,)).fetchall())
@@ -166,6 +164,12 @@ def _load_progress(connection: sqlite3.Connection, flow: str) -> ScheduleProgres
     return None if row is None else ScheduleProgress(*row)
 
 
+def _load_unchanged(connection: sqlite3.Connection, served: ServedFlow) -> ScheduleProgress | None:
+    """Return the progress of the schedule as it is now: a changed one has none, and no deadlines yet."""
+    progress = _load_progress(connection, served.name)
+    return None if progress is None or _is_changed(progress, served.spec) else progress
+
+
 def _fired_after(connection: sqlite3.Connection, flow: str, after: int) -> frozenset[int]:
     sql = "SELECT logical_time FROM slot WHERE dag_name = ? AND logical_time > ? AND state = 'run'"
     return frozenset(at for (at,) in connection.execute(sql, (flow, after)))
@@ -195,16 +199,13 @@ def update_schedule(
     fired = _fired_after(transaction.connection, served.name, progress.decided_until)
     decision = decide_schedule(served.schedule, progress.decided_until, fired, transaction.at)
     if decision.missed:
-        _record_missed(transaction, served, decision)
+        _record_missed(transaction, served, decision.missed, is_all=decision.is_all, misfire=served.spec.misfire)
     _advance(transaction, served, decision.decided_until)
 
 
 def skip_slot(transaction: Transaction, served: ServedFlow, logical: int) -> None:
     """Give up a logical time that an operator skips."""
-    sql = "INSERT OR IGNORE INTO slot (dag_name, logical_time, state, decided_at) VALUES (?,?,'missed',?)"
-    transaction.connection.execute(sql, (served.name, logical, transaction.at))
-    when = iso_time(logical, served.schedule.zone)
-    transaction.emit(ScheduleChanged(ScheduleChange.MISSED, served.name, runs=1, is_all=True, first=when, last=when))
+    _record_missed(transaction, served, (logical,))
     _advance(transaction, served, logical)
 
 
@@ -223,11 +224,7 @@ def claim_slot(
     RefusedError if the logical time has another run, or has been decided since.
     """
     if not _insert_slot(transaction, served, logical, run_id) and not (
-        again
-        and (
-            _claim_missed_slot(transaction, served, logical, run_id)
-            or _replace_run(transaction, served, logical, run_id, replaced)
-        )
+        again and _reassign_slot(transaction, served, logical, run_id, replaced)
     ):
         when = iso_time(logical, served.schedule.zone)
         raise RefusedError(f"the run of {served.name!r} for {when} has been decided about already")
@@ -244,19 +241,14 @@ def _insert_slot(transaction: Transaction, served: ServedFlow, logical: int, run
     return transaction.connection.execute(sql, (served.name, logical, run_id, transaction.at)).rowcount == 1
 
 
-def _claim_missed_slot(transaction: Transaction, served: ServedFlow, logical: int, run_id: str) -> bool:
+def _reassign_slot(
+    transaction: Transaction, served: ServedFlow, logical: int, run_id: str, replaced: str | None
+) -> bool:
+    """Assign a logical time that was missed, or that the ended run ``replaced`` has."""
     sql = (
-        "UPDATE slot SET state = 'run', run_id = ?, decided_at = ?"
-        " WHERE dag_name = ? AND logical_time = ? AND state = 'missed'"
-    )
-    return transaction.connection.execute(sql, (run_id, transaction.at, served.name, logical)).rowcount == 1
-
-
-def _replace_run(transaction: Transaction, served: ServedFlow, logical: int, run_id: str, replaced: str | None) -> bool:
-    sql = (
-        "UPDATE slot SET run_id = ?, run_state = NULL, decided_at = ?"
-        " WHERE dag_name = ? AND logical_time = ? AND state = 'run' AND run_id = ?"
-        " AND NOT EXISTS (SELECT 1 FROM run WHERE run.run_id = slot.run_id AND run.ended_at IS NULL)"
+        "UPDATE slot SET state = 'run', run_id = ?, run_state = NULL, decided_at = ?"
+        " WHERE dag_name = ? AND logical_time = ? AND (state = 'missed' OR (state = 'run' AND run_id = ?"
+        " AND NOT EXISTS (SELECT 1 FROM run WHERE run.run_id = slot.run_id AND run.ended_at IS NULL)))"
     )
     values = (run_id, transaction.at, served.name, logical, replaced)
     return transaction.connection.execute(sql, values).rowcount == 1
@@ -275,22 +267,21 @@ def _start_schedule(transaction: Transaction, served: ServedFlow, progress: Sche
     transaction.emit(ScheduleChanged(what, served.name, spec.expression, spec.timezone))
 
 
-def _record_missed(transaction: Transaction, served: ServedFlow, decision: ScheduleDecision) -> None:
-    transaction.connection.executemany(
-        "INSERT OR IGNORE INTO slot (dag_name, logical_time, state, decided_at) VALUES (?,?,'missed',?)",
-        [(served.name, at, transaction.at) for at in decision.missed],
+def _record_missed(
+    transaction: Transaction,
+    served: ServedFlow,
+    missed: Sequence[int],
+    *,
+    is_all: bool = True,
+    misfire: Misfire | None = None,
+) -> None:
+    sql = "INSERT OR IGNORE INTO slot (dag_name, logical_time, state, decided_at) VALUES (?,?,'missed',?)"
+    transaction.connection.executemany(sql, [(served.name, at, transaction.at) for at in missed])
+    first, last = (iso_time(at, served.schedule.zone) for at in (missed[0], missed[-1]))
+    change = ScheduleChange.MISSED
+    transaction.emit(
+        ScheduleChanged(change, served.name, runs=len(missed), is_all=is_all, first=first, last=last, misfire=misfire)
     )
-    zone = served.schedule.zone
-    missed = ScheduleChanged(
-        ScheduleChange.MISSED,
-        served.name,
-        runs=len(decision.missed),
-        is_all=decision.is_all,
-        first=iso_time(decision.missed[0], zone),
-        last=iso_time(decision.missed[-1], zone),
-        misfire=served.spec.misfire,
-    )
-    transaction.emit(missed)
 
 
 def _advance(transaction: Transaction, served: ServedFlow, decided_until: int) -> None:
@@ -315,19 +306,13 @@ def _first_unfired(schedule: Schedule, after: int, fired: Iterable[int]) -> int 
 
 # --- Late runs -----------------------------------------------------------------------------------------------------
 
-_LATE = (
-    "SELECT run_id, logical_time, deadline_at FROM run"
-    " WHERE dag_name = ? AND (ended_at IS NULL OR ended_at > deadline_at)"
-    " AND logical_time IS NOT NULL AND deadline_at <= ?"
-    " AND NOT EXISTS (SELECT 1 FROM sla WHERE sla.dag_name = run.dag_name AND sla.logical_time = run.logical_time"
-    " AND promise = 'end') ORDER BY deadline_at"
-)
-_NEXT_DEADLINE = (
-    "SELECT min(deadline_at) FROM run WHERE dag_name = ? AND (ended_at IS NULL OR ended_at > deadline_at)"
-    " AND logical_time IS NOT NULL"
+_NOT_YET_LATE = (
+    " FROM run WHERE dag_name = ? AND (ended_at IS NULL OR ended_at > deadline_at) AND logical_time IS NOT NULL"
     " AND NOT EXISTS (SELECT 1 FROM sla WHERE sla.dag_name = run.dag_name AND sla.logical_time = run.logical_time"
     " AND promise = 'end')"
 )
+_LATE = f"SELECT run_id, logical_time, deadline_at{_NOT_YET_LATE} AND deadline_at <= ? ORDER BY deadline_at"
+_NEXT_DEADLINE = f"SELECT min(deadline_at){_NOT_YET_LATE}"
 _LAST_LATE_START = "SELECT max(logical_time) FROM sla WHERE dag_name = ? AND promise = 'start'"
 
 
@@ -344,9 +329,7 @@ def record_late_runs(
     A late run is ended unless its deadline pages alone. ``running``: the run whose executor calls this, and ends it.
     ``late_from``, ``start_error``: as for ``update_schedule``.
     """
-    progress = _load_progress(transaction.connection, served.name)
-    if progress is not None and _is_changed(progress, served.spec):
-        progress = None  # the changed schedule has no deadlines yet
+    progress = _load_unchanged(transaction.connection, served)
     if progress is not None and transaction.at > late_from:
         _record_late_starts(transaction, served, progress, start_error)
     for run_id, logical, due_at in transaction.connection.execute(_LATE, (served.name, transaction.at)).fetchall():
@@ -487,13 +470,9 @@ def backfill_slots(state_path: str, served: ServedFlow, since: int, until: int) 
     if not times or not has_content(state_path):
         return [BackfillSlot(at) for at in times]
     with database.reading(state_path) as connection:
-        slots = _slots_with_runs(connection, served, times)
+        started = runs_of(connection, served.name, times[0], times[-1])
+        slots = {at: _slot(connection, at, run_id, end) for at, (run_id, end) in started.items()}
     return [slots.get(at, BackfillSlot(at)) for at in times]
-
-
-def _slots_with_runs(connection: sqlite3.Connection, served: ServedFlow, times: list[int]) -> dict[int, BackfillSlot]:
-    started = runs_of(connection, served.name, times[0], times[-1])
-    return {at: _slot(connection, at, run_id, end) for at, (run_id, end) in started.items()}
 
 
 def _slot(connection: sqlite3.Connection, logical: int, run_id: str, end: RunState | None) -> BackfillSlot:

@@ -7,8 +7,8 @@ import json
 import os
 import random
 import tempfile
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, NoReturn, ParamSpec, TypedDict, TypeVar, Unpack, cast
@@ -359,13 +359,21 @@ class _Play:
 
     async def _serve(self, limit: float) -> bool:
         service = PlayedService(self._director.source, self._path, self._options, self._stage.machine)
+        async with self._accompanied(self._operate_service(service), limit, service.stop):
+            await service.serve()
+        return True
+
+    @asynccontextmanager
+    async def _accompanied(
+        self, acts: Coroutine[Any, Any, None], limit: float, stop: Callable[[], None]
+    ) -> AsyncIterator[None]:
+        """Let the acts and the faults of the processes come meanwhile, and stop at the limit."""
         loop = asyncio.get_running_loop()
         self._arm_faults(loop)
-        loop.call_at(limit, service.stop)
-        operator = loop.create_task(self._operate_service(service))
+        loop.call_at(limit, stop)
+        operator = loop.create_task(acts)
         try:
-            await service.serve()
-            return True
+            yield
         finally:
             operator.cancel()
             with suppress(asyncio.CancelledError):
@@ -381,7 +389,7 @@ class _Play:
         )
 
     async def _session(self, run_id: str, limit: float) -> RunResult:
-        loop, opened = asyncio.get_running_loop(), asyncio.Event()
+        opened = asyncio.Event()
         executor = Executor(
             run_id=run_id,
             flow="played.py",
@@ -390,15 +398,8 @@ class _Play:
             machine=self._stage.machine,
             on_open=lambda name: opened.set(),
         )
-        self._arm_faults(loop)
-        loop.call_at(limit, executor.stop)
-        operator = loop.create_task(self._operate(executor, run_id, opened))
-        try:
+        async with self._accompanied(self._operate(executor, run_id, opened), limit, executor.stop):
             return await executor.run_here()
-        finally:
-            operator.cancel()
-            with suppress(asyncio.CancelledError):
-                await operator
 
     def _arm_faults(self, loop: asyncio.AbstractEventLoop) -> None:
         now = self._clock.seconds
