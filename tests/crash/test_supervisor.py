@@ -8,6 +8,8 @@ import json
 import os
 import signal
 import sqlite3
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -27,7 +29,7 @@ from redrive.engine.statefile.supervisor_file import (
     is_served,
     read_schedules,
 )
-from support.commands import run_redrive, start_redrive
+from support.commands import run_redrive
 from support.processes import find_processes_in, wait_until_dead
 from support.waiting import wait_until, wait_until_async
 
@@ -37,6 +39,14 @@ FLOW = """from redrive.engine import Flow
 {variable} = Flow('{name}', schedule='{schedule}'{more})
 @{variable}.task(timeout=600)
 def a{variable}(): {body}
+"""
+#: ``redrive`` with a supervisor that looks at its files twice a second, and not every five seconds.
+SERVE = """
+from redrive.console.__main__ import main
+from redrive.engine.schedule import supervisor
+
+supervisor.SCAN_SECONDS = 0.5
+main()
 """
 
 
@@ -58,7 +68,9 @@ class Folder:
         return file
 
     def serve(self, *words: object) -> Any:
-        self.processes.append(start_redrive("serve", self.path, *words, text=False))
+        command = [sys.executable, "-P", "-c", SERVE, "serve", self.path, *words]
+        options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        self.processes.append(subprocess.Popen([*map(str, command)], **options))
         return self.processes[-1]
 
     def row(self, flow: str) -> ServedSchedule | None:
@@ -149,7 +161,7 @@ def test_an_import_that_hangs_holds_up_no_other_file(folder: Folder):
 
 def test_a_broken_release_is_paged_with_its_error_when_the_run_is_late(folder: Folder):
     pager = "\nflow.page('command', argv=['sh', '-c', 'cat >> \"$0\"', {!r}])\n".format(str(folder.path / "paged"))
-    file = folder.write("night", "every 6s", more=", start_within='1s'")
+    file = folder.write("night", "every 2s", more=", start_within='1s'")
     good = file.read_text().replace("\n@flow", f"{pager}@flow")
     file.write_text(good)
     folder.serve()
