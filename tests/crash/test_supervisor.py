@@ -68,9 +68,9 @@ class Folder:
         return file
 
     def serve(self, *words: object) -> Any:
-        command = [sys.executable, "-P", "-c", SERVE, "serve", self.path, *words]
-        options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        self.processes.append(subprocess.Popen([*map(str, command)], **options))
+        command = [sys.executable, "-P", "-c", SERVE, "serve", *map(str, (self.path, *words))]
+        pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        self.processes.append(subprocess.Popen(command, **pipes))
         return self.processes[-1]
 
     def row(self, flow: str) -> ServedSchedule | None:
@@ -161,7 +161,7 @@ def test_an_import_that_hangs_holds_up_no_other_file(folder: Folder):
 
 def test_a_broken_release_is_paged_with_its_error_when_the_run_is_late(folder: Folder):
     pager = "\nflow.page('command', argv=['sh', '-c', 'cat >> \"$0\"', {!r}])\n".format(str(folder.path / "paged"))
-    file = folder.write("night", "every 2s", more=", start_within='1s'")
+    file = folder.write("night", "every 6s", more=", start_within='1s'")
     good = file.read_text().replace("\n@flow", f"{pager}@flow")
     file.write_text(good)
     folder.serve()
