@@ -92,6 +92,7 @@ class Board:
         self.counts: Counter[CountedState] = Counter()
         self.active: set[str] = set()
         self._problems: set[int] = set()
+        self._dead: list[str] | None = None  # until a task moves: a frame asks for them for each of its lists
         self.noticed: set[str] = set()  # open tasks that are later or slower than expected
         self.usage: Mapping[str, TaskUsage] = {}  # by running task; empty while no screen shows it
         for row in self.projection.tasks.values():
@@ -163,6 +164,7 @@ class Board:
         self.counts[counted] -= 1
         number = self.dag.number[row.name]
         self._problems.discard(number)
+        self._dead = None
         self.active.discard(row.name)
         self._waiting_bits &= ~(1 << number)
         if row.state in NOT_STARTED:
@@ -220,8 +222,10 @@ class Board:
     @property
     def undecided(self) -> list[str]:
         """The tasks that wait for a decision: dead letters, then approvals."""
-        failed = map(self.row, self.dag.names_of(self._problems))
-        return [*(row.name for row in failed if row.state is TaskState.DEAD_LETTER), *self.asked]
+        if self._dead is None:
+            failed = map(self.row, self.dag.names_of(self._problems))
+            self._dead = [row.name for row in failed if row.state is TaskState.DEAD_LETTER]
+        return [*self._dead, *self.asked]
 
     def held_tasks(self) -> dict[str, WaitReason]:
         """Return the tasks that could start if a human ended their wait, and those that nothing will start."""

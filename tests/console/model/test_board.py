@@ -136,9 +136,12 @@ def test_the_edges_above_and_below_a_task_are_related_to_it_and_no_others():
 
 @given(dags(), st.data())
 def test_what_is_counted_on_the_way_is_what_counting_again_finds(dag, data):
-    projection = projection_of([(name, dag.parents(name)) for name in dag.names])
+    approvals = data.draw(st.sets(st.sampled_from(dag.names), max_size=2))
+    kinds = {name: {"kind": "approval"} for name in approvals}
+    projection = projection_of([(name, dag.parents(name)) for name in dag.names], kinds)
     board, builder = Board(projection), EventBuilder(projection)
     for _ in range(data.draw(st.integers(0, 30))):
+        assert set(board.undecided) == set(Board(projection).undecided)
         name = data.draw(st.sampled_from(dag.names))
         allowed = sorted(LEGAL_MOVES[projection.tasks[name].state])
         board.apply([builder.move(name, str(data.draw(st.sampled_from(allowed))))])
