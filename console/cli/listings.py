@@ -32,7 +32,7 @@ from ...engine.statefile import lists
 from ...engine.statefile.needs import Need
 from ...engine.statefile.state_files import offers
 from ..model.board import Board, runner_of
-from ..model.inbox import Inbox
+from ..model.inbox import Inbox, has_fingerprint
 from ..model.replay import NUMBER_MAX, parse_when
 from ..model.runs import HistoryOrder, RunGrid, fleet_entries, is_lost, waiting_runs
 from ..model.status import SessionStatus
@@ -279,8 +279,7 @@ def cause_lines(cause: InboxCause, projection: RunProjection, memory: CauseHisto
     """A cause that needs a human, what is known about it, and its tasks. The accent is on the cause."""
     downstream = f" · {one_line(cause.downstream)}" if cause.downstream else ""
     holds = f" · holds {cause.held}" if cause.held else ""
-    named = any(projection.tasks[name].failure_fingerprint for name in cause.tasks)  # lost attempts have no fingerprint
-    fingerprint = f"  (fp {cause.fingerprint[:12]})" if named else ""
+    fingerprint = f"  (fp {cause.fingerprint[:12]})" if has_fingerprint(cause, projection.tasks) else ""
     count = Piece(f"{len(cause.tasks)} ×", Role.HUMAN if cause.dead else Role.FAILED)
     title = Piece(one_line(cause.title), Role.STRONG)
     yield [count, Piece(" "), title, Piece(f"{downstream}{holds}"), Piece(fingerprint, Role.DIM)]

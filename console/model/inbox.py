@@ -362,6 +362,11 @@ def causes_of(board: Board, names: Iterable[str]) -> list[InboxCause]:
     return [cause for cause in Inbox(board).causes() if cause.key in keys]
 
 
+def has_fingerprint(cause: InboxCause, tasks: Mapping[str, TaskRow]) -> bool:
+    """Whether an act can name the cause by its fingerprint: lost attempts have none, and a wait is no failure."""
+    return any(tasks[name].failure_fingerprint for name in cause.tasks)
+
+
 def is_sole_cause(board: Board, cause: InboxCause) -> bool:
     """Whether the fingerprint of a cause names its tasks and no others."""
     return [one.key for one in Inbox(board).causes() if one.fingerprint == cause.fingerprint] == [cause.key]

@@ -29,7 +29,7 @@ from ...engine.domain.text import counted, first_names, format_duration, format_
 from ...engine.statefile.lists import ScheduleRow, SlaRow
 from ...engine.statefile.needs import NeedKind
 from ..model.board import Board
-from ..model.inbox import Inbox
+from ..model.inbox import Inbox, has_fingerprint
 from ..model.lists import ALL_COLUMNS
 from ..model.runs import FleetEntry, FleetOrder, WaitingRun
 from ..model.status import SessionStatus
@@ -416,9 +416,10 @@ def incident_summary(board: Board, address: str, now_us: int, runner: RunnerStat
     causes = inbox.causes()
     for cause in causes[:_CAUSES_MAX]:
         names = first_names([f"`{_code(name)}`" for name in cause.tasks], _NAMES_MAX)
+        mark = f"; fingerprint `{_code(cause.fingerprint)}`" if has_fingerprint(cause, board.projection.tasks) else ""
         lines.append(
             f"- {cause.count} x `{_code(cause.title)}`: {names}; holds {counted(cause.held, 'task')},"
-            f" for {format_duration(now_us - cause.oldest)}; fingerprint `{_code(cause.fingerprint)}`"
+            f" for {format_duration(now_us - cause.oldest)}{mark}"
         )
     if len(causes) > _CAUSES_MAX:
         lines.append(f"- {len(causes) - _CAUSES_MAX} more causes")

@@ -15,7 +15,7 @@ from ...engine.core import views
 from ...engine.core.explain import error_name, short_error
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.core.waiting import ALIVE, RunnerStatus, WaitReason, needs_human, unmet_parents
-from ...engine.domain.states import MOVING, RAN, SAID_SKIPS, TaskState, TaskUsage
+from ...engine.domain.states import MOVING, RAN, SAID_SKIPS, SkipCause, TaskState, TaskUsage
 from ...engine.domain.text import counted, format_duration
 from ..model.board import Board, PoolUse
 from ..model.eta import is_overdue, stalled_for_us
@@ -189,9 +189,10 @@ def short_name(name: str) -> str:
 
 def attempts_text(row: TaskRow) -> str:
     """``2/5``: counted attempts of this generation, of the allowed number; empty before the first."""
-    if row.attempt == 0 or row.state is TaskState.SKIPPED:
+    has_skipped_itself = row.state is TaskState.SKIPPED and row.skip_cause == SkipCause.CONDITION
+    if row.attempt == 0 or (row.state is TaskState.SKIPPED and not has_skipped_itself):
         return ""
-    started = row.failures + (row.state in RAN)
+    started = row.failures + (row.state in RAN or has_skipped_itself)
     return f"{max(started, 1)}/{row.max_attempts}"
 
 

@@ -21,6 +21,7 @@ from ..domain.states import (
     SkipCause,
     TaskState,
     describe_doubts,
+    describe_unanswered,
     effect_key,
     may_have_happened,
 )
@@ -318,15 +319,12 @@ def _failed(case: TaskCase) -> str:
 
 
 def _waits_for_approval(case: TaskCase) -> str:
-    row = case.row
-    ends = f"; {describe_unanswered_in(row.expires_at - case.now)}" if row.expires_at is not None else ""
-    how = f"redrive approve or reject {shell_word(row.name)}"
-    return f"waits for an approval for {case.since(row.started_at)}: {how}{ends}"
-
-
-def describe_unanswered_in(left_us: int) -> str:
-    """What the timeout of an approval does. ``left_us``: until then, microseconds."""
-    return f"without an answer it fails in {format_duration(left_us)}" if left_us > 0 else "its time is over"
+    row, name = case.row, shell_word(case.row.name)
+    ends_at = row.expires_at
+    if ends_at is not None and ends_at <= case.now:  # no executor was there to fail it
+        return f"{describe_unanswered(ends_at)}: the next executor fails it; redrive requeue {name} asks again"
+    ends = "" if ends_at is None else f"; without an answer it fails in {format_duration(ends_at - case.now)}"
+    return f"waits for an approval for {case.since(row.started_at)}: redrive approve or reject {name}{ends}"
 
 
 def _waits_for_canary(case: TaskCase) -> str:

@@ -71,6 +71,8 @@ def test_it_waits_in_the_inbox_and_holds_no_process(folder: Path) -> None:
     assert "publish PENDING: waits for ok, which waits for an approval\n" in below
     pages = redrive(folder, "pages", "s.db").stdout
     assert "approval on ok" in pages
+    summary = redrive(folder, "summary", "s.db").stdout
+    assert "1 approve?" in summary and "`ok`; holds 1 task" in summary and "fingerprint" not in summary
 
 
 def test_an_approval_lets_go_on_what_waits_for_it_and_says_who_and_why(folder: Path) -> None:

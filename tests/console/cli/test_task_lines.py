@@ -8,7 +8,7 @@ from redrive.console.cli.listings import task_lines
 from redrive.console.cli.output import plain_text
 from redrive.engine.core.projection import RunProjection
 from redrive.engine.core.spec import TaskSpec
-from redrive.engine.domain.states import TaskState
+from redrive.engine.domain.states import SkipCause, TaskState
 
 from ..model.runs import START, S, projection_of
 
@@ -48,3 +48,12 @@ def test_the_json_of_a_task_names_its_owner() -> None:
     projection.tasks["a"].spec = TaskSpec("a", owner="billing")
     values = [json.loads(str(line)) for line in task_lines(projection, True)]
     assert [value["owner_note"] for value in values] == ["billing", None]
+
+
+def test_a_task_that_skips_itself_has_tried_once_and_one_that_is_left_out_has_not() -> None:
+    projection = projection_of([("itself", []), ("below", ["itself"])])
+    itself, below = projection.tasks.values()
+    itself.state, itself.attempt, itself.skip_cause = TaskState.SKIPPED, 1, SkipCause.CONDITION
+    below.state, below.skip_cause = TaskState.SKIPPED, SkipCause.CASCADE
+    lines = lines_of(projection)
+    assert lines["itself"].startswith("itself SKIPPED 1/3") and lines["below"].startswith("below SKIPPED 0/3")

@@ -10,6 +10,7 @@ from redrive.engine.core.spec import DaskOptions, TaskSpec
 from redrive.engine.core.views import task_view
 from redrive.engine.core.waiting import BreakerView, ExplainContext, RunnerKind, RunnerStatus, unmet_parents
 from redrive.engine.domain.states import TaskState
+from redrive.engine.domain.text import format_clock
 
 S = 1_000_000
 MINUTE = 60 * S
@@ -249,3 +250,14 @@ def test_a_pool_of_the_machine_names_who_holds_it():
     )
     projection.tasks["task"].spec = TaskSpec("task", pool="warehouse")
     assert sentence(projection) == "waits for pool warehouse of this machine, held by load of revenue (pid 77)"
+
+
+def test_an_approval_whose_time_is_over_asks_for_no_answer_that_would_be_refused():
+    projection = one("READY", started_at=NOW - MINUTE, expires_at=NOW + 30 * S)
+    projection.tasks["task"].spec = TaskSpec("task", kind="approval")
+    waits = "waits for an approval for 1m00: redrive approve or reject task; without an answer it fails in 30s"
+    assert sentence(projection) == waits
+    projection.tasks["task"].expires_at = NOW - S
+    late = f"nobody has approved it by {format_clock(NOW - S)}"
+    gone = RunnerStatus(RunnerKind.GONE, NOW - MINUTE)
+    assert sentence(projection, runner=gone) == f"{late}: the next executor fails it; redrive requeue task asks again"
