@@ -16,7 +16,6 @@ from ..terminal.capabilities import TerminalCapabilities, detect_capabilities
 from ..terminal.tty import Tty
 
 if TYPE_CHECKING:
-    from ...engine.executor.run_options import RunOptions
     from ..sessions.address import Endpoint, SshOptions
     from ..sessions.open import FleetTarget
     from .app import ConsoleEnd
@@ -62,19 +61,6 @@ def show_fleet(terminal: TerminalCapabilities, fleet: FleetTarget, ssh: SshOptio
         from .launch import attach_fleet
 
         return attach_fleet(tty, fleet, read_only, ssh)
-
-
-def show_run(
-    tty: Tty, flow: str | None, state: str, run_id: str | None, options: RunOptions, *, has_tour: bool = False
-) -> ConsoleEnd:
-    """Start an executor for a new run (or, with ``options.resume``, an old one) and show it.
-
-    ``tty``: of ``splash_screen``; ``has_tour``: a line guides through the run. Raises the error that kept the executor
-    from starting.
-    """
-    from .launch import start
-
-    return start(tty, flow, state, run_id, options, has_tour=has_tour)
 
 
 def leave_out_openssl() -> None:

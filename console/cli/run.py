@@ -132,13 +132,15 @@ def start_executor(
         return run_quietly(flow, state, run_id, arguments.options(resume=resume))
     if arguments.plain or arguments.output or not has_terminal():
         return run_plain(flow, state, run_id, arguments.options(resume=resume), output=arguments.output)
-    from ..app.startup import show_run, splash_screen
+    from ..app.startup import splash_screen
 
     with splash_screen(f"{Path(state).name} - starting ...") as hold:
         options = arguments.options(resume=resume, stay=True)
         if hold is None:
             return run_plain(flow, state, run_id, options)
-        return code_of_console(show_run(hold, flow, state, run_id, options, has_tour=has_tour))
+        from ..app.launch import start  # behind the first frame: it imports the engine
+
+        return code_of_console(start(hold, flow, state, run_id, options, has_tour=has_tour))
 
 
 def has_terminal() -> bool:
