@@ -79,7 +79,7 @@ def test_an_executor_that_a_starter_forks_writes_it_beside_the_state_file(
         monkeypatch.setenv(name, value)
     flow, state = str(tmp_path / "flow.py"), str(tmp_path / "s.db")
     with closing(Starter()) as starter:
-        host.spawn(flow=flow, state=state, run_id=None, params={}, options={"few_tasks": True}, start=starter.start)
+        host.spawn(flow=flow, state=state, run_id=None, options={"few_tasks": True}, start=starter.start)
         _assert_log_of_executor(tmp_path / "s.db.stderr")
 
 

@@ -38,7 +38,7 @@ from .preferences import Preferences
 from .systems_operator import SystemsActions
 from .theme import DEFAULT, Theme, load_theme
 from .time_travel import TimeTravel
-from .views import REFUSAL_SECONDS, SCREENS, ViewConsole
+from .views import REFUSAL_SECONDS, ViewConsole
 
 _SHOWING_USAGE = frozenset({ScreenName.GRAPH, ScreenName.TIMELINE, ScreenName.DETAIL})
 
@@ -53,7 +53,7 @@ class ConsoleApp(ViewConsole):
     """The console on one session. ``run_id`` None: the latest run of the file."""
 
     TITLE = "redrive"
-    BINDINGS = bindings(*(f"view_{view.value}" for view in SCREENS), *_COMMANDS)
+    BINDINGS = bindings(*(f"view_{view.value}" for view in VIEWS), *_COMMANDS)
 
     def __init__(
         self,

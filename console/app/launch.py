@@ -140,9 +140,7 @@ def start(
 def _spawn(flow: str | None, state: str, run_id: str | None, options: RunOptions) -> None:
     from ...engine.executor import host
 
-    settings = asdict(options)
-    params = settings.pop("params")
-    host.spawn(flow=flow, state=state, run_id=run_id, params=params, options=settings)
+    host.spawn(flow=flow, state=state, run_id=run_id, options=asdict(options))
 
 
 async def _embedded(starting: Future[None], state: str, run_options: Mapping[str, object]) -> Session:

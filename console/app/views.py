@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 from textual.screen import Screen
 
 from ...engine.core.waiting import ALIVE, RunnerStatus
-from ..keys.actions import Action, ScreenName, action_named
+from ..keys.actions import VIEWS, Action, ScreenName, action_named
 from ..keys.keymap import KeyMap, Refusal
 from ..model.board import SHELL_REMEDY, runner_of
 from ..model.lists import ColumnChoice
@@ -79,23 +79,14 @@ class NavigationHistory:
 REFUSAL_SECONDS = 3.0
 _TIMES_SECONDS = 1.5
 
-#: View -> module and class; imported when the view is first shown, so that the first frame comes early.
-SCREENS: dict[ScreenName, tuple[str, str]] = {
-    ScreenName.RUNS: ("..screens.runs", "RunsScreen"),
-    ScreenName.GRAPH: ("..screens.graph", "GraphScreen"),
-    ScreenName.TIMELINE: ("..screens.timeline", "TimelineScreen"),
-    ScreenName.INBOX: ("..screens.inbox", "InboxScreen"),
-    ScreenName.LOG: ("..screens.log", "LogScreen"),
-    ScreenName.JOURNAL: ("..screens.journal", "JournalScreen"),
-    ScreenName.SYSTEMS: ("..screens.systems", "SystemsScreen"),
-    ScreenName.HISTORY: ("..screens.history", "HistoryScreen"),
-}
-
 
 def screen_maker(view: ScreenName) -> Callable[[], ConsoleScreen]:
+    """Makes ``RunsScreen`` of ``screens/runs.py`` for the view ``runs``: imported when the view is first shown, so that
+    the first frame comes early."""
+
     def make() -> ConsoleScreen:
-        module, name = SCREENS[view]
-        screen: ConsoleScreen = getattr(import_module(module, __package__), name)()
+        module = import_module(f"..screens.{view.value}", __package__)
+        screen: ConsoleScreen = getattr(module, f"{view.value.capitalize()}Screen")()
         return screen
 
     return make
@@ -115,7 +106,7 @@ class ViewConsole(ConsoleBase):
     DEFAULT_MODE = "opening"
     MODES: ClassVar[dict[str, str | Callable[[], Screen[Any]]]] = {
         DEFAULT_MODE: LoadingScreen,
-        **{view.value: screen_maker(view) for view in SCREENS},
+        **{view.value: screen_maker(view) for view in VIEWS},
     }
     CSS = """
     ConsoleScreen, LineView { background: $ground; color: $ink; }

@@ -151,9 +151,7 @@ def has_terminal() -> bool:
 def _detach(flow: str | None, state: str, run_id: str | None, options: RunOptions) -> int:
     from ...engine.executor import host
 
-    settings = asdict(options)
-    params = settings.pop("params")
-    pid = host.spawn(flow=flow, state=state, run_id=run_id, params=params, options=settings)
+    pid = host.spawn(flow=flow, state=state, run_id=run_id, options=asdict(options))
     echo(f"executor {pid} runs; {shell_command(['redrive', 'attach', state])}")
     return 0
 

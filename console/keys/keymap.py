@@ -85,19 +85,11 @@ def key_label(name: str) -> str:
 
 _CHARACTERS = {key_name(chr(code)): chr(code) for code in range(0x21, 0x7F)}
 _LABELS = {
-    "enter": "Enter",
     "escape": "Esc",
-    "space": "Space",
-    "tab": "Tab",
     "shift+tab": "S-Tab",
     "pageup": "PgUp",
     "pagedown": "PgDn",
-    "home": "Home",
-    "end": "End",
-    "up": "Up",
-    "down": "Down",
-    "left": "Left",
-    "right": "Right",
+    **{name: name.capitalize() for name in ("enter", "space", "tab", "home", "end", "up", "down", "left", "right")},
     **{f"f{number}": f"F{number}" for number in range(1, 25)},
 }
 

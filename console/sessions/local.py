@@ -279,7 +279,7 @@ async def resume(path: str, run_id: str, options: Mapping[str, object]) -> None:
 
     settings = {**options, "resume": True, "stay": True}
     try:
-        await asyncio.to_thread(host.spawn, flow=None, state=path, run_id=run_id, params={}, options=settings)
+        await asyncio.to_thread(host.spawn, flow=None, state=path, run_id=run_id, options=settings)
     except ExecutorBusyError:
         return
 

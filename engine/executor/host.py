@@ -65,7 +65,6 @@ def spawn(
     flow: str | None,
     state: str,
     run_id: str | None,
-    params: Mapping[str, object],
     options: Mapping[str, object],
     start: StartProcess = open_process,
 ) -> int:
@@ -83,7 +82,7 @@ def spawn(
     finally:
         for descriptor in (log, child_end[0], parent_end[1]):
             os.close(descriptor)
-    settings = {"flow": flow, "state": state, "run_id": run_id, "params": dict(params), "options": dict(options)}
+    settings = {"flow": flow, "state": state, "run_id": run_id, "options": dict(options)}
     with os.fdopen(child_end[1], "w") as to_child:
         to_child.write(json.dumps(settings) + "\n")
     with os.fdopen(parent_end[0]) as from_child:
@@ -131,7 +130,7 @@ def serve_executor(read_end: int, write_end: int) -> int:
         run_id=settings["run_id"],
         flow=settings["flow"],
         state=settings["state"],
-        options=RunOptions(params=settings["params"], **settings["options"]),
+        options=RunOptions(**settings["options"]),
         on_open=report.started,
         handle_signals=True,
     )

@@ -462,11 +462,9 @@ async def launch_executor(
     start: host.StartProcess, flow: str | None, state_path: str, run_id: str, options: RunOptions
 ) -> Launched:
     """Start an executor in a session of its own, which outlives this process."""
-    settings = asdict(options)
-    params = settings.pop("params")
     return Launched(
         await asyncio.to_thread(
-            host.spawn, flow=flow, state=state_path, run_id=run_id, params=params, options=settings, start=start
+            host.spawn, flow=flow, state=state_path, run_id=run_id, options=asdict(options), start=start
         )
     )
 

@@ -100,7 +100,7 @@ def test_a_requeue_alone_is_enough(flow: Path) -> None:
 @pytest.mark.parametrize(("words", "code"), [((), 1), (("--deadline", "never"), 0)])
 def test_a_run_whose_executor_was_down_at_its_deadline(flow: Path, words: tuple[str, ...], code: int) -> None:
     state = flow.parent / "state.db"
-    pid = host.spawn(flow=str(flow), state=str(state), run_id="r", params={}, options={})
+    pid = host.spawn(flow=str(flow), state=str(state), run_id="r", options={})
     wait_until(lambda: (flow.parent / "child").exists())
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)

@@ -41,7 +41,7 @@ def begin(folder: Path, **options: Any) -> tuple[str, int]:
     """Start the run; its state file, and the executor's pid."""
     (folder / "flow.py").write_text(FLOW)
     state = str(folder / "state.db")
-    settings: dict[str, Any] = {"flow": str(folder / "flow.py"), "state": state, "run_id": "r", "params": {}}
+    settings: dict[str, Any] = {"flow": str(folder / "flow.py"), "state": state, "run_id": "r"}
     return state, host.spawn(**settings, options={"durability": "normal", **options})
 
 

@@ -76,7 +76,7 @@ def test_who_resumes_a_copy_leaves_the_original_alone(tmp_path: Path) -> None:
     """The executor in the copy never said goodbye, because it lives: nothing of it is killed, and the copy goes on."""
     flow, state, copy = tmp_path / "flow.py", tmp_path / "state.db", tmp_path / "copy.db"
     flow.write_text(LONG)
-    settings: dict[str, Any] = {"flow": str(flow), "run_id": "r", "params": {}}
+    settings: dict[str, Any] = {"flow": str(flow), "run_id": "r"}
     pid = host.spawn(**settings, state=str(state), options={})
     wait_until(lambda: attempts(state))
     as_by_a_power_cut(state, copy, pid)

@@ -43,7 +43,7 @@ class Storm:
         state = str(folder / "state.db")
         options = {"durability": "normal"}
         self.executor = psutil.Process(
-            host.spawn(flow=str(folder / "flow.py"), state=state, run_id="r", params={}, options=options)
+            host.spawn(flow=str(folder / "flow.py"), state=state, run_id="r", options=options)
         )
         holder = lock_file.last_holder(state)
         assert holder is not None

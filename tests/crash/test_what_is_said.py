@@ -41,7 +41,7 @@ def begin(folder: Path) -> tuple[str, int]:
     """A run in which one task is running and one is a dead letter; its state file, and the executor's pid."""
     flow, state = folder / "flow.py", str(folder / "state.db")
     flow.write_text(FLOW)
-    pid = host.spawn(flow=str(flow), state=state, run_id="r", params={}, options={"stay": True})
+    pid = host.spawn(flow=str(flow), state=state, run_id="r", options={"stay": True})
     wait_until(lambda: "DEAD_LETTER" in (output := output_of("tasks", state)) and "RUNNING" in output)
     return state, pid
 

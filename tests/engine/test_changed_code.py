@@ -60,7 +60,7 @@ class FlowUnderEdit:
 
     def start(self) -> None:
         flow = str(self.folder / "night.py")
-        self.pid = host.spawn(flow=flow, state=self.state, run_id="r", params={}, options={"stay": True})
+        self.pid = host.spawn(flow=flow, state=self.state, run_id="r", options={"stay": True})
 
     def kill(self) -> None:
         try:

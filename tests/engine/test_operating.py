@@ -45,7 +45,7 @@ def state(tmp_path):
     """A living executor that stays, and the state file it owns."""
     flow, path = tmp_path / "flow.py", str(tmp_path / "state.db")
     flow.write_text(FLOW)
-    pid = host.spawn(flow=str(flow), state=path, run_id="r", params={}, options={"stay": True})
+    pid = host.spawn(flow=str(flow), state=path, run_id="r", options={"stay": True})
     wait_for(path, "broken", "DEAD_LETTER")
     wait_for(path, "waits", "RETRYING")
     wait_for(path, "long", "RUNNING")
@@ -89,7 +89,7 @@ def test_a_requeue_runs_again_with_a_new_generation_and_frees_what_was_held(stat
 def test_the_list_of_processes_names_the_flow_and_the_state_file(tmp_path):
     (tmp_path / "operated.py").write_text(FLOW)
     flow, path = str(tmp_path / "operated.py"), str(tmp_path / "state.db")
-    pid = host.spawn(flow=flow, state=path, run_id="r", params={}, options={"stay": True})
+    pid = host.spawn(flow=flow, state=path, run_id="r", options={"stay": True})
     words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
     os.kill(pid, signal.SIGTERM)
     os.waitpid(pid, 0)
@@ -167,7 +167,7 @@ def test_a_cancel_outlives_the_executor_that_took_it(tmp_path):
     """kill -9 within the grace: the next executor finds what this one was asked for, and does not run it again."""
     flow, path = tmp_path / "flow.py", str(tmp_path / "state.db")
     flow.write_text(STUBBORN)
-    settings: dict[str, Any] = {"flow": str(flow), "state": path, "params": {}, "options": {"stay": True}}
+    settings: dict[str, Any] = {"flow": str(flow), "state": path, "options": {"stay": True}}
     pid = host.spawn(run_id="r", **settings)
     wait_for(path, "deaf", "RUNNING")
     wait_for_row(path, "SELECT 1 FROM log WHERE text LIKE '%deaf now%'")
@@ -187,7 +187,7 @@ def test_a_cancel_outlives_the_executor_that_took_it(tmp_path):
 def test_a_cancel_without_any_executor_is_done_at_once(tmp_path):
     flow, path = tmp_path / "flow.py", str(tmp_path / "state.db")
     flow.write_text(STUBBORN)
-    settings: dict[str, Any] = {"flow": str(flow), "state": path, "params": {}, "options": {"stay": True}}
+    settings: dict[str, Any] = {"flow": str(flow), "state": path, "options": {"stay": True}}
     pid = host.spawn(run_id="r", **settings)
     wait_for(path, "deaf", "RUNNING")
     os.kill(pid, signal.SIGKILL)
@@ -217,7 +217,7 @@ def test_an_attempt_that_is_given_more_time_outlives_its_timeout(tmp_path):
     """Once, however often the same command arrives; and whoever reads the file later sees who gave it."""
     flow, path = tmp_path / "flow.py", str(tmp_path / "state.db")
     flow.write_text(SLOW)
-    pid = host.spawn(run_id="r", flow=str(flow), state=path, params={}, options={})
+    pid = host.spawn(run_id="r", flow=str(flow), state=path, options={})
     wait_for_row(path, "SELECT 1 FROM event WHERE kind = 'attempt.started'")
     for _ in range(2):
         answer = act(path, "extend", ("nearly_done", "RUNNING", 0), id="same", options={"seconds": 600})
@@ -249,7 +249,7 @@ def test_what_ran_when_its_executor_died_can_be_requeued_and_resumed(state):
         assert [("lost", 1)] == connection.execute(lost).fetchall()
         sql = "SELECT json_extract(data, '$.process') FROM event WHERE kind = 'attempt.reclaimed'"
         assert [("gone",)] == connection.execute(sql).fetchall()
-    pid = host.spawn(flow=None, state=state, run_id="r", params={}, options={"stay": True, "resume": True})
+    pid = host.spawn(flow=None, state=state, run_id="r", options={"stay": True, "resume": True})
     wait_for(state, "long", "RUNNING")
     assert (2, 1) == row(state, "long", "attempt, generation")
     os.kill(pid, signal.SIGKILL)
@@ -282,7 +282,7 @@ def test_a_requeue_after_a_renewed_credential_needs_no_second_lever(tmp_path, al
     """The breaker that waits for an operator takes the requeue for his word, with an executor alive or without."""
     flow, path = tmp_path / "flow.py", str(tmp_path / "state.db")
     flow.write_text(LOCKED_OUT)
-    settings: dict[str, Any] = {"flow": str(flow), "state": path, "run_id": "r", "params": {}}
+    settings: dict[str, Any] = {"flow": str(flow), "state": path, "run_id": "r"}
     pid = host.spawn(**settings, options={"stay": alive})
     wait_for_row(path, "SELECT 1 FROM run WHERE blocked_since IS NOT NULL")
     if not alive:
@@ -322,8 +322,7 @@ def test_a_requeue_changes_timeout_parameters_and_tries_for_one_generation(tmp_p
         "run_id": "r",
         "flow": str(flow),
         "state": path,
-        "params": {"day": 2},
-        "options": {"stay": True},
+        "options": {"stay": True, "params": {"day": 2}},
     }
     pid = host.spawn(**settings)
     wait_for(path, "tells", "DEAD_LETTER")
@@ -357,7 +356,7 @@ def test_a_fix_is_tried_on_one_task_and_then_on_the_others(tmp_path):
     """Twice: first it is not a fix, and the others have not been touched; then it is one."""
     flow, path = tmp_path / "flow.py", str(tmp_path / "state.db")
     flow.write_text(CLUSTER)
-    pid = host.spawn(run_id="r", flow=str(flow), state=path, params={}, options={"stay": True})
+    pid = host.spawn(run_id="r", flow=str(flow), state=path, options={"stay": True})
     names = [f"load_{number}" for number in range(1, 6)]
     for name in names:
         wait_for(path, name, "DEAD_LETTER")
@@ -404,7 +403,7 @@ def test_a_requeue_that_waits_can_be_brought_forward(state):
 
 def test_a_second_executor_is_refused_with_the_identity_of_the_first(state, tmp_path):
     with pytest.raises(ExecutorBusyError) as caught:
-        host.spawn(flow=str(tmp_path / "flow.py"), state=state, run_id="r", params={}, options={})
+        host.spawn(flow=str(tmp_path / "flow.py"), state=state, run_id="r", options={})
     assert str(lock_file.current_holder(state).pid) in str(caught.value)
 
 
@@ -425,10 +424,10 @@ def test_a_flow_that_cannot_be_imported_leaves_no_state_file(tmp_path):
     flow = tmp_path / "flow.py"
     flow.write_text("1 / 0")
     with pytest.raises(FlowError, match="ZeroDivisionError"):
-        host.spawn(flow=str(flow), state=str(tmp_path / "state.db"), run_id="r", params={}, options={})
+        host.spawn(flow=str(flow), state=str(tmp_path / "state.db"), run_id="r", options={})
     assert not (tmp_path / "state.db").exists()
 
 
 def test_resuming_what_is_not_there_says_so(tmp_path):
     with pytest.raises(RedriveError, match="no state file"):
-        host.spawn(flow=None, state=str(tmp_path / "none.db"), run_id=None, params={}, options={"resume": True})
+        host.spawn(flow=None, state=str(tmp_path / "none.db"), run_id=None, options={"resume": True})

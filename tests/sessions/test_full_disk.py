@@ -98,7 +98,7 @@ async def test_a_full_disk_is_reported_through_every_session_and_by_doctor(
     """002.16: the executor is degraded, starts nothing, and fails no task for it."""
     state, go = disk.folder / "state.db", tmp_path / "go"
     (tmp_path / "flow.py").write_text(FLOW.format(go=str(go)))
-    pid = host.spawn(flow=str(tmp_path / "flow.py"), state=str(state), run_id="r", params={}, options={})
+    pid = host.spawn(flow=str(tmp_path / "flow.py"), state=str(state), run_id="r", options={})
     session = await open_session(state)
     await until_it_runs(session, await session.snapshot("r"))
     assert session.status.storage_problem is None

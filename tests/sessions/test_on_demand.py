@@ -250,7 +250,7 @@ def spin():
 
 async def test_what_a_running_task_uses_is_read_by_its_executor(open_session: OpenSession, tmp_path: Path) -> None:
     (tmp_path / "f.py").write_text(FLOW_THAT_SPINS)
-    pid = host.spawn(flow=str(tmp_path / "f.py"), state=str(tmp_path / "f.db"), run_id="r", params={}, options={})
+    pid = host.spawn(flow=str(tmp_path / "f.py"), state=str(tmp_path / "f.db"), run_id="r", options={})
     try:
         session = await open_session(tmp_path / "f.db")
         found: Sequence[TaskUsage] = ()

@@ -132,7 +132,7 @@ def executor(folder: Path) -> Iterator[list[int]]:
     flow, state = str(folder / "release.py"), str(folder / "s.db")
 
     def spawn() -> int:
-        return host.spawn(flow=flow, state=state, run_id="r", params={}, options={"stay": True})
+        return host.spawn(flow=flow, state=state, run_id="r", options={"stay": True})
 
     pids = [spawn()]
     wait_until(lambda: state_of(folder) == ("READY",))

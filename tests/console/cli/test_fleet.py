@@ -75,7 +75,7 @@ def test_files_that_need_a_human_come_first_with_their_count(states: Path) -> No
 def test_a_run_whose_executor_was_killed_needs_a_human(tmp_path: Path, states: Path) -> None:
     states.mkdir(parents=True)
     (tmp_path / "held.py").write_text(HELD)
-    pid = host.spawn(flow=str(tmp_path / "held.py"), state=str(states / "held.db"), run_id="r", params={}, options={})
+    pid = host.spawn(flow=str(tmp_path / "held.py"), state=str(states / "held.db"), run_id="r", options={})
     reader = OfferReader()
     (running,) = reader.read()
     assert running.executor.alive and running.executor.pid == pid

@@ -128,7 +128,7 @@ def test_a_killed_executor_leaves_the_part_as_it_is(folder: Path) -> None:
     (folder / "hold").touch()
     options = {"only": ["report"], "results_of": "A"}
     flow, state = str(folder / "nightly.py"), str(folder / "s.db")
-    pid = host.spawn(flow=flow, state=state, run_id="B", params={}, options=options)
+    pid = host.spawn(flow=flow, state=state, run_id="B", options=options)
     wait_until(lambda: states_of(folder)["report"][0] == "RUNNING")
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)

@@ -90,7 +90,7 @@ class Attacked:
         self.state = str(folder / "state.db")
         (folder / "flow.py").write_text(FLOW)
         options = {"durability": "normal"}
-        self.pid = host.spawn(flow=str(folder / "flow.py"), state=self.state, run_id="r", params={}, options=options)
+        self.pid = host.spawn(flow=str(folder / "flow.py"), state=self.state, run_id="r", options=options)
         wait_until(lambda: self.states().get("victim") == "DEAD_LETTER" and self.states()["gate"] == "RUNNING")
         self._connection = self.connect()
         self._lines = self._connection.makefile("rb")

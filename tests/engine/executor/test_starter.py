@@ -37,7 +37,7 @@ def starter() -> Iterator[Starter]:
 def spawn(folder: Path, state: str, starter: Starter, text: str = FLOW, **options: object) -> int:
     (folder / "flow.py").write_text(text)
     path, flow = str(folder / state), str(folder / "flow.py")
-    return host.spawn(flow=flow, state=path, run_id="r", params={}, options=options, start=starter.start)
+    return host.spawn(flow=flow, state=path, run_id="r", options=options, start=starter.start)
 
 
 def state_of(path: Path) -> str:
@@ -100,7 +100,6 @@ def test_the_error_of_a_start_is_raised_as_by_a_fresh_interpreter(tmp_path, star
             flow=str(tmp_path / "broken.py"),
             state=str(tmp_path / "s.db"),
             run_id="r",
-            params={},
             options={},
             start=starter.start,
         )
