@@ -240,6 +240,10 @@ def _decide_outcome(
             return Cancel()
         case OutcomeKind.LOST if outcome.is_blameless and history.idempotent:
             return Interrupt(outcome.failure.message if outcome.failure is not None else "lost by no fault of its own")
+        case OutcomeKind.LOST if outcome.is_killed_alone and history.idempotent and policy.max_attempts == 1:
+            # Its executor lives and goes on by itself; after the loss of an executor somebody has asked for the resume.
+            why = "killed from outside (SIGKILL) in its only attempt: find out what it did, then requeue or skip"
+            return DeadLetter(DeadLetterKind.INDETERMINATE, FailureMode.LOST, why)
         case OutcomeKind.LOST:
             return decide_loss(history, policy, uniform, outcome.failure.message if outcome.failure else "")
         case OutcomeKind.DEFERRED:

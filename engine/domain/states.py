@@ -61,7 +61,7 @@ class DeadLetterKind(str, Enum):
     TIMEOUT = "timeout"  # timed out until its attempts were spent, by a timeout that is too short
     OUT_OF_MEMORY = "oom"
     CRASH_LOOP = "crash-loop"  # lost with its executor or host too often
-    INDETERMINATE = "indeterminate"  # not idempotent and lost: whether its effect happened is unknown
+    INDETERMINATE = "indeterminate"  # lost, and not idempotent or its only attempt: what it did is unknown
     DEADLINE = "deadline"  # cannot finish before the run's deadline
     QUARANTINE = "quarantine"  # too many bad rows
     BREAKER = "breaker"  # the breaker of its downstream is open, and the flow wants a dead letter then

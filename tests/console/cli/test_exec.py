@@ -42,6 +42,12 @@ def test_a_failure_is_reported_with_its_output_and_stays_in_the_inbox(states: Pa
     assert "exit status 4: disk is full" in run_redrive("inbox", "backup").stdout
 
 
+def test_a_command_that_is_killed_from_outside_is_not_started_again(states: Path) -> None:
+    done = run_redrive("exec", "--name", "pay", "--", "echo x >> starts; kill -9 $$")
+    assert done.returncode == 3 and "killed from outside (SIGKILL) in its only attempt" in done.stdout
+    assert Path("starts").read_text() == "x\n"
+
+
 def test_a_command_that_hangs_is_killed_at_its_timeout(states: Path) -> None:
     done = run_redrive("exec", "--timeout", "1s", "--", "sleep", "300")
     assert done.returncode == 1 and "task exceeded 1s: asleep" in done.stdout

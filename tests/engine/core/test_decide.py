@@ -307,6 +307,16 @@ def test_losses_have_their_own_bound():
     assert DeadLetterKind.CRASH_LOOP == judge(Outcome(OutcomeKind.LOST), TaskHistory(losses=2)).kind
 
 
+def test_a_task_with_one_attempt_is_not_started_again_after_a_kill_from_outside():
+    """``max_attempts`` counts all starts, and `redrive exec` promises that it starts a command once."""
+    killed, once = lost("killed from outside (SIGKILL)", is_killed_alone=True), RetryPolicy(max_attempts=1)
+    decision = judge(killed, policy=once)
+    assert DeadLetterKind.INDETERMINATE == decision.kind
+    assert "killed from outside (SIGKILL) in its only attempt" in decision.why
+    assert isinstance(judge(lost("its zygote died", is_with_zygote=True), policy=once), Retry)
+    assert isinstance(judge(killed, policy=RetryPolicy(max_attempts=2)), Retry)
+
+
 def test_a_loss_by_somebody_elses_doing_costs_nothing():
     decision = judge(lost("task 'b' ended the process", is_blameless=True), TaskHistory(losses=2))
     assert Interrupt("task 'b' ended the process") == decision
