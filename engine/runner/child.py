@@ -282,6 +282,8 @@ def run_task(
         termination.close()
         if termination.requested and type(error).__name__ == "CancelledError":
             return protocol.Terminated()
+        if order.spec.kind == "command":
+            error.__traceback__ = None  # its place is here, for all commands; its message names what is missing
         return ending_of_error(error, facts.describer(order))
 
 

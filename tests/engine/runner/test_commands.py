@@ -173,6 +173,17 @@ async def test_a_missing_program_is_named(bench: Any) -> None:
     assert "there is no such program: 'no-such-program'" in outcome.failure.message
 
 
+async def test_what_a_command_lacks_is_its_cause_and_not_a_place_in_the_engine(bench: Any) -> None:
+    await bench.open("""
+        flow.command("program", ["no-such-program"], timeout=60)
+        flow.command("folder", "true", cwd="no-such-folder", timeout=60)
+    """)
+    program, folder = [(await bench.run(task))[0].failure.fingerprint for task in ("program", "folder")]
+    assert "there is no such program: 'no-such-program'" in program.explain
+    assert "No such file or directory" in folder.explain and "in execute" not in program.explain + folder.explain
+    assert program.loose != folder.loose
+
+
 async def test_cwd_and_stdin_are_relative_to_the_folder_of_the_flow(bench: Any) -> None:
     (bench.folder / "sub").mkdir()
     (bench.folder / "in.txt").write_text("from the file\n")
