@@ -23,7 +23,6 @@ from ..screens.console import errors_shown, run_latest
 from ..screens.dialogs import (
     ChoiceOption,
     CommandPalette,
-    PaletteEntry,
     TextDialog,
     choose,
     columns_within,
@@ -51,30 +50,18 @@ _NAVIGATION = frozenset(["open", "back", "quit", "details", "output", "why", "ne
 _SEARCHING = frozenset(["filter", "filter_states", "filters", "next", "previous", "palette", "help", "sort", "copy"])
 
 
-def _changes(action: Action) -> bool:
-    return action.effect > ActionEffect.NONE and action.name not in _NAVIGATION
+_HEADINGS = ("Change the run", "Go", "Find", "Show", "Move")
 
 
-def _navigates(action: Action) -> bool:
-    return action.name in _NAVIGATION or action.name.startswith("view_")
-
-
-def _searches(action: Action) -> bool:
-    return action.name in _SEARCHING
-
-
-def _shows(action: Action) -> bool:
-    return not (_changes(action) or _navigates(action) or _searches(action) or action in MOVE_ACTIONS)
-
-
-#: The headings of help -> which actions belong there.
-_HELP: tuple[tuple[str, Callable[[Action], bool]], ...] = (
-    ("Change the run", _changes),
-    ("Go", _navigates),
-    ("Find", _searches),
-    ("Show", _shows),
-    ("Move", lambda action: action in MOVE_ACTIONS),
-)
+def _heading_of(action: Action) -> str:
+    """The heading of help under which an action stands."""
+    if action in MOVE_ACTIONS:
+        return "Move"
+    if action.name in _NAVIGATION or action.name.startswith("view_"):
+        return "Go"
+    if action.name in _SEARCHING:
+        return "Find"
+    return "Show" if action.effect is ActionEffect.NONE else "Change the run"
 
 
 class CommandMenu:
@@ -103,8 +90,9 @@ class CommandMenu:
 
     def _help_lines(self) -> Iterator[Line]:
         keymap, columns = self._console.keymap, columns_within(self._console.size.width)
-        for heading, chosen in _HELP:
-            actions = [action for action in self._available() if chosen(action) and keymap.keys_of(action.name)]
+        for heading in _HEADINGS:
+            available = (action for action in self._available() if _heading_of(action) == heading)
+            actions = [action for action in available if keymap.keys_of(action.name)]
             if actions:
                 yield [Piece(heading, Role.STRONG)]
                 yield from help_lines(actions, keymap, columns)
@@ -138,19 +126,19 @@ class CommandMenu:
         """Open the palette with ``text`` in its input."""
         keymap = self._console.keymap
         entries = [
-            PaletteEntry(action.name, action.name.replace("_", " "), action.help, keymap.label(action.name))
+            ChoiceOption(action.name, action.name.replace("_", " "), action.help, keymap.label(action.name))
             for action in self._available()
             if action not in MOVE_ACTIONS
         ]
-        entries += [PaletteEntry("quit", "q", BY_NAME["quit"].help)]
+        entries += [ChoiceOption("quit", "q", BY_NAME["quit"].help)]
         entries += [
-            PaletteEntry(f"theme:{name}", f"theme {name}", theme.theme_description(name))
+            ChoiceOption(f"theme:{name}", f"theme {name}", theme.theme_description(name))
             for name in theme.theme_names()
         ]
-        entries += [PaletteEntry(f"replay:{speed}", f"replay {speed}x", _REPLAY_HELP.format(speed)) for speed in SPEEDS]
-        entries.append(PaletteEntry("what-if:", "what-if", _WHAT_IF_HELP))
-        entries.append(PaletteEntry("save-filter:", "save-filter", _ARGUMENT_HELP["save-filter"]))
-        entries.append(PaletteEntry("shot:", "shot", "Save the screen as SVG and as text in the current folder."))
+        entries += [ChoiceOption(f"replay:{speed}", f"replay {speed}x", _REPLAY_HELP.format(speed)) for speed in SPEEDS]
+        entries.append(ChoiceOption("what-if:", "what-if", _WHAT_IF_HELP))
+        entries.append(ChoiceOption("save-filter:", "save-filter", _ARGUMENT_HELP["save-filter"]))
+        entries.append(ChoiceOption("shot:", "shot", "Save the screen as SVG and as text in the current folder."))
 
         def chosen(value: str | None) -> None:
             if value is not None:
@@ -174,12 +162,12 @@ class CommandMenu:
         return [action for action in actions_of(console.console_screen.PLACE) if console.handler_of(action) is not None]
 
 
-def _argument_entry(text: str) -> PaletteEntry | None:
+def _argument_entry(text: str) -> ChoiceOption | None:
     """The entry for a typed command with an argument, as ``at 03:12``; None for other texts."""
     word, _, words = text.strip().partition(" ")
     if word not in _ARGUMENT_HELP:
         return None
-    return PaletteEntry(f"{word}:{words.strip()}", one_line(text.strip()), _ARGUMENT_HELP[word])
+    return ChoiceOption(f"{word}:{words.strip()}", one_line(text.strip()), _ARGUMENT_HELP[word])
 
 
 # --- Copies a name, an error, a command line or a summary to the clipboard of the operator's machine -----------------

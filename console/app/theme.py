@@ -19,7 +19,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -74,13 +74,8 @@ class Theme:
 
     def without_colours(self) -> Theme:
         """The theme for terminals without colours."""
-        return Theme(
-            self.name,
-            self.title,
-            self.description,
-            {role: one.without_color for role, one in self.styles.items()},
-            has_colours=False,
-        )
+        styles = {role: one.without_color for role, one in self.styles.items()}
+        return replace(self, styles=styles, background=ANSI_DEFAULT, foreground=ANSI_DEFAULT, has_colours=False)
 
     def _with_background(self, styles: Mapping[str, Style]) -> dict[str, Style]:
         ground = Style(

@@ -30,11 +30,12 @@ _ROWS_MAX = 16
 
 @dataclass(frozen=True, slots=True)
 class ChoiceOption:
-    """``label``: its name; ``help``: its effect; ``value``: the answer."""
+    """``label``: its name; ``help``: its effect; ``value``: the answer; ``key``: the key with the same effect."""
 
     value: str
     label: str
     help: str = ""
+    key: str = ""
 
 
 class ChoiceDialog(Modal[str | None]):
@@ -288,38 +289,26 @@ _MATCHES_MAX = 12
 _WORD_CELLS = 22
 
 
-@dataclass(frozen=True, slots=True)
-class PaletteEntry:
-    """One command. ``value``: the answer; ``key``: the key with the same effect."""
-
-    value: str
-    label: str
-    help: str
-    key: str = ""
-
-
 class CommandPrompt(TextField):
-    """Up in an empty prompt recalls earlier commands, Tab completes; all other arrows move in the list above."""
+    """Up in an empty prompt recalls earlier commands, Tab completes; all other arrows move in the list above.
 
-    def __init__(self) -> None:
+    Args:
+        earlier: what Up and Down recall, latest last.
+        complete: text -> completions, best first; Tab cycles through them.
+    """
+
+    def __init__(self, earlier: Sequence[str], complete: Callable[[str], Sequence[str]]) -> None:
         super().__init__()
+        self._earlier, self._complete = earlier, complete
         self._history: Sequence[str] = ("",)  # the last entry is the text that is typed
         self._place = 0
-        self._complete: Callable[[str], Sequence[str]] = lambda text: ()
         self._completions: list[str] = []
         self._last_completion: str | None = None
 
-    def open(self, text: str, *, hint: str, history: Sequence[str], complete: Callable[[str], Sequence[str]]) -> None:
-        """Reset the prompt.
-
-        Args:
-            text: the initial text.
-            history: earlier entries, latest last; Up and Down select them.
-            complete: text -> completions, best first; Tab cycles through them.
-        """
-        self._history = [*history[-HISTORY_MAX:], text]
+    def open(self, text: str, hint: str) -> None:
+        """Start again with ``text``."""
+        self._history = [*self._earlier[-HISTORY_MAX:], text]
         self._place = len(self._history) - 1
-        self._complete = complete
         self._completions = []
         self._last_completion = None
         self.reset(" :", text, hint)
@@ -370,18 +359,17 @@ class CommandPalette(Modal[str | None]):
 
     def __init__(
         self,
-        entries: Sequence[PaletteEntry],
+        entries: Sequence[ChoiceOption],
         history: Sequence[str] = (),
         text: str = "",
-        reader: Callable[[str], PaletteEntry | None] = lambda text: None,
+        reader: Callable[[str], ChoiceOption | None] = lambda text: None,
     ) -> None:
         """``text``: the initial text. ``reader`` parses commands with free arguments."""
         super().__init__()
         self._entries = {entry.value: entry for entry in entries}
-        self._parsed_entry: dict[str, PaletteEntry] = {}  # what the text means by itself
+        self._parsed_entry: dict[str, ChoiceOption] = {}  # what the text means by itself
         self.table: VirtualTable[str] = VirtualTable(self._row, always_lit=True)
-        self.prompt = CommandPrompt()
-        self._history = history
+        self.prompt = CommandPrompt(history, self._completions)
         self._text = text
         self._reader = reader
 
@@ -390,15 +378,12 @@ class CommandPalette(Modal[str | None]):
         self.table.can_focus = False
         self.table.styles.height = max(min(len(self._entries), _MATCHES_MAX, self.app.size.height - 6), 1)
         self._match(self._text)
-        self._open_prompt(self._text, "a command; arrows choose, Tab completes")
+        self.prompt.open(self._text, "a command; arrows choose, Tab completes")
         yield self.table
         yield self.prompt
 
     def first_focus(self) -> Widget:
         return self.prompt
-
-    def _open_prompt(self, text: str, hint: str) -> None:
-        self.prompt.open(text, hint=hint, history=self._history, complete=self._completions)
 
     def _row(self, value: str, columns: int) -> Line:
         entry = self._parsed_entry[value] if value in self._parsed_entry else self._entries[value]
@@ -424,7 +409,7 @@ class CommandPalette(Modal[str | None]):
         if self.table.cursor_key is not None:
             self.dismiss(self.table.cursor_key)
         else:
-            self._open_prompt("", _no_match(self.prompt.text))
+            self.prompt.open("", _no_match(self.prompt.text))
             self._match("")
 
     def on_text_field_cancelled(self) -> None:
@@ -450,7 +435,7 @@ def _no_match(text: str) -> str:
     return "no command has this name; type another word"
 
 
-def matching(entries: Sequence[PaletteEntry], text: str) -> list[PaletteEntry]:
+def matching(entries: Sequence[ChoiceOption], text: str) -> list[ChoiceOption]:
     """The entries that contain all words of ``text``, then those whose name has its letters in this order.
 
     Names that start with the text come first.

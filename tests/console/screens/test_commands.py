@@ -10,7 +10,7 @@ from redrive.console.app import theme
 from redrive.console.app.commands import save_screen
 from redrive.console.keys.actions import VIEWS, ScreenName, actions_of
 from redrive.console.keys.keymap import key_label
-from redrive.console.screens.dialogs import CommandPalette, PaletteEntry, matching
+from redrive.console.screens.dialogs import ChoiceOption, CommandPalette, matching
 from redrive.console.terminal.capabilities import Colours, TerminalCapabilities
 from redrive.console.text.pieces import Role, plain
 from redrive.engine.core.projection import RunRow, RunSummary
@@ -183,9 +183,9 @@ async def test_a_paste_into_the_palette_runs_nothing(revenue: FakeSession, clock
 
 def test_the_exact_name_comes_before_what_only_mentions_it():
     entries = [
-        PaletteEntry("a", "stop run", "end it"),
-        PaletteEntry("b", "stop", "stop it"),
-        PaletteEntry("c", "undo", "the last stop"),
+        ChoiceOption("a", "stop run", "end it"),
+        ChoiceOption("b", "stop", "stop it"),
+        ChoiceOption("c", "undo", "the last stop"),
     ]
     assert [entry.value for entry in matching(entries, "stop")] == ["b", "a", "c"]
 

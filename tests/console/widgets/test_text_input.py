@@ -102,14 +102,10 @@ async def test_an_empty_field_shows_its_hint(stage) -> None:
         assert "journal" not in app.lines[0]
 
 
-def open_prompt(prompt: CommandPrompt, history=(), complete=lambda text: ()) -> None:
-    prompt.open("", hint="", history=history, complete=complete)
-
-
 async def test_up_and_down_walk_through_what_was_entered(stage) -> None:
-    prompt = CommandPrompt()
+    prompt = CommandPrompt(["theme dark", "requeue a"], lambda text: ())
     async with stage(prompt) as app:
-        open_prompt(prompt, history=["theme dark", "requeue a"])
+        prompt.open("", "")
         await app.press("up")
         assert prompt.text == "requeue a"
         await app.press("up", "up", "up")
@@ -119,9 +115,9 @@ async def test_up_and_down_walk_through_what_was_entered(stage) -> None:
 
 
 async def test_history_is_bounded(stage) -> None:
-    prompt = CommandPrompt()
+    prompt = CommandPrompt([str(number) for number in range(1000)], lambda text: ())
     async with stage(prompt):
-        open_prompt(prompt, history=[str(number) for number in range(1000)])
+        prompt.open("", "")
         for _ in range(HISTORY_MAX + 5):
             prompt.on_key(events.Key("up", None))
         assert prompt.text == str(1000 - HISTORY_MAX)
@@ -129,9 +125,9 @@ async def test_history_is_bounded(stage) -> None:
 
 async def test_tab_takes_one_offer_after_the_other(stage) -> None:
     offers = ["theme dark", "theme light"]
-    prompt = CommandPrompt()
+    prompt = CommandPrompt((), lambda text: [offer for offer in offers if offer.startswith(text)])
     async with stage(prompt) as app:
-        open_prompt(prompt, complete=lambda text: [offer for offer in offers if offer.startswith(text)])
+        prompt.open("", "")
         await app.press("t", "h", "tab")
         assert prompt.text == "theme dark"
         await app.press("tab")
