@@ -246,10 +246,17 @@ class TextDialog(Modal[None]):
 
     def body(self) -> Iterable[Widget]:
         """Yield the lines and the search field."""
-        self.view.styles.height = max(min(len(self._all_lines), self.app.size.height - _FRAME_ROWS), 1)
+        self._fit()
         yield self.view
         yield self.field
         yield self.foot
+
+    def _fit(self) -> None:
+        self.view.styles.height = max(min(len(self._all_lines), self.app.size.height - _FRAME_ROWS), 1)
+
+    def on_resize(self) -> None:
+        """Show as many lines as the terminal has room for now."""
+        self._fit()
 
     def first_focus(self) -> Widget:
         """The lines, so that keys scroll."""
@@ -270,8 +277,8 @@ class TextDialog(Modal[None]):
         self.view.set_lines([line for line in self._all_lines if wanted.matches(plain(line).casefold())])
 
     def on_text_field_submitted(self) -> None:
-        """Focus the lines that match."""
-        self.field.display = False
+        """Focus the lines that match; the words stay visible, because other lines are left out."""
+        self.field.display = bool(self.field.text)
         self.view.focus()
 
     def on_text_field_cancelled(self) -> None:

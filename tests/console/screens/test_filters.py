@@ -7,7 +7,7 @@ from pathlib import Path
 from redrive.console.app.preferences import load_filters, save_filter
 from redrive.engine.core.views import STATE_STYLES
 
-from ..conftest import FakeSession, StillClock, press, rows_of, shown, text_of
+from ..conftest import FakeSession, StillClock, press, rows_of, settle, shown, text_of
 
 
 async def test_one_key_shows_only_problems_then_what_runs_then_what_waits(
@@ -73,3 +73,23 @@ async def test_help_lists_each_action_once(revenue: FakeSession, clock: StillClo
     async with shown(revenue, clock, size=(120, 150)) as (app, pilot):
         await press(app, pilot, "question_mark")
         assert text_of(app).count("output: ") == 1
+
+
+async def test_a_search_in_help_stays_visible_while_it_hides_lines(revenue: FakeSession, clock: StillClock) -> None:
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "question_mark", "slash", "z", "q", "x", "enter")
+        assert "/zqx" in text_of(app)
+        await press(app, pilot, "slash", "escape")
+        assert "/zqx" not in text_of(app) and "Signs" in text_of(app)
+
+
+async def test_help_has_as_many_lines_as_a_terminal_of_another_size_has_room_for(
+    revenue: FakeSession, clock: StillClock
+) -> None:
+    async with shown(revenue, clock, size=(80, 12)) as (app, pilot):
+        await press(app, pilot, "question_mark")
+        for rows in (40, 12):
+            await pilot.resize_terminal(80, rows)
+            await settle(app, pilot)
+            assert "Esc back" in text_of(app)
+            assert app.screen.view.rows == rows - 5
