@@ -220,7 +220,8 @@ class Notifier:
         delivery.tries += 1
         await asyncio.gather(*(self._send(delivery, number, message) for number in sorted(delivery.pending)))
         if delivery.pending:
-            wait, _ = draw_delay(RESEND_POLICY, delivery.tries - 1, None, self._clock.uniform)
+            retry_index = max(delivery.tries - 1, 0)  # ``send_last`` may have begun to count anew meanwhile
+            wait, _ = draw_delay(RESEND_POLICY, retry_index, None, self._clock.uniform)
             delivery.due_at = asyncio.get_running_loop().time() + wait
         else:
             await self._submit(lambda transaction: pages.write_sent(transaction, delivery.counts, delivery.how))

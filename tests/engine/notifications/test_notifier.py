@@ -356,6 +356,29 @@ def test_a_page_that_is_refused_at_first_is_sent_after_the_end_of_the_run(tmp_pa
     assert ended < sent and [] == page_changes(tmp_path, "unsent")
 
 
+def test_a_page_that_is_refused_after_the_run_has_ended_is_sent_again(tmp_path, monkeypatch):
+    """A pager that is slow to refuse: the run ends while a try is on its way."""
+    monkeypatch.setattr("redrive.engine.executor.loop.LAST_TRIES_SECONDS", 60.0)
+    monkeypatch.setattr(notifier, "RESEND_POLICY", Policy(base=0.05, cap=0.05, jitter="none"))
+    inbox, started, ended, refused = (tmp_path / name for name in ("inbox", "started", "ended", "refused"))
+    send_last = notifier.Notifier.send_last
+
+    def send_last_and_say_so(sender: Any, on_idle: Any) -> None:
+        send_last(sender, on_idle)
+        ended.touch()
+
+    monkeypatch.setattr(notifier.Notifier, "send_last", send_last_and_say_so)
+    flow = Flow("night")
+    doomed(flow)
+    flow.command("last", f"while ! test -e {quoted(started)}; do sleep 0.02; done", timeout=30)
+    first_try = f"touch {quoted(started)}; while ! test -e {quoted(ended)}; do sleep 0.02; done"
+    first_try += f"; touch {quoted(refused)}; exit 1"
+    flow.page("command", line=f"test -e {quoted(refused)} && cat > {quoted(inbox)} && exit 0; {first_try}")
+    assert "FAILED" == run(tmp_path, flow)
+    assert 1 == len(received(inbox))
+    assert [(1, None)] == ask(tmp_path, "SELECT sent_at IS NOT NULL, send_error FROM page")
+
+
 def test_a_page_that_cannot_be_sent_says_for_how_long_it_is_tried(tmp_path, monkeypatch):
     """Less than a minute: the command of the run waits for it."""
     assert causes.LAST_TRIES_SECONDS + notifier.CLOSE_SECONDS < 60
