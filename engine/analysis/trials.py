@@ -13,7 +13,7 @@ import msgspec
 
 from ..core.decide import Decision, Fail, Retry, TaskHistory, decide
 from ..core.failures.classify import CATCH_ALL_NAMES, ClassificationRule, parse_rules
-from ..core.failures.facts import ErrorFacts, normalize_message
+from ..core.failures.facts import ErrorFacts, normalize_message, spellings_of
 from ..core.option_types import Table, choice, parse_option, read_number, table_of
 from ..core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from ..core.policy import RetryPolicy
@@ -59,7 +59,7 @@ def facts_of(attempt: FailedAttempt) -> ErrorFacts:
     is_exception = kind is not None and ":" not in kind  # not "exit:3" or "signal:11:unknown"
     types = recorded.get("types") or ([kind] if kind and is_exception else [])
     return ErrorFacts(
-        names=tuple(_spellings(name) for name in types),
+        names=tuple(spellings_of(name) for name in types),
         status=recorded.get("status"),
         grpc=recorded.get("grpc"),
         sqlstate=recorded.get("sqlstate"),
@@ -82,13 +82,6 @@ def _text_of(attempt: FailedAttempt) -> str:
 def _number_after(prefix: str, kind: str | None) -> int | None:
     rest = (kind or "").removeprefix(prefix).partition(":")[0]
     return int(rest) if kind is not None and kind.startswith(prefix) and rest.lstrip("-").isdigit() else None
-
-
-def _spellings(name: str) -> tuple[str, ...]:
-    """All spellings of a type, as in ``facts.py``."""
-    name = name if "." in name else f"builtins.{name}"
-    last = name.rpartition(".")[2]
-    return name, f"{name.partition('.')[0]}.{last}", last
 
 
 # --- The rule ------------------------------------------------------------------------------------------------------

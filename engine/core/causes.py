@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
-from typing import Any, TypedDict
+from typing import TypedDict
 from urllib.parse import urlsplit
 
 from ..domain.states import NO_CAUSE, DeadLetterKind, deadline_cause
@@ -270,7 +270,10 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class CauseHistory:
-    """One cause in all runs of its flow. ``runs``: other runs with this cause, the first at ``first_at``."""
+    """One cause in all runs of its flow, as ``statefile/causes.py`` reads it.
+
+    ``runs``: other runs with this cause, the first at ``first_at``.
+    """
 
     fingerprint: str
     downstream: str | None = None
@@ -283,18 +286,6 @@ class CauseHistory:
     def is_new(self) -> bool:
         """True if no other run, incident or note is known."""
         return not (self.runs or self.episodes or self.notes)
-
-
-def parse_cause_history(row: Mapping[str, Any]) -> CauseHistory:
-    """Build the history from a row of ``statefile/causes.py``."""
-    return CauseHistory(
-        fingerprint=row["fingerprint"],
-        downstream=row["downstream"],
-        runs=row["runs"],
-        first_at=row["first_at"],
-        episodes=tuple(PastIncident(**incident) for incident in row["episodes"]),
-        notes=tuple(Note(**note) for note in row["notes"]),
-    )
 
 
 def describe_last_incident(

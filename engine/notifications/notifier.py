@@ -16,14 +16,16 @@ from enum import StrEnum
 from functools import partial
 from urllib.parse import urlsplit, urlunsplit
 
+import msgspec
+
 from ..clock import Clock
 from ..core.causes import (
     SEVERITIES,
     STORM_WINDOW_US,
+    CauseHistory,
     SendPlan,
     describe_last_incident,
     describe_note,
-    parse_cause_history,
     plan_sending,
 )
 from ..core.outcome import FailureClass
@@ -306,7 +308,7 @@ def _cause_history_lines(page: PageMessage) -> list[str]:
     found = page["body"].get("memory")
     if not found:
         return []
-    memory, now_us = parse_cause_history(found), page["created_at"]
+    memory, now_us = msgspec.convert(found, CauseHistory), page["created_at"]
     before = describe_last_incident(memory, now_us)
     return [*([before] if before else []), *(describe_note(note, now_us) for note in memory.notes)]
 

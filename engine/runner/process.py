@@ -128,10 +128,8 @@ def writes_stack(pid: int) -> bool:
 def own_children() -> list[int]:
     """Return the children of this process, which must have one thread."""
     pid = os.getpid()
-    try:
-        return [int(child) for child in read_file(f"/proc/{pid}/task/{pid}/children").split()]
-    except OSError:
-        return _children_by_scan(pid)
+    found = children_of_thread(pid, pid)
+    return _children_by_scan(pid) if found is None else found
 
 
 def open_children() -> int | None:

@@ -12,14 +12,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypedDict, cast
 
+import msgspec
+
 from ..core.breaker import PASSING
 from ..core.causes import (
     EPISODE_SILENCE_US,
     STORM_WINDOW_US,
+    CauseHistory,
     PageRequest,
     PageState,
     page_cause,
-    parse_cause_history,
     severity_of,
 )
 from ..core.outcome import ENVIRONMENT_FIELDS
@@ -242,7 +244,7 @@ def _cause_history(connection: sqlite3.Connection, request: PageRequest) -> Json
         return None
     cause = (request.failure.fingerprint.loose, request.downstream)
     (found,) = causes.read_cause_histories(connection, request.run_id, [cause])
-    if parse_cause_history(found).is_new:
+    if msgspec.convert(found, CauseHistory).is_new:
         return None
     return {**found, "episodes": found["episodes"][:1], "notes": found["notes"][:_NOTES_SHOWN]}
 

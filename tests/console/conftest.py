@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pytest
 from redrive.console.app.app import ConsoleApp
 from redrive.console.model.log import LogText
@@ -19,7 +20,7 @@ from redrive.console.sessions.session import Cause, Value
 from redrive.console.sessions.target import LaunchContext
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
-from redrive.engine.core.causes import CauseHistory, parse_cause_history
+from redrive.engine.core.causes import CauseHistory
 from redrive.engine.core.projection import RunProjection, RunSummary, Successes
 from redrive.engine.domain.acts import Answer, Command, TargetResult
 from redrive.engine.domain.events import Event, EventKind
@@ -213,7 +214,8 @@ class FakeSession:
 
     async def cause_histories(self, run_id: str, causes: Sequence[Cause]) -> Sequence[CauseHistory]:
         self._raise()
-        return [parse_cause_history({**unknown(*cause), **self.memories.get(cause[0], {})}) for cause in causes]
+        known = [{**unknown(*cause), **self.memories.get(cause[0], {})} for cause in causes]
+        return msgspec.convert(known, list[CauseHistory])
 
     async def failures(self, run_id: str, downstream: str | None, names: Sequence[str] = ()) -> Sequence[FailedTask]:
         self._raise()

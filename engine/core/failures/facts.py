@@ -225,7 +225,7 @@ def extract_facts(error: BaseException) -> ErrorFacts:
     grpc, details = _grpc(error)
     program = _program(error)
     return ErrorFacts(
-        names=tuple(_spellings(kind) for kind in type(error).__mro__),
+        names=tuple(spellings_of(f"{kind.__module__}.{kind.__qualname__}") for kind in type(error).__mro__),
         status=status,
         retry_after=_header(headers, "Retry-After") if status is not None else None,
         date=_header(headers, "Date") if status is not None else None,
@@ -255,9 +255,11 @@ def safe_attribute(owner: object, name: str, default: object = None) -> object:
         return default
 
 
-def _spellings(kind: type) -> tuple[str, ...]:
-    package = kind.__module__.partition(".")[0]
-    return (f"{kind.__module__}.{kind.__qualname__}", f"{package}.{kind.__name__}", kind.__name__)
+def spellings_of(name: str) -> tuple[str, ...]:
+    """Return ``mylib.errors.Busy``, ``mylib.Busy`` and ``Busy`` for the first; a builtin may lack its module."""
+    name = name if "." in name else f"builtins.{name}"
+    last = name.rpartition(".")[2]
+    return name, f"{name.partition('.')[0]}.{last}", last
 
 
 def _text(value: object) -> str | None:

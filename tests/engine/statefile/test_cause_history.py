@@ -6,8 +6,9 @@ import itertools
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
-from redrive.engine.core.causes import CauseHistory, describe_last_incident, describe_note, parse_cause_history
+from redrive.engine.core.causes import CauseHistory, describe_last_incident, describe_note
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import FlowSpec, TaskSpec
@@ -81,7 +82,7 @@ class RunHistory:
 
     def read(self, run_id: str, loose: str = "schema", downstream: str | None = None) -> CauseHistory:
         (row,) = causes.read_cause_histories(self.state_file.connection, run_id, [[loose, downstream]])
-        return parse_cause_history(row)
+        return msgspec.convert(row, CauseHistory)
 
     def last_time(self, run_id: str, loose: str = "schema") -> str | None:
         return describe_last_incident(self.read(run_id, loose), self.state_file.now, UTC)
