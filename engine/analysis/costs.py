@@ -126,7 +126,7 @@ class PolicyCosts:
 
 
 def costs_by_outcome(projection: RunProjection) -> dict[str, Cost]:
-    """Costs by "success" or the word of the failure (``failure_word``); without attempts that run."""
+    """Costs by the word of the failure (``failure_word``), else by the outcome; without attempts that run."""
     costs: dict[str, Cost] = {}
     for row in projection.tasks.values():
         for attempt, seen_before in _ended_attempts(row):
@@ -195,7 +195,9 @@ def _ended_attempts(row: TaskRow) -> Iterator[tuple[AttemptRow, bool]]:
 
 
 def _outcome_key(attempt: AttemptRow) -> str:
-    return SUCCESS if attempt.outcome == SUCCESS else failure_word(attempt) or str(FailureMode.OTHER)
+    if attempt.outcome in FAILED_OUTCOMES:
+        return failure_word(attempt) or str(FailureMode.OTHER)
+    return attempt.outcome
 
 
 def _seconds(attempt: AttemptRow) -> float:

@@ -63,6 +63,12 @@ def test_a_failure_without_a_mode_of_its_own_has_the_word_of_the_inbox():
     assert ["permanent", "hang"] == [*costs_by_outcome(projection(*rows))]
 
 
+def test_an_attempt_that_did_not_fail_has_the_word_of_its_end():
+    outcomes = ("skipped", "deferred", "cancelled", "lost")
+    rows = [TaskRow(outcome, attempts={1: AttemptRow(1, ended_at=1, outcome=outcome)}) for outcome in outcomes]
+    assert [*outcomes] == [*costs_by_outcome(projection(*rows))]
+
+
 def test_attempts_that_run_still_have_no_price_yet():
     row = TaskRow("a", attempts={1: AttemptRow(1)})
     assert {} == costs_by_outcome(projection(row))
