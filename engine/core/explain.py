@@ -156,10 +156,6 @@ def _probed(case: TaskCase) -> str:
     return f"breaker {case.spec.downstream} is letting probes through; this task waits for their answer"
 
 
-def _forced_open(case: TaskCase) -> str:
-    return f"breaker {case.spec.downstream} is held open by an operator"
-
-
 def _refused(case: TaskCase) -> str:
     return f"breaker {case.spec.downstream} is open until an operator closes it: a credential was refused"
 
@@ -419,7 +415,7 @@ _SENTENCES: dict[WaitReason, Callable[[TaskCase], str]] = {
     WaitReason.OUTAGE: _down,
     WaitReason.PROBE: _probed,
     WaitReason.CREDENTIAL: _refused,
-    WaitReason.FORCED_OPEN: _forced_open,
+    WaitReason.FORCED_OPEN: TaskCase.held_breaker,
     WaitReason.PAUSE: _paused,
     WaitReason.DECISION: _dead_lettered,
     WaitReason.APPROVAL: _waits_for_approval,

@@ -291,7 +291,7 @@ _FACTS: Mapping[WaitReason, Callable[[TaskCase], str]] = {
     WaitReason.PARENTS: _after,
     WaitReason.PAUSE: lambda case: "the run is paused",
     WaitReason.PROBE: TaskCase.open_breaker,
-    WaitReason.FORCED_OPEN: TaskCase.open_breaker,
+    WaitReason.FORCED_OPEN: TaskCase.held_breaker,
     WaitReason.CREDENTIAL: TaskCase.open_breaker,
     WaitReason.OUTAGE: TaskCase.open_breaker,
     WaitReason.RETRY_BUDGET: lambda case: f"the retry budget of {case.spec.downstream} is spent",

@@ -328,6 +328,10 @@ class TaskCase:
         """Return that the breaker of the task's downstream is open."""
         return f"breaker {self.spec.downstream} is open"
 
+    def held_breaker(self) -> str:
+        """Return that an operator holds the breaker of the task's downstream open."""
+        return f"breaker {self.spec.downstream} is held open by an operator"
+
     def running_rows(self) -> Iterator[TaskRow]:
         tasks, active = self.projection.tasks, self.context.active
         rows = tasks.values() if active is None else map(tasks.__getitem__, active)

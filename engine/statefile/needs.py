@@ -226,6 +226,6 @@ def exit_code_of(needs: Iterable[Need]) -> int:
 
 
 def attention_count(needs: Iterable[Need]) -> int:
-    """How much waits for a human: each task that the inbox lists, and 1 for everything else that is no notice."""
+    """How much waits for a human: each dead letter, failed task and approval, and 1 for all else that is no notice."""
     found = [need for need in needs if not need.is_notice]
     return sum(need.counted if need.kind in OF_RUNS else 1 for need in found)

@@ -158,6 +158,12 @@ def test_a_breaker_that_holds_a_task_is_named(breaker, expected):
     assert sentence(projection, breakers={"api": breaker}) == expected
 
 
+def test_a_row_says_as_the_sentence_that_an_operator_holds_the_breaker():
+    projection = projection_of(("task", [], "READY", {"spec": {"downstream": "api"}}))
+    context = ExplainContext({"api": BreakerView("FORCED_OPEN")})
+    assert task_view(projection, "task", NOW, context).fact == explain_task(projection, "task", NOW, context)
+
+
 def test_a_paused_run_names_who_paused_it():
     projection = projection_of(("task", [], "READY", {}), paused_since=NOW - 3 * MINUTE, paused_by="ana@host")
     assert sentence(projection) == "the run is paused by ana@host for 3m00"
