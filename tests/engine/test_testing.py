@@ -331,7 +331,8 @@ def test_the_fixture_keeps_the_state_file_and_shows_the_night_of_a_failed_test(p
             flow.task(name="load")(lambda: 1)
             assert play(flow).state == "FAILED"
     """)
-    result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    plugins = ("cacheprovider", "hypothesispytest", "syrupy", "textual-snapshot", "xdist")
+    result = pytester.runpytest_subprocess(*(word for plugin in plugins for word in ("-p", f"no:{plugin}")))
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*night: <run 'night': SUCCESS*", "*✓ load*"])
 

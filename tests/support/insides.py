@@ -62,6 +62,16 @@ def _defined(nodes: Iterable[ast.AST]) -> Iterator[str]:
                 yield name
 
 
+def _may_lean(node: ast.Attribute) -> bool:
+    """Whether an attribute can be a lean by its own name, its owner's or its use: the others need not be unparsed."""
+    is_of_libc = "_libc" in (getattr(node.value, "attr", None), getattr(node.value, "id", None))
+    is_set = isinstance(node.ctx, ast.Store | ast.Del)
+    return is_of_libc or is_set or is_private(node.attr) or node.attr in _CALL_NAMES or bool(FRAME.match(node.attr))
+
+
+_CALL_NAMES = {call.rpartition(".")[2] for call in CALLS}
+
+
 class _Module:
     """One module. ``name`` None: its classes are not loaded."""
 
@@ -94,7 +104,7 @@ class _Module:
 
     def _of_node(self, node: ast.AST) -> Iterator[str]:
         match node:
-            case ast.Attribute(value=value, attr=name):
+            case ast.Attribute(value=value, attr=name) if _may_lean(node):
                 yield from self._of_attribute(node, ast.unparse(value), name)
             case ast.JoinedStr(values=values):
                 yield from _of_text("".join(str(v.value) if isinstance(v, ast.Constant) else "{}" for v in values))

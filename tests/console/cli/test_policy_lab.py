@@ -159,6 +159,7 @@ def test_three_attempts_do_not_survive_a_two_minute_outage():
     assert [1.0] == [one["lost"] for one in found]
 
 
+@pytest.mark.long
 def test_what_the_engine_does_loses_no_task_and_makes_no_herd():
     """A policy without the breaker and the budget of a declared downstream is not what the engine does."""
     found = {one["policy"]: one for one in values("simulate", "herd", "--scenario", "herd-12000", "--runs", 1)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -49,16 +50,24 @@ def run_flow(name: str, *, fails: bool = False, run_id: str = "night", task: str
     return executor.state_path
 
 
+@pytest.fixture(scope="module")
+def nightly(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A flow that is blocked where ``broken`` lies beside it, and a state file with two of its runs beside it, too."""
+    folder = tmp_path_factory.mktemp("nightly")
+    flow, state = folder / "nightly.py", folder / "nightly.db"
+    flow.write_text(FLOW.format(name="nightly", broken=folder / "broken"))
+    (folder / "broken").touch()
+    assert run_redrive("run", flow, "--run-id", "first", "--state", state).returncode == 3
+    (folder / "broken").unlink()
+    assert run_redrive("run", flow, "--run-id", "second", "--state", state).returncode == 0
+    return flow
+
+
 @pytest.fixture
-def two_runs(tmp_path: Path, states: Path) -> Path:
+def two_runs(nightly: Path, states: Path) -> Path:
     """A state file with two runs of one flow: ``first`` waits for a human, ``second`` is a success."""
-    broken, flow = tmp_path / "broken", tmp_path / "nightly.py"
-    flow.write_text(FLOW.format(name="nightly", broken=broken))
-    broken.touch()
-    assert run_redrive("run", flow, "--run-id", "first").returncode == 3
-    broken.unlink()
-    assert run_redrive("run", flow, "--run-id", "second").returncode == 0
-    return states / "nightly.db"
+    states.mkdir(parents=True)
+    return Path(shutil.copy(nightly.with_suffix(".db"), states))
 
 
 # --- The default file ----------------------------------------------------------------------------------------------
@@ -157,17 +166,19 @@ def test_resume_takes_the_unfinished_run(two_runs: Path) -> None:
     assert "run first SUCCESS" in done.stdout
 
 
-def test_resume_of_several_unfinished_runs_names_them(two_runs: Path, tmp_path: Path) -> None:
-    (tmp_path / "broken").touch()
-    assert run_redrive("run", tmp_path / "nightly.py", "--run-id", "third").returncode == 3
+def test_resume_of_several_unfinished_runs_names_them(two_runs: Path, nightly: Path) -> None:
+    broken = nightly.with_name("broken")
+    broken.touch()
+    assert run_redrive("run", nightly, "--run-id", "third").returncode == 3
+    broken.unlink()
     done = run_redrive("resume", two_runs, "--plain")
     assert done.returncode == 2
     assert "2 runs are unfinished (third, first)" in done.stderr
     assert f"redrive resume {quoted(two_runs)} --run third" in done.stderr
 
 
-def test_a_parameter_of_an_ended_run_is_refused(two_runs: Path, tmp_path: Path) -> None:
-    done = run_redrive("run", tmp_path / "nightly.py", "--run-id", "second", "--param", "n=9")
+def test_a_parameter_of_an_ended_run_is_refused(two_runs: Path, nightly: Path) -> None:
+    done = run_redrive("run", nightly, "--run-id", "second", "--param", "n=9")
     assert done.returncode == 2
     assert "run 'second' has ended: SUCCESS; its parameters cannot change" in done.stderr
 

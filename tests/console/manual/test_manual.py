@@ -28,6 +28,8 @@ from support.commands import all_commands, run_redrive, startup_variables
 
 COLUMNS_MAX = 74  # the dialog of the console on a terminal of 80 columns
 SHELL_SYNTAX = re.compile(r"[|&;<>$`*?]")
+#: Those that take longer to import than an example to run.
+WITHOUT_PLUGINS = "-p no:hypothesispytest -p no:syrupy -p no:textual-snapshot -p no:xdist"
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -56,6 +58,7 @@ class Shell:
             "HOME": str(home),
             "XDG_STATE_HOME": str(home / "state"),
             "COLUMNS": "120",
+            "PYTEST_ADDOPTS": WITHOUT_PLUGINS,
         }
 
     def run(self, line: str) -> str:

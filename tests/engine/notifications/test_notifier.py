@@ -26,6 +26,7 @@ from redrive.engine.notifications import notifier
 from redrive.engine.notifications.senders import environment_of
 from redrive.engine.store.pages import NOBODY
 from support.commands import quoted
+from support.marks import parametrize_mostly_long
 
 ONCE = RetryPolicy(max_attempts=1)
 
@@ -314,7 +315,7 @@ def test_a_webhook_that_answers_no_is_an_error_that_keeps_the_url_to_itself(tmp_
     assert "webhook: HTTP 500 Internal Server Error" == error
 
 
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@parametrize_mostly_long("status", [302, 308, 301, 303, 307], quick=2)
 def test_a_redirect_is_an_error_that_leads_no_secret_to_another_host(tmp_path, hook, other_host, status):
     hook.answers[:], hook.location = [status], other_host.url
     flow = Flow("night")
