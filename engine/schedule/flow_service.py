@@ -32,7 +32,7 @@ from ..executor.state_file_lease import check_sole_writer, create_state_folder
 from ..flow.source import split_target
 from ..notifications.notifier import MessageOrigin, Notifier
 from ..statefile import lock_file
-from ..statefile.opening import has_content
+from ..statefile.paths import has_content
 from ..statefile.reader import Stamp, stamp_of
 from ..statefile.supervisor_file import Control, MissedRun, ScheduleRecord, StoredSchedule, SupervisorFile
 from ..statefile.transitions import Transaction

@@ -13,7 +13,7 @@ from typing import NamedTuple, Optional, Tuple
 from urllib.parse import quote
 
 from ..errors import CorruptFileError, ForeignFileError, NewerFileError, StateFileError, StorageError
-from .paths import folder_sentence, network_problem
+from .paths import folder_sentence, has_content, network_problem
 
 # --- The first bytes of a file ---------------------------------------------------------------------------------------
 #
@@ -110,14 +110,6 @@ def check_version(path: str, version: int) -> None:
             f"{path} was written by a later version of redrive (format {version}, this one knows {SCHEMA_VERSION}); "
             f"upgrade redrive"
         )
-
-
-def has_content(path: str) -> bool:
-    """True for a file that exists and is not empty."""
-    try:
-        return os.path.getsize(path) > 0
-    except OSError:
-        return False
 
 
 # --- Opening without side effects ------------------------------------------------------------------------------------

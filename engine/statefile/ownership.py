@@ -12,8 +12,7 @@ from typing import Collection, Dict, Iterable, Iterator, Optional, Set, Tuple
 
 from ..errors import CorruptFileError, StateFileError, StorageError
 from .lock_file import LockHolder, last_holder, lock_path, try_lock
-from .opening import has_content
-from .paths import folder_sentence
+from .paths import folder_sentence, has_content
 from .processes import EXECUTOR_VARIABLE, read_file, stat_fields
 
 # --- Files beside a state file ---------------------------------------------------------------------------------------

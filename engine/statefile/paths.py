@@ -16,6 +16,14 @@ STATE_VARIABLE = "REDRIVE_STATE"
 SUFFIX = ".db"
 
 
+def has_content(path: str) -> bool:
+    """True for a file that exists and is not empty."""
+    try:
+        return os.path.getsize(path) > 0
+    except OSError:
+        return False
+
+
 def default_folder() -> str:
     """The folder for state files of this user on this host: ``platformdirs.user_state_path("redrive")``."""
     if sys.platform == "darwin":

@@ -29,12 +29,11 @@ from ..statefile.opening import (
     Header,
     check_tables,
     file_uri,
-    has_content,
     inspect,
     open_readonly,
 )
 from ..statefile.ownership import require_not_emptied
-from ..statefile.paths import network_problem
+from ..statefile.paths import has_content, network_problem
 
 MINIMUM_SQLITE = (3, 24, 0)  # the oldest version that supports all SQL statements here
 FULL_BYTES = 64 * 1024  # less free space than this is none: a -shm grows by 32 kB, a -wal by whole pages

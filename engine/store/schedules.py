@@ -26,7 +26,7 @@ from ..errors import RefusedError
 from ..flow.time_zones import open_schedule
 from ..statefile import lock_file
 from ..statefile.lists import in_list
-from ..statefile.opening import has_content
+from ..statefile.paths import has_content
 from ..statefile.transitions import Transaction, resolve_cause
 from . import claims, database, runs
 from .pages import STALE_AFTER_US, is_paged, trigger_page
