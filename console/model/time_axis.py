@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
+from operator import itemgetter
 from typing import NamedTuple
 
 from ...engine.core.projection import TaskRow
@@ -116,9 +117,7 @@ def activity_of(rows: Iterable[TaskRow], start: int, runner: RunnerStatus = ALIV
     """
     pauses: list[Pause] = []
     end, is_active = start, False
-    for begin, until in sorted(
-        (period for row in rows for period in _periods(row, runner)), key=lambda period: period.start
-    ):
+    for begin, until in sorted((period for row in rows for period in _periods(row, runner)), key=itemgetter(0)):
         if begin > end and not is_active:
             pauses.append(Pause(end, begin))
         is_active = is_active or until is None
@@ -127,23 +126,18 @@ def activity_of(rows: Iterable[TaskRow], start: int, runner: RunnerStatus = ALIV
     return RunActivity(tuple(sorted(longest)), end, is_active)
 
 
-class _Period(NamedTuple):
-    start: int
-    end: int | None  # None: goes on
-
-
-def _periods(row: TaskRow, runner: RunnerStatus) -> Iterator[_Period]:
-    """One period per generation of a task; the last one is open while the task runs or has a time to go on."""
+def _periods(row: TaskRow, runner: RunnerStatus) -> Iterator[tuple[int, int | None]]:
+    """Start and end of each generation of a task. The last has no end while the task runs or has a time to go on."""
     start: int | None = None
     end: int | None = None
     generation = 0
     for attempt in row.attempts.values():
         if start is not None and attempt.generation != generation:
-            yield _Period(start, end)
+            yield start, end
             start = None
         start = attempt.started_at if start is None else start
         end, generation = attempt.ended_at, attempt.generation
     if start is not None:
         moves = row.state in UNDER_WAY and generation == row.generation
         gone_at = runner.gone_at if moves and not runner.is_alive else None
-        yield _Period(start, gone_at if gone_at is not None else None if moves and runner.is_alive else end or start)
+        yield start, (gone_at if gone_at is not None else None if moves and runner.is_alive else end or start)

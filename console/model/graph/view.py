@@ -29,14 +29,6 @@ from .groups import GRAPH_MAX, GraphForm, GraphGroup, GraphOrder, Groups, Step, 
 from .rails import Rails, Silhouette
 
 
-@dataclass(frozen=True, slots=True)
-class Viewport:
-    """The cells of the graph on the screen."""
-
-    width: int = 80
-    height: int = 24
-
-
 class Graph:
     """Zoom, selection and layouts of the graph of a run.
 
@@ -47,7 +39,7 @@ class Graph:
     def __init__(self, board: Board, label_width: Callable[[str], int], zoom: Zoom | None = None) -> None:
         self.board = board
         self.dag = board.dag
-        self.viewport = Viewport()
+        self._height = 24  # rows on the screen
         self.drawings = TaskDrawings(self.dag, label_width)
         self._groups: Groups | None = None
         self.zoom = zoom if zoom is not None else first_zoom(self.dag)
@@ -67,7 +59,7 @@ class Graph:
         """The tasks by group; made when first needed, because a large run has many names to compare."""
         if self._groups is None:
             self._groups = groups_of(self.board)
-            self._groups.set_height(self.viewport.height)
+            self._groups.set_height(self._height)
             self._groups.set_problems(self.board.problems)
         return self._groups
 
@@ -134,7 +126,7 @@ class Graph:
 
     def resize(self, width: int, height: int) -> None:
         """Set the size of the viewport."""
-        self.viewport = Viewport(width, height)
+        self._height = height
         if self._groups is not None:
             self._groups.set_height(height)
         self.drawings.set_ribbon_columns(width - 2 if is_chain(self.dag) else 0)
