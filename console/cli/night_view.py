@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ...engine.core.projection import RunProjection
 from ...engine.domain.events import Event
 from ...engine.statefile.lists import BREAKERS, PAGES, PageRow, query
+from ...engine.testing.night import Cause
 from ..model.board import Board
 from ..model.inbox import Inbox, InboxCause
 from ..model.replay import ReplayIndex
@@ -22,17 +22,6 @@ from .main import code_of_run
 
 _HEADER_CELLS = 160
 _ADDRESS = "a played night"
-
-
-@dataclass(frozen=True, slots=True)
-class ShownCause:
-    """A cause in the inbox. ``evidence``: why its first task waits, as its detail says."""
-
-    title: str
-    message: str
-    kind: str | None
-    evidence: str
-    tasks: Sequence[str]
 
 
 class ConsoleView:
@@ -61,16 +50,16 @@ class ConsoleView:
         """Why a task does not run."""
         return self._board(at).explain(task, at)
 
-    def inbox(self, at: int) -> Sequence[ShownCause]:
+    def inbox(self, at: int) -> Sequence[Cause]:
         """The causes that need a human."""
         board = self._board(at)
         inbox = Inbox(board)
         return [self._cause(board, inbox, cause, at) for cause in inbox.causes()]
 
     @staticmethod
-    def _cause(board: Board, inbox: Inbox, cause: InboxCause, at: int) -> ShownCause:
+    def _cause(board: Board, inbox: Inbox, cause: InboxCause, at: int) -> Cause:
         first = cause.tasks[0]
-        return ShownCause(cause.title, cause.message, inbox.entry(first).kind, board.explain(first, at), cause.tasks)
+        return Cause(cause.title, cause.message, inbox.entry(first).kind, board.explain(first, at), cause.tasks)
 
     def summary(self) -> str:
         """The run for an incident channel."""

@@ -539,10 +539,6 @@ def _acknowledged(event: Event, payload: RunChanged) -> str:
     return f"its end is acknowledged by {by}" if by else "its end is no longer acknowledged"
 
 
-def _flow_refused(event: Event, payload: RunChanged) -> str:
-    return f"not resumed: {payload.why or '?'}"
-
-
 def _code_refused(event: Event, payload: RunChanged) -> str:
     return f"{join_names(payload.files)} changed but cannot be used, the old code stays: {payload.why or '?'}"
 
@@ -602,7 +598,7 @@ _RUN_CHANGES: Mapping[str, tuple[_RunSentence, _RunLine]] = {
         lambda event, payload: f"the flow changed: {'; '.join(describe(_flow_difference(payload)))}",
         _as_sentence,
     ),
-    RunChange.FLOW_REFUSED: (_flow_refused, _as_sentence),
+    RunChange.FLOW_REFUSED: (lambda event, payload: f"not resumed: {payload.why or '?'}", _as_sentence),
     RunChange.CODE_CHANGED: (_code_changed, _as_sentence),
     RunChange.CODE_LOADED: (_code_loaded, _as_sentence),
     RunChange.CODE_REFUSED: (_code_refused, _as_sentence),

@@ -44,13 +44,14 @@ class Stored:
     times: Times
 
 
-class Cause(Protocol):
+@dataclass(frozen=True, slots=True)
+class Cause:
     """A row of the inbox: tasks that failed alike.
 
     Attributes:
         title: what failed and where; ``message``: of the failure.
         kind: of the dead letter: "poison", "permanent", "auth", ...; None if the tasks are FAILED.
-        evidence: the sentence by which the engine judged.
+        evidence: why its first task waits, as its detail says.
         tasks: by name.
     """
 
