@@ -131,7 +131,7 @@ def preview_requeue(
             overlay.put(name, DerivedState(TaskState.PENDING))
             again.append(name)
         else:
-            overlay.refused[name] = refusal_sentence("requeue", state)
+            overlay.refused[name] = refusal_sentence("requeue", state, board.row(name).cancel_requested_at is not None)
     _let_go_on(overlay, again)
     trigger_rules.unpropagate(overlay, again)
     trigger_rules.hold_children(overlay, again)
@@ -158,7 +158,7 @@ def preview_skip(board: Board, names: Iterable[str], *, is_abandoned: bool = Fal
             overlay.put(name, DerivedState(TaskState.SKIPPED, SkipCause.OPERATOR))
             skipped.append(name)
         else:
-            overlay.refused[name] = refusal_sentence("skip", state)
+            overlay.refused[name] = refusal_sentence("skip", state, board.row(name).cancel_requested_at is not None)
     needed_by = tuple(_children_needing_result(overlay, skipped))
     for name in skipped:
         trigger_rules.propagate(overlay, name)

@@ -145,14 +145,16 @@ def sender_command_id(command_id: str) -> str:
     return command_id[: -len(_RELEASE)] if command_id.endswith(_RELEASE) else command_id
 
 
-def act_refusal(name: str, state: str) -> Optional[str]:
-    """Why an act cannot change a task in this state; None if it can."""
-    return None if state in BY_NAME[name].states else refusal_sentence(name, state)
+def act_refusal(name: str, state: str, is_ending: bool = False) -> Optional[str]:
+    """Why an act cannot change a task in this state; None if it can. ``is_ending``: its attempt was cancelled."""
+    return None if state in BY_NAME[name].states else refusal_sentence(name, state, is_ending)
 
 
-def refusal_sentence(name: str, state: str) -> str:
+def refusal_sentence(name: str, state: str, is_ending: bool = False) -> str:
     """The sentence that refuses an act for a task in a state outside the act's ``states``."""
     act = BY_NAME[name]
+    if state == TaskState.RUNNING and is_ending:
+        return "its attempt was cancelled and still runs: {} it when the attempt has ended".format(act.verb)
     if state == TaskState.RUNNING:
         return "it runs: cancel it first, then {} it".format(act.verb)
     if state == TaskState.PENDING:

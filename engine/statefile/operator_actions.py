@@ -122,7 +122,7 @@ def skip(context: ActionContext) -> Answer:
             return Answer(False, "a substitute has at most {} characters of JSON".format(SUBSTITUTE_CHARACTERS_MAX))
     together = {target[0] for target in context.targets}
     for row in resolve_targets(context):
-        refused = act_refusal(context.act, row.state)
+        refused = act_refusal(context.act, row.state, row.cancel_requested_at is not None)
         needed_by = None if "result" in columns else _needed_by(context, row.name, together)
         if refused:
             context.set_result(row.name, REFUSED, refused)
@@ -491,7 +491,7 @@ def _requeue(context: ActionContext) -> Answer:
     rows: List[TaskSnapshot] = []
     for row in resolve_targets(context):
         rows.append(row)
-        refused = act_refusal(context.act, row.state)
+        refused = act_refusal(context.act, row.state, row.cancel_requested_at is not None)
         if row.state == TaskState.UPSTREAM_FAILED:
             blocked.append(row)
         elif refused or _repeat_refusal(context, row):
@@ -551,7 +551,7 @@ def _requeue_rows(context: ActionContext) -> Answer:
         row = check_target(context, target) if target[0] in found else None
         if row is None:
             continue
-        refused = act_refusal(context.act, row.state)
+        refused = act_refusal(context.act, row.state, row.cancel_requested_at is not None)
         if refused:
             context.set_result(row.name, REFUSED, refused)
             continue

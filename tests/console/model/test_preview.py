@@ -72,6 +72,10 @@ def test_what_a_dead_executor_left_running_can_be_decided_about():
     projection = projection_of([("a", ()), ("b", ("a",))])
     projection.tasks["a"].state = TaskState.RUNNING
     assert preview_requeue(Board(projection), ["a"]).refused == (("a", "it runs: cancel it first, then requeue it"),)
+    projection.tasks["a"].cancel_requested_at = 1
+    ((_, sentence),) = preview_requeue(Board(projection), ["a"]).refused
+    assert sentence == "its attempt was cancelled and still runs: requeue it when the attempt has ended"
+    projection.tasks["a"].cancel_requested_at = None
     assert preview_requeue(Board(projection), ["a"], is_abandoned=True).run_again == ("a",)
     assert preview_skip(Board(projection), ["a"], is_abandoned=True).skipped == ("a",)
     projection.tasks["a"].spec = structs.replace(spec_of(projection.tasks["a"]), idempotent=False)

@@ -117,6 +117,14 @@ def test_what_runs_or_has_not_run_cannot_be_requeued(state_file: StateFile, stat
     assert not answer["ok"] and words in answer["message"] and state_file.states() == {"a": state}
 
 
+@pytest.mark.parametrize("act", ["requeue", "skip"])
+def test_what_is_being_ended_is_not_to_be_cancelled_again(state_file: StateFile, act: str) -> None:
+    state_file.create({"a": ""})
+    state_file.set_state("a", "RUNNING", cancel_requested_at=1)
+    message = state_file.act(act, "a")["message"]
+    assert message == f"a: its attempt was cancelled and still runs: {act} it when the attempt has ended"
+
+
 def test_a_requeue_brings_back_what_the_failure_had_stopped(state_file: StateFile) -> None:
     state_file.create(CHAIN)
     state_file.set_state("a", "FAILED")
