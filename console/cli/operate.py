@@ -535,6 +535,11 @@ def preview_lines(preview: ActPreview) -> Iterator[str]:
         names: Sequence[str] = getattr(preview, kind)
         if names:
             yield f"{words} ({len(names)}): {', '.join(names)}"
+    waits: dict[str, list[str]] = {}
+    for task, outcome, sentence in preview.results:
+        if outcome == acts.HELD:
+            waits.setdefault(sentence, []).append(task)
+    yield from (f"would {sentence} ({len(names)}): {', '.join(names)}" for sentence, names in waits.items())
     yield from preview.notes
     for task, outcome, sentence in preview.results:
         if outcome == acts.RUNNING:
