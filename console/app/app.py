@@ -14,10 +14,12 @@ from ...engine.core.waiting import ALIVE, RunnerKind, RunnerStatus
 from ...engine.domain.states import TaskState
 from ...engine.domain.text import format_duration, shell_command
 from ...engine.errors import RedriveError
+from ...engine.statefile.needs import Need
 from ..keys.actions import ANSWERS, VIEWS, Action, ScreenName
 from ..keys.keymap import DEFAULT_KEYS, KeyMap
 from ..model.board import Board, BoardUpdate
 from ..model.lists import ColumnChoice
+from ..model.runs import need_of_whole
 from ..model.systems import BadgeCounts
 from ..present.header import lock_reason
 from ..present.runs import deadline_note
@@ -94,6 +96,13 @@ class ConsoleApp(ViewConsole):
         """The line of the demo's tour; empty if it is hidden or there is none."""
         board = self.live.board
         return tour_line(self._tour_stage, board, self.keymap) if self._shows_tour and board is not None else []
+
+    @property
+    def need_of_run(self) -> Need | None:
+        """What the followed run needs beside its tasks; None in the past, and while the data is stale."""
+        board, status = self.live.board, self.live.status
+        is_present = board is not None and not self.live.is_past and not status.is_stale
+        return need_of_whole(board, status, self.live.now_us) if board is not None and is_present else None
 
     @property
     def attention_count(self) -> int:

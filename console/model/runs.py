@@ -13,9 +13,9 @@ from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.states import FAILED_OUTCOMES, RunState, TaskState
 from ...engine.statefile import needs
 from ...engine.statefile.lists import AttentionRun, DurationStats, ExecutorState, PastAttemptRow, RunTaskRow, quantile
-from ...engine.statefile.needs import Need, NeedKind, attention_count, needs_of, needs_of_run
+from ...engine.statefile.needs import OF_TASKS, Need, NeedKind, attention_count, needs_of, needs_of_run
 from ...engine.statefile.state_files import Offer
-from .board import runner_of
+from .board import Board, runner_of
 from .eta import is_overdue
 from .status import Link, SessionStatus
 
@@ -74,6 +74,24 @@ def waiting_runs(
         if needs and row.run_id != except_run_id
     ]
     return sorted(found, key=lambda one: one.is_notice)
+
+
+def need_of_whole(board: Board, status: SessionStatus, now_us: int) -> Need | None:
+    """What an unfinished run needs beside its tasks: an executor, more time, or the end of what blocks it."""
+    run = board.projection.run
+    if run.ended_at is not None:
+        return None
+    row = AttentionRun(
+        run.run_id,
+        run.dag_name,
+        run.started_at,
+        blocked_since=run.blocked_since,
+        deadline_at=run.deadline_at,
+        dead_letters=board.dead_letters,
+        asked=len(board.asked),
+    )
+    found = needs_of_run(row, now_us, _has_process(run.run_id, status))
+    return next((need for need in found if need.kind not in OF_TASKS), None)
 
 
 def _run_of(row: AttentionRun) -> RunRow:

@@ -101,10 +101,12 @@ def _heading_parts(inbox: Inbox, filter_text: str, now_us: int, other_runs: int)
     return parts
 
 
-def empty_line(total: int, filter_text: str, glyphs: Glyphs) -> Line:
-    """The line in place of an empty list."""
+def empty_line(total: int, filter_text: str, glyphs: Glyphs, why: str = "") -> Line:
+    """The line in place of an empty list. ``why``: the run as a whole needs a human."""
     if filter_text and total:
         return [Piece(f"   nothing matches /{one_line(filter_text)}; Esc shows all {number(total)}", Role.DIM)]
+    if why:
+        return [Piece("   "), Piece(glyphs.dead, Role.HUMAN), Piece(f" no task needs a human, but the run does: {why}")]
     return [Piece(f"   {glyphs.done} ", Role.DONE), Piece("nothing needs a human", Role.DIM)]
 
 

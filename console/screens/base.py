@@ -495,6 +495,7 @@ def tabs_of(console: Console, active: ScreenName) -> list[header.Tab]:
     """The tabs, with the number of what needs a human in each."""
     board = console.live.board
     dead, waiting = board.dead_letters + len(board.asked) if board is not None else 0, console.waiting_runs
+    dead += console.need_of_run is not None
     counts = {
         ScreenName.RUNS: sum(not one.is_notice for one in waiting),
         ScreenName.INBOX: dead + sum(one.weight for one in waiting),

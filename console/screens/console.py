@@ -15,6 +15,7 @@ from textual.widget import Widget
 
 from ...engine.core.waiting import RunnerStatus
 from ...engine.errors import RedriveError
+from ...engine.statefile.needs import Need
 from ..keys.actions import ScreenName
 from ..keys.keymap import KeyMap
 from ..model.lists import ColumnChoice
@@ -106,6 +107,10 @@ class Console(Protocol):
     @property
     def waiting_runs(self) -> Sequence[WaitingRun]:
         """The other unfinished runs of the state file that need a human."""
+
+    @property
+    def need_of_run(self) -> Need | None:
+        """What the followed run needs beside its tasks; None in the past, and while the data is stale."""
 
     @property
     def attention_count(self) -> int:

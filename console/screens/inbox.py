@@ -14,6 +14,7 @@ from ..model.lists import next_order, parse_filter
 from ..model.preview import preview_requeue, preview_skip
 from ..model.runs import WaitingRun
 from ..present import inbox as present
+from ..present.schedules import need_sentence
 from ..text.pieces import Line, Piece, Role, plain
 from ..text.text import cells, one_line
 from ..widgets.bars import Bar, has_room_for_strip
@@ -216,7 +217,9 @@ class InboxScreen(SplitScreen):
 
     def empty_line(self) -> Line:
         """The message of an empty list."""
-        return present.empty_line(self.inbox.total, self.filter_text, self.console.glyphs)
+        need = self.console.need_of_run
+        why = need_sentence(need, self.console.live.now_us) if need is not None else ""
+        return present.empty_line(self.inbox.total, self.filter_text, self.console.glyphs, why)
 
     # --- What is selected -----------------------------------------------------------------------------------------
 

@@ -63,9 +63,8 @@ class Need(NamedTuple):
 
 #: What can be acknowledged, and what the tasks of one run explain.
 ENDS = frozenset([NeedKind.FAILED, NeedKind.PARTIAL, NeedKind.LATE])
-OF_RUNS = ENDS | frozenset(
-    [NeedKind.DEAD_LETTERS, NeedKind.APPROVAL, NeedKind.BLOCKED, NeedKind.LOST, NeedKind.FAILED_TASKS]
-)
+OF_TASKS = frozenset([NeedKind.DEAD_LETTERS, NeedKind.APPROVAL, NeedKind.FAILED_TASKS])
+OF_RUNS = ENDS | OF_TASKS | frozenset([NeedKind.BLOCKED, NeedKind.LOST])
 #: What needs no look into a state file, which may not exist.
 OF_SCHEDULES = frozenset([NeedKind.SCHEDULER_DEAD, NeedKind.FAILED_START, NeedKind.NOT_STARTED, NeedKind.UNREADABLE])
 _ENDS: Dict[str, NeedKind] = {RunState.FAILED: NeedKind.FAILED, RunState.PARTIAL: NeedKind.PARTIAL}

@@ -10,8 +10,8 @@ from redrive.console.screens.base import JUMP_SECONDS
 from redrive.engine.domain.acts import Answer, TargetResult
 from textual.geometry import Region
 
-from ..conftest import make_app
-from ..model.runs import S
+from ..conftest import FakeSession, StillClock, make_app
+from ..model.runs import S, projection_of
 from .screen_driver import ScreenDriver, open_console, poisoned_run
 
 PART = "load_part_0001"
@@ -208,6 +208,16 @@ async def test_nothing_is_said_calmly(revenue, clock):
         row.state = type(row.state).SUCCESS
     async with open_console(revenue, clock, "4") as driver:
         assert "✓ nothing needs a human" in driver.text
+
+
+async def test_a_run_without_executor_is_counted_in_the_inbox_that_has_no_task(clock: StillClock):
+    """As `redrive inbox` and the list of runs count it."""
+    session = FakeSession(projection_of([("a", []), ("b", ["a"])]))
+    session.set_status(executor_alive=False, heartbeat_age_seconds=None, executor_gone_at=clock.now)
+    async with open_console(session, clock, "4") as driver:
+        assert "4 Inbox ◆1" in driver.text
+        assert "◆ no task needs a human, but the run does: no executor runs it" in driver.text
+        assert "nothing needs a human" not in driver.text
 
 
 async def test_orders_follow_each_other(session, clock):
