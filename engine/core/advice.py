@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from statistics import median
 
 from ..domain.text import format_seconds
 
@@ -166,6 +165,8 @@ def judge_timeout(
 
     ``done_before``: the progress of the attempt before, if it timed out as well.
     """
+    from statistics import median  # here: it imports ``random``, which does work after each fork
+
     group, days = _comparable_attempts(past, weekday)
     ended = [one.seconds for one in group if one.succeeded]
     longest, busy = max(ended, default=0.0), SEASON_FACTOR * median(ended or [0.0])
