@@ -383,8 +383,10 @@ def print_replay(endpoint: Endpoint, run_id: str | None, as_json: bool, at: str 
             )
         seq = min(when if when < NUMBER_MAX else history.index.seq_at(when), history.index.seq)
         instant = history.index.instant_of(seq) if when < NUMBER_MAX else when
-        is_gone = runner.gone_at is not None and NUMBER_MAX <= when >= runner.gone_at  # an executor wrote each event
-        return (await history.point_at(seq)).snapshot.projection, instant, address, runner if is_gone else ALIVE
+        is_last = (
+            seq == history.index.seq if when < NUMBER_MAX else runner.gone_at is not None and when >= runner.gone_at
+        )
+        return (await history.point_at(seq)).snapshot.projection, instant, address, runner if is_last else ALIVE
 
     projection, instant, address, runner = with_session(endpoint, use)
     if not as_json:
