@@ -181,7 +181,7 @@ class OperatorActions:
             self.confirm("hurry", question, lambda reply: self.send("hurry", targets, DEFAULT_REASON))
 
     def extend(self, board: Board, names: Sequence[str]) -> None:
-        """Give running attempts more time before their timeout, once."""
+        """Give running attempts more time before their timeout."""
         console = self._console
         if not any(board.view(name, console.live.now_us, console.runner).sign is Sign.RUNNING for name in names):
             self.show_warning("there is nothing to extend: it does not run")

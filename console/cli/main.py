@@ -212,7 +212,7 @@ SECTIONS: dict[str, tuple[Listed, ...]] = {
         Listed("approve", "acts", "Approve what waits for an approval: what depends on it runs"),
         Listed("reject", "acts", "Reject what waits for an approval: it fails, and is not tried again"),
         Listed("cancel", "acts", "Stop tasks: a running attempt is ended by SIGTERM, grace, SIGKILL"),
-        Listed("extend", "acts", "Give running tasks more time before their timeout, once: redrive extend load 10m"),
+        Listed("extend", "acts", "Give attempts that run more time before their timeout: redrive extend load 10m"),
         Listed("pause", "acts", "Start no more tasks; running tasks continue"),
         Listed("unpause", "acts", "Start tasks again"),
         Listed("postpone", "acts", "Give a run another deadline: in 1h, at 06:00, or never"),

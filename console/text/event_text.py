@@ -276,6 +276,8 @@ def _failed_lines(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
     between = "; " if _explanation(payload)[1] else ": "
     failure = _named_failure(payload)
     why = f"{between}{payload.why}" if payload.why and payload.explain and not failure.endswith(payload.why) else ""
+    if payload.why and payload.why.startswith(failure):
+        failure, why = payload.why, ""
     yield f"{event.task} {event.new} {failure}{why}"
 
 
@@ -348,7 +350,9 @@ def _explanation(payload: payloads.TaskMoved) -> tuple[str, str]:
         return explain or payload.why or error, ""
     message = shorten(one_line(error.splitlines()[0]), ERROR_CELLS)
     known = " ".join(explain.partition("<")[0].split())  # of a command, the error with <n> for numbers
-    return (message, "") if " ".join(message.split()).startswith(known) else (explain, message)
+    if " ".join(message.split()).startswith(known):
+        return message, ""
+    return explain, "" if explain.endswith(message) else message
 
 
 def _by(event: Event) -> str:

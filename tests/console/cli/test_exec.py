@@ -44,8 +44,14 @@ def test_a_failure_is_reported_with_its_output_and_stays_in_the_inbox(states: Pa
 
 def test_a_command_that_is_killed_from_outside_is_not_started_again(states: Path) -> None:
     done = run_redrive("exec", "--name", "pay", "--", "echo x >> starts; kill -9 $$")
-    assert done.returncode == 3 and "killed from outside (SIGKILL) in its only attempt" in done.stdout
+    assert done.returncode == 3 and "DEAD_LETTER killed from outside (SIGKILL) in its only attempt" in done.stdout
     assert Path("starts").read_text() == "x\n"
+
+
+def test_a_missing_program_is_named_once(states: Path) -> None:
+    done = run_redrive("exec", "--", "no-such-program", "x")
+    (line,) = [line for line in done.stdout.splitlines() if "program FAILED" in line]
+    assert line.count("there is no such program: 'no-such-program'") == 1 and "1 of 1 attempts failed" in line
 
 
 def test_a_command_that_hangs_is_killed_at_its_timeout(states: Path) -> None:
