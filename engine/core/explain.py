@@ -315,12 +315,14 @@ def _failed(case: TaskCase) -> str:
 
 
 def _waits_for_approval(case: TaskCase) -> str:
-    row, name = case.row, shell_word(case.row.name)
+    row = case.row
     ends_at = row.expires_at
     if ends_at is not None and ends_at <= case.now:  # no executor was there to fail it
-        return f"{describe_unanswered(ends_at)}: the next executor fails it; redrive requeue {name} asks again"
+        again = f"redrive requeue {shell_word(row.name)} asks again"
+        return f"{describe_unanswered(ends_at)}: the next executor fails it; {again}"
     ends = "" if ends_at is None else f"; without an answer it fails in {format_duration(ends_at - case.now)}"
-    return f"waits for an approval for {case.since(row.started_at)}: redrive approve or reject {name}{ends}"
+    answer = f"redrive approve or reject {shell_word(row.name)}"
+    return f"waits for an approval for {case.since(row.started_at)}: {answer}{ends}"
 
 
 def _waits_for_canary(case: TaskCase) -> str:
