@@ -129,7 +129,7 @@ def test_every_view_names_the_attempt_that_ran_when_the_executor_was_killed(nigh
     assert f"extract CUT OFF: {sentence}" in nightly.redrive("why", nightly.state, "extract").stdout
     now = nightly.redrive("replay", nightly.state).stdout
     assert "CUT OFF" in now and sentence in now and "RUNNING" not in now
-    before = nightly.redrive("replay", nightly.state, "--at", "4").stdout
+    before = nightly.redrive("replay", nightly.state, "--at", "3").stdout
     assert sentence not in before
 
 
