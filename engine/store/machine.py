@@ -233,8 +233,9 @@ def _read(path: str) -> SlotHolder | None:
     """Return who wrote a file; None: it is gone, or is being written."""
     try:
         with open(path, "rb") as file:
-            return msgspec.json.decode(file.read(), type=SlotHolder)
-    except (OSError, msgspec.DecodeError):
+            value = json.loads(file.read())  # msgspec refuses the surrogates of a path that is no UTF-8
+        return msgspec.convert(value, SlotHolder)
+    except (OSError, ValueError):
         return None
 
 

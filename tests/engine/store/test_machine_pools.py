@@ -37,6 +37,12 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
         pools.close()
 
 
+def test_a_holder_whose_state_file_has_bytes_that_are_no_text_is_listed(make: Make) -> None:
+    pools = make("alpha\udcff", db=1)
+    assert pools.acquire("a", "db", 1)
+    assert [entry.holder["flow"] for entry in read_pools()] == ["alpha\udcff"]
+
+
 def test_slots_are_counted_over_all_executors_and_free_after_a_task(make: Make) -> None:
     alpha, beta = make("alpha", db=3), make("beta", db=3)
     assert alpha.acquire("a", "db", 2) and not beta.acquire("b", "db", 2)
