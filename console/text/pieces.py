@@ -242,15 +242,25 @@ _STYLES = ("bold", "dim", "italic", "underline", "reverse", "strike")
 
 def coloured_spans(raw: str) -> Iterator[tuple[int, str]]:
     """Yield where in ``raw`` a style begins, and its role."""
+    style: Style | None = None
+    for match in islice(_SGR.finditer(raw), _SEQUENCES_MAX):
+        style = _style_after(style, match[0])
+        yield match.end(), _role_of(style)
+
+
+@lru_cache(1024)  # the decoder takes 40 µs for one, and a log that scrolls has the same few in each line
+def _style_after(style: Style | None, sequence: str) -> Style:
+    """The style that a sequence makes of the one before it."""
     from rich.ansi import AnsiDecoder  # here: the listings of the command line show no colours of tasks
 
     decoder = AnsiDecoder()
-    for match in islice(_SGR.finditer(raw), _SEQUENCES_MAX):
-        if all(int(code) < 256 for code in re.findall(r"\d+", match[0])):
-            decoder.decode_line(match[0].replace(":", ";"))
-        yield match.end(), _role_of(decoder.style)
+    decoder.style = style or decoder.style
+    if all(int(code) < 256 for code in re.findall(r"\d+", sequence)):
+        decoder.decode_line(sequence.replace(":", ";"))
+    return decoder.style
 
 
+@lru_cache(1024)
 def _role_of(style: Style) -> str:
     """The role of what has ``style``; ``Role.TEXT`` without a style of its own."""
     words = [name for name in _STYLES if getattr(style, name)]

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.text.pieces import SGR_ROLE, Role, coloured_pieces, coloured_spans, plain
+from rich.ansi import AnsiDecoder
 from rich.style import Style
 
 
@@ -30,6 +31,15 @@ from rich.style import Style
 def test_the_style_after_some_sequences(sequences: str, role: str) -> None:
     styles = [style for _, style in coloured_spans(sequences + "x")]
     assert (styles or ["text"])[-1] == role
+
+
+def test_the_same_sequences_are_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log that scrolls asks for each line in view, and a decoder takes a hundred times as long as a look-up."""
+    decoded: list[str] = []
+    monkeypatch.setattr(AnsiDecoder, "decode_line", lambda decoder, text: decoded.append(text))
+    for _ in range(50):
+        list(coloured_spans("\x1b[3;36mINFO\x1b[23m started"))
+    assert len(decoded) <= 2
 
 
 @given(st.text("\x1b[]m;:0123456789xé"))
