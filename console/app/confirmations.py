@@ -35,7 +35,7 @@ _NAMED_MAX = 3
 
 def named(names: Sequence[str]) -> str:
     """The first names, and the number of further ones."""
-    return first_names(list(map(one_line, names)), _NAMED_MAX)
+    return first_names(names, _NAMED_MAX, one_line)
 
 
 def requeue_question(

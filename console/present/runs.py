@@ -91,7 +91,7 @@ def waiting_sentence(waiting: Sequence[WaitingRun]) -> str:
     """Which other runs of the file need a human, in a few words; those that are notices if none does."""
     alarms = [one for one in waiting if not one.is_notice]
     shown = alarms or waiting
-    named = first_names([waiting_text(one) for one in shown], _NAMED_RUNS_MAX)
+    named = first_names(shown, _NAMED_RUNS_MAX, waiting_text)
     need = f"need{'s' if len(shown) == 1 else ''} a human" if alarms else _not_acknowledged(len(shown))
     return f"{counted(len(shown), 'other run')} {need}: {named}"
 
@@ -415,7 +415,7 @@ def incident_summary(board: Board, address: str, now_us: int, runner: RunnerStat
     inbox = Inbox(board)
     causes = inbox.causes()
     for cause in causes[:_CAUSES_MAX]:
-        names = first_names([f"`{_code(name)}`" for name in cause.tasks], _NAMES_MAX)
+        names = first_names(cause.tasks, _NAMES_MAX, lambda name: f"`{_code(name)}`")
         mark = f"; fingerprint `{_code(cause.fingerprint)}`" if has_fingerprint(cause, board.projection.tasks) else ""
         lines.append(
             f"- {cause.count} x `{_code(cause.title)}`: {names}; holds {counted(cause.held, 'task')},"

@@ -8,7 +8,9 @@ import shlex
 from datetime import datetime, timezone
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, Callable, Collection, Iterable, NewType, Sequence
+from typing import Any, Callable, Collection, Iterable, NewType, Sequence, TypeVar
+
+Named = TypeVar("Named")
 
 # --- Counted nouns in sentences --------------------------------------------------------------------------------------
 
@@ -18,9 +20,12 @@ def counted(count: int, noun: str) -> str:
     return "{:,} {}{}".format(count, noun, "" if count == 1 else "s")
 
 
-def first_names(names: Sequence[str], most: int) -> str:
-    """Return the first ``most`` names, and the number of the others: ``load, clean and 3 more``."""
-    shown = ", ".join(names[:most])
+def first_names(names: Sequence[Named], most: int, show: Callable[[Named], str] = str) -> str:
+    """Return the first ``most`` names, and the number of the others: ``load, clean and 3 more``.
+
+    ``show``: makes what is shown of a name; called for these names alone, because there may be 100,000.
+    """
+    shown = ", ".join(map(show, names[:most]))
     return shown if len(names) <= most else "{} and {:,} more".format(shown, len(names) - most)
 
 

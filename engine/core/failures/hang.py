@@ -401,7 +401,7 @@ def _polling(case: _HangCase, process: Process) -> _Observation:
     ends = case.waited_on(process)
     known = [end for end in ends if end.is_connection]
     if known:
-        return _Observation(f"waits for {first_names([_peer(end) for end in known], NAMED_MAX)}")
+        return _Observation(f"waits for {first_names(known, NAMED_MAX, _peer)}")
     for end in ends:
         if end.kind == "pipe":
             found = _of_pipe(case, process, end, writes=end.is_write_end)
