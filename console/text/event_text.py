@@ -563,8 +563,9 @@ def _advice(event: Event, target: str) -> str:
     place, option = ([target], ["--state", target]) if target else ([], [])
     if what == RunChange.BLOCKED:
         asked = event.payload.asked if isinstance(event.payload, payloads.RunChanged) else ()
-        approve = [shell_command(["redrive", "approve", *option, *asked])] if 0 < len(asked) <= _ASKED_MAX else []
-        return f" ({'; '.join([*approve, shell_command(['redrive', 'inbox', *place])])})"
+        approve = ["redrive", "approve", *option, "--reason", "...", "--", *asked]
+        commands = [*([approve] if 0 < len(asked) <= _ASKED_MAX else []), ["redrive", "inbox", *place]]
+        return f" ({'; '.join(map(shell_command, commands))})"
     if what != RunChange.CUT_OFF:
         return ""
     resume = shell_command(["redrive", "resume", *place, "--run", event.run_id or ""])
@@ -658,6 +659,16 @@ _EXECUTOR_SENTENCES: dict[str, Callable[[ExecutorChanged], str]] = {
 }
 
 
+_PRINTED = frozenset(
+    [
+        ExecutorChange.THREADS_KILLED,
+        ExecutorChange.WORKER_RETIRED,
+        ExecutorChange.PING_FAILED,
+        ExecutorChange.CLUSTER_CHANGED,
+    ]
+)
+
+
 def _executor_lines(event: Event, payload: payloads.ExecutorChanged) -> Iterator[str]:
     """Warnings and output of the flow's import, and failures of the executor's processes."""
     if payload.what == ExecutorChange.STARTED:
@@ -669,7 +680,7 @@ def _executor_lines(event: Event, payload: payloads.ExecutorChanged) -> Iterator
         for line in (payload.printed or "").splitlines()[:-1]:  # the sentence has the last line
             yield f"process {payload.pid} printed: {line}"
         yield describe_event(event)
-    elif payload.what in _EXECUTOR_SENTENCES.keys() - {ExecutorChange.STOPPED, ExecutorChange.LOST}:
+    elif payload.what in _PRINTED:
         yield describe_event(event)
 
 
