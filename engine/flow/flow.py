@@ -773,9 +773,17 @@ class Flow(TaskDeclarations):
         except FlowError as error:
             raise error.at(self._location_of(error.task or "")) from None
         return FlowSpec(
+            name=self.name,
             tasks=specs,
+            deadline_seconds=self.deadline_seconds,
+            deadline_action=self.deadline_action,
+            dead_letter_ttl=self.dead_letter_ttl,
             retention_runs=self.retention.get("runs"),
             retention_seconds=self.retention.get("seconds"),
+            log_limit_mb=self.log_limit_mb,
+            max_parallel=self.max_parallel,
+            pools=self.pools,
+            machine_pools=self.machine_pools,
             downstreams=tuple(self.downstreams),
             pages=tuple(self.pages),
             success_pages=tuple(self.success_pages),
@@ -783,15 +791,15 @@ class Flow(TaskDeclarations):
             params=params,
             param_types={name: param.spec for name, param in self.params.declared.items()},
             unused_env=tuple(dict.fromkeys(name for names in self._unused_env.values() for name in names)),
-            **{name: getattr(self, name) for name in _COPIED},
+            python=self.python,
+            env_file=self.env_file,
+            secrets=self.secrets,
+            schedule=self.schedule,
+            timezone=self.timezone,
+            code_hash=self.code_hash,
+            path=self.path,
+            sources=self.sources,
         )
-
-
-#: Fields of a FlowSpec that a Flow has by the same names.
-_COPIED = (
-    *("name", "deadline_seconds", "deadline_action", "dead_letter_ttl", "log_limit_mb", "max_parallel", "pools"),
-    *("machine_pools", "python", "env_file", "secrets", "schedule", "timezone", "code_hash", "path", "sources"),
-)
 
 
 def _pools(flow: str, options: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, int]]:
