@@ -448,7 +448,7 @@ IS_APPROVAL = 'instr(task.spec, \'"kind":"approval"\') > 0'
 _OF_FAILED = "(SELECT {} FROM task WHERE task.run_id = run.run_id AND task.state = 'FAILED' ORDER BY name LIMIT 1)"
 _OPEN_COUNT = (
     "CASE WHEN ended_at IS NULL THEN (SELECT count(*) FROM task"
-    " WHERE task.run_id = run.run_id AND task.state IN ({})) ELSE 0 END"
+    " WHERE task.run_id = run.run_id AND task.state IN ({}){}) ELSE 0 END"
 )
 ATTENTION_RUNS = Listing(
     "attention_runs",
@@ -460,9 +460,9 @@ ATTENTION_RUNS = Listing(
     " WHERE later.dag_name = run.dag_name AND later.started_at > run.started_at AND later.state = 'SUCCESS'"
     ' AND instr(later.options, \'"part":"--\') = 0'
     " LIMIT {})) END, ".format(SUCCESSES_MAX)
-    + ", ".join(_OPEN_COUNT.format(states) for states in ("'READY', 'RUNNING'", "'RETRYING', 'SENSING'"))
+    + ", ".join(_OPEN_COUNT.format(states, "") for states in ("'READY', 'RUNNING'", "'RETRYING', 'SENSING'"))
     + ", (SELECT count(*) FROM task WHERE task.run_id = run.run_id AND task.state = 'FAILED'), "
-    + _OPEN_COUNT.format("'READY') AND (" + IS_APPROVAL)
+    + _OPEN_COUNT.format("'READY'", " AND " + IS_APPROVAL)
     + " FROM run WHERE "
     + UNACKNOWLEDGED
     + " ORDER BY started_at DESC, rowid DESC LIMIT :limit",
