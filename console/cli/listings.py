@@ -394,7 +394,10 @@ def print_replay(endpoint: Endpoint, run_id: str | None, as_json: bool, at: str 
         echo(f"{present.place_line(projection.run, address)}{then}")
     now_us = _now_us() if instant is None else instant
     context = ExplainContext(runner=runner)
-    why = lambda name: explain_task(projection, name, now_us, context)  # noqa: E731
+
+    def why(name: str) -> str:
+        return explain_task(projection, name, now_us, context)
+
     print_lines(task_lines(projection, as_json, why, {"state_file": address}, now_us=now_us, runner=runner))
     return 0
 
