@@ -141,8 +141,7 @@ class TaskDeclarations:
             GroupDefaults(defaults, dict.fromkeys(defaults, "the flow"))
         ]  # the open groups, the innermost last
         self._group_of: dict[str, str] = {}
-        self._unused_env: dict[str, Iterable[str]] = {}  # variables for commands, by who sets them for none so far
-        self._note_env("the flow", defaults)
+        self._env_names = dict.fromkeys(defaults.get("env") or ())  # variables that the flow and its groups set
 
     def task(
         self,
@@ -423,7 +422,7 @@ class TaskDeclarations:
         name = parse_named_option("a group", "its name", NAME, name)
         own = parse_options(f"group {short_repr(name)}", DEFAULTS, options)
         scope = self._scopes[-1].open_group(name, own)
-        self._note_env(scope.groups[-1].name, own)
+        self._env_names.update(dict.fromkeys(own.get("env") or ()))
         self._scopes.append(scope)
         try:
             yield scope.groups[-1]
@@ -469,9 +468,6 @@ class TaskDeclarations:
         parents = parse_named_option(called, "after", AFTER, after)
         given = {**_timeout_of_work(work, called), **options, **({"effect": True} if work == EFFECT else {})}
         inherited = scope.inherited_by(kind, given)
-        if kind == "command":
-            for setter in ("the flow", *(group.name for group in scope.groups)):
-                self._unused_env.pop(setter, None)
         if "env" in inherited:
             own["env"] = {**inherited["env"], **parse_named_option(called, "env", ENVIRONMENT, own["env"] or {})}
         fields = {**inherited, **given, **own}
@@ -482,11 +478,6 @@ class TaskDeclarations:
             group.tasks.append(name)
             self._group_of[name] = group.name
         return name
-
-    def _note_env(self, setter: str, defaults: Mapping[str, Any]) -> None:
-        """Note the variables that the flow or a group sets, until a command gets them."""
-        if defaults.get("env"):
-            self._unused_env[setter] = tuple(defaults["env"])
 
     def _location_of(self, task: str) -> str | None:
         place = self._places.get(task)
@@ -772,6 +763,7 @@ class Flow(TaskDeclarations):
             validate_graph([(spec.name, spec.parents) for spec in specs])
         except FlowError as error:
             raise error.at(self._location_of(error.task or "")) from None
+        given = {name for task in specs if task.command_options is not None for name in task.command_options.env}
         return FlowSpec(
             name=self.name,
             tasks=specs,
@@ -790,7 +782,7 @@ class Flow(TaskDeclarations):
             pings=tuple(self.pings),
             params=params,
             param_types={name: param.spec for name, param in self.params.declared.items()},
-            unused_env=tuple(dict.fromkeys(name for names in self._unused_env.values() for name in names)),
+            unused_env=tuple(name for name in self._env_names if name not in given),
             python=self.python,
             env_file=self.env_file,
             secrets=self.secrets,

@@ -57,3 +57,12 @@ def test_a_run_says_that_variables_for_commands_reach_none(tmp_path):
     assert (
         "flow 'f': env sets PGHOST for commands, and none gets it: functions read variables of env_file" in done.stderr
     )
+
+
+def test_variables_that_a_command_gets_from_any_group_reach_one():
+    flow = Flow("f", env={"PGHOST": "db1"})
+    with flow.group("load", env={"SCHEMA": "a"}):
+        flow.command("orders", "true")
+    with flow.group("load", env={"SCHEMA": "b", "MODE": "fast"}):
+        flow.task(lambda: None, name="count")
+    assert flow.spec().unused_env == ("MODE",)
