@@ -316,7 +316,9 @@ def held_entry_of(board: Board, name: str, reason: WaitReason) -> InboxEntry:
     view = None if reason in whys else board.snapshot.breakers.get(entry.downstream or "")
     why = whys.get(reason, "") if view is None else view.why
     named = {WaitReason.APPROVAL: name}.get(reason) if view is None else entry.downstream
-    title, message = str(wait.inbox), " ".join(filter(None, (f"{why};", wait.how, named and shell_word(named))))
+    has_end = reason is WaitReason.APPROVAL and board.row(name).expires_at is not None  # an answer after it is refused
+    words = (f"{why};", "until then" if has_end else "", wait.how, named and shell_word(named))
+    title, message = str(wait.inbox), " ".join(filter(None, words))
     since = entry.since if reason is not WaitReason.APPROVAL else board.row(name).started_at or entry.since
     return replace(
         entry,

@@ -123,6 +123,8 @@ def test_an_answer_after_its_timeout_is_refused_also_without_an_executor(folder:
         connection.execute("UPDATE task SET expires_at = 1 WHERE name = 'ok'")
     late = redrive(folder, "approve", "ok", "--state", "s.db", "--reason", "now", code=1).stdout
     assert "nobody has approved it by" in late
+    inbox = redrive(folder, "inbox", "s.db", code=3).stdout
+    assert "without an answer; until then redrive approve or reject ok" in inbox
     redrive(folder, "resume", "s.db", "--plain", code=1)
     assert state_of(folder, "ok", "state, failure_class") == ("FAILED", "unanswered")
 
