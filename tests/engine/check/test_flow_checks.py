@@ -252,8 +252,11 @@ def test_variables_that_no_command_gets_are_reported():
     assert sentence.format("PGHOST, SMTP") == found(flow)["env"].message
     flow.command("b", "true", timeout=1)
     assert sentence.format("SMTP") == found(flow)["env"].message
-    with flow.group("mail"):
+    with flow.group("mail"):  # opened again, without the variables
         flow.command("c", "true", timeout=1)
+    assert sentence.format("SMTP") == found(flow)["env"].message
+    with flow.group("mail", env={"SMTP": "m1"}):
+        flow.command("d", "true", timeout=1)
     assert "env" not in found(flow)
 
 
