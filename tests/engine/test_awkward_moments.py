@@ -2,6 +2,7 @@
 
 import gc
 import json
+import logging
 import os
 import resource
 import signal
@@ -258,6 +259,7 @@ def test_a_fault_in_an_act_is_one_sentence_for_the_operator_and_a_traceback_in_t
         raise KeyError("what nobody thought of")
 
     monkeypatch.setattr(operator_actions, "apply", fail)
+    monkeypatch.setattr(logging.getLogger("asyncio"), "propagate", True)  # as in a program that no command started
     flow, answers, go_on = Flow("f"), [], tmp_path / "go-on"
 
     @flow.task
