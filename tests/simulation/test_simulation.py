@@ -128,12 +128,13 @@ def test_a_crash_at_any_commit_of_a_run_that_its_deadline_ends_is_safe(number: i
     assert "FAILED" in {report.state for report in reports} <= {"FAILED", "BLOCKED"}  # some before the deadline
 
 
-def test_a_seed_is_one_run_also_in_another_process() -> None:
+def test_a_seed_is_one_run_also_in_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """With other hashes: no order of a set reaches the file."""
+    monkeypatch.delenv("PYTHONPATH", raising=False)  # it would be stored with the run
     script = "import sys; sys.path.insert(0, 'tests'); "
     script += "from simulation.simulate import simulate; from simulation.plan import draw_plan; "
     script += "print(*[simulate(draw_plan(seed)).digest for seed in (3, 5)])"
-    environment = {"PYTHONHASHSEED": "7", "PATH": os.environ["PATH"]}  # PYTHONPATH would be stored with the run
+    environment = {"PYTHONHASHSEED": "7", "PATH": os.environ["PATH"]}
     completed = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, env=environment, check=True, capture_output=True, text=True
     )
