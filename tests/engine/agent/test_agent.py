@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +188,9 @@ async def test_it_leaves_when_nobody_reads(connect: Connect, run_file: Any) -> N
     assert process.stdin is not None
     process.stdin.write(first_bundle({"path": str(run_file.path), "actor": "ana@desk", "marker": "m"}))
     assert await asyncio.wait_for(process.wait(), 30) == 0
+    process.stdin.close()
+    with suppress(ConnectionError):
+        await process.stdin.wait_closed()  # else the pipe outlives the loop, and asyncio prints an error
 
 
 @pytest.mark.long
