@@ -8,6 +8,7 @@ The order depends on runs and never on the time of a write, because an idle exec
 import select
 import sqlite3
 import time
+from contextlib import closing
 from fnmatch import fnmatchcase
 from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -220,11 +221,8 @@ class ActTargets(NamedTuple):
 def has_targets(path: str, targets: ActTargets) -> bool:
     """Whether a state file has all that an act names; no for a file that cannot be read."""
     try:
-        connection = open_readonly(path).connection
-        try:
+        with closing(open_readonly(path).connection) as connection:
             return _has_targets(connection, targets)
-        finally:
-            connection.close()
     except (RedriveError, sqlite3.Error):
         return False
 
@@ -314,13 +312,10 @@ class FiguresReader(object):
 
 def _figures(path: str) -> Figures:
     try:
-        connection = open_readonly(path).connection
-        try:
+        with closing(open_readonly(path).connection) as connection:
             latest = query(connection, LATEST_RUNS, {})
             counts = {run.run_id: query(connection, ATTEMPT_COUNTS, {"run_id": run.run_id}) for run in latest}
             return Figures(latest, counts, query(connection, BREAKERS, {}))
-        finally:
-            connection.close()
     except (RedriveError, sqlite3.Error):
         return Figures()
 
@@ -369,11 +364,8 @@ _NIGHTS = (
 
 def _offer(path: str) -> Offer:
     try:
-        connection = open_readonly(path).connection
-        try:
+        with closing(open_readonly(path).connection) as connection:
             return _read(connection, path)
-        finally:
-            connection.close()
     except (RedriveError, sqlite3.Error) as error:
         return Offer(path, problem=str(error))
 

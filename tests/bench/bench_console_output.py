@@ -80,7 +80,7 @@ class Demo:
         path.unlink(missing_ok=True)
         self.terminal.signal(signal.SIGUSR1)
         while not path.exists():
-            time.sleep(0.002)  # no event reports a file that appears
+            time.sleep(0.002)  # nothing is timed here: a poll is shorter than a watch of the folder
         found: dict[str, float] = json.loads(path.read_text())
         return found
 
