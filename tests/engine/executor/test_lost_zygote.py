@@ -22,12 +22,15 @@ ISOLATIONS = ("process", "worker", "thread")
 
 #: In every isolation, the zygote is the parent of the process in which a task runs.
 HEAD = """
-import os, signal, time
+import os, signal, sqlite3, time
 from redrive.engine import Flow, RetryPolicy
 
 flow = Flow("f", retry=RetryPolicy(max_attempts=1))
 
 def freeze():
+    with sqlite3.connect("file:s.db?mode=ro", uri=True) as state:
+        while not state.execute("SELECT 1 FROM attempt WHERE pid = ?", [os.getpid()]).fetchone():
+            time.sleep(0.01)  # a zygote that stops before it has announced the process loses the attempt
     os.kill(os.getppid(), signal.SIGSTOP)
 """
 
@@ -123,10 +126,6 @@ def test_a_timeout_holds_beside_a_stopped_zygote(tmp_path: Path, impatient: None
     source = f"""
 @flow.task(isolation={isolation!r}, timeout=2, grace_seconds=0.5)
 def hangs():
-    import sqlite3
-    state = sqlite3.connect("file:{tmp_path}/s.db?mode=ro", uri=True)
-    while not state.execute("SELECT 1 FROM attempt WHERE pid IS NOT NULL").fetchone():
-        time.sleep(0.01)  # the executor knows it from now on
     freeze()
     time.sleep(600)
 """
