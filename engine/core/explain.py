@@ -121,7 +121,7 @@ def _state_text(case: TaskCase) -> str:
         case TaskState.RUNNING if case.context.runner.is_alive:
             return f"running for {case.since(row.started_at)}"
         case TaskState.RUNNING:
-            return f"whose attempt {row.attempt} was running when its executor ended"
+            return f"whose {case.interrupted_attempt()}"
         case TaskState.RETRYING:
             return _retrying(case) if case.context.runner.is_alive else _queued_for_retry(case)
         case TaskState.SKIPPED:
@@ -234,12 +234,8 @@ def _queued(case: TaskCase) -> str:
 
 
 def _interrupted(case: TaskCase) -> str:
-    return f"attempt {case.row.attempt} was running {_gone_since(case)}"
-
-
-def _gone_since(case: TaskCase) -> str:
     gone_at = case.context.runner.gone_at
-    return "when its executor ended" + (f", {case.since(gone_at)} ago" if gone_at is not None else "")
+    return case.interrupted_attempt() + (f", {case.since(gone_at)} ago" if gone_at is not None else "")
 
 
 def _shortened(case: TaskCase) -> str:

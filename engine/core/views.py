@@ -269,7 +269,7 @@ def _unattended(case: TaskCase) -> str:
     gone_at = case.context.runner.gone_at
     if case.row.state is not TaskState.RUNNING:
         return "queued, no executor runs it"
-    return "no executor runs it" + (f" since {format_clock(gone_at)}" if gone_at is not None else "")
+    return case.interrupted_attempt() + (f" at {format_clock(gone_at)}" if gone_at is not None else "")
 
 
 def _after(case: TaskCase) -> str:

@@ -324,6 +324,10 @@ class TaskCase:
         why = pool_waits(self.projection).get(worker_pool(self.spec) or "")
         return None if why is None else f"waits for a Dask worker: {why}"
 
+    def interrupted_attempt(self) -> str:
+        """Return which attempt the end of the executor cut off."""
+        return f"attempt {self.row.attempt} ran when its executor ended"
+
     def open_breaker(self) -> str:
         """Return that the breaker of the task's downstream is open."""
         return f"breaker {self.spec.downstream} is open"
