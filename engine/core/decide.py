@@ -240,12 +240,13 @@ def _decide_outcome(
             return Cancel()
         case OutcomeKind.LOST if outcome.is_blameless and history.idempotent:
             return Interrupt(outcome.failure.message if outcome.failure is not None else "lost by no fault of its own")
-        case OutcomeKind.LOST if outcome.is_killed_alone and history.idempotent and policy.max_attempts == 1:
-            # Its executor lives and goes on by itself; after the loss of an executor somebody has asked for the resume.
-            why = "killed from outside (SIGKILL) in its only attempt: find out what it did, then requeue or skip"
-            return DeadLetter(DeadLetterKind.INDETERMINATE, FailureMode.LOST, why)
         case OutcomeKind.LOST:
-            return decide_loss(history, policy, uniform, outcome.failure.message if outcome.failure else "")
+            how = outcome.failure.message if outcome.failure is not None else ""
+            if outcome.is_with_process and history.idempotent and policy.max_attempts == 1:
+                # Its executor lives and goes on by itself; after the loss of an executor somebody asks for the resume.
+                why = f"{how or 'lost'} in its only attempt: find out what it did, then requeue or skip"
+                return DeadLetter(DeadLetterKind.INDETERMINATE, FailureMode.LOST, why)
+            return decide_loss(history, policy, uniform, how)
         case OutcomeKind.DEFERRED:
             return _decide_deferral(history, outcome, policy, now, uniform)
     assert outcome.failure is not None, "a failed attempt has a failure"

@@ -108,7 +108,7 @@ class Outcome:
     is_blameless: bool = False  # LOST, and the task is not known to have caused it: no counter of the task changes
     fence_seconds: float = 0.0  # CANCELLED by a stop: its process on another host may live so long
     is_with_zygote: bool = False  # LOST with the process that forks the attempts: the next attempt runs apart
-    is_killed_alone: bool = False  # LOST by a SIGKILL of this attempt, while its executor and its zygote live
+    is_with_process: bool = False  # LOST with the process in which it ran, while its executor and its zygote live
 
 
 # --- Results that cannot be stored -----------------------------------------------------------------------------------

@@ -397,13 +397,25 @@ class Attempt(RunningAttempt):
         self.end(usage, exited, crash_dump=crash_dump, out_of_memory=is_out)
 
     def lose(self, why: str, *, is_blameless: bool = False, is_with_zygote: bool = False) -> None:
-        """End the attempt as LOST: its process is gone. A result that it had sent stands, as does an end by force."""
+        """End the attempt as LOST: its process is gone. A result that it had sent stands, as does an end by force.
+
+        Unless the zygote is gone too, or another attempt has ended the process, the attempt is lost with its process.
+        """
         self.place.drain()
         if self.is_over:
             return
         usage = self.duration()
         if self.ending is None and not self.is_forced:
-            self.settle(lost(why, usage, is_blameless=is_blameless, is_with_zygote=is_with_zygote))
+            is_with_process = not is_blameless and not is_with_zygote
+            self.settle(
+                lost(
+                    why,
+                    usage,
+                    is_blameless=is_blameless,
+                    is_with_zygote=is_with_zygote,
+                    is_with_process=is_with_process,
+                )
+            )
         else:
             self.end(usage)
 

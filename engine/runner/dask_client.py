@@ -400,7 +400,7 @@ class DaskCluster:
             attempt.give_up("is gone")
             seconds = attempt.stop_renewing()
             if not seconds or await self._is_proven_dead(attempt):
-                return lost(attempt.why)
+                return lost(attempt.why, is_with_process=True)
             await asyncio.sleep(min(seconds, WATCH_SECONDS))
 
     async def _is_proven_dead(self, attempt: RemoteAttempt) -> bool:

@@ -20,6 +20,7 @@ from ..core.outcome import NOT_STARTED, Failure, FailureClass, Fingerprint, Outc
 from . import protocol
 
 DIED_WITHOUT_RESULT = "child died without sending result"
+KILLED_FROM_OUTSIDE = "killed from outside (SIGKILL)"
 RECHECK_SECONDS_MAX = 366 * 86_400.0
 
 
@@ -72,7 +73,7 @@ def _outcome_of(evidence: Evidence) -> Outcome:
     if evidence.command is not None and evidence.exit_code == 0 and not evidence.result_error:
         return Outcome(OutcomeKind.SUCCESS, result=evidence.result)
     if evidence.signal == SIGKILL and not evidence.out_of_memory:
-        return lost("killed from outside (SIGKILL)", is_killed_alone=True)
+        return lost(KILLED_FROM_OUTSIDE, is_with_process=True)
     return Outcome(OutcomeKind.ERROR, _death(evidence))
 
 
@@ -90,7 +91,7 @@ def lost(
     *,
     is_blameless: bool = False,
     is_with_zygote: bool = False,
-    is_killed_alone: bool = False,
+    is_with_process: bool = False,
 ) -> Outcome:
     """Return LOST: the process of the attempt or its parent is gone, and its progress is unknown.
 
@@ -104,7 +105,7 @@ def lost(
         attempt_columns=usage or {},
         is_blameless=is_blameless,
         is_with_zygote=is_with_zygote,
-        is_killed_alone=is_killed_alone,
+        is_with_process=is_with_process,
     )
 
 

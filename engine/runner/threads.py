@@ -10,6 +10,9 @@ its slot stays taken until the thread ends or its host is killed. So, in this or
    a slot that a leaked thread holds. The healthy attempts are LOST without blame: it counts as no attempt and no loss.
 
 Without the third rule, one healthy attempt that never ends would hold the leaked slots forever.
+
+When the host ends otherwise, the attempt that ended it fails, and the others are LOST without blame. If nobody can know
+which one that was, or a process outside redrive killed the host, all are LOST, and it counts for each.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from .attempt import Attempt, RunnerContext
 from .autopsy import Subject
 from .channels import FrameSocket, Pipe
 from .forked_process import Fork, ForkedProcess
+from .outcome_of_exit import KILLED_FROM_OUTSIDE
 from .protocol import AttemptListener, AttemptOrder
 
 HOST_EXIT_SECONDS = 5.0  # how long a thread that ended without a result waits for the exit of the host
@@ -293,7 +297,8 @@ class ThreadHost:
             culprit.drain()
             culprit.host_ended(exited, dump, out_of_memory=out_of_memory)
         is_known = self.is_killed_by_rule or culprit is not None
-        self._end(self._why(exited, culprit), is_blameless=is_known)
+        why = KILLED_FROM_OUTSIDE if was_killed else self._why(exited, culprit)
+        self._end(why, is_blameless=is_known)
 
     def _why(self, exited: protocol.Exited, culprit: HostThread | None) -> str:
         if self.is_killed_by_rule:

@@ -309,7 +309,7 @@ def test_losses_have_their_own_bound():
 
 def test_a_task_with_one_attempt_is_not_started_again_after_a_kill_from_outside():
     """``max_attempts`` counts all starts, and `redrive exec` promises that it starts a command once."""
-    killed, once = lost("killed from outside (SIGKILL)", is_killed_alone=True), RetryPolicy(max_attempts=1)
+    killed, once = lost("killed from outside (SIGKILL)", is_with_process=True), RetryPolicy(max_attempts=1)
     decision = judge(killed, policy=once)
     assert DeadLetterKind.INDETERMINATE == decision.kind
     assert "killed from outside (SIGKILL) in its only attempt" in decision.why

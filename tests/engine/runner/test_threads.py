@@ -417,7 +417,7 @@ async def test_a_task_that_crashes_fails_with_its_place_and_its_neighbour_is_los
 
 async def test_where_nobody_can_know_who_ended_the_process_all_are_lost_and_it_counts(bench: Any) -> None:
     for outcome in await beside_a_neighbour(bench, "leaves_unseen"):
-        assert (outcome.kind, outcome.is_blameless) == (OutcomeKind.LOST, False)
+        assert (outcome.kind, outcome.is_blameless, outcome.is_with_process) == (OutcomeKind.LOST, False, True)
         assert outcome.failure.message.endswith("died (exit code 3)")
 
 
@@ -435,6 +435,25 @@ async def test_a_process_that_is_killed_from_outside_loses_its_attempts_and_is_r
     outcome = await recorder.outcome()
     assert (outcome.kind, outcome.is_blameless) == (OutcomeKind.LOST, False)
     assert (await bench.run("answers"))[0].result == "1"
+
+
+@pytest.mark.parametrize("isolation", ["process", "worker", "thread"])
+async def test_an_attempt_is_lost_with_its_process_in_each_isolation(bench: Any, isolation: str) -> None:
+    """So a task with one attempt, whose process something outside has killed, is not started again."""
+    await bench.open(f"""
+        @flow.task(isolation="{isolation}")
+        def waits():
+            print("ready")
+            time.sleep(600)
+    """)
+    recorders = [await bench.start("waits", attempt=number) for number in (1, 2)]
+    for recorder in recorders:
+        await recorder.wait_for_output(b"ready")
+    for pid in {recorder.pid for recorder in recorders}:
+        os.kill(pid, signal.SIGKILL)
+    outcomes = [await recorder.outcome() for recorder in recorders]
+    assert [outcome.failure.message for outcome in outcomes] == ["killed from outside (SIGKILL)"] * 2
+    assert all(outcome.is_with_process and not outcome.is_blameless for outcome in outcomes)
 
 
 async def test_a_result_that_was_written_stands_though_a_neighbour_ends_the_process_before_it_is_read(
