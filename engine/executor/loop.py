@@ -279,7 +279,7 @@ class RunLoop:
 
     async def _start(self) -> None:
         self._notify_listener(self._opened.early)
-        await self._server.start()
+        self._server.start()
         self._notifier.start()
         if self.projection.run.ended_at is None and self.projection.run.blocked_since is None:
             self._pinger.send(PingEvent.START)

@@ -11,10 +11,10 @@ import asyncio
 import contextlib
 import json
 import os
-import sys
+import socket
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from ..agent import command_client
 from ..agent.executor_socket import socket_path
@@ -49,9 +49,8 @@ T = TypeVar("T")
 LINE_BYTES_MAX = 4 * 1024 * 1024  # a frozen list of 10,000 targets is well below
 HELD_BYTES_MAX = 32 * 1024 * 1024  # of the unfinished lines of all connections
 READ_BYTES = 64 * 1024
-#: Since Python 3.13 asyncio removes the socket by its name, which here is that of a descriptor and may be reused.
-_KEEPS_SOCKET: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
 BACKLOG = 1024  # clients that wait; one more gets an error at once
+ACCEPT_RETRY_SECONDS = 1.0  # after a client for which no descriptor was free
 PRESENT_MAX = 20  # names in an event or a response; a script may connect a thousand times
 SOCKET_MODE = 0o600
 
@@ -101,8 +100,7 @@ class CommandServer:
     def __init__(self, run: LoopControl, state_path: str) -> None:
         self._run = run
         self._path = socket_path(state_path)
-        self._servers: list[asyncio.AbstractServer] = []
-        self._restart: asyncio.Task[None] | None = None
+        self._listeners: list[socket.socket] = []
         self._attached: dict[asyncio.StreamWriter, str] = {}
         self._connections: set[asyncio.Task[None]] = set()
         self._held_bytes = 0
@@ -114,55 +112,61 @@ class CommandServer:
         """The attached operators, sorted; the first PRESENT_MAX."""
         return sorted(self._attached.values())[:PRESENT_MAX]
 
-    async def start(self) -> None:
+    def start(self) -> None:
         """Listen. Replaces the socket of a dead executor; the lock proves that no other executor lives."""
         directory = os.open(os.path.dirname(os.path.abspath(self._path)), os.O_PATH | os.O_DIRECTORY)
         try:
             # Through the descriptor of the folder: the path of a socket is limited to 107 bytes.
-            short = f"/proc/self/fd/{directory}/{os.path.basename(self._path)}"
-            if os.path.lexists(self._path):
-                os.unlink(self._path)
-            mask = os.umask(0o777 & ~SOCKET_MODE)
-            try:
-                self._servers.append(
-                    await asyncio.start_unix_server(
-                        self._serve_connection, short, limit=READ_BYTES, backlog=BACKLOG, **_KEEPS_SOCKET
-                    )
-                )
-            except OSError as error:  # the file system supports no sockets
-                why = error.strerror or error
-                raise StorageError(f"the socket {self._path} cannot be made: {why}; choose another --state") from None
-            finally:
-                os.umask(mask)
+            listener = _open_listener(f"/proc/self/fd/{directory}/{os.path.basename(self._path)}")
+        except OSError as error:  # the file system supports no sockets
+            why = error.strerror or error
+            raise StorageError(f"the socket {self._path} cannot be made: {why}; choose another --state") from None
         finally:
             os.close(directory)
+        self._listeners.append(listener)
+        self._listen(listener)
+
+    def _listen(self, listener: socket.socket) -> None:
+        if listener.fileno() >= 0:  # open
+            asyncio.get_running_loop().add_reader(listener, self._accept, listener)
+
+    def _accept(self, listener: socket.socket) -> None:
+        """Serve one client. asyncio's own server loses the one that it has just accepted when it is closed."""
+        loop = asyncio.get_running_loop()
+        try:
+            client, _ = listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):  # the client has gone
+            return
+        except OSError as error:  # no descriptor is free
+            loop.call_exception_handler({"message": "a client cannot connect", "exception": error})
+            loop.remove_reader(listener)
+            loop.call_later(ACCEPT_RETRY_SECONDS, self._listen, listener)
+            return
+        connection = loop.create_task(self._serve_connection(client))
+        self._connections.add(connection)
+        connection.add_done_callback(self._connections.discard)
 
     def check_socket(self) -> None:
         """Listen again if the socket was removed."""
-        if not os.path.lexists(self._path) and (self._restart is None or self._restart.done()):
-            self._restart = asyncio.get_running_loop().create_task(self._restart_server())
-
-    async def _restart_server(self) -> None:
-        with contextlib.suppress(OSError, StorageError):  # the folder is gone as well; the next heartbeat tries again
-            await self.start()
+        if not os.path.lexists(self._path):
+            with contextlib.suppress(OSError, StorageError):  # the folder is gone too; the next heartbeat tries again
+                self.start()
 
     async def close(self) -> None:
         """Close all connections and remove the socket."""
-        if self._restart is not None:
-            await asyncio.wait({self._restart})
-        for server in self._servers:
-            server.close()
-        for connection in list(self._connections):
+        for listener in self._listeners:
+            asyncio.get_running_loop().remove_reader(listener)
+            listener.close()
+        await asyncio.sleep(0)  # the task of the last client begins: from then on it closes the connection
+        for connection in self._connections:
             connection.cancel()
         if self._connections:
             await asyncio.wait(self._connections)
         with contextlib.suppress(OSError):  # the folder is gone, or may no longer be written
             os.unlink(self._path)
 
-    async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._connections.add(task)
+    async def _serve_connection(self, client: socket.socket) -> None:
+        reader, writer = await asyncio.open_unix_connection(sock=client, limit=READ_BYTES)
         try:
             async with contextlib.aclosing(self._lines(reader)) as lines:
                 async for line in lines:
@@ -175,7 +179,6 @@ class CommandServer:
         except ConnectionError:
             pass  # disconnected: a command is applied only before its response
         finally:
-            self._connections.discard(task)
             self._detach(writer)
             writer.close()
 
@@ -386,6 +389,24 @@ class CommandServer:
         await self._run.submit(lambda transaction: transaction.emit(acted, run_id), command.author)
         self._run.wake()
         return answer
+
+
+def _open_listener(path: str) -> socket.socket:
+    """Replace what is at the path by a socket that only its owner may use. Raises OSError."""
+    if os.path.lexists(path):
+        os.unlink(path)
+    listener = socket.socket(socket.AF_UNIX)
+    mask = os.umask(0o777 & ~SOCKET_MODE)
+    try:
+        listener.bind(path)
+        listener.listen(BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    finally:
+        os.umask(mask)
+    listener.setblocking(False)
+    return listener
 
 
 async def _send(writer: asyncio.StreamWriter, message: Message) -> None:

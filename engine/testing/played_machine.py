@@ -381,7 +381,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self, elapsed: Elapsed, on_error: Callable[[dict[str, Any]], None]) -> None:
         self._elapsed = elapsed
         self._on_error = on_error
-        self._unix_servers: list[asyncio.Server] = []
+        self._listeners: list[Any] = []
         self._is_abandoned = False
         super().__init__(_TimeSelector(elapsed))
 
@@ -403,10 +403,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             future.set_exception(error)
         return future
 
-    async def create_unix_server(self, *args: Any, **options: Any) -> asyncio.Server:
-        server = await super().create_unix_server(*args, **options)
-        self._unix_servers.append(server)
-        return server
+    def add_reader(  # type: ignore[override]  # typeshed has type variables here
+        self, fd: Any, callback: Any, *args: Any
+    ) -> None:
+        """Remember a socket on which an executor listens: nobody connects to it."""
+        self._listeners.append(fd)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         if not self._is_abandoned:
@@ -418,8 +419,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def abandon(self) -> None:
         """Drop what an executor that died left in the loop: no line of it runs on."""
         self._is_abandoned = True
-        for server in self._unix_servers:
-            server.close()
+        for listener in self._listeners:
+            listener.close()
         for task in asyncio.all_tasks(self):
             coroutine: Any = task.get_coro()
             for _ in range(50):

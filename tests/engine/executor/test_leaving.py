@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import socket
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +20,7 @@ from redrive.engine.executor.server import CommandServer
 async def test_an_act_that_comes_too_late_gets_no_answer(tmp_path: Path, act: str) -> None:
     run: Any = SimpleNamespace(has_result=True, attempts=SimpleNamespace(running={}))
     server = CommandServer(run, str(tmp_path / "night.db"))
-    await server.start()
+    server.start()
     try:
         command = {"id": "c1", "act": act, "run_id": "r", "targets": [], "actor": "ana@desk", "options": {}}
         response = await asyncio.to_thread(executor_socket.request, str(tmp_path / "night.db"), command, 10.0)
@@ -31,7 +33,7 @@ async def test_a_client_that_reads_nothing_is_disconnected(tmp_path: Path) -> No
     """Python 3.13 prints an error about a connection that is open when its loop is gone."""
     run: Any = SimpleNamespace(has_result=False, attempts=SimpleNamespace(running={}))
     server = CommandServer(run, str(tmp_path / "night.db"))
-    await server.start()
+    server.start()
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(executor_socket.socket_path(str(tmp_path / "night.db")))
         client.setblocking(False)
@@ -44,3 +46,20 @@ async def test_a_client_that_reads_nothing_is_disconnected(tmp_path: Path) -> No
         with contextlib.suppress(ConnectionResetError):
             while client.recv(1 << 20):  # blocks the loop, which therefore sends nothing more
                 pass
+
+
+async def test_a_client_that_connects_while_the_server_closes_is_disconnected(tmp_path: Path) -> None:
+    run: Any = SimpleNamespace(has_result=False, attempts=SimpleNamespace(running={}))
+    server = CommandServer(run, str(tmp_path / "night.db"))
+    server.start()
+    gc.collect()  # what earlier tests left
+    with warnings.catch_warnings(record=True) as found, socket.socket(socket.AF_UNIX) as client:
+        warnings.simplefilter("always", ResourceWarning)
+        client.connect(executor_socket.socket_path(str(tmp_path / "night.db")))
+        await asyncio.sleep(0)  # the loop sees the client, and accepts it after this step
+        await asyncio.create_task(server.close())
+        client.settimeout(10.0)
+        with contextlib.suppress(ConnectionResetError):
+            assert client.recv(1) == b""
+        gc.collect()
+    assert [warning.message for warning in found] == []
