@@ -316,10 +316,14 @@ _SEND_VARIABLES: Mapping[str, tuple[str, OptionType[float]]] = {
 
 def send_settings(environment: Mapping[str, str]) -> dict[str, Any]:
     """Return the settings that variables give. Raises OptionError, which names the variable."""
-    found: dict[str, Any] = {}
-    for name, (suffix, option_type) in _SEND_VARIABLES.items():
-        for variable in (f"REDRIVE_{suffix}", f"DIGITALKIN_{suffix}"):
-            if text := environment.get(variable, "").strip():
-                found[name] = parse_option(variable, option_type, read_number(text))
-                break
-    return found
+    found = {name: send_setting(environment, name) for name in _SEND_VARIABLES}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def send_setting(environment: Mapping[str, str], name: str) -> Any:
+    """Return one setting that a variable gives; None if none does. Raises OptionError, which names the variable."""
+    suffix, option_type = _SEND_VARIABLES[name]
+    for variable in (f"REDRIVE_{suffix}", f"DIGITALKIN_{suffix}"):
+        if text := environment.get(variable, "").strip():
+            return parse_option(variable, option_type, read_number(text))
+    return None

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cache
 from typing import TypeVar
 
 from ..clock import Clock, ClockWatch, SystemClock
@@ -49,7 +50,7 @@ from ..store.claims import ExecutorIdentity, random_hex
 from ..store.database import explained_by_rows
 from ..store.runs import PastDurations
 from ..store.write_ahead_log import WorkThread
-from ..store.writer import Writer, WriterListener
+from ..store.writer import FlushLimits, Writer, WriterListener
 from .resume_plan import check_trust, flow_path_of, read_flow, run_to_resume
 from .run_options import RunOptions, RunRequest
 from .state_file_lease import INTERRUPTED, StateFileLease, acquire_state_file
@@ -201,7 +202,10 @@ def _open_writer(lease: StateFileLease, machine: Machine) -> Writer:
     lease.has_run = True
     try:
         _kill_orphans(connection, request)
-        return Writer(connection, loop, clock.now_us, thread=machine.writer_thread, uniform=clock.uniform)
+        limits = FlushLimits.from_environment(on_invalid=lambda error: _warn(f"{error}; the executor uses its default"))
+        return Writer(
+            connection, loop, clock.now_us, limits=limits, thread=machine.writer_thread, uniform=clock.uniform
+        )
     except BaseException:
         connection.close()
         raise
@@ -227,8 +231,14 @@ async def _import(lease: StateFileLease, requested: _RequestedRun) -> FlowSpec:
         await lease.runner.close()
         raise
     if flow.unused_env_sentence:
-        print(printable(f"redrive: flow {flow.name!r}: {flow.unused_env_sentence}"), file=sys.stderr, flush=True)
+        _warn(f"flow {flow.name!r}: {flow.unused_env_sentence}")
     return flow
+
+
+@cache
+def _warn(sentence: str) -> None:
+    """Print a warning once in this process, which may open many runs (``redrive rehearse --nights``)."""
+    print(printable(f"redrive: {sentence}"), file=sys.stderr, flush=True)
 
 
 async def _connect_dask(runner: Runner, options: RunOptions, target: str, flow: FlowSpec) -> None:

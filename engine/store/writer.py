@@ -24,11 +24,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ..core.policy import send_settings
+from ..core.policy import send_setting
 from ..domain.acts import BY_EXECUTOR, Author
 from ..domain.event_payloads import StorageChange
 from ..domain.events import Event
-from ..errors import StorageError
+from ..errors import OptionError, StorageError
 from ..runner.protocol import ignore
 from ..statefile.opening import file_uri
 from ..statefile.transitions import Transaction
@@ -539,17 +539,30 @@ class FlushLimits:
             delay = min(delay * 2, self.cap_seconds)
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> FlushLimits:
+    def from_environment(
+        cls, environment: Mapping[str, str] = os.environ, on_invalid: Callable[[OptionError], object] | None = None
+    ) -> FlushLimits:
         """Read REDRIVE_SIGNAL_SEND_RETRIES and the other settings, or their names with DIGITALKIN_.
 
-        The flush interval is not supported, because waiting for more items only added latency. Raises OptionError.
+        A wrong value is reported to ``on_invalid``, and the default holds: the variable may be meant for the send
+        buffer of another program. The flush interval is not read, because waiting for more items only added latency.
         """
-        default, given = cls(), send_settings(environment)
+
+        def given(name: str, default: float) -> Any:
+            try:
+                value = send_setting(environment, name)
+            except OptionError as error:
+                if on_invalid is not None:
+                    on_invalid(error)
+                return default
+            return default if value is None else value
+
+        default = cls()
         return cls(
-            retries=given.get("retries", default.retries),
-            backoff_seconds=given.get("backoff_ms", default.backoff_seconds * 1000) / 1000,
-            elapsed_seconds=given.get("timeout_seconds", default.elapsed_seconds),
-            batch=given.get("batch_size_max", default.batch),
+            retries=given("retries", default.retries),
+            backoff_seconds=given("backoff_ms", default.backoff_seconds * 1000) / 1000,
+            elapsed_seconds=given("timeout_seconds", default.elapsed_seconds),
+            batch=given("batch_size_max", default.batch),
         )
 
 

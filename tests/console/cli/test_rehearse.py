@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 from redrive.engine import Executor, Flow
-from support.commands import invoke_redrive
+from support.commands import invoke_redrive, run_redrive
 
 FLOW = """
 from redrive.engine import Flow, RetryPolicy
@@ -49,6 +50,13 @@ def test_what_fails_is_shown_with_its_cause_and_its_page(flow):
     assert done.return_value == 1
     assert "exit status 3 from: psql -f load.sql: load" in done.output
     assert "page: budget spent on load: 3 of 3 attempts failed" in done.output
+
+
+def test_a_wrong_variable_of_sends_stops_no_executor_and_is_a_warning_once(flow):
+    done = run_redrive("rehearse", flow, "--nights", "2", env={**os.environ, "DIGITALKIN_GRPC_TIMEOUT": "soon"})
+    assert done.returncode == 0, done.stderr
+    why = "DIGITALKIN_GRPC_TIMEOUT is a finite number of at least 0, not 'soon'; the executor uses its default"
+    assert done.stderr == f"redrive: {why}\n"
 
 
 def test_many_nights_are_a_table_or_a_line_each(flow):

@@ -20,7 +20,7 @@ from redrive.engine.core.spec import Durability, FlowSpec, TaskSpec
 from redrive.engine.domain.acts import Author
 from redrive.engine.domain.event_payloads import StorageChanged
 from redrive.engine.domain.events import Event
-from redrive.engine.errors import CorruptFileError, RedriveError, StorageError
+from redrive.engine.errors import CorruptFileError, StorageError
 from redrive.engine.statefile.transitions import Transaction
 from redrive.engine.store import database, runs
 from redrive.engine.store.write_ahead_log import SHARED_SYNC_SECONDS, OnDone
@@ -289,8 +289,18 @@ def test_the_knobs_of_the_document_are_read_under_both_names() -> None:
     )
     assert (limits.retries, limits.backoff_seconds, limits.elapsed_seconds, limits.batch) == (5, 0.05, 60.0, 50)
     assert FlushLimits.from_environment({}) == FlushLimits()
-    with pytest.raises(RedriveError, match="REDRIVE_GRPC_TIMEOUT"):
-        FlushLimits.from_environment({"REDRIVE_GRPC_TIMEOUT": "soon"})
+
+
+def test_a_wrong_knob_is_reported_and_leaves_the_others_and_the_default() -> None:
+    """It may be meant for the send buffer of another program; and the executor has no interval."""
+    wrong = {"DIGITALKIN_GRPC_TIMEOUT": "soon", "REDRIVE_SIGNAL_FLUSH_INTERVAL": "-1"}
+    reported: list[str] = []
+    limits = FlushLimits.from_environment(
+        {**wrong, "REDRIVE_SIGNAL_SEND_RETRIES": "5"}, lambda error: reported.append(str(error))
+    )
+    assert limits == FlushLimits(retries=5)
+    assert reported == ["DIGITALKIN_GRPC_TIMEOUT is a finite number of at least 0, not 'soon'"]
+    assert FlushLimits.from_environment(wrong) == FlushLimits()
 
 
 async def test_forty_signals_survive_two_failed_flushes(tmp_path: Path) -> None:
