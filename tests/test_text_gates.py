@@ -98,6 +98,7 @@ EXITS = {
             "engine/check/isolated.py": "through ``printable``",
             "engine/executor/host.py": "through ``printable``",
             "engine/executor/opening.py": "through ``printable``",
+            "engine/flow/import_output.py": "through ``printable``",
         },
     ),
     "a terminal, in colours": Exit(
@@ -115,6 +116,7 @@ EXITS = {
                 "engine/check/isolated.py",
                 "engine/executor/host.py",
                 "engine/executor/opening.py",
+                "engine/flow/import_output.py",
                 "engine/notifications/notifier.py",
                 "engine/notifications/senders.py",
                 "engine/statefile/operator_actions.py",

@@ -26,6 +26,7 @@ from ...engine.core.spec import FlowSpec, work_of
 from ...engine.domain.text import counted, first_names, format_seconds, shell_command
 from ...engine.errors import FlowError, StateFileError
 from ...engine.flow.flow import Flow
+from ...engine.flow.import_output import printed_afterwards
 from ...engine.flow.loading import load_flow
 from ...engine.flow.source import Finding
 from ...engine.schedule.flow_files import FlowFinder, group_by_interpreter, read_flow_files
@@ -274,7 +275,8 @@ def rehearse(flow: str, param: tuple[str, ...], **given: Any) -> int:
 
 def _rehearse(rehearsal: Rehearsal, *, nights: int, shows: bool, keep: str | None, as_json: bool) -> int:
     """Play and print. Raises RedriveError, UsageError."""
-    flow = load_flow(rehearsal.target, rehearsal.params)
+    with printed_afterwards():
+        flow = load_flow(rehearsal.target, rehearsal.params)
     spec = flow.spec()
     faults = faults_of(rehearsal.faults, spec)
     if nights > 1:

@@ -25,6 +25,7 @@ from ..core.spec import FlowSpec
 from ..domain.text import printable
 from ..errors import FlowImportError
 from ..flow.flow import Flow
+from ..flow.import_output import ImportOutput
 from ..flow.loading import load_flow
 from ..flow.source import Finding
 from ..runner import process, protocol, reaper
@@ -61,41 +62,49 @@ _decode = msgspec.msgpack.Decoder(_CheckReply | _ImportFailure).decode
 def check_in_subprocess(target: str, params: Mapping[str, str]) -> CheckedFlow:
     """Return a flow with the findings of its import, functions and source. Raises FlowError as `run` does.
 
-    Output of the flow goes to stderr. The caller must have one thread, because the process forks.
+    Output of the flow goes to stderr, as ``ImportOutput`` prints it. The caller must have one thread, because the
+    process forks.
     """
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:  # closed by the parent process
             stream.flush()
     python = interpreter_of(target)
     reading, writing = os.pipe()
+    printed, printing = os.pipe()
     stack = os.memfd_create("stack")
     pid = os.fork()
     if pid == 0:
         os.close(reading)
+        for number in (1, 2):
+            os.dup2(printing, number)
         if python is None:
             _run_child(writing, stack, target, params)
         _execute_child(python, writing, stack, target, params)
     os.close(writing)
+    os.close(printing)
+    os.set_blocking(printed, False)
     pidfd, begun = os.pidfd_open(pid), time.monotonic()
+    child = _Child(pidfd, reading, printed)
     try:
-        frames, waited = protocol.FrameReader(protocol.CONTROL_LIMIT), connection.SLOW_SECONDS
-        payload = _receive(frames, reading, pidfd, begun + waited)
+        waited = connection.SLOW_SECONDS
+        payload = child.receive(begun + waited)
         while payload is None and not process.has_ended(pidfd) and not process.writes_stack(pid):
             waited += connection.SLOW_SECONDS  # its interpreter still starts
             if waited >= IMPORT_SECONDS:
                 break
-            payload = _receive(frames, reading, pidfd, begun + waited)
+            payload = child.receive(begun + waited)
         if payload is None and not process.has_ended(pidfd):
             sentence = connection.slow_import_sentence(target, waited, _read_stack(pid, pidfd, stack))
             print(printable(sentence), file=sys.stderr)
-            payload = _receive(frames, reading, pidfd, begun + IMPORT_SECONDS)
+            payload = child.receive(begun + IMPORT_SECONDS)
         timed_out = payload is None and not process.has_ended(pidfd)
     finally:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)  # the child and all processes of the import
         os.kill(pid, signal.SIGKILL)  # the child may not have its own process group yet
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        for descriptor in (reading, pidfd, stack):
+        child.print_rest()
+        for descriptor in (reading, printed, pidfd, stack):
             os.close(descriptor)
     if payload is None:
         raise FlowImportError(_failure_message(target, timed_out, status))
@@ -118,22 +127,42 @@ def _read_stack(pid: int, pidfd: int, stack: int) -> str:
     return os.pread(stack, connection.OUTPUT_BYTES_MAX, 0).decode(errors="replace")
 
 
-def _receive(frames: protocol.FrameReader, reading: int, pidfd: int, until: float) -> bytes | None:
-    """Read one frame; None if the process ends without one, or at the time limit."""
-    poll = select.poll()
-    for descriptor in (reading, pidfd):
-        poll.register(descriptor, select.POLLIN)
-    while (left := until - time.monotonic()) > 0:
-        ready = {descriptor for descriptor, _ in poll.poll(left * 1000)}
-        data = os.read(reading, 65536) if reading in ready else b""
-        payloads = frames.feed(data)
-        if payloads:
-            return payloads[0]
-        if reading in ready and not data:
-            poll.unregister(reading)  # end of file; the pidfd reports the end of the process
-        if ready == {pidfd}:
-            return None
-    return None
+PIPE_READS_MAX = 64  # after the end: a process that has left the group may print for ever
+
+
+class _Child:
+    """The process that imports the flow, as its parent reads it. ``printed``: a pipe that does not block."""
+
+    def __init__(self, pidfd: int, reading: int, printed: int) -> None:
+        self._pidfd, self._reading, self._printed = pidfd, reading, printed
+        self._frames = protocol.FrameReader(protocol.CONTROL_LIMIT)
+        self._output = ImportOutput()
+        self._poll = select.poll()
+        for descriptor in (pidfd, reading, printed):
+            self._poll.register(descriptor, select.POLLIN)
+
+    def receive(self, until: float) -> bytes | None:
+        """Read one frame; None if the process ends without one, or at the time limit. Prints what it prints."""
+        while (left := until - time.monotonic()) > 0:
+            ready = {descriptor for descriptor, _ in self._poll.poll(left * 1000)}
+            if self._printed in ready and not self._output.feed_from(self._printed):
+                self._poll.unregister(self._printed)
+            data = os.read(self._reading, 65536) if self._reading in ready else b""
+            payloads = self._frames.feed(data)
+            if payloads:
+                return payloads[0]
+            if self._reading in ready and not data:
+                self._poll.unregister(self._reading)  # end of file; the pidfd reports the end of the process
+            if self._pidfd in ready and self._reading not in ready:
+                return None
+        return None
+
+    def print_rest(self) -> None:
+        """Print what is in the pipe. The process has ended."""
+        for _ in range(PIPE_READS_MAX):
+            if not self._output.feed_from(self._printed):
+                break
+        self._output.close()
 
 
 def _read(payload: bytes) -> CheckedFlow:
@@ -165,7 +194,6 @@ def _run_child(writing: int, stack: int, target: str, params: Mapping[str, str])
         process.set_parent_death_signal(signal.SIGKILL)
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
-        os.dup2(2, 1)
         sys.stdout = sys.stderr
         protocol.write_all(writing, protocol.encode(_import_and_check(target, params)))
         if sys.stderr is not None:

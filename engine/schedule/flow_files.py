@@ -22,6 +22,7 @@ import msgspec
 
 from ..core.spec import FlowSpec
 from ..errors import RedriveError
+from ..flow.import_output import ImportOutput
 from ..flow.source import declared_python, split_target
 from ..runner.process import set_parent_death_signal
 from ..statefile.reader import Stamp, stamp_of
@@ -34,6 +35,8 @@ SLOW_MAX = 64  # imports at a time that take long
 FEW_TASKS = 100
 FILE_BYTES_MAX = 4 * 1024 * 1024  # a larger one is no flow file
 RESULT_BYTES_MAX = 16 * 1024 * 1024
+PIECE_BYTES = 64 * 1024
+OUTPUT_SECONDS = 0.5  # for the output, after the end: a process that an import has left behind may hold the pipe
 
 #: Folders whose files are not searched: environments, caches, and what begins with a dot.
 _SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules", "site-packages", "dist-packages", "venv"})
@@ -134,19 +137,23 @@ def group_by_interpreter(sources: Iterable[FlowSource]) -> dict[str, list[str]]:
 
 
 async def read_flow_files(python: str, targets: Iterable[str]) -> AsyncIterator[FlowFile]:
-    """Import flow files in a process of an interpreter and yield what they hold, each as soon as it is read."""
+    """Import flow files in a process of an interpreter and yield what they hold, each as soon as it is read.
+
+    What they print goes to stderr, as ``ImportOutput`` prints it.
+    """
     words = [python, "-P", "-m", "redrive.engine.schedule.flow_files"]
     pipe = asyncio.subprocess.PIPE
     left = dict.fromkeys(targets)
     try:
         child = await asyncio.create_subprocess_exec(
-            *words, stdin=pipe, stdout=pipe, limit=RESULT_BYTES_MAX, start_new_session=True
+            *words, stdin=pipe, stdout=pipe, stderr=pipe, limit=RESULT_BYTES_MAX, start_new_session=True
         )
     except OSError as error:
         for target in left:
             yield FlowFile(target, error=f"{python} cannot be started: {error.strerror}")
         return
-    assert child.stdin is not None and child.stdout is not None
+    assert child.stdin is not None and child.stdout is not None and child.stderr is not None
+    printing = asyncio.create_task(_print_output(child.stderr))
     try:
         with contextlib.suppress(ConnectionError):
             child.stdin.write("".join(f"{target}\n" for target in left).encode("utf-8", "surrogateescape"))
@@ -160,8 +167,19 @@ async def read_flow_files(python: str, targets: Iterable[str]) -> AsyncIterator[
             with contextlib.suppress(ProcessLookupError):  # it has just ended
                 os.killpg(child.pid, signal.SIGKILL)
         await child.wait()
+        await asyncio.wait([printing], timeout=OUTPUT_SECONDS)
+        printing.cancel()
     for target in left:
         yield FlowFile(target, error=f"the process that reads {target} died")
+
+
+async def _print_output(stream: asyncio.StreamReader) -> None:
+    output = ImportOutput()
+    try:
+        while data := await stream.read(PIECE_BYTES):
+            output.feed(data)
+    finally:
+        output.close()
 
 
 # --- The process that reads ------------------------------------------------------------------------------------------

@@ -85,6 +85,28 @@ def test_what_the_import_leaves_behind_is_a_finding_and_what_it_prints_is_none(w
     assert "loading" in done.stderr
 
 
+PRINTS = r"""
+import os, sys
+print("\x1b[2Jstdout", flush=True)
+print("\x1b]0;title\x07stderr", file=sys.stderr)
+os.system(r"printf '\033[5mprogram'")
+"""
+
+
+@pytest.mark.parametrize("words", [("check",), ("check", "--json"), ("rehearse",), ("rehearse", "--json")])
+def test_what_an_import_prints_goes_to_stderr_as_lines_that_do_not_act_on_a_terminal(write, words):
+    path = write(PRINTS + GOOD)
+    for target in (path, Path(path).parent)[: 2 if words[0] == "check" else 1]:
+        done = run_redrive(*words, target)
+        assert done.returncode == 0
+        assert {f"the import printed: {line}" for line in (" [2Jstdout", " ]0;title stderr", " [5mprogram")} == set(
+            done.stderr.splitlines()
+        )
+        assert not re.search("stdout|stderr|program|\x1b", done.stdout)
+        if "--json" in words:
+            assert all(json.loads(line)["schema"].startswith("redrive.") for line in done.stdout.splitlines())
+
+
 def test_the_checklist_and_the_worst_case_of_every_task_on_request(write):
     """001.21."""
     output = invoke_redrive("check", write(GOOD), "--verbose").output
