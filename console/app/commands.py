@@ -15,6 +15,7 @@ from ..keys.actions import ACTIONS, BY_NAME, MOVE_ACTIONS, Action, ActionEffect,
 from ..keys.keymap import key_file, key_label
 from ..manual import page_lines
 from ..model.board import Board
+from ..model.inbox import fingerprint_of_task
 from ..model.replay import command_line
 from ..present.runs import incident_summary
 from ..present.states import legend_lines
@@ -213,8 +214,8 @@ class Copying:
             yield "name", "\n".join(map(sanitize, names))
             if row.error:
                 yield "error", row.error
-            if row.failure_fingerprint:
-                yield "fingerprint", row.failure_fingerprint
+            if fingerprint := fingerprint_of_task(row):
+                yield "fingerprint", fingerprint
             line = shell_line("requeue", self._target, board.projection.run.run_id, names, "after a fix")
             if line is not None:
                 yield "command", line

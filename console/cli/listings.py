@@ -46,6 +46,7 @@ from ..sessions.open import with_session
 from ..sessions.reads import HistoryReader
 from ..sessions.session import Session
 from ..sessions.target import is_remote
+from ..text.event_text import FINGERPRINT_DIGITS
 from ..text.glyphs import glyphs_for
 from ..text.pieces import Line, Piece, Role, stripped
 from ..text.text import echo, echo_lines, json_line, one_line, shorten
@@ -279,7 +280,7 @@ def cause_lines(cause: InboxCause, projection: RunProjection, memory: CauseHisto
     """A cause that needs a human, what is known about it, and its tasks. The accent is on the cause."""
     downstream = f" · {one_line(cause.downstream)}" if cause.downstream else ""
     holds = f" · holds {cause.held}" if cause.held else ""
-    fingerprint = f"  (fp {cause.fingerprint[:12]})" if has_fingerprint(cause, projection.tasks) else ""
+    fingerprint = f"  (fp {cause.fingerprint[:FINGERPRINT_DIGITS]})" if has_fingerprint(cause, projection.tasks) else ""
     count = Piece(f"{len(cause.tasks)} ×", Role.HUMAN if cause.dead else Role.FAILED)
     title = Piece(one_line(cause.title), Role.STRONG)
     yield [count, Piece(" "), title, Piece(f"{downstream}{holds}"), Piece(fingerprint, Role.DIM)]

@@ -26,6 +26,7 @@ from ..sessions.address import Endpoint, SshOptions
 from ..sessions.open import with_session
 from ..sessions.session import Session, new_command
 from ..sessions.target import named_target
+from ..text.event_text import FINGERPRINT_DIGITS
 from ..text.text import echo, json_line, one_line
 from . import options as shared
 from .listings import inbox_of_run, need_fields
@@ -149,7 +150,15 @@ def _same_in_line(others: Sequence[str], need: Need, address: str) -> str:
         return one_line(words + shell_command(["redrive", "ack", "--state", address, need.flow, "--all"]))
     if need.fingerprint is None:
         return one_line(words + shell_command(["redrive", "runs", address]))
-    act = ["redrive", "requeue", "--state", address, "--fingerprint", need.fingerprint[:12], "--all-runs"]
+    act = [
+        "redrive",
+        "requeue",
+        "--state",
+        address,
+        "--fingerprint",
+        need.fingerprint[:FINGERPRINT_DIGITS],
+        "--all-runs",
+    ]
     return one_line(f"{words}{shell_command(act)} --reason TEXT")
 
 

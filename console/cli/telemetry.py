@@ -38,6 +38,7 @@ from ...engine.statefile.state_files import FiguresReader, LatestRun, Offer, Off
 from ...engine.statefile.supervisor_file import ServedSchedule, is_served, read_schedules
 from ...engine.version import VERSION
 from ..model.board import runner_of
+from ..model.inbox import fingerprint_of_task
 from ..model.runs import status_of
 from ..sessions.open import with_session
 from ..sessions.reads import events_of_run
@@ -440,7 +441,7 @@ class TracedRun:
             "redrive.attempts": task.attempt,
             "redrive.generation": task.generation,
             "redrive.failure_class": task.failure_class,
-            "redrive.fingerprint": task.failure_fingerprint,
+            "redrive.fingerprint": fingerprint_of_task(task) or None,
             "redrive.dead_letter_kind": task.dead_letter_kind,
             "redrive.blocked_by": task.blocked_by,
         }

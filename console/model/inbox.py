@@ -348,6 +348,17 @@ def _loose_fingerprint(attempt: AttemptRow) -> str | None:
     return attempt.fingerprint_loose or attempt.fingerprint
 
 
+def fingerprint_of(attempt: AttemptRow) -> str:
+    """The fingerprint of a failure's cause, as commands name it; empty for an attempt that was lost or is well."""
+    return (attempt.fingerprint_loose or attempt.fingerprint) if attempt.fingerprint else ""
+
+
+def fingerprint_of_task(row: TaskRow) -> str:
+    """The same of the failure for which a task is in its state; empty without one."""
+    latest = row.attempts.get(row.attempt)
+    return fingerprint_of(latest) if row.failure_fingerprint and latest is not None else ""
+
+
 def title_of(row: TaskRow, latest: AttemptRow | None) -> str:
     """Describe a failure in a few words."""
     if latest is not None and latest.explain:

@@ -17,14 +17,14 @@ from ...engine.domain.task_options import describe_overrides, load_overrides
 from ...engine.domain.text import counted, format_duration, format_seconds
 from ...engine.domain.trigger_rules import ALL_SUCCESS
 from ..model.graph.view import Graph
-from ..model.inbox import AttemptTexts, compare, failures_of, verdict
+from ..model.inbox import AttemptTexts, compare, failures_of, fingerprint_of, verdict
+from ..text.event_text import FINGERPRINT_DIGITS
 from ..text.figures import clock, column, format_bytes, number, offset, wall
 from ..text.pieces import Line, Piece, Role, first_that_fits, fit, two_sided, width, wrap
 from ..text.text import cells, one_line, sanitize, shorten_middle
 from . import tasks
 from .states import bar, counts_within, leading_state, progress, sign_and_word, sign_of
 
-FINGERPRINT_DIGITS = 6
 _LOG_LINES = 12
 _NAME_CELLS_MIN = 8
 _INDENT = Piece("  ")
@@ -109,8 +109,8 @@ def attempt_line(attempt: AttemptRow, scene: tasks.Scene, checks: int = 0) -> Li
         Piece("  "),
         Piece(one_line(failure)),
     ]
-    if attempt.fingerprint:
-        line.append(Piece(f"  fp {one_line(attempt.fingerprint)[:FINGERPRINT_DIGITS]}", Role.DIM))
+    if mark := fingerprint_of(attempt):
+        line.append(Piece(f"  fp {one_line(mark)[:FINGERPRINT_DIGITS]}", Role.DIM))
     return line
 
 

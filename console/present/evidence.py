@@ -19,13 +19,22 @@ from ...engine.core.views import STATE_STYLES, failure_mode_word, row_style
 from ...engine.domain.states import DeadLetterKind, TaskState
 from ...engine.domain.text import counted, format_duration, format_seconds
 from ...engine.statefile.lists import PastAttemptRow, QuarantineRow
-from ..model.inbox import AttemptComparison, AttemptTexts, EvidenceData, InboxCause, compare, failures_of, verdict
-from ..text.event_text import detail_text
+from ..model.inbox import (
+    AttemptComparison,
+    AttemptTexts,
+    EvidenceData,
+    InboxCause,
+    compare,
+    failures_of,
+    fingerprint_of,
+    fingerprint_of_task,
+    verdict,
+)
+from ..text.event_text import FINGERPRINT_DIGITS, detail_text
 from ..text.figures import SECOND, age, number, offset, wall, wall_day, weekday
 from ..text.figures import format_bytes as size_of
 from ..text.pieces import Line, Piece, Role, plain, two_sided, wrap, wrapped_rows
 from ..text.text import cells, one_line, pad, sanitize, shorten
-from .detail import FINGERPRINT_DIGITS
 from .inbox import cause_history_lines, task_count, verdict_of
 from .states import sign_and_word, state_sign
 from .tasks import Scene, hang_of, named_task, section
@@ -94,9 +103,9 @@ def _history(row: TaskRow, scene: Scene, attempts: Sequence[PastAttemptRow]) -> 
     """Whether other runs had this failure, and when the task last succeeded."""
     if not attempts:
         return
-    strict = row.failure_fingerprint
+    fingerprint = fingerprint_of_task(row)
     others = {one.run_id for one in attempts} - {scene.board.projection.run.run_id}
-    seen = {one.run_id for one in attempts if strict and one.fingerprint == strict} & others
+    seen = {one.run_id for one in attempts if fingerprint and one.fingerprint_loose == fingerprint} & others
     good = [one.ended_at for one in attempts if one.outcome == "success" and one.ended_at is not None]
     if not others and not good:
         yield [Piece(" First run of this task in this file.", Role.DIM)]
@@ -211,7 +220,8 @@ _FACTS: Sequence[tuple[str, Callable[[AttemptRow, Scene], str]]] = (
     ("ended", _ended),
     ("error", lambda attempt, scene: one_line(short_error(attempt.error_type or ""))),
     ("place", _place),
-    ("fingerprint", lambda attempt, scene: _text_of(attempt.fingerprint)[:FINGERPRINT_DIGITS]),
+    ("exact place", lambda attempt, scene: _hash(attempt.fingerprint)),  # strict: what the verdict compares
+    ("fingerprint", lambda attempt, scene: fingerprint_of(attempt)[:FINGERPRINT_DIGITS]),
     ("class", lambda attempt, scene: _text_of(attempt.failure_class).lower()),
     ("mode", lambda attempt, scene: one_line(failure_mode_word(attempt))),
     ("exit code", lambda attempt, scene: _text_of(attempt.exit_code)),
@@ -228,7 +238,7 @@ _FACTS: Sequence[tuple[str, Callable[[AttemptRow, Scene], str]]] = (
 )
 
 #: label -> the name of its change in ``model/inbox.py``, where the two differ.
-_CHANGE_NAMES = {"place": "place of the failure", "fingerprint": "place of the failure"}
+_CHANGE_NAMES = {"place": "place of the failure", "exact place": "place of the failure"}
 
 
 def _messages(failures: Sequence[AttemptRow], texts: Sequence[AttemptTexts], columns: int) -> Iterator[Line]:
@@ -335,7 +345,7 @@ def _counted(cause: InboxCause, scene: Scene) -> Iterator[Line]:
     )
     yield _labelled_value("first seen", f"{wall_day(cause.first_seen)}, {age(scene.now_us - cause.first_seen)} ago")
     yield _labelled_value("last seen", f"{wall_day(cause.last_seen)}, {age(scene.now_us - cause.last_seen)} ago")
-    yield _labelled_value("fingerprint", one_line(cause.fingerprint)[:_HASH_DIGITS])
+    yield _labelled_value("fingerprint", one_line(cause.fingerprint)[:FINGERPRINT_DIGITS])
     if cause.downstream:
         yield _labelled_value("downstream", one_line(cause.downstream))
 

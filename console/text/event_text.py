@@ -51,7 +51,7 @@ from .figures import offset, wall
 from .pieces import Line, Piece, Role, plain
 from .text import one_line, shorten
 
-FINGERPRINT_DIGITS = 6
+FINGERPRINT_DIGITS = 12  # of the fingerprint of a cause, wherever it is shown; the commands accept them
 ERROR_CELLS = 160  # of the first line of an error
 _P = TypeVar("_P", bound=Payload)
 
@@ -337,7 +337,8 @@ def _pending_lines(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
 
 def _named_failure(payload: payloads.TaskMoved) -> str:
     explain, message = _explanation(payload)
-    fingerprint = payload.attempt_set.get("fingerprint")
+    attempt = payload.attempt_set
+    fingerprint = attempt.get("fingerprint_loose") if attempt.get("fingerprint") else None
     named = f"{explain} (fp={_digits(fingerprint)})" if fingerprint else explain
     return f"{named}: {message}" if message else named
 

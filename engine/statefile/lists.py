@@ -471,11 +471,13 @@ ATTENTION_RUNS = Listing(
 DEAD_LETTER_GROUPS = Listing(
     "dead_letter_groups",
     DeadLetterGroup,
-    "SELECT run.run_id, failure_fingerprint, count(*), min(name), substr(error, 1, :characters), min(task.ended_at)"
+    "SELECT run.run_id, CASE WHEN failure_fingerprint <> '' THEN coalesce(fingerprint_loose, failure_fingerprint) END"
+    " AS cause, count(*), min(task.name), substr(task.error, 1, :characters), min(task.ended_at)"
     " FROM run INDEXED BY idx_run_attention CROSS JOIN task INDEXED BY idx_task_state"
-    " ON task.run_id = run.run_id AND task.state = 'DEAD_LETTER' WHERE "
+    " ON task.run_id = run.run_id AND task.state = 'DEAD_LETTER' LEFT JOIN attempt"
+    " ON attempt.run_id = task.run_id AND attempt.name = task.name AND attempt.attempt = task.attempt WHERE "
     + UNACKNOWLEDGED.replace("state", "run.state").replace("ended_at", "run.ended_at")
-    + " GROUP BY run.run_id, failure_fingerprint ORDER BY run.started_at DESC, min(name) LIMIT :limit",
+    + " GROUP BY run.run_id, cause ORDER BY run.started_at DESC, min(task.name) LIMIT :limit",
     {"characters": TEXT_CHARACTERS, "limit": ROWS_MAX},
 )
 APPROVALS = Listing(

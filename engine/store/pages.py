@@ -27,7 +27,7 @@ from ..core.causes import (
 from ..core.outcome import ENVIRONMENT_FIELDS
 from ..domain.event_payloads import PageChange, PageChanged
 from ..domain.events import JsonObject
-from ..domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, NOT_STARTED
+from ..domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, NO_CAUSE, NOT_STARTED
 from ..domain.text import shell_command
 from ..statefile import causes
 from ..statefile.lists import in_list
@@ -70,7 +70,7 @@ def trigger_page(transaction: Transaction, request: PageRequest) -> None:
         cause=cause,
         title=request.title,
         severity=severity_of(request.kind, request.failure),
-        fingerprint=request.failure.fingerprint.strict if request.failure is not None else None,
+        fingerprint=_fingerprint_of(request),
         why=_unpaged_reason(transaction.connection, request.run_id, page_id)
         if event.what == PageChange.OPENED
         else None,
@@ -214,7 +214,7 @@ def _body(connection: sqlite3.Connection, request: PageRequest) -> PageBody:
         "error": None if failure is None else failure.message,
         "diagnostic": None if failure is None else failure.diagnostic,
         "explain": None if failure is None else failure.fingerprint.explain,
-        "fingerprint": None if failure is None else failure.fingerprint.strict,
+        "fingerprint": _fingerprint_of(request),
         "changed": _changed_fields(connection, request),
         "held": _count_blocked(connection, request),
         "deadline_at": _deadline_at(connection, request.run_id),
@@ -225,6 +225,12 @@ def _body(connection: sqlite3.Connection, request: PageRequest) -> PageBody:
         "command": _command(connection, request),
         "attach": _attach(connection, request),
     }
+
+
+def _fingerprint_of(request: PageRequest) -> str | None:
+    """The fingerprint by which commands name the cause; None for an attempt that was lost, or without a failure."""
+    loose = "" if request.failure is None else request.failure.fingerprint.loose
+    return None if loose in NO_CAUSE else loose
 
 
 def _breaker_reason(connection: sqlite3.Connection, downstream: str | None) -> str | None:

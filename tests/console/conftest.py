@@ -420,9 +420,10 @@ def revenue_events(builder: EventBuilder) -> list[Event]:
 
 
 def _failure(builder: EventBuilder, name: str, state: str, what: dict[str, Any], **columns: Any) -> list[Event]:
-    attempt = {"duration_us": what["duration_us"], "error": "division by zero", "fingerprint": "4a7c1d09"}
+    attempt = {"error": "division by zero", "fingerprint": "9c01e2", "fingerprint_loose": "4a7c1d09e2b5"}
     if what["of"] != "ZeroDivisionError":
-        attempt = {"duration_us": what["duration_us"], "error": "no answer in 10 s", "fingerprint": "b2a0ff31"}
+        attempt = {"error": "no answer in 10 s", "fingerprint": "77d0aa", "fingerprint_loose": "b2a0ff3166c0"}
+    attempt["duration_us"] = what["duration_us"]
     explain = f"{what['of']} settle.py:87 in settle" if what["of"] == "ZeroDivisionError" else f"{what['of']} api.py:12"
     return builder.fail(name, state, what["of"], attempt={**attempt, "explain": explain}, **columns)
 

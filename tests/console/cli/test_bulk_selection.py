@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,29 @@ def test_a_whole_cause_is_asked_about_unless_it_is_one_task(tmp_path: Path) -> N
     assert pending(state) == {"login"}
     assert run_redrive(*requeue_cause(state, rows["part_a"]), "--yes").returncode == 0
     assert pending(state) == {"login", "part_a", "part_b"}
+
+
+def test_every_list_names_a_cause_by_one_fingerprint_and_every_command_accepts_it(tmp_path: Path) -> None:
+    flow = (
+        "from redrive.engine import Flow, PermanentError\nflow = Flow('c')\n"
+        "def no(first):\n    if first: raise PermanentError('no')\n    raise PermanentError('never')\n"
+        "flow.task(lambda: no(True), name='part_a')\nflow.task(lambda: no(False), name='part_b')\n"
+        "flow.page('command', line='true')\n"
+    )
+    (tmp_path / "c.py").write_text(flow)
+    state = tmp_path / "c.db"
+    run_redrive("run", tmp_path / "c.py", "--state", state, "--run-id", "r", "--plain")
+    rows = [json.loads(line) for line in run_redrive("tasks", state, "--json").stdout.splitlines()]
+    assert len({row["failure_fingerprint"] for row in rows}) == 2, "two lines of one function"
+    events = run_redrive("events", state).stdout
+    named = {*re.findall(r"fp=(\w+)", events), *re.findall(r"PAGED on-call: .* \((\w+)\)", events)}
+    named |= {*re.findall(r"\(fp (\w+)\)", run_redrive("inbox", state).stdout)}
+    (name,) = named
+    assert "(2)" in run_redrive("requeue", "--state", state, "--fingerprint", name, "--dry-run").stdout
+    everywhere = run_redrive("requeue", "--state", state, "--fingerprint", name, "--all-runs", "--dry-run")
+    assert "(2): part_a, part_b" in everywhere.stdout
+    assert run_redrive("note", "--state", state, "--fingerprint", name, "call Ana").returncode == 0
+    assert "call Ana" in run_redrive("inbox", state).stdout
 
 
 def requeue_cause(state: Path, row: dict[str, Any]) -> tuple[object, ...]:

@@ -37,7 +37,7 @@ def test_a_poisoned_task_reads_as_in_document_000(tmp_path):
         return 1 / 0
 
     flow.page("command", line="true")
-    lines = [re.sub(r"fp=[0-9a-f]{6}|\([0-9a-f]{6}\)|:\d+ in", "FP", line) for line in lines_of_run(tmp_path, flow)]
+    lines = [re.sub(r"fp=[0-9a-f]{12}|\([0-9a-f]{12}\)|:\d+ in", "FP", line) for line in lines_of_run(tmp_path, flow)]
     expected = [
         r"settle_M_000042 RUNNING",
         r"settle_M_000042 FAILED ZeroDivisionError .*test_event_lines\.pyFP .*settle_M_000042 \(FP\): division by zero",

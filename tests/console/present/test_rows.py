@@ -10,7 +10,7 @@ from redrive.console.model.board import Board
 from redrive.console.model.graph.drawing import LABEL_SIZES, SIGNS_ALONE, SPREAD_SIZES, TALL_SIZES
 from redrive.console.model.graph.groups import GraphForm, Zoom
 from redrive.console.model.graph.view import GROUP_ROWS, Graph
-from redrive.console.model.inbox import AttemptTexts, EvidenceData, Inbox, failures_of
+from redrive.console.model.inbox import AttemptTexts, EvidenceData, Inbox, compare, failures_of
 from redrive.console.model.preview import preview_requeue, preview_skip
 from redrive.console.model.time_axis import Span
 from redrive.console.present import detail, evidence, inbox, timeline
@@ -292,6 +292,16 @@ def test_attempts_are_counted_as_the_budget_counts_them():
 # --- Counts ----------------------------------------------------------------------------------------------------------
 
 found = st.dictionaries(st.sampled_from(list(TaskState)), st.integers(1, 5000), min_size=1)
+
+
+def test_the_attempts_of_a_failure_have_the_fingerprint_that_commands_accept():
+    projection = projection_of([("load", [])])
+    row = failed_task(projection, "load")
+    scene = Scene(Board(projection), NOW, UTF8)
+    assert plain(detail.attempt_line(row.attempts[1], scene)).endswith("  fp loose-ValueE")
+    lines = [plain(line) for line in evidence.attempt_table(row, compare(failures_of(row)), scene, 120)]
+    found = {line[:13].strip(): line[13:].strip() for line in lines}
+    assert (found["fingerprint"], found["exact place"]) == ("loose-ValueE", "strict-Val")
 
 
 @given(found, st.integers(4, 60))

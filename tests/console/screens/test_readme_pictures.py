@@ -48,7 +48,7 @@ def emit_run(builder: EventBuilder) -> None:
         (44, lambda: builder.start("extract_payments", **TIMEOUT)),
         (48, lambda: builder.succeed("extract_orders")),
         (49, lambda: builder.start("clean_orders", **TIMEOUT)),
-        (62, lambda: failed(builder, "clean_refunds", *ZERO, error_text="division by zero", fingerprint="4a7c1d09")),
+        (62, lambda: failed(builder, "clean_refunds", *ZERO, None, "division by zero", ZERO_FINGERPRINT)),
         (66, lambda: builder.start("clean_refunds", **TIMEOUT)),
         (70, lambda: builder.succeed("clean_rates")),
         (80, lambda: failed(builder, "extract_payments", "ConnectTimeout", "api.py:12 in fetch")),
@@ -89,6 +89,7 @@ def poll_again(builder: EventBuilder):
 
 
 ZERO = ("ZeroDivisionError", "settle.py:87 in settle")
+ZERO_FINGERPRINT = "4a7c1d09e2b5"
 
 
 def failed(
@@ -98,10 +99,10 @@ def failed(
     place: str,
     due: int | None = None,
     error_text: str = "no answer in 10 s",
-    fingerprint: str = "b2a0ff31",
+    fingerprint: str = "b2a0ff3166c0",
 ):
     """A failure after which the task is tried again."""
-    attempt = {"explain": f"{error} {place}", "fingerprint": fingerprint, "delay_us": 9 * S, "ceiling_us": 16 * S}
+    attempt = {"explain": f"{error} {place}", "fingerprint_loose": fingerprint, "delay_us": 9 * S, "ceiling_us": 16 * S}
     attempt["error"] = error_text
     due = due or builder.at + 9 * S
     columns = {
@@ -122,7 +123,7 @@ def hung(builder: EventBuilder):
 
 def dead(builder: EventBuilder):
     """The same failure again: a human is needed."""
-    attempt = {"explain": "ZeroDivisionError settle.py:87 in settle", "fingerprint": "4a7c1d09"}
+    attempt = {"explain": "ZeroDivisionError settle.py:87 in settle", "fingerprint_loose": ZERO_FINGERPRINT}
     attempt["error"] = "division by zero"
     return builder.fail(
         "clean_refunds", "DEAD_LETTER", "ZeroDivisionError", attempt=attempt, failures=2, dead_letter_kind="poison"
