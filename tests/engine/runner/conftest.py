@@ -113,6 +113,14 @@ class Recorder:
         """Wait until the output contains this."""
         await self._until(lambda: text in self.text)
 
+    async def stack(self, met: Callable[[str], bool]) -> str:
+        """Ask for the stack until it is as meant: a busy machine answers later than a kill waits for it."""
+        assert self.attempt is not None
+        async with asyncio.timeout(LIMIT_SECONDS):
+            while not met(dump := await self.attempt.place.dump_stack()):  # type: ignore[attr-defined]
+                pass
+        return dump
+
     async def climbed(self, kind: str) -> None:
         """Wait for a rung of the ladder."""
         await self._until(lambda: kind in self.kinds)

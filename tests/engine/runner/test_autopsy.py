@@ -198,7 +198,9 @@ async def test_the_last_line_of_its_output_is_kept_with_how_long_ago_that_was(be
     outcome = await hang_of(bench, "rests", "asleep at flow_under_test.py")
     *_, heading, line = outcome.attempt_columns["stack"].splitlines()
     assert heading == "Output:"
-    assert re.fullmatch(r"  [01](\.\d)?s before: batch  7", line)
+    found = re.fullmatch(r"  (\d+(?:\.\d)?)s before: batch  7", line)
+    assert found is not None, line
+    assert 0 <= float(found[1]) <= outcome.attempt_columns["duration_us"] / 1e6
 
 
 async def test_only_the_time_just_before_the_deadline_counts(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,12 +320,14 @@ async def test_an_inspection_that_never_ends_delays_no_kill(bench: Any, monkeypa
 
     monkeypatch.setattr(autopsy, "examine", stuck)
     await bench.open(FLOW, declared=PARAMETERS)
-    outcomes = [(await bench.run("rests"))[0] for _ in range(2)]
-    release.set()
-    for outcome in outcomes:
-        assert outcome.kind is OutcomeKind.TIMED_OUT
+
+    def has_place(outcome: Any, recorder: Any) -> bool:
         assert outcome.failure.message == "task exceeded 1s"
-        assert outcome.failure.diagnostic.startswith("it was at flow_under_test.py")
+        return str(outcome.failure.diagnostic).startswith("it was at flow_under_test.py")
+
+    outcomes = [(await bench.run_until(has_place, "rests"))[0] for _ in range(2)]
+    release.set()
+    assert {outcome.kind for outcome in outcomes} == {OutcomeKind.TIMED_OUT}
 
 
 async def test_an_examiner_answers_by_the_time_that_was_set(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -384,7 +388,7 @@ def test_without_the_right_to_inspect_less_is_reported_and_nothing_fails() -> No
         child.kill()
     state, is_exact, name, descriptors, words, lines = json.loads(completed.stdout)
     assert (is_exact, descriptors) == (False, 0)
-    assert state in ("S", "R", "I")
+    assert state in ("S", "R", "I", "D")
     assert words
     assert name in lines
 
