@@ -17,6 +17,7 @@ from redrive.engine.executor import attempts
 from redrive.engine.executor.opening import Machine
 from redrive.engine.runner import protocol
 from redrive.engine.runner.channels import FrameSocket
+from redrive.engine.runner.zygote import connection
 from redrive.engine.store import database
 
 TASKS = 40
@@ -29,10 +30,10 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     found: Counter[str] = Counter()
     open_for_writing, enqueue, receive = database.open_for_writing, FrameSocket._enqueue, protocol.decode_zygote_frame
 
-    def opened(*args: Any, **options: Any) -> sqlite3.Connection:
-        connection = open_for_writing(*args, **options)
-        connection.set_trace_callback(lambda sql: found.update(["commits" if sql == "COMMIT" else "statements"]))
-        return connection
+    def open_counted(*args: Any, **options: Any) -> sqlite3.Connection:
+        opened = open_for_writing(*args, **options)
+        opened.set_trace_callback(lambda sql: found.update(["commits" if sql == "COMMIT" else "statements"]))
+        return opened
 
     def sent(self: FrameSocket, frame: protocol.Frame, *args: Any) -> None:
         found["messages"] += 1
@@ -42,10 +43,11 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         found["messages"] += 1
         return receive(payload)
 
-    monkeypatch.setattr(database, "open_for_writing", opened)
+    monkeypatch.setattr(database, "open_for_writing", open_counted)
     monkeypatch.setattr(FrameSocket, "_enqueue", sent)
     monkeypatch.setattr(protocol, "decode_zygote_frame", received)
     monkeypatch.setattr(attempts, "STARTED_DELAY_SECONDS", 60.0)  # else attempts on a busy machine are long ones
+    monkeypatch.setattr(connection, "PING_SECONDS", 600.0)  # else a busy machine counts pings
     return found
 
 

@@ -129,7 +129,7 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def open_run(flow: Flow, state: Path) -> None:
-    machine = Machine(open_database=database.open_for_writing)  # as the fixture has patched it
+    machine = Machine(open_database=database.open_for_writing, heartbeat_seconds=60.0)  # as the fixture has patched it
     executor = Executor(flow=flow, run_id="r", state=state, machine=machine, on_open=lambda run_id: executor.stop())
     executor.run()
 

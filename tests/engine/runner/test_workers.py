@@ -17,6 +17,7 @@ from redrive.engine.core.outcome import OutcomeKind, reason_of_unstored
 from redrive.engine.errors import FlowError
 from redrive.engine.runner import protocol
 from redrive.engine.runner.channels import FrameSocket
+from redrive.engine.runner.zygote import connection
 from redrive.engine.runner.zygote.client import Runner
 from support.processes import is_gone, wait_until_dead
 from support.waiting import wait_until_async
@@ -121,6 +122,7 @@ async def test_a_silent_attempt_is_one_message_to_the_worker_and_one_back(
         received += 1
         return receive(link)
 
+    monkeypatch.setattr(connection, "PING_SECONDS", 600.0)  # else a busy machine counts pings
     monkeypatch.setattr(FrameSocket, "_try_send", count_sent)
     monkeypatch.setattr(FrameSocket, "_receive", count_received)
     await bench.open(PID_TASK)
