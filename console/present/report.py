@@ -30,8 +30,7 @@ from ..model.eta import is_overdue
 from ..model.graph.groups import GraphForm, Zoom
 from ..model.graph.view import Graph
 from ..model.inbox import EvidenceData, InboxCause
-from ..model.time_axis import Span, activity_of, fitting_span
-from ..model.timeline import TimelineRows
+from ..model.timeline import Span, TimelineRows, activity_of, fitting_span
 from ..text.figures import number, wall, wall_day
 from ..text.glyphs import UTF8
 from ..text.pieces import Line, Piece, Role, plain

@@ -15,8 +15,7 @@ from ...engine.domain.states import FAILED_OUTCOMES, TIMED, TaskState
 from ...engine.domain.text import counted, format_duration
 from ..model.board import Board
 from ..model.graph.groups import GraphGroup
-from ..model.time_axis import Span
-from ..model.timeline import BreakerPeriods, CellActivity, GroupActivity, LevelBand
+from ..model.timeline import BreakerPeriods, CellActivity, GroupActivity, LevelBand, Span
 from ..text.figures import CLOCK_CELLS, MINUTE, SECOND, clock, column, number, wall, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, width, wrap

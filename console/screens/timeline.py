@@ -18,8 +18,7 @@ from ..model.lists import next_order
 from ..model.replay import event_of
 from ..model.runs import TaskTrend, trend_of_attempts
 from ..model.systems import downstream_specs
-from ..model.time_axis import Pause, RunActivity, Span, activity_of
-from ..model.timeline import BreakerPeriods, RowKey, TimelineRows
+from ..model.timeline import BreakerPeriods, Pause, RowKey, RunActivity, Span, TimelineRows, activity_of
 from ..present import timeline as present
 from ..present.history import duration_lines, timeout_of
 from ..present.tasks import Scene

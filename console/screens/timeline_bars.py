@@ -11,8 +11,7 @@ from textual.message import Message
 
 from ..keys.actions import ScreenName
 from ..model.board import Board
-from ..model.time_axis import SECOND, STEPS, Span, fitting_span
-from ..model.timeline import RowKey, TimelineRows
+from ..model.timeline import SECOND, STEPS, RowKey, Span, TimelineRows, fitting_span
 from ..present import timeline as present
 from ..present.tasks import Scene, TaskNames
 from ..text.pieces import Line, Piece, Role, fit

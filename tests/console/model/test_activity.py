@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from redrive.console.model.time_axis import PAUSES_MAX, Pause, activity_of
+from redrive.console.model.timeline import PAUSES_MAX, Pause, activity_of
 from redrive.engine.domain.events import Event
 
 from .runs import START, EventBuilder, S, projection_of

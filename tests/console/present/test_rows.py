@@ -12,7 +12,7 @@ from redrive.console.model.graph.groups import GraphForm, Zoom
 from redrive.console.model.graph.view import GROUP_ROWS, Graph
 from redrive.console.model.inbox import AttemptTexts, EvidenceData, Inbox, compare, failures_of
 from redrive.console.model.preview import preview_requeue, preview_skip
-from redrive.console.model.time_axis import Span
+from redrive.console.model.timeline import Span
 from redrive.console.present import detail, evidence, inbox, timeline
 from redrive.console.present import states as counts
 from redrive.console.present.graph import (

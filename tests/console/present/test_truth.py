@@ -13,7 +13,7 @@ from redrive.console.model.graph.groups import GraphForm, Zoom
 from redrive.console.model.graph.view import Graph
 from redrive.console.model.runs import fleet_entries, run_grid
 from redrive.console.model.status import Link, SessionStatus
-from redrive.console.model.time_axis import Span
+from redrive.console.model.timeline import Span
 from redrive.console.present.detail import summary_lines, title_line
 from redrive.console.present.graph import Highlight, drawing_row, graph_row, label_width
 from redrive.console.present.header import run_line

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from redrive.console.model.eta import critical_path
-from redrive.console.model.time_axis import Span
+from redrive.console.model.timeline import Span
 from redrive.console.present.timeline import axis_line, bar_line, describe_attempt, fit_label_columns
 from redrive.console.text.glyphs import ASCII, UTF8
 from redrive.console.text.pieces import Role, plain

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.model.time_axis import PAUSE_CELLS, SECOND, STEPS, Span
-from redrive.console.model.timeline import RowKey
+from redrive.console.model.timeline import PAUSE_CELLS, SECOND, STEPS, RowKey, Span
 from redrive.console.screens.timeline_bars import TimelineView
 from redrive.console.text.pieces import Line, Piece
 from textual.geometry import Region
