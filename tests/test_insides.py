@@ -126,8 +126,8 @@ ANSWERS: dict[str, dict[str, str | tuple[str, ...]]] = {
         "sys.stdout is set": "engine/check/isolated.py",
     },
     "the console needs 5 MB more": {
-        "the name _hashlib": "console/app/startup.py",
-        "the name _ssl": "console/app/startup.py",
+        "the name _hashlib": "console/cli/attach.py",
+        "the name _ssl": "console/cli/attach.py",
     },
     "a policy of tenacity is refused in words: its rule has no equal here": {
         "the name _stop_never": "engine/toolkit/retry.py",

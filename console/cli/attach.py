@@ -1,22 +1,29 @@
-"""``redrive attach``: shows a run of another process.
+"""``redrive attach``, and the splash screen of every console, which appears before Textual and the engine are imported.
 
 The first frame waits for what this module imports: the rest is imported where it is used.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..sessions.target import is_remote
+from ..sessions.target import is_one_file, is_remote
+from ..terminal.capabilities import TerminalCapabilities, detect_capabilities
+from ..terminal.tty import Tty
 from ..text.text import echo
 from .main import code_of_run, command
 from .options import hosts_argument, run_option, ssh_options, state_option, target_argument
 
 if TYPE_CHECKING:
     from ..app.app import ConsoleEnd
-    from ..sessions.address import Endpoint
+    from ..sessions.address import Endpoint, SshOptions
+    from ..sessions.open import FleetTarget
     from .options import NamedFile
 
 
@@ -31,10 +38,6 @@ def attach_console(file: NamedFile, run_id: str | None, read_only: bool) -> int:
     """Without a TARGET, and with ssh://host alone, the console shows the list of all state files if there are
     several.
     """
-    from ..app.startup import show_fleet, show_target
-    from ..sessions.target import is_one_file
-    from ..terminal.capabilities import detect_capabilities
-
     terminal = detect_capabilities()
     reason = terminal.unsupported_reason
     fleet = None
@@ -72,3 +75,56 @@ def code_of_console(end: ConsoleEnd) -> int:
     goes_on = run.state is RunState.RUNNING
     blocked = goes_on and run.blocked_since is not None
     return code_of_run(run.state, interrupted=goes_on and end.is_stopping, blocked=blocked)
+
+
+@contextmanager
+def splash_screen(words: str) -> Iterator[Tty | None]:
+    """Show ``words`` (trusted text) on the screen at once; None if the terminal can show no screen.
+
+    The terminal is restored on exit, also after an error.
+    """
+    terminal = detect_capabilities()
+    if terminal.unsupported_reason is not None:
+        yield None
+        return
+    with Tty(terminal) as tty:
+        tty.splash(f"redrive - {words}")
+        leave_out_openssl()
+        yield tty
+
+
+def show_target(
+    terminal: TerminalCapabilities, endpoint: Endpoint, run_id: str | None, *, read_only: bool
+) -> ConsoleEnd:
+    """Open the console on a state file of another process, here or over ssh; the terminal must support a screen.
+
+    Raises RedriveError with one sentence, after the terminal was restored.
+    """
+    with Tty(terminal) as tty:
+        if not is_remote(endpoint.target):  # ssh may ask for a password, which the screen would hide
+            tty.splash(f"redrive - {Path(endpoint.target).name}")
+        leave_out_openssl()
+        from ..app.launch import attach
+
+        return attach(tty, endpoint.target, run_id, read_only, endpoint.ssh)
+
+
+def show_fleet(terminal: TerminalCapabilities, fleet: FleetTarget, ssh: SshOptions, *, read_only: bool) -> ConsoleEnd:
+    """Open the console on the list of state files; the terminal must support a screen."""
+    with Tty(terminal) as tty:
+        tty.splash("redrive - state files")
+        leave_out_openssl()
+        from ..app.launch import attach_fleet
+
+        return attach_fleet(tty, fleet, read_only, ssh)
+
+
+def leave_out_openssl() -> None:
+    """Make later imports of OpenSSL fail, as in a Python that is built without it; one that is loaded stays.
+
+    The console opens no TLS connection: 5 MB and 10 ms of its start. asyncio imports ``ssl``, and hashlib and hmac the
+    digests of OpenSSL, where they are there; each does without.
+    """
+    modules: dict[str, Any] = sys.modules
+    for name in ("_ssl", "_hashlib"):
+        modules.setdefault(name, None)

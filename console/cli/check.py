@@ -442,10 +442,9 @@ def _ending_outages(faults: Sequence[Fault]) -> list[str]:
 
 def _show(night: Night) -> int:
     """Open the console on a copy of the state file, which is removed afterwards."""
-    from ..app.startup import show_target
     from ..sessions.address import Endpoint, SshOptions
     from ..terminal.capabilities import detect_capabilities
-    from .attach import code_of_console
+    from .attach import code_of_console, show_target
 
     terminal = detect_capabilities()
     if terminal.unsupported_reason is not None:

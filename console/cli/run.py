@@ -132,7 +132,7 @@ def start_executor(
         return run_quietly(flow, state, run_id, arguments.options(resume=resume))
     if arguments.plain or arguments.output or not has_terminal():
         return run_plain(flow, state, run_id, arguments.options(resume=resume), output=arguments.output)
-    from ..app.startup import splash_screen
+    from .attach import splash_screen
 
     with splash_screen(f"{Path(state).name} - starting ...") as hold:
         options = arguments.options(resume=resume, stay=True)
