@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from redrive.engine import Executor, Flow, asyncio_log
 from redrive.engine.executor import host
-from redrive.engine.executor.starter import Starter
+from redrive.engine.executor.host import Starter
 from support.commands import REDRIVE, run_redrive, start_redrive
 from support.pty_terminal import PtyTerminal
 from support.waiting import wait_until

@@ -101,7 +101,7 @@ ANSWERS: dict[str, dict[str, str | tuple[str, ...]]] = {
         "gc.freeze": (
             "console/app/base_app.py",
             "console/cli/main.py",
-            "engine/executor/starter.py",
+            "engine/executor/host.py",
             "engine/runner/zygote/launch.py",  # and a collection would close files that the program has left open
             "engine/runner/zygote/zygote.py",
             "engine/schedule/flow_files.py",
@@ -111,7 +111,7 @@ ANSWERS: dict[str, dict[str, str | tuple[str, ...]]] = {
     "documented; a process that cannot be forked is a refusal in words, and a fork beside threads is not made": {
         "os.fork": (
             "engine/check/isolated.py",
-            "engine/executor/starter.py",
+            "engine/executor/host.py",
             "engine/runner/reaper.py",
             "engine/runner/zygote/launch.py",
             "engine/runner/zygote/zygote.py",

@@ -21,9 +21,9 @@ from ..clock import ClockWatch
 from ..core.schedule import spread_starts
 from ..errors import ExecutorBusyError, FlowError, RedriveError
 from ..executor.executor import handle_signals
+from ..executor.host import Starter
 from ..executor.opening import Machine
 from ..executor.run_options import RunOptions
-from ..executor.starter import Starter
 from ..executor.state_file_lease import create_state_folder
 from ..flow.source import split_target
 from ..statefile.ownership import require_own_state_file

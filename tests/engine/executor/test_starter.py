@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from redrive.engine.errors import FlowError
 from redrive.engine.executor import host
-from redrive.engine.executor.starter import Starter
+from redrive.engine.executor.host import Starter
 from redrive.engine.runner.process import children
 from support.processes import wait_until_dead
 from support.waiting import wait_until
