@@ -167,7 +167,7 @@ ANSWERS: dict[str, dict[str, str | tuple[str, ...]]] = {
         "/proc/{}": AUTOPSY,
         "/proc/{}/cmdline": PROCESS,
         "/proc/{}/comm": AUTOPSY,
-        "/proc/{}/exe": "engine/runner/native_stack.py",
+        "/proc/{}/exe": "engine/runner/autopsy.py",
         "/proc/{}/fd": AUTOPSY,
         "/proc/{}/fd/{}": AUTOPSY,
         "/proc/{}/fdinfo/{}": AUTOPSY,

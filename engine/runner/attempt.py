@@ -27,9 +27,8 @@ from ..domain.event_codec import decode
 from ..domain.event_payloads import AttemptDeadline, AttemptRetry, AttemptStack, AttemptSwept, Payload
 from ..domain.events import EventKind
 from . import protocol, stack
-from .autopsy import LINE_CHARACTERS, CpuSample, ProcSampler, Subject, flat
+from .autopsy import LINE_CHARACTERS, NATIVE_SECONDS, CpuSample, ProcSampler, Subject, flat, native_stack
 from .command import ResultError
-from .native_stack import NATIVE_SECONDS, native_stack
 from .outcome_of_exit import Evidence, Force, OutOfMemoryWatch, lost, outcome_of, was_killed
 from .protocol import AttemptListener, AttemptOrder, RunningAttempt
 

@@ -25,9 +25,9 @@ from ...statefile.processes import EXECUTOR_VARIABLE
 from ...version import VERSION
 from .. import process, protocol, reaper
 from ..attempt import IMPORT_SECONDS, Attempt, RunnerContext, raise_task_error
+from ..autopsy import find_py_spy
 from ..command import attempts_folder, encoded_variables
 from ..forked_process import ForkedProcess, Make, T
-from ..native_stack import find_py_spy
 from ..outcome_of_exit import OutOfMemoryWatch
 from ..protocol import AttemptListener, AttemptOrder, RunnerListener, RunningAttempt, ignore
 from ..threads import PATIENCE_SECONDS, ThreadHosts

@@ -21,8 +21,7 @@ import pytest
 from redrive.engine import Executor, Flow, RetryPolicy
 from redrive.engine.core.failures.hang import NativeFrame, NativeStack
 from redrive.engine.runner import attempt
-from redrive.engine.runner.autopsy import Subject
-from redrive.engine.runner.native_stack import native_stack
+from redrive.engine.runner.autopsy import Subject, native_stack
 from support.commands import quoted
 from support.marks import parametrize_mostly_long
 from support.processes import is_gone
