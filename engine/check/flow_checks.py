@@ -27,8 +27,7 @@ from ..core.spec import FlowSpec, TaskSpec, work_of
 from ..domain.states import APPROVAL
 from ..domain.text import counted, format_seconds
 from ..domain.trigger_rules import ALL_DONE
-from ..flow.source import Finding, environment_of
-from ..flow.time_zones import open_schedule, open_zone
+from ..flow.source import Finding, environment_of, open_schedule, open_zone
 from ..store.runs import USUAL_MIN, TaskDurations
 
 LOCK_MAX_ACTIVE = 1

@@ -24,7 +24,7 @@ from ..domain.events import Event, EventKind
 from ..domain.states import MOVING, DeadLetterKind, Liveness, TaskState
 from ..domain.text import format_clock, format_duration, format_seconds, shell_command
 from ..errors import ExecutorBusyError, StorageError
-from ..flow.time_zones import open_zone
+from ..flow.source import open_zone
 from ..runner import process
 from ..statefile.lock_file import lock_path
 from ..statefile.processes import identity, open_files

@@ -55,9 +55,17 @@ from .options import (
     read_params,
     reject_unknown_options,
 )
-from .source import Place, caller_location, caller_place, location_of, read_holidays, use_env_file
+from .source import (
+    Place,
+    caller_location,
+    caller_place,
+    location_of,
+    open_schedule,
+    open_zone,
+    read_holidays,
+    use_env_file,
+)
 from .task_def import TaskDef, TaskSpecBuilder, check_consistency, identity_of
-from .time_zones import open_schedule, open_zone
 
 # --- Groups of tasks, and the options that tasks inherit from their flow and their groups ----------------------------
 

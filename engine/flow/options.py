@@ -67,7 +67,7 @@ from ..core.spec import (
 from ..domain.task_options import convert_param, describe_type, masked_param
 from ..domain.text import did_you_mean
 from ..errors import FlowError, OptionError
-from .time_zones import open_schedule
+from .source import open_schedule
 
 # --- ``Param``: a parameter of a flow with its type, its default and its choices -------------------------------------
 

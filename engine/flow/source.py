@@ -12,7 +12,7 @@ import warnings
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, tzinfo
 from functools import cache, lru_cache
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -23,7 +23,8 @@ from ..domain.text import sha256_hex
 from ..errors import FlowError, OptionError
 
 if TYPE_CHECKING:
-    from ..core.spec import FlowSpec
+    from ..core.schedule import Schedule
+    from ..core.spec import FlowSpec, ScheduleSpec
 
 # --- The file --------------------------------------------------------------------------------------------------------
 #
@@ -420,3 +421,29 @@ def _text(flow: str, option: str, path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise OptionError(f"flow {flow!r}: {option} {str(path)!r} cannot be read: {why}") from None
+
+
+# --- The time zone of a schedule: its data is on the disk, which engine/core does not read ----------------------------
+
+
+def open_zone(name: str, flow: str) -> tzinfo:
+    """Return a time zone of the IANA database. Raises FlowError if it is unknown here."""
+    if name == "UTC":
+        return UTC
+    from zoneinfo import ZoneInfo  # here: without one, a fork of this process would copy it for nothing
+
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError, TypeError):  # unknown zone, invalid name, a folder, not a text
+        why = "name one like 'Asia/Kolkata'; where no zone is found at all, install the package tzdata"
+        raise FlowError(f"flow {flow!r}: there is no time zone {name!r}: {why}") from None
+
+
+def open_schedule(spec: ScheduleSpec, flow: str) -> Schedule:
+    """Build the ``Schedule`` of a flow. Raises FlowError."""
+    from ..core.schedule import build_schedule
+
+    try:
+        return build_schedule(spec, flow, open_zone(spec.timezone, flow))
+    except ValueError as error:
+        raise FlowError(f"flow {flow!r}: schedule: {error}") from None

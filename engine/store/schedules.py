@@ -23,7 +23,7 @@ from ..domain.event_payloads import ScheduleChange, ScheduleChanged
 from ..domain.states import ENDED_BADLY, FINISHED, OPEN, DeadLetterKind, RunState, deadline_cause
 from ..domain.text import format_clock, format_duration
 from ..errors import RefusedError
-from ..flow.time_zones import open_schedule
+from ..flow.source import open_schedule
 from ..statefile import lock_file
 from ..statefile.lists import in_list
 from ..statefile.paths import has_content
