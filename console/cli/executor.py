@@ -19,7 +19,7 @@ from ...engine.domain.text import shell_command
 from ...engine.executor.run_options import RunOptions
 from ...engine.statefile.state_files import ActTargets
 from ...engine.store import database
-from ..model.status import SessionStatus
+from ..model.board import SessionStatus
 from ..sessions.address import Endpoint
 from ..sessions.open import with_session
 from ..sessions.session import Session, new_command

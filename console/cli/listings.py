@@ -31,11 +31,10 @@ from ...engine.errors import RedriveError
 from ...engine.statefile import lists
 from ...engine.statefile.needs import Need
 from ...engine.statefile.state_files import offers
-from ..model.board import Board, runner_of
+from ..model.board import Board, SessionStatus, runner_of
 from ..model.inbox import Inbox, has_fingerprint
 from ..model.replay import NUMBER_MAX, parse_when
 from ..model.runs import HistoryOrder, RunGrid, fleet_entries, is_lost, waiting_runs
-from ..model.status import SessionStatus
 from ..present import runs as present
 from ..present.history import grid_lines, heading_line, history_value
 from ..present.schedules import ack_command

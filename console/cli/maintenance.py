@@ -25,7 +25,7 @@ from ...engine.store import database, runs
 from ...engine.store.lock import describe_holder
 from ...engine.store.machine import PoolEntry, read_pools
 from ...engine.version import VERSION
-from ..model.status import Link, SessionStatus
+from ..model.board import Link, SessionStatus
 from ..present.runs import describe_next_runs, executor_advice
 from ..sessions.open import with_session
 from ..sessions.session import Session, new_command

@@ -26,7 +26,7 @@ from ...engine.domain.text import counted, did_you_mean
 from ...engine.errors import RedriveError
 from ...engine.statefile.dry_run import ActPreview
 from ...engine.statefile.state_files import ActTargets
-from ..model.status import SessionStatus
+from ..model.board import SessionStatus
 from ..present.runs import describe_executor_loss, place_line, resume_command
 from ..sessions.address import Endpoint
 from ..sessions.open import is_interactive, with_session

@@ -15,9 +15,8 @@ from ...engine.statefile import needs
 from ...engine.statefile.lists import AttentionRun, DurationStats, ExecutorState, PastAttemptRow, RunTaskRow, quantile
 from ...engine.statefile.needs import OF_TASKS, Need, NeedKind, attention_count, needs_of, needs_of_run
 from ...engine.statefile.state_files import Offer
-from .board import Board, runner_of
+from .board import Board, Link, SessionStatus, runner_of
 from .eta import is_overdue
-from .status import Link, SessionStatus
 
 # --- Waiting runs ----------------------------------------------------------------------------------------------------
 #

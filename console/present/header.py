@@ -13,10 +13,9 @@ from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.events import Event
 from ...engine.domain.states import TaskState
 from ...engine.domain.text import counted, format_duration
-from ..model.board import Board
+from ..model.board import STALE_SECONDS, Board, SessionStatus
 from ..model.eta import Forecast, sensing_tasks
 from ..model.runs import WaitingRun
-from ..model.status import STALE_SECONDS, SessionStatus
 from ..text.event_text import describe_event, event_subject
 from ..text.figures import SECOND, clock, number, offset, wall, wall_day
 from ..text.glyphs import Glyphs

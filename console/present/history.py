@@ -14,10 +14,9 @@ from ...engine.core.waiting import RunnerStatus
 from ...engine.domain.states import TaskState
 from ...engine.domain.text import counted, format_duration
 from ...engine.statefile.lists import quantile
-from ..model.board import runner_of
+from ..model.board import SessionStatus, runner_of
 from ..model.lists import ALL_COLUMNS
 from ..model.runs import HistoryCell, HistoryOrder, RunDay, RunGrid, TaskTrend, is_bad, weeks_until
-from ..model.status import SessionStatus
 from ..text.figures import CLOCK_CELLS, SECOND, column, column_chart, local_day, number, wall, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, join

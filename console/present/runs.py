@@ -28,11 +28,10 @@ from ...engine.domain.states import FINISHED, RunState, TaskState
 from ...engine.domain.text import counted, first_names, format_duration, format_seconds, shell_command
 from ...engine.statefile.lists import ScheduleRow, SlaRow
 from ...engine.statefile.needs import NeedKind
-from ..model.board import Board
+from ..model.board import Board, SessionStatus
 from ..model.inbox import Inbox, has_fingerprint
 from ..model.lists import ALL_COLUMNS
 from ..model.runs import FleetEntry, FleetOrder, WaitingRun
-from ..model.status import SessionStatus
 from ..sessions.address import parse
 from ..text.figures import DAY, SECOND, age, clock, column, number, wall, wall_day
 from ..text.glyphs import Glyphs

@@ -21,7 +21,7 @@ from typing import Any, Literal
 from ...engine import errors
 from ...engine.domain.events import Event
 from ...engine.errors import LinkError, RedriveError, StorageError
-from ..model.status import Link
+from ..model.board import Link
 from ..text.text import one_line
 from .address import SshAddress, SshOptions
 from .bundle import boot_command, first_bundle, module_sources

@@ -22,11 +22,10 @@ from ...engine.errors import LinkError, RedriveError, RefusedError, SnapshotNeed
 from ...engine.statefile import lists
 from ...engine.statefile.causes import CAUSES_MAX
 from ...engine.statefile.lists import ATTENTION_RUNS, DurationStats
-from ..model.board import Board, BoardUpdate, Delta, RunSnapshot
+from ..model.board import Board, BoardUpdate, Delta, RunSnapshot, SessionStatus
 from ..model.eta import Forecast, Forecaster
 from ..model.inbox import InboxCause
 from ..model.runs import WaitingRun, waiting_runs
-from ..model.status import SessionStatus
 from .session import Session
 
 SECOND_US = 1_000_000

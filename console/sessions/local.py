@@ -29,7 +29,7 @@ from ...engine.errors import (
 )
 from ...engine.statefile import lock_file, reader
 from ...engine.store import database, runs
-from ..model.status import Link, SessionStatus
+from ..model.board import Link, SessionStatus
 from .decode import rows_of
 from .session import Session, Value, current_actor, other_actors
 

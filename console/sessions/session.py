@@ -18,7 +18,7 @@ from ...engine.core.projection import RunSummary
 from ...engine.domain.acts import Command, Target, clean_actor
 from ...engine.domain.states import FailedTask
 from ...engine.statefile.logs import AttemptText, FoundChunk, LogChunk, SelectedLines
-from ..model.status import SessionStatus
+from ..model.board import SessionStatus
 from . import decode
 from .decode import row_of, rows_of
 

@@ -18,7 +18,7 @@ from ...engine.domain.events import Event
 from ...engine.domain.states import TaskUsage
 from ...engine.errors import LinkError, SnapshotNeeded, StateFileError
 from ...engine.statefile.lists import ExecutorState
-from ..model.status import Link, SessionStatus
+from ..model.board import Link, SessionStatus
 from ..text.text import one_line
 from . import decode
 from .address import SshAddress, SshOptions, parse

@@ -14,8 +14,8 @@ from typing import Any, cast
 import msgspec
 import pytest
 from redrive.console.app.app import ConsoleApp
+from redrive.console.model.board import Link, SessionStatus
 from redrive.console.model.log import LogText
-from redrive.console.model.status import Link, SessionStatus
 from redrive.console.sessions.session import Cause, Value
 from redrive.console.sessions.target import LaunchContext
 from redrive.console.terminal.capabilities import TerminalCapabilities

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.console.model.status import Link
+from redrive.console.model.board import Link
 from redrive.console.sessions.address import SshOptions, parse
 from redrive.console.sessions.connection import last_line, link_error
 from redrive.console.sessions.open import list_state_files

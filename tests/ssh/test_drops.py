@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.console.model.status import Link
+from redrive.console.model.board import Link
 from redrive.console.sessions import connection
 from redrive.console.sessions.address import SshOptions
 from redrive.console.sessions.ssh import SshSession

@@ -27,7 +27,7 @@ from redrive.console.keys.actions import (
     footer_of,
     shell_line,
 )
-from redrive.console.model.status import Link, SessionStatus
+from redrive.console.model.board import Link, SessionStatus
 from redrive.console.sessions.session import Session
 from support.commands import all_commands
 from textual.app import App

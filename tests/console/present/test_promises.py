@@ -5,10 +5,9 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.model.board import Board
+from redrive.console.model.board import Board, Link, SessionStatus
 from redrive.console.model.eta import estimate
 from redrive.console.model.graph.groups import groups_of
-from redrive.console.model.status import Link, SessionStatus
 from redrive.console.model.timeline import GroupActivity, Span
 from redrive.console.present import detail
 from redrive.console.present.header import executor_gone_line, run_line, status_lines

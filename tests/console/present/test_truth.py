@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from redrive.console.model.board import Board, runner_of
+from redrive.console.model.board import Board, Link, SessionStatus, runner_of
 from redrive.console.model.eta import estimate
 from redrive.console.model.graph.groups import GraphForm, Zoom
 from redrive.console.model.graph.view import Graph
 from redrive.console.model.runs import fleet_entries, run_grid
-from redrive.console.model.status import Link, SessionStatus
 from redrive.console.model.timeline import Span
 from redrive.console.present.detail import summary_lines, title_line
 from redrive.console.present.graph import Highlight, drawing_row, graph_row, label_width

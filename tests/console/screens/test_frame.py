@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from redrive.console.model.status import Link
+from redrive.console.model.board import Link
 from redrive.console.text.pieces import plain as text_of_line
 from redrive.engine.domain.states import TaskState
 from redrive.engine.errors import LinkError, SnapshotNeeded

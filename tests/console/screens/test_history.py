@@ -7,8 +7,8 @@ from datetime import date
 from typing import Any
 
 import pytest
+from redrive.console.model.board import Link, SessionStatus
 from redrive.console.model.runs import HistoryCell, RunDay, TaskTrend, run_grid
-from redrive.console.model.status import Link, SessionStatus
 from redrive.console.present.history import calendar_lines, duration_lines, grid_layout, title_line
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import Role, plain

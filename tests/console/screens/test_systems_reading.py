@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from redrive.console.model.status import Link
+from redrive.console.model.board import Link
 from redrive.console.screens import systems as screen
 from redrive.console.text.pieces import Line
 from redrive.engine.domain.acts import Answer, Command, TargetResult
