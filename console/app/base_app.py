@@ -18,8 +18,7 @@ from ..keys.keymap import DEFAULT_KEYS, KeyGuard, KeyMap, KeyPress, Refusal
 from ..terminal.driver import ConsoleTerminal
 from ..terminal.tty import Tty
 from ..text.role_styles import PLAIN, RoleStyles
-from ..widgets.bars import bindings
-from ..widgets.text_input import TextField
+from ..widgets.bars import TextField, bindings
 
 _REFUSAL_SECONDS = 1.0  # between two messages, so that one burst has one message
 _INPUT = (events.Key, events.MouseDown, events.MouseScrollDown, events.MouseScrollUp)

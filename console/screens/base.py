@@ -52,10 +52,9 @@ from ..text.figures import number
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, plain
 from ..text.text import one_line
-from ..widgets.bars import Bar, Footer, KeyBar, KeyHint, Rule, bindings, bindings_of
+from ..widgets.bars import Bar, Footer, KeyBar, KeyHint, Rule, TextField, bindings, bindings_of
 from ..widgets.line_view import DragSelection, LineView
 from ..widgets.table import MarkRangeToggled, VirtualTable
-from ..widgets.text_input import TextField
 from .console import Console, RestTimer
 
 JUMP_SECONDS = 1.5  # after a row left from under the cursor: within them a key may still be meant for that row

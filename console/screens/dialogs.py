@@ -16,10 +16,9 @@ from ..model.lists import Column, parse_filter
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, plain, wrap
 from ..text.text import one_line, pad
-from ..widgets.bars import Bar, bindings
+from ..widgets.bars import Bar, TextField, bindings
 from ..widgets.dialog import Modal, bar_of
 from ..widgets.table import VirtualTable
-from ..widgets.text_input import TextField
 from ..widgets.text_view import LinesView
 
 # --- A dialog with a list of options: Enter chooses the selected one, Esc none ---------------------------------------

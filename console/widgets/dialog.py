@@ -21,9 +21,8 @@ from textual.widget import Widget
 
 from ..keys.keymap import key_label
 from ..text.pieces import Line, Piece, Role, width
-from .bars import Bar, bindings
+from .bars import Bar, TextField, bindings
 from .line_view import LineView
-from .text_input import TextField
 from .text_view import LinesView
 
 # --- Base of all dialogs: frame, title, closing, and the time after which it counts as read --------------------------

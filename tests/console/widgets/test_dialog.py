@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from redrive.console.text.pieces import Line, Piece
+from redrive.console.widgets.bars import TextField
 from redrive.console.widgets.dialog import Choices, Dialog, Question, Reply
 from redrive.console.widgets.line_view import LineView
-from redrive.console.widgets.text_input import TextField
 
 
 class Backdrop(LineView):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from redrive.console.screens.dialogs import HISTORY_MAX, CommandPrompt
 from redrive.console.text.pieces import Piece
-from redrive.console.widgets.bars import Footer
+from redrive.console.widgets.bars import TEXT_MAX, Footer, TextField
 from redrive.console.widgets.table import VirtualTable
-from redrive.console.widgets.text_input import TEXT_MAX, TextField
 from textual import events
 
 
