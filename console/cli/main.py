@@ -158,7 +158,7 @@ SECTIONS: dict[str, tuple[Listed, ...]] = {
         ),
         Listed(
             "schedule",
-            "schedule_acts",
+            "schedule",
             "All schedules of this machine: next, last and usual run, and what holds them up; or the next runs of one"
             " FLOW",
         ),
