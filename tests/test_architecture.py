@@ -22,7 +22,6 @@ import redrive.engine
 import redrive.themes
 from redrive.console.cli.main import SECTIONS
 from redrive.console.sessions.bundle import CHANGING, ON_DEMAND, READING, modules_in
-from redrive.engine.version import VERSION
 from support.checkout import stop_unless_current
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -43,7 +42,7 @@ SQL_PACKAGES = ("engine/store/", "engine/statefile/")
 #: Modules beside the folders of a package: its public ones, and what every folder below may import.
 LOOSE_MODULES = {
     "console": {"__init__.py", "__main__.py"},
-    "engine": {"__init__.py", "asyncio_log.py", "clock.py", "errors.py", "version.py"},
+    "engine": {"__init__.py", "asyncio_log.py", "clock.py", "errors.py"},
 }
 #: Modules without an importer, and what leads to them instead.
 FOUND_OTHERWISE = {
@@ -285,7 +284,6 @@ def test_the_command_can_be_run_as_a_module(module: str) -> None:
 
 def test_every_version_is_the_one_of_the_package() -> None:
     assert PROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "redrive.__version__"}
-    assert VERSION == redrive.__version__
 
 
 def test_the_checkers_see_every_package() -> None:

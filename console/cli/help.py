@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import click
 from click.shell_completion import CompletionItem
 
-from ...engine.version import VERSION
+from ... import __version__
 from ..manual import CELL_BORDER, CODE, FENCE, TOPICS, Topic, load_topic, load_topics, page_lines
 from ..text.pieces import plain
 from ..text.text import echo
@@ -62,7 +62,7 @@ def man_page() -> str:
     """The whole page."""
     context, summary = click.Context(cli, info_name="redrive"), (cli.help or "").partition(".")[0]
     lines = [
-        f'.TH REDRIVE 1 "" "redrive {VERSION}" "User Commands"',
+        f'.TH REDRIVE 1 "" "redrive {__version__}" "User Commands"',
         ".nh",
         ".ad l",
         *_section("NAME", [f"redrive \\- {_text(summary[:1].lower() + summary[1:])}"]),

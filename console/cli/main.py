@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
+from ... import __version__
 from ...engine import errors
 from ...engine.domain.text import shell_command
-from ...engine.version import VERSION
 
 if TYPE_CHECKING:
     from ...engine.domain.acts import Answer
@@ -335,7 +335,7 @@ class CommandGroup(click.Group):
 
 
 @click.group(cls=CommandGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(VERSION, "-V", "--version", prog_name="redrive")
+@click.version_option(__version__, "-V", "--version", prog_name="redrive")
 @click.pass_context
 def cli(context: click.Context) -> None:
     """Runs DAGs of tasks durably on one machine, and shows them in the terminal."""

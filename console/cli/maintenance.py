@@ -13,6 +13,7 @@ from typing import Literal
 
 import click
 
+from ... import __version__
 from ...engine.agent import executor_socket
 from ...engine.core.option_types import parse_retention
 from ...engine.domain.states import MOVING
@@ -24,7 +25,6 @@ from ...engine.statefile.pruning import PrunePreview
 from ...engine.store import database, runs
 from ...engine.store.lock import describe_holder
 from ...engine.store.machine import PoolEntry, read_pools
-from ...engine.version import VERSION
 from ..model.board import Link, SessionStatus
 from ..present.runs import describe_next_runs, executor_advice
 from ..sessions.open import with_session
@@ -70,7 +70,7 @@ def run_checks(target: str | None, state: str | None, as_json: bool) -> int:
 
 
 def _program() -> Iterator[DoctorFinding]:
-    yield DoctorFinding("ok", "redrive", f"{VERSION} under Python {platform.python_version()} ({sys.executable})")
+    yield DoctorFinding("ok", "redrive", f"{__version__} under Python {platform.python_version()} ({sys.executable})")
     version = sqlite3.sqlite_version_info
     if version < WAL_RESET_BUG_FIXED:
         text = f"{sqlite3.sqlite_version}: two writers could corrupt a WAL file; redrive has exactly one, by design"

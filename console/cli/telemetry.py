@@ -26,6 +26,7 @@ from urllib.parse import urlsplit
 
 import click
 
+from ... import __version__
 from ...engine.core.outcome import OutcomeKind
 from ...engine.core.projection import AttemptRow, RunProjection, RunRow, TaskRow
 from ...engine.core.views import run_code
@@ -36,7 +37,6 @@ from ...engine.runner.command import span_id, trace_id
 from ...engine.statefile.needs import attention_count, needs_of
 from ...engine.statefile.state_files import FiguresReader, LatestRun, Offer, OfferReader
 from ...engine.statefile.supervisor_file import ServedSchedule, is_served, read_schedules
-from ...engine.version import VERSION
 from ..model.board import runner_of
 from ..model.inbox import fingerprint_of_task
 from ..model.runs import status_of
@@ -245,7 +245,7 @@ class MachineCollector:
     def read(self, now_us: int) -> Samples:
         """The samples as of now. Raises RedriveError."""
         samples = Samples()
-        samples.set("info", 1, VERSION)
+        samples.set("info", 1, __version__)
         offers, view = self._offers.read(), read_schedules()
         _add_needs(samples, offers, now_us)
         samples.set_instant("supervisor_heartbeat_timestamp_seconds", view.heartbeat_at)
@@ -384,7 +384,9 @@ def _origin() -> tuple[Resource, InstrumentationScope]:
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-    return Resource({"service.name": "redrive", "service.version": VERSION}), InstrumentationScope("redrive", VERSION)
+    return Resource({"service.name": "redrive", "service.version": __version__}), InstrumentationScope(
+        "redrive", __version__
+    )
 
 
 async def _read_run(session: Session, run_id: str | None) -> TracedRun:

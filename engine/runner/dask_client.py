@@ -25,6 +25,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from ... import __version__
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.spec import DaskOptions
 from ..domain.event_codec import decode
@@ -32,7 +33,6 @@ from ..domain.event_payloads import ExecutorChange, ExecutorChanged
 from ..domain.states import LEASE_RENEWAL_SECONDS, LEASE_SECONDS, fence_seconds
 from ..domain.text import counted
 from ..errors import FlowError
-from ..version import VERSION
 from . import dask_worker
 from .dask_worker import Message, Offer, Permit, ProcessIds, Report, WorkerFacts
 from .outcome_of_exit import lost
@@ -454,8 +454,8 @@ class DaskCluster:
 
     def _note_facts(self, worker: str, facts: WorkerFacts) -> None:
         self._facts[worker] = facts
-        if facts.version != VERSION:
-            self._note_unfit(worker, f"worker {worker} has redrive {facts.version}, and this is {VERSION}")
+        if facts.version != __version__:
+            self._note_unfit(worker, f"worker {worker} has redrive {facts.version}, and this is {__version__}")
         elif self._unfit.pop(worker, None) is not None:
             self._offer_again()
 
@@ -580,12 +580,12 @@ class DaskCluster:
     def _on_request(self, id: str, offer: QueuedOffer | None, worker: str, version: str, machine: str) -> None:
         """Keep the first worker that asks. Dask calls a function again whose worker died: later ones are refused."""
         self._problem = ""
-        if offer is not None and offer.worker is None and version == VERSION:
+        if offer is not None and offer.worker is None and version == __version__:
             offer.worker, offer.machine, offer.asked_at = worker, machine, self._loop.time()
             self._wake()
             return
         self.call(worker, dask_worker.answer, id, b"")
-        if version != VERSION:
+        if version != __version__:
             self._note_facts(worker, WorkerFacts(version, machine))
         if offer is not None and offer.attempt is not None:
             offer.attempt.give_up("is gone")

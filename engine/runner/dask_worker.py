@@ -25,13 +25,13 @@ from typing import Any
 
 import msgspec
 
+from ... import __version__
 from ..core.outcome import Outcome
 from ..domain.event_codec import encode, kind_of
 from ..domain.event_payloads import AttemptRetry, Payload
 from ..domain.states import LEASE_SECONDS
 from ..errors import FlowError
 from ..statefile.processes import EXECUTOR_VARIABLE, boot_id, identity, pids
-from ..version import VERSION
 from .outcome_of_exit import not_started, refused
 from .process import session_of
 from .protocol import AttemptListener, AttemptOrder, BadRow, RunningAttempt
@@ -145,7 +145,7 @@ def renew_leases(offers: list[str]) -> bytes:
         attempts = [_attempts[offer] for offer in offers if offer in _attempts]
     for attempt in attempts:
         attempt.renew_lease()
-    return msgspec.msgpack.encode(WorkerFacts(VERSION, machine_of_this_process()))
+    return msgspec.msgpack.encode(WorkerFacts(__version__, machine_of_this_process()))
 
 
 def call_attempt(offer: str, method: str, *arguments: object) -> None:
@@ -187,7 +187,7 @@ class LeasedRun(AttemptListener):
 
     def request_permit(self, address: str) -> Permit | None:
         """Wait for the attempt that the executor permits on this worker; None if it refuses or does not answer."""
-        self._emit("permit_requested", address, VERSION, machine_of_this_process())
+        self._emit("permit_requested", address, __version__, machine_of_this_process())
         return self._permit if self._is_answered.wait(LEASE_SECONDS) else None
 
     def answer(self, permit: Permit | None) -> None:

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import cast
 
+from ... import __version__
 from ..core.breaker import PASSING, BreakerRecord, StoredBreaker
 from ..core.causes import PageRequest
 from ..core.decide import passed_reason
@@ -55,7 +56,6 @@ from ..statefile.operator_actions import release_runs
 from ..statefile.quarantine import drop_provisional, emit_and_count, hold_requeued_rows
 from ..statefile.requeue import abandon_canary, end_generation
 from ..statefile.transitions import Transaction, propagate, resolve
-from ..version import VERSION
 from . import runs
 from .pages import is_paged, trigger_held_page, trigger_page
 
@@ -285,7 +285,7 @@ def insert_executor(transaction: Transaction, identity: ExecutorIdentity, run_id
         "start_ticks": start_ticks,
         "boot_id": boot_id,
         "host": identity.host,
-        "version": VERSION,
+        "version": __version__,
         "started_at": transaction.at,
         "heartbeat_at": transaction.at,
         "run_id": run_id,

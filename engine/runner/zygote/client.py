@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Protocol, TypedDict, Unpack
 
 import msgspec
 
+from .... import __version__
 from ...core.secret_mask import SecretMask, secret_values
 from ...core.spec import DaskOptions, FlowSpec, Isolation, TaskSpec, work_of
 from ...domain.event_payloads import ExecutorChange, ExecutorChanged
 from ...errors import FlowError, FlowImportError
 from ...flow.source import declared_python, environment_of, split_target
 from ...statefile.processes import EXECUTOR_VARIABLE
-from ...version import VERSION
 from .. import process, protocol, reaper
 from ..attempt import IMPORT_SECONDS, Attempt, RunnerContext, raise_task_error
 from ..autopsy import find_py_spy
@@ -697,10 +697,10 @@ def _examine(python: str, path: str) -> None:
         raise FlowError(f"{called} is Python {version[0]}.{version[1]}; redrive needs 3.11 or later there")
     if redrive is None:
         raise FlowError(
-            f"{called} cannot import redrive ({error}): install it there, {path} -m pip install redrive=={VERSION}"
+            f"{called} cannot import redrive ({error}): install it there, {path} -m pip install redrive=={__version__}"
         )
-    if redrive != VERSION:
-        raise FlowError(f"{called} has redrive {redrive}, and this is {VERSION}: install the same version there")
+    if redrive != __version__:
+        raise FlowError(f"{called} has redrive {redrive}, and this is {__version__}: install the same version there")
 
 
 def environment_hash(folders: Iterable[str] | None = None) -> str:

@@ -22,6 +22,7 @@ from typing import Any
 import msgspec
 import psutil
 import pytest
+from redrive import __version__
 from redrive.engine import Executor, RunOptions
 from redrive.engine.core.outcome import Outcome, OutcomeKind
 from redrive.engine.core.spec import DaskOptions, TaskSpec
@@ -30,7 +31,6 @@ from redrive.engine.executor import dispatch
 from redrive.engine.runner.dask_client import ANSWER_SECONDS, CLOSE_SECONDS, DaskCluster, RemoteFlow
 from redrive.engine.runner.dask_worker import Message, Offer
 from redrive.engine.runner.protocol import AttemptListener, AttemptOrder
-from redrive.engine.version import VERSION
 from support.commands import run_redrive, start_redrive
 from support.marks import parametrize_mostly_long
 from support.waiting import wait_until, wait_until_async
@@ -118,7 +118,7 @@ class Cluster:
         """Start a scheduler or a worker. ``version``: of redrive, as it claims."""
         command = [sys.executable, "-m", "distributed.cli.dask_" + words[0], *words[1:]]
         if version is not None:
-            lines = ["import redrive.engine.version as found", f"found.VERSION = {version!r}"]
+            lines = ["import redrive", f"redrive.__version__ = {version!r}"]
             lines.append(f"from distributed.cli.dask_{words[0]} import main; main()")
             command = [sys.executable, "-c", "\n".join(lines), *words[1:], "--no-nanny"]
         with open(self.folder / f"{words[0]}.log", "ab") as log:
@@ -287,7 +287,7 @@ class StubClient:
 
     def submit(self, function: object, data: bytes, **options: object) -> StubFuture:
         offer = msgspec.msgpack.decode(data, type=Offer)
-        request = Message(offer.id, 0, "permit_requested", ("tcp://worker:1", VERSION, "a machine"))
+        request = Message(offer.id, 0, "permit_requested", ("tcp://worker:1", __version__, "a machine"))
         asyncio.get_running_loop().call_soon(self.handler, (0.0, msgspec.msgpack.encode(request)))
         return StubFuture()
 
