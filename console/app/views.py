@@ -33,51 +33,16 @@ from ..text.text import one_line
 from .base_app import ConsoleBase
 from .theme import DEFAULT, Theme, load_theme
 
-# --- The navigation history: the views that ``Esc`` and ``q`` return to, with their selected tasks -------------------
-#
-# A view that is opened by its key or tab is a top level and clears the history; a view that is opened from a task or a
-# run adds an entry.
-
-
+REFUSAL_SECONDS = 3.0
+_TIMES_SECONDS = 1.5
 STOPS_MAX = 50
 
 
 class Stop(NamedTuple):
-    """A view, and the task that was selected in it."""
+    """A view that ``Esc`` and ``q`` return to, and the task that was selected in it."""
 
     view: ScreenName
     selected: str | None
-
-
-class NavigationHistory:
-    """A stack of views, at most ``STOPS_MAX``."""
-
-    def __init__(self) -> None:
-        self._stops: deque[Stop] = deque(maxlen=STOPS_MAX)
-
-    @property
-    def last(self) -> Stop | None:
-        """The view to which ``pop`` returns; None at the top level."""
-        return self._stops[-1] if self._stops else None
-
-    def push(self, view: ScreenName, selected: str | None) -> None:
-        """Record a view that the operator leaves."""
-        self._stops.append(Stop(view, selected))
-
-    def pop(self) -> Stop | None:
-        """Remove and return the latest view; None at the top level."""
-        return self._stops.pop() if self._stops else None
-
-    def clear(self) -> None:
-        """Make the current view a top level."""
-        self._stops.clear()
-
-
-# --- The views -------------------------------------------------------------------------------------------------------
-
-
-REFUSAL_SECONDS = 3.0
-_TIMES_SECONDS = 1.5
 
 
 def screen_maker(view: ScreenName) -> Callable[[], ConsoleScreen]:
@@ -97,6 +62,8 @@ class ViewConsole(ConsoleBase):
 
     Attributes:
         live: the run that is followed, with its board, its clock and the session to read through.
+        history: the views to return to. A view that is opened by its key or tab is a top level and clears the history;
+            a view that is opened from a task or a run adds an entry.
         acting_session: the session for changes of a read-only console; None until it is armed.
         is_stopping: whether the console ends as soon as the executor has gone.
         returns_to_fleet: whether the operator goes back to the list of state files.
@@ -124,7 +91,7 @@ class ViewConsole(ConsoleBase):
         self.memory = CauseMemory()
         self.other_runs = OtherRuns()
         self.page_bell = TerminalBell(self.ring)
-        self.history = NavigationHistory()
+        self.history: deque[Stop] = deque(maxlen=STOPS_MAX)
         self.absolute_times = False
         self.columns = columns or ColumnChoice()
         self.acting_session: Session | None = None
@@ -254,8 +221,7 @@ class ViewConsole(ConsoleBase):
     @property
     def previous_view(self) -> ScreenName | None:
         """The view to which ``go_back`` returns; None at the top level."""
-        stop = self.history.last
-        return None if stop is None else stop.view
+        return self.history[-1].view if self.history else None
 
     def _switch_to(self, view: ScreenName) -> None:
         """Show a view, and close what is open over it."""
@@ -276,7 +242,7 @@ class ViewConsole(ConsoleBase):
     def open_view(self, view: ScreenName) -> None:
         """Go to a view from which ``go_back`` returns to the current one."""
         if self.current_mode != view.value:
-            self.history.push(ScreenName(self.current_mode), self.selected)
+            self.history.append(Stop(ScreenName(self.current_mode), self.selected))
         self._switch_to(view)
 
     def go_back(self) -> bool:
@@ -284,9 +250,9 @@ class ViewConsole(ConsoleBase):
         if len(self.screen_stack) > 1:
             self.pop_screen()
             return True
-        stop = self.history.pop()
-        if stop is None:
+        if not self.history:
             return False
+        stop = self.history.pop()
         if self.live.board is not None and stop.selected in self.live.board.projection.tasks:
             self.selected = stop.selected
         self.switch_mode(stop.view.value)

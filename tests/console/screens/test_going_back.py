@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from redrive.console.app.views import STOPS_MAX, NavigationHistory
+from redrive.console.app.views import STOPS_MAX
 from redrive.console.keys.actions import ScreenName
 from redrive.console.model.inbox import InboxRow
 
@@ -124,12 +124,10 @@ async def test_why_is_answered_in_the_log(session, clock):
         assert "load_part_0001: " in "\n".join(driver.lines[-2:])
 
 
-def test_a_trail_keeps_the_latest_stops_alone() -> None:
-    trail = NavigationHistory()
-    for number in range(STOPS_MAX + 10):
-        trail.push(ScreenName.GRAPH, f"task_{number}")
-    last = trail.last
-    assert last is not None and last.selected == f"task_{STOPS_MAX + 9}"
-    found = [trail.pop() for _ in range(STOPS_MAX)]
-    assert found[-1] == (ScreenName.GRAPH, "task_10")
-    assert trail.pop() is None
+async def test_the_latest_stops_alone_are_kept(session, clock):
+    async with open_console(session, clock) as driver:
+        for number in range(STOPS_MAX + 10):
+            driver.app.selected = f"load_part_{number % 8:04}"
+            driver.app.open_view((ScreenName.INBOX, ScreenName.GRAPH)[number % 2])
+        assert driver.app.history[-1].selected == f"load_part_{(STOPS_MAX + 9) % 8:04}"
+        assert [len(driver.app.history), driver.app.history[0].selected] == [STOPS_MAX, "load_part_0002"]
