@@ -9,6 +9,11 @@ from typing import Protocol
 CLOCK_JUMP_SECONDS = 2.0  # a larger difference between two clocks is a step
 
 
+def wall_time_us() -> int:
+    """The wall time of the machine, in microseconds UTC."""
+    return time.time_ns() // 1000
+
+
 class Clock(Protocol):
     """Wall time for stored instants, monotonic time for durations, and random numbers."""
 
@@ -29,7 +34,7 @@ class SystemClock:
         self._random = random.Random()
 
     def now_us(self) -> int:
-        return time.time_ns() // 1000
+        return wall_time_us()
 
     def monotonic(self) -> float:
         return time.monotonic()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
@@ -17,6 +16,7 @@ import click
 import msgspec
 from msgspec import structs
 
+from ...engine.clock import wall_time_us
 from ...engine.core.causes import CauseHistory, describe_history, describe_last_incident
 from ...engine.core.explain import explain_task
 from ...engine.core.part import describe_part
@@ -74,7 +74,7 @@ def print_tasks(endpoint: Endpoint, run_id: str | None, as_json: bool, *, follow
 
     async def read(session: Session) -> Iterable[Shown]:
         projection = await session.snapshot(run_id, successes="all" if as_json else "states")
-        run, now_us, address = projection.run, _now_us(), session.address
+        run, now_us, address = projection.run, wall_time_us(), session.address
         if as_json:
             extra = {"executor": present.executor_json(run, session.status, address, now_us), "state_file": address}
             return json_task_lines(projection, extra)
@@ -94,7 +94,7 @@ def print_tasks(endpoint: Endpoint, run_id: str | None, as_json: bool, *, follow
 
 def _executor_advice_lines(run: RunRow, status: SessionStatus, address: str) -> list[str]:
     """The advice for a run without an executor, below the list; JSON has it in each line."""
-    sentence = present.executor_advice(run, status, address, _now_us())
+    sentence = present.executor_advice(run, status, address, wall_time_us())
     return [one_line(sentence)] if sentence else []
 
 
@@ -102,7 +102,7 @@ async def _last_times(session: Session, board: Board) -> dict[str, str]:
     """For each task that needs a human, how its cause ended last time."""
     causes = Inbox(board).causes()
     known = await load_memories(session, board.projection.run.run_id, causes)
-    incidents = {key: describe_last_incident(memory, _now_us()) for key, memory in known.items()}
+    incidents = {key: describe_last_incident(memory, wall_time_us()) for key, memory in known.items()}
     return {name: words for cause in causes if (words := incidents.get(cause.key)) for name in cause.tasks}
 
 
@@ -124,7 +124,7 @@ def task_lines(
         return [*json_task_lines(projection, extra or {})]
     rows = sorted(projection.tasks.values(), key=lambda row: row.position)
     cells: list[Sequence[str | Piece]] = [("TASK", "STATE", "ATTEMPT", "NOTE")]
-    instant = _now_us() if now_us is None else now_us
+    instant = wall_time_us() if now_us is None else now_us
     why = why or (lambda name: explain_task(projection, name, instant))
     for row in rows:
         parts = (_note(row, why), STALE if row.stale else "", (before or {}).get(row.name))
@@ -175,10 +175,10 @@ async def inbox_of_run(
     status, address = session.status, session.address
     if as_json:
         place = {"run_id": run.run_id, "state_file": address, **need_fields(need)}
-        fields = {**place, "executor": present.executor_json(run, status, address, _now_us())}
+        fields = {**place, "executor": present.executor_json(run, status, address, wall_time_us())}
         values = [_cause_value(group, known.get(group.key), fields) for group in groups]
         if is_lost(run, session.status):
-            advice = present.executor_advice(run, status, address, _now_us())
+            advice = present.executor_advice(run, status, address, wall_time_us())
             (counts,) = [one.counts for one in await session.runs() if one.run.run_id == run.run_id]
             moving = sum(counts.get(state, 0) for state in MOVING)  # a part of a run has only what its inbox shows
             values.append(_cause_value(_cause_of_lost(run, moving, advice), None, fields))
@@ -234,7 +234,7 @@ def print_explanations(file: shared.NamedFile, names: Sequence[str], run_id: str
         if not projection.tasks.keys() >= set(patterns):  # a glob
             projection = await session.snapshot(run_id)
         board = await load_board(session, projection)
-        run, now_us, address = board.projection.run, _now_us(), session.address
+        run, now_us, address = board.projection.run, wall_time_us(), session.address
         runner = runner_of(run, session.status)
         chains = {
             name: board.blocking_chain(name, now_us, runner) or ((name, board.explain(name, now_us, runner)),)
@@ -295,7 +295,7 @@ def cause_lines(cause: InboxCause, projection: RunProjection, memory: CauseHisto
 
 def _memory_lines(memory: CauseHistory) -> Iterator[str]:
     """Notes first, then earlier incidents."""
-    notes, now_us = len(memory.notes), _now_us()
+    notes, now_us = len(memory.notes), wall_time_us()
     lines = describe_history(memory, now_us)
     yield from lines[:notes]
     for place, line in enumerate(lines[notes:]):
@@ -308,7 +308,7 @@ def print_summary(file: shared.NamedFile, run_id: str | None, as_json: bool) -> 
     async def use(session: Session) -> str:
         board = Board(await session.snapshot(run_id, successes="states"))
         runner = runner_of(board.projection.run, session.status)
-        return present.incident_summary(board, session.address, _now_us(), runner)
+        return present.incident_summary(board, session.address, wall_time_us(), runner)
 
     text = with_session(file.to_read(), use)
     echo(json_line(with_schema("summary", {"markdown": text})) if as_json else text, nl=as_json)
@@ -392,7 +392,7 @@ def print_replay(endpoint: Endpoint, run_id: str | None, as_json: bool, at: str 
     if not as_json:
         then = "" if instant is None else f" at {_local_time(instant)}"
         echo(f"{present.place_line(projection.run, address)}{then}")
-    now_us = _now_us() if instant is None else instant
+    now_us = wall_time_us() if instant is None else instant
     context = ExplainContext(runner=runner)
 
     def why(name: str) -> str:
@@ -412,10 +412,6 @@ def _plain(value: object) -> dict[str, object]:
     return converted
 
 
-def _now_us() -> int:
-    return time.time_ns() // 1000
-
-
 # --- ``redrive runs``: the runs of a state file and its next scheduled ones ------------------------------------------
 
 
@@ -428,7 +424,7 @@ _LATE_RUNS_MAX = 100
 def print_runs(file: shared.NamedFile, as_json: bool, follow: bool) -> int:
     async def read(session: Session) -> Sequence[Shown]:
         schedule_lines, summaries = await _schedule_lines(session), await session.runs()
-        status, address, now_us = session.status, session.address, _now_us()
+        status, address, now_us = session.status, session.address, wall_time_us()
         if as_json:
             return [
                 json_line(
@@ -458,7 +454,7 @@ def _run_note(run: RunRow, status: SessionStatus, address: str, now_us: int) -> 
 
 async def _needing_lines(session: Session) -> list[str]:
     """How many runs need a human; nothing if none does."""
-    waiting = waiting_runs(await session.query(lists.ATTENTION_RUNS), session.status, _now_us())
+    waiting = waiting_runs(await session.query(lists.ATTENTION_RUNS), session.status, wall_time_us())
     return (
         [f"{present.needing_sentence(waiting)}: {shell_command(['redrive', 'inbox', session.address])}"]
         if waiting
@@ -482,16 +478,17 @@ async def _schedule_lines(session: Session) -> list[str]:
     """Lines about the next scheduled runs, whether a process serves them, and runs that started late."""
     unserved = "; no process serves it" if session.status.service_pid is None else ""
     coming = [
-        f"{words}{unserved}" for words in present.describe_next_runs(await session.query(lists.SCHEDULES), _now_us())
+        f"{words}{unserved}"
+        for words in present.describe_next_runs(await session.query(lists.SCHEDULES), wall_time_us())
     ]
-    return coming + present.describe_missed_starts(await session.query(lists.SLA, limit=_LATE_RUNS_MAX), _now_us())
+    return coming + present.describe_missed_starts(await session.query(lists.SLA, limit=_LATE_RUNS_MAX), wall_time_us())
 
 
 def _run_row(summary: RunSummary, runner: RunnerStatus) -> tuple[str | Piece, ...]:
     run, counts = summary.run, counted_states(summary.counts, summary.asked)
-    elapsed_us = run_view(run, runner, _now_us()).clock
+    elapsed_us = run_view(run, runner, wall_time_us()).clock
     total, done = sum(counts.values()), counts.get(TaskState.SUCCESS, 0)
-    elapsed = ", ".join(filter(None, (format_duration(elapsed_us), present.lateness(run, _now_us()))))
+    elapsed = ", ".join(filter(None, (format_duration(elapsed_us), present.lateness(run, wall_time_us()))))
     return (
         run.run_id,
         run.dag_name,
@@ -519,7 +516,7 @@ def print_fleet(file: shared.NamedFile, as_json: bool) -> int:
     if target is not None and not (is_remote(target) and not parse(target).path):
         raise click.UsageError(f"{target}: a fleet is all state files of a host: write ssh://host, or nothing")
     found = offers() if target is None else files_of(file.name, file.ssh, file.hosts)
-    now_us = time.time_ns() // 1000
+    now_us = wall_time_us()
     entries, glyphs = fleet_entries(found, now_us), glyphs_for(sys.stdout.encoding)
     if as_json:
         echo_values("fleet", map(present.fleet_value, entries))
@@ -560,7 +557,7 @@ def print_history(file: shared.NamedFile, as_json: bool, flow: str | None, sort:
     glyphs = glyphs_for(sys.stdout.encoding)
     columns = shutil.get_terminal_size((_COLUMNS_OF_FILES, 0)).columns
     heading, _ = heading_line(grid, len(tasks), "", order, glyphs)
-    lines = [heading, *grid_lines(grid, tasks, columns, time.time_ns() // 1000, glyphs, status)]
+    lines = [heading, *grid_lines(grid, tasks, columns, wall_time_us(), glyphs, status)]
     print_lines(map(stripped, lines))
     echo_lines(needing)
     return 0

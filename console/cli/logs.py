@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
@@ -11,6 +10,7 @@ from typing import cast
 
 import click
 
+from ...engine.clock import wall_time_us
 from ...engine.core.projection import AttemptRow, RunProjection, TaskRow
 from ...engine.core.views import OUTCOME_STYLES
 from ...engine.domain.events import Event
@@ -102,7 +102,7 @@ def print_logs(
             echo(f"redrive: no output of {which} in {place_line(projection.run, session.address)}", err=True)
         if follow:
             status = session.status
-            if advice := executor_advice(projection.run, status, session.address, time.time_ns() // 1000):
+            if advice := executor_advice(projection.run, status, session.address, wall_time_us()):
                 echo(f"redrive: {one_line(advice)}", err=True)
             await _follow(session, projection, tasks)
         return 0
@@ -120,7 +120,7 @@ def _nothing_sentence(projection: RunProjection, patterns: Sequence[str], attemp
         row = projection.tasks[patterns[0]]
         if row.attempts:
             return f"{row.name} has no {which} in run {projection.run.run_id}; it had {len(row.attempts)}"
-        why = Board(projection).explain(row.name, time.time_ns() // 1000)
+        why = Board(projection).explain(row.name, wall_time_us())
         return f"{row.name} has not started in run {projection.run.run_id}: {why}"
     return f"no such task of run {projection.run.run_id} has an {which}"
 

@@ -6,7 +6,6 @@ import os
 import platform
 import sqlite3
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Literal
@@ -15,6 +14,7 @@ import click
 
 from ... import __version__
 from ...engine.agent import executor_socket
+from ...engine.clock import wall_time_us
 from ...engine.core.option_types import parse_retention
 from ...engine.domain.states import MOVING
 from ...engine.domain.text import counted, format_duration, shell_command
@@ -175,7 +175,7 @@ def _executor(path: str) -> Iterator[DoctorFinding]:
 def _schedules(path: str, connection: sqlite3.Connection) -> Iterator[DoctorFinding]:
     rows = lists.query(connection, lists.SCHEDULES, {})
     status = lock_file.served_by(path)
-    for row, words in zip(rows, describe_next_runs(rows, time.time_ns() // 1000), strict=True):
+    for row, words in zip(rows, describe_next_runs(rows, wall_time_us()), strict=True):
         if status is None:
             command = shell_command(["redrive", "serve", row.flow_path or "FLOW"])
             yield DoctorFinding("warning", "schedule", f"{words}; no process serves it: {command}")
@@ -228,7 +228,7 @@ def _file(path: str, connection: sqlite3.Connection) -> Iterator[DoctorFinding]:
         if listing.run.ended_at is not None and not MOVING.isdisjoint(listing.counts):
             yield _unfinished(connection, listing.run.run_id, text)
             continue
-        advice = executor_advice(listing.run, status, path, time.time_ns() // 1000)
+        advice = executor_advice(listing.run, status, path, wall_time_us())
         yield DoctorFinding("warning" if advice else "ok", "run", f"{text}; {advice}" if advice else text)
 
 
@@ -323,7 +323,7 @@ def prune_runs(file: NamedFile, keep: str, dry_run: bool, as_json: bool) -> int:
 @command("pools")
 @json_option
 def print_pools(as_json: bool) -> int:
-    entries, now_us = read_pools(), time.time_ns() // 1000
+    entries, now_us = read_pools(), wall_time_us()
     if as_json:
         echo_values("pools", ({"pool": entry.pool, "slot": entry.slot, **entry.holder} for entry in entries))
     elif entries:

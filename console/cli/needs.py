@@ -5,7 +5,6 @@ The rule stands in ``engine/statefile/needs.py``; here it meets the files that a
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +12,7 @@ from functools import partial
 import click
 import msgspec
 
+from ...engine.clock import wall_time_us
 from ...engine.core.projection import RunRow
 from ...engine.domain.acts import Answer
 from ...engine.domain.text import counted, first_names, format_duration, shell_command
@@ -61,14 +61,14 @@ def print_inbox(file: shared.NamedFile, run_id: str | None, as_json: bool, follo
     found = files_of(file.name, file.ssh, file.hosts)
     if named_target(file.name) is not None and len(found) == 1 and found[0].problem is not None:
         raise StateFileError(found[0].problem)
-    needs = needs_of(found, _now_us())
+    needs = needs_of(found, wall_time_us())
     if not quiet:
         print_lines(_lines_of_files(found, needs, file.ssh, as_json))
     return exit_code_of(needs)
 
 
 async def _lines_of_session(session: Session, *, run_id: str | None, as_json: bool) -> list[Shown]:
-    needs = needs_of([await offer_of_session(session)], _now_us())
+    needs = needs_of([await offer_of_session(session)], wall_time_us())
     if run_id is None:
         return await _lines_of_file(session, needs, as_json=as_json, is_only=True)
     need = next((one for one in needs if one.run_id == run_id), None)
@@ -92,7 +92,7 @@ def _lines_of_files(found: Sequence[Offer], needs: Sequence[Need], ssh: SshOptio
 
 def _unserved_line(needs: Sequence[Need]) -> str:
     """One line for all schedules that wait for a supervisor: its death is one cause."""
-    flows, first, now_us = [one.flow or one.path for one in needs], min(one.since for one in needs), _now_us()
+    flows, first, now_us = [one.flow or one.path for one in needs], min(one.since for one in needs), wall_time_us()
     due = f"; the first start was due {format_duration(now_us - first)} ago" if first < now_us else ""
     names = first_names(flows, _NAMED_MAX)
     return one_line(f"no process serves {len(flows)} schedules ({names}){due}: redrive serve starts one")
@@ -171,7 +171,7 @@ async def _latest_run(session: Session) -> str | None:
 
 def _line_of_need(need: Need, address: str, as_json: bool) -> str:
     """A need that is not about tasks: in one line, with the command that ends it."""
-    now_us = _now_us()
+    now_us = wall_time_us()
     sentence = need_sentence(need, now_us)
     if as_json:
         title = f"{need.kind.value}: {sentence}"
@@ -191,10 +191,6 @@ def _command_of(need: Need, address: str) -> str:
     if need.kind is NeedKind.HELD_ROWS and need.run_id is not None:
         return shell_command(["redrive", "quarantine", address, "--run", need.run_id])
     return shell_command(["redrive", "breakers", address]) if need.kind is NeedKind.BREAKER else ""
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1000
 
 
 # --- ``redrive ack`` -------------------------------------------------------------------------------------------------

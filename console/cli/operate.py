@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -18,6 +17,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from ...engine.clock import wall_time_us
 from ...engine.core.projection import RunProjection, RunRow, TaskRow
 from ...engine.domain import acts
 from ...engine.domain.events import Json
@@ -320,7 +320,7 @@ def _resume_hint(act: str, answer: acts.Answer, place: ActPlace) -> str:
         return ""
     if status.service_pid is not None:
         return f"redrive serve (pid {status.service_pid}) goes on with it"
-    why = describe_executor_loss(run, status, time.time_ns() // 1000)
+    why = describe_executor_loss(run, status, wall_time_us())
     return one_line(f"{why}; go on with: {resume_command(run, status, place.address)}")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, date, datetime, timedelta, tzinfo
@@ -15,7 +14,7 @@ from typing import Any
 import click
 
 from ...engine.asyncio_log import run_with_log
-from ...engine.clock import SystemClock
+from ...engine.clock import SystemClock, wall_time_us
 from ...engine.core.schedule import Cron, daylight_note, iso_time, local_time, logical_name, to_microseconds
 from ...engine.core.spec import LOGICAL_TIME
 from ...engine.core.views import BLOCKED, RUN_STYLES, StateStyle
@@ -292,7 +291,7 @@ def schedule(context: click.Context, as_json: bool) -> int | None:
     """Print one line for each schedule of this machine, and what a human has to know."""
     if context.invoked_subcommand is not None:
         return None
-    rows, now_us = read_schedules().schedules, _now_us()
+    rows, now_us = read_schedules().schedules, wall_time_us()
     if as_json:
         echo_values("schedules", (_served_value(row, now_us) for row in rows))
         return ExitCode.SUCCESS
@@ -384,7 +383,7 @@ def pause_schedules(flow: str | None, until: str | None, all_flows: bool) -> int
     end = FOREVER
     if until is not None:
         options = postpone_options_of(until)
-        end = _now_us() + round(options["seconds"] * 1e6) if options else FOREVER
+        end = wall_time_us() + round(options["seconds"] * 1e6) if options else FOREVER
     rows = _rows(flow, all_flows=all_flows)
     supervisor_file.pause([row.target for row in rows], end)
     echo_lines(decision_sentence(row, "pause", end) for row in rows)
@@ -396,7 +395,7 @@ def pause_schedules(flow: str | None, until: str | None, all_flows: bool) -> int
 @all_option
 def unpause_schedules(flow: str | None, all_flows: bool) -> int:
     """End a pause; runs that were due meanwhile are started as misfire= of the flow says."""
-    rows, now_us = _rows(flow, all_flows=all_flows), _now_us()
+    rows, now_us = _rows(flow, all_flows=all_flows), wall_time_us()
     supervisor_file.pause([row.target for row in rows if row.is_paused(now_us)], now_us)
     echo_lines(one_line(f"{row.flow}: not paused{' any more' if row.is_paused(now_us) else ''}") for row in rows)
     return ExitCode.SUCCESS
@@ -422,10 +421,10 @@ def skip_next_run(flow: str, undo: bool) -> int:
 def start_now(flow: str, at: str | None, param: tuple[str, ...]) -> int:
     """Start a run of FLOW now, by its supervisor, also while the schedule is paused."""
     (row,) = _rows(flow)
-    if not is_served(row, _now_us()):
+    if not is_served(row, wall_time_us()):
         command = shell_command(["redrive", "run", row.target])
         raise RefusedError(f"no supervisor serves {row.flow}: redrive serve, or {command}")
-    logical = _now_us() // 1_000_000 * 1_000_000 if at is None else _instant_here(at)
+    logical = wall_time_us() // 1_000_000 * 1_000_000 if at is None else _instant_here(at)
     params = params_of(param)
     _check_params(row, params)
     supervisor_file.request_start(row.target, logical, params)
@@ -476,7 +475,7 @@ def acknowledge_start(flow: str) -> int:
     (row,) = _rows(flow)
     if row.start_error is None:
         raise RefusedError(f"the latest start of {row.flow} did not fail")
-    supervisor_file.acknowledge(row.target, _now_us())
+    supervisor_file.acknowledge(row.target, wall_time_us())
     echo(decision_sentence(row, "acknowledge"))
     return ExitCode.SUCCESS
 
@@ -515,7 +514,3 @@ def _instant_here(text: str) -> int:
 
 def _local(at: int) -> str:
     return f"{datetime.fromtimestamp(at / 1e6).astimezone():%Y-%m-%d %H:%M:%S}"
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1000

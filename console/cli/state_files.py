@@ -6,10 +6,10 @@ Without a person at the terminal, several files are an error that names them: a 
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Awaitable, Sequence
 
 from ...engine.asyncio_log import run_with_log
+from ...engine.clock import wall_time_us
 from ...engine.domain.text import format_duration
 from ...engine.errors import AddressError
 from ...engine.statefile import lists
@@ -90,7 +90,7 @@ def _ask(target: str, found: Sequence[Offer]) -> int:
 def _describe(offer: Offer) -> str:
     if not offer.run_id:
         return "no run yet"
-    age = format_duration(max(0, time.time_ns() // 1000 - offer.started_at))
+    age = format_duration(max(0, wall_time_us() - offer.started_at))
     return f"{offer.dag_name} · {offer.run_id} · {run_state(offer)} · started {age} ago"
 
 

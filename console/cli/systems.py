@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 
 import click
 
+from ...engine.clock import wall_time_us
 from ...engine.core.projection import RunProjection
 from ...engine.domain.acts import Answer, Command, Target
 from ...engine.domain.event_payloads import RowsChange
@@ -64,7 +64,7 @@ def list_or_set_breakers(
 
 def _guards(board: Board, rows: Sequence[BreakerRow]) -> list[BreakerStatus]:
     known, callers = {row.downstream: row for row in rows}, callers_of(board)
-    now_us = time.time_ns() // 1000
+    now_us = wall_time_us()
     specs = downstream_specs(board).items()
     return [
         with_held_tasks(board, breaker_status(spec, known.get(name)), callers.get(name, ()), now_us)
@@ -73,7 +73,7 @@ def _guards(board: Board, rows: Sequence[BreakerRow]) -> list[BreakerStatus]:
 
 
 def _print_breakers(guards: Sequence[BreakerStatus], as_json: bool) -> None:
-    now_us = time.time_ns() // 1000
+    now_us = wall_time_us()
     if as_json:
         echo_values("breakers", (_breaker_value(guard, now_us) for guard in guards))
         return
@@ -165,7 +165,7 @@ def _print_pages(rows: Sequence[PageRow], has_executor: bool) -> None:
     if not rows:
         echo("no pages are open")
         return
-    now = time.time_ns() // 1000
+    now = wall_time_us()
     lines: list[Sequence[str | Piece]] = [("ID", "SEVERITY", "STATE", "COUNT", "AGE", "SENT", "TITLE")]
     lines += [_page_row(row, now) for row in rows]
     print_table(lines)

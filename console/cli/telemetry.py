@@ -16,7 +16,6 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -27,6 +26,7 @@ from urllib.parse import urlsplit
 import click
 
 from ... import __version__
+from ...engine.clock import wall_time_us
 from ...engine.core.outcome import OutcomeKind
 from ...engine.core.projection import AttemptRow, RunProjection, RunRow, TaskRow
 from ...engine.core.views import run_code
@@ -227,7 +227,7 @@ class MachineCollector:
         from prometheus_client.metrics_core import GaugeMetricFamily
 
         try:
-            samples, problem = self.read(time.time_ns() // 1000), ""
+            samples, problem = self.read(wall_time_us()), ""
         except RedriveError as error:
             if not self._report_problems:
                 raise

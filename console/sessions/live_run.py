@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from ...engine.clock import Clock
+from ...engine.clock import Clock, wall_time_us
 from ...engine.core.causes import CauseHistory
 from ...engine.domain.events import Event, EventKind
 from ...engine.errors import LinkError, RedriveError, RefusedError, SnapshotNeeded
@@ -405,7 +405,7 @@ class OtherRuns:
         """Read the list; True if it changed. Raises RedriveError."""
         self._is_due, self._run_id, self._executor = False, run_id, _executor_of(session.status)
         rows = await session.query(ATTENTION_RUNS)
-        before, self.waiting = self.waiting, waiting_runs(rows, session.status, time.time_ns() // 1000, run_id)
+        before, self.waiting = self.waiting, waiting_runs(rows, session.status, wall_time_us(), run_id)
         return before != self.waiting
 
 

@@ -6,11 +6,11 @@ import asyncio
 import os
 import sqlite3
 import sys
-import time
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from ..clock import wall_time_us
 from ..core import flow_difference
 from ..core.decide import is_due
 from ..core.flow_difference import FlowDifference
@@ -80,7 +80,7 @@ async def plan_resume(
     difference = None
     if trusted or not doubts:
         difference = flow_difference.compare(run, await read_flow(path, params, source))
-    is_over = is_due(run.run, time.time_ns() // 1000)
+    is_over = is_due(run.run, wall_time_us())
     return ResumePlan(run_id, path, source.python_path, () if trusted else doubts, difference, is_over)
 
 

@@ -16,6 +16,7 @@ from contextlib import closing, contextmanager
 
 import msgspec
 
+from ..clock import wall_time_us
 from ..core.breaker import BreakerState
 from ..core.spec import Durability, TaskSpec
 from ..domain.states import DeadLetterKind, RunState, SkipCause, TaskState
@@ -335,7 +336,7 @@ def _create_tables(connection: sqlite3.Connection) -> None:
     with open(os.path.join(os.path.dirname(__file__), "schema.sql"), encoding="utf-8") as schema:
         _run_script(connection, schema.read())
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    facts = {"uuid": uuid.uuid4().hex, "created_at": str(time.time_ns() // 1000), "schema_version": "0"}
+    facts = {"uuid": uuid.uuid4().hex, "created_at": str(wall_time_us()), "schema_version": "0"}
     connection.executemany("INSERT INTO meta (key, value) VALUES (?, ?)", facts.items())
     set_version(connection)
 

@@ -13,6 +13,7 @@ import socket
 import time
 from collections.abc import Collection
 
+from ..clock import wall_time_us
 from ..domain.text import format_duration
 from ..errors import ExecutorBusyError, StorageError
 from ..runner import reaper
@@ -69,7 +70,7 @@ class StateLock:
         """Close the descriptor. LOCK_UN would release the lock of children that are still dying as well."""
         if self._descriptor >= 0:
             with contextlib.suppress(OSError):  # full disk: the dead process shows the release as well
-                write_holder(self._descriptor, self.holder._replace(released_at=_now_us()))
+                write_holder(self._descriptor, self.holder._replace(released_at=wall_time_us()))
             self.drop()
 
     def drop(self) -> None:
@@ -116,7 +117,7 @@ def acquire(state_path: str, executor_id: str, run_id: str | None = None, *, wai
 
 def _sign_lock(descriptor: int, executor_id: str, run_id: str | None) -> LockHolder:
     start_ticks, boot_id = identity(os.getpid())
-    holder = LockHolder(executor_id, os.getpid(), start_ticks, boot_id, socket.gethostname(), _now_us(), run_id)
+    holder = LockHolder(executor_id, os.getpid(), start_ticks, boot_id, socket.gethostname(), wall_time_us(), run_id)
     write_holder(descriptor, holder)
     return holder
 
@@ -214,11 +215,7 @@ class _OrphanMatcher:
         return False
 
 
-def _now_us() -> int:
-    return time.time_ns() // 1000
-
-
 def describe_holder(holder: LockHolder) -> str:
     """Pid, host, run and age in words."""
     run = f", run {holder.run_id}" if holder.run_id else ""
-    return f"pid {holder.pid} on {holder.host}{run}, for {format_duration(_now_us() - holder.started_at)}"
+    return f"pid {holder.pid} on {holder.host}{run}, for {format_duration(wall_time_us() - holder.started_at)}"

@@ -13,6 +13,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
+from ..clock import wall_time_us
 from ..core.downstreams import Finding
 from ..statefile.paths import default_folder
 from ..statefile.reader import Stamp, stamp_of
@@ -126,7 +127,7 @@ class MachinePools:
     def _holder(self, task: str) -> SlotHolder:
         flow, run_id, state_path = self._origin
         return SlotHolder(
-            flow=flow, run_id=run_id, task=task, state_file=state_path, pid=os.getpid(), since=time.time_ns() // 1000
+            flow=flow, run_id=run_id, task=task, state_file=state_path, pid=os.getpid(), since=wall_time_us()
         )
 
     def _lock_slots(self, pool: str, folder: str, slots: int) -> list[int]:
