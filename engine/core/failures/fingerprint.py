@@ -348,7 +348,7 @@ def _children(group: BaseExceptionGroup[BaseException], root: str | None, depth:
 def _place(error: BaseException, root: str | None) -> _Place:
     frames = list(_frames(error.__traceback__, root))
     if not frames:
-        message = normalize_message(message_of(error))
+        message = _loose_message(error)
         return _Place(message, message, _one_line(message_of(error)), is_own=False)
     if isinstance(error, RecursionError):
         cycle = _recursive_functions(frames)
@@ -364,6 +364,14 @@ def _place(error: BaseException, root: str | None) -> _Place:
     return _Place(
         ">".join(strict), ">".join(frame.loose for frame in frames_found), frames_found[0].words, frames_found[0].own
     )
+
+
+def _loose_message(error: BaseException) -> str:
+    """Return the message without the parts that vary. The file of an OSError stays: two missing programs differ."""
+    message = normalize_message(message_of(error))
+    if isinstance(error, OSError) and isinstance(error.filename, str):
+        return f"{message} {normalize_command(error.filename)}"
+    return message
 
 
 def _significant_frames(frames: list[_Frame], wanted: int) -> list[_Frame]:

@@ -181,8 +181,13 @@ async def test_what_a_command_lacks_is_its_cause_and_not_a_place_in_the_engine(b
     await bench.open("""
         flow.command("program", ["no-such-program"], timeout=60)
         flow.command("folder", "true", cwd="no-such-folder", timeout=60)
+        flow.command("other", ["another-program"], timeout=60)
+        flow.command("again", ["no-such-program", "with", "words"], timeout=60)
     """)
-    program, folder = [(await bench.run(task))[0].failure.fingerprint for task in ("program", "folder")]
+    program, folder, other, again = [
+        (await bench.run(task))[0].failure.fingerprint for task in ("program", "folder", "other", "again")
+    ]
+    assert program.loose not in (folder.loose, other.loose) and program.loose == again.loose
     assert "there is no such program: 'no-such-program'" in program.explain
     assert "No such file or directory" in folder.explain and "in execute" not in program.explain + folder.explain
     assert program.loose != folder.loose
