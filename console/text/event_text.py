@@ -558,17 +558,32 @@ def _describe_params(payload: RunChanged) -> str:
 _ASKED_MAX = 3  # approvals that a command names
 
 
+def _block(why: str | None) -> str:
+    return f" BLOCKED: {why or 'dead letters wait for a human'}"
+
+
+def _unblocking(asked: Sequence[str], target: str, run: Sequence[str] = ()) -> str:
+    place, option = ([target], ["--state", target]) if target else ([], [])
+    approve = ["redrive", "approve", *option, *run, "--reason", "...", "--", *asked]
+    commands = [*([approve] if 0 < len(asked) <= _ASKED_MAX else []), ["redrive", "inbox", *place, *run]]
+    return f" ({'; '.join(map(shell_command, commands))})"
+
+
+def blocked_line(run_id: str, why: str, asked: Sequence[str], target: str) -> str:
+    """The line of a run that was blocked before, as that of the event; it may not be the latest run of ``target``."""
+    return one_line(f"run {run_id}{_block(why)}{_unblocking(asked, target, ('--run', run_id))}")
+
+
 def _advice(event: Event, target: str) -> str:
     """The commands that end the wait of a run, as they are typed."""
-    what = event.payload.what if isinstance(event.payload, payloads.RunChanged) else None
-    place, option = ([target], ["--state", target]) if target else ([], [])
-    if what == RunChange.BLOCKED:
-        asked = event.payload.asked if isinstance(event.payload, payloads.RunChanged) else ()
-        approve = ["redrive", "approve", *option, "--reason", "...", "--", *asked]
-        commands = [*([approve] if 0 < len(asked) <= _ASKED_MAX else []), ["redrive", "inbox", *place]]
-        return f" ({'; '.join(map(shell_command, commands))})"
-    if what != RunChange.CUT_OFF:
+    payload = event.payload
+    if not isinstance(payload, RunChanged):
         return ""
+    if payload.what == RunChange.BLOCKED:
+        return _unblocking(payload.asked, target)
+    if payload.what != RunChange.CUT_OFF:
+        return ""
+    place, option = ([target], ["--state", target]) if target else ([], [])
     resume = shell_command(["redrive", "resume", *place, "--run", event.run_id or ""])
     return f"; {resume} goes on with it, {shell_command(['redrive', 'abandon', *option, event.run_id or ''])} ends it"
 
@@ -591,7 +606,7 @@ _RUN_CHANGES: Mapping[str, tuple[_RunSentence, _RunLine]] = {
     ),
     RunChange.BLOCKED: (
         lambda event, payload: f"blocked: {payload.why or 'what is left waits for a human'}",
-        lambda event, payload: f" BLOCKED: {payload.why or 'dead letters wait for a human'}",
+        lambda event, payload: _block(payload.why),
     ),
     RunChange.UNBLOCKED: ("no longer blocked", _changed_by),
     RunChange.PAUSED: ("paused: nothing new starts", _changed_by),

@@ -590,6 +590,11 @@ class RunOutcome:
     held: tuple[HeldTasks, ...] = ()
     why: str | None = None
 
+    @property
+    def asked(self) -> list[str]:
+        """The tasks that wait for an approval."""
+        return [name for held in self.held if held.reason is WaitReason.APPROVAL for name in held.names]
+
 
 def evaluate_run(
     tasks: Iterable[TaskRow], active: int, held: tuple[HeldTasks, ...] = (), over: str | None = None

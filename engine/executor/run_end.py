@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..clock import Clock
@@ -45,6 +45,8 @@ class RunResult:
         blocked: no task can start before an operator acts: a dead letter, a breaker or a pause waits for one.
         interrupted: the run was stopped.
         late: the deadline of the run has ended it.
+        why: what a blocked run waits for.
+        asked: the tasks of a blocked run that wait for an approval.
 
     Example:
         >>> from redrive.engine import Executor, Flow
@@ -63,6 +65,8 @@ class RunResult:
     blocked: bool = False
     interrupted: bool = False
     late: bool = False
+    why: str = ""
+    asked: tuple[str, ...] = ()
     _tasks: Mapping[str, TaskRow] = field(default_factory=dict, compare=False)
     _state_path: str = field(default="", compare=False)
 
@@ -137,7 +141,7 @@ class RunEndCheck:
             return self._go_on()
         verdict = evaluate_run(self._view.projection.tasks.values(), active, held, passed_reason(run))
         if verdict.is_blocked and run.blocked_since is not None:
-            return None if self._options.stay or self._awaits_timeout else self._result(blocked=True)
+            return None if self._options.stay or self._awaits_timeout else self._blocked_result(verdict)
         if not verdict.is_blocked and run.ended_at is not None:
             return self._result()
         return self._commit_verdict(verdict)
@@ -162,10 +166,19 @@ class RunEndCheck:
         """Whether attempts run, or claims are being committed."""
         return bool(self._attempts.running or self._view.ready_queue.claiming)
 
-    def _result(self, *, blocked: bool = False, interrupted: bool = False) -> RunResult:
+    def _blocked_result(self, verdict: RunOutcome) -> RunResult:
+        return replace(self._result(), blocked=True, why=verdict.why or "", asked=tuple(verdict.asked))
+
+    def _result(self, *, interrupted: bool = False) -> RunResult:
         projection = self._view.projection
-        run, late = projection.run, projection.run.deadline_passed_at is not None
-        return RunResult(run.run_id, run.state, blocked, interrupted, late, projection.tasks, self._state_path)
+        return RunResult(
+            projection.run.run_id,
+            projection.run.state,
+            interrupted=interrupted,
+            late=projection.run.deadline_passed_at is not None,
+            _tasks=projection.tasks,
+            _state_path=self._state_path,
+        )
 
     def _find_held_tasks(self) -> tuple[HeldTasks, ...]:
         context = ExplainContext(self._downstreams.views())

@@ -247,8 +247,7 @@ def write_verdict(transaction: Transaction, run_id: str, verdict: RunOutcome, se
     if transaction.connection.execute(_CHANGED_SINCE, (seq, run_id)).fetchone() is not None:
         return
     if verdict.is_blocked:
-        asked = [name for held in verdict.held if held.reason is WaitReason.APPROVAL for name in held.names]
-        blocked = RunChanged(RunChange.BLOCKED, {"blocked_since": transaction.at}, why=verdict.why, asked=asked)
+        blocked = RunChanged(RunChange.BLOCKED, {"blocked_since": transaction.at}, why=verdict.why, asked=verdict.asked)
         transaction.change_run(run_id, blocked)
         for held in (one for one in verdict.held if one.reason is not WaitReason.APPROVAL):  # paged when it was asked
             trigger_held_page(transaction, _held_page(run_id, held))

@@ -197,5 +197,10 @@ def test_the_line_of_a_blocked_run_counts_what_waits_and_has_the_command(folder:
     (folder / "release.py").write_text(f"from redrive.engine import Flow\nflow = Flow('f')\n{tasks}")
     last = start(folder).splitlines()[-1]
     assert "BLOCKED: 2 approvals wait (a, b); 1 dead letter waits for a decision (redrive approve --state " in last
+    said = redrive(folder, "resume", "s.db", "--plain", code=3).stdout
+    why = "run r BLOCKED: 2 approvals wait (a, b); 1 dead letter waits for a decision"
+    state = folder / "s.db"
+    place = f"--state {state} --run r --reason ... -- a b; redrive inbox {state} --run r"
+    assert said.splitlines()[-1] == f"{why} (redrive approve {place})"
     command, _ = last.split("(redrive ")[1].split("; redrive inbox ")
     assert "a: approved" in redrive(folder, *shlex.split(command)).stdout

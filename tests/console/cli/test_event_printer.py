@@ -94,5 +94,5 @@ def test_a_run_that_is_blocked_says_so_each_time_and_names_the_command(tmp_path:
     assert run_redrive(*words).returncode == 3
     again = run_redrive("resume", str(state))
     assert again.returncode == 3
-    expected = f"run night is BLOCKED and waits for a human: redrive inbox {quoted(state)} --run night\n"
-    assert again.stdout == expected
+    why = "1 dead letter waits for a decision"
+    assert again.stdout == f"run night BLOCKED: {why} (redrive inbox {quoted(state)} --run night)\n"
