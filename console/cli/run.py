@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -272,7 +273,7 @@ def run_command(
     text = _flow_text(name, words, {key: value for key, value in options.items() if value is not None})
     folder = os.path.dirname(path_for_run(state, lambda: name))
     file = Path(folder, os.path.basename(path_of_flow(name))).with_suffix(".exec.py")
-    earlier = None if is_named else _earlier_words(file)
+    earlier = None if is_named else _earlier_job(file)
     flow = _write_flow(file, text)
     path = path_for_run(state, lambda: name, flow)
     run_options = RunOptions(trust=True, wait=wait, few_tasks=True)
@@ -282,8 +283,9 @@ def run_command(
         from .unattended import run_quietly
 
         code = run_quietly(flow, path, None, run_options)
-    if _is_other_job(earlier, words, is_printed=code != 0 or output or has_terminal()):
-        echo(f"redrive: {name!r} ran another command before; if these are two jobs, name each by --name", err=True)
+    sentence = _other_job_sentence(name, earlier, _Job(words, os.getcwd()))
+    if sentence is not None:
+        echo(sentence, err=True)
     return code
 
 
@@ -298,38 +300,61 @@ def _name_of(words: tuple[str, ...]) -> str:
     return name
 
 
-def _program_of(words: tuple[str, ...]) -> str:
-    from .crontab import program_of_line
-
-    return program_of_line(_line_of(words))
-
-
 def _line_of(words: tuple[str, ...]) -> str:
     from .crontab import shape_of
 
     return shape_of(words[0] if len(words) == 1 else shell_command(words)).line
 
 
-def _is_other_job(earlier: tuple[str, ...] | None, words: tuple[str, ...], *, is_printed: bool) -> bool:
-    """Whether a flow has changed from ``earlier`` words to those of another job.
+#: What differs from day to day in the words of one job: dates, times, seconds since 1970, names of days and months.
+_DATE = (
+    r"(?:19|20)\d\d[-_./]?(?:[01]\d|W[0-5]\d)(?:[-_./]?[0-3]?\d)?"
+    r"|[0-3]?\d[-./][0-3]?\d[-./](?:19|20)\d\d"
+)
+_TIME = r"[0-2]\d[:.]?[0-5]\d(?:[:.]?[0-5]\d)?"
+_DAYS = "mon(?:day)?|tue(?:sday)?|wed(?:nesday)?|thu(?:rsday)?|fri(?:day)?|sat(?:urday)?|sun(?:day)?"
+_MONTHS = (
+    "jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sep(?:tember)?|oct(?:ober)?"
+    "|nov(?:ember)?|dec(?:ember)?"
+)
+_DATED = re.compile(
+    rf"(?<!\d)(?:(?:{_DATE})(?:[T _-]?{_TIME}Z?)?|[0-2]?\d:[0-5]\d(?::[0-5]\d)?|1\d{{9}}(?:\d{{3}})?)(?!\d)"
+    rf"|(?<![a-z])(?:{_DAYS}|{_MONTHS})(?![a-z])",
+    re.IGNORECASE,
+)
 
-    Other arguments may be those of a new day: they count only if the command prints something all the same.
-    """
-    if earlier is None or earlier == words:
-        return False
-    return is_printed or _program_of(earlier) != _program_of(words)
+
+class _Job(NamedTuple):
+    """What one name of ``exec`` runs, and where."""
+
+    words: tuple[str, ...]
+    folder: str
+
+    def undated(self) -> _Job:
+        """The same for every run of a job whose words have a date."""
+        return _Job(tuple(_DATED.sub("<date>", word) for word in self.words), _DATED.sub("<date>", self.folder))
 
 
-def _earlier_words(file: Path) -> tuple[str, ...] | None:
-    """The command that the flow file has; None without a file, and no words if the file cannot be read."""
+def _other_job_sentence(name: str, earlier: _Job | None, job: _Job) -> str | None:
+    """What to say where a name stood for another job before, which a requeue would run no more."""
+    if earlier is None or earlier.undated() == job.undated():
+        return None
+    how = "in another folder" if earlier.words == job.words else "another command"
+    return f"redrive: {name!r} ran {how} before; if these are two jobs, name each by --name"
+
+
+def _earlier_job(file: Path) -> _Job | None:
+    """The job that the flow file has; None without a file, and an empty one if the file cannot be read."""
     if not file.exists():
         return None
-    lines = (_text_of(file) or "").partition("flow.command(\n")[2].splitlines()
     try:
-        command = ast.literal_eval(lines[1].strip().removesuffix(","))
-        return (command,) if isinstance(command, str) else tuple(command)
+        calls = [node for node in ast.walk(ast.parse(_text_of(file) or "")) if isinstance(node, ast.Call)]
+        (call,) = [call for call in calls if ast.unparse(call.func) == "flow.command"]
+        command = ast.literal_eval(call.args[1])
+        folder = next((str(ast.literal_eval(one.value)) for one in call.keywords if one.arg == "cwd"), "")
+        return _Job((command,) if isinstance(command, str) else tuple(command), folder)
     except (IndexError, ValueError, SyntaxError, TypeError):  # an operator has changed the file
-        return ()
+        return _Job((), "")
 
 
 def _text_of(file: Path) -> str | None:

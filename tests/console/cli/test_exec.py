@@ -118,13 +118,51 @@ def test_another_script_under_the_name_of_the_first_is_reported(states: Path, tm
     assert run_redrive("exec", "--name", "bak", "--", "sh", "a/bak.sh").stderr == ""
 
 
-def test_other_arguments_are_reported_with_a_failure_alone(states: Path) -> None:
-    for day in ("2026-11-26", "2026-11-27"):
-        done = run_redrive("exec", "--", "/bin/true", day)
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("2026-11-26", "2026-11-27"),
+        ("/backups/20261126.tar", "/backups/20261201.tar"),
+        ("orders_20261126T0130Z", "orders_20261127T0131Z"),
+        ("20261126013000", "20261127013001"),
+        ("until=27.11.2026", "until=1.12.2026"),
+        ("2026-W47", "2026-W48"),
+        ("1795651200", "1795737600"),
+        ("23:59:01", "00:00:12"),
+        ("dump-Fri.gz", "dump-Sat.gz"),
+        ("Nov", "December"),
+    ],
+)
+def test_the_date_of_another_day_makes_no_other_job(states: Path, one: str, other: str) -> None:
+    for word in (one, other):
+        done = run_redrive("exec", "--", "/bin/true", word)
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    assert run_redrive("exec", "--", "ls", "/").stderr == ""
-    done = run_redrive("exec", "--", "ls", "/gone")
-    assert (done.returncode, done.stderr) == (1, OTHER_COMMAND.format("ls"))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (("/bin/true", "orders"), ("/bin/true", "stock")),
+        (("/bin/true", "1"), ("/bin/true", "2")),
+        (("/bin/true", "2026-11-26", "orders"), ("/bin/true", "2026-11-27", "stock")),
+        (("true orders | cat",), ("true stock | cat",)),
+        (("/bin/true", "monitor"), ("/bin/true", "tuesdays")),
+    ],
+)
+def test_other_arguments_are_reported_also_after_a_success(
+    states: Path, one: tuple[str, ...], other: tuple[str, ...]
+) -> None:
+    assert run_redrive("exec", "--", *one).stderr == ""
+    done = run_redrive("exec", "--", *other)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", OTHER_COMMAND.format("true"))
+
+
+def test_the_same_command_in_another_folder_is_reported(states: Path, tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+    assert run_redrive("exec", "--", "/bin/true", cwd=tmp_path / "a").stderr == ""
+    done = run_redrive("exec", "--", "/bin/true", cwd=tmp_path / "b")
+    assert done.stderr == OTHER_COMMAND.format("true").replace("another command", "in another folder")
 
 
 def test_a_flow_file_that_is_not_utf_8_is_written_anew(states: Path) -> None:
