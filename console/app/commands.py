@@ -26,12 +26,11 @@ from ..screens.dialogs import (
     CommandPalette,
     TextDialog,
     choose,
-    columns_within,
     help_lines,
 )
 from ..terminal.driver import truncated_to_clipboard
 from ..text.event_text import describe_event
-from ..text.pieces import Line, Piece, Role
+from ..text.pieces import Line, Piece, Role, wrap
 from ..text.text import one_line, pad, sanitize, sanitize_lines, shorten
 from . import theme
 from .time_travel import SPEEDS
@@ -51,6 +50,7 @@ _NAVIGATION = frozenset(["open", "back", "quit", "details", "output", "why", "ne
 _SEARCHING = frozenset(["filter", "filter_states", "filters", "next", "previous", "palette", "help", "sort", "copy"])
 
 
+_ACTION_CELLS, _KEYS_CELLS = 18, 14  # of the list of all keys
 _HEADINGS = ("Change the run", "Go", "Find", "Show", "Move")
 
 
@@ -79,21 +79,23 @@ class CommandMenu:
 
     def help(self) -> None:
         """Show what the signs mean, and the keys of the visible screen."""
-        glyphs = self._console.glyphs
-        lines: list[Line] = [
-            *legend_lines(glyphs, columns_within(self._console.size.width), bar_entries(glyphs)),
-            [],
-            [Piece("Explanations are in the manual:"), Piece(" :manual", Role.KEY)],
-            [],
-            *self._help_lines(),
-        ]
+        glyphs, available = self._console.glyphs, self._available()
+
+        def lines(columns: int) -> Sequence[Line]:
+            return [
+                *legend_lines(glyphs, columns, bar_entries(glyphs)),
+                [],
+                [Piece("Explanations are in the manual:"), Piece(" :manual", Role.KEY)],
+                [],
+                *self._help_lines(available, columns),
+            ]
+
         self._console.push_screen(TextDialog([Piece("Signs, and the keys that work here", Role.TITLE)], lines))
 
-    def _help_lines(self) -> Iterator[Line]:
-        keymap, columns = self._console.keymap, columns_within(self._console.size.width)
+    def _help_lines(self, available: Sequence[Action], columns: int) -> Iterator[Line]:
+        keymap = self._console.keymap
         for heading in _HEADINGS:
-            available = (action for action in self._available() if _heading_of(action) == heading)
-            actions = [action for action in available if keymap.keys_of(action.name)]
+            actions = [one for one in available if _heading_of(one) == heading and keymap.keys_of(one.name)]
             if actions:
                 yield [Piece(heading, Role.STRONG)]
                 yield from help_lines(actions, keymap, columns)
@@ -102,12 +104,16 @@ class CommandMenu:
     def list_keys(self) -> None:
         """Show the keys of all actions, and the file that changes them."""
         keymap = self._console.keymap
-        lines: list[Line] = [[Piece(f"Changed by {key_file()}", Role.DIM)], []]
-        for action in ACTIONS:
-            keys = " ".join(key_label(key) for key in keymap.keys_of(action.name))
-            lines.append(
-                [Piece(f"{pad(action.name, 18)} "), Piece(pad(keys, 14), Role.KEY), Piece(action.help, Role.DIM)]
-            )
+
+        def lines(columns: int) -> Sequence[Line]:
+            found: list[Line] = [*wrap([Piece(f"Changed by {key_file()}", Role.DIM)], columns, 2), []]
+            for action in ACTIONS:
+                keys = " ".join(key_label(key) for key in keymap.keys_of(action.name))
+                name = Piece(f"{pad(action.name, _ACTION_CELLS)} ")
+                line = [name, Piece(f"{pad(keys, _KEYS_CELLS)} ", Role.KEY), Piece(action.help, Role.DIM)]
+                found += wrap(line, columns, min(_ACTION_CELLS + _KEYS_CELLS + 2, columns // 2))
+            return found
+
         self._console.push_screen(TextDialog([Piece("All keys", Role.TITLE)], lines))
 
     def manual(self, topic: str = "") -> None:

@@ -33,7 +33,6 @@ from ..screens.dialogs import (
     FormField,
     TextDialog,
     choose,
-    columns_within,
     help_lines,
 )
 from ..sessions.address import Endpoint
@@ -326,12 +325,12 @@ class FleetApp(ConsoleBase):
 
     def show_help(self) -> None:
         """Show what the signs mean, and the keys of the list."""
-        columns = columns_within(self.size.width)
-        lines: list[Line] = [
-            *legend_lines(self._glyphs, columns, [[Piece("(1)", Role.DIM), Piece(" so many notices, which can wait")]]),
-            [],
-            *help_lines(_HELP_ACTIONS, self.keymap, columns),
-        ]
+        notices: Line = [Piece("(1)", Role.DIM), Piece(" so many notices, which can wait")]
+
+        def lines(columns: int) -> Sequence[Line]:
+            legend = legend_lines(self._glyphs, columns, [notices])
+            return [*legend, [], *help_lines(_HELP_ACTIONS, self.keymap, columns)]
+
         self.push_screen(TextDialog([Piece("Signs, and the keys that work here", Role.TITLE)], lines))
 
     def quit_view(self) -> None:

@@ -208,11 +208,6 @@ _FRAME_COLUMNS = 5
 _FOOT: Line = [Piece("/", Role.KEY), Piece(" search  "), Piece("Esc", Role.KEY), Piece(" back")]
 
 
-def columns_within(columns: int) -> int:
-    """Cells of a line in the dialog, on a screen of ``columns``."""
-    return min(columns, _COLUMNS_MAX) - _FRAME_COLUMNS
-
-
 _KEYS_CELLS = 9
 
 
@@ -225,8 +220,15 @@ def help_lines(actions: Iterable[Action], keymap: KeyMap, columns: int) -> Itera
         yield from wrap(line, columns, _KEYS_CELLS + 3)
 
 
+#: Cells of a line -> lines that fit.
+LinesWithin = Callable[[int], Sequence[Line]]
+
+
 class TextDialog(Modal[None]):
-    """A title and lines; ``/`` shows only those that match."""
+    """A title and lines; ``/`` shows only those that match.
+
+    ``lines``: if they depend on the width, a function that returns them, which is called again when the size changes.
+    """
 
     DEFAULT_CSS = f"""
     TextDialog > Vertical {{ max-width: {_COLUMNS_MAX}; }}
@@ -235,10 +237,11 @@ class TextDialog(Modal[None]):
     ASKS: ClassVar[bool] = False
     BINDINGS = bindings("close_reading", "search")
 
-    def __init__(self, title: Line, lines: Sequence[Line], *, wrap: bool = False) -> None:
+    def __init__(self, title: Line, lines: Sequence[Line] | LinesWithin, *, wrap: bool = False) -> None:
         super().__init__(title)
-        self._all_lines = list(lines)
-        self.view = LinesView(self._all_lines, wrap=wrap)
+        self._lines_within: LinesWithin = lines if callable(lines) else lambda columns: lines
+        self._all_lines: Sequence[Line] = ()
+        self.view = LinesView(wrap=wrap)
         self.field = TextField(" /", hint="words to search for")
         self.field.display = False
         self.foot = bar_of(_FOOT, id="foot")
@@ -251,11 +254,14 @@ class TextDialog(Modal[None]):
         yield self.foot
 
     def _fit(self) -> None:
+        self._all_lines = self._lines_within(min(self.app.size.width, _COLUMNS_MAX) - _FRAME_COLUMNS)
+        self.view.lines = self._matching_lines()
         self.view.styles.height = max(min(len(self._all_lines), self.app.size.height - _FRAME_ROWS), 1)
 
     def on_resize(self) -> None:
-        """Show as many lines as the terminal has room for now."""
+        """Show as many lines as the terminal has room for now, each as wide as it may be."""
         self._fit()
+        self.view.lines_changed()
 
     def first_focus(self) -> Widget:
         """The lines, so that keys scroll."""
@@ -270,10 +276,13 @@ class TextDialog(Modal[None]):
         self.field.display = True
         self.field.focus()
 
-    def on_text_field_changed(self, message: TextField.Changed) -> None:
+    def on_text_field_changed(self) -> None:
         """Show only lines that match."""
-        wanted = parse_filter(message.text)
-        self.view.set_lines([line for line in self._all_lines if wanted.matches(plain(line).casefold())])
+        self.view.set_lines(self._matching_lines())
+
+    def _matching_lines(self) -> Sequence[Line]:
+        wanted = parse_filter(self.field.text)
+        return [line for line in self._all_lines if wanted.matches(plain(line).casefold())]
 
     def on_text_field_submitted(self) -> None:
         """Focus the lines that match; the words stay visible, because other lines are left out."""

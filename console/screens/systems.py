@@ -28,7 +28,7 @@ from ..widgets.bars import PAGING, TALL_SCREEN_ROWS, Bar, bindings
 from ..widgets.table import VirtualTable
 from .base import ConsoleScreen
 from .console import SOON_SECONDS, Refresher, run_latest
-from .dialogs import TextDialog, columns_within
+from .dialogs import TextDialog
 
 CALL_COUNT_SECONDS = 1.3  # the executor writes the call counts of breakers with its next heartbeat
 DIALOG_COLUMNS = 87
@@ -558,8 +558,7 @@ class RowsScreen(ConsoleScreen):
         found = await session.query(lists.QUARANTINE, run_id=run_id, task=self.key.task, after=row_id - 1, limit=1)
         if found:
             title = [Piece(f"Row {one_line(found[0].row_key)}", Role.TITLE)]
-            lines = row_lines(found[0], columns_within(self.app.size.width))
-            self.console.push_screen(TextDialog(title, lines, wrap=True))
+            self.console.push_screen(TextDialog(title, partial(row_lines, found[0]), wrap=True))
 
     # --- Keys -----------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import partial
 
 from ...engine.analysis.trials import PolicyChange, parse_change
@@ -14,7 +14,7 @@ from ..text.pieces import Line, Piece, Role, wrap
 from ..text.text import one_line, pad
 from .base import ConsoleScreen
 from .console import run_latest
-from .dialogs import ChoiceOption, TextDialog, choose, columns_within
+from .dialogs import ChoiceOption, LinesWithin, TextDialog, choose
 
 _LABEL_CELLS = 9
 _REPLAYING_SECONDS = 60.0
@@ -38,9 +38,11 @@ def classify(screen: ConsoleScreen) -> None:
 async def _try_rule(screen: ConsoleScreen, board: Board, cause: InboxCause, name: str) -> None:
     session = screen.console.live.session
     found = await try_rule(session, board.projection, cause.fingerprint, FailureClass(name), cause.downstream)
-    lines: list[Line] = []
-    for label, text in trial_rows(found):
-        lines += _wrapped(screen, [Piece(pad(label, _LABEL_CELLS), Role.DIM), Piece(text)], _LABEL_CELLS)
+
+    def lines(columns: int) -> Sequence[Line]:
+        rows = [[Piece(pad(label, _LABEL_CELLS), Role.DIM), Piece(text)] for label, text in trial_rows(found)]
+        return [line for row in rows for line in wrap(row, columns, _LABEL_CELLS)]
+
     _show(screen, "Nothing is changed: the flow decides", lines)
 
 
@@ -69,15 +71,14 @@ async def _replay(screen: ConsoleScreen, board: Board, change: PolicyChange, seq
     if live.board is not board:
         return
     screen.console.show_message("", seconds=0.1)
-    lines: list[Line] = [[], *([Piece(line)] for line in comparison_table(found.comparison)), []]
-    for sentence in found.sentences():
-        lines += _wrapped(screen, [Piece(sentence, Role.DIM)], 2)
+
+    def lines(columns: int) -> Sequence[Line]:
+        table: list[Line] = [[Piece(line)] for line in comparison_table(found.comparison)]
+        sentences = [wrap([Piece(sentence, Role.DIM)], columns, 2) for sentence in found.sentences()]
+        return [[], *table, [], *(line for one in sentences for line in one)]
+
     _show(screen, one_line(found.title), lines)
 
 
-def _wrapped(screen: ConsoleScreen, line: Line, indent: int) -> list[Line]:
-    return wrap(line, columns_within(screen.app.size.width), indent)
-
-
-def _show(screen: ConsoleScreen, heading: str, lines: Iterable[Line]) -> None:
-    screen.app.push_screen(TextDialog([Piece(heading, Role.TITLE)], [*lines]))
+def _show(screen: ConsoleScreen, heading: str, lines: LinesWithin) -> None:
+    screen.app.push_screen(TextDialog([Piece(heading, Role.TITLE)], lines))

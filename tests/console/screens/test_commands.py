@@ -60,6 +60,24 @@ async def test_help_can_be_searched(revenue: FakeSession, clock: StillClock):
         assert "Run again" not in text_of(app)
 
 
+@pytest.mark.parametrize("words", ["help", "keys"])
+async def test_help_is_wrapped_again_when_the_terminal_changes_its_size(
+    words: str, revenue: FakeSession, clock: StillClock
+):
+    async with shown(revenue, clock, (120, 40)) as (app, pilot):
+        await press(app, pilot, "colon", *words, "enter")
+        wide = [plain(line) for line in app.screen.view.lines]
+        await pilot.resize_terminal(50, 30)
+        await settle(app, pilot)
+        narrow = [plain(line) for line in app.screen.view.lines]
+        sizes = [len(line.rstrip()) for line in narrow if "keys.toml" not in line]  # a path is one word
+        assert max(sizes) <= 45 < max(map(len, wide))
+        assert "".join("".join(narrow).split()) == "".join("".join(wide).split())
+        await pilot.resize_terminal(120, 40)
+        await settle(app, pilot)
+        assert [plain(line) for line in app.screen.view.lines] == wide
+
+
 async def test_the_manual_opens_a_page_from_its_list(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "colon", *"manual", "enter")

@@ -11,7 +11,7 @@ from redrive.console.app.theme import load_theme
 from redrive.console.model.board import Link
 from redrive.console.present.states import legend_lines
 from redrive.console.present.timeline import bar_entries
-from redrive.console.screens.dialogs import TextDialog, columns_within
+from redrive.console.screens.dialogs import TextDialog
 from redrive.console.sessions.target import LaunchContext
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
@@ -130,8 +130,11 @@ def test_picture_of_a_text(size, session, clock, snap_compare):
     async def prepare(pilot: Any) -> None:
         await settle(app, pilot)
         await wait_for_texts(app, pilot)  # of the details, which the dialog leaves uncovered
-        legend = legend_lines(app.glyphs, columns_within(size[0]), bar_entries(app.glyphs))
-        app.push_screen(TextDialog([Piece("Signs, and the keys", Role.TITLE)], [*legend, *HELP_ROWS]))
+
+        def lines(columns: int) -> list[Line]:
+            return [*legend_lines(app.glyphs, columns, bar_entries(app.glyphs)), *HELP_ROWS]
+
+        app.push_screen(TextDialog([Piece("Signs, and the keys", Role.TITLE)], lines))
         await settle(app, pilot)
 
     assert snap_compare(app, terminal_size=size, run_before=prepare)
