@@ -16,6 +16,7 @@ from redrive.engine.domain.event_payloads import AttemptColumns, TaskColumns, Ta
 from redrive.engine.domain.events import Event
 from redrive.engine.errors import RedriveError
 from support.state_file import StateFileBuilder
+from support.waiting import wait_until_async
 
 from .conftest import OpenSession
 
@@ -145,7 +146,8 @@ async def test_the_past_is_read_without_holding_the_log_back(
     await past.point_at(3)
     await session.duration_stats("night-1")
     run_file.emit_idle_events(20)
-    assert run_file.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone() == (0, 0, 0)
+    checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)"  # it waits for a read that goes on, and not for ever
+    await wait_until_async(lambda: run_file.connection.execute(checkpoint).fetchone() == (0, 0, 0))
 
 
 # --- redrive replay ------------------------------------------------------------------------------------------------

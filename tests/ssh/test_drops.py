@@ -119,7 +119,8 @@ async def test_waits_between_tries_grow_and_differ(
     real_sleep = asyncio.sleep
 
     async def sleep(seconds: float) -> None:
-        waits.append(seconds)
+        if seconds > 0:  # else it is a turn of the loop, after a message that came before the cut
+            waits.append(seconds)
         await real_sleep(0)
 
     far.stop()
@@ -282,5 +283,5 @@ async def test_a_clock_that_is_wrong_over_there_is_measured(
     late.chmod(0o700)
     session = await SshSession.open(f"ssh://far{run_file.path}", options=SshOptions(str(late)))
     await until(session, lambda status: status.clock_offset_seconds)
-    assert abs(session.status.clock_offset_seconds - 3600) < 5
+    assert abs(session.status.clock_offset_seconds - 3600) < 60
     await session.close()
