@@ -3,8 +3,9 @@
     python demo_app.py FOLDER [--rows N] [--tick SECONDS] [--per-tick N] [--full] [--events N] [--hostile JSON-LIST]
         [--crash] [--splash-only SECONDS]
 
-``FOLDER/acts`` gets a line for every act that changed something; SIGUSR1 writes ``FOLDER/stats``: the longest time that
-the event loop did not turn (and begins anew), paints, frames, bytes.
+With ``--crash`` the key that copies raises an error. ``FOLDER/acts`` gets a line for every act that changed something;
+SIGUSR1 writes ``FOLDER/stats``: the longest time that the event loop did not turn (and begins anew), paints, frames,
+bytes.
 """
 
 from __future__ import annotations
@@ -126,8 +127,6 @@ def build(hold: Tty, options: argparse.Namespace):
             self.table.focus()
             self.run_worker(self.watch_loop())
             asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, self.write_stats)
-            if options.crash:
-                self.set_timer(0.3, lambda: 1 / 0)
             if options.tick:
                 self.set_interval(options.tick, self.tick)
             if options.events:
@@ -232,6 +231,8 @@ def build(hold: Tty, options: argparse.Namespace):
                 subprocess.run(["sh", "-c", "echo this is the pager; read line"])
 
         def action_copy(self) -> None:
+            if options.crash:
+                raise ZeroDivisionError("division by zero")
             self.copy_to_clipboard("task_00000")
 
         def action_redraw(self) -> None:

@@ -41,7 +41,8 @@ def test_a_cut_line_ends_the_console_and_it_spins_nowhere(demo) -> None:
 
 
 def test_a_crash_gives_the_terminal_back_and_says_where_the_report_is(demo, tmp_path) -> None:
-    app = demo("--crash", ready="task_00001")
+    app = demo("--crash")
+    app.terminal.send("y")
     assert app.terminal.wait() == 1
     assert app.terminal.is_given_back()
     after = bytes(app.terminal.raw).rpartition(b"\x1b[?25h")[2].decode()

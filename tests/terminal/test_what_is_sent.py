@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.marks import parametrize_mostly_long
+from support.pty_terminal import in_time
 
 #: All that this program may send: printable text, the sequences of output.py and tty.py, and the frame's brackets.
 ALLOWED = re.compile(
@@ -136,11 +137,15 @@ def test_what_is_copied_goes_to_the_terminal_between_two_frames(demo) -> None:
 
 
 def test_a_terminal_that_draws_our_signs_too_wide_gets_ascii(demo) -> None:
-    app = demo(ready="", answers=False)
-    app.terminal.until(lambda: b"\x1b[6n" in app.terminal.raw)
-    app.terminal.send(b"\x1b[1;10R")
-    app.terminal.until("> task_00001")
-    assert "●" not in app.terminal.text
+    def gets_ascii() -> bool:
+        app = demo(ready="", answers=False)
+        app.terminal.until(lambda: b"\x1b[6n" in app.terminal.raw)
+        app.terminal.send(b"\x1b[1;10R")
+        app.terminal.until(" task_00001")
+        app.settle()
+        return "> task_00001" in app.terminal.text and "●" not in app.terminal.text
+
+    in_time(gets_ascii)  # an answer that comes after two seconds is none
 
 
 def test_the_signs_that_measure_the_terminal_are_wiped_at_once(demo) -> None:
