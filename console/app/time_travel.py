@@ -6,7 +6,6 @@ target is shown. The present is updated in the background (``live_run.py``).
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from textual.timer import Timer
@@ -47,7 +46,7 @@ class TimeTravel:
         self._event: Event | None = None
         self._speed = 0  # recorded seconds per second; 0: no playback
         self._next_speed = 0  # start playback at this speed when the target is shown
-        self._play_start = (0.0, 0)  # seconds of the loop's clock, and the recorded instant at that time
+        self._play_start = (0.0, 0)  # monotonic seconds, and the recorded instant at that time
         self._timer: Timer | None = None  # for the next frame of playback
 
     # --- State -----------------------------------------------------------------------------------------------------
@@ -264,7 +263,7 @@ class TimeTravel:
     def _start_playing(self, speed: int) -> None:
         self.stop_playing()
         self._speed = speed
-        self._play_start = asyncio.get_running_loop().time(), self._console.live.now_us
+        self._play_start = self._console.live.monotonic_seconds, self._console.live.now_us
         self._schedule_frame(self._console.live.now_us, self._seq)
         self._console.show_frames()
 
@@ -276,7 +275,7 @@ class TimeTravel:
         second = now_us - now_us % SECOND_US + SECOND_US
         left_us = min(second if due is None else due, second) - now_us
         if due is not None and due - now_us > SILENCE_SECONDS * speed * SECOND_US:
-            self._play_start = asyncio.get_running_loop().time(), due - speed * SECOND_US
+            self._play_start = self._console.live.monotonic_seconds, due - speed * SECOND_US
             left_us = 0
         delay = max(left_us / SECOND_US / speed, FRAME_SECONDS)
         self._timer = self._console.set_timer(delay, self._on_timer)
@@ -296,7 +295,7 @@ class TimeTravel:
     async def _show_frame(self) -> None:
         history, play_start = self._history, self._play_start
         assert history is not None
-        passed = asyncio.get_running_loop().time() - play_start[0]
+        passed = self._console.live.monotonic_seconds - play_start[0]
         now_us = play_start[1] + round(passed * self._speed * SECOND_US)
         if history.index.next_instant(history.index.seq_at(now_us)) is None:
             await history.load(self._console.live.latest_seq)  # new events have arrived

@@ -25,7 +25,6 @@ screen, or of a controller of the app.
 
 from __future__ import annotations
 
-import asyncio
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, cast
@@ -147,11 +146,11 @@ class ConsoleScreen(Screen[None]):
 
     def on_row_removed(self) -> None:
         """Note that an update has put another row under the cursor."""
-        self._row_removed_at = asyncio.get_running_loop().time()
+        self._row_removed_at = self.console.live.monotonic_seconds
 
     def has_cursor_jumped(self) -> bool:
         """Whether the row under the cursor has just changed: a key pressed now was meant for the previous row."""
-        return asyncio.get_running_loop().time() - self._row_removed_at < JUMP_SECONDS
+        return self.console.live.monotonic_seconds - self._row_removed_at < JUMP_SECONDS
 
     def on_task_acted(self, name: str) -> None:
         """Remove the mark of a task after an act on it."""

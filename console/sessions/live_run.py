@@ -104,6 +104,11 @@ class LiveRun:
         return self._clock.now_us() + round(self.status.clock_offset_seconds * SECOND_US)
 
     @property
+    def monotonic_seconds(self) -> float:
+        """Seconds of a clock that never jumps: how long ago something happened here."""
+        return self._clock.monotonic()
+
+    @property
     def forecast(self) -> Forecast | None:
         """The estimated end of the run; None before the first snapshot, and while the screens of a large run start."""
         if self._forecaster is None or time.monotonic() < self._forecasts_from:

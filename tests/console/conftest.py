@@ -20,6 +20,8 @@ from redrive.console.sessions.session import Cause, Value
 from redrive.console.sessions.target import LaunchContext
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
+from redrive.console.text.pieces import Line
+from redrive.console.widgets.bars import KeyBar
 from redrive.engine.core.causes import CauseHistory
 from redrive.engine.core.projection import RunProjection, RunSummary, Successes
 from redrive.engine.domain.acts import Answer, Command, TargetResult
@@ -335,6 +337,17 @@ def idle_by_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("app", "pilot"):
         monkeypatch.setattr(f"textual.{module}.wait_for_idle", wait_for_idle_loop)
     monkeypatch.setattr(Pilot, "_wait_for_screen", wait_for_screen_by_the_loop)
+
+
+@pytest.fixture(autouse=True)
+def lasting_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message for people stays until the next one: they read it within seconds, a test on a busy machine later."""
+    show = KeyBar.show_message
+
+    def show_until_the_next(bar: KeyBar, message: Line, seconds: float | None = None) -> None:
+        show(bar, message, None if seconds is not None and seconds >= 1 else seconds)
+
+    monkeypatch.setattr(KeyBar, "show_message", show_until_the_next)
 
 
 @pytest.fixture(autouse=True)

@@ -31,7 +31,7 @@ from redrive.engine.statefile.supervisor_file import (
     supervisor_path,
 )
 from support.commands import run_redrive
-from support.waiting import wait_until_async
+from support.waiting import LIMIT_SECONDS, wait_until_async
 
 from ..conftest import StillClock, press, rows_of, settle, shown
 from ..model.runs import START, S
@@ -100,8 +100,14 @@ class Files:
         while True:
             found = await self.news.get()
             if isinstance(found, RedriveError):
+                self.news.task_done()
                 raise found
             yield found
+            self.news.task_done()
+
+    async def are_shown(self) -> None:
+        """Wait for the list of all that was told: it reads the schedules, in a thread, before it goes on."""
+        await asyncio.wait_for(self.news.join(), LIMIT_SECONDS)
 
 
 def fleet_app(files: Files, **options: Any) -> FleetApp:
@@ -185,14 +191,17 @@ async def test_news_change_the_rows_and_keep_the_cursor_on_its_file():
         assert rows_of(app)[-2].strip() == f"{FOLDER}/rates.db"  # type: ignore[arg-type]
         broken = offer("rates", "RUNNING", runs=unfinished("rates", dead=3, blocked=True))
         files.news.put_nowait([broken, *FILES[:4], *FILES[5:]])
+        await files.are_shown()
         await pilot.pause()
         assert app.table.cursor_key == app.table.order[0] == f"{FOLDER}/rates.db"
         assert "◆3" in argv_of(app)[0] and "6 need a human" in text_of(app)
 
 
 async def test_a_lost_connection_is_said_and_the_rows_stay():
-    app = fleet_app(Files(FILES, LinkError("far has closed the connection")), message="ledger.db is damaged")
+    files = Files(FILES, LinkError("far has closed the connection"))
+    app = fleet_app(files, message="ledger.db is damaged")
     async with app.run_test(size=(120, 24)) as pilot:
+        await files.are_shown()
         await pilot.pause()
         assert "far has closed the connection" in rows_of(app)[0]  # type: ignore[arg-type]
         assert "ledger.db is damaged" in rows_of(app)[-1]  # type: ignore[arg-type]

@@ -279,16 +279,13 @@ async def test_the_cursor_stays_on_its_row_when_others_come_and_go(session, cloc
 
 async def test_requeue_does_nothing_right_after_the_row_left_from_under_the_cursor(session, clock):
     async with open_console(session, clock, "4", "j") as driver:
-        await driver.pilot.pause(0.05)
-        session.emit(session.builder.move("fetch_invoices", "PENDING", generation=1))
-        while driver.app.screen.table.cursor_key == InboxRow("aa11"):
-            await driver.pilot.pause(0.01)
-        await driver.pilot.pause(1.0)  # a person who presses the key again does so within a second
-        await driver.pilot.press("r")
-        await driver.pilot.pause()
+        await driver.emit(session, session.builder.move("fetch_invoices", "PENDING", generation=1))
+        assert driver.app.screen.table.cursor_key == InboxRow("bb11")
+        clock.now += S  # a person who presses the key again does so within a second
+        await driver.press("r")
         assert session.commands == []
         assert "nothing was done: the cursor has just moved to archive" in driver.lines[-1]
-        await driver.pilot.pause(JUMP_SECONDS)
+        clock.now += round(JUMP_SECONDS * S)
         await driver.press("r")
         assert [command.targets[0][0] for command in session.commands] == ["archive"]
 

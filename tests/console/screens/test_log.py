@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from redrive.engine.errors import LinkError
 from redrive.engine.statefile.logs import AttemptText, LogChunk
+from support.waiting import LIMIT_SECONDS
 
 from ..conftest import FakeSession, make_app
 from ..model.runs import S
@@ -217,7 +218,7 @@ async def test_while_it_runs_the_end_is_followed(session, clock):
 
 async def until(driver, true):
     """Wait until something is on the screen, for longer than it can take."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + LIMIT_SECONDS
     while not true():
         assert time.monotonic() < deadline, driver.text
         await driver.pilot.pause(0.05)

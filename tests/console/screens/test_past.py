@@ -414,12 +414,21 @@ async def test_bars_of_the_timeline_end_at_the_moment_and_rows_keep_their_places
 # --- Playing ---------------------------------------------------------------------------------------------------------
 
 
+async def play_on(app: Any, pilot: Any, clock: StillClock, seconds: float) -> None:
+    """Let time pass while the run is played, and wait for the frame that shows it."""
+    clock.now += round(seconds * S)
+    instant = app.live.now_us
+    await until(app, pilot, lambda: app.live.now_us != instant)
+
+
 async def test_the_run_is_played_from_here_until_it_is_the_present(session: CountingSession, clock: StillClock):
     async with shown(session, clock) as (app, pilot):
         await press(app, pilot, "@", *"12", "enter", ":", *"replay", "space", *"10x", "enter")
         assert header(app).startswith(" ▸ 03:06:5") and "×10" in header(app)
         seen = set()
-        await until(app, pilot, lambda: app.live.is_past is False or seen.add(app.time_travel.position.seq))
+        while app.live.is_past:
+            seen.add(app.time_travel.position.seq)
+            await play_on(app, pilot, clock, seconds=0.5)
         assert len(seen) > 1
         assert "this is the present" in rows_of(app)[-1]
 
@@ -427,8 +436,9 @@ async def test_the_run_is_played_from_here_until_it_is_the_present(session: Coun
 async def test_played_countdowns_count(session: CountingSession, clock: StillClock):
     async with shown(session, clock) as (app, pilot):
         await press(app, pilot, "@", *"21", "enter", ":", *"replay", "space", *"10x", "enter")
-        assert "×10" in header(app)
-        await until(app, pilot, lambda: "retry in 2" in text_of(app))
+        assert "×10" in header(app) and "retry in 32s" in text_of(app)
+        await play_on(app, pilot, clock, seconds=1)
+        assert "retry in 22s" in text_of(app)
         await press(app, pilot, SLOWER)
         assert "×1 " in header(app)
         await press(app, pilot, SLOWER)
@@ -470,7 +480,8 @@ async def test_a_long_silence_is_cut_short(session: CountingSession, clock: Stil
     async with shown(session, clock) as (app, pilot):
         await press(app, pilot, "@", *"24", "enter", FASTER)
         await until(app, pilot, lambda: header(app).startswith(" ▸ 05:07:23"))
-        await until(app, pilot, lambda: not app.live.is_past)
+        await play_on(app, pilot, clock, seconds=1)
+        assert not app.live.is_past
 
 
 # --- What can be in the way ------------------------------------------------------------------------------------------
