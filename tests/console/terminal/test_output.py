@@ -11,10 +11,12 @@ import pyte
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from redrive.console.terminal import output
 from redrive.console.terminal.capabilities import Colours
 from redrive.console.terminal.output import CellEncoder, FlowControl, ScreenBuffer, TerminalOutput
 from rich.segment import Segment
 from rich.style import Style
+from support.waiting import LIMIT_SECONDS
 
 WIDTH, HEIGHT = 30, 6
 TYPESETTER = CellEncoder(Colours.SIXTEEN)
@@ -233,7 +235,7 @@ async def test_a_reader_that_wakes_up_gets_the_newest_frame_and_no_replay(line: 
         line.frame(later)
     shown = Shown(80, 24)
     text = ""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(LIMIT_SECONDS):
         while line.output.is_busy:
             text += line.read()
             await asyncio.sleep(0)
@@ -282,7 +284,11 @@ async def test_an_unchanged_frame_writes_no_byte(line: Line) -> None:
     assert line.read() == ""
 
 
-async def test_over_a_network_no_more_is_sent_than_the_far_terminal_has_answered_for() -> None:
+async def test_over_a_network_no_more_is_sent_than_the_far_terminal_has_answered_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(output, "REPORT_TIMEOUT_SECONDS", LIMIT_SECONDS)  # this machine may be slow, the far one is not
+    monkeypatch.setattr(output, "SLOW_SECONDS", LIMIT_SECONDS)
     line = Line(FlowControl())
     line.output.on_position_report()
     for number in range(100):
@@ -318,7 +324,7 @@ async def test_the_bell_rings_outside_of_frames_and_once_for_a_terminal_that_sle
     for _ in range(50):
         line.output.ring()
     text = ""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(LIMIT_SECONDS):
         while line.output.is_busy:
             text += line.read()
             await asyncio.sleep(0)

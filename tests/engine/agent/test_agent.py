@@ -40,6 +40,7 @@ from redrive.engine.errors import LinkError, RefusedError, StateFileError
 from redrive.engine.statefile import lists
 from redrive.engine.store import runs
 from support.commands import quoted
+from support.waiting import LIMIT_SECONDS
 
 
 def interpreters() -> dict[str, str]:
@@ -187,7 +188,7 @@ async def test_it_leaves_when_nobody_reads(connect: Connect, run_file: Any) -> N
     )
     assert process.stdin is not None
     process.stdin.write(first_bundle({"path": str(run_file.path), "actor": "ana@desk", "marker": "m"}))
-    assert await asyncio.wait_for(process.wait(), 30) == 0
+    assert await asyncio.wait_for(process.wait(), LIMIT_SECONDS) == 0
     process.stdin.close()
     with suppress(ConnectionError):
         await process.stdin.wait_closed()  # else the pipe outlives the loop, and asyncio prints an error
@@ -225,7 +226,7 @@ async def test_questions_are_answered_while_events_wait_to_be_taken(connect: Con
     )
     pipe, _, _ = await connect(run_file.path)
     pipe.notify("follow", since=0)
-    assert (await asyncio.wait_for(read(pipe, "runs"), 10))[0][0]["run_id"] == "night-1"
+    assert (await asyncio.wait_for(read(pipe, "runs"), LIMIT_SECONDS))[0][0]["run_id"] == "night-1"
 
 
 async def test_an_error_over_there_is_the_same_error_here(connect: Connect, run_file: Any) -> None:
@@ -252,7 +253,7 @@ async def test_an_act_under_a_held_lock_does_not_stop_the_events(
     assert len(await listener.next("events")) == 1
     assert not answer.done()
     fcntl.flock(held, fcntl.LOCK_UN)
-    assert (await asyncio.wait_for(answer, 20))["ok"]
+    assert (await asyncio.wait_for(answer, LIMIT_SECONDS))["ok"]
 
 
 async def test_without_a_path_it_takes_the_latest_file_of_the_default_place(

@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from redrive.engine.agent import agent as agent_module
 from redrive.engine.agent.agent import BUSY_POLL_SECONDS, POLL_SECONDS, Agent, Input, Output
 from redrive.engine.statefile.reader import IDLE_SECONDS
+from support.waiting import LIMIT_SECONDS
 
 
 @pytest.fixture
@@ -43,7 +45,10 @@ def delays(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return found
 
 
-def test_an_idle_agent_waits_for_a_write(open_agent: Callable[[], Agent], run_file: Any, delays: list[float]) -> None:
+def test_an_idle_agent_waits_for_a_write(
+    open_agent: Callable[[], Agent], run_file: Any, delays: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_module, "BUSY_SECONDS", LIMIT_SECONDS)
     agent = open_agent()
     assert agent._wait() == []
     run_file.emit_idle_events(1)

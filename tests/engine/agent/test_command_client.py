@@ -19,6 +19,7 @@ from redrive.engine.errors import ExecutorBusyError, NewerFileError, StateFileEr
 from redrive.engine.statefile import lock_file, open_writing
 from redrive.engine.store import lock
 from support.processes import socket_address
+from support.waiting import LIMIT_SECONDS
 
 
 def pause(id: str = "c1") -> Command:
@@ -157,7 +158,7 @@ def test_a_database_that_is_locked_gives_one_sentence(run_file: Any, monkeypatch
 def test_presence_is_seen_and_ends(run_file: Any, executor: Any) -> None:
     ana = executor_socket.Presence(str(run_file.path), "ana@desk")
     ana.refresh()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + LIMIT_SECONDS
     while not ana.names:
         assert time.monotonic() < deadline
         ana.receive()

@@ -56,7 +56,7 @@ def test_an_answer_of_no_executor_is_one_sentence(run_file: Any, planted: Any, a
 @pytest.mark.parametrize("words", [["pause"], ["doctor"], ["tasks"]])
 def test_the_commands_show_no_traceback(run_file: Any, planted: Any, words: list[str]) -> None:
     planted(b"[]\n")
-    done = run_redrive(*words, "--state", run_file.path, timeout=60)
+    done = run_redrive(*words, "--state", run_file.path)
     assert "Traceback" not in done.stderr + done.stdout
 
 

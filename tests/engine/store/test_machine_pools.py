@@ -24,8 +24,9 @@ Make = Any
 
 @pytest.fixture
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
-    """Makes what an executor has: ``make("alpha", db=2)``."""
+    """Makes what an executor has: ``make("alpha", db=2)``. On a slow machine nobody is taken for gone."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(machine, "STALE_SECONDS", 3600.0)
     made: list[MachinePools] = []
 
     def make_pools(flow: str, **sizes: int) -> MachinePools:

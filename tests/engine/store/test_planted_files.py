@@ -38,7 +38,7 @@ def test_a_link_is_not_followed(state: Path, suffix: str) -> None:
 @pytest.mark.parametrize("suffix", [".lock", ".stderr"])
 def test_a_pipe_is_not_waited_for(state: Path, suffix: str) -> None:
     os.mkfifo(f"{state}{suffix}")
-    done = run_redrive("run", state.parent / "flow.py", "--state", state, "--detach", timeout=60)
+    done = run_redrive("run", state.parent / "flow.py", "--state", state, "--detach")
     assert done.returncode and "is not a regular file: remove it" in done.stderr and "Traceback" not in done.stderr
 
 
@@ -71,7 +71,7 @@ def test_a_state_file_that_others_made_or_may_write_is_refused_before_anything_r
     before = state.read_bytes()
     flow = state.parent / "flow.py"
     words = [state] if command == "resume" else [flow, "--state", state]
-    done = run_redrive(command, *words, timeout=60)
+    done = run_redrive(command, *words)
     assert done.returncode == 2
     if command != "resume":  # which finds no run in this file
         who = {0o666: "can be written by every user", 0o664: "can be written by the group", 0o600: "belongs to"}[mode]

@@ -25,6 +25,7 @@ from redrive.engine.statefile.transitions import Transaction
 from redrive.engine.store import database, runs
 from redrive.engine.store.write_ahead_log import SHARED_SYNC_SECONDS, OnDone
 from redrive.engine.store.writer import FlushLimits, QueryLimits, Writer, WriterListener, run_with_retry
+from support.waiting import LIMIT_SECONDS
 
 FAST = FlushLimits(retries=3, backoff_seconds=0.001, cap_seconds=0.002, query=QueryLimits(delays_seconds=()))
 
@@ -187,7 +188,7 @@ async def test_a_listener_that_raises_keeps_no_caller_waiting(tmp_path: Path) ->
         raise ValueError("the listener's fault")
 
     writer = Writer(database.open_for_writing(tmp_path / "state.db"), loop, lambda: 0, WriterListener(listen))
-    assert await asyncio.wait_for(writer.submit(emit("a")), 10) == "a"
+    assert await asyncio.wait_for(writer.submit(emit("a")), LIMIT_SECONDS) == "a"
     assert [type(context["exception"]) for context in reported] == [ValueError]
     await writer.close()
 
@@ -395,7 +396,7 @@ class Disk:
     def sync(self, descriptor: int) -> None:
         self.syncs += 1
         assert os.readlink(f"/proc/self/fd/{descriptor}").endswith("state.db-wal")
-        assert self.go.wait(20)
+        assert self.go.wait(LIMIT_SECONDS)
         if self.error is not None:
             raise self.error
 

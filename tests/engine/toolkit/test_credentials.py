@@ -77,7 +77,7 @@ def test_what_was_renewed_a_moment_ago_is_not_renewed_again_and_the_error_says_s
             vault.credential().call(ask_bank)
     assert 1 == vault.times
     failure = describe_error(refused.value)
-    assert re.fullmatch(r"401 unauthorized; credential 'bank' was renewed \d\.\d s ago, so not again", failure.message)
+    assert re.fullmatch(r"401 unauthorized; credential 'bank' was renewed \d+\.\d s ago, so not again", failure.message)
 
 
 def test_how_long_it_counts_as_fresh_is_an_option(tmp_path):
