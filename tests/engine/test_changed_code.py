@@ -14,6 +14,7 @@ from redrive.engine.agent import command_client
 from redrive.engine.domain.acts import Answer, Command, Target
 from redrive.engine.executor import host
 
+from ..support.processes import zygotes_of
 from ..support.waiting import wait_until
 
 FLOW = """
@@ -86,9 +87,7 @@ class FlowUnderEdit:
         return self.send("requeue", Target(task, str(state), int(str(generation))))
 
     def zygotes(self) -> list[int]:
-        """The children of the executor that fork attempts."""
-        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
-        return [int(pid) for pid in children if b"zygote.zygote" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        return zygotes_of(self.pid)
 
     def result_of(self, task: str) -> object:
         return self.query(f"SELECT result FROM task WHERE name = '{task}'")[0][0]

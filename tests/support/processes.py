@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from redrive.engine.runner.process import children, command_line
+
 from support.waiting import LIMIT_SECONDS
 
 
@@ -36,6 +38,11 @@ def is_gone(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except (FileNotFoundError, ProcessLookupError):
         return True
+
+
+def zygotes_of(executor: int) -> list[int]:
+    """The children of an executor that fork attempts."""
+    return [pid for pid in children(executor) if "zygote.zygote" in command_line(pid)]
 
 
 def wait_until_dead(pids: Iterable[int], seconds: float = LIMIT_SECONDS) -> list[int]:

@@ -14,8 +14,10 @@ import pytest
 from redrive.engine import Executor
 from redrive.engine.executor import opening
 from redrive.engine.runner import reaper
+from redrive.engine.runner.process import is_stopped
 from redrive.engine.runner.zygote import connection
 from support.commands import start_redrive
+from support.processes import zygotes_of
 from support.waiting import wait_until, wait_until_async
 
 ISOLATIONS = ("process", "worker", "thread")
@@ -57,6 +59,13 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A zygote that does not answer is given up after at most three seconds, and after six if its attempts live."""
     monkeypatch.setattr(connection, "PING_SECONDS", 0.3)
     monkeypatch.setattr(connection, "UNANSWERED_MAX", 20)
+    of_a_stopped_one = connection.ZygoteConnection._unanswered_max
+
+    def unanswered_max(self: connection.ZygoteConnection) -> int:
+        """Of a zygote that only waits for a processor no less than outside of the tests."""
+        return of_a_stopped_one(self) if is_stopped(self.pid) else 100
+
+    monkeypatch.setattr(connection.ZygoteConnection, "_unanswered_max", unanswered_max)
 
 
 def test_a_zygote_that_dies_while_the_run_is_written_is_replaced(
@@ -123,8 +132,9 @@ flow.task(lambda: 2, name="second", after="first")
 
 @pytest.mark.parametrize("isolation", ISOLATIONS)
 def test_a_timeout_holds_beside_a_stopped_zygote(tmp_path: Path, impatient: None, isolation: str) -> None:
+    grace_seconds = 0.5 if isolation == "thread" else 30  # a thread ignores its token, a process ends by SIGTERM
     source = f"""
-@flow.task(isolation={isolation!r}, timeout=2, grace_seconds=0.5)
+@flow.task(isolation={isolation!r}, timeout=2, grace_seconds={grace_seconds})
 def hangs():
     freeze()
     time.sleep(600)
@@ -227,11 +237,6 @@ def test_sigterm_ends_an_executor_whose_idle_zygote_is_stopped(tmp_path: Path) -
         os.kill(zygote, signal.SIGSTOP)
         executor.send_signal(signal.SIGTERM)
         assert executor.wait(END_SECONDS) == 130
-
-
-def zygotes_of(executor: int) -> list[int]:
-    children = Path(f"/proc/{executor}/task/{executor}/children").read_text().split()
-    return [int(pid) for pid in children if "zygote.zygote" in Path(f"/proc/{pid}/cmdline").read_text()]
 
 
 # --- A task that ends its zygote, beside others -----------------------------------------------------------------------

@@ -6,6 +6,7 @@ import os
 import signal
 import sqlite3
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -86,7 +87,11 @@ def test_an_import_that_leaves_a_thread_gets_an_interpreter_after_all(tmp_path, 
 
 
 def has_descriptor(pid: int, name: str) -> bool:
-    return any(os.readlink(link).endswith(f"/{name}") for link in Path(f"/proc/{pid}/fd").iterdir())
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # it is closed by now
+            if os.readlink(link).endswith(f"/{name}"):
+                return True
+    return False
 
 
 def processes_below(pid: int) -> list[int]:
