@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from redrive.engine import Executor, Flow, RetryPolicy
 from redrive.engine.runner.zygote.client import Runner
+from support.waiting import wait_until
 
 ONCE = RetryPolicy(max_attempts=1)
 
@@ -24,11 +25,11 @@ def killed(state: Path) -> list[dict[str, Any]]:
     return [data for data in found if data["what"] == "threads-killed"]
 
 
-def stubborn_flow(count: int) -> Flow:
+def stubborn_flow(count: int, **options: Any) -> Flow:
     flow = Flow("stubborn")
     for number in range(count):
 
-        @flow.task(name=f"stubborn_{number}", isolation="thread", timeout=0.2, grace_seconds=0.1, retry=ONCE)
+        @flow.task(name=f"stubborn_{number}", isolation="thread", timeout=0.2, grace_seconds=0.1, retry=ONCE, **options)
         def stubborn() -> None:
             import time
 
@@ -59,12 +60,17 @@ def test_a_neighbour_that_is_lost_for_others_to_go_on_pays_nothing_and_runs_agai
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Runner, "patience_seconds", 0.2)
-    flow, go_on = stubborn_flow(1), tmp_path / "go-on"
+    flow, began, go_on = stubborn_flow(1, after=["begins"]), tmp_path / "began", tmp_path / "go-on"
+
+    @flow.task
+    def begins() -> None:
+        wait_until(began.exists)
 
     @flow.task(isolation="thread", retry=ONCE)
     def neighbour() -> int:
         import time
 
+        began.touch()
         while not go_on.exists():
             time.sleep(0.01)
         return 1

@@ -190,9 +190,12 @@ async def test_what_an_attempt_left_to_another_user_ends_nobody_and_holds_nobody
     pid = int(outcome.result)
     try:
         assert recorder.payload_of("swept") == ([pid], [pid])
-        before = time.monotonic()
-        assert [(await bench.run("after"))[0].result for _ in range(20)] == ["1"] * 20
-        assert time.monotonic() - before < 15, "each of them waited for the death of what was never theirs"
+        seconds = []
+        for _ in range(20):
+            before = time.monotonic()
+            assert (await bench.run("after"))[0].result == "1"
+            seconds.append(time.monotonic() - before)
+        assert min(seconds) < 0.9, "each of them waited a second for the death of what was never theirs"
         assert bench.runner.zygote_pid == zygote_pid
     finally:
         os.kill(pid, signal.SIGKILL)
@@ -330,13 +333,14 @@ async def test_a_zygote_that_is_killed_takes_everything_along_and_can_be_opened_
 
 
 async def test_a_start_that_a_stopped_zygote_does_not_answer_fails(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "PING_SECONDS", 0.2)
     await bench.open(ESCAPES)
     os.kill(bench.runner.zygote_pid, signal.SIGSTOP)
-    for task in ("quick", "worker", "thread"):
-        with pytest.raises(OSError, match=r"zygote is gone|no zygote"):
-            await bench.start(task)
-    await asyncio.wait_for(bench.zygote_lost.wait(), 30)
+    with monkeypatch.context() as impatient:
+        impatient.setattr(connection, "PING_SECONDS", 0.2)
+        for task in ("quick", "worker", "thread"):
+            with pytest.raises(OSError, match=r"zygote is gone|no zygote"):
+                await bench.start(task)
+        await asyncio.wait_for(bench.zygote_lost.wait(), 30)
     await bench.runner.open(str(bench.path))
     assert (await bench.run("quick"))[0].result == "1"
 
