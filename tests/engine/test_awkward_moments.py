@@ -26,6 +26,7 @@ from redrive.engine.statefile import operator_actions
 from redrive.engine.store import claims
 from support.commands import quoted, run_redrive
 from support.processes import socket_address
+from support.waiting import wait_until
 
 AGAIN = RetryPolicy(max_attempts=3, base=0.05, cap=0.05, jitter="none", poison_after=None)
 
@@ -123,17 +124,24 @@ def test_a_task_that_fails_while_its_parent_runs_again_is_stopped_when_that_fail
 
 
 def test_a_cancel_during_the_grace_of_a_timeout_is_not_answered_by_a_retry(tmp_path):
-    flow = Flow("f")
+    flow, ignores, go_on = Flow("f"), tmp_path / "ignores", tmp_path / "go-on"
 
-    @flow.task(timeout=0.2, grace_seconds=2, retry=AGAIN)
+    @flow.task(timeout=1, grace_seconds=60, retry=RetryPolicy(max_attempts=100, base=0.05, cap=0.05, poison_after=None))
     def hangs():
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        while True:
-            time.sleep(1)
+        ignores.touch()
+        while not go_on.exists():
+            time.sleep(0.01)
 
-    cancel = When(EventKind.ATTEMPT_SIGTERM, None, "hangs", lambda: act(tmp_path, "cancel", ("hangs", "RUNNING", 0)))
-    assert "FAILED" == executor(tmp_path, flow, on_events=cancel).run_result().state
-    assert {"hangs": ("CANCELLED", 1)} == table(tmp_path, "state, attempt")
+    def cancel():
+        assert act(tmp_path, "cancel", ("hangs", "RUNNING", 0))["ok"]
+        attempts.append(table(tmp_path, "attempt")["hangs"])
+        go_on.touch()
+
+    attempts, when = [], When(EventKind.ATTEMPT_SIGTERM, None, "hangs", cancel)
+    listen = lambda events: when(events) if ignores.exists() else None  # noqa: E731  # else SIGTERM ends the attempt
+    assert "FAILED" == executor(tmp_path, flow, on_events=listen).run_result().state
+    assert {"hangs": ("CANCELLED", attempts[0])} == table(tmp_path, "state, attempt")
 
 
 def test_a_cancel_that_is_committed_together_with_the_claim_is_not_lost(tmp_path, monkeypatch):
@@ -157,9 +165,11 @@ def test_a_cancel_that_is_committed_together_with_the_claim_is_not_lost(tmp_path
 def test_an_executor_that_stops_half_way_through_what_may_not_happen_twice_asks_a_human(tmp_path, idempotent, state):
     """003.32, and Ctrl-C is no better than a crash."""
     flow = Flow("f")
-    flow.task(lambda: time.sleep(60), name="pay", idempotent=idempotent, timeout=100, grace_seconds=1)
+    began = tmp_path / "began"
+    flow.task(lambda: began.touch() or time.sleep(60), name="pay", idempotent=idempotent, timeout=100, grace_seconds=1)
 
     def stop():
+        wait_until(began.exists)
         assert act(tmp_path, "stop", options={"how": "now"})["ok"]
 
     result = executor(tmp_path, flow, on_events=When("task", "RUNNING", "pay", stop)).run_result()
@@ -394,6 +404,7 @@ def test_tasks_with_other_parents_than_before_are_stopped_or_freed_by_these(tmp_
         return flow
 
     def stop():
+        wait_until(lambda: table(tmp_path)["bad"] == "FAILED")
         assert act(tmp_path, "stop", options={"how": "now"})["ok"]
 
     first = executor(tmp_path, make([], ["bad"]), on_events=When("task", "RETRYING", "retried", stop)).run_result()
@@ -466,7 +477,7 @@ def test_the_same_failure_with_other_parameters_is_not_yet_poison(tmp_path):
     """Something changed between the attempts: it is counted from one again."""
     flow = write_days(tmp_path, "{'day': 1, 'go': False}")
     stop = When("task", "RETRYING", "a", lambda: act(tmp_path, "stop", options={"how": "now"}))
-    slow = Path(flow).read_text().replace("base=0.01", "base=5, cap=5, jitter='none'")
+    slow = Path(flow).read_text().replace("base=0.01", "base=600, cap=600, jitter='none'")
     Path(flow).write_text(slow)
     assert executor(tmp_path, flow, on_events=stop).run_result().interrupted
     act(tmp_path, "hurry", ("a", "RETRYING", 0))

@@ -302,7 +302,7 @@ from redrive.engine import Flow, PermanentError, RetryPolicy, TransientError
 
 flow = Flow("changed", params={"day": 1})
 
-@flow.task(timeout=0.3, grace_seconds=0.1, retry=RetryPolicy(max_attempts=3, base=0.01))
+@flow.task(timeout=100, grace_seconds=0.1, retry=RetryPolicy(max_attempts=3, base=0.01))
 def tells(ctx, day):
     line = f"{ctx.generation} {ctx.attempt} {day} {ctx.idempotency_key}\\n"
     with pathlib.Path(__file__).with_name("told").open("a") as file:
@@ -330,6 +330,7 @@ def test_a_requeue_changes_timeout_parameters_and_tries_for_one_generation(tmp_p
     assert act(path, "requeue", ("tells", "DEAD_LETTER", 0), options=changed)["ok"]
     os.waitpid(pid, 0)
     assert ("FAILED", 2, 1) == row(path, "tells", "state, attempt, max_attempts")
+    flow.write_text(CHANGED.replace("timeout=100", "timeout=0.3"))
     assert act(path, "requeue", ("tells", "FAILED", 1), options={"timeout": 60})["ok"]
     os.waitpid(host.spawn(**settings), 0)
     assert ("SUCCESS", 3) == row(path, "tells", "state, attempt")
