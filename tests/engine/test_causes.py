@@ -209,7 +209,8 @@ def test_commands_that_say_nothing_or_hang_are_causes_of_their_own(tmp_path: Pat
     programs = on_path(tmp_path / "bin", rsync="exec sleep 60", psql="exec sleep 61", load="exit 1", copy="exit 1")
     flow, once = Flow("silence"), RetryPolicy(max_attempts=1)
     for name in ("rsync", "psql", "load", "copy"):
-        flow.command(name, f"PATH={quoted(programs)}:$PATH; {name} -a", timeout=1, grace_seconds=0.1, retry=once)
+        seconds = 1 if name in ("rsync", "psql") else 60
+        flow.command(name, f"PATH={quoted(programs)}:$PATH; {name} -a", timeout=seconds, grace_seconds=0.1, retry=once)
     ended = run(flow, tmp_path / "state.db")
     assert causes(ended) == 4
     assert [ended[name].failure_class for name in ("rsync", "load")] == ["timeout", "unclassified"]
@@ -267,7 +268,7 @@ def test_siblings_that_fail_alike_need_one_start_each(tmp_path: Path) -> None:
 def test_a_task_that_gets_further_each_time_is_slow(tmp_path: Path) -> None:
     flow = Flow("slow")
 
-    @flow.task(timeout=1, retry=RetryPolicy(max_attempts=6, base=0.01))
+    @flow.task(timeout=1, retry=RetryPolicy(max_attempts=40, base=0.01))
     def load(ctx: Any) -> None:
         for step in range(ctx.checkpointed or 0, 40):
             time.sleep(0.05)
@@ -276,8 +277,8 @@ def test_a_task_that_gets_further_each_time_is_slow(tmp_path: Path) -> None:
 
     assert run(flow, tmp_path / "state.db")["load"].state == "SUCCESS"
     with sqlite3.connect(tmp_path / "state.db") as connection:
-        (mode, said) = connection.execute("SELECT failure_mode, diagnostic FROM attempt WHERE attempt = 1").fetchone()
-    assert mode == "slow" and "timeout too short: it needs about" in said
+        (said,) = connection.execute("SELECT diagnostic FROM attempt WHERE failure_mode = 'slow'").fetchone()
+    assert "timeout too short: it needs about" in said
 
 
 def test_the_decorator_waits_as_long_as_the_server_asks(url: str) -> None:
