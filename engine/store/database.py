@@ -80,6 +80,11 @@ def open_for_writing(path: str | os.PathLike[str], durability: Durability = "nor
         explained = translate(error, path)  # before the new file is removed, which would free the full disk
         if is_created:
             _remove_created(path)
+            if isinstance(explained, CorruptFileError):  # SQLite says so of a page that the disk does not give back
+                sentence = "the disk does not give back what was written to {}: {}; see the kernel log"
+                explained = StorageError(sentence.format(path, error))
+        elif isinstance(explained, CorruptFileError):
+            _require_disk(path)
         raise explained from error
     return connection
 
@@ -276,8 +281,24 @@ def _check_readable(path: str) -> None:
                     raise CorruptFileError(f"{path} is damaged ({found}); restore a copy")
         finally:
             connection.close()
-    except sqlite3.Error as error:
-        raise translate(error, path) from error
+    except (sqlite3.Error, CorruptFileError) as error:
+        _require_disk(path)
+        raise (translate(error, path) if isinstance(error, sqlite3.Error) else error) from error
+
+
+def _require_disk(path: str) -> None:
+    """Raise StorageError if the disk does not give the bytes of a file, which SQLite may call damage.
+
+    No connection of this process is open: closing a descriptor of the file would drop its locks.
+    """
+    try:
+        with open(path, "rb") as file:
+            while file.read(CACHED_BYTES):
+                pass
+    except OSError as error:
+        raise StorageError(
+            f"the disk cannot read {path}: {error.strerror}; see the kernel log, and restore a copy on another disk"
+        ) from error
 
 
 def _create_file(path: str) -> bool:

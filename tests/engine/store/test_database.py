@@ -9,6 +9,8 @@ import random
 import shutil
 import sqlite3
 import stat
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -377,6 +379,40 @@ def test_reading_a_closed_file_leaves_nothing_beside_it(tmp_path: Path) -> None:
 
 
 # --- The disk ------------------------------------------------------------------------------------------------------
+
+
+def test_a_new_file_that_the_disk_does_not_give_back_is_not_called_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page that cannot be read while SQLite parses the schema is "malformed" to it."""
+
+    def fail(connection: sqlite3.Connection) -> None:
+        error = sqlite3.DatabaseError("database disk image is malformed")
+        error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+        raise error
+
+    monkeypatch.setattr(database, "_create_tables", fail)
+    with pytest.raises(StorageError, match=r"the disk does not give back what was written to .*; see the kernel log"):
+        database.open_for_writing(tmp_path / "state.db")
+    assert picture(tmp_path) == {}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_disk_that_fails_to_read_is_named_at_each_read(tmp_path: Path, is_new: bool) -> None:
+    """With real errors of the kernel, from each read on."""
+    path = tmp_path / "state.db"
+    code = f"from redrive.engine.store import database; database.open_for_writing({str(path)!r})"
+    for first in range(1, 40, 3):
+        path.unlink(missing_ok=True)
+        if not is_new:
+            make_closed(path)
+        strace = ["strace", "-f", "-o", os.devnull, "-P", str(path), "-e", "trace=read,pread64"]
+        fault = ["-e", f"inject=pread64:error=EIO:when={first}+"]
+        fault += ["-e", "inject=read:error=EIO:when=2+"]  # the first is of the header, the others look for the fault
+        done = subprocess.run([*strace, *fault, sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+        *_, sentence = done.stderr.splitlines() or [""]
+        assert not sentence or sentence.startswith("redrive.engine.errors.StorageError"), (first, sentence)
 
 
 def test_a_full_disk_leaves_no_half_made_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
