@@ -403,8 +403,13 @@ def console_end(app: ConsoleApp, return_code: int | None = None) -> ConsoleEnd:
     return ConsoleEnd(return_code or 0, started_run, app.is_stopping)
 
 
-def exit_lines(board: Board | None, is_executor_alive: bool, target: str) -> list[str]:
-    """The lines about the run that are printed after the console has closed. ``target``: the state file."""
+def exit_lines(
+    board: Board | None, is_executor_alive: bool, target: str, ssh_arguments: Sequence[str] = ()
+) -> list[str]:
+    """The lines about the run that are printed after the console has closed.
+
+    ``target``: the state file; ``ssh_arguments``: with which a command reaches it.
+    """
     if board is None:
         return []
     run = board.projection.run
@@ -420,10 +425,10 @@ def exit_lines(board: Board | None, is_executor_alive: bool, target: str) -> lis
     if run.ended_at is None:
         lines.append(
             f"{'the run goes on' if is_executor_alive else 'no executor runs it now'}; come back with:"
-            f" {shell_command(['redrive', 'attach', target])}"
+            f" {shell_command(['redrive', 'attach', target, *ssh_arguments])}"
         )
         if is_executor_alive:
-            lines.append(f"stop its executor with: {shell_command(['redrive', 'stop', target])}")
+            lines.append(f"stop its executor with: {shell_command(['redrive', 'stop', target, *ssh_arguments])}")
     return lines
 
 

@@ -207,7 +207,7 @@ class Copying:
 
     def _copy_event(self, event: Event) -> None:
         """Copy the command line of an act, or the sentence of another event."""
-        command = command_line(event, self._target)
+        command = command_line(event, self._target, self._console.live.session.ssh_arguments)
         text = command or one_line(f"{event.task or ''} {describe_event(event)}")
         self._console.copy_to_clipboard(text)
         what = "command line" if command else "sentence"
@@ -222,7 +222,8 @@ class Copying:
                 yield "error", row.error
             if fingerprint := fingerprint_of_task(row):
                 yield "fingerprint", fingerprint
-            line = shell_line("requeue", self._target, board.projection.run.run_id, names, "after a fix")
+            run_id, ssh_arguments = board.projection.run.run_id, console.live.session.ssh_arguments
+            line = shell_line("requeue", self._target, run_id, names, "after a fix", ssh_arguments=ssh_arguments)
             if line is not None:
                 yield "command", line
             yield from self._part_lines(board.projection.run, names)

@@ -12,7 +12,7 @@ import os
 import platform
 import traceback
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -226,13 +226,13 @@ async def _run_app(
         if app.acting_session is not None:
             await app.acting_session.close()
     tty.release()
-    return _print_end(app, code, target)
+    return _print_end(app, code, target, session.ssh_arguments)
 
 
-def _print_end(app: ConsoleApp, code: int | None, target: str) -> ConsoleEnd:
+def _print_end(app: ConsoleApp, code: int | None, target: str, ssh_arguments: Sequence[str] = ()) -> ConsoleEnd:
     from .app import ConsoleEnd, console_end, exit_lines
 
-    resume_command = shell_command(["redrive", "attach", target])
+    resume_command = shell_command(["redrive", "attach", target, *ssh_arguments])
     if app.failure is not None:
         from ..sessions.open import require_known_values
 
@@ -242,7 +242,7 @@ def _print_end(app: ConsoleApp, code: int | None, target: str) -> ConsoleEnd:
         return ConsoleEnd(CRASHED)
     if app.returns_to_fleet:
         return ConsoleEnd(code or 0, returns_to_fleet=True)
-    echo_lines(exit_lines(app.live.board, app.live.status.executor_alive, target))
+    echo_lines(exit_lines(app.live.board, app.live.status.executor_alive, target, ssh_arguments))
     return console_end(app, code)
 
 

@@ -190,9 +190,10 @@ async def inbox_of_run(
     begin = "or acknowledge" if lines else "none of its tasks needs a human; acknowledge"
     lines += _executor_advice_lines(run, status, address)
     if may_be_acknowledged:
-        lines.append(f"{begin} it: {ack_command(address, run.run_id)}")
+        lines.append(f"{begin} it: {ack_command(address, run.run_id, session.ssh_arguments)}")
     if is_lost(run, session.status):
-        lines.append(one_line(f"or end it: {shell_command(['redrive', 'abandon', '--state', address, run.run_id])}"))
+        abandon = ["redrive", "abandon", "--state", address, *session.ssh_arguments, run.run_id]
+        lines.append(one_line(f"or end it: {shell_command(abandon)}"))
     runner = runner_of(run, status)
     state = Piece(run_code(run, runner), run_style(run, runner).role)
     return [[Piece(f"{present.place_line(run, address)}: "), state], *lines]
@@ -455,11 +456,8 @@ def _run_note(run: RunRow, status: SessionStatus, address: str, now_us: int) -> 
 async def _needing_lines(session: Session) -> list[str]:
     """How many runs need a human; nothing if none does."""
     waiting = waiting_runs(await session.query(lists.ATTENTION_RUNS), session.status, wall_time_us())
-    return (
-        [f"{present.needing_sentence(waiting)}: {shell_command(['redrive', 'inbox', session.address])}"]
-        if waiting
-        else []
-    )
+    command = shell_command(["redrive", "inbox", session.address, *session.ssh_arguments])
+    return [f"{present.needing_sentence(waiting)}: {command}"] if waiting else []
 
 
 def _run_value(

@@ -100,7 +100,7 @@ def _unserved_line(needs: Sequence[Need]) -> str:
 
 def _lines_of_path(endpoint: Endpoint, needs: Sequence[Need], *, as_json: bool, is_only: bool) -> list[Shown]:
     if not is_only and all(need.kind in OF_SCHEDULES for need in needs):
-        return [_line_of_need(need, endpoint.target, as_json) for need in needs]
+        return [_line_of_need(need, [endpoint.target, *endpoint.ssh.arguments], as_json) for need in needs]
     read = partial(_lines_of_file, needs=needs, as_json=as_json, is_only=is_only)
     return with_session(endpoint, read)
 
@@ -115,21 +115,22 @@ async def _lines_of_file(session: Session, needs: Sequence[Need], *, as_json: bo
     chosen = [one for one in dict.fromkeys([latest, *reversed(by_run)]) if one is not None]
     alike = {} if as_json else _runs_alike(needs)
     shown = [run_id for run_id in chosen if run_id not in alike]
+    place = [session.address, *session.ssh_arguments]
     lines: list[Shown] = []
     for run_id in shown[:_RUNS_MAX]:
         need = by_run.get(run_id)
         if need is not None and need.is_notice and run_id != latest:
-            lines.append(_line_of_need(need, session.address, as_json))
+            lines.append(_line_of_need(need, place, as_json))
             continue
         projection = await session.part(run_id)
         lines += await inbox_of_run(session, projection, need, as_json=as_json, is_alone=not needs)
         others = [other for other in chosen if alike.get(other) == run_id]
         if others and need is not None:
-            lines.append(_same_in_line(others, need, session.address))
+            lines.append(_same_in_line(others, need, place))
     if len(shown) > _RUNS_MAX and not as_json:
-        command = one_line(shell_command(["redrive", "runs", session.address]))
+        command = one_line(shell_command(["redrive", "runs", *place]))
         lines.append(f"{len(shown) - _RUNS_MAX} more runs: {command}")
-    lines += [_line_of_need(need, session.address, as_json) for need in needs if need.kind not in OF_RUNS]
+    lines += [_line_of_need(need, place, as_json) for need in needs if need.kind not in OF_RUNS]
     return lines if lines or as_json else ["nothing needs a human"]  # a schedule whose first run is still to come
 
 
@@ -144,21 +145,14 @@ def _runs_alike(needs: Sequence[Need]) -> Mapping[str, str]:
     return {run_id: latest[tuple(found)] for run_id, found in facts.items() if latest[tuple(found)] != run_id}
 
 
-def _same_in_line(others: Sequence[str], need: Need, address: str) -> str:
+def _same_in_line(others: Sequence[str], need: Need, place: Sequence[str]) -> str:
     words = f"the same in {counted(len(others), 'other run')}, the first {others[0]}; all of them: "
     if need.kind in ENDS and need.flow is not None:
-        return one_line(words + shell_command(["redrive", "ack", "--state", address, need.flow, "--all"]))
+        return one_line(words + shell_command(["redrive", "ack", "--state", *place, need.flow, "--all"]))
     if need.fingerprint is None:
-        return one_line(words + shell_command(["redrive", "runs", address]))
-    act = [
-        "redrive",
-        "requeue",
-        "--state",
-        address,
-        "--fingerprint",
-        need.fingerprint[:FINGERPRINT_DIGITS],
-        "--all-runs",
-    ]
+        return one_line(words + shell_command(["redrive", "runs", *place]))
+    cause = ["--fingerprint", need.fingerprint[:FINGERPRINT_DIGITS], "--all-runs"]
+    act = ["redrive", "requeue", "--state", *place, *cause]
     return one_line(f"{words}{shell_command(act)} --reason TEXT")
 
 
@@ -169,28 +163,32 @@ async def _latest_run(session: Session) -> str | None:
         return None  # a schedule without a run
 
 
-def _line_of_need(need: Need, address: str, as_json: bool) -> str:
-    """A need that is not about tasks: in one line, with the command that ends it."""
+def _line_of_need(need: Need, place: Sequence[str], as_json: bool) -> str:
+    """A need that is not about tasks: in one line, with the command that ends it.
+
+    ``place``: the address of the file, and the arguments with which a command reaches it.
+    """
+    address = place[0]
     now_us = wall_time_us()
     sentence = need_sentence(need, now_us)
     if as_json:
         title = f"{need.kind.value}: {sentence}"
         cause = InboxCause(need.kind.value, None, title, sentence, (), 0, 0, need.since, need.since, need.since)
-        place = {"run_id": need.run_id, "state_file": address, **need_fields(need), "executor": None, "memory": None}
-        return json_line(with_schema("inbox", {**msgspec.to_builtins(cause), **place}))
+        run = {"run_id": need.run_id, "state_file": address, **need_fields(need), "executor": None, "memory": None}
+        return json_line(with_schema("inbox", {**msgspec.to_builtins(cause), **run}))
     name = " ".join(filter(None, (need.flow, need.run_id)))
     place_text = f"{name} in {address}" if name else address
-    command = _command_of(need, address)
+    command = _command_of(need, place)
     return one_line(f"{place_text}: {sentence}{f': {command}' if command else ''}")
 
 
-def _command_of(need: Need, address: str) -> str:
+def _command_of(need: Need, place: Sequence[str]) -> str:
     """The command that ends a need; empty if its sentence names one, or if there is none."""
     if need.run_id is not None and need.kind in ENDS:
-        return ack_command(address, need.run_id)
+        return ack_command(place[0], need.run_id, place[1:])
     if need.kind is NeedKind.HELD_ROWS and need.run_id is not None:
-        return shell_command(["redrive", "quarantine", address, "--run", need.run_id])
-    return shell_command(["redrive", "breakers", address]) if need.kind is NeedKind.BREAKER else ""
+        return shell_command(["redrive", "quarantine", *place, "--run", need.run_id])
+    return shell_command(["redrive", "breakers", *place]) if need.kind is NeedKind.BREAKER else ""
 
 
 # --- ``redrive ack`` -------------------------------------------------------------------------------------------------

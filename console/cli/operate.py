@@ -144,11 +144,12 @@ class ActPlace(NamedTuple):
     address: str
     status: SessionStatus
     run: RunRow | None
+    ssh_arguments: Sequence[str] = ()  # with which a command reaches the address
 
 
 def place_of(session: Session, run: RunRow | None) -> ActPlace:
     """The place of an act, with the status of its session as of now."""
-    return ActPlace(session.address, session.status, run)
+    return ActPlace(session.address, session.status, run, session.ssh_arguments)
 
 
 @dataclass(frozen=True, slots=True)

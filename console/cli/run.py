@@ -77,11 +77,12 @@ def run_flow(flow: str, run_id: str | None, param: tuple[str, ...], **options: A
 
 def remote_resume_hint(target: str) -> str:
     """Return where and how a run behind ssh is resumed."""
-    from ..sessions.address import parse
+    from ..sessions.address import SshOptions, parse
 
     address = parse(target)
     there = shell_command(["redrive", "resume", *([address.path] if address.path else [])])
-    return f"an executor runs on the machine of its state file; resume it there: {address.login} {shell_word(there)}"
+    login = SshOptions().login(address)
+    return f"an executor runs on the machine of its state file; resume it there: {login} {shell_word(there)}"
 
 
 @command("demo")

@@ -316,7 +316,7 @@ def _shown(rows: Iterable[QuarantineRow], projection: RunProjection, everything:
 def _stale_sentence(names: Sequence[str], place: operate.ActPlace) -> str:
     """What to do about tasks that ran with the result from before these rows."""
     run = [] if place.run is None else ["--run", place.run.run_id]
-    command = shell_command(["redrive", "requeue", "--state", place.address, *run, *names])
+    command = shell_command(["redrive", "requeue", "--state", place.address, *place.ssh_arguments, *run, *names])
     return one_line(f"stale, for they ran without these rows: {command} runs them again")
 
 

@@ -511,6 +511,7 @@ def shell_line(
     tasks: Sequence[str] = (),
     reason: str = "",
     options: Mapping[str, Any] | None = None,
+    ssh_arguments: Sequence[str] = (),
 ) -> str | None:
     """The shell command line for a ``Command``, safe to paste; None if the command line has no such command.
 
@@ -519,13 +520,14 @@ def shell_line(
         target: state file or ssh address.
         tasks: names; of more than 50 the rest is a count in a comment, unless ``options`` has a ``fingerprint``.
         options: ``fingerprint``, the options of a requeue, ``seconds`` of ``extend`` and ``postpone``.
+        ssh_arguments: what reaches the target.
     """
     if act not in _SHELL_COMMANDS:
         return None
     options = options or {}
     words = ["redrive", act]
     fingerprint = options.get("fingerprint")
-    words += ["--state", target]
+    words += ["--state", target, *ssh_arguments]
     words += ["--run", run] if run else []
     words += ["--fingerprint", str(fingerprint)] if fingerprint else []
     words += _requeue_arguments(options) if act == "requeue" else []

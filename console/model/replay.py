@@ -339,15 +339,16 @@ def last_undoable(rows: Sequence[EventRow]) -> tuple[Event, OperatorActed] | Non
     return None
 
 
-def command_line(event: Event, target: str) -> str | None:
+def command_line(event: Event, target: str, ssh_arguments: Sequence[str] = ()) -> str | None:
     """Return the shell command that repeats an operator's command, safe to paste; None if there is none.
 
-    ``target``: the state file or its ssh address.
+    ``target``: the state file or its ssh address. ``ssh_arguments``: what reaches it.
     """
     payload = event.payload
     if not isinstance(payload, OperatorActed) or not is_operator_act(event):
         return None
-    return shell_line(payload.act or "", target, event.run_id, target_tasks(event), event.reason or "", payload.options)
+    tasks, reason = target_tasks(event), event.reason or ""
+    return shell_line(payload.act or "", target, event.run_id, tasks, reason, payload.options, ssh_arguments)
 
 
 def is_notable(event: Event) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from datetime import time as time_of_day
 from typing import NamedTuple
@@ -226,9 +226,9 @@ def instant(at_us: int, now_us: int) -> str:
     return (wall if now_us - at_us < DAY else wall_day)(at_us)
 
 
-def ack_command(path: str, run_id: str) -> str:
-    """The command that acknowledges the end of a run."""
-    return shell_command(["redrive", "ack", "--state", path, run_id])
+def ack_command(path: str, run_id: str, ssh_arguments: Sequence[str] = ()) -> str:
+    """The command that acknowledges the end of a run. ``ssh_arguments``: what reaches the file."""
+    return shell_command(["redrive", "ack", "--state", path, *ssh_arguments, run_id])
 
 
 def summary_sentence(needs: Iterable[Need]) -> str:

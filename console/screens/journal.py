@@ -242,7 +242,8 @@ class JournalScreen(SplitScreen):
         self.event_view.set_lines([[Piece(" "), *line] for line in lines])
 
     def _command(self, event: Event) -> str | None:
-        return command_line(event, self.console.launch.state_path or self.console.address)
+        console = self.console
+        return command_line(event, console.launch.state_path or console.address, console.live.session.ssh_arguments)
 
     def go_to_next(self, step: int) -> None:
         """Move to the next action or task that needs a human, or the previous one."""

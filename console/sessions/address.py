@@ -10,10 +10,12 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
+from ...engine.domain.text import shell_command
 from ...engine.errors import AddressError
 
 SCHEME = "ssh://"
@@ -37,12 +39,6 @@ class SshAddress:
     def destination(self) -> str:
         """The host argument of ssh."""
         return f"{self.user}@{self.host}" if self.user else self.host
-
-    @property
-    def login(self) -> str:
-        """The command that a person types to log in."""
-        port = f"-p {self.port} " if self.port else ""
-        return f"ssh {port}{self.destination}"
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -123,29 +119,50 @@ _ALWAYS = (
 _NO_PROMPTS = "BatchMode=yes"  # an invisible prompt would block forever
 
 
-class SshOptions(NamedTuple):
-    """``python``: the remote interpreter. ``options``: ``Key=Value``, or arguments of ssh such as ``-4``."""
+_PYTHON = "python3"
 
-    python: str = "python3"
+
+class SshOptions(NamedTuple):
+    """``python``: the remote interpreter. ``options``: ``Key=Value``, or arguments of ssh such as ``-4``.
+
+    ``added``: options of the console, such as the socket of a connection that is open.
+    """
+
+    python: str = _PYTHON
     options: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
 
     def with_options(self, *options: str) -> SshOptions:
         """Return a copy with these options after the operator's."""
-        return self._replace(options=(*self.options, *options))
+        return self._replace(added=(*self.added, *options))
+
+    @property
+    def arguments(self) -> list[str]:
+        """The arguments with which a command of redrive gets the operator's options."""
+        python = ["--python", self.python] if self.python != _PYTHON else []
+        return [*python, *(f"--ssh-option={option}" for option in self.options)]
+
+    def login(self, address: SshAddress) -> str:
+        """The command that a person types to log in."""
+        port = ["-p", str(address.port)] if address.port is not None else []
+        return shell_command([*_program(), *_words(self.options), *port, address.destination])
 
     def argv(self, address: SshAddress, *command: str, may_prompt: bool = False) -> list[str]:
         """Return the command line. The operator's options come first, because ssh uses the first value of an option.
 
         ``may_prompt``: ssh may ask for passwords and second factors on the terminal.
         """
-        words = [*_program(), "-T"]
-        for option in self.options:
-            words += [option] if option.startswith("-") else ["-o", option]
+        words = [*_program(), "-T", *_words((*self.options, *self.added))]
         for option in _ALWAYS if may_prompt else (_NO_PROMPTS, *_ALWAYS):
             words += ["-o", option]
         if address.port is not None:
             words += ["-p", str(address.port)]
         return [*words, "--", address.destination, *command]
+
+
+def _words(options: Iterable[str]) -> Iterator[str]:
+    for option in options:
+        yield from (option,) if option.startswith("-") else ("-o", option)
 
 
 class Endpoint(NamedTuple):

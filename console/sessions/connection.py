@@ -137,7 +137,7 @@ class Connection:
 
     async def _connect(self) -> AgentProcess:
         argv = self._options.argv(self._address, boot_command(self._options.python))
-        agent = AgentProcess(self._address, self._options.python, self._on_message)
+        agent = AgentProcess(self._address, self._options, self._on_message)
         hello = await agent.open(argv, self._settings)
         try:
             self._agent, self.problem, self._retry_at = agent, None, None
@@ -383,13 +383,13 @@ class MessagePace:
 class AgentProcess:
     """A running agent. The future ``ended`` resolves with the reason when the process has exited."""
 
-    def __init__(self, address: SshAddress, python: str, on_message: Callable[[Message], None]) -> None:
+    def __init__(self, address: SshAddress, options: SshOptions, on_message: Callable[[Message], None]) -> None:
         self.ended: asyncio.Future[LinkError] = asyncio.get_running_loop().create_future()
         self.received_at = time.monotonic()
         self.is_malformed = False  # it sent what no agent sends: another connection would bring the same
         self._host = address.destination
-        self._login = address.login
-        self._python = python
+        self._login = options.login(address)
+        self._python = options.python
         self._on_message = on_message
         self._hello: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._pending: dict[int, asyncio.Future[Any]] = {}

@@ -184,7 +184,7 @@ async def watch_remote_files(
             latest.get_nowait()
         latest.put_nowait(message)
 
-    agent = AgentProcess(address, options.python, receive)
+    agent = AgentProcess(address, options, receive)
     message = await agent.open(options.argv(address, boot_command(options.python)), {"list": True})
     try:
         while True:

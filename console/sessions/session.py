@@ -47,6 +47,11 @@ class Session(Protocol):
         """Host and file, for the header."""
 
     @property
+    def ssh_arguments(self) -> Sequence[str]:
+        """What a printed command needs beside the address to reach the file."""
+        return ()
+
+    @property
     def status(self) -> SessionStatus:
         """The current status; cheap."""
 

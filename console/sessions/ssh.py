@@ -52,6 +52,7 @@ class SshSession(Session):
 
     def __init__(self, address: SshAddress, options: SshOptions, actor: str, read_only: bool, is_console: bool) -> None:
         self._address = address
+        self._options = options
         self._path = address.path
         self._actor = actor
         self._read_only = "opened read-only" if read_only else None
@@ -87,6 +88,10 @@ class SshSession(Session):
     def address(self) -> str:
         """Host and file, with the path that the agent resolved."""
         return str(replace(self._address, path=self._path))
+
+    @property
+    def ssh_arguments(self) -> Sequence[str]:
+        return self._options.arguments
 
     @property
     def status(self) -> SessionStatus:

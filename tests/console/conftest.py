@@ -85,6 +85,7 @@ class FakeSession:
         self.projection: Any = projection
         self.builder = EventBuilder(projection) if projection is not None else None
         self.address = address
+        self.ssh_arguments: Sequence[str] = ()
         self.running_usage: Sequence[TaskUsage] = ()
         self.usage_reads = 0
         self.status = LIVE

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from redrive.console.cli.options import NamedFile, ssh_options
 from redrive.console.sessions.address import SshAddress, SshOptions, parse
 from redrive.console.sessions.target import is_remote
 from redrive.engine.errors import AddressError
@@ -98,3 +100,20 @@ def test_nothing_but_an_address_or_a_refusal_comes_of_any_text(text: str) -> Non
 def test_a_remote_host_gets_neither_keys_nor_a_screen(option: str) -> None:
     argv = SshOptions().argv(parse("ssh://db1"), "true")
     assert argv[argv.index(option) - 1] == "-o"
+
+
+@pytest.mark.parametrize("options", [SshOptions(), SshOptions("/opt/py 3", ("IdentityFile=/keys/a b", "-4"))])
+def test_a_printed_command_reaches_the_host_with_the_options_that_were_given(options: SshOptions) -> None:
+    found: list[NamedFile] = []
+
+    @click.command()
+    @click.argument("target")
+    @ssh_options
+    def command(file: NamedFile) -> None:
+        found.append(file)
+
+    shared = options.with_options("ControlPath=/run/ssh")  # of a connection that ends with the console
+    command.main(["ssh://db1", *shared.arguments], standalone_mode=False)
+    assert found[0].ssh == options
+    argv = shared.argv(parse("ssh://db1"), "true")
+    assert argv.index("ControlPath=/run/ssh") > max((argv.index(one) for one in options.options), default=0)

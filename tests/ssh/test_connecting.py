@@ -281,7 +281,8 @@ def test_what_the_far_side_says_cannot_drive_the_terminal() -> None:
     assert last_line("\x1b[2J") == "␛[2J"
 
 
-def test_what_to_type_names_the_port() -> None:
-    login = parse("ssh://ana@far:2222/x.db").login
+def test_what_to_type_names_the_port_and_the_options_of_the_operator() -> None:
+    options = SshOptions("python3.12", ("IdentityFile=/keys/a b", "-4")).with_options("ControlPath=/run/ssh")
+    login = options.login(parse("ssh://ana@far:2222/x.db"))
     error = link_error("ana@far", "python3", 255, "Host key verification failed.", login)
-    assert "run `ssh -p 2222 ana@far` once" in str(error)
+    assert "run `ssh -o 'IdentityFile=/keys/a b' -4 -p 2222 ana@far` once" in str(error)

@@ -74,6 +74,8 @@ def test_a_shell_line_does_the_same_as_the_command() -> None:
 
 
 def test_a_shell_line_is_understood_by_the_command_line() -> None:
+    far = shell_line("skip", "ssh://db1/x.db", tasks=["load"], ssh_arguments=["--ssh-option=Port=22"])
+    assert far == "redrive skip --state ssh://db1/x.db --ssh-option=Port=22 -- load"
     line = shell_line("skip", "x.db", "run-1", ["--weird", "-x"], "why")
     assert line is not None
     words = shlex.split(line)

@@ -125,7 +125,9 @@ async def test_the_exit_code_says_how_the_run_stands(
 
 async def test_the_last_words_say_what_waits_and_how_to_come_back(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, _):
-        words = "\n".join(exit_lines(app.live.board, True, "revenue.db"))
+        words = "\n".join(exit_lines(app.live.board, True, "revenue.db", ["--ssh-option=Port=22"]))
+        assert "redrive attach revenue.db --ssh-option=Port=22" in words
+        assert "redrive stop revenue.db --ssh-option=Port=22" in words
         assert "revenue run-2026-04-25: running, 2 of 10 done" in words
         assert "1 dead letter to decide: clean_refunds" in words
         assert "the run goes on; come back with: redrive attach revenue.db" in words

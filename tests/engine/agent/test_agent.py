@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 from redrive import engine
-from redrive.console.sessions.address import SshAddress
+from redrive.console.sessions.address import SshAddress, SshOptions
 from redrive.console.sessions.bundle import (
     CHANGING,
     ON_DEMAND,
@@ -85,7 +85,7 @@ async def connect() -> AsyncIterator[Connect]:
 
     async def start(path: Any, python: str = sys.executable, **settings: Any) -> tuple[AgentProcess, Listener, Any]:
         listener = Listener()
-        pipe = AgentProcess(SshAddress("nearby"), python, listener.messages.put_nowait)
+        pipe = AgentProcess(SshAddress("nearby"), SshOptions(python), listener.messages.put_nowait)
         pipes.append(pipe)
         argv = ["sh", "-c", boot_command(python)]
         hello = await pipe.open(argv, {"path": str(path), "actor": "ana@desk", **settings})
