@@ -51,7 +51,7 @@ def test_without_its_colours_a_list_is_what_a_pipe_gets(state: Path, words: tupl
     command = (words[0], "--state", state, *words[1:])
     in_colours, in_a_pipe = printed(*command, **_FORCED), printed(*command)
     assert "\x1b" not in in_a_pipe and "\x1b" in in_colours
-    timeless = re.compile(r"\d+(\.\d+)?(ms|s)\b")
+    timeless = re.compile(r"\d+(\.\d+)?(ms|s|m\d\d)\b")
     assert timeless.sub("", _SGR.sub("", in_colours)) == timeless.sub("", in_a_pipe)
 
 

@@ -60,7 +60,7 @@ def folder(tmp_path: Path, state_file: Path) -> Path:
 def run_in(shell: list[str], folder: Path) -> str:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = subprocess.run(
-        shell, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=60, check=True
+        shell, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=True
     )
     return done.stdout
 

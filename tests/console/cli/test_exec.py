@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.commands import run_redrive, start_redrive
-from support.waiting import wait_until
+from support.waiting import LIMIT_SECONDS, wait_until
 
 
 @pytest.fixture
@@ -65,15 +65,15 @@ def test_the_second_of_two_at_a_time_is_refused(states: Path) -> None:
     wait_until(Path("started").exists)
     assert run_redrive(*words).returncode == 75
     Path("end").touch()
-    assert first.wait(60) == 0
+    assert first.wait(LIMIT_SECONDS) == 0
 
 
 def test_a_killed_one_is_resumed_with_the_command_that_it_had(states: Path) -> None:
     line = "echo x >> starts; [ $(wc -l < starts) -gt 1 ] || exec sleep 300"
     first = start_redrive("exec", "--name", "copy", "--", line)
-    wait_until(Path("starts").exists)
+    wait_until(lambda: Path("starts").exists() and Path("starts").read_text())
     os.kill(first.pid, signal.SIGKILL)
-    first.wait(60)
+    first.wait(LIMIT_SECONDS)
     assert run_redrive("resume", "copy").returncode == 0
     assert Path("starts").read_text() == "x\nx\n"
     with sqlite3.connect(states / "copy.db") as connection:
