@@ -502,6 +502,9 @@ async def _output_of(command: list[str], pid: int, until: float) -> bytes | None
         )
     except OSError:
         return None
+    except asyncio.CancelledError:  # asyncio has killed py-spy, which may have run
+        _continue(pid)
+        raise
     try:
         output, _ = await asyncio.wait_for(spy.communicate(), until - time.monotonic())
     except TimeoutError:
@@ -517,6 +520,10 @@ def _give_up(spy: asyncio.subprocess.Process, pid: int) -> None:
     """End py-spy. Its end releases the process that it had stopped, except just after its first signal."""
     with suppress(OSError):
         spy.kill()
+    _continue(pid)
+
+
+def _continue(pid: int) -> None:
     with suppress(OSError):
         os.kill(pid, signal.SIGCONT)
 
