@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -20,8 +20,9 @@ NO_EXECUTOR = [b"{}", b"[]", b"no JSON", b"[" * 100_000, b"\xff\xfe", b"null", b
 
 
 @pytest.fixture
-def planted(run_file: Any) -> Callable[[bytes], None]:
+def planted(run_file: Any) -> Iterator[Callable[[bytes], None]]:
     """Make something else listen that sends ``answer`` to whoever connects."""
+    listeners: list[tuple[socket.socket, threading.Thread]] = []
 
     def listen(answer: bytes, pause_seconds: float = 0.0) -> None:
         listener = socket.socket(socket.AF_UNIX)
@@ -31,7 +32,10 @@ def planted(run_file: Any) -> Callable[[bytes], None]:
 
         def serve() -> None:
             while True:
-                connection, _ = listener.accept()
+                try:
+                    connection, _ = listener.accept()
+                except OSError:  # the test is over
+                    return
                 connection.recv(4096)
                 try:
                     for byte in [answer] if not pause_seconds else [answer] * 1000:
@@ -41,9 +45,15 @@ def planted(run_file: Any) -> Callable[[bytes], None]:
                     pass
                 connection.close()
 
-        threading.Thread(target=serve, daemon=True).start()
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        listeners.append((listener, thread))
 
-    return listen
+    yield listen
+    for listener, thread in listeners:
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+        listener.close()
 
 
 @pytest.mark.parametrize("answer", [*NO_EXECUTOR, b'{"ok": true, "message": "x", "results": [1]}'])

@@ -148,12 +148,13 @@ async def test_what_the_other_side_does_not_take_is_counted(bench: Any, server: 
 
 
 async def test_a_service_behind_a_unix_socket_is_named_by_its_path(bench: Any) -> None:
-    kept: list[object] = []  # since Python 3.13 a connection that nobody keeps is closed
+    kept: list[asyncio.StreamWriter] = []  # since Python 3.13 a connection that nobody keeps is closed
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # a socket's path is short
         path = f"{folder}/s"
-        service = await asyncio.start_unix_server(lambda *streams: kept.extend(streams), path)
-        await hang_of(bench, "asks_by_a_path", f"blocked in recv from {path} at", path=path)
-        service.close()  # "async with" waits for its connections since Python 3.12
+        async with await asyncio.start_unix_server(lambda _, writer: kept.append(writer), path):
+            await hang_of(bench, "asks_by_a_path", f"blocked in recv from {path} at", path=path)
+            for writer in kept:
+                writer.close()
 
 
 async def test_a_thread_of_a_pool_is_examined_where_the_first_only_waits_for_it(

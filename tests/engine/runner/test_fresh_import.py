@@ -15,6 +15,7 @@ from redrive.engine import Executor
 from redrive.engine.core.outcome import OutcomeKind
 from redrive.engine.flow.flow import Flow
 from redrive.engine.runner import process
+from redrive.engine.runner.zygote import flow_import
 from redrive.engine.runner.zygote.client import Runner
 
 A_THREAD = """
@@ -221,7 +222,8 @@ async def test_a_flow_may_set_signal_handlers_when_its_thread_host_imports_it(be
     assert (await bench.run("task"))[0].result == "1"
 
 
-def test_a_program_with_threads_gets_a_warning_when_it_starts_a_run() -> None:
+def test_a_program_with_threads_gets_a_warning_when_it_starts_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow_import, "NAMES_SHOWN", 1000)  # threads of other tests may stand before it
     flow, end = Flow("in memory"), threading.Event()
     flow.command("nothing", "true")
     thread = threading.Thread(target=end.wait, name="feeder")

@@ -5,12 +5,22 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from redrive.engine.schedule.flow_files import read_flow_files
 from support.commands import quoted
 from support.waiting import wait_until_async
+
+
+def held_pipes() -> set[str]:
+    """The pipes of this process, in the words of the kernel."""
+    found = set()
+    for file in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):
+            found.add(os.readlink(file))
+    return {name for name in found if name.startswith("pipe:")}
 
 
 async def test_a_reading_can_be_cancelled_whose_process_has_ended(tmp_path: Path) -> None:
@@ -23,6 +33,7 @@ async def test_a_reading_can_be_cancelled_whose_process_has_ended(tmp_path: Path
         async for _ in read_flow_files(str(python), ["flow.py"]):
             pass
 
+    before = held_pipes()
     reading = asyncio.create_task(read())
     await wait_until_async(lambda: pids.exists() and pids.read_text().endswith("\n"))
     sleeping, ended = map(int, pids.read_text().split())
@@ -33,3 +44,5 @@ async def test_a_reading_can_be_cancelled_whose_process_has_ended(tmp_path: Path
             await reading
     finally:
         os.kill(sleeping, signal.SIGKILL)
+        # asyncio closes the pipe of the output only now, and could not after the end of this loop.
+        await wait_until_async(lambda: held_pipes() <= before)
