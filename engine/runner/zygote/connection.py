@@ -27,7 +27,8 @@ from ..forked_process import Forked, Make, T
 from .launch import ZygoteProcess
 
 OUTPUT_BYTES_MAX = 64 * 1024
-STACK_WAIT_SECONDS = 0.1
+STACK_WAIT_SECONDS = 1.0  # for the stack of an import, whose process may wait for a processor
+STACK_QUIET_SECONDS = 0.02  # after which a stack is complete: it has no end mark
 SLOW_SECONDS = 10.0  # of an import, after which redrive says where it stands
 END_SECONDS = 10  # for a zygote to kill its descendants and end
 KILL_SECONDS = 5.0  # for a killed zygote to be gone: one that waits in the kernel is left behind
@@ -127,8 +128,7 @@ class ZygoteConnection:
             printed, status = self.printed(), await self.exit_text()
             raise errors.FlowImportError(f"the process that imported {target!r} ended ({status})", printed) from None
         except TimeoutError:
-            self._request_stack()
-            await asyncio.sleep(STACK_WAIT_SECONDS)
+            await self._stack_of_import()
             message = f"importing {target!r} did not end within {seconds:g} s"
             raise errors.FlowImportError(message, self.printed()) from None
         return flow_spec(opened.spec), opened
@@ -142,16 +142,24 @@ class ZygoteConnection:
             waited += SLOW_SECONDS
         if seconds > waited and not self._opened.done():
             before = self.printed()
-            self._request_stack()
-            await asyncio.wait({self._opened}, timeout=STACK_WAIT_SECONDS)
-            sentence = slow_import_sentence(target, waited, self.printed()[len(before) :])
+            sentence = slow_import_sentence(target, waited, await self._stack_of_import())
             print(printable(sentence), file=sys.stderr, flush=True)
             self._printed = before.encode()
         return await asyncio.wait_for(asyncio.shield(self._opened), seconds - waited)
 
-    def _request_stack(self) -> None:
-        if process.writes_stack(self.pid):
-            reaper.signal_process(self._zygote.pidfd, process.STACK_SIGNAL)
+    async def _stack_of_import(self) -> str:
+        """Request the stack of the import, and return what is written then; empty if none comes in time."""
+        if not process.writes_stack(self.pid):
+            return ""
+        before, stack = len(self.printed()), ""
+        reaper.signal_process(self._zygote.pidfd, process.STACK_SIGNAL)
+        limit = asyncio.get_running_loop().time() + STACK_WAIT_SECONDS
+        while asyncio.get_running_loop().time() < limit:
+            await asyncio.sleep(STACK_QUIET_SECONDS)
+            earlier, stack = stack, self.printed()[before:]
+            if stack and stack == earlier:
+                break
+        return stack
 
     def request(self, frame: StartFrame, request: Request) -> None:
         """Fork a process."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from redrive.engine.check.isolated import check_in_subprocess
+from redrive.engine.runner import process
 from redrive.engine.runner.zygote import connection
 from redrive.engine.runner.zygote.client import Runner
 from redrive.engine.statefile.processes import EXECUTOR_VARIABLE
@@ -19,6 +20,7 @@ from redrive.engine import Flow
 flow = Flow("f")
 
 def wait():
+    pathlib.Path(__file__).with_name("waits").touch()
     while not pathlib.Path(__file__).with_name("go-on").exists():
         pass
 
@@ -44,23 +46,33 @@ def slow_flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "flow.py"
 
 
-def test_check_says_where_a_slow_import_stands(slow_flow: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert check_in_subprocess(str(slow_flow), {}).spec.name == "f"
-    assert_is_said(slow_flow, capsys.readouterr().err)
+@pytest.fixture
+def waiting_flow(slow_flow: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A slow flow that is asked where it stands once it waits: an import may be anywhere after half a second."""
+    writes_stack, waits = process.writes_stack, slow_flow.with_name("waits")
+    monkeypatch.setattr(process, "writes_stack", lambda pid: waits.exists() and writes_stack(pid))
+    return slow_flow
 
 
-async def test_an_executor_says_where_a_slow_import_stands(slow_flow: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_says_where_a_slow_import_stands(waiting_flow: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check_in_subprocess(str(waiting_flow), {}).spec.name == "f"
+    assert_is_said(waiting_flow, capsys.readouterr().err)
+
+
+async def test_an_executor_says_where_a_slow_import_stands(
+    waiting_flow: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     runner = Runner.spawn(environment={EXECUTOR_VARIABLE: "slow-import"})
     try:
-        assert (await runner.open(str(slow_flow))).name == "f"
+        assert (await runner.open(str(waiting_flow))).name == "f"
         assert runner.printed == ""
     finally:
         await runner.close()
-    assert_is_said(slow_flow, capsys.readouterr().err)
+    assert_is_said(waiting_flow, capsys.readouterr().err)
 
 
 def assert_is_said(flow: Path, printed: str) -> None:
-    """Later where the interpreter has not started within the first half second."""
+    """Later where the import does not wait within the first half second."""
     assert re.fullmatch(
         rf"redrive: importing '{re.escape(str(flow))}' takes long: [\d.]+ s so far, at flow.py:\d+ in wait\n", printed
     )
