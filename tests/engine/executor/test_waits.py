@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from redrive.console.cli.main import ExitCode
-from redrive.engine import Executor, Flow, NotReady, RetryPolicy, RunOptions, TransientError
+from redrive.engine import Context, Executor, Flow, NotReady, RetryPolicy, RunOptions, TransientError
 from redrive.engine.core import explain, waiting
 from redrive.engine.core.breaker import BreakerRecord
 from redrive.engine.core.projection import RunProjection
@@ -20,13 +20,13 @@ from redrive.engine.core.waiting import WAITS, BreakerView, EndedBy, ExplainCont
 from redrive.engine.domain.event_payloads import RunChange, RunChanged
 from redrive.engine.domain.events import Event
 from redrive.engine.domain.states import TaskState
-from redrive.engine.executor.dispatch import REPORT_SECONDS
 from redrive.engine.store import claims, runs
 from support.commands import invoke_redrive, run_redrive
 from support.pools import hold_slot
+from support.waiting import wait_until
 
-SLOW = RetryPolicy(base=0.5, cap=0.5, jitter="none")
-QUICK = RetryPolicy(max_attempts=9, base=0.1, cap=0.1, jitter="none")
+SLOW = RetryPolicy(max_attempts=1000, base=0.5, cap=0.5, jitter="none")
+QUICK = RetryPolicy(max_attempts=1000, base=0.1, cap=0.1, jitter="none")
 
 
 def test_the_table_has_a_row_for_each_reason_and_each_reason_its_sentence():
@@ -61,68 +61,83 @@ def _view(row: BreakerRecord) -> BreakerView:
     return BreakerView(row["state"], row["reopens_at"], json.loads(row["detail"])["reserve_at"] if spent else None)
 
 
-def calls(flow: Flow, folder: Path, name: str, failures: int) -> None:
-    """A task that calls ``api`` and fails so often first."""
-
-    def call(ctx: object) -> None:
-        with (folder / name).open("ab") as file:
-            file.write(b"x")
-        if (folder / name).stat().st_size <= failures:
-            raise TransientError("503")
-        time.sleep(0.5)
-
-    flow.task(call, name=name, downstream="api", retry=QUICK)
+def until_seen(seen: Path) -> None:
+    wait_until(seen.exists)
 
 
-def parents(flow: Flow, folder: Path) -> None:
-    flow.task(lambda: time.sleep(0.5), name="above")
+def fail_until_seen(seen: Path) -> None:
+    if not seen.exists():
+        raise TransientError("503")
+
+
+def parents(flow: Flow, seen: Path) -> None:
+    flow.task(lambda: until_seen(seen), name="above")
     flow.task(lambda above: None, name="below", after="above")
 
 
-def retry(flow: Flow, folder: Path) -> None:
-    flow.task(
-        lambda: 1 / 0 if not (folder / "x").exists() and not (folder / "x").touch() else None, retry=SLOW, name="flaky"
-    )
+def retry(flow: Flow, seen: Path) -> None:
+    flow.task(lambda: fail_until_seen(seen), retry=SLOW, name="flaky")
 
 
-def sensor(flow: Flow, folder: Path) -> None:
+def sensor(flow: Flow, seen: Path) -> None:
     @flow.sensor(every=0.5)
-    def file_there(ctx):
-        if ctx.attempt < 2:
+    def file_there():
+        if not seen.exists():
             raise NotReady("no file yet")
         return True
 
 
-def slot(flow: Flow, folder: Path) -> None:
+def slot(flow: Flow, seen: Path) -> None:
     flow.max_parallel = 1
     for name in ("one", "two"):
-        flow.task(lambda: time.sleep(0.5), name=name)
+        flow.task(lambda: until_seen(seen), name=name)
 
 
-def pool(flow: Flow, folder: Path) -> None:
+def pool(flow: Flow, seen: Path) -> None:
     for name in ("one", "two"):
-        flow.task(lambda: time.sleep(0.5), name=name, pool="db")
+        flow.task(lambda: until_seen(seen), name=name, pool="db")
 
 
-def machine_pool(flow: Flow, folder: Path) -> None:
-    """Another flow holds the slot, until a second after the wait was told."""
+def machine_pool(flow: Flow, seen: Path) -> None:
+    """Another flow holds the slot."""
     flow.pools["shared"], flow.machine_pools = 1, ("shared",)
     flow.task(lambda: None, name="one", pool="shared")
     other = hold_slot("shared", "other")
-    threading.Timer(REPORT_SECONDS + 2, other.kill).start()
+
+    def release() -> None:
+        try:
+            until_seen(seen)
+        finally:
+            other.kill()
+
+    threading.Thread(target=release).start()
 
 
-def outage(flow: Flow, folder: Path) -> None:
+def outage(flow: Flow, seen: Path) -> None:
     flow.downstream("api", minimum_calls=1, open_seconds=1, probes=1)
-    calls(flow, folder, "first", 1)
-    calls(flow, folder, "second", 1)
+    for name in ("first", "second"):
+        flow.task(lambda: fail_until_seen(seen), name=name, downstream="api", retry=QUICK)
 
 
-def budget(flow: Flow, folder: Path) -> None:
+def probe(flow: Flow, seen: Path) -> None:
+    """Each task fails once, and its second call is under way until the wait is seen."""
+    flow.downstream("api", minimum_calls=1, open_seconds=1, probes=1)
+
+    def call(ctx: Context) -> None:
+        if ctx.attempt == 1:
+            raise TransientError("503")
+        until_seen(seen)
+
+    for name in ("first", "second"):
+        flow.task(call, name=name, downstream="api", retry=QUICK)
+
+
+def budget(flow: Flow, seen: Path) -> None:
     flow.downstream("api", bucket_capacity=1, minimum_calls=100, bucket_refund=0, bucket_per_second=1)
-    calls(flow, folder, "flaky", 3)
+    flow.task(lambda: fail_until_seen(seen), name="flaky", downstream="api", retry=QUICK)
 
 
+#: Makes tasks of which one waits for this reason until there is a file: the wait was seen.
 BY_ITSELF: dict[WaitReason, Callable[[Flow, Path], None]] = {
     WaitReason.PARENTS: parents,
     WaitReason.ATTEMPT: parents,
@@ -132,7 +147,7 @@ BY_ITSELF: dict[WaitReason, Callable[[Flow, Path], None]] = {
     WaitReason.POOL: pool,
     WaitReason.MACHINE_POOL: machine_pool,
     WaitReason.OUTAGE: outage,
-    WaitReason.PROBE: outage,
+    WaitReason.PROBE: probe,
     WaitReason.RETRY_BUDGET: budget,
 }
 
@@ -145,9 +160,11 @@ def test_a_wait_that_ends_by_itself_blocks_nothing(tmp_path, reason):
         while not is_over.wait(0.01):
             projection, context = load(state)
             waits.update(wait_of(projection, name, time.time_ns() // 1000, context) for name in projection.tasks)
+            if reason in waits:
+                seen.touch()
 
-    flow, reading = Flow("f", pools={"db": 1}), threading.Thread(target=poll)
-    BY_ITSELF[reason](flow, tmp_path)
+    flow, reading, seen = Flow("f", pools={"db": 1}), threading.Thread(target=poll), tmp_path / "seen"
+    BY_ITSELF[reason](flow, seen)
     try:
         result = Executor(run_id="r", flow=flow, state=state, on_open=lambda run_id: reading.start()).run_result()
     finally:
