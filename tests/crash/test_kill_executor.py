@@ -15,6 +15,7 @@ from redrive.engine.statefile.reader import events_query
 from redrive.engine.store import runs
 from support.commands import start_redrive
 from support.marks import parametrize_mostly_long
+from support.waiting import wait_until
 
 ROUNDS = int(os.environ.get("REDRIVE_KILL_ROUNDS", "6"))
 
@@ -96,7 +97,7 @@ def check(state: Path, before: set[str]) -> None:
     assert before <= set(ends)
     assert 0 == connection.execute("SELECT count(*) FROM attempt WHERE outcome = 'running'").fetchone()[0]
     executors = [identity for (identity,) in connection.execute("SELECT executor_id FROM executor")]
-    assert [] == bearers(executors)
+    wait_until(lambda: not bearers(executors))
     projection_is_table(connection)
 
 

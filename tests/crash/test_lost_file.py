@@ -8,8 +8,7 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +16,7 @@ import pytest
 from redrive.engine import Executor, Flow, RunOptions
 from redrive.engine.agent import command_client, executor_socket
 from redrive.engine.domain.acts import parse_command
+from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.errors import StorageError
 from redrive.engine.executor import watchdog
 from redrive.engine.statefile import lock_file
@@ -211,8 +211,8 @@ def test_a_removed_lock_is_made_again(live_run: RunUnderWay) -> None:
 def test_a_removed_socket_is_made_again(live_run: RunUnderWay) -> None:
     path = executor_socket.socket_path(str(live_run.state))
     os.unlink(path)
-    wait_until(lambda: os.path.exists(path))
-    assert (executor_socket.ping(str(live_run.state)) or {})["pid"] == live_run.process.pid
+    answer = wait_until(lambda: executor_socket.ping(str(live_run.state)))
+    assert answer is not None and answer["pid"] == live_run.process.pid
     live_run.proceed()
     live_run.end()
     assert live_run.process.returncode == 0 and not os.path.exists(path)
@@ -477,20 +477,20 @@ def test_each_harm_between_runs_is_named_and_changes_nothing(stopped_run: Path, 
 def test_a_moved_folder_is_not_waited_for_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The executor of which nothing runs ends after a limit, with the commands that bring all of it back."""
     monkeypatch.setattr(watchdog, "MOVED_SECONDS", 1.0)
-    folder = tmp_path / "state"
+    folder, seen = tmp_path / "state", tmp_path / "seen"
     flow = Flow("night")
     flow.task(lambda: os.rename(folder, tmp_path / "away"), name="moves")
+    flow.task(lambda: wait_until(seen.exists), name="waits")
 
-    @flow.task
-    def waits() -> None:
-        """Ends when the executor has seen that its folder is away: it looks once a second."""
-        wait_until((tmp_path / "away").is_dir)
-        time.sleep(3)
+    def listen(events: Sequence[Event]) -> None:
+        if any(event.kind == EventKind.STORAGE for event in events):
+            seen.touch()
 
     flow.task(lambda: None, name="below", after=["moves", "waits"])
     folder.mkdir()
     with pytest.raises(StorageError, match=r"was moved: mv .*away .*state && redrive resume .*; nothing is lost"):
-        Executor(flow=flow, state=folder / "s.db", options=RunOptions(max_parallel=2)).run()
+        options = RunOptions(max_parallel=2)
+        Executor(flow=flow, state=folder / "s.db", options=options, on_events=listen).run()
     assert rows(tmp_path / "away" / "s.db") == [("moves", "SUCCESS"), ("waits", "SUCCESS"), ("below", "READY")]
 
 

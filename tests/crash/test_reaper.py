@@ -16,7 +16,8 @@ from redrive.engine.executor import host
 from redrive.engine.statefile import lock_file
 from redrive.engine.statefile.processes import EXECUTOR_VARIABLE
 from support.marks import parametrize_mostly_long, scaled
-from support.waiting import wait_until
+from support.processes import read_stalled_seconds
+from support.waiting import LIMIT_SECONDS, wait_until
 
 SURVIVORS_SECONDS = 10.0  # an end takes a tenth of it; the machine may do much else
 FLOW = """
@@ -71,9 +72,12 @@ class Storm:
         return found
 
     def survivors(self, seconds: float) -> list[psutil.Process]:
-        """Who lives after ``seconds``; an empty list as soon as nobody does."""
-        limit = time.monotonic() + seconds
-        while (alive := self.bearers()) and time.monotonic() < limit:
+        """Who lives after ``seconds`` in which a processor was free; an empty list as soon as nobody does."""
+        began, stalled = time.monotonic(), read_stalled_seconds()
+        while alive := self.bearers():
+            elapsed = time.monotonic() - began
+            if elapsed - (read_stalled_seconds() - stalled) > seconds or elapsed > LIMIT_SECONDS:
+                break
             time.sleep(0.01)
         return alive
 
