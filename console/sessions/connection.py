@@ -25,7 +25,7 @@ from ..model.board import Link
 from ..text.text import one_line
 from .address import SshAddress, SshOptions
 from .bundle import boot_command, first_bundle, module_sources
-from .decode import decoding
+from .session import decoding
 
 STALE_SECONDS = 8.0  # the agent sends a heartbeat each 5 s: a missing one is detected within 10 s
 DEAD_SECONDS = 25.0  # for an agent that hangs; ssh itself gives up after 15 s of silence

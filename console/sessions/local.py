@@ -30,8 +30,7 @@ from ...engine.errors import (
 from ...engine.statefile import lock_file, reader
 from ...engine.store import database, runs
 from ..model.board import Link, SessionStatus
-from .decode import rows_of
-from .session import Session, Value, current_actor, other_actors
+from .session import Session, Value, current_actor, other_actors, rows_of
 
 if TYPE_CHECKING:
     from ...engine.core.projection import RunProjection, Successes

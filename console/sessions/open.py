@@ -21,8 +21,7 @@ from ...engine.statefile.state_files import POLL_SECONDS, Offer, OfferReader
 from .address import Endpoint, SshAddress, SshOptions, parse
 from .bundle import boot_command
 from .connection import AgentProcess, Message
-from .decode import decoding, rows_of
-from .session import Session
+from .session import Session, decoding, rows_of
 from .target import is_remote
 
 Result = TypeVar("Result")

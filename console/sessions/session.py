@@ -1,4 +1,4 @@
-"""A session: a run just started, a local state file, or one behind ssh. One test suite covers all.
+"""A session: a run just started, a local state file, or one behind ssh; and how its answers are decoded.
 
 The console receives every change through ``events``; the screen changes only when the event has arrived.
 """
@@ -6,31 +6,41 @@ The console receives every change through ``events``; the screen changes only wh
 from __future__ import annotations
 
 import getpass
+import json
 import os
 import socket
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from itertools import islice
+from types import GenericAlias, MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from ...engine.core.projection import RunSummary
+import msgspec
+from msgspec import structs
+
+from ...engine.core.projection import AttemptRow, RunProjection, RunRow, RunSummary, TaskRow
+from ...engine.core.spec import TaskSpec
 from ...engine.domain.acts import Command, Target, clean_actor
-from ...engine.domain.states import FailedTask
+from ...engine.domain.event_codec import decode
+from ...engine.domain.events import KILL_STEPS, Event, JsonObject
+from ...engine.domain.states import FailedTask, TaskState
+from ...engine.errors import LinkError, RedriveError
+from ...engine.statefile.lists import DurationStats, RunLine, unpack_durations
 from ...engine.statefile.logs import AttemptText, FoundChunk, LogChunk, SelectedLines
+from ...engine.statefile.snapshot import attempt_to_instants, to_instants, unpack, unpack_table
 from ..model.board import SessionStatus
-from . import decode
-from .decode import row_of, rows_of
 
 if TYPE_CHECKING:
     from ...engine.core.causes import CauseHistory
-    from ...engine.core.projection import RunProjection, Successes
+    from ...engine.core.projection import Successes
     from ...engine.domain.acts import Answer
-    from ...engine.domain.events import Event
     from ...engine.domain.states import TaskUsage
     from ...engine.statefile.dry_run import ActPreview
-    from ...engine.statefile.lists import DurationStats, Listing, Option, Row
+    from ...engine.statefile.lists import Listing, Option, Row
     from ...engine.statefile.pruning import PrunePreview
+
 
 Value = TypeVar("Value")
 Cause = tuple[str, str | None]  # loose fingerprint, downstream; None: any downstream
@@ -102,16 +112,16 @@ class Session(Protocol):
 
     async def runs(self) -> Sequence[RunSummary]:
         """Every run of the file, latest first."""
-        return await self.ask(decode.decode_runs, "runs")
+        return await self.ask(decode_runs, "runs")
 
     async def run_events(self, run_id: str, after: int, limit: int) -> Sequence[Event]:
         """Return the first ``limit`` events of a run after the event ``after``, in order; independent of ``events``."""
-        return await self.ask(decode.decode_events, "past", run_id=run_id, after=after, limit=limit)
+        return await self.ask(decode_events, "past", run_id=run_id, after=after, limit=limit)
 
     async def duration_stats(self, run_id: str) -> Mapping[str, DurationStats]:
         """Return how long the tasks of a run took in earlier runs of its flow; tasks without an earlier run are absent.
         May take the remote host 0.2 s: request it once."""
-        return await self.ask(decode.decode_durations, "duration_stats", run_id=run_id)
+        return await self.ask(decode_durations, "duration_stats", run_id=run_id)
 
     async def attempt_text(self, run_id: str, task: str, attempt: int) -> AttemptText:
         """Return traceback, stack and diagnostic of one attempt."""
@@ -200,3 +210,270 @@ def new_command(
 ) -> Command:
     """Return a command of this operator with an id of its own. ``options``: of the act."""
     return Command(uuid.uuid4().hex, act, run_id, tuple(targets), current_actor(), reason, dict(options))
+
+
+# --- Answers, as typed rows: each value is checked, for a far host may send anything ----------------------------------
+
+
+#: What decoding raises for values of a wrong type, range or length.
+MALFORMED = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
+
+
+@contextmanager
+def decoding(what: str) -> Iterator[None]:
+    """Decode an answer in the block. Raises LinkError if the answer is malformed."""
+    try:
+        yield
+    except RedriveError:
+        raise
+    except (*MALFORMED, msgspec.MsgspecError) as error:
+        detail = f"{type(error).__name__}: {error}"[:200]
+        raise LinkError(f"the remote host sent {what} that cannot be read: {detail}", final=True) from error
+
+
+def row_of(kind: type[Value], sent: object) -> Value:
+    """Convert ``sent`` to a ``kind``: a NamedTuple is sent as a list, a dataclass as an object.
+
+    Raises LinkError if a value has another type.
+    """
+    with _converting(kind.__name__):
+        return msgspec.convert(sent, kind)
+
+
+def rows_of(kind: type[Value], sent: object) -> list[Value]:
+    """Convert ``sent`` to a list of ``kind``. Raises LinkError as ``row_of`` does."""
+    with _converting(f"list of {kind.__name__}"):
+        rows: list[Value] = msgspec.convert(sent, GenericAlias(list, kind))
+    return rows
+
+
+@contextmanager
+def _converting(name: str) -> Iterator[None]:
+    try:
+        yield
+    except (*MALFORMED, msgspec.MsgspecError) as error:  # also texts that are not Unicode, and too deep values
+        raise LinkError(f"the remote host sent no {name}: {error}", final=True) from error
+
+
+# --- The columns of a run, as a RunProjection -------------------------------------------------------------------------
+
+
+_TASK_FIELDS = {*TaskRow.__struct_fields__}
+_ATTEMPT_FIELDS = {*AttemptRow.__struct_fields__}
+_STATES = {str(state): state for state in TaskState}
+
+INSTANT_MAX_US = 253_370_764_800_000_000  # the year 9999, which has a local time in every zone
+COLUMNS_MAX = 100  # of a table
+CONSTANT_ROWS_MAX = 10_000  # of a table without a column that has one value per row
+
+Columns = Mapping[str, Any]
+
+
+def check_table(table: Columns) -> None:
+    """Check that a table is not larger than the text that was sent for it: a few bytes can ask for gigabytes.
+
+    Raises ValueError.
+    """
+    rows, columns = table["rows"], table["columns"]
+    if len(columns) > COLUMNS_MAX:
+        raise ValueError(f"a table with {len(columns):,} columns")
+    if rows > max(CONSTANT_ROWS_MAX, *map(_sent_rows, columns.values()), 0):
+        raise ValueError(f"a table that claims {rows:,} rows")
+
+
+def _sent_rows(packed: Any) -> int:
+    """The number of rows for which a column has a value of its own."""
+    forms = [packed] if isinstance(packed, list) else [packed.get(form) for form in ("step", "at", "kept")]
+    return max((len(form) for form in forms if form is not None), default=0)
+
+
+class _EventColumns(NamedTuple):
+    """The columns of table ``event``, in order."""
+
+    seq: int
+    at: int
+    kind: str
+    run_id: str | None
+    task: str | None
+    old: str | None
+    new: str | None
+    attempt: int | None
+    generation: int | None
+    actor: str | None
+    reason: str | None
+    command_id: str | None
+    data: str
+
+
+def decode_events(rows: Sequence[Sequence[object]]) -> list[Event]:
+    """Decode events from their columns. Raises LinkError."""
+    with decoding("events"):
+        return [decode_event(row) for row in rows]
+
+
+def decode_event(row: Sequence[object]) -> Event:
+    """Decode an event from its columns in order, ``data`` as JSON text. Raises LinkError for another type."""
+    columns = row_of(_EventColumns, row)
+    check_instant(columns.at)
+    return Event._make([*columns[:-1], decode(columns.kind, msgspec.json.decode(columns.data))])
+
+
+def check_instant(instant_us: int) -> None:
+    """Raises ValueError for a time that no calendar shows."""
+    if not 0 <= instant_us <= INSTANT_MAX_US:
+        raise ValueError(f"the time {instant_us} is out of range")
+
+
+def decode_durations(table: Columns) -> dict[str, DurationStats]:
+    """Decode how long tasks took, by their names. Raises LinkError."""
+    with decoding("durations"):
+        check_table(table)
+        return unpack_durations(dict(table))
+
+
+def decode_runs(lines: object) -> list[RunSummary]:
+    """Decode the rows of the list of runs. Raises LinkError."""
+    found = rows_of(RunLine, lines)
+    return [RunSummary(decode_run(one.run), one.counts, one.asked) for one in found]
+
+
+def decode_run(row: JsonObject) -> RunRow:
+    """Decode a row of table ``run``. Raises LinkError if a value has another type."""
+    return row_of(RunRow, row)
+
+
+def decode_projection(board: Columns) -> RunProjection:
+    """Decode a snapshot without the history of finished tasks, and without its edges where they are too many."""
+    rows = [to_instants(row) for row in _rows(board["tasks"])]
+    tasks = [_task_of(row) for row in rows]
+    names = [task.name for task in tasks]
+    parents: dict[str, tuple[str, ...]] = dict.fromkeys(names, ())
+    if board["parents"] is not None:
+        parents = _parents_of(board["parents"], names, names)
+    for task, spec in zip(tasks, _specs_of(board["specs"], names, parents), strict=True):
+        task.spec = spec
+    _add_attempts(board, dict(enumerate(tasks)), dict(enumerate(rows)))
+    return RunProjection(
+        run=decode_run(board["run"]),
+        tasks={task.name: task for task in tasks},
+        parents=parents,
+        children=_children_of(parents),
+        seq=board["seq"],
+    )
+
+
+class EdgeDecoder:
+    """Decodes the edges of a run from windows, and publishes them when complete."""
+
+    def __init__(self, projection: RunProjection) -> None:
+        self._projection = projection
+        self._names = sorted(projection.tasks)
+        self._parents: dict[str, tuple[str, ...]] = {}
+
+    def merge(self, window: Columns) -> bool:
+        """Decode the next window. False: the tasks of the run have changed, and a new snapshot is needed."""
+        if window["names"] != len(self._names):
+            return False
+        some = self._names[len(self._parents) : window["next"]]
+        self._parents.update(_parents_of(window, some, self._names))
+        if window["next"] is None:
+            self._publish()
+        return True
+
+    def _publish(self) -> None:
+        projection = self._projection
+        projection.parents = {name: self._parents[name] for name in projection.tasks}
+        projection.children = _children_of(projection.parents)
+        for name, task in projection.tasks.items():
+            if task.spec is not None:
+                task.spec = structs.replace(task.spec, parents=projection.parents[name])
+
+
+def merge_history(projection: RunProjection, window: Columns) -> bool:
+    """Add the history of finished tasks. False: the tasks of the run have changed.
+
+    A task that has moved since keeps the columns from its events.
+    """
+    names = sorted(projection.tasks)
+    if window["names"] != len(names):
+        return False
+    rows = [to_instants(row) for row in _rows(window["tasks"])]
+    places = unpack(window["places"], len(rows))
+    tasks = {place: projection.tasks[names[place]] for place in places}
+    for place, row in zip(places, rows, strict=True):
+        task = tasks[place]
+        if task.state is TaskState.SUCCESS and (task.attempt, task.generation) == (row["attempt"], row["generation"]):
+            _set_columns(task, row)
+    _add_attempts(window, tasks, dict(zip(places, rows, strict=True)))
+    return True
+
+
+def _rows(table: Columns) -> Iterator[dict[str, Any]]:
+    check_table(table)
+    columns = unpack_table(dict(table))
+    for values in zip(*columns.values(), strict=True):
+        yield dict(zip(columns, values, strict=True))
+
+
+def _task_of(row: Columns) -> TaskRow:
+    task = TaskRow(row["name"])
+    _set_columns(task, row)
+    return task
+
+
+def _set_columns(task: TaskRow, row: Columns) -> None:
+    for name, value in row.items():
+        if name in _TASK_FIELDS and value is not None:
+            setattr(task, name, value)
+    task.state = _STATES[task.state]
+
+
+def _add_attempts(sent: Columns, tasks: Mapping[int, TaskRow], rows: Mapping[int, dict[str, object]]) -> None:
+    """Add attempts; those in the projection already came from events, which are newer."""
+    added = set()
+    for offsets in _rows(sent["attempts"]):
+        place = offsets["place"]
+        row = attempt_to_instants(offsets, rows[place])
+        attempts = tasks[place].attempts
+        if row["attempt"] not in attempts:
+            attempts[row["attempt"]] = AttemptRow(**{name: row[name] for name in row.keys() & _ATTEMPT_FIELDS})
+            added.add((place, row["attempt"]))
+    for place, number, kind, value in sent["ladder"]:
+        if (place, number) in added:
+            setattr(tasks[place].attempts[number], KILL_STEPS[kind], value)
+
+
+def _parents_of(sent: Columns, some: Sequence[str], names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return the parents of ``some`` tasks, which are sent as indices into all ``names``."""
+    check_table({"rows": sent["edges"], "columns": {"places": sent["places"]}})
+    places = iter(unpack(sent["places"], sent["edges"]))
+    counts = unpack(sent["counts"], len(some))
+    return {
+        name: tuple(names[place] for place in islice(places, count)) for name, count in zip(some, counts, strict=True)
+    }
+
+
+def _children_of(parents: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
+    children: dict[str, list[str]] = {name: [] for name in parents}
+    for name, found in parents.items():
+        for parent in found:
+            children[parent].append(name)
+    return {name: tuple(found) for name, found in children.items()}
+
+
+def _specs_of(sent: Columns, names: Sequence[str], parents: Mapping[str, tuple[str, ...]]) -> Iterator[TaskSpec]:
+    """Yield the spec of each task. Most specs differ only in the name: each distinct one is decoded once."""
+    check_table({"rows": 0, "columns": sent})
+    keys = list(sent)
+    columns = [unpack(sent[key], len(names)) for key in keys]
+    read: dict[tuple[str, ...], TaskSpec] = {}
+    for name, *texts in zip(names, *columns, strict=True):
+        key = tuple(texts)
+        if key not in read:
+            read[key] = _read_spec(dict(zip(keys, texts, strict=True)))
+        yield structs.replace(read[key], name=name, parents=parents[name])
+
+
+def _read_spec(texts: Mapping[str, str]) -> TaskSpec:
+    members = [f"{json.dumps(key)}:{text}" for key, text in {"name": '""', **texts}.items() if text]
+    return msgspec.json.decode(f"{{{','.join(members)}}}", type=TaskSpec)

@@ -20,12 +20,22 @@ from ...engine.errors import LinkError, SnapshotNeeded, StateFileError
 from ...engine.statefile.lists import ExecutorState
 from ..model.board import Link, SessionStatus
 from ..text.text import one_line
-from . import decode
 from .address import SshAddress, SshOptions, parse
 from .bundle import CHANGING, modules_for
 from .connection import Connection, EventBuffer, Message
-from .decode import decoding, row_of, rows_of
-from .session import Session, Value, current_actor, other_actors
+from .session import (
+    EdgeDecoder,
+    Session,
+    Value,
+    current_actor,
+    decode_event,
+    decode_projection,
+    decoding,
+    merge_history,
+    other_actors,
+    row_of,
+    rows_of,
+)
 
 if TYPE_CHECKING:
     pass
@@ -146,7 +156,7 @@ class SshSession(Session):
         board = await self._read("board", {"run_id": run_id})
         self._reset = None
         with decoding("a run"):
-            projection = decode.decode_projection(board)
+            projection = decode_projection(board)
             is_partial = bool(board["done"] or board["parents"] is None)
         if is_partial:
             await self._load_rest_within(projection, board["parents"] is None, patience_seconds)
@@ -202,9 +212,9 @@ class SshSession(Session):
 
     async def _load_rest(self, projection: RunProjection, has_links: bool) -> None:
         if has_links:
-            await self._read_windows("links", projection, decode.EdgeDecoder(projection).merge)
+            await self._read_windows("links", projection, EdgeDecoder(projection).merge)
             self._publish_completed(projection)
-        await self._read_windows("history", projection, lambda window: decode.merge_history(projection, window))
+        await self._read_windows("history", projection, lambda window: merge_history(projection, window))
         self._publish_completed(projection)
 
     async def _read_windows(self, what: str, projection: RunProjection, merge: Callable[[Message], bool]) -> None:
@@ -260,7 +270,7 @@ class SshSession(Session):
         if self._buffer is None:
             return
         try:
-            events = [decode.decode_event(row) for row in rows]
+            events = [decode_event(row) for row in rows]
         except StateFileError as error:  # a reconnection would not help
             self._buffer.fail(error)
         else:

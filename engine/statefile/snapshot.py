@@ -2,7 +2,7 @@
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
-``console/sessions/decode.py`` makes the RunProjection that ``store/runs.py`` reads from a local file.
+``console/sessions/session.py`` makes the RunProjection that ``store/runs.py`` reads from a local file.
 Of a finished task the board has only the state, because its instants would take more bytes than all other data. The
 history follows window by window, and so do the edges if there are very many.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from redrive.console.sessions.decode import row_of, rows_of
+from redrive.console.sessions.session import row_of, rows_of
 from redrive.engine.core.causes import CauseHistory, PastIncident
 from redrive.engine.core.projection import RunRow
 from redrive.engine.domain.states import RunState

@@ -32,7 +32,7 @@ from redrive.console.sessions.bundle import (
     modules_in,
 )
 from redrive.console.sessions.connection import AgentProcess
-from redrive.console.sessions.decode import decode_projection, merge_history
+from redrive.console.sessions.session import decode_projection, merge_history
 from redrive.engine.agent.agent import BATCH_EVENTS, UNACKNOWLEDGED_EVENTS
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.domain.event_payloads import StorageChanged
