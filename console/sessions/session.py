@@ -226,7 +226,7 @@ def decoding(what: str) -> Iterator[None]:
         yield
     except RedriveError:
         raise
-    except (*MALFORMED, msgspec.MsgspecError) as error:
+    except (*MALFORMED, msgspec.MsgspecError) as error:  # also texts that are not Unicode, and too deep values
         detail = f"{type(error).__name__}: {error}"[:200]
         raise LinkError(f"the remote host sent {what} that cannot be read: {detail}", final=True) from error
 
@@ -236,23 +236,15 @@ def row_of(kind: type[Value], sent: object) -> Value:
 
     Raises LinkError if a value has another type.
     """
-    with _converting(kind.__name__):
+    with decoding(f"a {kind.__name__}"):
         return msgspec.convert(sent, kind)
 
 
 def rows_of(kind: type[Value], sent: object) -> list[Value]:
     """Convert ``sent`` to a list of ``kind``. Raises LinkError as ``row_of`` does."""
-    with _converting(f"list of {kind.__name__}"):
+    with decoding(f"a list of {kind.__name__}"):
         rows: list[Value] = msgspec.convert(sent, GenericAlias(list, kind))
     return rows
-
-
-@contextmanager
-def _converting(name: str) -> Iterator[None]:
-    try:
-        yield
-    except (*MALFORMED, msgspec.MsgspecError) as error:  # also texts that are not Unicode, and too deep values
-        raise LinkError(f"the remote host sent no {name}: {error}", final=True) from error
 
 
 # --- The columns of a run, as a RunProjection -------------------------------------------------------------------------
