@@ -40,7 +40,7 @@ def after():
 
 @pytest.fixture
 def flow(tmp_path: Path) -> Path:
-    (tmp_path / "flow.py").write_text(FLOW.format(deadline="3s"))
+    (tmp_path / "flow.py").write_text(FLOW.format(deadline="5s"))
     return tmp_path / "flow.py"
 
 
@@ -108,7 +108,9 @@ def test_a_run_whose_executor_was_down_at_its_deadline(flow: Path, words: tuple[
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     wait_until(lambda: lock_file.current_holder(str(state)) is None)
-    time.sleep(3.1)
+    with closing(sqlite3.connect(state)) as connection:
+        ((deadline_at,),) = connection.execute("SELECT deadline_at FROM run").fetchall()
+    time.sleep(max(0.0, deadline_at / 1e6 - time.time()) + 0.1)
     (flow.parent / "mended").touch()
     printed = output_of("resume", state, "--plain", *words, code=code)
     assert ("the deadline of the run has passed and ends it at once" in printed) is (code == 1)
