@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -280,27 +279,22 @@ def prometheus(folder: Path, url: str) -> Iterator[Any]:
         "global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [alerts.yml]\n"
         f"scrape_configs: [{{job_name: redrive, static_configs: [{{targets: ['{target}']}}]}}]\n"
     )
-    port = free_port()
-    words = ["prometheus", f"--web.listen-address=127.0.0.1:{port}", "--config.file=prometheus.yml"]
-    with (folder / "prometheus.log").open("w") as log:
-        process = subprocess.Popen([*words, "--storage.tsdb.path=data"], cwd=folder, stdout=log, stderr=log)
+    words = ["prometheus", "--web.listen-address=127.0.0.1:0", "--config.file=prometheus.yml"]
+    log = folder / "prometheus.log"
+    with log.open("w") as file:
+        process = subprocess.Popen([*words, "--storage.tsdb.path=data"], cwd=folder, stdout=file, stderr=file)
 
     def query(expression: str) -> list[dict[str, Any]]:
         try:
             page = read_page(f"http://127.0.0.1:{port}/api/v1/query?{urlencode({'query': expression})}")
         except (URLError, ConnectionError):
-            assert process.poll() is None, (folder / "prometheus.log").read_text()
+            assert process.poll() is None, log.read_text()
             return []
         return list(json.loads(page)["data"]["result"])
 
     try:
+        (port,) = wait_until(lambda: re.findall(r"Listening on.*127\.0\.0\.1:(\d+)", log.read_text()))
         yield query
     finally:
         process.terminate()
         process.wait(60)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
