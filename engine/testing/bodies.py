@@ -162,7 +162,7 @@ def _call(body: Body, order: AttemptOrder, facts: FlowFacts, recording: _Recordi
         )
 
     plan = body.plan if body.error is None else CallPlan(raising_at(body.plan.function, body.error), (), False)
-    real, computed = time.perf_counter(), time.process_time()
+    began = _unblocked_seconds(), time.perf_counter()
     try:
         with _played(clock, recording), _surroundings(order, facts.project_root):
             value = call(plan, order.task, new_context, lambda coroutine: _run_coroutine(coroutine, clock))
@@ -176,13 +176,23 @@ def _call(body: Body, order: AttemptOrder, facts: FlowFacts, recording: _Recordi
             raise  # of the test framework
         is_cancelled = clock.is_terminated and isinstance(error, asyncio.CancelledError)
         end = protocol.Terminated() if is_cancelled else ending_of_error(error, describe)
-    waited = (time.perf_counter() - real) - (time.process_time() - computed)
+    waited = (time.perf_counter() - began[1]) - (_unblocked_seconds() - began[0])
     if waited > WAITED_SECONDS_MAX:
         raise StageError(
             f"task {order.task!r} waited for {waited:.0f} s of real time, which cannot be skipped: let it call"
             f" time.sleep by the name of its module, or say results={{{order.task!r}: ...}}"
         )
     return end
+
+
+def _unblocked_seconds() -> float:
+    """How long this process has computed so far, or this thread has waited for a processor that others had."""
+    try:
+        with open("/proc/thread-self/schedstat", "rb") as file:
+            queued = int(file.read().split()[1]) / 1e9
+    except (OSError, IndexError):
+        queued = 0.0  # this kernel does not count it
+    return time.process_time() + queued
 
 
 @contextlib.contextmanager

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
@@ -347,6 +351,33 @@ def test_a_body_that_waits_in_real_time_is_refused() -> None:
     flow.task(name="a")(lambda: wait(1.2))
     with pytest.raises(StageError, match="real time"):
         play(flow)
+
+
+@pytest.fixture
+def crowded_processor() -> Iterator[None]:
+    """Four processes compute on the processor of the test."""
+    processors = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(processors)})
+    others = [subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(4)]
+    yield
+    for other in others:
+        other.kill()
+        other.wait()
+    os.sched_setaffinity(0, processors)
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("crowded_processor")
+def test_a_body_that_computes_beside_others_does_not_wait() -> None:
+    flow, read_clock = Flow("computes"), time.process_time
+
+    @flow.task
+    def computes():
+        end = read_clock() + 0.4
+        while read_clock() < end:
+            pass
+
+    assert play(flow).state == "SUCCESS"
 
 
 def test_a_name_that_the_flow_does_not_have_is_refused() -> None:
