@@ -18,6 +18,8 @@ from redrive.engine.core.outcome import Outcome
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.domain.event_codec import kind_of
 from redrive.engine.domain.event_payloads import AttemptRetry, ExecutorChanged, Payload
+from redrive.engine.runner import attempt
+from redrive.engine.runner.channels import StackPipe
 from redrive.engine.runner.protocol import AttemptOrder, RunnerListener, RunningAttempt
 from redrive.engine.runner.zygote.client import Runner
 from redrive.engine.statefile.ownership import has_token
@@ -133,6 +135,13 @@ class Recorder:
                 await self._news.wait()
 
 
+def _inspect_at_leisure(patch: pytest.MonkeyPatch) -> None:
+    """Inspect an attempt early in its time, not in the last fraction of a second before its deadline."""
+    patch.setattr(attempt, "INSPECTION_SECONDS", 60.0)
+    patch.setattr(attempt, "INSPECTION_SHARE", 0.7)
+    patch.setattr(StackPipe, "WAIT_SECONDS", 1.0)
+
+
 class Bench:
     """One runner and the flow that it has open."""
 
@@ -185,7 +194,10 @@ class Bench:
         machine does not stand still before they pass."""
         until, tries = time.monotonic() + _TRY_SECONDS, 0
         while tries < _TRIES or time.monotonic() < until:
-            outcome, recorder = await self.run(name, **order)
+            with pytest.MonkeyPatch.context() as patch:
+                if tries % 2:
+                    _inspect_at_leisure(patch)
+                outcome, recorder = await self.run(name, **order)
             if met(outcome, recorder):
                 return outcome, recorder
             tries += 1
