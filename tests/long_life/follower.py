@@ -9,12 +9,18 @@ import os
 import random
 import select
 import sys
+from pathlib import Path
 
 from redrive.console.sessions.local import LocalSession
 from redrive.engine.domain.acts import Command, Target
 from redrive.engine.errors import RedriveError
 
 ACTS = ("pause", "unpause", "requeue", "skip", "hurry", "extend", "cancel", "undo", "pause", "unpause")
+
+
+def attached_path(state: str) -> Path:
+    """The file that is there once the follower has attached."""
+    return Path(f"{state}.attached")
 
 
 async def observe(path: str, attaches_max: int, acts_max: int) -> dict[str, int]:
@@ -30,6 +36,8 @@ async def observe(path: str, attaches_max: int, acts_max: int) -> dict[str, int]
             continue
         try:
             await _attach(session, acts_max // attaches_max, counts, dice, ids)
+            if counts["attaches"]:
+                attached_path(path).touch()
         finally:
             await session.close()
     return counts

@@ -21,6 +21,8 @@ from redrive.engine.core.spec import Isolation
 from redrive.engine.domain.events import Event
 from support.commands import run_redrive
 
+from .follower import attached_path
+
 ROOT = Path(__file__).resolve().parents[2]
 KEPT_RUNS = 5
 ABANDON_EVERY = 20  # runs: acts have left tasks in them for which no executor lives
@@ -125,14 +127,20 @@ def live(
         stdout=subprocess.PIPE,
         text=True,
     )
-    while (done := counted.total()) < attempts and time.monotonic() - started < seconds_max:
+
+    def goes_on() -> bool:
+        """A follower that starts late gets runs to attach to."""
+        is_followed = attached_path(str(state)).exists() or follower.poll() is not None
+        return (counted.total() < attempts or not is_followed) and time.monotonic() - started < seconds_max
+
+    while goes_on():
         runs += 1
         if runs % ABANDON_EVERY == 0:
             run_redrive("abandon", "--all", "--older-than", "0s", "--reason", "an old night", "--state", state)
         executor = Executor(run_id=f"run{runs:05}", flow=flow, state=state, options=OPTIONS, on_events=count)
         with contextlib.suppress(SystemExit):
             executor.run_result()
-        samples.append(_sample(process, state, done, time.monotonic() - started))
+        samples.append(_sample(process, state, counted.total(), time.monotonic() - started))
         report(samples[-1])
     output, _ = follower.communicate(timeout=60)
     counts = json.loads(output)
