@@ -85,12 +85,14 @@ def test_a_token_is_found_while_its_bearer_calls_exec(tmp_path: Path) -> None:
     """In one of a hundred reads its environment is empty."""
     script = tmp_path / "again.sh"
     script.write_text('test "$1" -eq 0 || exec sh "$0" $(($1 - 1))\n')
-    with running("sh", str(script), "150", env={**os.environ, "REDRIVE_EXECUTOR": "bearer"}) as bearer:
-        seen = []
-        while bearer.poll() is None:
-            seen.append(has_token(bearer.pid, ["bearer"]))
-    assert sum(seen) > 100
-    assert seen == sorted(seen, reverse=True), "it has a token until it ends, and none while it ends"
+    count = 0
+    while count <= 100:  # a busy machine reads it less often in one life
+        with running("sh", str(script), "150", env={**os.environ, "REDRIVE_EXECUTOR": "bearer"}) as bearer:
+            seen = []
+            while bearer.poll() is None:
+                seen.append(has_token(bearer.pid, ["bearer"]))
+        assert seen == sorted(seen, reverse=True), "it has a token until it ends, and none while it ends"
+        count += sum(seen)
 
 
 def test_a_process_without_environment_bears_no_token() -> None:
