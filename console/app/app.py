@@ -271,7 +271,7 @@ class ConsoleApp(ViewConsole):
 
     def meaning_of(self, name: str) -> str:
         """On a task that waits for an approval, ``y`` and ``n`` answer it."""
-        is_asked = name in ANSWERS and self.screen is self.console_screen and self.console_screen.asks_for_answer
+        is_asked = name in ANSWERS and self.screen is self.console_screen and self.console_screen.awaits_answer
         return ANSWERS[name] if is_asked else name
 
     def console_handler(self, name: str) -> Callable[[], object] | None:

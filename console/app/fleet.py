@@ -85,8 +85,8 @@ class FleetApp(ConsoleBase):
         columns: ColumnChoice | None = None,
         is_read_only: bool = False,
     ) -> None:
-        self._look = theme or load_theme(DEFAULT)
-        super().__init__(tty, keymap, self._look.palette())
+        self._console_theme = theme or load_theme(DEFAULT)
+        super().__init__(tty, keymap, self._console_theme.palette())
         self.chosen: str | None = None
         self._glyphs = UTF8 if self.capabilities.has_unicode else ASCII
         self._watch = watch
@@ -110,7 +110,7 @@ class FleetApp(ConsoleBase):
 
     def get_css_variables(self) -> dict[str, str]:
         """The colours of Textual's own backgrounds."""
-        ground = {"ground": self._look.background, "ink": self._look.foreground}
+        ground = {"ground": self._console_theme.background, "ink": self._console_theme.foreground}
         return {**super().get_css_variables(), **ground}
 
     def compose(self) -> ComposeResult:
@@ -227,7 +227,7 @@ class FleetApp(ConsoleBase):
             case "pause":
                 self._choose_pause(row)
             case "start":
-                self.run_worker(self._ask_params(row, now_us // S * S if logical is None else logical))
+                self.run_worker(self._prompt_for_params(row, now_us // S * S if logical is None else logical))
             case "unpause":
                 self._decide(row, "unpause", partial(supervisor_file.pause, [target], now_us))
             case "skip" | "unskip":
@@ -262,7 +262,7 @@ class FleetApp(ConsoleBase):
 
         choose(self, f"Start no runs of {row.flow}", [ChoiceOption(words, words) for words in ends], pause)
 
-    async def _ask_params(self, row: ServedSchedule, logical: int) -> None:
+    async def _prompt_for_params(self, row: ServedSchedule, logical: int) -> None:
         """Ask for the parameters of a run, and start it."""
         try:
             fields = await read_param_fields(row)

@@ -97,8 +97,8 @@ class _ThemedPalette(RoleStyles):
         self._has_colours = has_colours
 
     def _own_style(self, role: str) -> Style:
-        look = Style.parse(role.removeprefix(SGR_ROLE))
-        return super()._own_style(role) + (look if self._has_colours else look.without_color)
+        style = Style.parse(role.removeprefix(SGR_ROLE))
+        return super()._own_style(role) + (style if self._has_colours else style.without_color)
 
     def mix(self, role: str, over: str | None) -> Style:
         under = super().mix(role, None)

@@ -283,7 +283,7 @@ def _rehearse(rehearsal: Rehearsal, *, nights: int, shows: bool, keep: str | Non
         return _print_many(rehearsal, flow, faults, nights, as_json)
     night = _play(rehearsal, flow, faults, rehearsal.seed)
     if keep is not None:
-        night.keep(keep)
+        night.save(keep)
     if shows:
         return _show(night)
     if as_json:
@@ -451,7 +451,7 @@ def _show(night: Night) -> int:
         raise click.UsageError(f"--show needs a terminal: {terminal.unsupported_reason}")
     with tempfile.TemporaryDirectory(prefix="redrive-rehearsal-") as folder:
         path = os.path.join(folder, "night.db")
-        night.keep(path)
+        night.save(path)
         endpoint = Endpoint(path, SshOptions("python3", ()))
         return code_of_console(show_target(terminal, endpoint, night.run_id, read_only=True))
 

@@ -235,7 +235,7 @@ def _flow_text(name: str, job: Job, shape: Shape, source: str, shared: Collectio
 def _remarks(job: Job, shape: Shape, is_shared: bool) -> list[str]:
     """What an operator has to know that the flow does not say."""
     lock, log, user = shape.lock, shape.log, job.user
-    told = {
+    remarks = {
         f"flock {lock} is left out: a flow has one run at a time. Put it back if others take it.": lock
         and not is_shared,
         f"flock {lock} is a pool, for which the flows of this lock wait. Put it back if others take it.": is_shared,
@@ -244,7 +244,7 @@ def _remarks(job: Job, shape: Shape, is_shared: bool) -> list[str]:
         "bash runs it with pipefail: a failure inside a pipe counts.": _shell_of(job) == "bash",
         f"cron ran it as {user}: serve it as that user.": user not in (None, pwd.getpwuid(os.getuid()).pw_name),
     }
-    return [sentence for sentence, holds in told.items() if holds]
+    return [sentence for sentence, holds in remarks.items() if holds]
 
 
 def _shell_of(job: Job) -> str:

@@ -35,7 +35,7 @@ def choose_file(endpoint: Endpoint, *, to_act: bool = False) -> str:
     if to_act:
         usable = [offer for offer in usable if offer.has_work] or usable
     if len(usable) > 1:
-        return usable[_ask(target, usable)].path
+        return usable[_prompt(target, usable)].path
     return usable[0].path if usable else target  # opening it reports the problem
 
 
@@ -70,7 +70,7 @@ def read_remote(endpoint: Endpoint) -> Sequence[Offer]:
     return run_with_log(sessions.connect_with_sign_in(parse(endpoint.target), endpoint.ssh, read))
 
 
-def _ask(target: str, found: Sequence[Offer]) -> int:
+def _prompt(target: str, found: Sequence[Offer]) -> int:
     if not sessions.is_interactive():
         files = "; ".join(f"{offer.path} ({_describe(offer)})" for offer in found)
         raise AddressError(f"{target} has {len(found)} state files; name one of them: {files}")

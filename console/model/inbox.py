@@ -200,8 +200,8 @@ class Inbox:
 
     def _filter_cause(self, key: str, entries: list[InboxEntry]) -> InboxCause | None:
         """Return the cause with its matching tasks; usually all or none of them match."""
-        keeps = self.filter.matches
-        kept = [entry for entry in entries if keeps(entry.search_text)] if self.filter else entries
+        matches = self.filter.matches
+        kept = [entry for entry in entries if matches(entry.search_text)] if self.filter else entries
         if len(kept) < len(entries):
             return self._cause(kept) if kept else None
         if key not in self._whole:

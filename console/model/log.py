@@ -261,9 +261,9 @@ class LogSelection:
             return
         while self._matching and self._matching[-1] >= first:
             self._matching.pop()
-        keeps, lines = self.filter.matches, self.text.lines
+        matches, lines = self.filter.matches, self.text.lines
         self._matching += [
-            number for number in range(first, len(lines)) if is_gap(lines[number]) or keeps(lines[number].casefold())
+            number for number in range(first, len(lines)) if is_gap(lines[number]) or matches(lines[number].casefold())
         ]
 
     def apply_prepended(self, added: int) -> int:

@@ -280,10 +280,10 @@ def verdict_of(names: Sequence[str], board: Board, *, is_brief: bool = False) ->
         return f"look for the key {key}: it may have happened{more}" if is_brief and key else describe_doubts(doubts)
     if len(names) == 1:
         return verdict(compare(failures_of(board.row(names[0]))), is_brief=is_brief)
-    looked_at = names[:_COMPARED_MAX]
-    found = [compare(failures_of(board.row(name))) for name in looked_at]
+    compared = names[:_COMPARED_MAX]
+    found = [compare(failures_of(board.row(name))) for name in compared]
     several = [one for one in found if len(one.attempts) > 1]
-    where = "" if len(looked_at) == len(names) else f" (in the first {len(looked_at)})"
+    where = "" if len(compared) == len(names) else f" (in the first {len(compared)})"
     if not several:
         return f"one failure each: nothing to compare them with{where}"
     same = sum(1 for one in several if one.is_deterministic)
@@ -326,8 +326,10 @@ def _describe_requeue(preview: Preview, *, is_brief: bool) -> str:
     if stale:
         acts.append(f"{number(stale)} ran before and {_plural(stale, 'becomes', 'become')} stale")
     held = [*_describe_still_held(preview)]
-    said = [*acts, *held, *preview.notes] if is_brief else [*preview.notes, *acts, *held]  # the end may have no room
-    return f"requeue: {'; '.join(said)}"
+    sentences = (
+        [*acts, *held, *preview.notes] if is_brief else [*preview.notes, *acts, *held]
+    )  # the end may have no room
+    return f"requeue: {'; '.join(sentences)}"
 
 
 def _describe_skip(preview: Preview) -> str:

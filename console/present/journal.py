@@ -93,8 +93,8 @@ def _actor_and_reason(event: Event, glyphs: Glyphs, shown: Collection[str]) -> L
         return []
     actor = [Piece(one_line(event.actor), Role.STRONG)] if "actor" in shown else []
     reason = [Piece(one_line(event.reason))] if event.reason and "reason" in shown else []
-    said = join([actor, reason], ": ")
-    return [Piece(f" {glyphs.dot} ", Role.DIM), *said] if said else []
+    sentence = join([actor, reason], ": ")
+    return [Piece(f" {glyphs.dot} ", Role.DIM), *sentence] if sentence else []
 
 
 # --- The line above the list -----------------------------------------------------------------------------------------

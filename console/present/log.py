@@ -155,7 +155,7 @@ def line_pieces(line: LogLine, glyphs: Glyphs) -> Line:
     role = Role.FAILED if is_error_line(line) else Role.TEXT
     if not line.coloured:
         return [Piece(str(line), role)]
-    spans = [(len(next(printable_parts(line.coloured[:at]))), look) for at, look in coloured_spans(line.coloured)]
+    spans = [(len(next(printable_parts(line.coloured[:at]))), style) for at, style in coloured_spans(line.coloured)]
     return coloured_pieces(str(line), spans, role)
 
 

@@ -120,8 +120,8 @@ class ReportRow:
 
 def headline(data: ReportData) -> str:
     run = data.board.projection.run
-    said = f"{describe_run(data.run_view)}{deadline_note(run)}"
-    return f"{one_line(run.dag_name)} {UTF8.dot} {one_line(run.run_id)}: {said}"
+    sentence = f"{describe_run(data.run_view)}{deadline_note(run)}"
+    return f"{one_line(run.dag_name)} {UTF8.dot} {one_line(run.run_id)}: {sentence}"
 
 
 def fact_lines(data: ReportData) -> list[str]:

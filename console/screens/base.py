@@ -170,7 +170,7 @@ class ConsoleScreen(Screen[None]):
     def guarded_keys(self) -> frozenset[str]:
         """The keys that change the run here; the same key may only navigate on another screen."""
         keymap = self.console.keymap
-        answers = [key for name in ANSWERS for key in keymap.keys_of(name)] if self.asks_for_answer else ()
+        answers = [key for name in ANSWERS for key in keymap.keys_of(name)] if self.awaits_answer else ()
         return keymap.guarded_keys(self.PLACE) | {SUSPEND_KEY, *answers}
 
     # --- What is at hand ------------------------------------------------------------------------------------------
@@ -321,7 +321,7 @@ class ConsoleScreen(Screen[None]):
         hints = [(label(action.name), action.label) for action in self.footer_actions() if self.is_offered(action)]
         if self.console.live.status.read_only and self.console.launch.open_for_changes is not None:
             hints.insert(0, (label("arm"), BY_NAME["arm"].label))
-        if self.asks_for_answer:
+        if self.awaits_answer:
             answers = [(label(name), BY_NAME[answer].label) for name, answer in ANSWERS.items()]
             keys = {key for key, _ in answers}
             hints = [*answers, *(hint for hint in hints if hint[0] not in keys)]
@@ -340,7 +340,7 @@ class ConsoleScreen(Screen[None]):
         return state_style(row.state, self.console.runner) is CUT_OFF or act_refusal("skip", row.state) is None
 
     @property
-    def asks_for_answer(self) -> bool:
+    def awaits_answer(self) -> bool:
         """Whether the tasks that an act applies to wait for an approval; asked in every frame."""
         board = self.console.live.board
         asked = board.asked if board is not None and self.PLACE in BY_NAME["approve"].screens else ()

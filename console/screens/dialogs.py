@@ -167,7 +167,7 @@ class ColumnDialog(Modal[frozenset[str] | None]):
         self._glyphs = glyphs
         self._name_cells = max(len(column.name) for column in columns)
         self.table = _ColumnTable(self._row, mark_sign=" ")
-        self._take_bar = bar_of([Piece("Enter", Role.KEY), Piece(" takes them")])
+        self._submit_bar = bar_of([Piece("Enter", Role.KEY), Piece(" takes them")])
 
     def body(self) -> Iterable[Widget]:
         """The columns, those marked that are shown."""
@@ -178,7 +178,7 @@ class ColumnDialog(Modal[frozenset[str] | None]):
         yield self.table
         yield Bar()
         yield bar_of([Piece("Space", Role.KEY), Piece(" shows or hides a column")])
-        yield self._take_bar
+        yield self._submit_bar
         yield bar_of([Piece("Esc", Role.KEY), Piece(" leaves them as they were")])
 
     def first_focus(self) -> Widget:
@@ -195,7 +195,7 @@ class ColumnDialog(Modal[frozenset[str] | None]):
 
     def on_bar_cell_clicked(self, message: Bar.CellClicked) -> None:
         """A click on the hint of Enter is Enter."""
-        if message.bar is self._take_bar:
+        if message.bar is self._submit_bar:
             self.dismiss(frozenset(self.table.marks))
 
 

@@ -111,8 +111,8 @@ class LocalSession(Session):
 
     # --- Requests -------------------------------------------------------------------------------------------------
 
-    async def ask(self, decode: Callable[[Any], Value], what: str, /, **options: object) -> Value:
-        """Ask one of ``READS``; a search runs in a process of its own."""
+    async def read(self, decode: Callable[[Any], Value], what: str, /, **options: object) -> Value:
+        """Read one of ``READS``; a search runs in a process of its own."""
         if what in SEARCHES:
             self._searcher = self._searcher or LogSearcher(self._path)
             return decode(await self._searcher.call(what, options))

@@ -49,7 +49,7 @@ Cause = tuple[str, str | None]  # loose fingerprint, downstream; None: any downs
 class Session(Protocol):
     """One connection to a state file. All methods may raise RedriveError with one sentence for the operator.
 
-    The questions stand here, once for all kinds of session; each kind has its own ``ask``.
+    The questions stand here, once for all kinds of session; each kind has its own ``read``.
     """
 
     @property
@@ -65,8 +65,8 @@ class Session(Protocol):
     def status(self) -> SessionStatus:
         """The current status; cheap."""
 
-    async def ask(self, decode: Callable[[Any], Value], what: str, /, **options: object) -> Value:
-        """Ask one of ``READS`` (``engine/statefile/reader.py``), and return the answer as ``decode`` reads it."""
+    async def read(self, decode: Callable[[Any], Value], what: str, /, **options: object) -> Value:
+        """Read one of ``READS`` (``engine/statefile/reader.py``), and return the answer as ``decode`` reads it."""
 
     async def snapshot(
         self, run_id: str | None = None, patience_seconds: float | None = None, *, successes: Successes = "all"
@@ -112,20 +112,20 @@ class Session(Protocol):
 
     async def runs(self) -> Sequence[RunSummary]:
         """Every run of the file, latest first."""
-        return await self.ask(decode_runs, "runs")
+        return await self.read(decode_runs, "runs")
 
     async def run_events(self, run_id: str, after: int, limit: int) -> Sequence[Event]:
         """Return the first ``limit`` events of a run after the event ``after``, in order; independent of ``events``."""
-        return await self.ask(decode_events, "past", run_id=run_id, after=after, limit=limit)
+        return await self.read(decode_events, "past", run_id=run_id, after=after, limit=limit)
 
     async def duration_stats(self, run_id: str) -> Mapping[str, DurationStats]:
         """Return how long the tasks of a run took in earlier runs of its flow; tasks without an earlier run are absent.
         May take the remote host 0.2 s: request it once."""
-        return await self.ask(decode_durations, "duration_stats", run_id=run_id)
+        return await self.read(decode_durations, "duration_stats", run_id=run_id)
 
     async def attempt_text(self, run_id: str, task: str, attempt: int) -> AttemptText:
         """Return traceback, stack and diagnostic of one attempt."""
-        return await self.ask(partial(row_of, AttemptText), "attempt_text", run_id=run_id, name=task, attempt=attempt)
+        return await self.read(partial(row_of, AttemptText), "attempt_text", run_id=run_id, name=task, attempt=attempt)
 
     async def log(
         self, run_id: str, task: str, attempt: int, after: int = 0, limit: int = 500, before: int | None = None
@@ -133,7 +133,7 @@ class Session(Protocol):
         """Return ``limit`` chunks of its output: the first ones after ``after``, or the last ones before ``before``;
         with ``after`` < 0, the last ones of all."""
         where = {"run_id": run_id, "name": task, "attempt": attempt}
-        return await self.ask(partial(rows_of, LogChunk), "log", **where, after=after, limit=limit, before=before)
+        return await self.read(partial(rows_of, LogChunk), "log", **where, after=after, limit=limit, before=before)
 
     async def find_in_log(
         self, run_id: str, task: str, attempt: int, pattern: str, after: int = 0, before: int | None = None
@@ -141,7 +141,9 @@ class Session(Protocol):
         """Find the first line after the chunk ``after`` that matches a regular expression, or the last one before
         ``before``: the chunk with the match, and where to go on: None at the end of the output."""
         where = {"run_id": run_id, "name": task, "attempt": attempt}
-        return await self.ask(partial(row_of, FoundChunk), "find", **where, pattern=pattern, after=after, before=before)
+        return await self.read(
+            partial(row_of, FoundChunk), "find", **where, pattern=pattern, after=after, before=before
+        )
 
     async def select_in_log(
         self, run_id: str, task: str, attempt: int, pattern: str, after: int = 0, rest: str = ""
@@ -149,36 +151,36 @@ class Session(Protocol):
         """Return the lines after the chunk ``after`` that match a regular expression, of a slice of the output.
         ``rest``: of the call before."""
         where = {"run_id": run_id, "name": task, "attempt": attempt}
-        return await self.ask(
+        return await self.read(
             partial(row_of, SelectedLines), "select", **where, pattern=pattern, after=after, rest=rest
         )
 
     async def query(self, listing: Listing[Row], **options: Option) -> Sequence[Row]:
         """Return the rows of a list; ``statefile/lists.py`` defines the lists and the options of each."""
-        return await self.ask(partial(rows_of, listing.row), "query", what=listing.name, options=options)
+        return await self.read(partial(rows_of, listing.row), "query", what=listing.name, options=options)
 
     async def cause_histories(self, run_id: str, causes: Sequence[Cause]) -> Sequence[CauseHistory]:
         """Return the past incidents of each of ``causes``, in their order; of very many causes only the first."""
         from ...engine.core.causes import CauseHistory
 
-        return await self.ask(partial(rows_of, CauseHistory), "cause_history", run_id=run_id, causes=causes)
+        return await self.read(partial(rows_of, CauseHistory), "cause_history", run_id=run_id, causes=causes)
 
     async def failures(self, run_id: str, downstream: str | None, names: Sequence[str] = ()) -> Sequence[FailedTask]:
         """Return failed tasks that call ``downstream`` or are among ``names``, in all runs of the same flow."""
         options = {"run_id": run_id, "downstream": downstream, "names": names}
-        return await self.ask(partial(rows_of, FailedTask), "failures", **options)
+        return await self.read(partial(rows_of, FailedTask), "failures", **options)
 
     async def preview(self, command: Command) -> ActPreview:
         """Return what an act on tasks would change, without applying it."""
         from ...engine.statefile.dry_run import ActPreview
 
-        return await self.ask(partial(row_of, ActPreview), "preview", command=command.as_json())
+        return await self.read(partial(row_of, ActPreview), "preview", command=command.as_json())
 
     async def preview_prune(self, options: Mapping[str, int | float]) -> PrunePreview:
         """Return what the act ``prune`` would delete with these options."""
         from ...engine.statefile.pruning import PrunePreview
 
-        return await self.ask(partial(row_of, PrunePreview), "preview_prune", options=options)
+        return await self.read(partial(row_of, PrunePreview), "preview_prune", options=options)
 
 
 # --- The operator of this console, and the operators of other consoles -----------------------------------------------

@@ -135,7 +135,7 @@ class SshSession(Session):
 
     # --- Requests --------------------------------------------------------------------------------------------------
 
-    async def ask(self, decode: Callable[[Any], Value], what: str, /, **options: object) -> Value:
+    async def read(self, decode: Callable[[Any], Value], what: str, /, **options: object) -> Value:
         return decode(await self._read(what, options))
 
     async def _read(self, what: str, options: Mapping[str, object]) -> Any:

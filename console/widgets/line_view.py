@@ -222,5 +222,5 @@ def strip_of(line: Iterable[Piece], columns: int, role_styles: RoleStyles, over:
         pieces = fit(pieces, columns)
     elif taken < columns:
         pieces.append(Piece(" " * (columns - taken)))
-    looks = role_styles.styles_under(over)
-    return Strip([Segment(text, looks[role]) for text, role in pieces if text], columns)
+    styles = role_styles.styles_under(over)
+    return Strip([Segment(text, styles[role]) for text, role in pieces if text], columns)

@@ -191,7 +191,7 @@ class Executor:
             return await run_loop.run(self._on_open)
         finally:
             self._run_loop = None
-            await opened.close(None if run_loop is None else run_loop.keep_file)
+            await opened.close(None if run_loop is None else run_loop.save_file)
 
 
 def handle_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:

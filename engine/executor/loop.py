@@ -288,9 +288,9 @@ class RunLoop:
             self._emit_breaker(downstream)
         self._heartbeat.start()
 
-    async def keep_file(self) -> None:
+    async def save_file(self) -> None:
         """Save a state file that is missing, before it is closed. Raises StorageError if it is."""
-        await self._file_watch.keep()
+        await self._file_watch.save()
 
     async def _close(self) -> None:
         self._view.close()

@@ -106,8 +106,8 @@ class OpenRun:
     clock_watch: ClockWatch  # from before the first write on, which may take long
     is_new: bool = True
 
-    async def close(self, keep_file: Callable[[], Awaitable[None]] | None) -> None:
-        """Close the runner, unregister the executor and flush all writes. ``keep_file``: called before the last.
+    async def close(self, save_file: Callable[[], Awaitable[None]] | None) -> None:
+        """Close the runner, unregister the executor and flush all writes. ``save_file``: called before the last.
 
         Raises StorageError if what was written is not in the state file.
         """
@@ -115,9 +115,9 @@ class OpenRun:
         executor_id = self.identity.executor_id
         unregistered = self.writer.submit(lambda transaction: claims.mark_executor_stopped(transaction, executor_id))
         try:
-            if keep_file is not None:
+            if save_file is not None:
                 await asyncio.wait({unregistered}, timeout=UNREGISTER_SECONDS)
-                await keep_file()
+                await save_file()
         finally:
             await self.writer.close()
         with contextlib.suppress(RedriveError):  # the storage refuses; the next executor marks this one as lost

@@ -114,15 +114,15 @@ def acquire_state_file(request: RunRequest) -> StateFileLease:
     try:
         check_sole_writer(request.state_path)
         environment = {processes.EXECUTOR_VARIABLE: request.executor_id}
-        keep_fds = (held.fileno(),)
+        inherited_fds = (held.fileno(),)
         reaper = Reaper.start(request.executor_id)
         spawned: SpawnedZygote | None = None
         try:
             if request.flow is None or isinstance(request.flow, str):
-                spawned = SpawnedZygote(environment, keep_fds, is_forked=options.few_tasks)
+                spawned = SpawnedZygote(environment, inherited_fds, is_forked=options.few_tasks)
                 launch: Launch = spawned
             else:
-                launch = fork_at_once(request.flow, environment, keep_fds)
+                launch = fork_at_once(request.flow, environment, inherited_fds)
             # Now, because what is imported earlier is copied at the fork of a flow in memory and of all its attempts.
             from ..runner.zygote.client import Runner
 

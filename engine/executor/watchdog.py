@@ -330,7 +330,7 @@ class StateFileWatch:
         """Return the error that ends the executor once no attempt runs."""
         return StorageError(str(self._storage.problem))
 
-    async def keep(self) -> None:
+    async def save(self) -> None:
         """Save a file that is missing after the last write of the executor.
 
         Raises StorageError, with what to do, if what was written is not at the path of the state file then.
@@ -418,8 +418,8 @@ class StateFileWatch:
             commands = [*commands, ["redrive", "resume", self._path]]
         what = f"the folder of {self._path} was moved" if is_folder_moved else f"{self._path} was moved"
         back = " && ".join(map(shell_command, commands)) + ("" if is_ended else " and the run goes on")
-        is_kept = self._is_copied() and self._copy_error is None
-        return f"{what}: {back}; " + (f"a full copy is {self._rescued}" if is_kept else "nothing is lost")
+        is_saved = self._is_copied() and self._copy_error is None
+        return f"{what}: {back}; " + (f"a full copy is {self._rescued}" if is_saved else "nothing is lost")
 
     # --- The lock --------------------------------------------------------------------------------------------------
 

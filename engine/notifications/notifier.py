@@ -153,12 +153,12 @@ class Notifier:
         while True:
             last, on_idle = self._is_closing, self._on_idle
             self._wake.clear()
-            look_again_at = await self._send_due()
+            next_due_at = await self._send_due()
             if last:
                 break
             if on_idle is not None and not any(one.pending or one.is_in_flight for one in self._deliveries):
                 on_idle()
-            await self._wait(look_again_at)
+            await self._wait(next_due_at)
         if self._delivery_tasks:
             await asyncio.wait(self._delivery_tasks)
 
@@ -197,11 +197,11 @@ class Notifier:
             self._digest_at = now
             self._deliveries.append(_Delivery(plan.digest, "digest", set(all_senders)))
 
-    async def _wait(self, look_again_at: int | None) -> None:
+    async def _wait(self, next_due_at: int | None) -> None:
         loop = asyncio.get_running_loop()
         waits = [delivery.due_at - loop.time() for delivery in self._deliveries if delivery.is_waiting]
-        if look_again_at is not None:
-            waits.append((look_again_at - self._clock.now_us()) / 1e6)
+        if next_due_at is not None:
+            waits.append((next_due_at - self._clock.now_us()) / 1e6)
         try:
             async with asyncio.timeout(max(0.0, min(waits)) if waits else None):
                 await self._wake.wait()

@@ -362,7 +362,7 @@ class DaskCluster:
             return f"{unfit[0]} ({len(unfit)} of {counted(len(self._workers), 'worker')} cannot take it)"
         return f"none of {counted(len(self._workers), 'worker')} is free"
 
-    def _tell(self, what: str) -> None:
+    def _report_cluster(self, what: str) -> None:
         self._report(ExecutorChanged(ExecutorChange.CLUSTER_CHANGED, how=what))
 
     # --- The end of an offer, and of its attempt ----------------------------------------------------------------------
@@ -508,7 +508,7 @@ class DaskCluster:
                 self._client = await self._make_client()
                 self._client.subscribe_topic(self._topic, self._on_event)
                 self._is_there = True
-                self._tell("the Dask scheduler answers again")
+                self._report_cluster("the Dask scheduler answers again")
                 self._wake()
 
     async def _is_in_touch(self) -> bool:
@@ -541,7 +541,9 @@ class DaskCluster:
         self._is_there, self._silent_since, self._workers = False, None, set()
         self._unfit.clear()
         self._silences.clear()
-        self._tell("no Dask scheduler answers: what waits for a worker goes on waiting, and what ran there is lost")
+        self._report_cluster(
+            "no Dask scheduler answers: what waits for a worker goes on waiting, and what ran there is lost"
+        )
         for offer in list(self._offers.values()):
             if offer.attempt is not None:
                 offer.attempt.give_up("has lost its scheduler")

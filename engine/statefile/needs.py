@@ -174,10 +174,10 @@ def _needs_of_schedules(offer: Offer, now_us: int) -> List[Need]:
     if not offer.supervised:
         return of_file
     dead = [need for need in of_file if need.kind is NeedKind.SCHEDULER_DEAD and offer.has_lost_service]
-    told = [
+    found = [
         need._replace(path=offer.path) for facts in offer.supervised for need in _needs_by_supervisor(facts, now_us)
     ]
-    return dead + [need for need in told if need.kind is not NeedKind.SCHEDULER_DEAD or not dead]
+    return dead + [need for need in found if need.kind is not NeedKind.SCHEDULER_DEAD or not dead]
 
 
 def _needs_by_file(offer: Offer, now_us: int) -> Iterator[Need]:

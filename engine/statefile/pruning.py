@@ -86,9 +86,11 @@ _LAST_INCIDENT = (
 )
 
 
-def find_candidates(connection: sqlite3.Connection, keep: RetentionRule, at: int, spare: str = "") -> PruneCandidates:
-    """The ended runs that ``keep`` does not keep. ``spare``: a run that stays. ``at``: microseconds UTC."""
-    old = [run_id for run_id in _runs_beyond(connection, keep, at) if run_id != spare]
+def find_candidates(
+    connection: sqlite3.Connection, retention: RetentionRule, at: int, spare: str = ""
+) -> PruneCandidates:
+    """The ended runs beyond the ``retention``. ``spare``: a run that stays. ``at``: microseconds UTC."""
+    old = [run_id for run_id in _runs_beyond(connection, retention, at) if run_id != spare]
     if not old:
         return PruneCandidates([], [], [])
     with_rows = {str(run_id) for sql in (_HELD_ROWS, _DEAD_LETTERS) for (run_id,) in connection.execute(sql)}
@@ -100,7 +102,7 @@ def find_candidates(connection: sqlite3.Connection, keep: RetentionRule, at: int
     )
 
 
-def _runs_beyond(connection: sqlite3.Connection, keep: RetentionRule, at: int) -> List[str]:
+def _runs_beyond(connection: sqlite3.Connection, retention: RetentionRule, at: int) -> List[str]:
     """The ended runs beyond the retention, the oldest first, without the latest run of each flow."""
     ended: Dict[str, int] = {}  # flow -> ended runs so far, the latest first
     flows: Set[str] = set()
@@ -111,9 +113,9 @@ def _runs_beyond(connection: sqlite3.Connection, keep: RetentionRule, at: int) -
         if ended_at is None:
             continue
         ended[flow] = ended.get(flow, 0) + 1
-        is_kept = keep.runs is not None and ended[flow] <= keep.runs
-        is_kept = is_kept or (keep.seconds is not None and ended_at > at - keep.seconds * 1e6)
-        if not is_latest and not is_kept:
+        is_retained = retention.runs is not None and ended[flow] <= retention.runs
+        is_retained = is_retained or (retention.seconds is not None and ended_at > at - retention.seconds * 1e6)
+        if not is_latest and not is_retained:
             found.append(str(run_id))
     return found[::-1]
 
@@ -155,11 +157,11 @@ _LEFTOVERS = (
 _NEXT = "SELECT run_id FROM pruned_run LIMIT 1"
 
 
-def prune_step(transaction: Transaction, keep: RetentionRule, spare: str = "") -> PruneStep:
+def prune_step(transaction: Transaction, retention: RetentionRule, spare: str = "") -> PruneStep:
     """Delete at most ROWS_MAX rows, and give free pages of the file back to the file system."""
     connection = transaction.connection
     removed: List[str] = []
-    candidates = find_candidates(connection, keep, transaction.at, spare).runs[:RUNS_MAX]
+    candidates = find_candidates(connection, retention, transaction.at, spare).runs[:RUNS_MAX]
     room = ROWS_MAX
     while room > 0:
         pending = connection.execute(_NEXT).fetchone()
@@ -234,10 +236,10 @@ def _release_pages(connection: sqlite3.Connection) -> int:
 
 def retention_from_options(options: Mapping[str, Any]) -> RetentionRule:
     """The options ``runs`` and ``seconds`` of the act. Raises ValueError unless one of them is given."""
-    keep = RetentionRule(options.get("runs"), options.get("seconds"))
-    if keep == RetentionRule() or (keep.runs is not None and keep.runs < 0):
+    retention = RetentionRule(options.get("runs"), options.get("seconds"))
+    if retention == RetentionRule() or (retention.runs is not None and retention.runs < 0):
         raise ValueError("say what to keep: a number of runs of 0 or more, or seconds")
-    return keep
+    return retention
 
 
 def prune(context: ActionContext) -> Answer:
@@ -246,10 +248,10 @@ def prune(context: ActionContext) -> Answer:
     Options: ``runs`` or ``seconds``, see ``RetentionRule``.
     """
     try:
-        keep = retention_from_options(context.options)
+        retention = retention_from_options(context.options)
     except ValueError as error:
         return Answer(False, str(error))
-    step = prune_step(context.transaction, keep, context.run_id)
+    step = prune_step(context.transaction, retention, context.run_id)
     if step.is_last:
         return Answer(False, "there is nothing to delete")
     message = "{} deleted".format(counted(len(step.runs), "run"))

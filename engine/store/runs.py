@@ -186,13 +186,13 @@ def promote(transaction: Transaction, run_id: str, seen: Mapping[str, int]) -> l
         for name, due, is_approval in transaction.connection.execute(sql, (run_id, *chunk)).fetchall():
             columns: TaskColumns | None = None if due is None else {"next_retry_at": None}
             if is_approval:
-                _ask(transaction, run_id, name, seen[name])
+                _request_approval(transaction, run_id, name, seen[name])
             elif transaction.move(run_id, name, TaskState.PENDING, TaskState.READY, seen[name], set=columns):
                 promoted.append(name)
     return promoted
 
 
-def _ask(transaction: Transaction, run_id: str, name: str, generation: int) -> None:
+def _request_approval(transaction: Transaction, run_id: str, name: str, generation: int) -> None:
     """Let an approval wait for an operator, and page for it. No executor starts it."""
     sql = "SELECT spec, overrides FROM task WHERE run_id = ? AND name = ?"
     text, overrides = transaction.connection.execute(sql, (run_id, name)).fetchone()

@@ -332,7 +332,7 @@ class PlayedContext(Context):
             order,
             params,
             inputs,
-            send=self._keep,
+            send=self._record,
             is_cancelled=lambda: self.is_cancelled,
             describe=lambda error: describe_safely(_describe, error),
             monotonic=_Ticks().monotonic,
@@ -343,7 +343,7 @@ class PlayedContext(Context):
         """Cancel the attempt: ``cancelled`` is true, and ``check`` raises."""
         self.is_cancelled = True
 
-    def _keep(self, frame: protocol.AttemptFrame) -> None:
+    def _record(self, frame: protocol.AttemptFrame) -> None:
         if isinstance(frame, protocol.Progressed):
             self.progress_reports.append((frame.done, frame.total))
         elif isinstance(frame, protocol.Checkpointed):

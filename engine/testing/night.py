@@ -101,7 +101,7 @@ class Night:
         """The path of the state file, which exists as long as this object; ``play(..., keep=)`` keeps a copy."""
         return self._stored.path
 
-    def keep(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Copy the state file."""
         shutil.copyfile(self._stored.path, path)
 

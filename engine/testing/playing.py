@@ -436,7 +436,7 @@ class _Play:
             command = self._command(self._acts[0], run_id)
             if command is not None:
                 try:
-                    self._keep_answer(command, await executor.respond(_line(command)))
+                    self._record_answer(command, await executor.respond(_line(command)))
                 except ConnectionError:
                     return  # the executor leaves: the act is applied to the file
             self._acts.pop(0)
@@ -451,11 +451,11 @@ class _Play:
             command = self._command(planned, run_ids[-1])
             if command is not None:
                 try:
-                    self._keep_answer(command, await service.respond(_line(command)))
+                    self._record_answer(command, await service.respond(_line(command)))
                 except ConnectionError:
                     self._apply(command)
 
-    def _keep_answer(self, command: Command, answer: Mapping[str, object]) -> None:
+    def _record_answer(self, command: Command, answer: Mapping[str, object]) -> None:
         self._answers.append((command.act, bool(answer["ok"]), str(answer["message"])))
 
     def _is_resumed(self, result: RunResult, limit: float) -> bool:
@@ -524,7 +524,7 @@ class _Play:
         """Apply an act as the shell does when no executor lives; return whether it changed something."""
         answer = apply_under_lock(self._path, command, self._clock.now_us())
         assert answer is not None  # no executor lives
-        self._keep_answer(command, answer.as_json())
+        self._record_answer(command, answer.as_json())
         return answer.ok
 
     # --- The end -----------------------------------------------------------------------------------------------------
@@ -547,7 +547,7 @@ class _Play:
             raise StageError("no run was started: let the schedule be watched for longer, lasts=")
         night = Night(stored, run_ids)
         if keep is not None:
-            night.keep(keep)
+            night.save(keep)
         return night
 
 

@@ -123,7 +123,7 @@ class FakeSession:
 
     # --- The console's side ---------------------------------------------------------------------------------------
 
-    async def ask(self, decode: Callable[[Any], Value], what: str, /, **options: object) -> Value:
+    async def read(self, decode: Callable[[Any], Value], what: str, /, **options: object) -> Value:
         raise AssertionError(f"no test has an answer to {what}: each question has a method below")
 
     async def runs(self) -> Sequence[RunSummary]:

@@ -357,7 +357,7 @@ def _writing(case: _HangCase, process: Process) -> _Observation:
 def _transfer(case: _HangCase, process: Process, socket_text: str, file_text: str, *, writes: bool) -> _Observation:
     ends = case.waited_on(process)
     if not ends:
-        return _guess_peer(case, process, socket_text)
+        return _infer_peer(case, process, socket_text)
     end = ends[0]
     if end.kind == "pipe":
         return _of_pipe(case, process, end, writes=writes)
@@ -366,7 +366,7 @@ def _transfer(case: _HangCase, process: Process, socket_text: str, file_text: st
     return _Observation(f"{file_text} {end.name or 'a descriptor'}")
 
 
-def _guess_peer(case: _HangCase, process: Process, socket_text: str) -> _Observation:
+def _infer_peer(case: _HangCase, process: Process, socket_text: str) -> _Observation:
     """Without the system call: a single connection is likely the one in use."""
     known = [end for end in case.descriptors_of(process) if end.is_connection]
     verb = socket_text.split()[0]

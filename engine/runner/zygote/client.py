@@ -122,22 +122,22 @@ class Runner:
         self._opened_pids: set[int] = set()  # zygotes that import now
 
     @classmethod
-    def spawn(cls, *, environment: Mapping[str, str], keep_fds: Sequence[int] = ()) -> Runner:
+    def spawn(cls, *, environment: Mapping[str, str], inherited_fds: Sequence[int] = ()) -> Runner:
         """For a flow in a file: ``open`` starts a clean interpreter that imports it.
 
         ``environment`` is added to that of this process. It must hold REDRIVE_EXECUTOR, the token by which stray
-        processes are found. ``keep_fds``: descriptors that every attempt inherits (the lock).
+        processes are found. ``inherited_fds``: descriptors that every attempt inherits (the lock).
         """
-        return cls(lambda python: spawn_zygote(environment, keep_fds, python), environment[EXECUTOR_VARIABLE])
+        return cls(lambda python: spawn_zygote(environment, inherited_fds, python), environment[EXECUTOR_VARIABLE])
 
     @classmethod
-    def fork(cls, flow: LoadedFlow, *, environment: Mapping[str, str], keep_fds: Sequence[int] = ()) -> Runner:
+    def fork(cls, flow: LoadedFlow, *, environment: Mapping[str, str], inherited_fds: Sequence[int] = ()) -> Runner:
         """For a flow in the memory of this program: forks it now, so that closures can be tasks.
 
         Call it before an event loop, threads or a database connection exist. A zygote that died cannot be forked
         again: ``open`` then raises OSError.
         """
-        return cls(fork_at_once(flow, environment, keep_fds), environment[EXECUTOR_VARIABLE])
+        return cls(fork_at_once(flow, environment, inherited_fds), environment[EXECUTOR_VARIABLE])
 
     def listen(self, listener: RunnerListener) -> None:
         """Report to ``listener`` from now on, and first what happened before."""

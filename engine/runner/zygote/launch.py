@@ -37,11 +37,11 @@ Launch = Callable[[str | None], ZygoteProcess]  # starts a zygote of an interpre
 
 
 def spawn_zygote(
-    environment: Mapping[str, str], keep_fds: Sequence[int] = (), python: str | None = None
+    environment: Mapping[str, str], inherited_fds: Sequence[int] = (), python: str | None = None
 ) -> ZygoteProcess:
     """Start a clean interpreter: ``python``, or the one of this process.
 
-    ``environment`` is added to ours; ``keep_fds`` are inherited by the attempts.
+    ``environment`` is added to ours; ``inherited_fds`` are inherited by the attempts.
     """
     import subprocess  # here: a zygote that is forked does without it
 
@@ -54,7 +54,7 @@ def spawn_zygote(
             stdout=output_write,
             stderr=output_write,
             env={**os.environ, **environment},
-            pass_fds=[theirs.fileno(), *keep_fds],
+            pass_fds=[theirs.fileno(), *inherited_fds],
             start_new_session=True,
         )
     except OSError:
@@ -76,20 +76,20 @@ class SpawnedZygote:
     """
 
     def __init__(
-        self, environment: Mapping[str, str], keep_fds: Sequence[int] = (), *, is_forked: bool = False
+        self, environment: Mapping[str, str], inherited_fds: Sequence[int] = (), *, is_forked: bool = False
     ) -> None:
         self._environment = environment
-        self._keep_fds = keep_fds
+        self._inherited_fds = inherited_fds
         self._unused: ZygoteProcess | None = None
         with suppress(OSError):  # a call tries it again, and raises
-            self._unused = (fork_importer if is_forked else spawn_zygote)(environment, keep_fds)
+            self._unused = (fork_importer if is_forked else spawn_zygote)(environment, inherited_fds)
 
     def __call__(self, python: str | None) -> ZygoteProcess:
         """Raises OSError if no process can be started."""
         if python is not None:
             self.end_unused()
         zygote, self._unused = self._unused, None
-        return zygote or spawn_zygote(self._environment, self._keep_fds, python)
+        return zygote or spawn_zygote(self._environment, self._inherited_fds, python)
 
     def end_unused(self) -> None:
         """Kill the zygote if it is unused: it has imported no flow."""
@@ -102,9 +102,9 @@ class SpawnedZygote:
             os.close(zygote.pidfd)
 
 
-def fork_at_once(flow: LoadedFlow, environment: Mapping[str, str], keep_fds: Sequence[int] = ()) -> Launch:
+def fork_at_once(flow: LoadedFlow, environment: Mapping[str, str], inherited_fds: Sequence[int] = ()) -> Launch:
     """Fork a zygote now. Returns a function that hands it out once, and then raises ProcessLookupError."""
-    forked = [fork_zygote(flow, environment, keep_fds)]
+    forked = [fork_zygote(flow, environment, inherited_fds)]
 
     def launch(python: str | None) -> ZygoteProcess:
         if not forked:
@@ -114,7 +114,7 @@ def fork_at_once(flow: LoadedFlow, environment: Mapping[str, str], keep_fds: Seq
     return launch
 
 
-def fork_zygote(flow: LoadedFlow, environment: Mapping[str, str], keep_fds: Sequence[int] = ()) -> ZygoteProcess:
+def fork_zygote(flow: LoadedFlow, environment: Mapping[str, str], inherited_fds: Sequence[int] = ()) -> ZygoteProcess:
     """Fork this process, so that functions and closures of the calling program can be tasks.
 
     Call it before an event loop, threads or a database connection exist: the fork would copy them.
@@ -126,28 +126,28 @@ def fork_zygote(flow: LoadedFlow, environment: Mapping[str, str], keep_fds: Sequ
     def serve(control: socket.socket) -> NoReturn:
         zygote.serve(control, lambda *request: flow, warnings=warnings)
 
-    return _fork(serve, environment, keep_fds)
+    return _fork(serve, environment, inherited_fds)
 
 
-def fork_importer(environment: Mapping[str, str], keep_fds: Sequence[int] = ()) -> ZygoteProcess:
+def fork_importer(environment: Mapping[str, str], inherited_fds: Sequence[int] = ()) -> ZygoteProcess:
     """Fork this process, an executor alone, for a flow in a file: as a clean interpreter, but ready at once."""
     from ...flow import loading, source  # noqa: F401  # before the fork
     from . import zygote
 
     source.ignore_imported_modules()
 
-    opened = open_files().keys() - {0, 1, 2, *keep_fds}  # before the fork: it raises where there is no /proc
+    opened = open_files().keys() - {0, 1, 2, *inherited_fds}  # before the fork: it raises where there is no /proc
 
     def serve(control: socket.socket) -> NoReturn:
         for descriptor in opened:
             os.close(descriptor)
         zygote.serve_file(control)
 
-    return _fork(serve, environment, keep_fds)
+    return _fork(serve, environment, inherited_fds)
 
 
 def _fork(
-    serve: Callable[[socket.socket], NoReturn], environment: Mapping[str, str], keep_fds: Sequence[int]
+    serve: Callable[[socket.socket], NoReturn], environment: Mapping[str, str], inherited_fds: Sequence[int]
 ) -> ZygoteProcess:
     control, theirs = socket.socketpair()
     output, output_write = os.pipe()
@@ -156,7 +156,7 @@ def _fork(
         gc.freeze()  # collecting what the program left would end its things here: SQLite would remove a log in use
         control.close()
         os.close(output)
-        for fd in keep_fds:
+        for fd in inherited_fds:
             os.set_inheritable(fd, True)  # commands are executed, and must hold the lock as well
         _become_zygote(theirs, output_write, serve, environment)
     theirs.close()

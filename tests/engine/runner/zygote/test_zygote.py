@@ -408,7 +408,7 @@ class Listener:
 async def main():
     lock = os.open({lock!r}, os.O_RDWR | os.O_CREAT)
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    runner = Runner.spawn(environment={{"REDRIVE_EXECUTOR": {executor_id!r}}}, keep_fds=[lock])
+    runner = Runner.spawn(environment={{"REDRIVE_EXECUTOR": {executor_id!r}}}, inherited_fds=[lock])
     spec = await runner.open({flow!r})
     by_name = {{task.name: task for task in spec.tasks}}
     for name in ("thread", "worker", "task"):
@@ -531,7 +531,7 @@ async def test_attempts_and_commands_hold_the_descriptors_to_keep(tmp_path: Path
     )
     with lock.open("w") as file:
         fd = fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 200)  # a number that a busy test process may reach
-    runner = Runner.spawn(environment={"REDRIVE_EXECUTOR": f"keep-{os.getpid()}"}, keep_fds=[fd])
+    runner = Runner.spawn(environment={"REDRIVE_EXECUTOR": f"keep-{os.getpid()}"}, inherited_fds=[fd])
 
     class Waiter(AttemptListener):
         def __init__(self) -> None:
