@@ -21,7 +21,7 @@ from ..model.inbox import AttemptTexts, compare, failures_of, fingerprint_of, ve
 from ..text.event_text import FINGERPRINT_DIGITS
 from ..text.figures import clock, column, format_bytes, number, offset, wall
 from ..text.pieces import Line, Piece, Role, first_that_fits, fit, two_sided, width, wrap
-from ..text.text import cells, one_line, sanitize, shorten_middle
+from ..text.text import cells, one_line, sanitize, shorten, shorten_middle
 from . import tasks
 from .states import bar, counts_within, leading_state, progress, sign_and_word, sign_of
 
@@ -62,7 +62,7 @@ def summary_lines(row: TaskRow, scene: tasks.Scene, columns: int, rows: int) -> 
         head.append(Piece(f" for {clock(scene.now_us - row.ended_at).strip()}"))
     last = _held_text(row, scene)
     shown = tasks.latest_first(row)[: max(rows - 1 - bool(last), 0)]
-    below = [attempt_line(attempt, scene, checks) for attempt, checks in shown]
+    below = [_attempt_within(columns, attempt_line(attempt, scene, checks), scene) for attempt, checks in shown]
     if last and len(below) + 1 < rows:
         below.append([Piece("   "), *last])
     free = max(rows - len(below), 1)
@@ -112,6 +112,17 @@ def attempt_line(attempt: AttemptRow, scene: tasks.Scene, checks: int = 0) -> Li
     if mark := fingerprint_of(attempt):
         line.append(Piece(f"  fp {one_line(mark)[:FINGERPRINT_DIGITS]}", Role.DIM))
     return line
+
+
+def _attempt_within(columns: int, line: Line, scene: tasks.Scene) -> Line:
+    """The line with less of its text, which lets the fingerprint behind it stand whole."""
+    text = line[_TEXT_PIECE]
+    room = max(columns - width(line) + cells(text.text), _NAME_CELLS_MIN)
+    return [
+        *line[:_TEXT_PIECE],
+        text._replace(text=shorten(text.text, room, scene.glyphs.more)),
+        *line[_TEXT_PIECE + 1 :],
+    ]
 
 
 # --- The whole page ------------------------------------------------------------------------------------------------

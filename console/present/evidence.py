@@ -221,7 +221,7 @@ _FACTS: Sequence[tuple[str, Callable[[AttemptRow, Scene], str]]] = (
     ("error", lambda attempt, scene: one_line(short_error(attempt.error_type or ""))),
     ("place", _place),
     ("exact place", lambda attempt, scene: _hash(attempt.fingerprint)),  # strict: what the verdict compares
-    ("fingerprint", lambda attempt, scene: fingerprint_of(attempt)[:FINGERPRINT_DIGITS]),
+    ("fingerprint", lambda attempt, scene: _text_of(fingerprint_of(attempt))[:FINGERPRINT_DIGITS]),
     ("class", lambda attempt, scene: _text_of(attempt.failure_class).lower()),
     ("mode", lambda attempt, scene: one_line(failure_mode_word(attempt))),
     ("exit code", lambda attempt, scene: _text_of(attempt.exit_code)),

@@ -25,11 +25,11 @@ from .states import row_sign, state_sign
 from .tasks import ATTEMPT_CELLS, Scene, attempts_text, node_facts, part_over, state_facts, took_text
 
 _FACTS_CELLS_MIN = 38
-_TRIES_FROM = 56  # columns: narrower rows leave out the attempts
+_TRIES_FROM = 56  # cells beside sign and rails: narrower rows leave out the attempts
 _BARS_FROM = 47  # cells for facts: narrower rows leave out bars
 _NAME_CELLS_MIN = 12
 _GROUP_FACTS_CELLS = 40
-_RAILS_MAX = 8  # more are hard to follow
+_RAILS_MAX = 12  # more are hard to follow
 _GROUP_BAR_CELLS, _GROUP_BAR_CELLS_MAX = 12, 60
 _CLOCK_CELLS = 6
 _LOUD_NAMES = {TaskState.FAILED: Role.FAILED, TaskState.DEAD_LETTER: Role.STRONG}
@@ -137,10 +137,11 @@ def _task_row(name: str, size: int, rails: Line, scene: Scene, lit: Highlight, i
     lead = [_mark(name, scene, lit), Piece(" " * indent), _sign(name, scene), Piece(" "), *rails]
     at = width(lead)
     row = scene.board.row(name)
-    has_attempts = size >= _TRIES_FROM and "attempts" in scene.shown
-    room = _name_cells(scene.names.longest, size - at)
+    has_attempts = size - at >= _TRIES_FROM and "attempts" in scene.shown
+    room = _name_cells(scene.names.longest, size - at, has_attempts)
     shown = scene.names.short(name, room, scene.glyphs.more)
-    tried = Piece(f"{pad_left(attempts_text(row), ATTEMPT_CELLS)}  " if has_attempts else " ", Role.DIM)
+    attempts = f"{pad_left(attempts_text(row), ATTEMPT_CELLS)} " if has_attempts else ""
+    tried = Piece(f"{attempts} " if size < _TRIES_FROM else f"{attempts or ' '} ", Role.DIM)
     facts_at = at + room + width([tried])
     line = [
         *lead,
@@ -152,9 +153,9 @@ def _task_row(name: str, size: int, rails: Line, scene: Scene, lit: Highlight, i
     return fit(line, max(size, 0), scene.glyphs.more)
 
 
-def _name_cells(longest: int, size: int) -> int:
+def _name_cells(longest: int, size: int, has_attempts: bool) -> int:
     """Cells of names in rows of ``size`` cells: what the longest needs, as far as facts have their room."""
-    facts = max(_FACTS_CELLS_MIN, size * 2 // 5) + ATTEMPT_CELLS
+    facts = max(_FACTS_CELLS_MIN, size * 2 // 5) + (ATTEMPT_CELLS if has_attempts else 0)
     return max(min(longest, size - facts), _NAME_CELLS_MIN)
 
 
@@ -312,7 +313,7 @@ def _label(graph: Graph, name: str, run: Segment, scene: Scene, lit: Highlight) 
     if beside:
         line.append(Piece(f" {beside}", Role.DIM))
     elif size.has_time and (time := _time(name, scene)):
-        line += [Piece(" "), Piece(time, line[0].role)]
+        line.append(Piece(time if time.startswith(" ") else f" {time}", line[0].role))  # a gap before the leaving line
     elif size.has_time and lit.has_bars and not size.fact_cells and (took := took_text(name, scene)):
         line += [Piece(" "), Piece(took, Role.DIM)]
     return _with_leaving_line(line, run, lit.line_role if run.lit else Role.RULE, scene.glyphs)

@@ -294,6 +294,27 @@ def test_attempts_are_counted_as_the_budget_counts_them():
 found = st.dictionaries(st.sampled_from(list(TaskState)), st.integers(1, 5000), min_size=1)
 
 
+def test_rows_of_a_terminal_of_80_columns_show_a_dozen_rails_beside_whole_names():
+    roots = [f"fetch_customers_{number:02}" for number in range(11)]
+    board = Board(projection_of([*((name, []) for name in roots), ("settle", roots)]))
+    scene = Scene(board, NOW, UTF8, names=TaskNames(board.dag.names))
+    graph = Graph(board, lambda name: label_width(name, scene))
+    graph.zoom, graph.form = Zoom.GRAPH, GraphForm.RAILS
+    lines = [plain(graph_row(graph, y, 80, scene, Highlight())) for y in range(graph.height)]
+    assert lines[-1].startswith(" · ┗─┴─┴─┴─┴─┴─┴─┴─┴─┴─╯ settle"), lines[-1]
+    assert all(name in line for name, line in zip(roots, lines, strict=False))
+    assert max(map(len, lines)) <= 80
+
+
+def test_the_fingerprint_of_an_attempt_stands_whole_where_its_text_does_not():
+    projection = projection_of([("load", [])])
+    row = failed_task(projection, "load")
+    row.attempts[1].explain = "ZeroDivisionError settle.py:87 in settle.<locals>.read_the_rows_of_the_settlement"
+    lines = [plain(line) for line in detail.summary_lines(row, Scene(Board(projection), NOW, UTF8), 80, 4)]
+    (attempt,) = [line for line in lines if "#1" in line]
+    assert attempt.endswith("…  fp loose-ValueE") and len(attempt) == 80
+
+
 def test_the_attempts_of_a_failure_have_the_fingerprint_that_commands_accept():
     projection = projection_of([("load", [])])
     row = failed_task(projection, "load")

@@ -245,7 +245,7 @@ async def test_lines_of_a_drawing_begin_at_the_end_of_the_text_and_cut_sides_hav
         await press(app, pilot, "equals_sign", "G")
         app.screen.graph_view.select("extract_orders")
         await settle(app, pilot)
-        assert rows_of(app)[4].startswith(" ✓ extract_orders 12s ──────● clean_orders   29s")
+        assert rows_of(app)[4].startswith(" ✓ extract_orders 12s ──────● clean_orders  29s ───╮")
         assert rows_of(app)[5].endswith("›")
         app.screen.graph_view.select("notify")
         await settle(app, pilot)
