@@ -20,7 +20,6 @@ from ...engine.executor.run_options import RunOptions
 from ...engine.store.flow_path import follow_link, path_for_run, path_of_flow
 from ..sessions.address import Endpoint
 from ..sessions.target import state_for_flow
-from ..text.event_text import blocked_line
 from ..text.figures import format_bytes
 from ..text.text import echo
 from .attach import code_of_console
@@ -215,6 +214,8 @@ def end_sentence(result: RunResult, state: str) -> str:
     if result.interrupted:
         return f"run {result.run_id} interrupted; go on with: {command_line('resume', state, result.run_id)}"
     if result.blocked:
+        from ..text.event_text import blocked_line  # imports the engine, and would delay the first frame
+
         return blocked_line(result.run_id, result.why, result.asked, os.path.abspath(state))
     if result.late:
         go_on = shell_command(("redrive", "resume", state, "--run", result.run_id, "--deadline", "1h"))
