@@ -22,12 +22,14 @@ from redrive.console.text.pieces import Line
 from redrive.engine import Executor, Flow, RetryPolicy
 from redrive.engine.domain.events import EventKind
 from redrive.engine.notifications.notifier import MessageOrigin, page_message
+from redrive.engine.runner import attempt
+from redrive.engine.runner.channels import StackPipe
 from redrive.engine.statefile import logs
 from redrive.engine.statefile.reader import events_query
 from redrive.engine.store import pages, runs
 
 HANG = "blocked in recv from 127.0.0.1:{port} at "
-TRIES = 10  # where the machine stood still before the task came to its hang
+TRIES = 10  # where the machine stood still before the task came to its hang, or while it was inspected
 
 
 @pytest.fixture
@@ -39,21 +41,30 @@ def server() -> Iterator[int]:
 
 def hung(folder: Path, port: int) -> Path:
     """The state file of a run whose only task hung there."""
-    flow = Flow("nightly")
-
-    @flow.task(timeout=1.5, grace_seconds=5, retry=RetryPolicy(max_attempts=1))
-    def load() -> None:
-        socket.create_connection(("127.0.0.1", port)).recv(1)
-
     for number in range(TRIES):
+        flow = Flow("nightly")
+
+        @flow.task(timeout=1.5 + number, grace_seconds=5, retry=RetryPolicy(max_attempts=1))
+        def load() -> None:
+            socket.create_connection(("127.0.0.1", port)).recv(1)
+
         path = folder / f"{number}.db"
-        with redirect_stdout(io.StringIO()):
+        with redirect_stdout(io.StringIO()), pytest.MonkeyPatch.context() as patch:
+            if number:
+                inspect_at_leisure(patch)
             Executor(run_id="r", flow=flow, state=path).run()
         with sqlite3.connect(path) as connection:
             (error,) = connection.execute("SELECT error FROM task").fetchone()
         if HANG.format(port=port) in error:
             return path
     raise AssertionError(f"not once in {TRIES} times: {error}")
+
+
+def inspect_at_leisure(patch: pytest.MonkeyPatch) -> None:
+    """Inspect an attempt early in its time, not in the last fraction of a second before its deadline."""
+    patch.setattr(attempt, "INSPECTION_SECONDS", 60.0)
+    patch.setattr(attempt, "INSPECTION_SHARE", 0.7)
+    patch.setattr(StackPipe, "WAIT_SECONDS", 1.0)
 
 
 def text_of(lines: list[Line]) -> str:
