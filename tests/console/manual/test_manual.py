@@ -122,7 +122,7 @@ def test_pages_refer_to_topics_and_commands_that_exist():
 
 
 #: Tries with the examples of pages whose tasks are ended after seconds: of a machine that stands still they are others.
-TRIES = {"deadlines": 5, "timeouts": 5}
+TRIES = {"deadlines": 8, "timeouts": 8}
 
 
 @pytest.mark.parametrize("topic", manual.TOPICS)
