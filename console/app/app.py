@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property, partial
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from ...engine.clock import Clock, SystemClock
 from ...engine.core.projection import RunRow

@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from ...engine.core.causes import DEFAULT_REASON, describe_note
 from ...engine.core.projection import RunSummary
@@ -81,8 +83,7 @@ _SNOOZES = (
 Targets = tuple[Target, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class GracePeriod:
+class GracePeriod(msgspec.Struct, frozen=True):
     """A requeue that can still be undone. ``until_us``: microseconds UTC by the clock of the run's host."""
 
     command_id: str

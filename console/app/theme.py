@@ -19,13 +19,14 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import platformdirs
+from msgspec.structs import replace
 from rich.errors import StyleSyntaxError
 from rich.style import Style
 
@@ -50,8 +51,7 @@ class ThemeError(RedriveError):
     """A theme file is invalid; the message is one sentence."""
 
 
-@dataclass(frozen=True, slots=True)
-class Theme:
+class Theme(msgspec.Struct, frozen=True):
     """A theme. ``background`` and ``foreground`` are colours as in Textual's style sheets."""
 
     name: str

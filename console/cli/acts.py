@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import click
+import msgspec
 
 from ...engine.clock import wall_time_us
 from ...engine.core.outcome import FailureClass
@@ -365,7 +365,7 @@ def print_rule(
 
     found = with_session(file.to_read(), use)
     if as_json:
-        effect = asdict(found.effect)
+        effect = msgspec.to_builtins(found.effect)
         value = {"rule": found.rule, "downstream": found.downstream, "flow": found.text, "effect": effect}
         echo_json(with_schema("rule", value))
         return 0

@@ -10,13 +10,14 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
 import click
+import msgspec
 
 from ...engine.asyncio_log import run_with_log
 from ...engine.check import flow_checks
@@ -147,7 +148,7 @@ def _named(names: Sequence[str]) -> str:
 
 def _echo_finding(flow: str | None, target: str, finding: Finding) -> None:
     """Print a finding as JSON; ``flow``: None if its file cannot be imported."""
-    echo_json(with_schema("check", {"flow": flow, "target": target, **asdict(finding)}))
+    echo_json(with_schema("check", {"flow": flow, "target": target, **msgspec.to_builtins(finding)}))
 
 
 def _echo_json(
@@ -157,7 +158,7 @@ def _echo_json(
         _echo_finding(checked.spec.name, target, finding)
     for task in map(work_of, checked.spec.tasks) if verbose else ():
         worst = flow_checks.worst_case_seconds(task, seen.get(task.name))
-        held = [asdict(check) for check in flow_checks.checklist(task)]
+        held = [msgspec.to_builtins(check) for check in flow_checks.checklist(task)]
         value: dict[str, object] = {
             "flow": checked.spec.name,
             "target": target,
@@ -168,8 +169,8 @@ def _echo_json(
         value.update({"group": task.group, "inherited": checked.inherited.get(task.name, {})})
         past = seen[task.name].past if task.name in seen else ()
         if (took := duration_stats(past)) is not None:
-            days = {WEEKDAYS[day]: asdict(one) for day, one in stats_by_weekday(past).items()}
-            value["took_seconds"] = {**asdict(took), "stats_by_weekday": days}
+            days = {WEEKDAYS[day]: msgspec.to_builtins(one) for day, one in stats_by_weekday(past).items()}
+            value["took_seconds"] = {**msgspec.to_builtins(took), "stats_by_weekday": days}
         echo_json(value)
 
 

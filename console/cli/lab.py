@@ -6,12 +6,14 @@ import math
 import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from statistics import mean
 from typing import Any, get_args
 
 import click
+import msgspec
+from msgspec.structs import replace
 
 from ...engine.analysis import costs as analysis
 from ...engine.analysis.trials import PolicyChange, parse_change
@@ -162,7 +164,7 @@ def _sentences(policy: RetryPolicy, experiment: BackoffExperiment) -> Iterator[s
 def _facts(policy: RetryPolicy, experiment: BackoffExperiment) -> dict[str, object]:
     worst = worst_case_elapsed_seconds(policy, experiment.timeout, experiment.grace_seconds)
     return {
-        "waits": [asdict(wait) for wait in planned_waits(policy)],
+        "waits": [msgspec.to_builtins(wait) for wait in planned_waits(policy)],
         "longest_seconds": worst_case_wait_seconds(policy),
         "mean_seconds": mean_wait_seconds(policy),
         "worst_case_seconds": worst if math.isfinite(worst) else None,
@@ -453,11 +455,11 @@ def print_costs(file: NamedFile, run_id: str | None, as_json: bool) -> int:
         analysis.policy_costs(projection),
     )
     if as_json:
-        by_mode = {how: asdict(cost) for how, cost in costs.items()}
+        by_mode = {how: msgspec.to_builtins(cost) for how, cost in costs.items()}
         value = {
             "costs": by_mode,
             "yields": _yields_value(yields),
-            "inner_retries": {name: asdict(one) for name, one in inner.items()},
+            "inner_retries": {name: msgspec.to_builtins(one) for name, one in inner.items()},
             "policies": [*map(_entry, policies)],
         }
         echo_json(with_schema("costs", value))
@@ -475,7 +477,10 @@ def print_costs(file: NamedFile, run_id: str | None, as_json: bool) -> int:
 
 
 def _yields_value(yields: Sequence[analysis.RetryYield]) -> list[dict[str, object]]:
-    return [{**asdict(one), "recovered_share": one.recovered_share, "degraded": one.is_degraded} for one in yields]
+    return [
+        {**msgspec.to_builtins(one), "recovered_share": one.recovered_share, "degraded": one.is_degraded}
+        for one in yields
+    ]
 
 
 def _print_costs(costs: Mapping[str, analysis.Cost]) -> None:
@@ -546,7 +551,7 @@ def _percent(share: float) -> str:
 
 def _entry(costs: analysis.PolicyCosts) -> dict[str, object]:
     cut = costs.removable_retries()
-    return {**asdict(costs), "suggested_max_attempts": None if cut is None else cut.first}
+    return {**msgspec.to_builtins(costs), "suggested_max_attempts": None if cut is None else cut.first}
 
 
 # --- ``redrive replay --what-if``: compares a run with its replay under another policy -------------------------------
@@ -589,9 +594,9 @@ def _what_if_value(answer: WhatIfResult) -> dict[str, object]:
         "run_id": answer.run_id,
         "change": {**comparison.change.policy_fields, **comparison.change.downstream_fields},
         "seq": answer.seq,
-        **asdict(answer.context),
+        **msgspec.to_builtins(answer.context),
         "replays": comparison.replays,
-        "as_it_was": asdict(comparison.recorded),
-        "same_again": {reading: asdict(figures) for reading, figures in comparison.control.items()},
-        "changed": {reading: asdict(spread) for reading, spread in comparison.changed.items()},
+        "as_it_was": msgspec.to_builtins(comparison.recorded),
+        "same_again": {reading: msgspec.to_builtins(figures) for reading, figures in comparison.control.items()},
+        "changed": {reading: msgspec.to_builtins(spread) for reading, spread in comparison.changed.items()},
     }

@@ -7,10 +7,11 @@ import platform
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal
 
 import click
+import msgspec
 
 from ... import __version__
 from ...engine.agent import executor_socket
@@ -63,7 +64,7 @@ def run_checks(target: str | None, state: str | None, as_json: bool) -> int:
     findings = [*_program(), *_machine(), *_state(target or state)]
     for finding in findings:
         if as_json:
-            echo_json(with_schema("doctor", asdict(finding)))
+            echo_json(with_schema("doctor", msgspec.to_builtins(finding)))
         else:
             echo(f"{finding.level:7} {finding.what:11} {one_line(finding.text)}")
     return 1 if any(finding.level == "error" for finding in findings) else 0

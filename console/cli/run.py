@@ -7,11 +7,12 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+import msgspec
+from msgspec.structs import asdict, replace
 
 from ...engine.clock import wall_time_us
 from ...engine.domain.text import shell_command, shell_word
@@ -30,8 +31,7 @@ if TYPE_CHECKING:  # importing the executor would delay the first frame
     from ...engine.executor.run_end import RunResult
 
 
-@dataclass(frozen=True, slots=True)
-class RunArguments:
+class RunArguments(msgspec.Struct, frozen=True):
     """The options of a command that starts an executor: of the run, and where and how its events are shown."""
 
     run: RunOptions
@@ -49,8 +49,7 @@ class RunArguments:
 
 def run_arguments(params: Mapping[str, object], **options: Any) -> RunArguments:
     """Sort the options of a command: those of RunArguments, and those of RunOptions."""
-    names = {one.name for one in fields(RunArguments)}
-    own = {name: options.pop(name) for name in names & options.keys()}
+    own = {name: options.pop(name) for name in RunArguments.__struct_fields__ if name in options}
     return RunArguments(RunOptions(params=params, **options), **own)
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum, IntEnum
 from functools import partial
 from typing import Any, Concatenate, Literal, ParamSpec, Protocol
+
+import msgspec
 
 from ...engine.domain.acts import ACTS, Scope
 from ...engine.domain.text import shell_command
@@ -41,8 +42,7 @@ class ActionEffect(IntEnum):
     CHANGE = 2  # the run changes
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
+class Action(msgspec.Struct, frozen=True):
     """One thing that an operator can do.
 
     Attributes:
@@ -420,8 +420,7 @@ class View(Protocol):
     def toggle_critical_path(self) -> object: ...
 
 
-@dataclass(frozen=True, slots=True)
-class ViewCall:
+class ViewCall(msgspec.Struct, frozen=True):
     """A method of the focused widget, or of its nearest ancestor that has the method."""
 
     method: Callable[..., object]

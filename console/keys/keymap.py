@@ -16,11 +16,11 @@ import tomllib
 import unicodedata
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Generic, TypeVar
 
+import msgspec
 import platformdirs
 
 from ...engine.errors import RedriveError
@@ -114,8 +114,7 @@ def unsafe_reason(name: str) -> str | None:
     return None if character is not None else "only plain characters are safe for what changes state"
 
 
-@dataclass(frozen=True, slots=True)
-class KeyMap:
+class KeyMap(msgspec.Struct, frozen=True):
     """The keys of every action, by Textual's names of keys."""
 
     keys: Mapping[str, tuple[str, ...]]
@@ -229,8 +228,7 @@ class Refusal(Enum):
     ESCAPE = "right after Esc, on this line, keys may be pieces of others: nothing was done, press again"
 
 
-@dataclass(slots=True)
-class KeyPress(Generic[Event]):
+class KeyPress(msgspec.Struct, Generic[Event]):
     """A key press at ``at`` (seconds), with the event of the caller. A press with a ``refusal`` must be ignored."""
 
     key: str

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+import msgspec
 
 from ...engine.core.breaker import SHUT
 from ...engine.core.dag import Dag, bits_of
@@ -50,23 +51,21 @@ from ...engine.statefile.lists import BreakerRow, DurationStats, PageRow
 _ANY_TIME_US = 2**62
 
 
-@dataclass(slots=True)
-class Delta:
+class Delta(msgspec.Struct):
     """What a batch of events changed. ``moves``: (task, counted before as, counted now as), in order."""
 
-    tasks: set[str] = field(default_factory=set)
-    moves: list[tuple[str, CountedState, CountedState]] = field(default_factory=list)
+    tasks: set[str] = set()
+    moves: list[tuple[str, CountedState, CountedState]] = []
     is_run_changed: bool = False
     is_graph_changed: bool = False  # tasks were added
     are_problems_changed: bool = False  # the set of tasks that need a human changed
-    other_kinds: set[str] = field(default_factory=set)  # kinds of events without a task: breaker, page, ...
+    other_kinds: set[str] = set()  # kinds of events without a task: breaker, page, ...
 
     def __bool__(self) -> bool:
         return bool(self.tasks or self.is_run_changed or self.other_kinds)
 
 
-@dataclass(frozen=True, slots=True)
-class BoardUpdate:
+class BoardUpdate(msgspec.Struct, frozen=True):
     """The events of all runs of the file since the last update, and the changes of this board by them."""
 
     delta: Delta
@@ -343,13 +342,12 @@ def _same_graph(one: RunProjection, other: RunProjection) -> bool:
     return list(one.tasks) == list(other.tasks) and one.parents == other.parents
 
 
-@dataclass(slots=True)
-class PoolUse:
+class PoolUse(msgspec.Struct):
     """``holders``: (task, slots, start in microseconds UTC), the longest first."""
 
     name: str
     slots: int
-    holders: list[tuple[str, int, int]] = field(default_factory=list)
+    holders: list[tuple[str, int, int]] = []
 
 
 _KINDS_WITHOUT_TASK = frozenset(
@@ -380,8 +378,7 @@ class Link(StrEnum):
     CLOSED = "closed"  # finally; ``SessionStatus.problem`` says why
 
 
-@dataclass(frozen=True, slots=True)
-class SessionStatus:
+class SessionStatus(msgspec.Struct, frozen=True):
     """The state of the session, for the header. Ages in seconds, by the local monotonic clock."""
 
     link: Link
@@ -454,16 +451,15 @@ PAGE_OPEN, PAGE_UNSENT = "page open", "page not sent"
 OPEN_NOTES = (PAGE_OPEN, PAGE_UNSENT)
 
 
-@dataclass(slots=True)
-class RunSnapshot:
+class RunSnapshot(msgspec.Struct):
     """``breakers`` by downstream; ``page_notes`` by cause: the state of a page in a few words.
 
     ``is_past``: logs, tracebacks and lists that are read for it are newer than the snapshot.
     """
 
     projection: RunProjection
-    breakers: dict[str, BreakerView] = field(default_factory=dict)
-    page_notes: dict[str, str] = field(default_factory=dict)
+    breakers: dict[str, BreakerView] = {}
+    page_notes: dict[str, str] = {}
     is_past: bool = False
 
     def with_projection(self, projection: RunProjection) -> RunSnapshot:

@@ -7,9 +7,10 @@ below a dead letter are not counted: the time of a human's decision is unknown. 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
+
+import msgspec
 
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.domain.states import MOVING, TaskState
@@ -35,8 +36,7 @@ class DurationRange(NamedTuple):
     high_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class Forecast:
+class Forecast(msgspec.Struct, frozen=True):
     """When the tasks that can run are done.
 
     Attributes:

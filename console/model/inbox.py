@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 from operator import attrgetter
 from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from ...engine.core.causes import CauseHistory
 from ...engine.core.explain import short_error
@@ -37,8 +39,7 @@ class InboxOrder(StrEnum):
     OLDEST = "oldest"  # longest without a decision
 
 
-@dataclass(frozen=True, slots=True)
-class InboxEntry:
+class InboxEntry(msgspec.Struct, frozen=True):
     """One task that needs a human. Instants in microseconds UTC."""
 
     name: str
@@ -58,8 +59,7 @@ class InboxEntry:
         return _key(self.fingerprint, self.downstream)
 
 
-@dataclass(frozen=True, slots=True)
-class InboxCause:
+class InboxCause(msgspec.Struct, frozen=True):
     """Tasks that failed alike. ``held``: distinct tasks that wait below any of them."""
 
     fingerprint: str
@@ -399,8 +399,7 @@ def targets_of(board: Board, names: Iterable[str]) -> tuple[Target, ...]:
 _RESULTS = {"fingerprint": "place of the failure", "error_type": "error", "exit_code": "exit code", "signal": "signal"}
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptDifference:
+class AttemptDifference(msgspec.Struct, frozen=True):
     """One column that differs between two attempts. Values are text from the state file."""
 
     what: str
@@ -409,8 +408,7 @@ class AttemptDifference:
     attempt: int  # the later one
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptComparison:
+class AttemptComparison(msgspec.Struct, frozen=True):
     """A comparison of the attempts of one generation.
 
     ``environment``: differences before they ran; ``results``: differences of their results. ``unknown``: words of
@@ -494,8 +492,7 @@ class AttemptTexts(NamedTuple):
     log: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class EvidenceData:
+class EvidenceData(msgspec.Struct, frozen=True):
     """What was read for one task besides the board.
 
     ``history``: its attempts in all runs of the file, latest first; ``rows``: its rows in quarantine; ``memory``: the

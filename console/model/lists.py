@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from ...engine.domain.states import ABOUT_TO_START, TaskState
 from ..keys.actions import ScreenName
@@ -31,8 +33,7 @@ STATE_WORDS: Mapping[str, frozenset[TaskState]] = {
 _STATES_LEFT = {"problem": "problems", "running": "what runs", "waiting": "what waits"}
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
+class Filter(msgspec.Struct, frozen=True):
     """Words in lower case. An empty filter matches every text. ``states``: of tasks; None: any."""
 
     required: tuple[str, ...] = ()
@@ -60,8 +61,7 @@ def parse_filter(typed: str) -> Filter:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class RegexFilter:
+class RegexFilter(msgspec.Struct, frozen=True):
     """A filter that was typed as a regular expression."""
 
     pattern: re.Pattern[str]

@@ -9,8 +9,11 @@ test compares both on real state files. The engine decides again when the comman
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from ...engine.core.dag import bits_of
 from ...engine.core.decide import passed_reason
@@ -41,8 +44,7 @@ from ...engine.domain.trigger_rules import DerivedState, ParentStatus, RequeueGr
 from .board import Board, is_late
 
 
-@dataclass(frozen=True, slots=True)
-class Preview:
+class Preview(msgspec.Struct, frozen=True):
     """The affected tasks, each list in the order of the flow. The command changes the first seven lists.
 
     ``released``: waiting descendants that no other task blocks afterwards. ``still_held``: (task, blocking task) for

@@ -12,10 +12,12 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
 from datetime import datetime, time, timedelta
 from operator import attrgetter
 from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from ...engine.core.projection import EventCounter, RunProjection, RunRow, TaskRow, is_operator_act
 from ...engine.core.views import KILL_STYLES
@@ -56,8 +58,7 @@ class EventWindow(NamedTuple):
     limit: int
 
 
-@dataclass(frozen=True, slots=True)
-class _ReplayFrame:
+class _ReplayFrame(msgspec.Struct, frozen=True):
     """The run as of ``seq``; its rows must not be modified."""
 
     seq: int

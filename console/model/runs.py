@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from enum import StrEnum
 from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from ...engine.core.projection import RunRow, RunSummary
 from ...engine.core.waiting import ALIVE, RunnerStatus
@@ -23,8 +25,7 @@ from .eta import is_overdue
 # The runs of a state file that need a human, and those whose end nobody has acknowledged.
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingRun:
+class WaitingRun(msgspec.Struct, frozen=True):
     """A run with what it needs most, and ``others``. ``dead``: its dead letters."""
 
     run: RunRow
@@ -131,8 +132,7 @@ class FleetOrder(StrEnum):
     NAME = "name"
 
 
-@dataclass(frozen=True, slots=True)
-class FleetEntry:
+class FleetEntry(msgspec.Struct, frozen=True):
     """A state file. ``run``: its latest one; ``needs``: what needs a human in it, and notices.
 
     ``runner``: who runs ``run``; ``counts``: of its tasks by state, as far as they are known; ``host``: if the list is
@@ -143,7 +143,7 @@ class FleetEntry:
     run: RunRow | None
     needs: Sequence[Need]
     runner: RunnerStatus = ALIVE
-    counts: Mapping[TaskState, int] = field(default_factory=dict)
+    counts: Mapping[TaskState, int] = {}
     host: str = ""
 
     @property
@@ -257,8 +257,7 @@ class HistoryCell(NamedTuple):
         return self.duration_us if self.state is TaskState.SUCCESS else None
 
 
-@dataclass(frozen=True, slots=True)
-class TaskTrend:
+class TaskTrend(msgspec.Struct, frozen=True):
     """A task in each run, the oldest first; None: the run does not have the task."""
 
     name: str
@@ -305,8 +304,7 @@ class HistoryOrder(StrEnum):
     NAME = "name"
 
 
-@dataclass(frozen=True, slots=True)
-class RunGrid:
+class RunGrid(msgspec.Struct, frozen=True):
     """The runs of a flow, the oldest first, and their tasks in the order of the latest run.
 
     Attributes:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Literal, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from ...engine.core import breaker as rules
 from ...engine.core.breaker import PASSING, SHUT, Breaker, BreakerDetail, BreakerState, Streak, WindowSlice
@@ -91,8 +91,7 @@ class Page(PageRow):
         return self.send_error is not None and self.state == "open"
 
 
-@dataclass(frozen=True, slots=True)
-class PageBody:
+class PageBody(msgspec.Struct, frozen=True):
     """The body of a page, as far as it is shown here. ``deadline_at``: microseconds UTC."""
 
     why: str | None = None
@@ -115,8 +114,7 @@ def parse_body(body: Json) -> PageBody:
         return PageBody()
 
 
-@dataclass(frozen=True, slots=True)
-class RowGroup:
+class RowGroup(msgspec.Struct, frozen=True):
     """Rows of one task that failed alike. ``counts``: rows by state; ``last_id``: the latest row that is held."""
 
     key: GroupKey
@@ -147,8 +145,7 @@ class RowGroup:
         return not any(self.counts.get(state) for state in ("held", "requeued", "provisional"))
 
 
-@dataclass(frozen=True, slots=True)
-class ChosenRows:
+class ChosenRows(msgspec.Struct, frozen=True):
     """Held rows of one task that a command is about.
 
     ``options``: of the command; they name the rows by id, or as groups up to the last row that was seen. ``lines``: the
@@ -170,20 +167,19 @@ def held_rows_in(group: RowGroup) -> ChosenRows:
     return ChosenRows(group.key.task, group.held, {"groups": groups})
 
 
-@dataclass(slots=True)
-class Systems:
+class Systems(msgspec.Struct):
     """The list. The ``load_...`` methods fill it; ``board`` is the run that it belongs to."""
 
     board: Board
-    breakers: dict[str, BreakerStatus] = field(default_factory=dict)
-    pages: dict[int, Page] = field(default_factory=dict)
-    groups: dict[GroupKey, RowGroup] = field(default_factory=dict)
-    loaded_sections: set[Section] = field(default_factory=set)  # sections that were read at least once
-    filter: Filter = field(default_factory=Filter)
+    breakers: dict[str, BreakerStatus] = {}
+    pages: dict[int, Page] = {}
+    groups: dict[GroupKey, RowGroup] = {}
+    loaded_sections: set[Section] = set()  # sections that were read at least once
+    filter: Filter = msgspec.field(default_factory=Filter)
     order: SystemsOrder = SystemsOrder.URGENCY
     free_rows: int = 0  # a list that fits in so many rows shows idle items as well
-    _callers: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    _expanded: set[SystemsRow] = field(default_factory=set)
+    _callers: dict[str, tuple[str, ...]] = {}
+    _expanded: set[SystemsRow] = set()
 
     def __post_init__(self) -> None:
         self._callers = callers_of(self.board)
@@ -408,15 +404,14 @@ def _merge_groups(rows: Iterable[QuarantineGroup]) -> dict[GroupKey, RowGroup]:
 # start but for the breaker, or, where it is a retry, but for the budget.
 
 
-@dataclass(frozen=True, slots=True)
-class BreakerStatus:
+class BreakerStatus(msgspec.Struct, frozen=True):
     """The breaker of one downstream with its budget. ``held``: names of tasks; ``running``: calls in progress.
 
     ``since``: start of the state in microseconds UTC, None before the first call.
     """
 
     spec: DownstreamSpec
-    breaker: Breaker = field(default_factory=Breaker)
+    breaker: Breaker = msgspec.field(default_factory=Breaker)
     tokens: float = 0.0
     reserve_at: int = 0  # microseconds UTC: the next retry of an exhausted budget
     since: int | None = None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from heapq import nlargest
 from itertools import chain, pairwise
 from operator import itemgetter
 from typing import NamedTuple
+
+import msgspec
 
 from ...engine.core.breaker import PASSING
 from ...engine.core.projection import TaskRow
@@ -37,8 +38,7 @@ _FIT_STEPS = tuple(step * quarters // 4 for step in STEPS for quarters in (4, 5,
 PAUSE_CELLS = 9  # a shortened pause: room for its length
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(msgspec.Struct, frozen=True):
     """The visible time span. Instants are microseconds UTC; long ``pauses`` take ``PAUSE_CELLS`` cells each."""
 
     start: int

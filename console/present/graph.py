@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
+
+import msgspec
 
 from ...engine.core.views import PROBLEMS, CountedState
 from ...engine.domain.states import UNDER_WAY, WAITING, TaskState
@@ -36,16 +37,15 @@ _LOUD_NAMES = {TaskState.FAILED: Role.FAILED, TaskState.DEAD_LETTER: Role.STRONG
 _QUIET = states.DONE | {TaskState.PENDING}
 
 
-@dataclass(slots=True)
-class Highlight:
+class Highlight(msgspec.Struct):
     """What is highlighted: sets of tasks; ``rails`` and ``lines`` are the edges between them."""
 
     related: Collection[str] = ()
     critical: Collection[str] = ()
     marked: Collection[str] = ()
     matched: Collection[str] = ()
-    rails: RailHighlight = field(default_factory=RailHighlight)
-    lines: EdgeHighlight = field(default_factory=EdgeHighlight)
+    rails: RailHighlight = msgspec.field(default_factory=RailHighlight)
+    lines: EdgeHighlight = msgspec.field(default_factory=EdgeHighlight)
     line_role: Role = Role.RELATED
     cursor_role: Role = Role.CURSOR  # of the row under the cursor, where that is not the whole row
     has_bars: bool = True  # in the drawing: the name of a running task fills, and ended tasks say how long they took

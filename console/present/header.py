@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from ...engine.core.decide import passed_reason
 from ...engine.core.part import part_of
@@ -385,8 +386,7 @@ _SENTENCE_CELLS_MIN = 24
 _KEYS_CELLS = 43  # of the keys beside the sentence
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayPosition:
+class ReplayPosition(msgspec.Struct, frozen=True):
     """A position in the past of a run.
 
     Attributes:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import overload
+
+import msgspec
 
 from ...engine.core.failures import hang
 from ...engine.core.projection import AttemptRow, TaskRow
@@ -22,8 +23,7 @@ _NAME_CELLS_MIN = 12
 _MARGIN = Piece(" ")
 
 
-@dataclass(frozen=True, slots=True)
-class LogHeading:
+class LogHeading(msgspec.Struct, frozen=True):
     """The data of the line above the log.
 
     Attributes:

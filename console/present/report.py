@@ -9,13 +9,15 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from importlib import resources
 from itertools import accumulate, groupby
 from typing import NamedTuple, NewType
 
+import msgspec
+from msgspec.structs import replace
 from rich.style import Style
 
 from ...engine.core.part import describe_part
@@ -104,8 +106,7 @@ class ReportData:
         return Scene(self.board, self.now_us, UTF8, True, self.board.pools(), self.runner)
 
 
-@dataclass(frozen=True, slots=True)
-class ReportRow:
+class ReportRow(msgspec.Struct, frozen=True):
     """A line of the report.
 
     ``signs``: the place of a piece that is the sign of a task -> its name; ``times``: pieces that are true only at the
@@ -113,7 +114,7 @@ class ReportRow:
     """
 
     line: Line
-    signs: Mapping[int, str] = field(default_factory=dict)
+    signs: Mapping[int, str] = {}
     times: frozenset[int] = frozenset()
     members: Sequence[ReportRow] = ()
 

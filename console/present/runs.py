@@ -5,8 +5,9 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
+
+import msgspec
 
 from ...engine.core.decide import passed_reason
 from ...engine.core.part import describe_part
@@ -54,8 +55,7 @@ _COLUMN_CELLS = {"bar": _BAR_CELLS + _BAR_ENDS_CELLS, "done": 9, "took": 7, "cou
 _UNREMARKABLE = (TaskState.SUCCESS, TaskState.PENDING)
 
 
-@dataclass(frozen=True, slots=True)
-class RunListEntry:
+class RunListEntry(msgspec.Struct, frozen=True):
     """A run, its counts, and who runs it."""
 
     run: RunRow

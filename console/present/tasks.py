@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from ...engine.core import views
 from ...engine.core.explain import error_name, short_error
@@ -101,8 +102,7 @@ _HOLDERS_SEARCHED = 50
 _NAME_CELLS_MAX = 40
 
 
-@dataclass(slots=True)
-class Scene:
+class Scene(msgspec.Struct):
     """What drawing needs besides the task.
 
     ``shows_clock_times``: instead of ages; ``pools``: as of now; ``shown``: columns of rows.
@@ -112,10 +112,10 @@ class Scene:
     now_us: int
     glyphs: Glyphs
     shows_clock_times: bool = False
-    pools: Mapping[str, PoolUse] = field(default_factory=dict)
+    pools: Mapping[str, PoolUse] = {}
     runner: RunnerStatus = ALIVE
-    names: TaskNames = field(default_factory=TaskNames)
-    titles: TaskNames = field(default_factory=TaskNames)  # of groups
+    names: TaskNames = msgspec.field(default_factory=TaskNames)
+    titles: TaskNames = msgspec.field(default_factory=TaskNames)  # of groups
     shown: Collection[str] = ALL_COLUMNS
 
     def since(self, at: int) -> str:

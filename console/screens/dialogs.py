@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import msgspec
 from textual import events
 from textual.app import App
 from textual.widget import Widget
@@ -27,8 +27,7 @@ from ..widgets.text_view import LinesView
 _ROWS_MAX = 16
 
 
-@dataclass(frozen=True, slots=True)
-class ChoiceOption:
+class ChoiceOption(msgspec.Struct, frozen=True):
     """``label``: its name; ``help``: its effect; ``value``: the answer; ``key``: the key with the same effect."""
 
     value: str
@@ -83,8 +82,7 @@ def choose(app: App[Any], title: str, options: Sequence[ChoiceOption], act: Call
 # --- A form: a line for each value -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class FormField:
+class FormField(msgspec.Struct, frozen=True):
     """``value``: at first; ``problem``: text -> why it is invalid, or None."""
 
     name: str

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
+from msgspec.structs import replace
 from textual import events
 from textual.containers import Horizontal, Vertical
 from textual.widget import Widget

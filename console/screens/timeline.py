@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 
+from msgspec.structs import replace
 from textual import events
 from textual.containers import Horizontal
 from textual.widget import Widget

@@ -14,9 +14,10 @@ import time
 import zlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
+
+import msgspec
 
 from ...engine import errors
 from ...engine.domain.events import Event
@@ -555,8 +556,7 @@ _CHARACTERS = 500  # of a text of another host
 Remedy = Literal["retry", "sign in", "fix"]
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
+class _Rule(msgspec.Struct, frozen=True):
     """Applies when ``pattern`` matches the output of ssh."""
 
     pattern: str

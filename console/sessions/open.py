@@ -11,8 +11,10 @@ import sys
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
 from typing import TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from ...engine.asyncio_log import run_with_log
 from ...engine.domain.states import RunState
@@ -135,15 +137,14 @@ DEFAULT_OPTIONS = SshOptions()
 AGAIN_SECONDS = 10.0  # until a lost connection to one of several hosts is made again
 
 
-@dataclass(frozen=True, slots=True)
-class FleetTarget:
+class FleetTarget(msgspec.Struct, frozen=True):
     """Machines with several state files. ``place``: for people; ``hosts``: ``ssh://host`` -> how it is reached.
 
     Without hosts: this machine.
     """
 
     place: str
-    hosts: Mapping[str, SshOptions] = field(default_factory=dict)
+    hosts: Mapping[str, SshOptions] = {}
 
     def watch(self) -> AsyncIterator[Sequence[Offer]]:
         """Yield their state files, again whenever they change."""

@@ -6,9 +6,10 @@ import asyncio
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
+
+import msgspec
 
 from ...engine.core.causes import CauseHistory
 from ...engine.core.projection import RunProjection
@@ -114,8 +115,7 @@ class EventHistory:
 PAGE_CHUNKS = 500
 
 
-@dataclass(frozen=True, slots=True)
-class OutputLine:
+class OutputLine(msgspec.Struct, frozen=True):
     """A line without control characters. ``dropped_bytes``: the line stands for so much output that was dropped."""
 
     at: int  # microseconds UTC

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
 
 from ...engine.core.projection import RunProjection, Successes
 from ...engine.domain.acts import Answer, Command, parse_answer
@@ -45,8 +47,7 @@ WINDOW_TASKS = 500  # tasks of the first history window; doubled while windows a
 WINDOW_SECONDS = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class AgentHeartbeat:
+class AgentHeartbeat(msgspec.Struct, frozen=True):
     """A heartbeat of the agent."""
 
     problem: str | None = None

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from ...engine.domain.text import did_you_mean, shell_command
 from ...engine.errors import RedriveError
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
     from .session import Session
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchContext:
+class LaunchContext(msgspec.Struct, frozen=True):
     """How the console was started.
 
     Attributes:
@@ -35,7 +35,7 @@ class LaunchContext:
 
     state_path: str | None = None
     started_here: bool = False
-    run_options: Mapping[str, object] = field(default_factory=dict)
+    run_options: Mapping[str, object] = {}
     open_for_changes: Callable[[], Awaitable[Session]] | None = None
     is_of_fleet: bool = False
     has_tour: bool = False

@@ -6,8 +6,9 @@ import asyncio
 import json
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median_low
+
+import msgspec
 
 from ...engine.analysis.trials import (
     PolicyChange,
@@ -58,8 +59,7 @@ FAILURE_CLASSES: Mapping[str, str] = {
 _OTHERS_SHOWN = 5
 
 
-@dataclass(frozen=True, slots=True)
-class RuleTrial:
+class RuleTrial(msgspec.Struct, frozen=True):
     """A rule and what it would have changed. ``existing_rules``: the run's rules for the same downstream.
 
     ``fields``: (name, value) of what makes the fingerprint of the cause.
@@ -161,8 +161,7 @@ def trial_rows(trial: RuleTrial) -> Iterator[tuple[str, str]]:
 REPLAYS = 5
 
 
-@dataclass(frozen=True, slots=True)
-class WhatIfResult:
+class WhatIfResult(msgspec.Struct, frozen=True):
     """A comparison. ``seq``: the event after which the replay starts; None: at the start of the run."""
 
     comparison: PolicyComparison
@@ -250,8 +249,7 @@ _NOT_REPLAYED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayContext:
+class ReplayContext(msgspec.Struct, frozen=True):
     """``forked_at``: microseconds UTC; None: the start of the run. ``acts``: acts of operators since then."""
 
     forked_at: int | None = None

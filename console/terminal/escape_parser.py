@@ -9,7 +9,8 @@ follows it late is still known for what it is and dropped. Pure: characters and 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 #: Seconds from its ESC in which an introduced sequence must be complete; else it is dropped as a whole.
 SEQUENCE_SECONDS = 2.0
@@ -37,29 +38,25 @@ _COMPLETE = re.compile(
 _INCOMPLETE = re.compile("\x1b(?:\\[(?:[0-?]*[ -/]*|\\[|M[\\s\\S]{0,2})|O[0-9;]*|[\\]P_^X][^\x07\x1b]*\x1b?)")
 
 
-@dataclass(frozen=True, slots=True)
-class TypedText:
+class TypedText(msgspec.Struct, frozen=True):
     """Characters outside of any sequence: keys, as many as came together."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class EscapeSequence:
+class EscapeSequence(msgspec.Struct, frozen=True):
     """One complete escape sequence."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class EscapeKey:
+class EscapeKey(msgspec.Struct, frozen=True):
     """A lone ESC. ``at`` is when it arrived (seconds), not when waiting for more was given up."""
 
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class PastedText:
+class PastedText(msgspec.Struct, frozen=True):
     """Text that the terminal marked as a paste."""
 
     text: str

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
+import msgspec
 from textual import events
 from textual.app import ComposeResult
 from textual.await_complete import AwaitComplete
@@ -128,8 +129,7 @@ _CHOICES_APART = 2  # cells
 _NUMBER_CHARACTERS = "0123456789,"
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(msgspec.Struct, frozen=True):
     """A question.
 
     Attributes:
@@ -176,8 +176,7 @@ class Question:
             raise ValueError(f"{self.alternative[0]!r} asks and answers, or one key says two things")
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     """The answer."""
 
     is_accepted: bool

@@ -9,8 +9,10 @@ from __future__ import annotations
 import heapq
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from typing import Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from ..core.breaker import DEGRADED_SHARE, DownstreamHealth
 from ..core.downstreams import DownstreamStates
@@ -35,8 +37,7 @@ CUT_COST_MIN = 0.1
 CUT_STARTS_MIN = 10  # with fewer starts the shares mean nothing
 
 
-@dataclass(slots=True)
-class Cost:
+class Cost(msgspec.Struct):
     """``wasted_seconds``: of attempts that repeated an earlier failure of the same generation."""
 
     attempts: int = 0
@@ -44,8 +45,7 @@ class Cost:
     wasted_seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class RetryYield:
+class RetryYield(msgspec.Struct, frozen=True):
     """Successes on one downstream. ``by_failures``: failures before the success -> number of tasks."""
 
     downstream: str
@@ -63,8 +63,7 @@ class RetryYield:
         return enough and self.recovered_share >= DEGRADED_SHARE
 
 
-@dataclass(slots=True)
-class RetryStats:
+class RetryStats(msgspec.Struct):
     """The starts of one policy after the same number of failures. ``seconds``: slot seconds."""
 
     starts: int = 0
@@ -72,8 +71,7 @@ class RetryStats:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class RetryTail:
+class RetryTail(msgspec.Struct, frozen=True):
     """The retries ``first`` to ``last`` of a policy, with their successes and costs.
 
     ``healed_share``: of all tasks; ``cost_share``: of all slot seconds under this policy.
@@ -88,8 +86,7 @@ class RetryTail:
     cost_share: float
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyCosts:
+class PolicyCosts(msgspec.Struct, frozen=True):
     """The results of one policy on one downstream. ``tries[n]``: the starts after n failures.
 
     ``tasks``: started tasks, each generation counted; ``undecided``: those of them that may still be retried.
@@ -206,8 +203,7 @@ def _seconds(attempt: AttemptRow) -> float:
     return max(0, (attempt.ended_at or attempt.started_at) - attempt.started_at) / 1e6
 
 
-@dataclass(slots=True)
-class InnerRetries:
+class InnerRetries(msgspec.Struct):
     """Calls that ``@retry`` made again inside attempts. ``wait_seconds``: of the waits that were reported."""
 
     calls: int = 0
@@ -271,8 +267,7 @@ CONTENTION_POLICIES: dict[str, RetryPolicy] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ContentionResult:
+class ContentionResult(msgspec.Struct, frozen=True):
     """Means over the runs: writes at the server, and seconds until the last client succeeded."""
 
     calls: float
@@ -321,8 +316,7 @@ def _network_delay(rng: RandomSource) -> float:
 # --- a herd of clients and a server that recovers -----------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Scenario:
+class Scenario(msgspec.Struct, frozen=True):
     """Tasks that all call the same server."""
 
     clients: int
@@ -356,8 +350,7 @@ SCENARIOS: dict[str, Scenario] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class HerdResult:
+class HerdResult(msgspec.Struct, frozen=True):
     """The result of a scenario.
 
     ``peak_per_second``: calls in the worst second since the recovery, without second 0, in which all clients call for

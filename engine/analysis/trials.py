@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, TypedDict, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from ..core.decide import Decision, Fail, Retry, TaskHistory, decide
 from ..core.failures.classify import CATCH_ALL_NAMES, ClassificationRule, parse_rules
@@ -162,8 +162,7 @@ def _cut(part: str) -> str:
 # --- Evaluation on past failures -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionChange:
+class DecisionChange(msgspec.Struct, frozen=True):
     """Past decisions that would be ``after`` instead of ``before``; ``since_then``: what became of those tasks."""
 
     count: int
@@ -172,8 +171,7 @@ class DecisionChange:
     since_then: str
 
 
-@dataclass(frozen=True, slots=True)
-class RuleEffect:
+class RuleEffect(msgspec.Struct, frozen=True):
     """The effect of a rule on past failures.
 
     Attributes:
@@ -197,12 +195,11 @@ class RuleEffect:
         return sum(change.count for change in self.changes)
 
 
-@dataclass(slots=True)
-class _Totals:
+class _Totals(msgspec.Struct):
     fits: int = 0
     saved: int = 0
-    changes: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    others: Counter[tuple[str, str]] = field(default_factory=Counter)
+    changes: Counter[tuple[str, str, str]] = msgspec.field(default_factory=Counter)
+    others: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
 
 
 def evaluate_rule(rule: ClassificationRule, tasks: Sequence[FailedTask], loose: str | None = None) -> RuleEffect:
@@ -363,12 +360,11 @@ _MAY_BE_OFF = frozenset(["max_elapsed", "poison_after"])
 _WAIT_FIELDS = frozenset(["base", "cap", "factor", "jitter"])
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyChange:
+class PolicyChange(msgspec.Struct, frozen=True):
     """Changed fields of retry policies and of downstreams; ``text``: as the user typed the change."""
 
-    policy_fields: Mapping[str, Any] = field(default_factory=dict)
-    downstream_fields: Mapping[str, Any] = field(default_factory=dict)
+    policy_fields: Mapping[str, Any] = {}
+    downstream_fields: Mapping[str, Any] = {}
     text: str = ""
 
     @property

@@ -12,14 +12,14 @@ from bisect import bisect
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import astuple, dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cache
 from heapq import heappop, heappush
 from operator import attrgetter
 from statistics import median, median_low
 
-from msgspec import structs
+import msgspec
+from msgspec.structs import astuple, replace
 
 from ..core.breaker import BreakerRecord, DownstreamHealth
 from ..core.causes import page_cause
@@ -90,8 +90,7 @@ class FailureAttribution(StrEnum):
     BY_TIME = "by time"
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedAttempt:
+class RecordedAttempt(msgspec.Struct, frozen=True):
     """One attempt, recorded or predicted. ``started_at`` in microseconds UTC.
 
     ``delay_seconds``: the backoff after it; None if there was none. ``is_recorded``: the prediction has a counterpart.
@@ -262,8 +261,7 @@ _NOT_RUN = NOT_STARTED | {TaskState.CANCELLED}
 _SECOND = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class RunFigures:
+class RunFigures(msgspec.Struct, frozen=True):
     """The result of a run, recorded or replayed.
 
     Attributes:
@@ -284,14 +282,13 @@ class RunFigures:
     is_over: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayStart:
+class ReplayStart(msgspec.Struct, frozen=True):
     """The state of the recorded run at the instant ``at`` (microseconds UTC), from which a replay continues."""
 
     run: RunProjection
     at: int
-    counts: RunCounts = field(default_factory=RunCounts)
-    breakers: Mapping[str, BreakerView] = field(default_factory=dict)
+    counts: RunCounts = msgspec.field(default_factory=RunCounts)
+    breakers: Mapping[str, BreakerView] = {}
 
 
 def start_of_run(projection: RunProjection) -> ReplayStart:
@@ -300,7 +297,7 @@ def start_of_run(projection: RunProjection) -> ReplayStart:
         name: TaskRow(name, max_attempts=row.max_attempts, position=row.position, spec=row.spec)
         for name, row in projection.tasks.items()
     }
-    run = structs.replace(projection.run, state=RunState.RUNNING, ended_at=None, blocked_since=None, paused_since=None)
+    run = replace(projection.run, state=RunState.RUNNING, ended_at=None, blocked_since=None, paused_since=None)
     return ReplayStart(RunProjection(run, tasks, projection.parents, projection.children), projection.run.started_at)
 
 
@@ -358,15 +355,14 @@ def _seconds_of_run(projection: RunProjection, ended_at: int) -> float:
     return max(0, ended_at - projection.run.started_at) / _SECOND
 
 
-@dataclass(slots=True)
-class _GenerationHistory:
+class _GenerationHistory(msgspec.Struct):
     """The history of a task's generation that ``decide`` needs and the task row does not hold."""
 
     attempts: int = 0
     previous_delay: float | None = None
-    fingerprints: list[str] = field(default_factory=list)
-    failed_at: list[int] = field(default_factory=list)  # microseconds UTC
-    classes: list[FailureClass] = field(default_factory=list)
+    fingerprints: list[str] = []
+    failed_at: list[int] = []  # microseconds UTC
+    classes: list[FailureClass] = []
 
 
 class _FailuresAlike:
@@ -747,8 +743,7 @@ def _breaker_rows(start: ReplayStart) -> Iterator[BreakerRecord]:
 # smaller effect than that difference shows nothing.
 
 
-@dataclass(frozen=True, slots=True)
-class FigureRange:
+class FigureRange(msgspec.Struct, frozen=True):
     """The median, least and most of each figure, over replays with different random numbers."""
 
     median: RunFigures
@@ -756,8 +751,7 @@ class FigureRange:
     most: RunFigures
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyComparison:
+class PolicyComparison(msgspec.Struct, frozen=True):
     """The recorded figures, the control, and the replays with ``change``, by attribution of failures."""
 
     change: PolicyChange
@@ -792,6 +786,6 @@ def range_of(figures: Sequence[RunFigures]) -> FigureRange:
 
 def differences(one: RunFigures, other: RunFigures) -> dict[str, float]:
     """Return the figures in which two runs differ, by name, without the count of unrecorded attempts."""
-    names = (field.name for field in fields(RunFigures) if field.name not in ("unrecorded", "is_over"))
+    names = (name for name in RunFigures.__struct_fields__ if name not in ("unrecorded", "is_over"))
     found = {name: getattr(other, name) - getattr(one, name) for name in names}
     return {name: difference for name, difference in found.items() if difference}

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice, pairwise
+
+import msgspec
+from msgspec.structs import replace
 
 from ..core.advice import advise_timeout
 from ..core.dag import Dag
@@ -322,8 +325,7 @@ FLOW_RULES: tuple[Callable[[FlowContext], Iterator[Finding]], ...] = (
 # --- The checklist --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ChecklistItem:
+class ChecklistItem(msgspec.Struct, frozen=True):
     """One line of the checklist. ``passes`` None: only the author of the task knows."""
 
     passes: bool | None

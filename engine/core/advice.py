@@ -7,8 +7,9 @@ hangs. ``judge_timeout`` has the table that distinguishes the two. A suggestion 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from ..domain.text import format_seconds
 
@@ -33,8 +34,7 @@ _ROUND_SECONDS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PastDuration:
+class PastDuration(msgspec.Struct, frozen=True):
     """One earlier attempt. ``succeeded`` False: it was killed at its timeout."""
 
     weekday: int  # 0 is Monday
@@ -42,8 +42,7 @@ class PastDuration:
     succeeded: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class DurationQuantiles:
+class DurationQuantiles(msgspec.Struct, frozen=True):
     """Quantiles of the durations of successful attempts, in seconds."""
 
     p50: float
@@ -53,8 +52,7 @@ class DurationQuantiles:
     killed: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(msgspec.Struct, frozen=True):
     """The progress that a killed attempt had reported. Seconds; ``moved_at``: the latest change, since the start."""
 
     done: int
@@ -100,8 +98,7 @@ class TimeoutVerdict(StrEnum):
     UNKNOWN = "unknown"  # nothing to compare with
 
 
-@dataclass(frozen=True, slots=True)
-class TimeoutJudgement:
+class TimeoutJudgement(msgspec.Struct, frozen=True):
     """``reason``: evidence and the timeout to set, in one sentence; ``timeout``: that one in seconds, if known."""
 
     verdict: TimeoutVerdict

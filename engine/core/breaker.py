@@ -38,9 +38,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple, TypedDict
+
+import msgspec
+from msgspec.structs import asdict, replace
 
 from ..domain.states import SHUT_BREAKERS
 from .outcome import OUTAGE_CLASSES, FailureClass
@@ -134,8 +136,7 @@ class Probes(NamedTuple):
 _NO_STREAK, _NO_PROBES = Streak(), Probes()
 
 
-@dataclass(frozen=True, slots=True)
-class Breaker:
+class Breaker(msgspec.Struct, frozen=True):
     """The state of the breaker of one downstream."""
 
     state: BreakerState = BreakerState.CLOSED
@@ -160,8 +161,7 @@ class Breaker:
         return is_releasing(self.state, self.release_at, now)
 
 
-@dataclass(frozen=True, slots=True)
-class BreakerDetail:
+class BreakerDetail(msgspec.Struct, frozen=True):
     """Column ``detail`` of table ``breaker``, as JSON. Instants are microseconds UTC."""
 
     episode: int = 0
@@ -246,8 +246,7 @@ def admit(breaker: Breaker, spec: DownstreamSpec, now: int) -> tuple[Breaker, Ad
             return breaker, Admission(CallPermit(breaker.episode))
 
 
-@dataclass(frozen=True, slots=True)
-class CallEnd:
+class CallEnd(msgspec.Struct, frozen=True):
     """The end of a call. ``failure_class`` None: it succeeded."""
 
     task: str = ""
@@ -438,8 +437,7 @@ def choose_probe(candidates: Iterable[ProbeCandidate]) -> ProbeCandidate | None:
 # --- the retry bucket ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Bucket:
+class Bucket(msgspec.Struct, frozen=True):
     """The retry budget of a downstream at the instant ``refilled_at``: a retry costs one token."""
 
     tokens: float

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from typing import TypedDict
 from urllib.parse import urlsplit
+
+import msgspec
 
 from ..domain.states import NO_CAUSE, DeadLetterKind, deadline_cause
 from ..domain.text import counted, format_duration, sha256_hex
@@ -42,8 +43,7 @@ _BY_CLASS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class PageRequest:
+class PageRequest(msgspec.Struct, frozen=True):
     """The reason for a page. ``kind`` None: the task is FAILED with its budget spent.
 
     If a run has not started, ``run_id`` and ``task`` are None and ``cause`` is given.
@@ -108,8 +108,7 @@ def _is_of_the_downstream(kind: DeadLetterKind | None, failure: Failure | None, 
 # --- What is sent now ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class PageState:
+class PageState(msgspec.Struct, frozen=True):
     """A page before it is sent. Instants are microseconds UTC."""
 
     id: int
@@ -121,8 +120,7 @@ class PageState:
     snoozed_until: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SendPlan:
+class SendPlan(msgspec.Struct, frozen=True):
     """Ids of the pages that are sent now: as single messages, and in one digest."""
 
     single: tuple[int, ...] = ()
@@ -233,8 +231,7 @@ _MONTHS = (
 REASON_CHARACTERS = 60
 
 
-@dataclass(frozen=True, slots=True)
-class PastIncident:
+class PastIncident(msgspec.Struct, frozen=True):
     """Tasks of one run that failed alike, and the one decision about them; or all that are still undecided in several
     ``runs``. Instants are microseconds UTC.
 
@@ -258,8 +255,7 @@ class PastIncident:
     healed_at: int | None = None  # when the last task succeeded
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(msgspec.Struct, frozen=True):
     """A note by an operator on a cause."""
 
     at: int
@@ -268,8 +264,7 @@ class Note:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class CauseHistory:
+class CauseHistory(msgspec.Struct, frozen=True):
     """One cause in all runs of its flow, as ``statefile/causes.py`` reads it.
 
     ``runs``: other runs with this cause, the first at ``first_at``.

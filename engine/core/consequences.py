@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from enum import Enum
 from typing import cast
+
+import msgspec
 
 from ..domain.event_payloads import AttemptColumns, TaskColumns, TaskMoved
 from ..domain.states import DeadLetterKind, SkipCause, TaskState
@@ -71,8 +72,7 @@ _TABLE: dict[type[Decision], tuple[TaskState, Children, Rows, Pages]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Consequences:
+class Consequences(msgspec.Struct, frozen=True):
     """What the end of an attempt changes, all of it."""
 
     state: TaskState

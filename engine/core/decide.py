@@ -26,8 +26,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from ..domain import states
 from ..domain.states import OPEN, TIMED, DeadLetterKind, TaskState, describe_lost
@@ -44,8 +46,7 @@ SIBLINGS_MIN = 3  # tasks that fail alike, from which one failure of the next is
 SIBLINGS_REASON = f"{SIBLINGS_MIN} siblings are poison by the same failure"
 
 
-@dataclass(frozen=True, slots=True)
-class Siblings:
+class Siblings(msgspec.Struct, frozen=True):
     """Other tasks of the run that failed with the same strict fingerprint, each counted up to ``SIBLINGS_MIN``."""
 
     failed: int = 0  # whatever became of them
@@ -61,8 +62,7 @@ class Siblings:
 NO_SIBLINGS = Siblings()
 
 
-@dataclass(frozen=True, slots=True)
-class TaskHistory:
+class TaskHistory(msgspec.Struct, frozen=True):
     """The task before this outcome. Counters are those of the current generation."""
 
     failures: int = 0
@@ -92,13 +92,11 @@ class TaskHistory:
     verifies: str | None = None  # a canary: loose fingerprint of the failure that the fix must end
 
 
-@dataclass(frozen=True, slots=True)
-class Succeed:
+class Succeed(msgspec.Struct, frozen=True):
     """The task is done."""
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(msgspec.Struct, frozen=True):
     """Run again after ``delay`` seconds, drawn up to ``ceiling``; ``counts`` names the counter that increases.
 
     ``shortened_from``: the drawn delay, if the deadline of the run shortened it.
@@ -111,16 +109,14 @@ class Retry:
     shortened_from: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Fail:
+class Fail(msgspec.Struct, frozen=True):
     """The budget is spent: FAILED, which propagates to the children."""
 
     mode: FailureMode
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
+class DeadLetter(msgspec.Struct, frozen=True):
     """A human is needed: the children wait and do not fail."""
 
     kind: DeadLetterKind
@@ -130,27 +126,23 @@ class DeadLetter:
     timeout: float | None = None  # seconds, to requeue it with
 
 
-@dataclass(frozen=True, slots=True)
-class Defer:
+class Defer(msgspec.Struct, frozen=True):
     """A sensor runs again after ``delay`` seconds. Until then it holds no slot, and its budget does not change."""
 
     delay: float
 
 
-@dataclass(frozen=True, slots=True)
-class Skip:
+class Skip(msgspec.Struct, frozen=True):
     """The task skipped its branch."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cancel:
+class Cancel(msgspec.Struct, frozen=True):
     """An operator cancelled the task, or the deadline of the run, which ``why`` says, ended it."""
 
     why: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Interrupt:
+class Interrupt(msgspec.Struct, frozen=True):
     """The attempt ended for a cause outside the task: the task runs again at once, and no counter increases."""
 
     why: str = "the executor stopped"
@@ -174,8 +166,7 @@ def counter_of(decision: Decision) -> str | None:
             return None
 
 
-@dataclass(frozen=True, slots=True)
-class _FailureCase:
+class _FailureCase(msgspec.Struct, frozen=True):
     failure: Failure
     history: TaskHistory
     policy: RetryPolicy
@@ -611,8 +602,7 @@ def describe_slow(elapsed_seconds: float, limit: SlowerThan, usual_seconds: floa
     return f"{lasts}, {elapsed_seconds / usual_seconds:.1f} times as long as usual ({format_seconds(usual_seconds)})"
 
 
-@dataclass(frozen=True, slots=True)
-class Slack:
+class Slack(msgspec.Struct, frozen=True):
     """``seconds``: negative if the run will miss its deadline; ``task``: the first of the longest path."""
 
     seconds: float

@@ -7,9 +7,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple
+
+import msgspec
 
 from ..domain.event_payloads import BreakerChanged
 from ..domain.states import TaskState
@@ -357,8 +358,7 @@ END_WHEN_OPEN: Mapping[str, TaskState | None] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Capacity:
+class Capacity(msgspec.Struct, frozen=True):
     """Pools and downstreams, which limit tasks besides slots. ``pools``: name -> slots.
 
     ``schedule_recheck(downstream, instant)`` is called if a downstream admits no call before ``instant`` (microseconds

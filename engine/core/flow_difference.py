@@ -18,9 +18,9 @@ start (``load_refusal``).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 
-from msgspec import structs
+import msgspec
+from msgspec.structs import replace
 
 from ..domain.states import OPEN, TaskState
 from ..domain.text import first_names
@@ -30,8 +30,7 @@ from .spec import FlowSpec, TaskSpec, child_spec, work_of
 NAMES_SHOWN = 5
 
 
-@dataclass(frozen=True, slots=True)
-class FlowDifference:
+class FlowDifference(msgspec.Struct, frozen=True):
     """Names of tasks by what happened to them, in the order of the flow or of the run.
 
     ``renamed``: pairs of a removed and an added task with the same code, which no other task has.
@@ -71,7 +70,7 @@ def compare(run: RunProjection, flow: FlowSpec) -> FlowDifference:
     changed = [(row, spec) for row, spec in known if row.state is not TaskState.SUCCESS and has_changed(row, spec)]
     open_maps = {task for row in run.tasks.values() if row.state in OPEN and (task := _map_of(row)) is not None}
     finished = [
-        (row, structs.replace(spec, code=None) if _map_of(row) in open_maps else spec)
+        (row, replace(spec, code=None) if _map_of(row) in open_maps else spec)
         for row, spec in known
         if row.state is TaskState.SUCCESS
     ]
@@ -106,7 +105,7 @@ def _map_of(row: TaskRow) -> str | None:
 
 def _without_place(spec: TaskSpec) -> TaskSpec:
     own = None if spec.map is None else replace(spec.map, child=_without_place(spec.map.child))
-    return structs.replace(spec, source=None, code=None, map=own)
+    return replace(spec, source=None, code=None, map=own)
 
 
 def stays_input(row: TaskRow) -> bool:

@@ -10,8 +10,9 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Annotated, Generic, TypeGuard, TypeVar, cast, get_origin, get_type_hints
+
+import msgspec
 
 from ..errors import OptionError
 
@@ -26,8 +27,7 @@ T_co = TypeVar("T_co", covariant=True)
 Word = TypeVar("Word", bound=str)
 
 
-@dataclass(frozen=True, slots=True)
-class OptionType(Generic[T_co]):
+class OptionType(msgspec.Struct, Generic[T_co], frozen=True):
     """``description`` completes "this option is ..."; ``parse`` returns the value or raises ValueError or TypeError."""
 
     description: str

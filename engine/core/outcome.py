@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+
+import msgspec
 
 from ..domain.states import DEADLINE_MODE
 from .advice import Progress
@@ -64,8 +65,7 @@ class FailureMode(StrEnum):
     OTHER = "other"
 
 
-@dataclass(frozen=True, slots=True)
-class Fingerprint:
+class Fingerprint(msgspec.Struct, frozen=True):
     """The identity of a failure. ``strict``: same code at the same place; ``loose``: same cause across versions."""
 
     strict: str  # 12 hex digits
@@ -79,8 +79,7 @@ class Fingerprint:
 NOT_STARTED = "start"  # the loose fingerprint of an attempt whose process could not be started
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(msgspec.Struct, frozen=True):
     """Why an attempt did not succeed. Computed in the attempt's own process, which has the exception."""
 
     error_type: str  # module.qualname; "exit:3", "signal:11:unknown", "TimeoutError"
@@ -90,11 +89,10 @@ class Failure:
     traceback: str = ""
     diagnostic: str | None = None
     retry_after_seconds: float | None = None
-    facts: Mapping[str, object] = field(default_factory=dict)  # types, status, grpc, sqlstate, exit_code: for rules
+    facts: Mapping[str, object] = {}  # types, status, grpc, sqlstate, exit_code: for rules
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """The end of one attempt."""
 
     kind: OutcomeKind
@@ -103,7 +101,7 @@ class Outcome:
     recheck_seconds: float | None = None  # DEFERRED
     defer_reason: str = ""  # DEFERRED: what the sensor said about its wait
     skip_reason: str = ""  # SKIPPED: the reason that the task gave
-    attempt_columns: Mapping[str, Any] = field(default_factory=dict)  # exit_code, signal, max_rss_kb, cpu_*, stack
+    attempt_columns: Mapping[str, Any] = {}  # exit_code, signal, max_rss_kb, cpu_*, stack
     progress: Progress | None = None  # TIMED_OUT: what it had reported, if anything
     is_blameless: bool = False  # LOST, and the task is not known to have caused it: no counter of the task changes
     fence_seconds: float = 0.0  # CANCELLED by a stop: its process on another host may live so long

@@ -16,8 +16,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from ..domain.states import SkipCause, TaskState
 from ..domain.task_options import child_name
@@ -32,8 +33,7 @@ OUTSIDE = "not in this part of the flow"
 _CHILD = re.compile(r"(?P<task>.+)\[(?P<index>\d+)\]", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class PartChoice:
+class PartChoice(msgspec.Struct, frozen=True):
     """What an operator named: ``only`` these tasks; those ``start_from`` some on, and those ``until`` some.
 
     Given both of the last two, the tasks between them. ``results_of``: the earlier run.
@@ -64,8 +64,7 @@ class EarlierTask(NamedTuple):
     result: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class EarlierRun:
+class EarlierRun(msgspec.Struct, frozen=True):
     """The run whose results are taken."""
 
     run_id: str
@@ -80,8 +79,7 @@ class LeftOut(NamedTuple):
     result: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """The part of a flow that a run takes.
 
     Attributes:
@@ -94,8 +92,8 @@ class Part:
 
     words: str
     left_out: Mapping[str, LeftOut]
-    chosen: Mapping[str, frozenset[int]] = field(default_factory=dict)
-    siblings: Mapping[str, Mapping[str, LeftOut]] = field(default_factory=dict)
+    chosen: Mapping[str, frozenset[int]] = {}
+    siblings: Mapping[str, Mapping[str, LeftOut]] = {}
     results_of: str | None = None
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+
+import msgspec
+from msgspec.structs import force_setattr
 
 from ..domain.task_options import MAX_ATTEMPTS
 from .option_types import (
@@ -54,8 +56,7 @@ _STARTS = "the first start counts too"
 _EXCEPTIONS = name_tuple("exception names", "'builtins.ConnectionError'")
 
 
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
+class RetryPolicy(msgspec.Struct, frozen=True):
     """How often a task is started, which failures are tried again, and after which waits.
 
     The wait after the first failure is drawn below ``base``; each further one below ``factor`` times the last bound, up
@@ -142,7 +143,7 @@ class RetryPolicy:
             parsed = _parse(values, types)
         for name, value, option in zip(_OPTION_TYPES, values, parsed, strict=True):
             if option is not value:
-                object.__setattr__(self, name, option)
+                force_setattr(self, name, option)
 
 
 _OPTION_TYPES = table_of(RetryPolicy)
@@ -213,8 +214,7 @@ def add_retry_after(floor_seconds: float | None, delay: float, longest: float) -
     return floor_seconds + delay, floor_seconds + longest
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedWait:
+class PlannedWait(msgspec.Struct, frozen=True):
     """One delay of a policy, in seconds. The totals include this delay and all before it."""
 
     retry_index: int

@@ -8,7 +8,6 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Literal
 
 import msgspec
@@ -157,8 +156,7 @@ class RunRow(Struct):
     acknowledged_by: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RunSummary:
+class RunSummary(msgspec.Struct, frozen=True):
     """One run of a file. ``counts``: state -> tasks in it; ``asked``: how many READY ones wait for an approval."""
 
     run: RunRow
@@ -170,14 +168,13 @@ class RunSummary:
         return self.counts.get(TaskState.DEAD_LETTER, 0)
 
 
-@dataclass(slots=True)
-class RunProjection:
+class RunProjection(msgspec.Struct):
     """A run, its tasks and their attempts, updated by each event."""
 
     run: RunRow
-    tasks: dict[str, TaskRow] = field(default_factory=dict)
-    parents: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    children: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    tasks: dict[str, TaskRow] = {}
+    parents: dict[str, tuple[str, ...]] = {}
+    children: dict[str, tuple[str, ...]] = {}
     seq: int = 0  # of the latest event applied
     has_attempts: bool = True  # False: of the attempts nothing is kept, for an executor
 
@@ -319,8 +316,7 @@ def is_operator_act(event: Event) -> bool:
     return isinstance(event.payload, OperatorActed) and event.payload.what not in _CONSOLE_NOTICES
 
 
-@dataclass(frozen=True, slots=True)
-class RunCounts:
+class RunCounts(msgspec.Struct, frozen=True):
     """Counts up to some event. ``causes``: of the pages that were opened or repeated by then."""
 
     calls: int = 0

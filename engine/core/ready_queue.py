@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import fields
 from heapq import heappop, heappush
 from itertools import islice
 from typing import Any
@@ -293,7 +292,7 @@ def is_retry(row: TaskRow) -> bool:
 # --- Read the flow of a run from the state file: ``run.options`` and the spec of each task ---------------------------
 
 
-_DOWNSTREAM_FIELDS = frozenset(one.name for one in fields(DownstreamSpec)) - {"rules"}
+_DOWNSTREAM_FIELDS = frozenset(DownstreamSpec.__struct_fields__) - {"rules"}
 
 
 def declared_flow(projection: RunProjection) -> FlowSpec:

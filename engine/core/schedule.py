@@ -12,11 +12,11 @@ after a gap. An expression whose minute or hour begins with a star keeps its rea
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from enum import StrEnum
 from itertools import count, takewhile
 
+import msgspec
 from cronsim import CronSim, CronSimError
 
 from ..domain.text import sha256_hex
@@ -45,8 +45,7 @@ _OFFSET_STEP_US = 7 * 86_400_000_000  # no zone changes its offset twice within 
 _FIRST_WINDOW_US = 3600 * 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Every:
+class Every(msgspec.Struct, frozen=True):
     """``every 15m``: multiples of the interval since 1970, so that they do not depend on a start time."""
 
     step_us: int
@@ -56,8 +55,7 @@ class Every:
         return (number * self.step_us for number in count(instant // self.step_us + 1))
 
 
-@dataclass(frozen=True, slots=True)
-class Cron:
+class Cron(msgspec.Struct, frozen=True):
     """Five fields: minute, hour, day of the month, month, day of the week."""
 
     expression: str
@@ -110,8 +108,7 @@ class Cron:
         return wall.hour in fields.hours and wall.minute in fields.minutes
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
+class Schedule(msgspec.Struct, frozen=True):
     """A parsed schedule. ``splay_us``: the delay of each run after its logical time.
 
     ``holidays``: dates in the time zone whose instants are no logical times.
@@ -210,8 +207,7 @@ def _splay_offset(flow: str, splay_us: int) -> int:
 # --- Decisions -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduleDecision:
+class ScheduleDecision(msgspec.Struct, frozen=True):
     """``run``: the logical time to start now. ``missed``: the latest of the logical times that are given up.
 
     Once the decision is stored, every logical time up to ``decided_until`` is decided, except ``run``.
@@ -351,8 +347,7 @@ class StepKind(StrEnum):
     RESUME = "resume"  # a run that can go on
 
 
-@dataclass(frozen=True, slots=True)
-class FlowFacts:
+class FlowFacts(msgspec.Struct, frozen=True):
     """What is known about a flow.
 
     Attributes:
@@ -380,8 +375,7 @@ class FlowFacts:
     next_at: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """The decision. ``logical``: of SKIP and START; ``run_id``: of RESUME; ``wake_at``: of WAIT, None: no instant."""
 
     kind: StepKind

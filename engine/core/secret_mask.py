@@ -123,7 +123,7 @@ class SecretMask:
         """Return the flow as the state file may hold it. Of the senders of pages it holds no options anyway."""
         is_clean = self.find(msgspec.json.encode(flow.tasks).decode()) is None  # fast, for flows of 100,000 tasks
         tasks = flow.tasks if is_clean else tuple(map(self.value, flow.tasks))
-        return replace(flow, params=self.stored_params(flow), tasks=tasks)
+        return structs.replace(flow, params=self.stored_params(flow), tasks=tasks)
 
     def stored_params(self, flow: FlowSpec) -> Mapping[str, object]:
         """Return the parameters of a flow as the state file may hold them."""

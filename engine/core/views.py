@@ -11,9 +11,10 @@ next step without a human.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol
+
+import msgspec
 
 from ..domain.events import EventKind
 from ..domain.states import MOVING, NEEDS_HUMAN, UNDER_WAY, RunState, TaskState
@@ -181,8 +182,7 @@ def state_code(state: TaskState, runner: RunnerStatus = ALIVE) -> str:
 # --- Tasks -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class TaskView:
+class TaskView(msgspec.Struct, frozen=True):
     """What is true of a task.
 
     Attributes:
@@ -328,8 +328,7 @@ def failure_of(row: TaskRow) -> str:
 Counts = Mapping[CountedState, int] | Mapping[TaskState, int] | Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class RunView:
+class RunView(msgspec.Struct, frozen=True):
     """What is true of a run.
 
     Attributes:
@@ -437,8 +436,7 @@ OUTCOME_STYLES: Mapping[str, OutcomeStyle] = {
 _CUT_OFF_OUTCOME = OutcomeStyle(*CUT_OFF, "cut off with its executor")
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptView:
+class AttemptView(msgspec.Struct, frozen=True):
     """What is true of an attempt. ``clock``: how long it ran (microseconds); ``is_moving``: the clock ticks."""
 
     sign: StrEnum

@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 from itertools import islice
 from typing import NamedTuple
+
+import msgspec
 
 from ..domain.states import (
     DEADLINE_MODE,
@@ -157,8 +158,7 @@ class RunnerKind(StrEnum):
     GONE = "gone"  # the executor has ended, in order or not, or there was none
 
 
-@dataclass(frozen=True, slots=True)
-class RunnerStatus:
+class RunnerStatus(msgspec.Struct, frozen=True):
     """Who runs the tasks of a run.
 
     Attributes:
@@ -205,8 +205,7 @@ def may_promise(reason: WaitReason | None, runner: RunnerStatus) -> bool:
 # --- What a task waits for -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class BreakerView:
+class BreakerView(msgspec.Struct, frozen=True):
     """The part of a circuit breaker that explains why a task waits for it."""
 
     state: str  # CLOSED OPEN HALF_OPEN FORCED_OPEN DISABLED METRICS_ONLY
@@ -217,21 +216,19 @@ class BreakerView:
     release_rate: float = 0.0  # starts a second
 
 
-@dataclass(frozen=True, slots=True)
-class ExplainContext:
+class ExplainContext(msgspec.Struct, frozen=True):
     """Facts outside the projection of a run. A field that is left out does not appear in the sentences."""
 
-    breakers: Mapping[str, BreakerView] = field(default_factory=dict)  # by downstream
+    breakers: Mapping[str, BreakerView] = {}  # by downstream
     runner: RunnerStatus = ALIVE
-    page_notes: Mapping[str, str] = field(default_factory=dict)  # by cause: "page acked by ana"
+    page_notes: Mapping[str, str] = {}  # by cause: "page acked by ana"
     active: Collection[str] | None = None  # tasks among which are all that run; None: look at every task
 
 
 NO_CONTEXT = ExplainContext()
 
 
-@dataclass(frozen=True, slots=True)
-class TaskCase:
+class TaskCase(msgspec.Struct, frozen=True):
     """A task at an instant, with everything that explains its state."""
 
     projection: RunProjection
@@ -578,8 +575,7 @@ def _holder(projection: RunProjection, now_us: int, context: ExplainContext, dow
     return f"the breaker of {downstream}, which only an operator can close{reason}"
 
 
-@dataclass(frozen=True, slots=True)
-class RunOutcome:
+class RunOutcome(msgspec.Struct, frozen=True):
     """``is_blocked``: what is left waits for a human, dead letters and ``held``; ``state`` is RUNNING then.
 
     ``why``: what ended the run, if it was its deadline; of a blocked run what waits.

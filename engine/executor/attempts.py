@@ -11,8 +11,9 @@ import codecs
 import json
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
+
+import msgspec
 
 from ..clock import Clock
 from ..core.breaker import DownstreamHealth
@@ -47,8 +48,7 @@ OutputListener = Callable[[str, str], None]  # name of the task, text
 _Decoder = codecs.getincrementaldecoder("utf-8")
 
 
-@dataclass(frozen=True, slots=True)
-class Released:
+class Released(msgspec.Struct, frozen=True):
     """What the end of an attempt sets free.
 
     ``freed``: the children that become READY with its success; ``follow_up``: what is claimed with its settlement.
@@ -500,8 +500,7 @@ FULL_RATE_COUNT = 100
 INTERVAL_SECONDS = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class OutputChunk:
+class OutputChunk(msgspec.Struct, frozen=True):
     """A piece of output: ``head``, then ``dropped_bytes`` that were discarded, then ``tail``."""
 
     head: str = ""

@@ -14,10 +14,12 @@ import socket
 import sqlite3
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
 from typing import TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from ..clock import Clock, ClockWatch, SystemClock
 from ..core import flow_difference
@@ -62,8 +64,7 @@ HEARTBEAT_SECONDS = 1.0
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(msgspec.Struct, frozen=True):
     """What an executor takes from the machine it runs on: a played night gives it another machine.
 
     Attributes:
@@ -77,7 +78,7 @@ class Machine:
         heartbeat_seconds: between two beats of an executor, and two looks of a service at the clock.
     """
 
-    clock: Clock = field(default_factory=SystemClock)
+    clock: Clock = msgspec.field(default_factory=SystemClock)
     acquire: Callable[[RunRequest], StateFileLease] = acquire_state_file
     read_flow: Callable[[str, Mapping[str, object]], Awaitable[FlowSpec]] = read_flow
     open_database: Callable[[str, Durability], sqlite3.Connection] = database.open_for_writing
@@ -88,8 +89,7 @@ class Machine:
     random_hex: Callable[[int], str] = random_hex
 
 
-@dataclass(slots=True)
-class OpenRun:
+class OpenRun(msgspec.Struct):
     """The open resources of a run, as the loop needs them."""
 
     state_path: str
@@ -267,8 +267,7 @@ async def _connect_dask(runner: Runner, options: RunOptions, target: str, flow: 
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _RequestedRun:
+class _RequestedRun(msgspec.Struct, frozen=True):
     """The requested run as far as the state file knows it."""
 
     flow_target: str
@@ -358,8 +357,7 @@ async def _build_projection(run_id: str, flow: FlowSpec) -> RunProjection:
         return new_projection(RunRow(run_id), flow.tasks, has_attempts=False)
 
 
-@dataclass(frozen=True, slots=True)
-class _FirstWrite:
+class _FirstWrite(msgspec.Struct, frozen=True):
     """The transaction that opens a run: recovers what dead executors left, and creates or resumes the run.
 
     ``stored``: the flow as the state file holds it. ``part``: of a new run; None: all of the flow.

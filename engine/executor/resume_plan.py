@@ -8,7 +8,8 @@ import sqlite3
 import sys
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from ..clock import wall_time_us
 from ..core import flow_difference
@@ -26,8 +27,7 @@ from ..store.database import explained_by_rows
 from ..store.runs import RunSource
 
 
-@dataclass(frozen=True, slots=True)
-class ResumePlan:
+class ResumePlan(msgspec.Struct, frozen=True):
     """The code of a resume, who runs it, and how its flow differs from the run.
 
     ``doubts``: who else may have written the code; ``difference``: None if the flow was not imported because of them;

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from ..core.spec import Durability
 from ..errors import RedriveError
 from ..store.flow_path import path_for_run
 
 if TYPE_CHECKING:  # a flow in a file is imported by the zygote alone
-    from ..core.spec import Durability
     from ..flow.flow import Flow
 
 
-@dataclass(frozen=True, slots=True)
-class RunOptions:
+class RunOptions(msgspec.Struct, frozen=True):
     """How an ``Executor`` runs.
 
     Parameters:
@@ -47,7 +47,7 @@ class RunOptions:
 
     max_parallel: int | None = None
     durability: Durability = "normal"
-    params: Mapping[str, object] = field(default_factory=dict)
+    params: Mapping[str, object] = {}
     stay: bool = False
     resume: bool = False
     wait: bool = False
@@ -64,8 +64,7 @@ class RunOptions:
     few_tasks: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RunRequest:
+class RunRequest(msgspec.Struct, frozen=True):
     """Which flow to run, as which run, in which state file."""
 
     flow: Flow | str | None  # None: the flow file that the run in the state file names

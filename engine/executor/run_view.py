@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from ..clock import Clock
 from ..core.dag import Dag, remaining_path
@@ -157,8 +158,7 @@ def _path_seconds(projection: RunProjection, medians: Mapping[str, float]) -> di
 Write = Callable[[Callable[[Transaction], object]], object]
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(msgspec.Struct, frozen=True):
     """``item`` runs in the writer's transaction; ``on_committed(result of item)`` in the loop, after the COMMIT.
 
     ``durable``: the callback waits until the commit is on the disk.
@@ -169,8 +169,7 @@ class Commit:
     durable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class FollowUp:
+class FollowUp(msgspec.Struct, frozen=True):
     """The claims of the slot that an ending attempt frees: they share the transaction of its settlement.
 
     A commit of their own costs a chain of short tasks a third of the executor's CPU.

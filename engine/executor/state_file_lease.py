@@ -6,8 +6,9 @@ import os
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
+
+import msgspec
 
 from ..agent import executor_socket
 from ..core.option_types import NAME, is_text, short_repr
@@ -31,8 +32,7 @@ def _ignore() -> None:
     pass
 
 
-@dataclass(slots=True)
-class StateFileLease:
+class StateFileLease(msgspec.Struct):
     """A locked state file, and the runner whose zygote inherits the lock."""
 
     request: RunRequest

@@ -16,10 +16,11 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from ..core import flow_difference
 from ..core.flow_difference import FlowDifference

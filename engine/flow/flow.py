@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Unpack, cast
+
+import msgspec
 
 from ..core.dag import validate_graph
 from ..core.option_types import NAME, NAME_CHARACTERS_MAX, Duration, choice, is_text, short_repr
@@ -70,8 +71,7 @@ from .task_def import TaskDef, TaskSpecBuilder, check_consistency, identity_of
 # --- Groups of tasks, and the options that tasks inherit from their flow and their groups ----------------------------
 
 
-@dataclass(slots=True)
-class TaskGroup:
+class TaskGroup(msgspec.Struct):
     """The tasks that are written in a block ``with flow.group("extract") as group``.
 
     Attributes:
@@ -80,11 +80,10 @@ class TaskGroup:
     """
 
     name: str
-    tasks: list[str] = field(default_factory=list)
+    tasks: list[str] = []
 
 
-@dataclass(frozen=True, slots=True)
-class GroupDefaults:
+class GroupDefaults(msgspec.Struct, frozen=True):
     """Where tasks are written: directly in the flow, or in a group of it."""
 
     defaults: Mapping[str, Any]  # option -> value, also those of the scopes around this one

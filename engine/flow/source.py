@@ -11,12 +11,13 @@ import tokenize
 import warnings
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, date, tzinfo
 from functools import cache, lru_cache
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Literal
+
+import msgspec
 
 from ..core.option_types import short_repr
 from ..domain.text import sha256_hex
@@ -264,8 +265,7 @@ def location_of(place: Place) -> str:
 Level = Literal["error", "warning", "note"]
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """One result of a check. "error": the flow cannot run. ``task``: None for the whole flow; ``line``: in its file."""
 
     level: Level

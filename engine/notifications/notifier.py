@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from functools import partial
@@ -52,8 +51,7 @@ def _is_waking(event: Event) -> bool:
     return isinstance(event.payload, PageChanged) and event.payload.what in _WAKING_CHANGES
 
 
-@dataclass(frozen=True, slots=True)
-class MessageOrigin:
+class MessageOrigin(msgspec.Struct, frozen=True):
     """The run that pages come from; part of every message."""
 
     flow: str
@@ -61,8 +59,7 @@ class MessageOrigin:
     state: str  # path of the state file
 
 
-@dataclass(slots=True)
-class _Delivery:
+class _Delivery(msgspec.Struct):
     """One message in delivery. ``pending``: indexes of the senders that have not accepted it."""
 
     ids: tuple[int, ...]
@@ -71,7 +68,7 @@ class _Delivery:
     tries: int = 0
     due_at: float = 0.0  # on the loop's clock
     is_in_flight: bool = False
-    counts: dict[int, int] = field(default_factory=dict)  # by page id: the count in the message
+    counts: dict[int, int] = {}  # by page id: the count in the message
 
     @property
     def is_waiting(self) -> bool:

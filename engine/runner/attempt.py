@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from ..core.advice import Progress
 from ..core.failures.hang import Autopsy, NativeStack, describe_hang, hang_report
@@ -84,20 +86,18 @@ class Place(Protocol):
         """The attempt is over: close what belongs to it alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunnerContext:
+class RunnerContext(msgspec.Struct, frozen=True):
     """Values that all attempts of one runner share."""
 
     project_root: str | None
     oom: OutOfMemoryWatch
     imports_per_process: bool = False  # each process imports the flow first
-    sampler: ProcSampler = field(default_factory=ProcSampler)
-    mask: SecretMask = field(default_factory=SecretMask)
+    sampler: ProcSampler = msgspec.field(default_factory=ProcSampler)
+    mask: SecretMask = msgspec.field(default_factory=SecretMask)
     py_spy: str | None = None  # the program that reads native frames
 
 
-@dataclass(frozen=True, slots=True)
-class Inspection:
+class Inspection(msgspec.Struct, frozen=True):
     """The result of inspecting a running attempt."""
 
     dump: str

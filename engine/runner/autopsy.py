@@ -19,9 +19,11 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from ..core.failures.fingerprint import is_engine_path
 from ..core.failures.hang import (
@@ -66,8 +68,7 @@ _BY_FIRST_ARGUMENT = frozenset(
 _WRITES = os.O_WRONLY
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
+class Subject(msgspec.Struct, frozen=True):
     """What to inspect: a process with all its descendants, or one thread of it with the children of that thread."""
 
     pid: int
@@ -80,12 +81,11 @@ class Subject:
         return f"/proc/{self.pid}/task/{self.thread}" if self.thread is not None else f"/proc/{self.pid}"
 
 
-@dataclass(frozen=True, slots=True)
-class CpuSample:
+class CpuSample(msgspec.Struct, frozen=True):
     """CPU seconds used until ``at`` (monotonic): by each process, and in all, ended children included."""
 
     at: float
-    own: Mapping[int, float] = field(default_factory=dict)
+    own: Mapping[int, float] = {}
     total: float = 0.0
 
 

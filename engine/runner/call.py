@@ -12,11 +12,11 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from types import AsyncGeneratorType, CodeType, CoroutineType, FunctionType, GeneratorType
 
 import msgspec
+from msgspec.structs import replace
 
 from ..core.failures.facts import message_of, normalize_message, type_name
 from ..core.outcome import (

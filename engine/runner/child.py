@@ -17,9 +17,10 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
+
+import msgspec
 
 from ..core.failures.failure import describe_error
 from ..core.outcome import Failure
@@ -45,8 +46,7 @@ if TYPE_CHECKING:
 CANNOT_EXECUTE = 126  # the exit code of a shell for a program that it cannot execute
 
 
-@dataclass(frozen=True, slots=True)
-class Channels:
+class Channels(msgspec.Struct, frozen=True):
     """The attempt's ends of its three pipes."""
 
     results: int
@@ -102,8 +102,7 @@ class Termination:
             self._raise()
 
 
-@dataclass(frozen=True, slots=True)
-class FlowFacts:
+class FlowFacts(msgspec.Struct, frozen=True):
     """The values of the flow that the zygote hands to each attempt."""
 
     plans: Mapping[str, CallPlan] | FreshImport

@@ -20,7 +20,6 @@ import importlib
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
@@ -64,8 +63,7 @@ class DaskFuture(Protocol):
 Demand = tuple[DaskOptions, int]  # how many workers are wanted for tasks with the same options
 
 
-@dataclass(slots=True, eq=False)
-class QueuedOffer:
+class QueuedOffer(msgspec.Struct, eq=False):
     """An offer in the cluster. ``pool``: the tasks that it is for; ``worker``: the address of the one that asked."""
 
     id: str
@@ -76,7 +74,7 @@ class QueuedOffer:
     asked_at: float = 0.0
     task: str | None = None  # that gets the worker
     attempt: RemoteAttempt | None = None
-    done: asyncio.Event = field(default_factory=asyncio.Event)
+    done: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
 
 class RemoteAttempt(RunningAttempt):
@@ -607,8 +605,7 @@ class DaskCluster:
             await _close(self._client)
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteFlow:
+class RemoteFlow(msgspec.Struct, frozen=True):
     """A flow as workers get it. ``target``: at its path on this host; ``sources``: its files by path."""
 
     target: str

@@ -9,10 +9,12 @@ import math
 import os
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from signal import SIGKILL, SIGTERM
+
+import msgspec
+from msgspec.structs import replace
 
 from ..core.advice import Progress
 from ..core.failures.failure import describe_exit, describe_signal, describe_timeout
@@ -32,8 +34,7 @@ class Force(Enum):
     CANCEL = "cancel"
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(msgspec.Struct, frozen=True):
     """The facts about the end of one attempt.
 
     ``ending``: the final frame, if it came before ``force``; ``force``: set once a signal was sent or a token set.
@@ -55,7 +56,7 @@ class Evidence:
     output_tail: str = ""
     project_root: str | None = None
     rules: tuple[Mapping[str, object], ...] = ()
-    usage: Mapping[str, object] = field(default_factory=dict)
+    usage: Mapping[str, object] = {}
 
 
 def outcome_of(evidence: Evidence) -> Outcome:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, TypedDict
 
 import msgspec
@@ -429,8 +428,7 @@ def ignore(*report: object) -> None:
     """Do nothing: the default of each report."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunnerListener:
+class RunnerListener(msgspec.Struct, frozen=True):
     """Functions for the reports of a runner, called in the event loop.
 
     Attributes:

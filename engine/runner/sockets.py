@@ -10,8 +10,9 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
+
+import msgspec
 
 LINES_PER_CLOCK_CHECK = 256  # at the clock
 CACHE_SECONDS = 0.1
@@ -43,8 +44,7 @@ _ANSWER_BYTES = 16  # unix_diag_msg
 _NETLINK_SECONDS = 0.02
 
 
-@dataclass(frozen=True, slots=True)
-class Socket:
+class Socket(msgspec.Struct, frozen=True):
     """One socket. ``peer``: address and port, or path; empty where it has none or it cannot be attributes."""
 
     kind: str  # tcp udp unix

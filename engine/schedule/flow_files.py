@@ -16,9 +16,9 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 
 import msgspec
+from msgspec.structs import replace
 
 from ..core.spec import FlowSpec
 from ..errors import RedriveError
@@ -44,8 +44,7 @@ _SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules", "site-packages", "d
 _FLOW_WORDS = (b"redrive", b"Flow(")
 
 
-@dataclass(frozen=True, slots=True)
-class FlowSource:
+class FlowSource(msgspec.Struct, frozen=True):
     """One flow file to read. ``is_named``: an operator named it; else it was found in a folder."""
 
     target: str  # as an operator names it: FILE, or FILE:OBJECT
@@ -53,20 +52,18 @@ class FlowSource:
     is_named: bool
 
 
-@dataclass(frozen=True, slots=True)
-class FoundFlow:
+class FoundFlow(msgspec.Struct, frozen=True):
     """A flow of a file. ``spec``: without its tasks; ``few_tasks``: see ``RunOptions``."""
 
     spec: FlowSpec
     few_tasks: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class FlowFile:
+class FlowFile(msgspec.Struct, frozen=True):
     """What reading a flow file gave. ``flows``: by variable; ``error``: why it cannot be read."""
 
     target: str
-    flows: Mapping[str, FoundFlow] = field(default_factory=dict)
+    flows: Mapping[str, FoundFlow] = {}
     error: str | None = None
 
 
@@ -207,8 +204,7 @@ def main() -> None:
             os.write(results, one.end() + b"\n")
 
 
-@dataclass(slots=True)
-class _Import:
+class _Import(msgspec.Struct):
     """A process that imports a flow file and writes what is in it."""
 
     target: str

@@ -16,9 +16,9 @@ import os
 import signal
 import socket
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass, field, replace
 
 import msgspec
+from msgspec.structs import asdict, replace
 
 from ..core.schedule import FlowFacts, Step, StepKind, decide_step, iso_time, local_time, logical_name
 from ..core.spec import LOGICAL_TIME, FlowSpec
@@ -46,8 +46,7 @@ WRITES_MAX = 16  # state files open at a time: each has the cache of a database
 DEATH_SECONDS = 5.0  # before the run of an executor that died is resumed
 
 
-@dataclass(frozen=True, slots=True)
-class Launched:
+class Launched(msgspec.Struct, frozen=True):
     """A started run. ``pid``: of its executor; None: it has ended already; ``is_stopped``: by an operator."""
 
     pid: int | None
@@ -58,8 +57,7 @@ class Launched:
 Launch = Callable[[str | None, str, str, RunOptions], Awaitable[Launched]]
 
 
-@dataclass(frozen=True, slots=True)
-class Supervision:
+class Supervision(msgspec.Struct, frozen=True):
     """What the services of one supervisor share. ``wake()``: a service has something to do."""
 
     id: str
@@ -69,11 +67,10 @@ class Supervision:
     options: RunOptions
     report: Callable[[str, str], None]
     wake: Callable[[], None]
-    writes: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(WRITES_MAX))
+    writes: asyncio.Semaphore = msgspec.field(default_factory=lambda: asyncio.Semaphore(WRITES_MAX))
 
 
-@dataclass(frozen=True, slots=True)
-class StartFailure:
+class StartFailure(msgspec.Struct, frozen=True):
     """The latest start failed, or the flow file cannot be read. ``since``: the first time since the last good start."""
 
     error: str

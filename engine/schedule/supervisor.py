@@ -14,7 +14,8 @@ import os
 import socket
 import uuid
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from ..asyncio_log import run_with_log
 from ..clock import ClockWatch
@@ -47,15 +48,14 @@ CHANGED_SECONDS = 0.2  # between tries while a changed flow file is read
 STOP_SECONDS = 20.0  # until the steps in progress have ended
 
 
-@dataclass(slots=True)
-class _KnownFile:
+class _KnownFile(msgspec.Struct):
     """A flow file. ``retry_at``: when it is read again, if that failed; in microseconds UTC."""
 
     source: FlowSource
     stamp: Stamp
     retry_at: int | None = None
     is_read: bool = False
-    holidays: dict[str, Stamp] = field(default_factory=dict)  # the files of dates that its flows name, as they were
+    holidays: dict[str, Stamp] = {}  # the files of dates that its flows name, as they were
 
     @property
     def is_current(self) -> bool:

@@ -6,9 +6,11 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import cast
+
+import msgspec
+from msgspec.structs import asdict
 
 from ... import __version__
 from ..core.breaker import PASSING, BreakerRecord, StoredBreaker
@@ -60,8 +62,7 @@ from . import runs
 from .pages import is_paged, trigger_held_page, trigger_page
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True):
     """An attempt that was started. ``token``: the task accepts the outcome of the attempt with its current token."""
 
     run_id: str
@@ -73,15 +74,14 @@ class Claim:
     checkpoint: str | None = None  # JSON of an earlier attempt of the generation
     earlier_result: str | None = None  # JSON of the task before its rows were requeued
     key_generation: int = 0  # the generation in the idempotency key
-    large_inputs: Mapping[str, str] = field(default_factory=dict)  # by parent: JSON that no memory holds
+    large_inputs: Mapping[str, str] = {}  # by parent: JSON that no memory holds
 
 
 def emit(transaction: Transaction, claim: Claim, payload: Payload) -> None:
     transaction.emit(payload, claim.run_id, claim.name, attempt=claim.attempt, generation=claim.generation)
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimOrder:
+class ClaimOrder(msgspec.Struct, frozen=True):
     """A task to be claimed, in the generation that the executor saw."""
 
     name: str
@@ -96,14 +96,13 @@ def random_hex(size: int) -> str:
     return os.urandom(size).hex()
 
 
-@dataclass(frozen=True)
-class ExecutorIdentity:
+class ExecutorIdentity(msgspec.Struct, frozen=True, dict=True):
     """The executor that claims: columns shared by all of its attempts."""
 
     executor_id: str
     host: str
     code_hash: str | None
-    params: Mapping[str, object] = field(default_factory=dict)  # of the run
+    params: Mapping[str, object] = {}  # of the run
     image_hash: str | None = None  # interpreter and packages
     random_hex: Callable[[int], str] = random_hex
 

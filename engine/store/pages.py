@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TypedDict, cast
 
 import msgspec
@@ -95,8 +94,7 @@ def _cause_of(connection: sqlite3.Connection, request: PageRequest) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Latest:
+class _Latest(msgspec.Struct, frozen=True):
     id: int
     episode: int
     count: int

@@ -10,7 +10,6 @@ import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
 from statistics import median
@@ -706,8 +705,7 @@ def durations(connection: sqlite3.Connection, dag_name: str) -> PastDurations:
     return PastDurations(medians, {name: medians[name] for name, values in known.items() if len(values) >= USUAL_MIN})
 
 
-@dataclass(frozen=True, slots=True)
-class TaskDurations:
+class TaskDurations(msgspec.Struct, frozen=True):
     """Durations of the successful attempts of one task in seconds; ``past``: with attempts killed at their timeout."""
 
     p50: float

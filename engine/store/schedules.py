@@ -9,10 +9,11 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice, takewhile
 from statistics import median
 from typing import Any
+
+import msgspec
 
 from ..clock import Clock
 from ..core.causes import PageRequest, schedule_cause
@@ -32,8 +33,7 @@ from . import claims, database, runs
 from .pages import STALE_AFTER_US, is_paged, trigger_page
 
 
-@dataclass(frozen=True, slots=True)
-class ServedFlow:
+class ServedFlow(msgspec.Struct, frozen=True):
     """A flow with its parsed schedule."""
 
     flow: FlowSpec
@@ -50,8 +50,7 @@ def served_flow(flow: FlowSpec) -> ServedFlow | None:
     return None if flow.schedule is None else ServedFlow(flow, flow.schedule, open_schedule(flow.schedule, flow.name))
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduleProgress:
+class ScheduleProgress(msgspec.Struct, frozen=True):
     """A row of table ``schedule``. Times are microseconds UTC."""
 
     expression: str
@@ -60,8 +59,7 @@ class ScheduleProgress:
     next_at: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduleStatus:
+class ScheduleStatus(msgspec.Struct, frozen=True):
     """A snapshot of a schedule and its runs. ``unfinished``: runs that can be resumed, oldest first.
 
     ``progress`` None: the schedule has not started in this file, or was changed. ``fired``: logical times after
@@ -434,8 +432,7 @@ BACKFILL_MAX = 10_000  # in one backfill
 RUN_POLL_SECONDS = 0.5  # between polls: a service that starts its run sends no event
 
 
-@dataclass(frozen=True, slots=True)
-class BackfillSlot:
+class BackfillSlot(msgspec.Struct, frozen=True):
     """A logical time. ``run_id`` None: it has no run yet."""
 
     logical: int

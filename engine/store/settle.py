@@ -9,10 +9,10 @@ import json
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from ..core.advice import NOT_JUDGED, PastDuration, TimeoutJudgement, judge_timeout
 from ..core.breaker import DownstreamHealth
@@ -542,7 +542,7 @@ def _waiting(
     for sibling, state, generation, text in connection.execute(_WAITING, place).fetchall():
         spec = msgspec.json.decode(text, type=TaskSpec)
         if spec.retry.poison_after == "evidence" and not healed_count(connection, sibling, fingerprint):
-            yield TaskState(state), int(generation), msgspec.structs.replace(spec, name=sibling)
+            yield TaskState(state), int(generation), replace(spec, name=sibling)
 
 
 def _shared_page_request(run_id: str, spec: TaskSpec, failure: Failure) -> PageRequest:

@@ -9,10 +9,11 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol, TypeVar
+
+import msgspec
 
 from ..errors import StorageError
 from ..statefile.opening import file_uri
@@ -224,8 +225,7 @@ class FileCutError(StorageError):
     """The file or its log was cut short: what was committed may be lost, and nothing may be written any more."""
 
 
-@dataclass(slots=True)
-class _Length:
+class _Length(msgspec.Struct):
     """The length of a file after the last commit. ``inode``: which file it was; another one is not compared."""
 
     path: str

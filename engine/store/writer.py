@@ -18,7 +18,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
@@ -41,8 +40,7 @@ OnFailed = Callable[[BaseException], None]
 _encode_json = msgspec.json.Encoder().encode
 
 
-@dataclass(slots=True)
-class _QueuedItem:
+class _QueuedItem(msgspec.Struct):
     at: int  # when it was submitted: if the clock is set while the storage refuses it, its times are from before
     item: Callable[[Transaction], object]
     on_committed: Callable[[Any], None]
@@ -51,13 +49,12 @@ class _QueuedItem:
     author: Author = BY_EXECUTOR
 
 
-@dataclass(slots=True)
-class _CommittedBatch:
+class _CommittedBatch(msgspec.Struct):
     """A committed batch: results of the items, exceptions by index of the item, and all events in order."""
 
-    results: list[object] = field(default_factory=list)
-    errors: dict[int, Exception] = field(default_factory=dict)
-    events: list[Event] = field(default_factory=list)
+    results: list[object] = []
+    errors: dict[int, Exception] = {}
+    events: list[Event] = []
     has_changes: bool = True
 
 
@@ -73,8 +70,7 @@ class WriterTransaction(Transaction):
             return Transaction.dump(data)
 
 
-@dataclass(frozen=True, slots=True)
-class WriterListener:
+class WriterListener(msgspec.Struct, frozen=True):
     """Functions for the reports of a writer, called in the event loop.
 
     Attributes:
@@ -509,16 +505,14 @@ def is_transient(error: BaseException) -> bool:
     return isinstance(error, StorageError) or primary_code(error) in TRANSIENT_CODES
 
 
-@dataclass(frozen=True, slots=True)
-class QueryLimits:
+class QueryLimits(msgspec.Struct, frozen=True):
     """Layer B: two retries after 50 and 100 ms, none later than ``elapsed_seconds`` after the first try."""
 
     delays_seconds: tuple[float, ...] = (0.05, 0.1)
     elapsed_seconds: float = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class FlushLimits:
+class FlushLimits(msgspec.Struct, frozen=True):
     """Layer C. After ``retries`` retries, or ``elapsed_seconds``, the storage counts as degraded.
 
     A degraded writer keeps its batch and retries every ``cap_seconds``, so that tasks do not fail with the disk.
@@ -529,7 +523,7 @@ class FlushLimits:
     cap_seconds: float = 5.0
     elapsed_seconds: float = 30.0
     batch: int = 2000  # limits memory and lock time; smaller batches were slower (measured)
-    query: QueryLimits = field(default_factory=QueryLimits)
+    query: QueryLimits = msgspec.field(default_factory=QueryLimits)
 
     def delays(self, uniform: Callable[[float, float], float]) -> Iterator[float]:
         """Yield the delays before retries in seconds, without end: doubling, plus up to 50 % jitter."""
@@ -566,9 +560,12 @@ class FlushLimits:
         )
 
 
+_QUERY_LIMITS = QueryLimits()
+
+
 def run_with_retry(
     work: Callable[[], T],
-    limits: QueryLimits = QueryLimits(),
+    limits: QueryLimits = _QUERY_LIMITS,
     *,
     pause: Callable[[float], object] = time.sleep,
     monotonic: Callable[[], float] = time.monotonic,

@@ -8,12 +8,12 @@ import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from datetime import time as clock_time
 from typing import Any
 
-from msgspec import structs
+from msgspec.structs import replace
 
 from ..core.option_types import parse_duration
 from ..core.result_codec import dump_result
@@ -168,7 +168,7 @@ class Director:
 
     def _played(self, spec: FlowSpec, code_hash: str) -> FlowSpec:
         """Return the flow without what reaches out of the night: senders of pages, pings, pools of the machine."""
-        tasks = tuple(structs.replace(task, python=None, isolation=_isolation(task)) for task in spec.tasks)
+        tasks = tuple(replace(task, python=None, isolation=_isolation(task)) for task in spec.tasks)
         return replace(
             spec,
             tasks=tasks,

@@ -7,12 +7,12 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from redrive.console.app.app import ConsoleApp
 from redrive.console.model.board import Link, SessionStatus
 from redrive.console.model.log import LogText

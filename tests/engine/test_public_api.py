@@ -10,7 +10,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
@@ -18,6 +17,7 @@ from typing import Any, get_args
 import click
 import pytest
 import redrive.engine
+from msgspec.structs import fields
 from redrive.engine import Flow, RetryPolicy, TaskDef
 from redrive.engine.analysis.costs import SCENARIOS
 from redrive.engine.core.causes import SENDER_OPTIONS
@@ -202,7 +202,7 @@ def test_the_typed_options_are_those_that_are_checked() -> None:
 
 def test_the_typed_rules_are_those_that_are_read() -> None:
     assert set(ClassificationRule.__annotations__) == {
-        *classify.ClassificationRule.__dataclass_fields__,
+        *classify.ClassificationRule.__struct_fields__,
         "class",
     } - {"failure_class"}
     for name in FailureClass:

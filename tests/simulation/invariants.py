@@ -5,12 +5,12 @@ The rules stand here a second time, written from the design and without the engi
 
 from __future__ import annotations
 
-import dataclasses
 import sqlite3
 from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
+import msgspec
 from msgspec import structs
 from redrive.console.model.board import Board
 from redrive.console.model.inbox import Inbox
@@ -295,9 +295,8 @@ def allows(rule: str, state: str, skip_cause: str | None) -> bool:
     return state == "SUCCESS"
 
 
-def _differences(before: object, now: object) -> str:
-    assert dataclasses.is_dataclass(before)
-    pairs = [(item.name, getattr(before, item.name), getattr(now, item.name)) for item in dataclasses.fields(before)]
+def _differences(before: msgspec.Struct, now: object) -> str:
+    pairs = [(name, getattr(before, name), getattr(now, name)) for name in before.__struct_fields__]
     return ", ".join(_difference(*pair) for pair in pairs if pair[1] != pair[2])
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
-from msgspec import structs
+import msgspec
+from msgspec.structs import replace
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import DownstreamSpec, FlowSpec, ScheduleSpec, TaskSpec, map_task
 
@@ -57,8 +57,7 @@ HEARTBEATS = (1.0, 5.0, 20.0)  # seconds
 BREAKER_HOWS = ("open", "close", "probe", "disable")
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedAct:
+class PlannedAct(msgspec.Struct, frozen=True):
     """One act of an operator; its targets are chosen when it happens. ``number``: its place in the full plan."""
 
     number: int
@@ -66,8 +65,7 @@ class PlannedAct:
     act: str
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """One night. ``crashes``: (number of the commit, whether it was committed)."""
 
     seed: int
@@ -127,7 +125,7 @@ def _draw_whole_plan(seed: int) -> Plan:
     if dice.random() < 0.15:
         logical_time = plan.start_us // 60_000_000 * 60_000_000
         plan = replace(plan, flow=replace(plan.flow, schedule=ScheduleSpec("* * * * *")), logical_time=logical_time)
-    groups = tuple(structs.replace(task, group=dice.choice((None, "g", "g.h"))) for task in plan.flow.tasks)
+    groups = tuple(replace(task, group=dice.choice((None, "g", "g.h"))) for task in plan.flow.tasks)
     return replace(plan, flow=replace(plan.flow, tasks=groups))
 
 
@@ -138,7 +136,7 @@ def _with_map_task(plan: Plan, dice: random.Random) -> Plan:
         return plan
     over, temper = dice.choice(names), dice.choices(list(TEMPERS), (6, 6, 3, 2, 1, 0))[0]
     child = _task(dice, "m", names, temper, dict(plan.flow.pools), plan.flow.downstreams)
-    child = structs.replace(child, parents=tuple(dict.fromkeys((over, *child.parents))), kind="python", command=None)
+    child = replace(child, parents=tuple(dict.fromkeys((over, *child.parents))), kind="python", command=None)
     below = TaskSpec("n", ("m",), rule=dice.choice(("all_success", "none_failed", "all_done")))
     tasks = (*plan.flow.tasks, map_task(child, over, LIST_MAX), below)
     return replace(plan, flow=replace(plan.flow, tasks=tasks), tempers={**plan.tempers, "m": temper, "n": "flaky"})
@@ -147,7 +145,7 @@ def _with_map_task(plan: Plan, dice: random.Random) -> Plan:
 def _without_parents(task: TaskSpec, names: Collection[str]) -> TaskSpec:
     parents = tuple(parent for parent in task.parents if parent not in names)
     mapping = task.map and replace(task.map, child=_without_parents(task.map.child, names))
-    return structs.replace(task, parents=parents, map=mapping)
+    return replace(task, parents=parents, map=mapping)
 
 
 def _draw_plain_plan(seed: int) -> Plan:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from .plan import Plan
 from .simulate import simulate
@@ -11,8 +13,7 @@ from .simulate import simulate
 _PARTS = ("acts", "crashes", "refusals", "clock_steps")
 
 
-@dataclass(frozen=True, slots=True)
-class Reduction:
+class Reduction(msgspec.Struct, frozen=True):
     """What is left out of the plan of a seed, as text for the command line: "tasks=t1,t2 acts=0,4"."""
 
     tasks: frozenset[str] = frozenset()
@@ -38,7 +39,7 @@ def reduce_plan(plan: Plan, left_out: Reduction) -> Plan:
         name: tuple(item for place, item in enumerate(getattr(plan, name)) if str(place) not in getattr(left_out, name))
         for name in _PARTS
     }
-    return replace(plan.without_tasks(left_out.tasks), **kept)  # type: ignore[arg-type]
+    return replace(plan.without_tasks(left_out.tasks), **kept)
 
 
 def shrink(plan: Plan, left_out: Reduction) -> tuple[Reduction, str]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
 import pytest
-from msgspec import structs
+from msgspec.structs import replace
 from redrive.console.model.inbox import Inbox
 from redrive.engine.core.downstreams import Capacity
 from redrive.engine.core.policy import RetryPolicy
@@ -182,7 +181,7 @@ def test_an_inbox_that_leaves_out_what_a_breaker_holds_is_found() -> None:
 def test_an_effect_that_is_tried_again_is_found() -> None:
     def draw(seed: int) -> Plan:
         plan = draw_plan(seed)
-        tasks = tuple(structs.replace(task, idempotent=True) for task in plan.flow.tasks)
+        tasks = tuple(replace(task, idempotent=True) for task in plan.flow.tasks)
         return replace(plan, flow=replace(plan.flow, tasks=tasks))
 
     problems = (simulate(draw(seed)).problem for seed in range(80))

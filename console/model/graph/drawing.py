@@ -15,8 +15,9 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from ....engine.core.dag import Dag
 from ...text.glyphs import ACROSS, DOWN, LEFT, RIGHT, UP
@@ -36,15 +37,14 @@ class Segment(NamedTuple):
     lit: bool = False
 
 
-@dataclass(slots=True)
-class Channel:
+class Channel(msgspec.Struct):
     """The cells between two levels. ``width``: the number of cells."""
 
     buses: list[Bus]
     columns: int = 0
-    tracks: list[tuple[list[int], list[Bus]]] = field(default_factory=list)  # per column: tops, and the buses
-    leaving: dict[int, list[Bus]] = field(default_factory=dict)  # by row: the buses that the line of its source enters
-    entering: dict[int, Bus] = field(default_factory=dict)  # by row: the bus that the line to its target leaves
+    tracks: list[tuple[list[int], list[Bus]]] = []  # per column: tops, and the buses
+    leaving: dict[int, list[Bus]] = {}  # by row: the buses that the line of its source enters
+    entering: dict[int, Bus] = {}  # by row: the bus that the line to its target leaves
 
     @property
     def width(self) -> int:
@@ -76,14 +76,13 @@ class _Across(NamedTuple):
             yield from _split(max(first, self.start + 1), last, self.lit_start + 1, left, lit_first=False)
 
 
-@dataclass(frozen=True, slots=True)
-class EdgeHighlight:
+class EdgeHighlight(msgspec.Struct, frozen=True):
     """Highlighted edges: the paths to and from a task, or the critical path."""
 
     passing: frozenset[int] = frozenset()  # vertices
-    leaving: dict[tuple[int, int], int] = field(default_factory=dict)  # (channel, row) -> up to which column
+    leaving: dict[tuple[int, int], int] = {}  # (channel, row) -> up to which column
     entering: frozenset[tuple[int, int]] = frozenset()  # (channel, row)
-    spans: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)  # (channel, bus) -> rows
+    spans: dict[tuple[int, int], tuple[int, int]] = {}  # (channel, bus) -> rows
     taps: frozenset[tuple[int, int, int]] = frozenset()  # (channel, bus, row)
 
 

@@ -11,12 +11,13 @@ import re
 import string
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from functools import cached_property
 from itertools import takewhile
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
+
+import msgspec
 
 from ....engine.core.dag import Dag
 from ....engine.core.views import CountedState, counted_state
@@ -29,15 +30,14 @@ PROBLEMS_SHOWN = 5
 LEVEL_PARTS_MAX = 12  # groups into which one that has most of a large graph is split
 
 
-@dataclass(slots=True)
-class GraphGroup:
+class GraphGroup(msgspec.Struct):
     """Tasks of one group of the flow, or with similar names, in topological order. ``level``: of the first one."""
 
     index: int
     level: int
     title: str
     members: Sequence[int]
-    counts: Counter[CountedState] = field(default_factory=Counter)
+    counts: Counter[CountedState] = msgspec.field(default_factory=Counter)
 
     @property
     def is_single(self) -> bool:

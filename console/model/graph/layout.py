@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
+
+import msgspec
 
 from ....engine.core.dag import Dag
 
@@ -24,8 +25,7 @@ _COMPONENT_DISTANCE = 1e7  # larger than the distance of any two vertices of one
 _PASSING_WEIGHT = 8.0  # weight of a passing line, relative to a task: lines stay straight
 
 
-@dataclass(slots=True)
-class Layers:
+class Layers(msgspec.Struct):
     """Vertices in columns (levels) and rows. Vertices below ``len(dag)`` are tasks, the others passing lines."""
 
     dag: Dag
@@ -33,8 +33,8 @@ class Layers:
     source: list[int]  # the task whose line it is; a task is its own source
     above: list[tuple[int, ...]]  # neighbours on the previous level
     below: list[list[int]]
-    ranks: list[list[int]] = field(default_factory=list)  # vertices of each level, from top to bottom
-    row: list[int] = field(default_factory=list)
+    ranks: list[list[int]] = []  # vertices of each level, from top to bottom
+    row: list[int] = []
     height: int = 0
 
     @property
@@ -238,8 +238,7 @@ def _avoid_rows(rank: Sequence[int], avoided: Container[int], row: list[int]) ->
 # ``order_of_tracks`` finds that order, and ``assign_columns`` fills as few columns as possible.
 
 
-@dataclass(slots=True)
-class Bus:
+class Bus(msgspec.Struct):
     """Sources (rows of the left level) and targets (rows of the right one), all connected."""
 
     number: int
@@ -260,8 +259,7 @@ class Bus:
         return len(self.source_rows) == 1
 
 
-@dataclass(frozen=True, slots=True)
-class TrackOrder:
+class TrackOrder(msgspec.Struct, frozen=True):
     """``before``: by bus, the buses left of it. ``rows_in_rings``: rows with contradicting constraints."""
 
     before: Mapping[int, Sequence[int]]

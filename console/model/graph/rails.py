@@ -14,35 +14,33 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
+
+import msgspec
 
 from ....engine.core.dag import Dag
 from ....engine.core.views import CountedState
 from ...text.glyphs import ACROSS, DOWN, LEFT, RIGHT, UP
 
 
-@dataclass(frozen=True, slots=True)
-class Rail:
+class Rail(msgspec.Struct, frozen=True):
     """The line of one task: from its row to that of its last child, in one column."""
 
     task: int
     last: int
 
 
-@dataclass(frozen=True, slots=True)
-class RailHighlight:
+class RailHighlight(msgspec.Struct, frozen=True):
     """Highlighted edges: how far down each rail, and how far across each row."""
 
-    until: dict[int, int] = field(default_factory=dict)  # by task: the row of its last highlighted child
-    across: dict[int, tuple[int, int]] = field(default_factory=dict)  # by row: first and last column
+    until: dict[int, int] = {}  # by task: the row of its last highlighted child
+    across: dict[int, tuple[int, int]] = {}  # by row: first and last column
 
 
 _NO_HIGHLIGHT = RailHighlight()
 
 
-@dataclass(frozen=True, slots=True)
-class RailRow:
+class RailRow(msgspec.Struct, frozen=True):
     """The rails of one row. ``cells``: line bits per cell, two cells per column, 0 at the task itself.
 
     ``at``: the cell of the task; ``arms``: its line bits. ``lit``: highlighted cells.
@@ -233,14 +231,13 @@ COLUMN_CELLS_MAX = 8
 _GAP_FROM = 4  # cells of the narrowest column
 
 
-@dataclass(slots=True)
-class SilhouetteColumn:
+class SilhouetteColumn(msgspec.Struct):
     """The tasks of some neighbouring levels, in ``cells`` cells from ``x`` on."""
 
     x: int
     cells: int
-    tasks: list[int] = field(default_factory=list)
-    counts: Counter[CountedState] = field(default_factory=Counter)
+    tasks: list[int] = []
+    counts: Counter[CountedState] = msgspec.field(default_factory=Counter)
 
 
 class Silhouette:

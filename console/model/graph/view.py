@@ -7,9 +7,10 @@ Layouts depend on the edges alone and are cached at first use; a change of state
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
+
+import msgspec
 
 from ....engine.core.views import PROBLEMS, counted_state
 from ....engine.domain.states import NEEDS_HUMAN, UNDER_WAY
@@ -284,8 +285,7 @@ class Graph:
         return _ZOOM_LEVELS[self.step]
 
 
-@dataclass(frozen=True, slots=True)
-class _ZoomLevel:
+class _ZoomLevel(msgspec.Struct, frozen=True):
     """The operations that differ between zoom levels: height, row of a task, task at a cell, cursor moves."""
 
     height: Callable[[Graph], int]

@@ -10,8 +10,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from ... import errors
 from ..outcome import FailureClass
@@ -58,8 +60,7 @@ class InvalidRequestError(errors.PermanentError):
     """The other side refused the input of a request."""
 
 
-@dataclass(frozen=True, slots=True)
-class Classification:
+class Classification(msgspec.Struct, frozen=True):
     """The class of a failure. ``because`` names the rule or the row of a table that decided, in words."""
 
     failure_class: FailureClass
@@ -162,8 +163,7 @@ def parse_retry_after(value: str, date: str | None = None) -> float | None:
 # --- the steps --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Evidence:
+class _Evidence(msgspec.Struct, frozen=True):
     error: BaseException
     facts: ErrorFacts
     rules: tuple[ClassificationRule, ...]
@@ -359,8 +359,7 @@ _NUMBERS = ("status", "exit_code", "signal")
 _CONDITIONS = (*_TEXTS, *_NUMBERS)
 
 
-@dataclass(frozen=True, slots=True)
-class ClassificationRule:
+class ClassificationRule(msgspec.Struct, frozen=True):
     """One rule. ``message`` is a part of the message, without regard to case; ``sqlstate`` may be a prefix."""
 
     failure_class: FailureClass

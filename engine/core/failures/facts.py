@@ -7,9 +7,10 @@ import re
 import shlex
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import NamedTuple
+
+import msgspec
 
 from ..outcome import FailureClass
 from .tables import (
@@ -196,8 +197,7 @@ DIAGNOSTIC_MAX = 4000  # characters
 _MISSING = object()
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorFacts:
+class ErrorFacts(msgspec.Struct, frozen=True):
     """Facts about one exception, in the terms of the tables."""
 
     names: tuple[tuple[str, ...], ...] = ()  # for each class of the exception, its own first: all spellings

@@ -24,11 +24,13 @@ import sys
 import traceback
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from pathlib import PurePath
 from types import CodeType, TracebackType
 from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from ...domain.text import sha1_hex, sha256_hex
 from ..outcome import FailureClass, Fingerprint
@@ -180,8 +182,7 @@ def _one_line(text: str | None) -> str:
     return line if len(line) <= _TEXT_SHOWN else line[: _TEXT_SHOWN - 1] + "…"
 
 
-@dataclass(frozen=True, slots=True)
-class StackFrame:
+class StackFrame(msgspec.Struct, frozen=True):
     """One frame of a faulthandler dump."""
 
     path: str

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import takewhile
 from pathlib import PurePath
 from typing import NamedTuple
+
+import msgspec
 
 from ...domain.text import first_names, format_seconds
 
@@ -125,8 +126,7 @@ ENDS_SHOWN = 40
 REPORT_HEADING = "Processes:"
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
+class Process(msgspec.Struct, frozen=True):
     """One process, or one thread. ``cpu``: share of one processor over the window, if known.
 
     ``waits_on``: the descriptors of its system call; for a wait for a child, the pid. ``is_exact``: the system call was
@@ -146,8 +146,7 @@ class Process:
     owner: int = 0  # of a thread: the process whose descriptors it uses
 
 
-@dataclass(frozen=True, slots=True)
-class Descriptor:
+class Descriptor(msgspec.Struct, frozen=True):
     """One file descriptor. ``name``: the peer of a socket, the path of a file; ends of a pipe share ``inode``."""
 
     pid: int
@@ -166,8 +165,7 @@ class Descriptor:
         return self.kind in ("tcp", "udp", "unix") and bool(self.name)
 
 
-@dataclass(frozen=True, slots=True)
-class FileLock:
+class FileLock(msgspec.Struct, frozen=True):
     """A file lock that process ``pid`` waits for. ``holder`` 0: unknown."""
 
     pid: int
@@ -184,8 +182,7 @@ class NativeFrame(NamedTuple):
     is_native: bool
 
 
-@dataclass(frozen=True, slots=True)
-class NativeStack:
+class NativeStack(msgspec.Struct, frozen=True):
     """The calls of the thread that hangs, the innermost first."""
 
     pid: int
@@ -204,8 +201,7 @@ class NativeStack:
 _IS_OF_PYTHON = re.compile(r"libc|libpthread|libffi|libm|libdl|libpython\d|ld-.*").fullmatch
 
 
-@dataclass(frozen=True, slots=True)
-class Autopsy:
+class Autopsy(msgspec.Struct, frozen=True):
     """All observations. The process of the attempt comes first; its other ``threads`` have the form of processes.
 
     ``cpu``: of all processes together, those that have ended included, over ``window_seconds``.
@@ -223,8 +219,7 @@ class Autopsy:
     native: NativeStack | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StackSummary:
+class StackSummary(msgspec.Struct, frozen=True):
     """The dump of the stacks in short: ``where`` in the user's code, and the library ``call`` made there.
 
     ``elsewhere``: the place of another thread that is in the user's code.
@@ -235,19 +230,17 @@ class StackSummary:
     elsewhere: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Observation:
+class _Observation(msgspec.Struct, frozen=True):
     """What one process does, in words. ``behind``: the process that it waits for."""
 
     words: str
     behind: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _HangCase:
+class _HangCase(msgspec.Struct, frozen=True):
     autopsy: Autopsy
     frames: StackSummary
-    processes: dict[int, Process] = field(default_factory=dict)
+    processes: dict[int, Process] = {}
 
     @property
     def root(self) -> Process:
@@ -263,7 +256,10 @@ class _HangCase:
 # --- The sentence ---------------------------------------------------------------------------------------------------
 
 
-def describe_hang(autopsy: Autopsy, frames: StackSummary = StackSummary()) -> str:
+_NO_FRAMES = StackSummary()
+
+
+def describe_hang(autopsy: Autopsy, frames: StackSummary = _NO_FRAMES) -> str:
     """Describe a hang in one sentence without a full stop; empty without observations."""
     if not autopsy.processes:
         return ""

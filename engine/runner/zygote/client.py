@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypedDict, Unpack
 
 import msgspec
@@ -464,8 +463,7 @@ class Runner:
         await asyncio.to_thread(reaper.kill_by_token, self.executor_id, SWEEP_SECONDS, living)
 
 
-@dataclass(frozen=True, slots=True)
-class _Fork:
+class _Fork(msgspec.Struct, frozen=True):
     """Asks one zygote for hosts of threads, or for workers."""
 
     connection: ZygoteConnection
@@ -510,8 +508,7 @@ OnStarted = Callable[[RunningAttempt], None]
 OnStartFailed = Callable[[OSError], None]
 
 
-@dataclass(slots=True, eq=False)
-class OpenFlow:
+class OpenFlow(msgspec.Struct, eq=False):
     """A flow that a zygote has imported, with the processes that were forked from it."""
 
     spec: FlowSpec
@@ -524,7 +521,7 @@ class OpenFlow:
     warnings: tuple[str, ...]  # about forking after the import
     printed: str  # the end of the import's output
     starting: int = 0  # attempts that have no process yet
-    others: dict[str, OpenFlow] = field(default_factory=dict)  # the same in other interpreters: ``TaskSpec.python``
+    others: dict[str, OpenFlow] = {}  # the same in other interpreters: ``TaskSpec.python``
 
     @property
     def is_idle(self) -> bool:
@@ -542,8 +539,7 @@ class OpenFlow:
         return self.others[spec.python]
 
 
-@dataclass(slots=True)
-class Launch:
+class Launch(msgspec.Struct):
     """The start of an attempt. ``on_started`` or ``on_failed`` is called once, after ``on_over(flow)``."""
 
     number: int

@@ -14,7 +14,6 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
@@ -47,8 +46,7 @@ class LoadedFlow(Protocol):
 Loader = Callable[[str, Mapping[str, object], Mapping[str, object], Mapping[str, bytes]], LoadedFlow]
 
 
-@dataclass(frozen=True, slots=True)
-class ImportedFlow:
+class ImportedFlow(msgspec.Struct, frozen=True):
     """The values for attempts, and the response for the executor."""
 
     facts: FlowFacts
@@ -152,8 +150,7 @@ def _project_root(spec: FlowSpec) -> str:
 # --- Side effects of an import ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ImportSideEffects:
+class ImportSideEffects(msgspec.Struct, frozen=True):
     """Side effects of an import. ``threads``: names; ``descriptors``: number and target."""
 
     threads: tuple[str, ...] = ()

@@ -10,8 +10,9 @@ import sys
 from _thread import get_native_id  # ``threading`` does work after each fork
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
+
+import msgspec
 
 from ...statefile.processes import open_files
 
@@ -22,8 +23,7 @@ ZYGOTE_MODULE = "redrive.engine.runner.zygote.zygote"
 ZYGOTE_DIED = "the process that forks the attempts died"
 
 
-@dataclass(slots=True)
-class ZygoteProcess:
+class ZygoteProcess(msgspec.Struct):
     """A started zygote. ``reap`` waits for its end and returns the exit code, negative for a signal."""
 
     pid: int

@@ -25,7 +25,6 @@ import time
 import traceback
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NoReturn
 
 import msgspec
@@ -46,8 +45,7 @@ END_SECONDS = 5.0
 _BLOCKED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessOrigin:
+class ProcessOrigin(msgspec.Struct, frozen=True):
     """The environment and folder of the zygote before the import."""
 
     environment: Mapping[str, str]
@@ -271,8 +269,7 @@ class ExecutorGone(Exception):
     """The other end of the socket is closed."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Exit:
+class _Exit(msgspec.Struct, frozen=True):
     """A reaped process, whose stray processes may still be dying."""
 
     pid: int

@@ -124,6 +124,21 @@ def test_the_zygote_starts_before_the_executor_is_imported() -> None:
     assert within(set(json.loads(done.stdout)), later) == set()
 
 
+_DATACLASSES = """
+import dataclasses, json, sys
+import redrive.console.app.app, redrive.engine.executor.loop, redrive.engine.runner.zygote.zygote
+own = [vars(module) for name, module in sys.modules.items() if name.startswith("redrive.")]
+classes = {one for names in own for one in names.values() if isinstance(one, type) and dataclasses.is_dataclass(one)}
+print(json.dumps(sorted(one.__name__ for one in classes if one.__module__.startswith("redrive."))))
+"""
+
+
+def test_what_starts_often_makes_hardly_a_dataclass() -> None:
+    """Each takes 0.75 ms to make at import, a struct 0.02 ms."""
+    done = subprocess.run([sys.executable, "-P", "-c", _DATACLASSES], capture_output=True, text=True, check=True)
+    assert len(json.loads(done.stdout)) < 10, done.stdout
+
+
 def test_an_interrupt_during_the_imports_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "click.py").write_text("raise KeyboardInterrupt")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}

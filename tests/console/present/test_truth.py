@@ -1,12 +1,12 @@
 """All views of one board say the same of each task and of the run, and none speaks of what nobody does."""
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from redrive.console.model.board import Board, Link, SessionStatus, runner_of
 from redrive.console.model.eta import estimate
 from redrive.console.model.graph.groups import GraphForm, Zoom

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from redrive.console.model.board import Board
 from redrive.console.model.graph.drawing import LABEL_SIZES
 from redrive.console.model.graph.view import Graph, Overview, around_rows

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from redrive.console.screens.runs import TASKS_MAX
 from redrive.engine.core.projection import RunProjection, RunRow, RunSummary, Successes
 from redrive.engine.domain.states import RunState

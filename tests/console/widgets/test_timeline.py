@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from redrive.console.model.timeline import PAUSE_CELLS, SECOND, STEPS, RowKey, Span
 from redrive.console.screens.timeline_bars import TimelineView
 from redrive.console.text.pieces import Line, Piece

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
-from msgspec import structs
+from msgspec.structs import replace
 from redrive.engine.analysis.trials import NO_CHANGE, PolicyChange, parse_change
 from redrive.engine.analysis.what_if import (
     FailureAttribution,
@@ -143,7 +142,7 @@ def test_by_time_an_outage_ends_and_by_number_it_never_does() -> None:
     projection = outage()
     spec = projection.tasks["late"].spec
     assert spec is not None
-    projection.tasks["late"].spec = structs.replace(spec, pool="never")  # it runs in the record alone
+    projection.tasks["late"].spec = replace(spec, pool="never")  # it runs in the record alone
     assert again(projection, patient, FailureAttribution.BY_NUMBER).failed == 3
     assert again(projection, patient, FailureAttribution.BY_TIME).failed == 0
 
@@ -208,9 +207,7 @@ def test_from_the_middle_only_what_comes_later_is_another() -> None:
     projection = projection_of(tries)
     start = start_of_run(projection).run
     start.tasks["runs"].state, start.tasks["runs"].attempt = TaskState.RUNNING, 1
-    start.tasks["runs"].attempts = {
-        1: structs.replace(projection.tasks["runs"].attempts[1], ended_at=None, outcome="running")
-    }
+    start.tasks["runs"].attempts = {1: replace(projection.tasks["runs"].attempts[1], ended_at=None, outcome="running")}
     waits = start.tasks["waits"]
     waits.state, waits.failures, waits.next_retry_at = TaskState.RETRYING, 1, START + 7 * SECOND
     waits.attempts = {1: projection.tasks["waits"].attempts[1]}

@@ -1,8 +1,7 @@
 """Decisions about outcomes: each rule, the order of the rules, and the numbers of the documents."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from redrive.engine.core.advice import TimeoutJudgement, TimeoutVerdict
 from redrive.engine.core.breaker import DownstreamHealth
 from redrive.engine.core.decide import (
@@ -291,7 +290,7 @@ def test_a_timeout_is_a_hang_or_too_short(judged, places, expected):
     *before, last = places
     history = history_of(*before, failure_class=FailureClass.TIMEOUT, timeout=judged)
     decision = judge(failed(FailureClass.TIMEOUT, last), history)
-    words = {Retry: "retry", Fail: "failed"}
+    words: dict[object, str] = {Retry: "retry", Fail: "failed"}
     assert expected == f"{words.get(type(decision)) or decision.kind} {decision.mode}"
     if isinstance(decision, DeadLetter):
         assert judged.reason in decision.why

@@ -6,10 +6,10 @@ import random
 import sqlite3
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.projection import new_projection
 from redrive.engine.core.spec import DownstreamSpec, FlowSpec, TaskSpec, map_task
