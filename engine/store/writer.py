@@ -27,6 +27,7 @@ from ..core.policy import send_setting
 from ..domain.acts import BY_EXECUTOR, Author
 from ..domain.event_payloads import StorageChange
 from ..domain.events import Event
+from ..domain.text import counted
 from ..errors import OptionError, StorageError
 from ..runner.protocol import ignore
 from ..statefile.opening import file_uri
@@ -318,10 +319,8 @@ class Writer:
         elapsed = self._loop.time() - self._failing_since
         if not self._is_degraded and (self._tries > self._limits.retries or elapsed >= self._limits.elapsed_seconds):
             self._is_degraded = True
-            self._report_storage(
-                StorageChange.DEGRADED,
-                f"{self._explain(error)}; nothing is lost, {self.backlog} changes wait in memory",
-            )
+            waiting = f"{counted(self.backlog, 'change')} {'waits' if self.backlog == 1 else 'wait'} in memory"
+            self._report_storage(StorageChange.DEGRADED, f"{self._explain(error)}; nothing is lost, {waiting}")
         self._retry_timer = self._loop.call_later(next(self._delays), self._flush)
 
     def _recover(self) -> None:

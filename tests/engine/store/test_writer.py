@@ -334,6 +334,7 @@ async def test_a_batch_in_retry_keeps_its_place(tmp_path: Path) -> None:
         first = it.writer.submit(emit("first"))
         await it.degraded.wait()
         second = it.writer.submit(emit("second"))
+        assert "nothing is lost, 1 change waits in memory" in it.problems[0][1]
         assert it.writer.backlog == 2 and not first.done()
         await asyncio.gather(first, second)
         assert it.stored() == ["first", "second"]
