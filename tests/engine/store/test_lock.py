@@ -281,7 +281,7 @@ def test_a_zombie_is_not_alive() -> None:
 @pytest.mark.parametrize(("age_seconds", "words"), [(5, "5s"), (300, "5m00"), (10_800, "3h00")])
 def test_an_age_is_reported_in_words(age_seconds: int, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.time_ns() // 1000
-    monkeypatch.setattr(lock, "_now_us", lambda: now)
+    monkeypatch.setattr(lock, "wall_time_us", lambda: now)
     started_at = now - age_seconds * SECOND
     assert lock.describe_holder(holder(started_at=started_at, run_id="r")).endswith(f", run r, for {words}")
 
