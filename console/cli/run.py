@@ -265,8 +265,9 @@ def run_command(
     mails only failures. The exit code is that of redrive run.
     """
     is_named, name = name is not None, name or _name_of(words)
+    job = _Job(words, os.getcwd())
     options = {
-        "cwd": os.getcwd(),
+        "cwd": job.folder,
         "max_attempts": retries + 1,
         "timeout": None if timeout is None else seconds_of(timeout, "--timeout"),
         "downstream": downstream,
@@ -284,7 +285,7 @@ def run_command(
         from .unattended import run_quietly
 
         code = run_quietly(flow, path, None, run_options)
-    sentence = _other_job_sentence(name, earlier, _Job(words, os.getcwd()))
+    sentence = _other_job_sentence(name, earlier, job)
     if sentence is not None:
         echo(sentence, err=True)
     return code

@@ -118,6 +118,13 @@ def test_another_script_under_the_name_of_the_first_is_reported(states: Path, tm
     assert run_redrive("exec", "--name", "bak", "--", "sh", "a/bak.sh").stderr == ""
 
 
+def test_a_job_that_removes_its_folder_ends_as_any_other(states: Path, tmp_path: Path) -> None:
+    for day in ("2026-11-26", "2026-11-27"):
+        (tmp_path / "work").mkdir()
+        done = run_redrive("exec", "--", f'true {day}; rmdir "$PWD"', cwd=tmp_path / "work")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [
