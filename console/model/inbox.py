@@ -280,7 +280,7 @@ def _most_common(titles: list[str]) -> str:
 
 def entry_of(row: TaskRow) -> InboxEntry:
     latest = row.attempts.get(row.attempt)
-    fingerprint = _fingerprint_of(row, latest)
+    fingerprint = _entry_fingerprint(row, latest)
     title = title_of(row, latest)
     message = row.error or (latest.error if latest is not None else None) or ""
     same_failures = [attempt for attempt in failures_of(row) if _loose_fingerprint(attempt) == fingerprint]
@@ -338,7 +338,7 @@ def _asked(row: TaskRow) -> str:
     return f"asked at {format_clock(row.started_at or row.changed_at)}{ends}"
 
 
-def _fingerprint_of(row: TaskRow, latest: AttemptRow | None) -> str:
+def _entry_fingerprint(row: TaskRow, latest: AttemptRow | None) -> str:
     """Return the loose fingerprint, or else the strict one, the kind of dead letter, or the title."""
     loose = _loose_fingerprint(latest) if latest is not None else None
     return loose or row.failure_fingerprint or row.dead_letter_kind or title_of(row, latest)
@@ -350,7 +350,7 @@ def _loose_fingerprint(attempt: AttemptRow) -> str | None:
 
 def fingerprint_of(attempt: AttemptRow) -> str:
     """The fingerprint of a failure's cause, as commands name it; empty for an attempt that was lost or is well."""
-    return (attempt.fingerprint_loose or attempt.fingerprint) if attempt.fingerprint else ""
+    return (_loose_fingerprint(attempt) or "") if attempt.fingerprint else ""
 
 
 def fingerprint_of_task(row: TaskRow) -> str:

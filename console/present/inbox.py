@@ -326,9 +326,8 @@ def _describe_requeue(preview: Preview, *, is_brief: bool) -> str:
     if stale:
         acts.append(f"{number(stale)} ran before and {_plural(stale, 'becomes', 'become')} stale")
     held = [*_describe_still_held(preview)]
-    sentences = (
-        [*acts, *held, *preview.notes] if is_brief else [*preview.notes, *acts, *held]
-    )  # the end may have no room
+    # The end may have no room.
+    sentences = [*acts, *held, *preview.notes] if is_brief else [*preview.notes, *acts, *held]
     return f"requeue: {'; '.join(sentences)}"
 
 

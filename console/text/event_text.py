@@ -558,11 +558,12 @@ def _describe_params(payload: RunChanged) -> str:
 _ASKED_MAX = 3  # approvals that a command names
 
 
-def _block(why: str | None) -> str:
+def _blocked_text(why: str | None) -> str:
     return f" BLOCKED: {why or 'dead letters wait for a human'}"
 
 
-def _unblocking(asked: Sequence[str], target: str, run: Sequence[str] = ()) -> str:
+def _unblocking_commands(asked: Sequence[str], target: str, run: Sequence[str] = ()) -> str:
+    """The commands that end the wait of a blocked run, in brackets. ``run``: the option that names it."""
     place, option = ([target], ["--state", target]) if target else ([], [])
     approve = ["redrive", "approve", *option, *run, "--reason", "...", "--", *asked]
     commands = [*([approve] if 0 < len(asked) <= _ASKED_MAX else []), ["redrive", "inbox", *place, *run]]
@@ -571,7 +572,7 @@ def _unblocking(asked: Sequence[str], target: str, run: Sequence[str] = ()) -> s
 
 def blocked_line(run_id: str, why: str, asked: Sequence[str], target: str) -> str:
     """The line of a run that was blocked before, as that of the event; it may not be the latest run of ``target``."""
-    return one_line(f"run {run_id}{_block(why)}{_unblocking(asked, target, ('--run', run_id))}")
+    return one_line(f"run {run_id}{_blocked_text(why)}{_unblocking_commands(asked, target, ('--run', run_id))}")
 
 
 def _advice(event: Event, target: str) -> str:
@@ -580,7 +581,7 @@ def _advice(event: Event, target: str) -> str:
     if not isinstance(payload, RunChanged):
         return ""
     if payload.what == RunChange.BLOCKED:
-        return _unblocking(payload.asked, target)
+        return _unblocking_commands(payload.asked, target)
     if payload.what != RunChange.CUT_OFF:
         return ""
     place, option = ([target], ["--state", target]) if target else ([], [])
@@ -606,7 +607,7 @@ _RUN_CHANGES: Mapping[str, tuple[_RunSentence, _RunLine]] = {
     ),
     RunChange.BLOCKED: (
         lambda event, payload: f"blocked: {payload.why or 'what is left waits for a human'}",
-        lambda event, payload: _block(payload.why),
+        lambda event, payload: _blocked_text(payload.why),
     ),
     RunChange.UNBLOCKED: ("no longer blocked", _changed_by),
     RunChange.PAUSED: ("paused: nothing new starts", _changed_by),

@@ -1,4 +1,6 @@
-"""The process of an executor: ``python -P -m redrive.engine.executor.host READ_FD WRITE_FD STATE [FLOW]``.
+"""The process of an executor, and the one that forks executors for a supervisor.
+
+``python -P -m redrive.engine.executor.host READ_FD WRITE_FD STATE [FLOW]``: an executor.
 
 The settings arrive as one JSON line on READ_FD. The response is one JSON line on WRITE_FD, ``{"ok": true}`` or the
 error of the start. After that the process runs detached, without a terminal. STATE and FLOW are there for ``ps``.

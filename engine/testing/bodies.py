@@ -162,7 +162,7 @@ def _call(body: Body, order: AttemptOrder, facts: FlowFacts, recording: _Recordi
         )
 
     plan = body.plan if body.error is None else CallPlan(raising_at(body.plan.function, body.error), (), False)
-    began = _unblocked_seconds(), time.perf_counter()
+    unblocked, began = _unblocked_seconds(), time.perf_counter()
     try:
         with _played(clock, recording), _surroundings(order, facts.project_root):
             value = call(plan, order.task, new_context, lambda coroutine: _run_coroutine(coroutine, clock))
@@ -176,7 +176,7 @@ def _call(body: Body, order: AttemptOrder, facts: FlowFacts, recording: _Recordi
             raise  # of the test framework
         is_cancelled = clock.is_terminated and isinstance(error, asyncio.CancelledError)
         end = protocol.Terminated() if is_cancelled else ending_of_error(error, describe)
-    waited = (time.perf_counter() - began[1]) - (_unblocked_seconds() - began[0])
+    waited = (time.perf_counter() - began) - (_unblocked_seconds() - unblocked)
     if waited > WAITED_SECONDS_MAX:
         raise StageError(
             f"task {order.task!r} waited for {waited:.0f} s of real time, which cannot be skipped: let it call"
