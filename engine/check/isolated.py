@@ -120,11 +120,17 @@ def _failure_message(target: str, timed_out: bool, status: int) -> str:
 
 
 def _read_stack(pid: int, pidfd: int, stack: int) -> str:
-    """Return where the import stands."""
-    if process.writes_stack(pid):
-        reaper.signal_process(pidfd, process.STACK_SIGNAL)
-    time.sleep(connection.STACK_WAIT_SECONDS)  # a signal handler in foreign code announces no end of its writing
-    return os.pread(stack, connection.OUTPUT_BYTES_MAX, 0).decode(errors="replace")
+    """Return where the import stands; empty if it does not write that in time."""
+    if not process.writes_stack(pid):
+        return ""
+    reaper.signal_process(pidfd, process.STACK_SIGNAL)
+    written, until = b"", time.monotonic() + connection.STACK_WAIT_SECONDS
+    while time.monotonic() < until:
+        time.sleep(connection.STACK_QUIET_SECONDS)
+        earlier, written = written, os.pread(stack, connection.OUTPUT_BYTES_MAX, 0)
+        if written and written == earlier:
+            break
+    return written.decode(errors="replace")
 
 
 PIPE_READS_MAX = 64  # after the end: a process that has left the group may print for ever

@@ -59,6 +59,13 @@ def test_check_says_where_a_slow_import_stands(waiting_flow: Path, capsys: pytes
     assert_is_said(waiting_flow, capsys.readouterr().err)
 
 
+def test_check_waits_no_longer_for_a_stack_that_is_complete(
+    waiting_flow: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "STACK_WAIT_SECONDS", 3600.0)
+    assert check_in_subprocess(str(waiting_flow), {}).spec.name == "f"
+
+
 async def test_an_executor_says_where_a_slow_import_stands(
     waiting_flow: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
