@@ -20,6 +20,7 @@ from redrive.engine.domain import states
 from redrive.engine.domain.acts import parse_command
 from redrive.engine.runner.forked_process import ForkedProcess
 from support.commands import quoted
+from support.waiting import wait_until
 
 QUICK = RetryPolicy(max_attempts=3, base=0.01, cap=0.02)
 
@@ -253,9 +254,9 @@ def test_a_breaker_that_was_open_before_the_run_is_reported_by_the_run(tmp_path)
 # --- Deadlines ------------------------------------------------------------------------------------------------------
 
 
-def deadline_flow(seconds: float, deadline: float | None) -> Flow:
+def deadline_flow(extract: str, deadline: float | None) -> Flow:
     flow = Flow("night", deadline=deadline)
-    flow.command("extract", f"sleep {seconds}", timeout=60)
+    flow.command("extract", extract, timeout=60)
     flow.command("load", "sleep 1", after="extract", timeout=60)
     return flow
 
@@ -263,8 +264,17 @@ def deadline_flow(seconds: float, deadline: float | None) -> Flow:
 @pytest.mark.long
 def test_a_run_that_can_no_longer_make_its_deadline_pages_before_the_deadline(tmp_path):
     """SPEC part 4, 2: at 01:12 this run can no longer make 02:00, with the one task responsible."""
-    assert "SUCCESS" == run(tmp_path, deadline_flow(1, None), run_id="yesterday")
-    run(tmp_path, deadline_flow(5, 4), run_id="tonight")
+    assert "SUCCESS" == run(tmp_path, deadline_flow("sleep 1", None), run_id="yesterday")
+    with sqlite3.connect(tmp_path / "state.db") as connection:
+        connection.execute("UPDATE attempt SET duration_us = 24000000 WHERE name = 'load'")
+    paged = tmp_path / "paged"
+
+    def go_on() -> None:
+        wait_until(lambda: ask(tmp_path, "SELECT 1 FROM page"))
+        paged.touch()
+
+    threading.Thread(target=go_on).start()
+    run(tmp_path, deadline_flow(f"until [ -e {quoted(paged)} ]; do sleep 0.1; done", 30), run_id="tonight")
     ((title, severity, cause, body, at),) = ask(tmp_path, "SELECT title, severity, cause, body, created_at FROM page")
     assert ("deadline at risk on extract", "critical", "deadline:tonight") == (title, severity, cause)
     command = json.loads(body)["command"]
@@ -276,8 +286,8 @@ def test_a_run_that_can_no_longer_make_its_deadline_pages_before_the_deadline(tm
 
 
 def test_a_run_that_makes_it_pages_nobody(tmp_path):
-    run(tmp_path, deadline_flow(0.1, None), run_id="yesterday")
-    run(tmp_path, deadline_flow(0.1, 600), run_id="tonight")
+    run(tmp_path, deadline_flow("sleep 0.1", None), run_id="yesterday")
+    run(tmp_path, deadline_flow("sleep 0.1", 600), run_id="tonight")
     assert [] == ask(tmp_path, "SELECT title FROM page")
 
 

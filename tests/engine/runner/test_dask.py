@@ -37,7 +37,7 @@ from support.waiting import wait_until, wait_until_async
 
 PATIENCE_SECONDS = 100.0  # a limit for hangs: nothing here takes as long
 GONE_SECONDS = 10.0  # for a process of Dask to end
-STOP_SECONDS = 0.2 + ANSWER_SECONDS + CLOSE_SECONDS + 3  # of an executor beside a worker that does not answer
+STOP_SECONDS = 0.2 + ANSWER_SECONDS + CLOSE_SECONDS + 15  # of an executor beside a worker that does not answer
 pytestmark = pytest.mark.xdist_group("dask")  # one cluster for all of them
 
 FLOW = """
@@ -427,7 +427,7 @@ def test_without_a_worker_a_task_is_ready_and_a_stop_ends_the_executor_at_once(
     began = time.monotonic()
     process.terminate()
     output, errors = process.communicate(timeout=PATIENCE_SECONDS)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 20
     assert process.returncode == 130 and "Traceback" not in errors, errors + output
 
 
@@ -498,7 +498,7 @@ def test_a_stop_ends_the_executor_while_the_cluster_is_gone_for_ever(
     began = time.monotonic()
     process.terminate()
     output, errors = process.communicate(timeout=PATIENCE_SECONDS)
-    assert time.monotonic() - began < (STOP_SECONDS if is_running else 10)
+    assert time.monotonic() - began < (STOP_SECONDS if is_running else 20)
     assert process.returncode == 130 and "Traceback" not in errors, errors + output
     ((task_state,),) = rows(state, "SELECT state FROM task WHERE name = 'elsewhere'")
     assert task_state == ("RETRYING" if is_running else "READY")

@@ -98,10 +98,13 @@ async def test_the_traceback_of_an_import_names_the_line(bench: Any) -> None:
 async def test_an_import_that_does_not_end_shows_where_it_is(
     bench: Any, survivors: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "IMPORT_SECONDS", 1)
     bench.path.write_text("import time\nwhile True:\n    time.sleep(1)\n")
-    with pytest.raises(FlowImportError, match="did not end within 1 s") as caught:
-        await bench.runner.open(str(bench.path))
+    for seconds in (1, 10, 40):  # a busy machine may not import it within the first second
+        monkeypatch.setattr(client, "IMPORT_SECONDS", seconds)
+        with pytest.raises(FlowImportError, match=f"did not end within {seconds} s") as caught:
+            await bench.runner.open(str(bench.path))
+        if caught.value.traceback:
+            break
     assert 'flow_under_test.py", line 3' in caught.value.traceback
     assert bearers_of(bench.executor_id) == []
 
