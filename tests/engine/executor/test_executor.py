@@ -310,7 +310,7 @@ def test_a_hang_is_killed_and_reports_where_it_was(tmp_path):
         ((outcome, stack, error),) = ask(tmp_path, "SELECT outcome, stack, error FROM attempt WHERE run_id = ?", run_id)
         assert "timed_out" == outcome
         assert error.startswith("task exceeded 0.3s")
-        if steps == ladder and "in hangs" in stack:
+        if steps == ladder and "in hangs" in str(stack):
             return
     raise AssertionError(f"not once in {tries} times: {steps} {stack}")
 
