@@ -33,8 +33,8 @@ def test_what_comes_as_an_object_comes_back_with_its_types() -> None:
     [None, 5, "text", "\ud800", {}, [], ["f"], ["f", "1", "start", 2, None, 3], [*SLA, 8], ["f", 1, "start", 2, 9, 3]],
 )
 def test_what_is_no_such_row_is_a_sentence_and_ends_the_connection(sent: object) -> None:
-    with pytest.raises(LinkError, match="no SlaRow") as caught:
+    with pytest.raises(LinkError, match="sent a SlaRow that cannot be read") as caught:
         row_of(SlaRow, sent)
     assert caught.value.final
-    with pytest.raises(LinkError, match="no list of SlaRow"):
+    with pytest.raises(LinkError, match="sent a list of SlaRow that cannot be read"):
         rows_of(SlaRow, [SLA, sent])
