@@ -16,7 +16,7 @@ from ...engine.core.breaker import SHUT
 from ...engine.core.dag import Dag, bits_of
 from ...engine.core.explain import blocking_chain, explain_task
 from ...engine.core.projection import RunProjection, RunRow, TaskRow
-from ...engine.core.ready_queue import is_approval, spec_of
+from ...engine.core.ready_queue import is_approval
 from ...engine.core.spec import collector_paused
 from ...engine.core.views import Asked, CountedState, TaskView, counted_state, task_view
 from ...engine.core.waiting import (
@@ -27,7 +27,6 @@ from ...engine.core.waiting import (
     RunnerStatus,
     WaitReason,
     needs_human,
-    pool_sizes,
     wait_of,
     waits_for_approval,
 )
@@ -300,18 +299,6 @@ class Board:
             edges.update((parent, child) for child in side for parent in self.dag.parents(child) if parent in inside)
         return edges
 
-    def pools(self) -> dict[str, PoolUse]:
-        """Return the use of each pool by name."""
-        uses = {name: PoolUse(name, slots) for name, slots in pool_sizes(self.projection).items()}
-        for name in self.active if uses else ():
-            row = self.row(name)
-            spec = spec_of(row)
-            if row.state is TaskState.RUNNING and spec.pool in uses:
-                uses[spec.pool].holders.append((name, spec.pool_slots, row.started_at or 0))
-        for use in uses.values():
-            use.holders.sort(key=lambda holder: holder[2])
-        return uses
-
     def explain(self, name: str, now_us: int, runner: RunnerStatus = ALIVE) -> str:
         """Explain in one sentence why a task is not running."""
         return explain_task(self.projection, name, now_us, self._explain_context(runner))
@@ -340,14 +327,6 @@ def _dag_of(projection: RunProjection) -> Dag:
 
 def _same_graph(one: RunProjection, other: RunProjection) -> bool:
     return list(one.tasks) == list(other.tasks) and one.parents == other.parents
-
-
-class PoolUse(msgspec.Struct):
-    """``holders``: (task, slots, start in microseconds UTC), the longest first."""
-
-    name: str
-    slots: int
-    holders: list[tuple[str, int, int]] = []
 
 
 _KINDS_WITHOUT_TASK = frozenset(

@@ -103,7 +103,7 @@ class ReportData:
     @cached_property
     def scene(self) -> Scene:
         """The context of all lines, of which there are hundreds."""
-        return Scene(self.board, self.now_us, UTF8, True, self.board.pools(), self.runner)
+        return Scene(self.board, self.now_us, UTF8, True, runner=self.runner)
 
 
 class ReportRow(msgspec.Struct, frozen=True):

@@ -18,7 +18,7 @@ from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.core.waiting import ALIVE, RunnerStatus, WaitReason, needs_human, unmet_parents
 from ...engine.domain.states import MOVING, RAN, SAID_SKIPS, SkipCause, TaskState, TaskUsage
 from ...engine.domain.text import counted, format_duration
-from ..model.board import Board, PoolUse
+from ..model.board import Board
 from ..model.eta import is_overdue, stalled_for_us
 from ..model.graph.groups import common_start, shared_prefix
 from ..model.inbox import failures_of
@@ -105,14 +105,13 @@ _NAME_CELLS_MAX = 40
 class Scene(msgspec.Struct):
     """What drawing needs besides the task.
 
-    ``shows_clock_times``: instead of ages; ``pools``: as of now; ``shown``: columns of rows.
+    ``shows_clock_times``: instead of ages; ``shown``: columns of rows.
     """
 
     board: Board
     now_us: int
     glyphs: Glyphs
     shows_clock_times: bool = False
-    pools: Mapping[str, PoolUse] = {}
     runner: RunnerStatus = ALIVE
     names: TaskNames = msgspec.field(default_factory=TaskNames)
     titles: TaskNames = msgspec.field(default_factory=TaskNames)  # of groups

@@ -237,7 +237,7 @@ class GraphScreen(SplitScreen):
         return self._rows_scene
 
     def _refresh_scene(self) -> None:
-        self._scene = replace(super().scene(), pools=self.board.pools(), names=self._names, titles=self._titles)
+        self._scene = replace(super().scene(), names=self._names, titles=self._titles)
         self._rows_scene = replace(self._scene, shown=self.console.columns.shown_in(self.PLACE.value))
 
     def columns_changed(self) -> None:

@@ -109,7 +109,7 @@ class TimelineScreen(ConsoleScreen):
 
     def scene(self) -> Scene:
         """The context for rendering tasks, as of the line of now."""
-        return replace(super().scene(), now_us=self._now_us, pools=self.board.pools())
+        return replace(super().scene(), now_us=self._now_us)
 
     @property
     def now(self) -> int | None:

@@ -88,17 +88,6 @@ def test_the_front_is_the_latest_to_run_and_else_the_first_to_be_due():
     assert board.current_task() == "b"
 
 
-def test_pools_report_who_holds_them():
-    specs = {"b": {"pool": "db"}, "c": {"pool": "db", "pool_slots": 2}}
-    projection = projection_of(DIAMOND, specs, options='{"pools": {"db": 4, "idle": 1}}')  # type: ignore[arg-type]
-    board, builder = Board(projection), EventBuilder(projection)
-    board.apply([*builder.start("b"), *builder.after(1).start("c")])
-    pools = board.pools()
-    assert pools["db"].slots == 4
-    assert [(name, slots) for name, slots, _ in pools["db"].holders] == [("b", 1), ("c", 2)]
-    assert pools["idle"].holders == []
-
-
 def test_breakers_and_pages_beside_the_run_reach_the_sentence():
     projection = projection_of(DIAMOND, {"b": {"downstream": "api"}})
     board, builder = Board(projection), EventBuilder(projection)

@@ -110,7 +110,7 @@ _CODES = {
 
 def scene_of(board, status, now_us):
     now_us = status.shown_at(now_us)
-    return Scene(board, now_us, UTF8, pools=board.pools(), runner=runner_of(board.projection.run, status))
+    return Scene(board, now_us, UTF8, runner=runner_of(board.projection.run, status))
 
 
 def graph_of(board, scene, step):
