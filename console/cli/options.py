@@ -359,31 +359,27 @@ file_options = options(target_argument, state_option, json_option, ssh_options)
 run_options = options(state_option, run_option, json_option, ssh_options)
 reading_options = options(target_argument, run_options)
 
-durability_option = click.option(
-    "--durability",
-    type=click.Choice(["normal", "full"]),
-    default="normal",
-    show_default=True,
-    envvar="REDRIVE_DURABILITY",
-    help="Which changes wait for the disk: those that are reported, or all.",
-)
-running_options = options(
+serving_options = options(
     click.option("--state", metavar="PATH", help="State file; default: <flow>.db in the default place."),
     click.option("--max-parallel", type=click.IntRange(1, 10_000), metavar="N", help="Attempts at a time."),
+    click.option("--dask", metavar="ADDRESS", envvar="REDRIVE_DASK", help="Dask scheduler for isolation='dask'."),
+    click.option(
+        "--durability",
+        type=click.Choice(["normal", "full"]),
+        default="normal",
+        show_default=True,
+        envvar="REDRIVE_DURABILITY",
+        help="Which changes wait for the disk: those that are reported, or all.",
+    ),
+)
+running_options = options(
+    serving_options,
     click.option("--plain", is_flag=True, help="One line per event instead of the console."),
     click.option("--output", is_flag=True, help="The output of the tasks, between the lines of --plain."),
     click.option("--quiet", is_flag=True, help="For cron: print nothing unless the run needs a human."),
     click.option("--detach", is_flag=True, help="Start the executor in the background."),
     click.option("--stay", is_flag=True, help="When blocked, wait for an operator instead of ending."),
     click.option("--wait", is_flag=True, help="Wait for another executor to leave the state file."),
-    click.option("--dask", metavar="ADDRESS", envvar="REDRIVE_DASK", help="Dask scheduler for isolation='dask'."),
-    durability_option,
-)
-serving_options = options(
-    click.option("--state", metavar="PATH", help="State file; default: <flow>.db in the default place."),
-    click.option("--max-parallel", type=click.IntRange(1, 10_000), metavar="N", help="Attempts at a time."),
-    click.option("--dask", metavar="ADDRESS", envvar="REDRIVE_DASK", help="Dask scheduler for isolation='dask'."),
-    durability_option,
 )
 
 
