@@ -26,10 +26,10 @@ from ...engine.statefile.pruning import PrunePreview
 from ...engine.store import database, runs
 from ...engine.store.lock import describe_holder
 from ...engine.store.machine import PoolEntry, read_pools
-from ..model.board import Link, SessionStatus
 from ..present.runs import describe_next_runs, executor_advice
+from ..sessions.local import LocalSession
 from ..sessions.open import with_session
-from ..sessions.session import Session, new_command
+from ..sessions.session import Session, current_actor, new_command
 from ..sessions.target import existing_target, is_remote
 from ..text.figures import format_bytes, wall_day
 from ..text.text import echo, echo_json, one_line
@@ -220,7 +220,7 @@ def _file(path: str, connection: sqlite3.Connection) -> Iterator[DoctorFinding]:
     hint = ": a reader holds it back" if level == "warning" else ""
     yield DoctorFinding(level, "wal", f"{format_bytes(wal_bytes)}{hint}")
     yield from _schedules(path, connection)
-    status = _status_of(path)
+    status = LocalSession(path, current_actor(), read_only=True, is_console=False).status
     for listing in runs.list_runs(connection):
         stuck = runs.ready_audit(connection, listing.run.run_id) if lock_file.current_holder(path) is None else []
         total = sum(listing.counts.values())
@@ -244,23 +244,6 @@ def _unfinished(connection: sqlite3.Connection, run_id: str, text: str) -> Docto
 
 
 _NAMED_MAX = 5
-
-
-def _status_of(path: str) -> SessionStatus:
-    last, held = lock_file.last_holder(path), lock_file.current_holder(path)
-    if last is None:
-        return SessionStatus(Link.LIVE, executor_alive=held is not None)
-    alive = held is not None and held.is_alive()
-    gone_at = None if alive else lock_file.heartbeat_at(path)
-    return SessionStatus(
-        Link.LIVE,
-        executor_alive=alive,
-        executor_pid=last.pid,
-        executor_run_id=last.run_id,
-        executor_gone_at=gone_at,
-        executor_stopped=last.released_at is not None,
-        service_pid=lock_file.service_pid(path),
-    )
 
 
 # --- ``redrive prune``: deletes old runs step by step, and says what that freed --------------------------------------
