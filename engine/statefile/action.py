@@ -73,7 +73,6 @@ class TaskSnapshot(NamedTuple):
     attempt: int
     next_retry_at: Optional[int]
     blocked_by: Optional[str]
-    failures: int
     cancel_requested_at: Optional[int]
     overrides: Optional[str]
     key_generation: int
@@ -128,7 +127,7 @@ class ActionContext(object):
 
 def read_task(connection: sqlite3.Connection, run_id: str, name: str) -> Optional[TaskSnapshot]:
     row = connection.execute(
-        "SELECT name, state, generation, attempt, next_retry_at, blocked_by, failures, cancel_requested_at, overrides,"
+        "SELECT name, state, generation, attempt, next_retry_at, blocked_by, cancel_requested_at, overrides,"
         " key_generation, dead_letter_kind, spec FROM task WHERE run_id = ? AND name = ?",
         (run_id, name),
     ).fetchone()

@@ -57,7 +57,6 @@ class RecordedAct(NamedTuple):
     """An act as recorded in its event."""
 
     seq: int
-    at: int  # microseconds UTC
     run_id: Optional[str]
     actor: Optional[str]
     reason: Optional[str]
@@ -68,14 +67,15 @@ class RecordedAct(NamedTuple):
 def find_act(connection: sqlite3.Connection, command_id: str) -> Optional[RecordedAct]:
     """The recorded act with this command id; None if there is none."""
     row = connection.execute(
-        "SELECT seq, at, run_id, actor, reason, data FROM event WHERE command_id = ? AND kind = ? ORDER BY seq LIMIT 1",
+        "SELECT seq, run_id, actor, reason, data FROM event WHERE command_id = ? AND kind = ? ORDER BY seq LIMIT 1",
         (command_id, EventKind.OPERATOR),
     ).fetchone()
     if row is None:
         return None
-    payload = decode(EventKind.OPERATOR, json.loads(row[5]))
+    seq, run_id, actor, reason, data = row
+    payload = decode(EventKind.OPERATOR, json.loads(data))
     assert isinstance(payload, OperatorActed)
-    return RecordedAct(row[0], row[1], row[2], row[3], row[4], parse_answer(payload.answer), payload)
+    return RecordedAct(seq, run_id, actor, reason, parse_answer(payload.answer), payload)
 
 
 def undo(context: ActionContext) -> Answer:

@@ -447,11 +447,6 @@ class BackfillSlot(msgspec.Struct, frozen=True):
         return self.state is RunState.RUNNING and not self.is_blocked
 
     @property
-    def is_pending(self) -> bool:
-        """Whether it has no run, or one that can continue."""
-        return self.run_id is None or self.is_resumable
-
-    @property
     def has_ended(self) -> bool:
         return self.state not in (None, RunState.RUNNING)
 

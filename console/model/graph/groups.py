@@ -31,10 +31,9 @@ LEVEL_PARTS_MAX = 12  # groups into which one that has most of a large graph is 
 
 
 class GraphGroup(msgspec.Struct):
-    """Tasks of one group of the flow, or with similar names, in topological order. ``level``: of the first one."""
+    """Tasks of one group of the flow, or with similar names, in topological order."""
 
     index: int
-    level: int
     title: str
     members: Sequence[int]
     counts: Counter[CountedState] = msgspec.field(default_factory=Counter)
@@ -59,8 +58,7 @@ class Groups:
     def __init__(self, dag: Dag, states: Mapping[str, CountedState], declared: Mapping[str, str] | None = None) -> None:
         self.tasks = dag
         self.groups = [
-            GraphGroup(index, dag.levels[members[0]], title, members)
-            for index, (title, members) in enumerate(_split(dag, declared or {}))
+            GraphGroup(index, title, members) for index, (title, members) in enumerate(_split(dag, declared or {}))
         ]
         self.group_of = [0] * len(dag)
         for group in self.groups:
