@@ -72,7 +72,7 @@ def _outcome(behaviour: str, order: AttemptOrder, dice: random.Random, *, is_lis
         recheck = dice.choice((None, 0.0, 3.0))
         return Outcome(OutcomeKind.DEFERRED, recheck_seconds=recheck, defer_reason="not yet", attempt_columns=usage)
     if behaviour == "lost":
-        return lost("killed from outside (SIGKILL)", usage)
+        return lost("killed from outside (SIGKILL)", usage, is_with_process=True)
     if behaviour == "killed":
         return lost("killed with its neighbours", usage, is_blameless=True)
     if behaviour not in _CLASSES:
