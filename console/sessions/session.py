@@ -234,7 +234,7 @@ def decoding(what: str) -> Iterator[None]:
 
 
 def row_of(kind: type[Value], sent: object) -> Value:
-    """Convert ``sent`` to a ``kind``: a NamedTuple is sent as a list, a dataclass as an object.
+    """Convert ``sent`` to a ``kind``: a NamedTuple is sent as a list, a struct as an object.
 
     Raises LinkError if a value has another type.
     """

@@ -5,9 +5,10 @@ Every sign is one cell wide. Drawing code names a meaning, not a character.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
+
+import msgspec
 
 
 class Glyph(StrEnum):
@@ -19,13 +20,12 @@ class Glyph(StrEnum):
 
 
 def _sign(utf8: str | tuple[str, ...], ascii: str | tuple[str, ...]) -> Any:
-    """Return a field of ``Glyphs`` with its sign for terminals with UTF-8, and the one in pure ASCII."""
-    return field(default=utf8, metadata={"ascii": ascii})
+    """Return the row of a sign: the default of its field, from which both sets are made."""
+    return utf8, ascii
 
 
-@dataclass(frozen=True, slots=True)
-class Glyphs:
-    """One set of signs, those for UTF-8 unless others are given.
+class Glyphs(msgspec.Struct, frozen=True):
+    """One set of signs: ``UTF8`` or ``ASCII``.
 
     ``lines`` and ``nodes`` are indexed by the arms of a cell (``text/glyphs.py``).
     """
@@ -112,8 +112,7 @@ class Glyphs:
         return character
 
 
-UTF8 = Glyphs()
-ASCII = Glyphs(**{sign.name: sign.metadata["ascii"] for sign in fields(Glyphs)})
+UTF8, ASCII = (Glyphs(*signs) for signs in zip(*msgspec.structs.astuple(Glyphs()), strict=True))
 
 
 def glyphs_for(encoding: str | None) -> Glyphs:

@@ -1,7 +1,5 @@
 """Signs, words and pieces: every state is told apart without colour, every sign takes one cell."""
 
-from dataclasses import fields
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,10 +19,10 @@ lines = st.lists(
 
 
 def signs_of(glyphs):
-    for field in fields(Glyphs):
-        value = getattr(glyphs, field.name)
+    for name in Glyphs.__struct_fields__:
+        value = getattr(glyphs, name)
         for character in value if isinstance(value, tuple) else (value,):
-            yield field.name, character
+            yield name, character
 
 
 @pytest.mark.parametrize("glyphs", SETS.values(), ids=SETS)

@@ -82,7 +82,7 @@ def test_a_joined_picture_is_its_first_part() -> None:
 
 
 def test_our_own_signs_pass_in_utf8_and_have_one_cell() -> None:
-    signs = [getattr(UTF8, name) for name in UTF8.__slots__]
+    signs = [getattr(UTF8, name) for name in UTF8.__struct_fields__]
     characters = "".join(sign if isinstance(sign, str) else "".join(sign) for sign in signs)
     assert [text for text, _ in set_text(characters)] == list(characters)
 
