@@ -1,7 +1,8 @@
 """The estimated end of a run, from past durations of its tasks and the longest remaining path.
 
 A task starts neither before its parents are done nor before its own instant, as that of a requeue with a rate. Tasks
-below a dead letter are not counted: the time of a human's decision is unknown. Sensors are not either.
+below a dead letter are not counted: the time of a human's decision is unknown. Sensors are not either. There is no
+estimate while the path that decides begins with a task that runs far longer than expected.
 """
 
 from __future__ import annotations
@@ -65,7 +66,10 @@ class Forecaster:
         self._latest: Forecast | None = None
 
     def forecast(self, now_us: int) -> Forecast | None:
-        """Return the estimate, at most about a second old; None if too few durations are known or no task can run."""
+        """Return the estimate, at most about a second old.
+
+        None if too few durations are known, if no task can run, and while the deciding task runs far too long.
+        """
         seq, at = self._latest_key
         interval = _SECOND * max(1, self._board.total // _TASKS_PER_SECOND)
         is_rewound = self._board.projection.seq < seq
@@ -95,6 +99,8 @@ def estimate(board: Board, now_us: int, stats: Mapping[str, DurationStats]) -> F
     if not any(work):
         return None
     left, path = _finish(board, work)
+    if _has_outlasted(board.row(path[0]), expected, now_us):
+        return None
     unstarted = sum(1 for name in held if board.row(name).state in MOVING)
     return Forecast(left, path, unstarted, bool(for_human), _slack_us(board.projection.run.deadline_at, now_us, left))
 
@@ -231,10 +237,20 @@ def _remaining_us(row: TaskRow, expected: DurationRange, now_us: int) -> Duratio
     return DurationRange(max(low - elapsed, _LEFT_MIN_US), max(high - elapsed, _LEFT_MIN_US))
 
 
+def _has_outlasted(row: TaskRow, expected: _Expected, now_us: int) -> bool:
+    """Whether a task runs far longer than is expected of it, so that nobody knows when it ends."""
+    if row.state is not TaskState.RUNNING or row.started_at is None:
+        return False
+    return _is_far_over(now_us - row.started_at, expected.duration(row.name).high_us)
+
+
 def is_overdue(elapsed_us: int, stats: DurationStats) -> bool:
     """Whether an attempt runs far longer than 95 % of past attempts."""
-    over_us = elapsed_us - stats.p95_us
-    return stats.attempts >= _ATTEMPTS_MIN and elapsed_us > _OVERDUE_FACTOR * stats.p95_us and over_us > _OVERDUE_US
+    return stats.attempts >= _ATTEMPTS_MIN and _is_far_over(elapsed_us, stats.p95_us)
+
+
+def _is_far_over(elapsed_us: int, most_us: int) -> bool:
+    return elapsed_us > _OVERDUE_FACTOR * most_us and elapsed_us - most_us > _OVERDUE_US
 
 
 def stalled_for_us(row: TaskRow, now_us: int) -> int | None:

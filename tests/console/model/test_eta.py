@@ -7,6 +7,7 @@ from redrive.console.model.graph.groups import stem
 from redrive.console.present.header import run_line
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import plain
+from redrive.engine.core.projection import AttemptRow
 from redrive.engine.core.waiting import BreakerView
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import TaskState
@@ -125,6 +126,19 @@ def test_a_held_breaker_blocks_the_run_as_a_dead_letter_does():
     assert (forecast.path, forecast.held, forecast.is_blocked_then) == (("side",), 2, True)
     words = plain(run_line(board, "x.db", forecast, START, 120, UTF8))
     assert "eta 5s then blocked: 2 held" in words
+
+
+def test_a_task_that_runs_far_longer_than_expected_ends_the_forecast():
+    projection = projection_of([*((f"part_{number}", []) for number in range(4)), ("load", [])])
+    for number in range(4):
+        row = projection.tasks[f"part_{number}"]
+        row.state, row.attempt = TaskState.SUCCESS, 1
+        row.attempts[1] = AttemptRow(1, started_at=START, ended_at=START + S, outcome="success", duration_us=S)
+    load = projection.tasks["load"]
+    load.state, load.attempt, load.started_at = TaskState.RUNNING, 1, START
+    board = Board(projection)
+    assert estimate(board, START + 5 * S, {}) is not None
+    assert estimate(board, START + 60 * S, {}) is None, "it was: eta 0s"
 
 
 def test_a_finished_run_has_no_forecast():
