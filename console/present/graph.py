@@ -395,7 +395,7 @@ def _short_titles(groups: Sequence[GraphGroup], room: int, scene: Scene) -> list
 
 def _label_cells(group: GraphGroup, title: str) -> int:
     most = 2 * len(number(len(group.members))) + 1
-    return 2 + cells(title) if group.is_single else max(2 + cells(title), _BAR_CELLS_MIN + 1 + most)
+    return 3 + cells(title) if group.is_single else max(3 + cells(title), _BAR_CELLS_MIN + 1 + most)
 
 
 def group_map_row(graph: Graph, drawn: GroupDrawing, y: int, x0: int, x1: int, scene: Scene) -> Line:

@@ -19,6 +19,7 @@ from ..model.graph.groups import GraphForm, Zoom
 from ..model.lists import next_order, parse_task_filter
 from ..present.graph import GroupDrawing, group_drawing, heading_line, label_width
 from ..present.tasks import Scene, TaskNames
+from ..text.glyphs import DOWN, LEFT, UP
 from ..text.pieces import Piece, Role
 from ..widgets.bars import STRIP_ROWS, Bar, Rule, has_room_for_strip
 from ..widgets.line_view import LineView
@@ -219,9 +220,11 @@ class GraphScreen(SplitScreen):
     def rule_marks(self, upper: bool) -> dict[int, str]:
         """The column at which the divider meets a rule; with a drawing that is the rule under the drawing."""
         marks = super().rule_marks(upper)
+        is_beside = self._overview is model.Overview.BESIDE
+        joint = self.map_rule.region.y - self.divider.region.y
+        self.divider.show_marks({joint: self.console.glyphs.lines[UP | DOWN | LEFT]} if is_beside else {})
         if not upper or self._overview is model.Overview.NOTHING:
             return marks
-        is_beside = self._overview is model.Overview.BESIDE
         below = self.hidden_row_marks(self.map_rule)
         self.map_rule.show(self.console.glyphs.rule, below if is_beside else {**below, **marks})
         return marks if is_beside else {}

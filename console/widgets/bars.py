@@ -182,8 +182,9 @@ class KeyBar(LineView):
 
     def _parts(self) -> tuple[Line, list[KeyHint]]:
         """The reason why keys are locked, and the hints that fit."""
-        locked: Line = [Piece(self._locked, Role.WARNING)] if self._locked else []
         last = _hint(self._more)
+        reason = _within(self._locked or "", self.columns - width(last) - 4)
+        locked: Line = [Piece(reason, Role.WARNING)] if reason else []
         room = self.columns - 2 - width(last) - (width(locked) + 2 if locked else 0)
         shown: list[KeyHint] = []
         for hint in self._hints:
@@ -192,6 +193,16 @@ class KeyBar(LineView):
                 room -= size
                 shown.append(hint)
         return locked, [*shown, self._more]
+
+
+_CLAUSE = " · "
+
+
+def _within(reason: str, columns: int) -> str:
+    """The reason without as many of its last clauses as have no room: what leads to help stays visible."""
+    while cells(reason) > columns and _CLAUSE in reason:
+        reason = reason.rpartition(_CLAUSE)[0]
+    return reason
 
 
 def _label_at(labels: str, x: int) -> str:
@@ -263,9 +274,16 @@ class Divider(LineView):
     def __init__(self, sign: str) -> None:
         super().__init__()
         self._sign = sign
+        self._marks: dict[int, str] = {}
+
+    def show_marks(self, marks: dict[int, str]) -> None:
+        """Set where rules end at the line: row -> sign."""
+        if marks != self._marks:
+            self._marks = marks
+            self.refresh()
 
     def line(self, y: int) -> Line:
-        return [Piece(self._sign, Role.RULE)]
+        return [Piece(self._marks.get(y, self._sign), Role.RULE)]
 
 
 # --- A text field of one line, which accepts visible characters only --------------------------------------------------

@@ -266,10 +266,8 @@ def _fact(case: TaskCase, reason: WaitReason | None) -> str:
 
 
 def _unattended(case: TaskCase) -> str:
-    gone_at = case.context.runner.gone_at
-    if case.row.state is not TaskState.RUNNING:
-        return "queued, no executor runs it"
-    return case.interrupted_attempt() + (f" at {format_clock(gone_at)}" if gone_at is not None else "")
+    is_interrupted = case.row.state is TaskState.RUNNING
+    return case.interrupted_attempt() if is_interrupted else "queued, no executor runs it"
 
 
 def _after(case: TaskCase) -> str:

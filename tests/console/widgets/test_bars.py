@@ -86,3 +86,14 @@ async def test_locked_keys_say_why(stage) -> None:
         keys.show(HINTS, locked="read-only")
         await app.pilot.pause()
         assert app.lines[0].startswith(" read-only  r requeue")
+
+
+async def test_a_long_reason_for_locked_keys_loses_its_last_clauses_before_help_goes(stage) -> None:
+    keys = KeyBar()
+    async with stage(keys, size=(50, 1)) as app:
+        keys.show(HINTS, locked="executor dead · R to resume here · pid 21268 is gone")
+        await app.pilot.pause()
+        assert app.lines[0] == " executor dead · R to resume here  q quit  ? keys"
+        await app.pilot.resize_terminal(80, 1)
+        await app.pilot.pause()
+        assert "pid 21268 is gone" in app.lines[0] and app.lines[0].endswith("? keys")
