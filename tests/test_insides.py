@@ -179,6 +179,9 @@ ANSWERS: dict[str, dict[str, str | tuple[str, ...]]] = {
         "/proc/{}/wchan": PROCESS,
         "struct.unpack_from": "engine/runner/sockets.py",
     },
+    "a played body that waits for a processor is taken for one that waits by itself": {
+        "/proc/thread-self/schedstat": "engine/testing/bodies.py",
+    },
     "descendants are found by the parent of every process": {
         "/proc/self/task/{}/children": ("console/cli/maintenance.py", PROCESS),
         "/proc/{}/task": PROCESS,
