@@ -22,11 +22,10 @@ from redrive.console.text.pieces import Line
 from redrive.engine import Executor, Flow, RetryPolicy
 from redrive.engine.domain.events import EventKind
 from redrive.engine.notifications.notifier import MessageOrigin, page_message
-from redrive.engine.runner import attempt
-from redrive.engine.runner.channels import StackPipe
 from redrive.engine.statefile import logs
 from redrive.engine.statefile.reader import events_query
 from redrive.engine.store import pages, runs
+from support.processes import inspect_at_leisure
 
 HANG = "blocked in recv from 127.0.0.1:{port} at "
 TRIES = 10  # where the machine stood still before the task came to its hang, or while it was inspected
@@ -58,13 +57,6 @@ def hung(folder: Path, port: int) -> Path:
         if HANG.format(port=port) in error:
             return path
     raise AssertionError(f"not once in {TRIES} times: {error}")
-
-
-def inspect_at_leisure(patch: pytest.MonkeyPatch) -> None:
-    """Inspect an attempt early in its time, not in the last fraction of a second before its deadline."""
-    patch.setattr(attempt, "INSPECTION_SECONDS", 60.0)
-    patch.setattr(attempt, "INSPECTION_SHARE", 0.7)
-    patch.setattr(StackPipe, "WAIT_SECONDS", 1.0)
 
 
 def text_of(lines: list[Line]) -> str:

@@ -11,6 +11,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+from redrive.engine.runner import attempt
+from redrive.engine.runner.channels import StackPipe
 from redrive.engine.runner.process import children, command_line
 
 from support.waiting import LIMIT_SECONDS
@@ -95,3 +98,10 @@ def socket_address(path: str | os.PathLike[str]) -> Iterator[str]:
         yield f"/proc/self/fd/{descriptor}/{name}"
     finally:
         os.close(descriptor)
+
+
+def inspect_at_leisure(patch: pytest.MonkeyPatch) -> None:
+    """Inspect an attempt early in its time, not in the last fraction of a second before its deadline."""
+    patch.setattr(attempt, "INSPECTION_SECONDS", 60.0)
+    patch.setattr(attempt, "INSPECTION_SHARE", 0.7)
+    patch.setattr(StackPipe, "WAIT_SECONDS", 1.0)

@@ -18,13 +18,11 @@ from redrive.engine.core.outcome import Outcome
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.domain.event_codec import kind_of
 from redrive.engine.domain.event_payloads import AttemptRetry, ExecutorChanged, Payload
-from redrive.engine.runner import attempt
-from redrive.engine.runner.channels import StackPipe
 from redrive.engine.runner.protocol import AttemptOrder, RunnerListener, RunningAttempt
 from redrive.engine.runner.zygote.client import Runner
 from redrive.engine.statefile.ownership import has_token
 from redrive.engine.statefile.processes import pids
-from support.processes import wait_until_dead
+from support.processes import inspect_at_leisure, wait_until_dead
 
 HEAD = """\
 import os, sys, time
@@ -135,13 +133,6 @@ class Recorder:
                 await self._news.wait()
 
 
-def _inspect_at_leisure(patch: pytest.MonkeyPatch) -> None:
-    """Inspect an attempt early in its time, not in the last fraction of a second before its deadline."""
-    patch.setattr(attempt, "INSPECTION_SECONDS", 60.0)
-    patch.setattr(attempt, "INSPECTION_SHARE", 0.7)
-    patch.setattr(StackPipe, "WAIT_SECONDS", 1.0)
-
-
 class Bench:
     """One runner and the flow that it has open."""
 
@@ -196,7 +187,7 @@ class Bench:
         while tries < _TRIES or time.monotonic() < until:
             with pytest.MonkeyPatch.context() as patch:
                 if tries % 2:
-                    _inspect_at_leisure(patch)
+                    inspect_at_leisure(patch)
                 outcome, recorder = await self.run(name, **order)
             if met(outcome, recorder):
                 return outcome, recorder
