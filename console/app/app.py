@@ -424,10 +424,9 @@ def exit_lines(
         letters = f"dead letter{'s' if board.dead_letters != 1 else ''}"
         lines.append(f"{board.dead_letters} {letters} to decide: {_dead_letter_names(board)}")
     if run.ended_at is None:
-        lines.append(
-            f"{'the run goes on' if is_executor_alive else 'no executor runs it now'}; come back with:"
-            f" {shell_command(['redrive', 'attach', target, *ssh_arguments])}"
-        )
+        goes_on = "the run goes on" if run.blocked_since is None else "the run waits for a decision"
+        attach = shell_command(["redrive", "attach", target, *ssh_arguments])
+        lines.append(f"{goes_on if is_executor_alive else 'no executor runs it now'}; come back with: {attach}")
         if is_executor_alive:
             lines.append(f"stop its executor with: {shell_command(['redrive', 'stop', target, *ssh_arguments])}")
     return lines

@@ -132,6 +132,8 @@ async def test_the_last_words_say_what_waits_and_how_to_come_back(revenue: FakeS
         assert "1 dead letter to decide: clean_refunds" in words
         assert "the run goes on; come back with: redrive attach revenue.db" in words
         assert "stop its executor with: redrive stop revenue.db" in words
+        app.live.board.projection.run.blocked_since = clock.now
+        assert "the run waits for a decision; come back with: " in "\n".join(exit_lines(app.live.board, True, "r.db"))
 
 
 # --- Resuming -------------------------------------------------------------------------------------------------------
