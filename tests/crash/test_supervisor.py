@@ -176,6 +176,11 @@ def test_a_broken_release_is_paged_with_its_error_when_the_run_is_late(folder: F
     folder.until("night", lambda row: row.start_error is None and row.last_state == "SUCCESS")
 
 
+def has_stopped(row: ServedSchedule) -> bool:
+    """Whether the supervisor has read the pause of a schedule of every second, and decides nothing more."""
+    return row.running_since is None and (row.next_at or 0) < time.time_ns() // 1000 - 4 * SECOND
+
+
 def test_what_operators_decide(folder: Folder):
     folder.write("held", "every 1s")
     folder.write("other", more=", params={'day': 'monday', 'n': 1}")
@@ -184,9 +189,7 @@ def test_what_operators_decide(folder: Folder):
     folder.until("held", lambda row: row.last_state == "SUCCESS")
     other = folder.until("other", lambda row: row.next_logical)
     assert run_redrive("schedule", "pause", "held", "--until", "2h").returncode == 0
-    folder.until(
-        "held", lambda row: row.running_since is None and (row.next_at or 0) < time.time_ns() // 1000 - 4 * SECOND
-    )
+    folder.until("held", has_stopped)
     before = folder.ask("held", "SELECT count(*) FROM run")
     assert run_redrive("schedule", "skip-next", "other").returncode == 0
     assert folder.until("bank", lambda row: row.next_logical)
@@ -215,7 +218,7 @@ def test_what_operators_decide(folder: Folder):
     folder.until("held", lambda row: missed not in [run.logical_time for run in row.missed])
     wait_until(lambda: folder.ask("held", f"SELECT 1 FROM run WHERE logical_time = {missed} AND state = 'SUCCESS'"))
     run_redrive("schedule", "pause", "held")
-    assert folder.until("held", lambda row: row.running_since is None).missed
+    assert folder.until("held", has_stopped).missed
     assert run_redrive("schedule", "dismiss", "held").returncode == 0
     assert folder.until("held", lambda row: True).missed == ()
 
