@@ -1,4 +1,5 @@
-"""One run as the screen shows it: the projection, updated by each event, with counts of its tasks.
+"""One run as the screen shows it: the projection, updated by each event, with counts of its tasks; and what a console
+knows of its session.
 
 ``apply`` costs the same for ten tasks and ten thousand: it returns exactly what an event changed, so that a widget
 repaints cells and not the screen. ``seek`` shows another snapshot of the same run. No clock is read here.

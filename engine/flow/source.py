@@ -1,4 +1,6 @@
-"""A flow file and what belongs to it as source: found, read and parsed without importing it."""
+"""A flow file and what belongs to it as source: found, read and parsed without importing it; and the time zone of its
+schedule, whose data is on the disk.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Number and time are bounded, and each read may be refused: less is visible in a container, or of a program of another
 user. Reading the command line or memory of a process that is stuck in the kernel can block: they are skipped then, and
-everything runs in a thread (``ProcSampler``).
+all of it is read in a thread (``ProcSampler``). Native frames come from ``py-spy``, a process of its own.
 """
 
 from __future__ import annotations
