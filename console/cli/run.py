@@ -310,7 +310,7 @@ def _line_of(words: tuple[str, ...]) -> str:
 
 #: What differs from day to day in the words of one job: dates, times, seconds since 1970, names of days and months.
 _DATE = (
-    r"(?:19|20)\d\d[-_./]?(?:[01]\d|W[0-5]\d)(?:[-_./]?[0-3]?\d)?"
+    r"(?:19|20)\d\d[-_./]?(?:0[1-9]|1[0-2]|W[0-5]\d)(?:[-_./]?[0-3]?\d)?"
     r"|[0-3]?\d[-./][0-3]?\d[-./](?:19|20)\d\d"
 )
 _TIME = r"[0-2]\d[:.]?[0-5]\d(?:[:.]?[0-5]\d)?"

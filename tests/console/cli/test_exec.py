@@ -151,6 +151,7 @@ def test_the_date_of_another_day_makes_no_other_job(states: Path, one: str, othe
     [
         (("/bin/true", "orders"), ("/bin/true", "stock")),
         (("/bin/true", "1"), ("/bin/true", "2")),
+        (("/bin/true", "200013"), ("/bin/true", "200014")),
         (("/bin/true", "2026-11-26", "orders"), ("/bin/true", "2026-11-27", "stock")),
         (("true orders | cat",), ("true stock | cat",)),
         (("/bin/true", "monitor"), ("/bin/true", "tuesdays")),
