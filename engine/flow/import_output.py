@@ -29,8 +29,9 @@ class ImportOutput:
         *lines, self._rest = (self._rest + self._decoder.decode(data)).split("\n")
         for line in lines:
             _print_line(line)
-        if len(self._rest) > LINE_CHARACTERS_MAX:
-            self.close()
+        if len(self._rest) > LINE_CHARACTERS_MAX:  # the decoder may hold the first bytes of the next character
+            _print_line(self._rest)
+            self._rest = ""
 
     def feed_from(self, descriptor: int) -> bool:
         """Feed what can be read now. Returns whether anything could."""
