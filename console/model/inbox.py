@@ -22,7 +22,7 @@ from ...engine.core.outcome import ENVIRONMENT_FIELDS
 from ...engine.core.projection import AttemptRow, RunProjection, TaskRow
 from ...engine.core.waiting import WAITS, WaitReason
 from ...engine.domain.acts import Target
-from ...engine.domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, REJECTED, UNANSWERED, TaskState
+from ...engine.domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, NO_CAUSE, REJECTED, UNANSWERED, TaskState
 from ...engine.domain.text import format_clock, shell_word
 from ...engine.statefile.lists import PastAttemptRow, QuarantineRow
 from ...engine.statefile.logs import AttemptText
@@ -377,7 +377,10 @@ def causes_of(board: Board, names: Iterable[str]) -> list[InboxCause]:
 
 def has_fingerprint(cause: InboxCause, tasks: Mapping[str, TaskRow]) -> bool:
     """Whether an act can name the cause by its fingerprint: lost attempts have none, and a wait is no failure."""
-    return any(tasks[name].failure_fingerprint for name in cause.tasks)
+    if cause.fingerprint in NO_CAUSE:
+        return False
+    latest = (tasks[name].attempts.get(tasks[name].attempt) for name in cause.tasks)
+    return any(attempt is not None and _loose_fingerprint(attempt) == cause.fingerprint for attempt in latest)
 
 
 def is_sole_cause(board: Board, cause: InboxCause) -> bool:
