@@ -6,14 +6,13 @@ import math
 import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from statistics import mean
 from typing import Any, get_args
 
 import click
 import msgspec
-from msgspec.structs import replace
 
 from ...engine.analysis import costs as analysis
 from ...engine.analysis.trials import PolicyChange, parse_change

@@ -9,10 +9,10 @@ from __future__ import annotations
 import heapq
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Protocol
 
 import msgspec
-from msgspec.structs import replace
 
 from ..core.breaker import DEGRADED_SHARE, DownstreamHealth
 from ..core.downstreams import DownstreamStates

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any, TypedDict, cast
 
 import msgspec
-from msgspec.structs import replace
 
 from ..core.decide import Decision, Fail, Retry, TaskHistory, decide
 from ..core.failures.classify import CATCH_ALL_NAMES, ClassificationRule, parse_rules
@@ -377,7 +377,7 @@ class PolicyChange(msgspec.Struct, frozen=True):
 
     def apply_to_downstream(self, spec: DownstreamSpec) -> DownstreamSpec:
         """Return ``spec`` with this change applied to its breaker and retry budget."""
-        return replace(spec, **self.downstream_fields)
+        return msgspec.structs.replace(spec, **self.downstream_fields)
 
 
 NO_CHANGE = PolicyChange()

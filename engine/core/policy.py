@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import msgspec
-from msgspec.structs import force_setattr
 
 from ..domain.task_options import MAX_ATTEMPTS
 from .option_types import (
@@ -56,7 +56,8 @@ _STARTS = "the first start counts too"
 _EXCEPTIONS = name_tuple("exception names", "'builtins.ConnectionError'")
 
 
-class RetryPolicy(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
     """How often a task is started, which failures are tried again, and after which waits.
 
     The wait after the first failure is drawn below ``base``; each further one below ``factor`` times the last bound, up
@@ -143,7 +144,7 @@ class RetryPolicy(msgspec.Struct, frozen=True):
             parsed = _parse(values, types)
         for name, value, option in zip(_OPTION_TYPES, values, parsed, strict=True):
             if option is not value:
-                force_setattr(self, name, option)
+                object.__setattr__(self, name, option)
 
 
 _OPTION_TYPES = table_of(RetryPolicy)

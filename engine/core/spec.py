@@ -8,10 +8,10 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Annotated, Literal, get_args
 
 import msgspec
-from msgspec.structs import replace
 
 from ..domain.task_options import GRACE_SECONDS, child_name, load_overrides, positions
 from ..domain.text import format_seconds
@@ -135,7 +135,7 @@ def with_overrides(spec: TaskSpec, overrides: str | None) -> TaskSpec:
     if overrides is None:
         return spec
     changed = load_overrides(overrides)
-    return replace(
+    return msgspec.structs.replace(
         spec,
         timeout=changed.get("timeout", spec.timeout),
         retry=replace(spec.retry, max_attempts=changed.get("max_attempts", spec.retry.max_attempts)),
@@ -250,19 +250,19 @@ def map_task(child: TaskSpec, over: str, max_size: int) -> TaskSpec:
         requires=(over,),
         group=child.group,
         source=child.source,
-        map=MapSpec(over, max_size, replace(child, rule=CHILD_RULE, group=child.name)),
+        map=MapSpec(over, max_size, msgspec.structs.replace(child, rule=CHILD_RULE, group=child.name)),
     )
 
 
 def child_spec(task: TaskSpec, index: int) -> TaskSpec:
     assert task.map is not None
     item = ItemSpec(task.name, task.map.over, index)
-    return replace(task.map.child, name=child_name(task.name, index), item=item)
+    return msgspec.structs.replace(task.map.child, name=child_name(task.name, index), item=item)
 
 
 def work_of(task: TaskSpec) -> TaskSpec:
     """Return the spec of what a task does; of a map task, that of its children under its own name."""
-    return task if task.map is None else replace(task.map.child, rule=task.rule, group=task.group)
+    return task if task.map is None else msgspec.structs.replace(task.map.child, rule=task.rule, group=task.group)
 
 
 def positions_of(tasks: Sequence[TaskSpec]) -> Iterable[int]:

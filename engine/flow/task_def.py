@@ -10,11 +10,12 @@ import shlex
 import sys
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from types import CodeType, MethodType
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec.structs import astuple, replace
+from msgspec.structs import astuple
 
 from ..core.dag import distinct
 from ..core.option_types import Duration, is_text, parse_option, short_repr

@@ -16,10 +16,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Generic, Self, TypeVar
-
-from msgspec.structs import replace
 
 from ..core.failures.classify import classify
 from ..core.failures.facts import extract_facts

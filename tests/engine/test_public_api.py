@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
@@ -17,7 +18,6 @@ from typing import Any, get_args
 import click
 import pytest
 import redrive.engine
-from msgspec.structs import fields
 from redrive.engine import Flow, RetryPolicy, TaskDef
 from redrive.engine.analysis.costs import SCENARIOS
 from redrive.engine.core.causes import SENDER_OPTIONS
@@ -243,6 +243,11 @@ def test_the_typed_signature_of_a_policy_is_that_of_its_fields() -> None:
     names = [argument.arg for argument in written.args.args[1:]]
     defaults = [ast.literal_eval(default) for default in written.args.defaults]
     assert list(zip(names, defaults, strict=True)) == [(one.name, one.default) for one in fields(RetryPolicy)]
+
+
+def test_a_policy_is_derived_from_another_as_any_dataclass() -> None:
+    derived = replace(RetryPolicy(base=4), cap="10m")  # type: ignore[arg-type]  # texts are parsed
+    assert (derived.base, derived.cap) == (4.0, 600.0)
 
 
 def test_most_parameters_are_named() -> None:

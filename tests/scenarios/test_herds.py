@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
-from msgspec.structs import replace
 from redrive.engine.analysis.costs import SCENARIOS, HerdResult, simulate_defended, simulate_outage
 from redrive.engine.core.policy import RetryPolicy, fixed_policy
 

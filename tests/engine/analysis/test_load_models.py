@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
-from msgspec.structs import replace
 from redrive.engine.analysis.costs import (
     CONTENTION_POLICIES,
     SCENARIOS,
