@@ -45,7 +45,7 @@ from ...engine.domain.event_payloads import (
     ScheduleChange,
 )
 from ...engine.domain.events import Event, EventKind
-from ...engine.domain.states import SAID_SKIPS, SkipCause, TaskState
+from ...engine.domain.states import NO_CAUSE, SAID_SKIPS, SkipCause, TaskState
 from ...engine.domain.text import counted, format_duration, format_seconds, shell_command
 from .figures import offset, wall
 from .pieces import Line, Piece, Role, plain
@@ -337,9 +337,8 @@ def _pending_lines(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
 
 def _named_failure(payload: payloads.TaskMoved) -> str:
     explain, message = _explanation(payload)
-    attempt = payload.attempt_set
-    fingerprint = attempt.get("fingerprint_loose") if attempt.get("fingerprint") else None
-    named = f"{explain} (fp={_digits(fingerprint)})" if fingerprint else explain
+    fingerprint = payload.attempt_set.get("fingerprint_loose") or ""
+    named = explain if fingerprint in NO_CAUSE else f"{explain} (fp={_digits(fingerprint)})"
     return f"{named}: {message}" if message else named
 
 

@@ -117,7 +117,7 @@ def test_every_list_names_a_cause_by_one_fingerprint_and_every_command_accepts_i
     assert "call Ana" in run_redrive("inbox", state).stdout
 
 
-def test_the_inbox_names_the_cause_of_a_hang_by_the_fingerprint_of_its_page(tmp_path: Path) -> None:
+def test_page_line_and_inbox_name_the_cause_of_a_hang_by_one_fingerprint(tmp_path: Path) -> None:
     flow = (
         "from redrive.engine import Flow\nflow = Flow('c')\n"
         "flow.command('hangs', 'sleep 600', timeout=1, max_attempts=1)\nflow.page('command', line='true')\n"
@@ -125,7 +125,8 @@ def test_the_inbox_names_the_cause_of_a_hang_by_the_fingerprint_of_its_page(tmp_
     (tmp_path / "c.py").write_text(flow)
     state = tmp_path / "c.db"
     run_redrive("run", tmp_path / "c.py", "--state", state, "--run-id", "r", "--plain")
-    (paged,) = re.findall(r"PAGED on-call: .* \((\w+)\)", run_redrive("events", state).stdout)
+    events = run_redrive("events", state).stdout
+    (paged,) = {*re.findall(r"PAGED on-call: .* \((\w+)\)", events), *re.findall(r" FAILED .* \(fp=(\w+)\)", events)}
     assert re.findall(r"\(fp (\w+)\)", run_redrive("inbox", state).stdout) == [paged]
     assert "(1)" in run_redrive("requeue", "--state", state, "--fingerprint", paged, "--dry-run").stdout
 
