@@ -350,13 +350,14 @@ def _loose_fingerprint(attempt: AttemptRow) -> str | None:
 
 def fingerprint_of(attempt: AttemptRow) -> str:
     """The fingerprint of a failure's cause, as commands name it; empty for an attempt that was lost or is well."""
-    return (_loose_fingerprint(attempt) or "") if attempt.fingerprint else ""
+    loose = _loose_fingerprint(attempt) or ""
+    return "" if loose in NO_CAUSE else loose
 
 
 def fingerprint_of_task(row: TaskRow) -> str:
     """The same of the failure for which a task is in its state; empty without one."""
     latest = row.attempts.get(row.attempt)
-    return fingerprint_of(latest) if row.failure_fingerprint and latest is not None else ""
+    return fingerprint_of(latest) if row.failure_fingerprint is not None and latest is not None else ""
 
 
 def title_of(row: TaskRow, latest: AttemptRow | None) -> str:

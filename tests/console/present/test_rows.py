@@ -10,7 +10,7 @@ from redrive.console.model.board import Board
 from redrive.console.model.graph.drawing import LABEL_SIZES, SIGNS_ALONE, SPREAD_SIZES, TALL_SIZES
 from redrive.console.model.graph.groups import GraphForm, Zoom
 from redrive.console.model.graph.view import GROUP_ROWS, Graph
-from redrive.console.model.inbox import AttemptTexts, EvidenceData, Inbox, compare, failures_of
+from redrive.console.model.inbox import AttemptTexts, EvidenceData, Inbox, compare, failures_of, fingerprint_of_task
 from redrive.console.model.preview import preview_requeue, preview_skip
 from redrive.console.model.timeline import Span
 from redrive.console.present import detail, evidence, inbox, timeline
@@ -323,6 +323,14 @@ def test_the_attempts_of_a_failure_have_the_fingerprint_that_commands_accept():
     lines = [plain(line) for line in evidence.attempt_table(row, compare(failures_of(row)), scene, 120)]
     found = {line[:13].strip(): line[13:].strip() for line in lines}
     assert (found["fingerprint"], found["exact place"]) == ("loose-ValueE", "strict-Val")
+
+
+def test_a_hang_without_an_exact_place_has_a_fingerprint_and_a_lost_attempt_has_none():
+    row = failed_task(projection_of([("load", [])]), "load")
+    row.failure_fingerprint = row.attempts[1].fingerprint = ""
+    assert fingerprint_of_task(row) == row.attempts[1].fingerprint_loose
+    row.attempts[1].fingerprint_loose = "lost"
+    assert fingerprint_of_task(row) == ""
 
 
 @given(found, st.integers(4, 60))
