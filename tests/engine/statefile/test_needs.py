@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.engine import Executor, Flow, RetryPolicy
+from redrive.engine import Executor, Flow, PermanentError, RetryPolicy
+from redrive.engine.domain.states import NO_CAUSE
 from redrive.engine.statefile.lists import (
     ATTENTION_RUNS,
     DEAD_LETTER_GROUPS,
@@ -206,6 +207,29 @@ def test_held_rows_of_all_runs_are_read(state: Path) -> None:
             f" VALUES ('{run_id}', 'load', 1, hex(randomblob(4)), 'held', 5)",
         )
     assert offer_of(str(state)).held_rows == [HeldRows("first", "etl", 2, 5)]
+
+
+def test_dead_letters_are_grouped_by_the_fingerprint_of_their_cause(tmp_path: Path) -> None:
+    """A hang has no strict fingerprint; an attempt that was lost shares no cause with another."""
+    flow = Flow("etl")
+
+    def fail(ctx: Any) -> None:
+        raise PermanentError(ctx.task)
+
+    lost = [f"no cause {number}" for number in range(len(NO_CAUSE))]
+    for name in ("a", "b", "hangs", *lost):
+        flow.task(name=name)(fail)
+    state = tmp_path / "etl.db"
+    Executor(run_id="first", flow=flow, state=state).run()
+    change(state, "UPDATE task SET failure_fingerprint = '' WHERE name NOT IN ('a', 'b')")
+    for name, loose in (("hangs", "h"), *zip(lost, sorted(NO_CAUSE), strict=True)):
+        change(state, f"UPDATE attempt SET fingerprint_loose = '{loose}' WHERE name = '{name}'")
+    common, *others = offer_of(str(state)).dead_letters
+    assert (common.task, common.tasks) == ("a", 2) and common.fingerprint
+    assert [(group.task, group.tasks, group.fingerprint) for group in others] == [
+        ("hangs", 1, "h"),
+        ("no cause 0", len(NO_CAUSE), None),
+    ]
 
 
 @pytest.mark.parametrize("listing", [ATTENTION_RUNS, DEAD_LETTER_GROUPS, HELD_ROWS], ids=lambda one: one.name)
