@@ -13,7 +13,7 @@ from ...engine.core.views import counted_states
 from ...engine.domain.events import EventKind
 from ...engine.domain.states import RunState
 from ...engine.statefile.lists import ATTENTION_RUNS, SCHEDULES, AttentionRun, ScheduleRow
-from ..keys.actions import ScreenName
+from ..keys.actions import Action, ScreenName
 from ..model.board import Board, BoardUpdate, runner_of
 from ..model.lists import next_order, parse_filter
 from ..model.runs import RunOrder, days_of, waiting_runs
@@ -116,6 +116,7 @@ class RunsScreen(ConsoleScreen):
         self._show_calendar()
         self._show_preview()
         self.table.refresh()
+        self.show_key_bar()
 
     def on_resize(self, event: events.Resize) -> None:
         """Show as much of the calendar as leaves most rows to the list."""
@@ -200,8 +201,15 @@ class RunsScreen(ConsoleScreen):
     def subject(self) -> object:
         return None if self.table.cursor_key is None else self._summaries.get(self.table.cursor_key)
 
+    def is_offered(self, action: Action) -> bool:
+        """Whether an action can do anything to the selected run: one that has ended is not abandoned."""
+        run = self.subject()
+        has_ended = isinstance(run, RunSummary) and run.run.ended_at is not None
+        return not (action.name == "abandon_run" and has_ended) and super().is_offered(action)
+
     def on_virtual_table_cursor_moved(self, message: VirtualTable.CursorMoved) -> None:
         self._show_preview()
+        self.show_key_bar()
 
     def on_virtual_table_row_opened(self, message: VirtualTable.RowOpened) -> None:
         self.console.follow(str(message.key))

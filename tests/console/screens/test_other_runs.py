@@ -134,7 +134,11 @@ async def test_an_ended_run_is_not_abandoned(morning: FakeSession, clock: StillC
     ended.run.ended_at, ended.run.state = START, RunState.SUCCESS
     morning.summaries = [own_run(morning), ended]
     async with shown(morning, clock) as (app, pilot):
-        await press(app, pilot, "1", "j", "x")
+        await press(app, pilot, "1")
+        assert "abandon" in text_of(app)
+        await press(app, pilot, "j")
+        assert "abandon" not in text_of(app)
+        await press(app, pilot, "x")
         assert "only an unfinished run can be abandoned" in text_of(app)
         assert morning.commands == []
 
