@@ -14,6 +14,7 @@ import traceback
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -23,7 +24,6 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import platformdirs
-from msgspec.structs import asdict
 
 from ...engine.asyncio_log import log_asyncio, print_line, run_with_log
 from ...engine.domain.text import shell_command

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
-from msgspec.structs import replace
 
 from ...engine import errors
 from ...engine.asyncio_log import run_with_log

@@ -7,12 +7,11 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
-import msgspec
-from msgspec.structs import asdict, replace
 
 from ...engine.clock import wall_time_us
 from ...engine.domain.text import shell_command, shell_word
@@ -31,7 +30,8 @@ if TYPE_CHECKING:  # importing the executor would delay the first frame
     from ...engine.executor.run_end import RunResult
 
 
-class RunArguments(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class RunArguments:
     """The options of a command that starts an executor: of the run, and where and how its events are shown."""
 
     run: RunOptions
@@ -49,7 +49,7 @@ class RunArguments(msgspec.Struct, frozen=True):
 
 def run_arguments(params: Mapping[str, object], **options: Any) -> RunArguments:
     """Sort the options of a command: those of RunArguments, and those of RunOptions."""
-    own = {name: options.pop(name) for name in RunArguments.__struct_fields__ if name in options}
+    own = {one.name: options.pop(one.name) for one in fields(RunArguments) if one.name in options}
     return RunArguments(RunOptions(params=params, **options), **own)
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from difflib import get_close_matches
 from itertools import islice
 from typing import Any
 
 import click
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
 from ...engine.asyncio_log import run_with_log
 from ...engine.clock import SystemClock, wall_time_us

@@ -11,10 +11,9 @@ import os
 import re
 import shlex
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import quote, unquote
-
-import msgspec
 
 from ...engine.domain.text import shell_command
 from ...engine.errors import AddressError
@@ -27,7 +26,8 @@ _USER = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.@+-]*")
 _AUTHORITY = re.compile(r"(?:(?P<user>.*)@)?(?P<host>\[[^\]]*\]|[^:@\[\]]*)(?::(?P<port>[^:@]*))?", re.DOTALL)
 
 
-class SshAddress(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class SshAddress:
     """The address of a state file. ``path`` "" is the default path on that host, which also expands "~"."""
 
     host: str

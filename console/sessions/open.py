@@ -11,10 +11,10 @@ import sys
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import TypeVar
 
 import msgspec
-from msgspec.structs import replace
 
 from ...engine.asyncio_log import run_with_log
 from ...engine.domain.states import RunState

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec.structs import replace
 
 from ...engine.core.projection import RunProjection, Successes
 from ...engine.domain.acts import Answer, Command, parse_answer
@@ -291,7 +291,7 @@ class SshSession(Session):
 
 def _with_printable_texts(heartbeat: AgentHeartbeat) -> AgentHeartbeat:
     """Return the heartbeat with sentences that are safe to show in errors and in the status."""
-    return replace(
+    return msgspec.structs.replace(
         heartbeat,
         problem=heartbeat.problem and one_line(heartbeat.problem),
         read_only=heartbeat.read_only and one_line(heartbeat.read_only),

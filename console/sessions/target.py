@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from ...engine.domain.text import did_you_mean, shell_command
 from ...engine.errors import RedriveError
@@ -21,7 +20,8 @@ if TYPE_CHECKING:
     from .session import Session
 
 
-class LaunchContext(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class LaunchContext:
     """How the console was started.
 
     Attributes:
@@ -35,7 +35,7 @@ class LaunchContext(msgspec.Struct, frozen=True):
 
     state_path: str | None = None
     started_here: bool = False
-    run_options: Mapping[str, object] = {}
+    run_options: Mapping[str, object] = field(default_factory=dict)
     open_for_changes: Callable[[], Awaitable[Session]] | None = None
     is_of_fleet: bool = False
     has_tour: bool = False

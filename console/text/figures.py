@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from ...engine.domain.text import format_duration  # one format for pages, engine and console
-from .glyphs import Glyphs
+
+if TYPE_CHECKING:  # importing msgspec would delay the first frame
+    from .glyphs import Glyphs
 
 # --- Durations, instants and sizes -----------------------------------------------------------------------------------
 #

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from ..core.spec import Durability
 from ..errors import RedriveError
 from ..store.flow_path import path_for_run
 
 if TYPE_CHECKING:  # a flow in a file is imported by the zygote alone
+    from ..core.spec import Durability
     from ..flow.flow import Flow
 
 
-class RunOptions(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class RunOptions:
     """How an ``Executor`` runs.
 
     Parameters:
@@ -47,7 +47,7 @@ class RunOptions(msgspec.Struct, frozen=True):
 
     max_parallel: int | None = None
     durability: Durability = "normal"
-    params: Mapping[str, object] = {}
+    params: Mapping[str, object] = field(default_factory=dict)
     stay: bool = False
     resume: bool = False
     wait: bool = False
@@ -64,7 +64,8 @@ class RunOptions(msgspec.Struct, frozen=True):
     few_tasks: bool = False
 
 
-class RunRequest(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class RunRequest:
     """Which flow to run, as which run, in which state file."""
 
     flow: Flow | str | None  # None: the flow file that the run in the state file names

@@ -16,9 +16,9 @@ import os
 import signal
 import socket
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict, replace
 
 import msgspec
-from msgspec.structs import asdict, replace
 
 from ..core.schedule import FlowFacts, Step, StepKind, decide_step, iso_time, local_time, logical_name
 from ..core.spec import LOGICAL_TIME, FlowSpec

@@ -9,11 +9,9 @@ import random
 import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, NoReturn, ParamSpec, TypedDict, TypeVar, Unpack, cast
-
-from msgspec.structs import replace
 
 from ..agent.command_client import apply_under_lock
 from ..clock import ClockWatch
