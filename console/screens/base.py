@@ -233,6 +233,11 @@ class ConsoleScreen(Screen[None]):
         self.set_class(event.size.width < columns or event.size.height < rows, "-small")
         self.show_frame()
 
+    @property
+    def screen_rows(self) -> int:
+        """The rows of the terminal that the line of the tour leaves to the screen."""
+        return self.app.size.height - self.tour_bar.row_count
+
     def show_frame(self) -> None:
         """Update header, tabs and key bar; cheap if nothing changed."""
         console, columns = self.console, self.app.size.width

@@ -125,7 +125,7 @@ class GraphScreen(SplitScreen):
     @property
     def _content_rows(self) -> int:
         """Rows between the frame and the strip."""
-        return self.app.size.height - _FRAME_ROWS - (STRIP_ROWS if self.strip_view.display else 0)
+        return self.screen_rows - _FRAME_ROWS - (STRIP_ROWS if self.strip_view.display else 0)
 
     def _set_overview_height(self, graph: model.Graph, drawn: model.Graph) -> None:
         rows = self._content_rows

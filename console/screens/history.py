@@ -171,8 +171,8 @@ class HistoryScreen(ConsoleScreen):
 
     def _show_chart(self, task: TaskTrend | None) -> None:
         """Show how long the selected task took in each run, beside its timeout, in the rows that the grid leaves."""
-        columns, rows = self.app.size
-        room = rows - _FRAME_ROWS - len(self.table.order)
+        columns = self.app.size.width
+        room = self.screen_rows - _FRAME_ROWS - len(self.table.order)
         known = self.board.projection.tasks.get(task.name) if task is not None else None
         timeout_us = present.timeout_of(known) if known is not None else None
         height = min(room - 1, _CHART_ROWS_MAX)

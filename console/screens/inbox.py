@@ -98,7 +98,7 @@ class InboxScreen(SplitScreen):
     def _open_causes_that_fit(self) -> None:
         """Open each cause once, if the screen has rows for all tasks."""
         causes = self.inbox.causes()
-        if sum(1 + cause.count for cause in causes) > self.app.size.height - _FRAME_ROWS:
+        if sum(1 + cause.count for cause in causes) > self.screen_rows - _FRAME_ROWS:
             return
         for cause in causes:
             if cause.key not in self._opened and not self.inbox.is_open(cause.key):

@@ -560,7 +560,7 @@ class FailureBar(Bar):
             self._key, self._texts = key, None
             run_latest(self._log_screen, self._read, "failure", shows_errors=False)
         size = self.app.size
-        free = max(size.height // 3, size.height - _FRAME_ROWS - max(log_lines, 1))
+        free = max(size.height // 3, self._log_screen.screen_rows - _FRAME_ROWS - max(log_lines, 1))
         free = free if has_room_for_strip(size.height) else 1
         lines = present.failure_lines(attempt, self._texts, size.width, free, self._log_screen.console.glyphs)
         self.set_row_count(len(lines))

@@ -127,7 +127,7 @@ class RunsScreen(ConsoleScreen):
         """Show the selected run in the rows that the list leaves free; on tall screens at least in a few."""
         rows = self.app.size.height
         calendar = self.calendar.row_count if self.calendar.display else 0
-        free = rows - _FRAME_ROWS - calendar - max(len(self.table.order), 1)
+        free = self.screen_rows - _FRAME_ROWS - calendar - max(len(self.table.order), 1)
         free = max(free, _PREVIEW_ROWS if rows >= _PREVIEW_FROM else 0)
         key = self.table.cursor_key
         run = self._summaries.get(key) if key is not None else None

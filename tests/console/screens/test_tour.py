@@ -14,12 +14,13 @@ from redrive.console.model.board import Board
 from redrive.console.present.tour import STAGES, advance, tour_line
 from redrive.console.text.pieces import plain, width
 from redrive.engine import examples
+from redrive.engine.core.projection import RunSummary
 from redrive.engine.domain.events import Event
 from redrive.engine.domain.states import TaskState
 from redrive.engine.flow.loading import load_flow
 
 from ..conftest import FakeSession, StillClock, emit_events, press, rows_of, settle, shown
-from ..model.runs import EventBuilder, failed_task, projection_of
+from ..model.runs import START, EventBuilder, failed_task, projection_of
 
 DEMO = load_flow(str(Path(examples.__file__).with_name("demo.py")))
 HINT_CELLS = 14
@@ -105,6 +106,23 @@ async def test_a_click_on_a_tab_counts_as_its_key(session: FakeSession, clock: S
         await pilot.click("#header", offset=(rows_of(app)[1].index("Timeline"), 1))
         await settle(app, pilot)
         assert app.console_screen.PLACE.value == "timeline" and "3 of 6 done" in tour(app)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_the_tour_leaves_the_keys_of_every_view_on_the_screen(
+    session: FakeSession, clock: StillClock, size: tuple[int, int]
+) -> None:
+    for name, row in session.projection.tasks.items():
+        if name == "fetch_invoices":
+            failed_task(session.projection, name)
+        else:
+            row.state, row.started_at, row.ended_at = TaskState.SUCCESS, START, START
+    counts = {str(state): count for state, count in Board(session.projection).counts.items()}
+    session.summaries = [RunSummary(session.projection.run, counts)]
+    async with shown(session, clock, size, has_tour=True) as (app, pilot):
+        for key in "12345678":
+            await press(app, pilot, key)
+            assert rows_of(app)[-1].endswith("? keys") and "of 6" in tour(app), app.console_screen.PLACE
 
 
 async def test_other_runs_have_no_tour(session: FakeSession, clock: StillClock) -> None:
