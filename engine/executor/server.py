@@ -100,7 +100,7 @@ class CommandServer:
     def __init__(self, run: LoopControl, state_path: str) -> None:
         self._run = run
         self._path = socket_path(state_path)
-        self._listeners: list[socket.socket] = []
+        self._listener: socket.socket | None = None
         self._attached: dict[asyncio.StreamWriter, str] = {}
         self._connections: set[asyncio.Task[None]] = set()
         self._held_bytes = 0
@@ -123,12 +123,19 @@ class CommandServer:
             raise StorageError(f"the socket {self._path} cannot be made: {why}; choose another --state") from None
         finally:
             os.close(directory)
-        self._listeners.append(listener)
+        self._stop_listening()  # at a socket that somebody has removed
+        self._listener = listener
         self._listen(listener)
 
     def _listen(self, listener: socket.socket) -> None:
         if listener.fileno() >= 0:  # open
             asyncio.get_running_loop().add_reader(listener, self._accept, listener)
+
+    def _stop_listening(self) -> None:
+        if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener)
+            self._listener.close()
+            self._listener = None
 
     def _accept(self, listener: socket.socket) -> None:
         """Serve one client. asyncio's own server loses the one that it has just accepted when it is closed."""
@@ -154,9 +161,7 @@ class CommandServer:
 
     async def close(self) -> None:
         """Close all connections and remove the socket."""
-        for listener in self._listeners:
-            asyncio.get_running_loop().remove_reader(listener)
-            listener.close()
+        self._stop_listening()
         await asyncio.sleep(0)  # the task of the last client begins: from then on it closes the connection
         for connection in self._connections:
             connection.cancel()

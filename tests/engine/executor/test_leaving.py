@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import os
 import socket
 import warnings
 from pathlib import Path
@@ -63,3 +64,21 @@ async def test_a_client_that_connects_while_the_server_closes_is_disconnected(tm
             assert client.recv(1) == b""
         gc.collect()
     assert [warning.message for warning in found] == []
+
+
+async def test_a_socket_that_is_removed_again_and_again_leaves_one_listener(tmp_path: Path) -> None:
+    run: Any = SimpleNamespace(has_result=True, attempts=SimpleNamespace(running={}))
+    server = CommandServer(run, str(tmp_path / "night.db"))
+    server.start()
+    path = Path(executor_socket.socket_path(str(tmp_path / "night.db")))
+    open_before = len(os.listdir("/proc/self/fd"))
+    try:
+        for _ in range(5):
+            path.unlink()
+            server.check_socket()
+            assert path.is_socket()
+        assert len(os.listdir("/proc/self/fd")) <= open_before
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(path))
+    finally:
+        await server.close()
