@@ -126,7 +126,7 @@ def _read_stack(pid: int, pidfd: int, stack: int) -> str:
     reaper.signal_process(pidfd, process.STACK_SIGNAL)
     written, until = b"", time.monotonic() + connection.STACK_WAIT_SECONDS
     while time.monotonic() < until:
-        time.sleep(connection.STACK_QUIET_SECONDS)
+        time.sleep(connection.STACK_QUIET_SECONDS)  # no event reports a write to a file in memory
         earlier, written = written, os.pread(stack, connection.OUTPUT_BYTES_MAX, 0)
         if written and written == earlier:
             break

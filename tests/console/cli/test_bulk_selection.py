@@ -44,6 +44,13 @@ def blocked(ended: Path, tmp_path: Path) -> Path:
     return tmp_path / "f.db"
 
 
+def state_of(folder: Path, flow: str) -> Path:
+    """The state file of a run of a flow, given as text."""
+    (folder / "flow.py").write_text(flow)
+    run_redrive("run", folder / "flow.py", "--state", folder / "flow.db", "--run-id", "r", "--plain")
+    return folder / "flow.db"
+
+
 def pending(state: Path) -> set[str]:
     """The tasks that a requeue has brought back."""
     rows = [json.loads(line) for line in run_redrive("tasks", state, "--json").stdout.splitlines()]
@@ -101,9 +108,7 @@ def test_every_list_names_a_cause_by_one_fingerprint_and_every_command_accepts_i
         "flow.task(lambda: no(True), name='part_a')\nflow.task(lambda: no(False), name='part_b')\n"
         "flow.page('command', line='true')\n"
     )
-    (tmp_path / "c.py").write_text(flow)
-    state = tmp_path / "c.db"
-    run_redrive("run", tmp_path / "c.py", "--state", state, "--run-id", "r", "--plain")
+    state = state_of(tmp_path, flow)
     rows = [json.loads(line) for line in run_redrive("tasks", state, "--json").stdout.splitlines()]
     assert len({row["failure_fingerprint"] for row in rows}) == 2, "two lines of one function"
     events = run_redrive("events", state).stdout
@@ -122,9 +127,7 @@ def test_page_line_and_inbox_name_the_cause_of_a_hang_by_one_fingerprint(tmp_pat
         "from redrive.engine import Flow\nflow = Flow('c')\n"
         "flow.command('hangs', 'sleep 600', timeout=1, max_attempts=1)\nflow.page('command', line='true')\n"
     )
-    (tmp_path / "c.py").write_text(flow)
-    state = tmp_path / "c.db"
-    run_redrive("run", tmp_path / "c.py", "--state", state, "--run-id", "r", "--plain")
+    state = state_of(tmp_path, flow)
     events = run_redrive("events", state).stdout
     (paged,) = {*re.findall(r"PAGED on-call: .* \((\w+)\)", events), *re.findall(r" FAILED .* \(fp=(\w+)\)", events)}
     assert re.findall(r"\(fp (\w+)\)", run_redrive("inbox", state).stdout) == [paged]
@@ -141,9 +144,7 @@ def test_a_requeue_that_may_repeat_an_effect_says_what_to_check_first(tmp_path: 
         "from redrive.engine import Flow\nflow = Flow('p')\n"
         "@flow.task(kind='effect', timeout=30)\ndef pay(): raise RuntimeError('the line went dead')\n"
     )
-    (tmp_path / "p.py").write_text(flow)
-    state = tmp_path / "p.db"
-    run_redrive("run", tmp_path / "p.py", "--state", state, "--run-id", "r", "--plain")
+    state = state_of(tmp_path, flow)
     requeue = ("requeue", "--state", state, "pay", "--reason", "not paid")
     refused = run_redrive(*requeue)
     assert refused.returncode == 2
