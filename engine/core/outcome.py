@@ -76,6 +76,9 @@ class Fingerprint(msgspec.Struct, frozen=True):
     fields: tuple[tuple[str, str], ...] = ()  # what ``loose`` is the hash of: (name, value), as ("status", "404")
 
 
+#: The fact that only the text of a program's output decided the class: weak evidence, as texts quote and count.
+BY_TEXT_FACT = "by_text"
+
 NOT_STARTED = "start"  # the loose fingerprint of an attempt whose process could not be started
 
 
@@ -90,6 +93,11 @@ class Failure(msgspec.Struct, frozen=True):
     diagnostic: str | None = None
     retry_after_seconds: float | None = None
     facts: Mapping[str, object] = {}  # types, status, grpc, sqlstate, exit_code: for rules
+
+    @property
+    def is_by_text(self) -> bool:
+        """Whether only the text of a program's output decided the class: no exit code, exception or protocol did."""
+        return bool(self.facts.get(BY_TEXT_FACT))
 
 
 class Outcome(msgspec.Struct, frozen=True):

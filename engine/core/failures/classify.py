@@ -67,6 +67,7 @@ class Classification(msgspec.Struct, frozen=True):
     because: str = ""
     retry_after_seconds: float | None = None
     diagnostic: str | None = None
+    is_by_text: bool = False  # only the text of a program's output decided
 
 
 def classify(
@@ -264,9 +265,9 @@ def _by_group(case: _Evidence) -> Classification | None:
 def _by_exit(case: _Evidence) -> Classification | None:
     """The exit code of a program that the task ran and what it said, or the code of sys.exit in the task."""
     if case.facts.program is not None:
-        found, because = classify_program(case.facts.program)
-        if found is not FailureClass.UNCLASSIFIED:
-            return Classification(found, because)
+        found = classify_program(case.facts.program)
+        if found.failure_class is not FailureClass.UNCLASSIFIED:
+            return Classification(found.failure_class, found.because, is_by_text=found.is_by_text)
     code = case.error.code if isinstance(case.error, SystemExit) else case.facts.exit_code
     if not isinstance(code, int) or isinstance(code, bool):
         return None

@@ -135,20 +135,33 @@ def _raised_at(lines: Sequence[str]) -> int | None:
     return next((place for place in range(heads[-1] + 1, len(lines)) if lines[place][:1].strip()), None)
 
 
-def classify_program(end: ProgramEnd) -> tuple[FailureClass, str]:
-    """Return the class of a program's failure and what decided, in words; UNCLASSIFIED if no table knows it."""
-    if end.exit_code not in DECISIVE_EXITS:
-        if end.status is not None:
-            return HTTP.get(end.status, FailureClass.AMBIGUOUS), f"HTTP {end.status} in its output"
-        if end.sqlstate is not None and (found := sqlstate_class(end.sqlstate, end.line)) is not None:
-            return found, f"SQLSTATE {end.sqlstate} in its output"
-        for pattern, failure_class in LINE_CLASSES:
-            if match := re.search(pattern, end.line, re.IGNORECASE):
-                return failure_class, f"{match[0]!r} in its output"
-        for program in _programs_that_may_have_ended(end):
-            if (found := PROGRAM_EXITS.get(program, {}).get(end.exit_code)) is not None:
-                return found, f"exit status {end.exit_code} of {program}"
-    return FailureClass.UNCLASSIFIED, ""
+class ProgramVerdict(NamedTuple):
+    """The class of a program's failure; ``because``: what decided, in words; UNCLASSIFIED: no table knows it."""
+
+    failure_class: FailureClass = FailureClass.UNCLASSIFIED
+    because: str = ""
+    is_by_text: bool = False  # a text of its output decided, and not its exit code
+
+
+def classify_program(end: ProgramEnd) -> ProgramVerdict:
+    """Classify a program's failure: by the text of its significant line first, then by its exit code."""
+    if end.exit_code in DECISIVE_EXITS:
+        return ProgramVerdict()
+    if end.status is not None:
+        found = HTTP.get(end.status, FailureClass.AMBIGUOUS)
+        return ProgramVerdict(found, f"HTTP {end.status} in its output", is_by_text=True)
+    if end.sqlstate is not None and (by_state := sqlstate_class(end.sqlstate, end.line)) is not None:
+        return ProgramVerdict(by_state, f"SQLSTATE {end.sqlstate} in its output", is_by_text=True)
+    for pattern, failure_class in LINE_CLASSES:
+        if match := re.search(pattern, end.line, re.IGNORECASE):
+            return ProgramVerdict(failure_class, f"{match[0].strip(_AROUND)!r} in its output", is_by_text=True)
+    for program in _programs_that_may_have_ended(end):
+        if (by_exit := PROGRAM_EXITS.get(program, {}).get(end.exit_code)) is not None:
+            return ProgramVerdict(by_exit, f"exit status {end.exit_code} of {program}")
+    return ProgramVerdict()
+
+
+_AROUND = " :;,.()[]'\"<>-"  # what a phrase begins after
 
 
 def _programs_that_may_have_ended(end: ProgramEnd) -> list[str]:

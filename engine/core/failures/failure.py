@@ -11,10 +11,19 @@ import traceback
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from ..outcome import Failure, FailureClass, Fingerprint
+from ..outcome import BY_TEXT_FACT, Failure, FailureClass, Fingerprint
 from ..policy import RetryPolicy
 from .classify import Classification, classify, classify_exit, classify_signal, parse_rules
-from .facts import ErrorFacts, classify_program, clip, extract_facts, message_of, read_program_end, type_name
+from .facts import (
+    ErrorFacts,
+    ProgramEnd,
+    classify_program,
+    clip,
+    extract_facts,
+    message_of,
+    read_program_end,
+    type_name,
+)
 from .fingerprint import (
     fingerprint,
     fingerprint_of_program,
@@ -65,7 +74,7 @@ def describe_error(
         traceback=clip(traceback_of(error), TRACEBACK_MAX),
         diagnostic=verdict.diagnostic,
         retry_after_seconds=verdict.retry_after_seconds,
-        facts=facts_as_json(extract_facts(error)),
+        facts={**facts_as_json(extract_facts(error)), **_by_text(verdict)},
     )
 
 
@@ -97,19 +106,24 @@ def describe_exit(exit_code: int, *, stderr: str = "", rules: Rules = (), comman
     task in Python has none, and what it wrote decides nothing.
     """
     end = read_program_end(exit_code, stderr, command)
-    found = FailureClass.UNCLASSIFIED if command is None else classify_program(end)[0]
-    if found is FailureClass.UNCLASSIFIED:
-        found = classify_exit(exit_code)
+    found = _of_program(end) if command is not None else Classification(classify_exit(exit_code))
     facts = ErrorFacts(exit_code=exit_code, status=end.status, sqlstate=end.sqlstate)
-    mark = fingerprint_of_program(end, found)
-    return _without_exception(
-        f"exit:{exit_code}",
-        mark.explain,
-        _apply_rules(facts, stderr, rules, found),
-        mark,
-        stderr.strip(),
-        {**facts_as_json(facts), **({"line": end.line} if end.line else {})},
-    )
+    mark = fingerprint_of_program(end, found.failure_class)
+    verdict = _apply_rules(facts, stderr, rules, found)
+    line = {"line": end.line} if end.line else {}
+    all_facts = {**facts_as_json(facts), **line, **_by_text(verdict)}
+    return _without_exception(f"exit:{exit_code}", mark.explain, verdict, mark, stderr.strip(), all_facts)
+
+
+def _of_program(end: ProgramEnd) -> Classification:
+    found = classify_program(end)
+    if found.failure_class is FailureClass.UNCLASSIFIED:
+        return Classification(classify_exit(end.exit_code))
+    return Classification(found.failure_class, found.because, is_by_text=found.is_by_text)
+
+
+def _by_text(verdict: Classification) -> dict[str, object]:
+    return {BY_TEXT_FACT: True} if verdict.is_by_text else {}
 
 
 def describe_signal(
@@ -127,7 +141,7 @@ def describe_signal(
     ``stack_text``: the faulthandler dump of a crash; ``diagnostic``: a sentence, as on the memory in use at the end.
     """
     mark = fingerprint_of_signal(signal, sender, stack_text, project_root, command)
-    verdict = _apply_rules(ErrorFacts(), "", rules, classify_signal(signal, sender), signal)
+    verdict = _apply_rules(ErrorFacts(), "", rules, Classification(classify_signal(signal, sender)), signal)
     kind, facts = f"signal:{signal}:{sender}", {"signal": signal}
     return _without_exception(kind, mark.explain, verdict, mark, diagnostic, facts)
 
@@ -196,12 +210,12 @@ def _has_facts(error: BaseException) -> bool:
 
 
 def _apply_rules(
-    facts: ErrorFacts, message: str, rules: Rules, otherwise: FailureClass, signal: int | None = None
+    facts: ErrorFacts, message: str, rules: Rules, otherwise: Classification, signal: int | None = None
 ) -> Classification:
     for rule in parse_rules(rules):
         if rule.matches(facts, message, signal):
             return Classification(rule.failure_class, str(rule), rule.retry_after)
-    return Classification(otherwise)
+    return otherwise
 
 
 def _without_exception(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 from redrive.engine.core.failures.facts import classify_program, error_line, programs_of, read_program_end
-from redrive.engine.core.failures.failure import describe_exit, describe_signal, describe_timeout
+from redrive.engine.core.failures.failure import describe_error, describe_exit, describe_signal, describe_timeout
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint
 
 TRANSIENT, PERMANENT, AUTH = FailureClass.TRANSIENT, FailureClass.PERMANENT, FailureClass.AUTH
@@ -294,3 +296,24 @@ def test_a_program_killed_for_memory_says_so() -> None:
         "out of memory: killed by the kernel",
     )
     assert failure.fingerprint.loose != describe_signal(9, "oom", command="./export.sh").fingerprint.loose
+
+
+@pytest.mark.parametrize(
+    ("code", "output", "by_text"),
+    [
+        (22, "curl: (22) The requested URL returned error: 401", True),
+        (255, "deploy@host: Permission denied (publickey).", True),
+        (67, "", False),  # the exit code of curl: a refused login
+        (1, "rows differ", False),
+    ],
+)
+def test_a_class_that_only_a_text_gave_says_so(code: int, output: str, by_text: bool) -> None:
+    assert describe_exit(code, stderr=output, command="curl -fsS x").is_by_text is by_text
+    error = subprocess.CalledProcessError(code, ["curl", "-fsS", "x"], stderr=output)
+    assert describe_error(error).is_by_text is by_text
+
+
+def test_a_rule_of_the_flow_is_no_text() -> None:
+    rules = [{"status": 401, "class": "auth"}]
+    output = "curl: (22) The requested URL returned error: 401"
+    assert not describe_exit(22, stderr=output, command="curl x", rules=rules).is_by_text
