@@ -405,6 +405,7 @@ class _FirstWrite(msgspec.Struct, frozen=True):
             logical_time=options.logical_time,
             python_path=os.pathsep.join(own_python_path()),
             part=self.part,
+            is_backfill=options.logical_time is not None and not options.served,
         )
         if self.part is not None:
             flow_changes.leave_out(transaction, run_id, self.part)

@@ -437,6 +437,14 @@ SLA = Listing(
     "SELECT {columns} FROM sla WHERE (:flow IS NULL OR dag_name = :flow) ORDER BY promised_at DESC LIMIT :limit",
     {"flow": None, "limit": ROWS_MAX},
 )
+#: SQL: ``later`` is a whole run of the flow of ``run`` that says how the flow does since then. A backfill says it of
+#: the run of its own logical time alone. No text inside options can contain these characters unescaped.
+FOLLOWS_RUN = (
+    "later.dag_name = run.dag_name AND later.started_at > run.started_at"
+    ' AND instr(later.options, \'"part":"--\') = 0'
+    " AND coalesce(later.logical_time >= run.logical_time, 1)"
+    " AND (instr(later.options, '\"backfill\":true') = 0 OR coalesce(later.logical_time = run.logical_time, 0))"
+)
 SUCCESSES_MAX = 100  # that are counted after a failure
 #: SQL: a run that has not ended, or whose bad end nobody has acknowledged.
 UNACKNOWLEDGED = (
@@ -457,9 +465,9 @@ ATTENTION_RUNS = Listing(
     " (SELECT count(*) FROM task WHERE task.run_id = run.run_id AND task.state = 'DEAD_LETTER'), "
     + ", ".join(_OF_FAILED.format(column) for column in ("name", "substr(error, 1, :characters)"))
     + ", CASE WHEN ended_at IS NULL THEN 0 ELSE (SELECT count(*) FROM (SELECT 1 FROM run AS later"
-    " WHERE later.dag_name = run.dag_name AND later.started_at > run.started_at AND later.state = 'SUCCESS'"
-    ' AND instr(later.options, \'"part":"--\') = 0'
-    " LIMIT {})) END, ".format(SUCCESSES_MAX)
+    " WHERE "
+    + FOLLOWS_RUN
+    + " AND later.state = 'SUCCESS' LIMIT {})) END, ".format(SUCCESSES_MAX)
     + ", ".join(_OPEN_COUNT.format(states, "") for states in ("'READY', 'RUNNING'", "'RETRYING', 'SENSING'"))
     + ", (SELECT count(*) FROM task WHERE task.run_id = run.run_id AND task.state = 'FAILED'), "
     + _OPEN_COUNT.format("'READY'", " AND " + IS_APPROVAL)

@@ -30,6 +30,7 @@ from ..domain.event_payloads import (
 )
 from ..domain.events import Event, EventKind
 from ..domain.states import LEGAL_MOVES, MOVING, RAN, WITH_INSTANT, TaskState
+from ..domain.task_options import child_prefix
 from ..domain.trigger_rules import (
     DERIVED,
     STATES_OF,
@@ -40,7 +41,7 @@ from ..domain.trigger_rules import (
     TaskNode,
     rules_with,
 )
-from .lists import in_list
+from .lists import FOLLOWS_RUN, in_list
 
 _INSERT_EVENT = (
     "INSERT INTO event (at, kind, run_id, task, old, new, attempt, generation, actor, reason, command_id, data)"
@@ -220,6 +221,44 @@ def resolve(transaction: Transaction, run_id: str, name: str) -> None:
         ).fetchone()
         if left is None:
             _change(transaction, run_id, name, page, PageChange.RESOLVED, {"state": "resolved"})
+
+
+#: SQL: the bounds of the names of the children of ``task``, if it is a map task (``task_options.child_prefix``).
+CHILDREN_FROM, CHILDREN_TO = "task.name || '['", "task.name || '" + chr(ord("[") + 1) + "'"
+_EARLIER = (
+    "SELECT DISTINCT page_task.run_id, page_task.task FROM run AS later CROSS JOIN page_task"
+    " CROSS JOIN run ON run.run_id = page_task.run_id WHERE later.run_id = :run AND page_task.done = 0"
+    " AND " + FOLLOWS_RUN + " AND "
+)
+_OF_TASK = "page_task.task = :task"
+_OF_CHILDREN = "page_task.task >= :first AND page_task.task < :last"
+_OF_VANISHED = (
+    "NOT EXISTS (SELECT 1 FROM task WHERE task.run_id = later.run_id AND task.name IN"
+    " (page_task.task, substr(page_task.task, 1, instr(page_task.task, '[') - 1)))"
+)
+
+
+def resolve_by_success(transaction: Transaction, run_id: str, name: str) -> None:
+    """End the episodes of a task that has succeeded: in its run, and those that began in earlier runs.
+
+    Of a map task also those of its children in earlier runs: these may have no such element now.
+    """
+    resolve(transaction, run_id, name)
+    prefix = child_prefix(name)
+    _resolve_earlier(transaction, run_id, _OF_TASK, {"task": name})
+    bounds = {"first": prefix, "last": prefix[:-1] + chr(ord(prefix[-1]) + 1)}
+    _resolve_earlier(transaction, run_id, _OF_CHILDREN, bounds)
+
+
+def resolve_vanished(transaction: Transaction, run_id: str) -> None:
+    """End the episodes of tasks that the flow has no more, once a run has succeeded without them."""
+    _resolve_earlier(transaction, run_id, _OF_VANISHED, {})
+
+
+def _resolve_earlier(transaction: Transaction, run_id: str, which: str, values: Mapping[str, str]) -> None:
+    found = transaction.connection.execute(_EARLIER + which, dict(values, run=run_id))
+    for earlier, name in found.fetchall():
+        resolve(transaction, earlier, name)
 
 
 def resolve_cause(transaction: Transaction, cause: str) -> None:

@@ -132,7 +132,7 @@ def _write_spec(transaction: Transaction, run_id: str, spec: TaskSpec) -> None:
 
 def write_options(transaction: Transaction, run_id: str, known: str, flow: FlowSpec) -> None:
     """Store the current pools, downstreams, pages and dead_letter_ttl of the flow."""
-    current = runs.options_of(flow, part_of(known))
+    current = runs.options_of(flow, part_of(known), is_backfill=bool(json.loads(known).get("backfill")))
     if json.loads(current) != json.loads(known):
         transaction.change_run(run_id, RunChanged(RunChange.OPTIONS, {"options": current}))
 

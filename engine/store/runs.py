@@ -57,7 +57,7 @@ from ..statefile.opening import open_readonly
 from ..statefile.pruning import finish_pruning
 from ..statefile.reader import Row, latest_seq
 from ..statefile.snapshot import kill_steps, read_snapshot, unknown_run
-from ..statefile.transitions import UNSATISFIED_PARENT, Transaction, reevaluate
+from ..statefile.transitions import UNSATISFIED_PARENT, Transaction, reevaluate, resolve_vanished
 from .pages import trigger_page
 
 _VALUES_PER_INSERT = 30_000
@@ -78,6 +78,7 @@ def create_run(
     logical_time: int | None = None,
     python_path: str | None = None,
     part: Part | None = None,
+    is_backfill: bool = False,
 ) -> None:
     """Insert a run with its tasks and edges, with one event. Times are microseconds UTC.
 
@@ -93,7 +94,7 @@ def create_run(
         "max_parallel": max_parallel,
         "flow_path": flow.path,
         "params": json.dumps(dict(params), ensure_ascii=False),
-        "options": options_of(flow, None if part is None else part.words),
+        "options": options_of(flow, None if part is None else part.words, is_backfill=is_backfill),
         "code_hash": flow.code_hash,
     }
     if python_path:
@@ -133,7 +134,7 @@ def _insert_many(connection: sqlite3.Connection, into: str, row: str, values: Se
         connection.execute(f"INSERT INTO {into} VALUES {','.join([row] * (len(some) // columns))}", some)
 
 
-def options_of(flow: FlowSpec, part: str | None = None) -> str:
+def options_of(flow: FlowSpec, part: str | None = None, *, is_backfill: bool = False) -> str:
     """Return the options of a flow (pools, pages, TTL, deadline_action, ...) as JSON, as stored in the run.
 
     Of a sender of pages only its kind, its host and a hash: the executor takes its options from the flow file.
@@ -143,6 +144,8 @@ def options_of(flow: FlowSpec, part: str | None = None) -> str:
     options: dict[str, object] = {"pools": flow.pools, "downstreams": flow.downstreams, "pages": senders}
     if part is not None:
         options["part"] = part
+    if is_backfill:
+        options["backfill"] = True
     if flow.param_types:
         options["params"] = flow.param_types
     if flow.deadline_action != END:
@@ -163,6 +166,8 @@ def end_run(transaction: Transaction, run_id: str, outcome: RunOutcome) -> None:
     columns: RunColumns = {"state": str(outcome.state), "ended_at": transaction.at, "blocked_since": None}
     ended = RunChanged(RunChange.ENDED, columns, why=outcome.why)
     transaction.change_run(run_id, ended, old=str(RunState.RUNNING), new=str(outcome.state))
+    if outcome.state is RunState.SUCCESS:
+        resolve_vanished(transaction, run_id)
 
 
 # --- Promote and claim ---------------------------------------------------------------------------------------------

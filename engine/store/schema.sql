@@ -250,6 +250,7 @@ CREATE TABLE page_task (                  -- whose failures a page has counted
 ) WITHOUT ROWID;
 
 CREATE INDEX idx_page_task ON page_task(page_id, done);
+CREATE INDEX idx_page_task_open ON page_task(task) WHERE done = 0; -- what a success of a later run ends: settle.py
 
 CREATE TABLE executor (
     executor_id  TEXT PRIMARY KEY,

@@ -66,7 +66,15 @@ from ..statefile.action import find_cancel_request
 from ..statefile.lists import in_list
 from ..statefile.map_tasks import MAPS_BELOW, expand_below
 from ..statefile.reader import Row
-from ..statefile.transitions import Transaction, hold_if_blocked, propagate, resolve
+from ..statefile.transitions import (
+    CHILDREN_FROM,
+    CHILDREN_TO,
+    Transaction,
+    hold_if_blocked,
+    propagate,
+    resolve,
+    resolve_by_success,
+)
 from ..statefile.undo import find_act, restore_tasks
 from . import claims
 from .claims import Claim, emit, expires_at
@@ -166,7 +174,7 @@ def _write(transaction: Transaction, claim: Claim, end: Consequences, stored: St
     if end.page is not None:
         trigger_page(transaction, end.page)
     elif end.pages is Pages.RESOLVE and stored.has_pages:
-        resolve(transaction, claim.run_id, claim.name)
+        (resolve_by_success if end.state is TaskState.SUCCESS else resolve)(transaction, claim.run_id, claim.name)
     if end.proven is not None:
         end_siblings(transaction, claim.run_id, claim.name, end.proven)
     return True
@@ -278,15 +286,14 @@ class StoredTask(NamedTuple):
     has_bad_rows: int = 0
     output_bytes: int | None = None
     output_dropped_bytes: int | None = None
-    has_pages: int = 1  # open ones, for failures of the task
+    has_pages: int = 1  # open ones, for failures of the task or of its children, in any run
     has_maps_below: int = 1  # asked after a success alone
 
 
 _BAD_ROWS = "EXISTS (SELECT 1 FROM quarantine WHERE quarantine.run_id = task.run_id AND quarantine.name = task.name)"
-_OPEN_PAGES = (
-    "EXISTS (SELECT 1 FROM page_task AS page"
-    " WHERE page.run_id = task.run_id AND page.task = task.name AND page.done = 0)"
-)
+_OPEN_PAGE = "EXISTS (SELECT 1 FROM page_task AS page WHERE page.done = 0 AND {})"
+_OF_CHILDREN = f"page.task >= {CHILDREN_FROM} AND page.task < {CHILDREN_TO}"
+_OPEN_PAGES = f"({_OPEN_PAGE.format('page.task = task.name')} OR {_OPEN_PAGE.format(_OF_CHILDREN)})"
 _MAPS_BELOW = f"EXISTS ({MAPS_BELOW.format('task.run_id', 'task.name')})"
 _READ = (
     f"SELECT {', '.join(f'task.{column}' for column in StoredTask._fields[:11])}, {_BAD_ROWS},"
