@@ -22,6 +22,7 @@ from ...engine.domain.text import counted, format_duration, shell_command
 from ...engine.errors import LinkError, RedriveError, StateFileError
 from ...engine.runner import process
 from ...engine.statefile import lists, lock_file, ownership
+from ...engine.statefile.formats import SCHEMA_VERSION
 from ...engine.statefile.pruning import PrunePreview
 from ...engine.store import database, runs
 from ...engine.store.lock import describe_holder
@@ -215,6 +216,7 @@ def _file(path: str, connection: sqlite3.Connection) -> Iterator[DoctorFinding]:
         yield DoctorFinding("error", "integrity", "; ".join(problems))
     else:
         yield DoctorFinding("ok", "integrity", f"{path}, {format_bytes(os.path.getsize(path))}")
+    yield _format(connection)
     wal_bytes = os.path.getsize(path + "-wal") if os.path.exists(path + "-wal") else 0
     level: Literal["ok", "warning"] = "warning" if wal_bytes > WAL_LARGE_BYTES else "ok"
     hint = ": a reader holds it back" if level == "warning" else ""
@@ -231,6 +233,15 @@ def _file(path: str, connection: sqlite3.Connection) -> Iterator[DoctorFinding]:
             continue
         advice = executor_advice(listing.run, status, path, wall_time_us())
         yield DoctorFinding("warning" if advice else "ok", "run", f"{text}; {advice}" if advice else text)
+
+
+def _format(connection: sqlite3.Connection) -> DoctorFinding:
+    version = database.format_of(connection)
+    if version == SCHEMA_VERSION:
+        return DoctorFinding("ok", "format", f"{version}, the latest")
+    return DoctorFinding(
+        "note", "format", f"format {version} of an earlier redrive; the next executor or act writes {SCHEMA_VERSION}"
+    )
 
 
 def _unfinished(connection: sqlite3.Connection, run_id: str, text: str) -> DoctorFinding:

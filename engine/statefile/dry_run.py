@@ -5,22 +5,22 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
 import sqlite3
 import time
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from ..domain.acts import DONE, TargetResult, parse_command
 from ..domain.event_payloads import OperatorActed, TaskChanged
 from ..domain.events import EventKind
 from ..domain.states import TaskState
 from ..domain.trigger_rules import CHANGE_KINDS, change_kind
+from .open_writing import add_columns, columns_of_all_formats
 from .operator_actions import apply
 from .transitions import Transaction, descendants_of, parents_of
 from .undo import find_act
 
 _TABLES = ("run", "task", "attempt", "edge", "event", "page", "page_task", "quarantine", "breaker")
-_LATEST_ATTEMPT = (
-    "SELECT attempt.* FROM task CROSS JOIN attempt ON attempt.run_id = task.run_id AND attempt.name = task.name"
-    " AND attempt.attempt = task.attempt WHERE task.run_id = ? AND task.name = ?"
-)
+_OF_RUN = "WHERE run_id = ?"
+_OF_TASK = "WHERE run_id = ? AND name = ?"
+_LATEST_ATTEMPT = _OF_TASK + " AND attempt = (SELECT attempt FROM task WHERE run_id = ? AND name = ?)"
 _INDEXES = ("idx_edge_parent", "idx_event_command")
 
 
@@ -78,32 +78,41 @@ def _copy(
     parents = {parent.name for name in names for parent in parents_of(source, run_id, name)}
     wanted = names | parents
     for (sql,) in source.execute(
-        "SELECT sql FROM sqlite_master WHERE name IN ({})".format(",".join("?" * len(_TABLES + _INDEXES))),
+        "SELECT sql FROM main.sqlite_master WHERE name IN ({})".format(",".join("?" * len(_TABLES + _INDEXES))),
         _TABLES + _INDEXES,
     ):
         copy.execute(sql)
-    _insert(copy, "run", source.execute("SELECT * FROM run WHERE run_id = ?", (run_id,)))
-    _insert(copy, "page", source.execute("SELECT * FROM page"))
-    _insert(copy, "breaker", source.execute("SELECT * FROM breaker"))
-    _insert(copy, "page_task", source.execute("SELECT * FROM page_task WHERE run_id = ?", (run_id,)))
-    _insert(copy, "event", source.execute("SELECT * FROM event WHERE command_id IS NOT NULL AND run_id = ?", (run_id,)))
+    add_columns(copy, columns_of_all_formats())
+    rows = _RowCopier(source, copy)
+    for table, where in (("run", _OF_RUN), ("page", ""), ("breaker", ""), ("page_task", _OF_RUN)):
+        rows.copy(table, where, (run_id,) if where else ())
+    rows.copy("event", "WHERE command_id IS NOT NULL AND run_id = ?", (run_id,))
     if since is not None:
-        later = "SELECT * FROM event WHERE run_id = ? AND seq > ? AND command_id IS NULL"
-        _insert(copy, "event", source.execute(later, (run_id, since)))
+        rows.copy("event", "WHERE run_id = ? AND seq > ? AND command_id IS NULL", (run_id, since))
     for name in set(roots):
-        _insert(copy, "attempt", source.execute(_LATEST_ATTEMPT, (run_id, name)))
+        rows.copy("attempt", _LATEST_ATTEMPT, (run_id, name) * 2)
     for name in wanted:
-        _insert(copy, "task", source.execute("SELECT * FROM task WHERE run_id = ? AND name = ?", (run_id, name)))
+        rows.copy("task", _OF_TASK, (run_id, name))
     for name in names:
-        _insert(
-            copy, "quarantine", source.execute("SELECT * FROM quarantine WHERE run_id = ? AND name = ?", (run_id, name))
-        )
-        _insert(copy, "edge", source.execute("SELECT * FROM edge WHERE run_id = ? AND child = ?", (run_id, name)))
+        rows.copy("quarantine", _OF_TASK, (run_id, name))
+        rows.copy("edge", "WHERE run_id = ? AND child = ?", (run_id, name))
 
 
-def _insert(copy: sqlite3.Connection, table: str, rows: Iterable[Sequence[object]]) -> None:
-    for row in rows:
-        copy.execute("INSERT INTO {} VALUES ({})".format(table, ",".join("?" * len(row))), row)
+class _RowCopier(object):
+    """Copies rows by the names of their columns, whose order differs between a new file and an upgraded one."""
+
+    def __init__(self, source: sqlite3.Connection, copy: sqlite3.Connection) -> None:
+        self._source = source
+        self._copy = copy
+        self._names: Dict[str, List[str]] = {}
+        for table in _TABLES:
+            self._names[table] = [row[1] for row in copy.execute("PRAGMA table_info({})".format(table))]
+
+    def copy(self, table: str, where: str, values: Tuple[object, ...]) -> None:
+        names = self._names[table]
+        rows = self._source.execute("SELECT {} FROM {} {}".format(", ".join(names), table, where), values)
+        sql = "INSERT INTO {} ({}) VALUES ({})".format(table, ", ".join(names), ", ".join("?" * len(names)))
+        self._copy.executemany(sql, rows)
 
 
 def _group(transaction: Transaction, done: List[str]) -> Dict[str, List[str]]:

@@ -8,10 +8,11 @@ creates the file; the command client uses ``open_existing``.
 
 import sqlite3
 from contextlib import contextmanager
-from typing import Callable, Dict, Iterator
+from typing import Iterator, Sequence
 
 from ..errors import ForeignFileError
-from .opening import APPLICATION_ID, SCHEMA_VERSION, check_tables, check_version, file_uri
+from .formats import FORMATS, SCHEMA_VERSION, Column, column_names, created_name, later_formats
+from .opening import APPLICATION_ID, check_tables, check_version, file_uri
 
 BUSY_SECONDS = 5.0  # layer A of three: the wait inside SQLite itself (002)
 CACHED_STATEMENTS = 512
@@ -24,8 +25,8 @@ def open_existing(path: str) -> sqlite3.Connection:
     """
     connection = connect(path)
     try:
-        check_ours(connection, path)  # through SQLite: reading the header directly would drop the locks of a reader
-        check_tables(connection, path)
+        version = check_ours(connection, path)  # by SQLite: reading the header directly drops the locks of a reader
+        check_tables(connection, path, version)
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA wal_autocheckpoint=0")
     except BaseException:
@@ -46,12 +47,12 @@ def connect(path: str) -> sqlite3.Connection:
     )
 
 
-def check_ours(connection: sqlite3.Connection, path: str) -> None:
-    """Raises ForeignFileError for the database of another program, NewerFileError for a later format."""
+def check_ours(connection: sqlite3.Connection, path: str) -> int:
+    """The format of the file. Raises ForeignFileError for the database of another program, NewerFileError."""
     (application_id,) = connection.execute("PRAGMA application_id").fetchone()
     if application_id != APPLICATION_ID:
         raise ForeignFileError(f"{path} is an SQLite database of another program, not a redrive state file")
-    check_known_version(connection, path)
+    return check_known_version(connection, path)
 
 
 def check_known_version(connection: sqlite3.Connection, path: str) -> int:
@@ -74,33 +75,46 @@ def write_transaction(connection: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-# --- Upgrades a state file of an earlier format, step by step --------------------------------------------------------
-#
-# ``schema.sql`` creates a new file in the latest format. A change of the format after the first release increments
-# ``SCHEMA_VERSION``, changes ``schema.sql``, and adds the step that upgrades a file of the previous format. A file
-# that is only read is not upgraded: readers must handle the earlier formats as well.
-
-
-Step = Callable[[sqlite3.Connection], None]
-
-#: Format -> the step that upgrades the previous format to it. Format 1 is the first, so it has no step.
-STEPS: Dict[int, Step] = {}
+# --- Upgrades a state file of an earlier format (``formats.py``) -----------------------------------------------------
 
 
 def upgrade(connection: sqlite3.Connection, path: str) -> None:
-    """Run the missing steps in the transaction of the caller, who holds the lock of the file.
+    """Bring a file to the latest format in the transaction of the caller, who holds the lock of the file.
 
     Raises NewerFileError for a file of a later format.
     """
     version = check_known_version(connection, path)
-    if version == SCHEMA_VERSION:
-        return
-    for number in range(version + 1, SCHEMA_VERSION + 1):
-        STEPS[number](connection)
-    set_version(connection)
+    if version < SCHEMA_VERSION:
+        _add_missing(connection, version)
+        set_version(connection)
 
 
 def set_version(connection: sqlite3.Connection) -> None:
     """Mark the file as being in the latest format."""
     connection.execute("PRAGMA user_version = {}".format(SCHEMA_VERSION))
     connection.execute("UPDATE meta SET value = ? WHERE key = 'schema_version'", (str(SCHEMA_VERSION),))
+
+
+def _add_missing(connection: sqlite3.Connection, version: int) -> None:
+    """Add what a file of format ``version`` lacks, in the transaction of the caller."""
+    there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+    for later in later_formats(version):
+        for sql in later.tables:
+            if created_name(sql) not in there:
+                connection.execute(sql)
+        add_columns(connection, later.columns)
+        for sql in later.indexes:
+            if created_name(sql) not in there:
+                connection.execute(sql)
+
+
+def add_columns(connection: sqlite3.Connection, columns: Sequence[Column]) -> None:
+    """Add the columns that are missing in the tables that there are."""
+    for column in columns:
+        names = column_names(connection, column.table)
+        if names and column.name not in names:
+            connection.execute("ALTER TABLE {} ADD COLUMN {} {}".format(*column))
+
+
+def columns_of_all_formats() -> Sequence[Column]:
+    return [column for number in sorted(FORMATS) for column in FORMATS[number].columns]

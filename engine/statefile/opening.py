@@ -9,10 +9,11 @@ import sqlite3
 import stat
 import struct
 import tempfile
-from typing import NamedTuple, Optional, Tuple
+from typing import NamedTuple, Optional, Tuple, Type
 from urllib.parse import quote
 
 from ..errors import CorruptFileError, ForeignFileError, NewerFileError, StateFileError, StorageError
+from .formats import SCHEMA_VERSION, OlderFile, show_as_latest, tables_since
 from .paths import folder_sentence, has_content, network_problem
 
 # --- The first bytes of a file ---------------------------------------------------------------------------------------
@@ -26,7 +27,6 @@ from .paths import folder_sentence, has_content, network_problem
 MAGIC = b"SQLite format 3\x00"
 HEADER_BYTES = 100
 APPLICATION_ID = 0x52445256  # "RDRV"
-SCHEMA_VERSION = 1
 
 
 class Header(NamedTuple):
@@ -119,6 +119,7 @@ def check_version(path: str, version: int) -> None:
 
 BUSY_SECONDS = 5.0
 VALUE_BYTES_MAX = 64 * 1024 * 1024  # of a row; a longer one is not ours
+#: Of the latest format, as in ``schema.sql``.
 TABLES = {"attempt", "breaker", "edge", "event", "executor", "log", "log_size", "meta", "page", "page_task"}
 TABLES |= {"pruned_run", "quarantine", "run", "schedule", "sla", "slot", "task"}
 
@@ -173,14 +174,20 @@ def _open(path: str) -> ReadonlyDatabase:
     return ReadonlyDatabase(_connect(path, "immutable=1"), is_static=True)
 
 
-def _connect(path: str, options: str) -> sqlite3.Connection:
+def _connect(path: str, options: str, factory: Type[sqlite3.Connection] = sqlite3.Connection) -> sqlite3.Connection:
+    uri = file_uri(path, options)
     connection = sqlite3.connect(
-        file_uri(path, options), uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, factory=factory
     )
     try:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         check_version(path, version)
-        check_tables(connection, path)
+        check_tables(connection, path, version)
+        if version < SCHEMA_VERSION:
+            if factory is not OlderFile:
+                connection.close()
+                return _connect(path, options, OlderFile)
+            show_as_latest(connection, version)
         if hasattr(connection, "setlimit"):  # since Python 3.11
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE_BYTES_MAX)
     except BaseException:
@@ -189,11 +196,14 @@ def _connect(path: str, options: str) -> sqlite3.Connection:
     return connection
 
 
-def check_tables(connection: sqlite3.Connection, path: str) -> None:
-    """Raises CorruptFileError if reading or writing a table would run SQL of the file, or if one is missing."""
+def check_tables(connection: sqlite3.Connection, path: str, version: int) -> None:
+    """Raises CorruptFileError if reading or writing a table would run SQL of the file, or if one is missing.
+
+    ``version``: the format of the file.
+    """
     connection.execute("PRAGMA trusted_schema=OFF")
     tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE TABLE %'")
-    if not TABLES.issubset(name for (name,) in tables):
+    if not (TABLES - tables_since(version)).issubset(name for (name,) in tables):
         raise CorruptFileError("{} is damaged: its tables are missing; restore a copy".format(path))
     if connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'trigger'").fetchone():
         raise CorruptFileError("{} has triggers, which no state file has; restore a copy".format(path))

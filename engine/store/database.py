@@ -23,6 +23,7 @@ from ..domain.states import DeadLetterKind, RunState, SkipCause, TaskState
 from ..domain.text import shell_command
 from ..domain.trigger_rules import RULES
 from ..errors import CorruptFileError, RedriveError, StateFileError, StorageError
+from ..statefile.formats import tables_since
 from ..statefile.open_writing import check_known_version, check_ours, connect, set_version, upgrade, write_transaction
 from ..statefile.opening import (
     APPLICATION_ID,
@@ -166,6 +167,11 @@ def restoring_steps(path: str, copied: str, *, is_replaced: bool = False) -> str
     return " && ".join(map(shell_command, (*aside, remove, move, ["redrive", "resume", path])))
 
 
+def format_of(connection: sqlite3.Connection) -> int:
+    """Return the number of the format of the file (``statefile/formats.py``)."""
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
 def file_uuid(connection: sqlite3.Connection) -> str:
     """Return the identity of the file, created with it; a replaced file has another one."""
     row = connection.execute("SELECT value FROM meta WHERE key = 'uuid'").fetchone()
@@ -271,8 +277,7 @@ def _check_readable(path: str) -> None:
     try:
         connection = sqlite3.connect(file_uri(path, "immutable=1"), uri=True, isolation_level=None)
         try:
-            check_ours(connection, path)
-            check_tables(connection, path)
+            check_tables(connection, path, check_ours(connection, path))
             if not file_uuid(connection):
                 raise CorruptFileError(f"{path} is damaged: its tables are missing; restore a copy")
             if os.path.getsize(path) <= CHECKED_BYTES:
@@ -350,7 +355,8 @@ def _create_or_migrate(connection: sqlite3.Connection, path: str) -> None:
         version = check_known_version(connection, path)  # a newer version may be in the log only
         if version == 0:
             _create_tables(connection)
-        upgrade(connection, path)
+        else:
+            upgrade(connection, path)
 
 
 def _create_tables(connection: sqlite3.Connection) -> None:
@@ -439,10 +445,10 @@ def explained_by_rows(path: str) -> Iterator[None]:
 
 
 def _problems(connection: sqlite3.Connection) -> Iterator[str]:
-    for table in sorted(TABLES):
-        columns = [(name, kind) for _, name, kind, *_ in connection.execute(f"PRAGMA table_info({table})")]
+    for table in sorted(TABLES - tables_since(format_of(connection))):
+        columns = [(name, kind) for _, name, kind, *_ in connection.execute(f"PRAGMA main.table_info({table})")]
         types = ", ".join(f"typeof({name})" for name, _ in columns)
-        for values in connection.execute(f"SELECT *, {types} FROM {table}"):
+        for values in connection.execute(f"SELECT *, {types} FROM main.{table}"):
             found = zip(columns, values[: len(columns)], values[len(columns) :], strict=True)
             for (name, kind), value, stored in found:
                 if stored not in _TYPES.get(kind, ()) or not _is_known(table, name, value):

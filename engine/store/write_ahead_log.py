@@ -174,8 +174,8 @@ def _copy_rows(
     copied.execute("SAVEPOINT rows")
     try:
         for table in tables:
-            rows = connection.execute(f"SELECT * FROM {table} {where}", values)
-            columns = [column[0] for column in rows.description]
+            columns = [row[1] for row in copied.execute(f"PRAGMA table_info({table})")]  # upgraded files order them so
+            rows = connection.execute(f"SELECT {', '.join(columns)} FROM {table} {where}", values)
             into = f"{table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
             copied.executemany(f"INSERT OR REPLACE INTO {into}", rows)
     except sqlite3.DatabaseError:

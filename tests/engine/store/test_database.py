@@ -21,6 +21,7 @@ import pytest
 from redrive.engine.core.spec import Durability
 from redrive.engine.errors import CorruptFileError, ForeignFileError, NewerFileError, StateFileError, StorageError
 from redrive.engine.statefile import open_writing, opening, paths
+from redrive.engine.statefile.formats import SCHEMA_VERSION
 from redrive.engine.store import database
 
 NOBODY = 65534
@@ -55,7 +56,7 @@ def test_a_new_file_names_itself_and_knows_when_it_was_made(tmp_path: Path) -> N
     connection = database.open_for_writing(tmp_path / "state.db")
     facts = dict(connection.execute("SELECT key, value FROM meta").fetchall())
     assert len(facts["uuid"]) == 32 and facts["uuid"] == database.file_uuid(connection)
-    assert int(facts["created_at"]) > 1_600_000_000_000_000 and facts["schema_version"] == str(opening.SCHEMA_VERSION)
+    assert int(facts["created_at"]) > 1_600_000_000_000_000 and facts["schema_version"] == str(SCHEMA_VERSION)
     connection.close()
 
 
