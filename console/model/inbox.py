@@ -28,6 +28,7 @@ from ...engine.statefile.lists import PastAttemptRow, QuarantineRow
 from ...engine.statefile.logs import AttemptText
 from .board import Board, Delta
 from .lists import Filter
+from .log import LogLine
 
 
 class InboxOrder(StrEnum):
@@ -489,11 +490,15 @@ def verdict(comparison: AttemptComparison, *, is_brief: bool = False) -> str:
 
 
 class AttemptTexts(NamedTuple):
-    """The long texts of one attempt, and the lines at the end of its log, as far as they have been read."""
+    """The long texts of one attempt, and the lines at the end of its log, as far as they have been read.
+
+    ``output_bytes``: what it has written by then; None: unknown.
+    """
 
     attempt: int
     long: AttemptText = AttemptText()
-    log: Sequence[str] = ()
+    log: Sequence[LogLine] = ()
+    output_bytes: int | None = None
 
 
 class EvidenceData(msgspec.Struct, frozen=True):

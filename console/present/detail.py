@@ -23,6 +23,7 @@ from ..text.figures import clock, column, format_bytes, number, offset, wall
 from ..text.pieces import Line, Piece, Role, first_that_fits, fit, two_sided, width, wrap
 from ..text.text import cells, one_line, sanitize, shorten, shorten_middle
 from . import tasks
+from .log import line_text
 from .states import bar, counts_within, leading_state, progress, sign_and_word, sign_of
 
 _LOG_LINES = 12
@@ -136,13 +137,13 @@ def detail_page(
         title_line(row, scene, columns),
         *_sentences(row, scene, columns),
         *_usage_lines(scene.board.usage.get(row.name) if scene.view(row.name).clock is not None else None, columns),
-        *_attempt_lines(row, scene, columns),
+        *_attempt_lines(row, scene, columns, texts),
         *_comparison(row),
     ]
     after = [*_typical_durations(row, scene), *_relatives(row, scene), *_rules(row)]
-    shown = [*_texts(texts, _LOG_LINES)]
+    shown = [*_texts(texts, _LOG_LINES, scene)]
     free = rows - len(before) - len(shown) - len(after)
-    return [*before, *(_texts(texts, _LOG_LINES + free) if free > 0 else shown), *after]
+    return [*before, *(_texts(texts, _LOG_LINES + free, scene) if free > 0 else shown), *after]
 
 
 def _sentences(row: TaskRow, scene: tasks.Scene, columns: int) -> Iterator[Line]:
@@ -173,7 +174,9 @@ def _usage_lines(usage: TaskUsage | None, columns: int) -> Iterator[Line]:
         yield from wrap([Piece(" wrote ", Role.DIM), Piece(line)], columns - 1, 7)
 
 
-def _attempt_lines(row: TaskRow, scene: tasks.Scene, columns: int) -> Iterator[Line]:
+def _attempt_lines(
+    row: TaskRow, scene: tasks.Scene, columns: int, texts: AttemptTexts | None
+) -> Iterator[Line]:
     if not row.attempts:
         return
     counted, in_all = tasks.attempts_text(row), f"{len(row.attempts)} in all"
@@ -181,7 +184,8 @@ def _attempt_lines(row: TaskRow, scene: tasks.Scene, columns: int) -> Iterator[L
     yield from tasks.section("Attempts", counts)
     for attempt, checks in tasks.latest_first(row):
         yield from _attempt_head(attempt, scene, columns, checks)
-        yield from _attempt_facts(attempt, scene, columns)
+        written = texts.output_bytes if texts is not None and texts.attempt == attempt.attempt else None
+        yield from _attempt_facts(attempt, scene, columns, written or attempt.output_bytes)
 
 
 def _attempt_head(attempt: AttemptRow, scene: tasks.Scene, columns: int, checks: int) -> Iterator[Line]:
@@ -205,7 +209,7 @@ def _wait(attempt: AttemptRow) -> str:
     return f"then waited {of}{tasks.describe_shortening(attempt)}"
 
 
-def _attempt_facts(attempt: AttemptRow, scene: tasks.Scene, columns: int) -> Iterator[Line]:
+def _attempt_facts(attempt: AttemptRow, scene: tasks.Scene, columns: int, written: int) -> Iterator[Line]:
     cpu_us = (attempt.cpu_user_us or 0) + (attempt.cpu_system_us or 0)
     if attempt.error and attempt.explain:
         yield from _indented(attempt.error, columns, Role.TEXT)
@@ -217,7 +221,7 @@ def _attempt_facts(attempt: AttemptRow, scene: tasks.Scene, columns: int) -> Ite
         _wait(attempt),
         f"peak {format_bytes(attempt.max_rss_kb * 1024)}" if attempt.max_rss_kb else "",
         f"cpu {format_duration(cpu_us)}" if attempt.cpu_user_us else "",
-        f"log {format_bytes(attempt.output_bytes)}" if attempt.output_bytes else "",
+        f"log {format_bytes(written)}" if written else "",
         "late: it changed nothing" if attempt.late else "",
     ]
     text = f" {scene.glyphs.dot} ".join(one_line(word) for word in words if word)
@@ -249,7 +253,7 @@ def _comparison(row: TaskRow) -> Iterator[Line]:
         yield [Piece(f"   {one_line(text)}", Role.DIM)]
 
 
-def _texts(texts: AttemptTexts | None, log_lines: int) -> Iterator[Line]:
+def _texts(texts: AttemptTexts | None, log_lines: int, scene: tasks.Scene) -> Iterator[Line]:
     if texts is None:
         return
     stack, autopsy = hang.split_stack_and_report(texts.long.stack)
@@ -258,7 +262,7 @@ def _texts(texts: AttemptTexts | None, log_lines: int) -> Iterator[Line]:
         ("Traceback", texts.long.traceback),
         ("Stack at the timeout", stack),
         ("What it did and held at the timeout", autopsy),
-        ("Log, its end", "\n".join(texts.log[-log_lines:])),
+        ("Log, its end", "\n".join(line_text(line, scene.glyphs) for line in texts.log[-log_lines:])),
     )
     for heading, text in parts:
         if text.strip():

@@ -327,6 +327,7 @@ class GraphScreen(SplitScreen):
                 self.map_view.tick()
             if self.silhouette_view.display:
                 self._show_map()
+            self.detail.expire_running()
             self._update_details()
 
     def _affects_details(self, news: BoardUpdate) -> bool:
@@ -341,7 +342,7 @@ class GraphScreen(SplitScreen):
         if self.detail.display:
             group = self.graph.selected_group if self.graph is not None else None
             self.detail.show_task(name, (self.graph, group) if self.graph is not None and group is not None else None)
-            if self.detail.missing_text_key() is not None:
+            if self.detail.needs_reading:
                 self.rest_timer.start()
         if self.strip_view.display:
             self.strip_view.show_task(name)

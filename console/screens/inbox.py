@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from textual import events
 from textual.widget import Widget
 
+from ...engine.domain.events import EventKind
 from ..keys.actions import ScreenName
 from ..model.board import Board, BoardUpdate
 from ..model.inbox import Inbox, InboxCause, InboxRow
@@ -120,7 +121,9 @@ class InboxScreen(SplitScreen):
         if changed:
             self._open_causes_that_fit()
             self._refresh_list()
-        if changed or news.delta.moves:
+        if EventKind.QUARANTINE in news.delta.other_kinds:
+            self.evidence.expire()
+        if changed or news.delta.moves or self.evidence.needs_reading:
             self.rest_timer.start()
 
     def tick(self, now_us: int) -> None:

@@ -90,6 +90,12 @@ class AttemptLog:
         await self._read_sizes()
         return first
 
+    async def has_grown(self) -> bool:
+        """Whether there is output since the last read: far cheaper to ask than to read it."""
+        before = self.output_bytes
+        await self._read_sizes()
+        return self.output_bytes != before
+
     async def read_end(self) -> None:
         """Make the end of the log the window."""
         if self.until_us is None:

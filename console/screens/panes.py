@@ -14,8 +14,8 @@ from textual.widget import Widget
 
 from ...engine.core.causes import CauseHistory
 from ...engine.core.projection import TaskRow
+from ...engine.domain.events import EventKind
 from ...engine.domain.states import NEEDS_HUMAN
-from ...engine.statefile.logs import LogChunk
 from ..keys.actions import ScreenName
 from ..model.board import Board, BoardUpdate
 from ..model.graph.view import Graph
@@ -32,6 +32,7 @@ from ..widgets.bars import STRIP_ROWS, Bar, Divider, has_room_for_detail_pane
 from ..widgets.text_view import LinesView
 from .base import ConsoleScreen
 from .console import run_latest
+from .log_reader import AttemptLog
 
 
 class PaneWidth(NamedTuple):
@@ -142,6 +143,7 @@ class PageView(LinesView, Generic[TextKey, Texts]):
         self.scene = scene
         self.texts: Texts | None = None
         self._loaded_key: TextKey | None = None
+        self._is_outdated = False
 
     # --- For subclasses -------------------------------------------------------------------------------------------
 
@@ -155,7 +157,7 @@ class PageView(LinesView, Generic[TextKey, Texts]):
 
     @abstractmethod
     async def fetch(self, session: Session, run_id: str, wanted: TextKey) -> Texts:
-        """Read the texts. Raises RedriveError."""
+        """Read the texts, also again for the same key. Raises RedriveError."""
 
     def reset(self) -> None:
         """Prepare for another subject: no texts, first line."""
@@ -185,19 +187,23 @@ class PageView(LinesView, Generic[TextKey, Texts]):
         """Update ages, once a second."""
         self.update_page()
 
-    def missing_text_key(self) -> TextKey | None:
-        """The key of the texts still to be read; None if they are loaded."""
-        needed = self.text_key()
-        return None if needed == self._loaded_key else needed
+    def expire(self) -> None:
+        """Let the texts be read again: they may have changed although their key has not."""
+        self._is_outdated = True
+
+    @property
+    def needs_reading(self) -> bool:
+        """Whether texts of the page are missing or outdated."""
+        return self.text_key() is not None and (self._is_outdated or self.text_key() != self._loaded_key)
 
     async def read(self, session: Session, run_id: str) -> None:
-        """Read the missing texts, and show them if the page still needs them then."""
-        wanted = self.missing_text_key()
-        if wanted is None:
+        """Read missing and outdated texts, and show them if the page still needs them then."""
+        wanted = self.text_key()
+        if wanted is None or not self.needs_reading:
             return
         texts = await self.fetch(session, run_id, wanted)
-        if self.missing_text_key() == wanted:
-            self.texts, self._loaded_key = texts, wanted
+        if self.text_key() == wanted:
+            self.texts, self._loaded_key, self._is_outdated = texts, wanted, False
             self.update_page()
 
     def on_resize(self) -> None:
@@ -249,8 +255,8 @@ class PageScreen(ConsoleScreen):
 
 
 def read_page(screen: ConsoleScreen, page: PageView[Any, Any]) -> None:
-    """Read the missing texts of a page in the background."""
-    if page.missing_text_key() is not None:
+    """Read the missing and outdated texts of a page in the background."""
+    if page.needs_reading:
         session, run_id = screen.console.live.session, screen.board.projection.run.run_id
         # the header shows an error; the next event reads again
         run_latest(screen, partial(page.read, session, run_id), "texts", shows_errors=False)
@@ -259,11 +265,16 @@ def read_page(screen: ConsoleScreen, page: PageView[Any, Any]) -> None:
 # --- Details of the selected task: a pane next to the graph, or a screen on narrow terminals -------------------------
 
 
-_LOG_CHUNKS = 20
+LOG_LINES_MAX = 200  # of the end of a log: no page has more rows
 
-AttemptKey = tuple[
-    str, int, str, bool
-]  # task, attempt, its outcome, whether in the past: what the long texts belong to
+
+class AttemptKey(NamedTuple):
+    """What the texts of an attempt belong to. ``is_past``: they are shown as of an instant of the past."""
+
+    task: str
+    attempt: int
+    outcome: str
+    is_past: bool
 
 
 GroupKey = tuple[Graph, int]  # the graph, and the index of the group
@@ -276,6 +287,7 @@ class DetailView(PageView[AttemptKey, AttemptTexts]):
         super().__init__(scene, id=id)
         self.task_name: str | None = None
         self._group: GroupKey | None = None
+        self._log: AttemptLog | None = None  # of the attempt whose texts are shown
 
     def show_task(self, name: str | None, group: GroupKey | None = None) -> None:
         """Show another task, or the group in which it is, from the first line; or update what is shown."""
@@ -299,20 +311,26 @@ class DetailView(PageView[AttemptKey, AttemptTexts]):
         attempt = row.attempts.get(row.attempt) if row is not None else None
         if row is None or attempt is None:
             return None
-        return row.name, attempt.attempt, attempt.outcome, self.scene().board.snapshot.is_past
+        return AttemptKey(row.name, attempt.attempt, attempt.outcome, self.scene().board.snapshot.is_past)
+
+    def expire_running(self) -> None:
+        """Let the log of an attempt that runs be read again; once a second."""
+        key = self.text_key()
+        if key is not None and key.outcome == "running" and not key.is_past:
+            self.expire()
 
     async def fetch(self, session: Session, run_id: str, wanted: AttemptKey) -> AttemptTexts:
         """Read the texts of the attempt and the end of its log; in the past nothing of an attempt that still runs."""
-        name, number, outcome, is_past = wanted
-        if is_past and outcome == "running":
-            return AttemptTexts(number)
-        texts = await session.attempt_text(run_id, name, number)
-        chunks = await session.log(run_id, name, number, after=-1, limit=_LOG_CHUNKS)
-        return AttemptTexts(number, texts, _lines_of(chunks))
-
-
-def _lines_of(chunks: Sequence[LogChunk]) -> list[str]:
-    return "".join(chunk.text for chunk in chunks).splitlines()
+        if wanted.is_past and wanted.outcome == "running":
+            return AttemptTexts(wanted.attempt)
+        log, shown = self._log, self.texts
+        if wanted != self._loaded_key or log is None or log.run_id != run_id or shown is None:
+            log, shown = AttemptLog(session, run_id, wanted.task, wanted.attempt), None
+        if shown is None or await log.has_grown():
+            await log.read_new()
+        long = shown.long if shown is not None else await session.attempt_text(run_id, wanted.task, wanted.attempt)
+        self._log = log
+        return AttemptTexts(wanted.attempt, long, log.text.lines[-LOG_LINES_MAX:], log.output_bytes)
 
 
 class DetailScreen(PageScreen):
@@ -335,6 +353,12 @@ class DetailScreen(PageScreen):
     def on_news(self, news: BoardUpdate) -> None:
         """Refresh: the task, its relatives or its blockers may have changed."""
         self.refresh_page()
+
+    def tick(self, now_us: int) -> None:
+        """Update ages, and read what the attempt has written."""
+        super().tick(now_us)
+        self.page.expire_running()
+        read_page(self, self.page)
 
     def _show_selected(self) -> None:
         self.page.show_task(self.console.selected)
@@ -454,6 +478,8 @@ class EvidenceScreen(PageScreen):
             self.dismiss()
 
     def on_news(self, news: BoardUpdate) -> None:
-        """Refresh: the task or its descendants may have changed."""
-        if news.delta.tasks:
+        """Refresh: the task, its descendants or its rows in quarantine may have changed."""
+        if EventKind.QUARANTINE in news.delta.other_kinds:
+            self.page.expire()
+        if news.delta.tasks or self.page.needs_reading:
             self.refresh_page()

@@ -194,6 +194,7 @@ class TimelineScreen(ConsoleScreen):
         self._update_span()
         self._tick_countdowns(self.timeline.span)
         self._show_load()
+        self.detail.expire_running()
         self._show_text()
 
     def _set_now(self, now_us: int) -> None:
@@ -315,7 +316,7 @@ class TimelineScreen(ConsoleScreen):
         if self.detail.display:
             columns = (columns - 1) // 2
             self.detail.show_task(self.console.selected)
-            if self.detail.missing_text_key() is not None or self._is_past_missing:
+            if self.detail.needs_reading or self._is_past_missing:
                 self.rest_timer.start()
         lines = self._text_lines(self.timeline.cursor_key, columns, rows)
         if self.detail.display:

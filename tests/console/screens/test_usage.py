@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from redrive.engine.domain.states import TaskUsage
 from redrive.engine.errors import LinkError
+from redrive.engine.statefile.logs import LogChunk
 
 from ..model.runs import S
 from .screen_driver import open_console
@@ -59,3 +60,63 @@ async def test_without_a_link_nothing_is_shown(session, clock, monkeypatch):
         monkeypatch.setattr(session, "usage", fail)
         await second(driver)
         assert "340 MB" not in driver.text
+
+
+# --- The end of the log of what runs ---------------------------------------------------------------------------------
+
+
+def wrote(session, *lines: str) -> None:
+    """The running attempt has written these lines, each in a chunk of its own."""
+    session.logs[RUNNING, 1] = [LogChunk(n, session.builder.at, f"{line}\n") for n, line in enumerate(lines, 1)]
+    session.lists["output"] = [{"output_bytes": sum(len(line) + 1 for line in lines), "output_dropped_bytes": 0}]
+
+
+@pytest.mark.parametrize(
+    ("keys", "size"),
+    [((), (120, 40)), (("3",), (120, 50)), (("d",), (80, 24))],
+    ids=["beside the graph", "below the timeline", "a page"],
+)
+async def test_the_end_of_the_log_follows_what_a_running_task_writes(session, clock, keys, size):
+    wrote(session, "copied block 1")
+    async with open_console(session, clock, size=size) as driver:
+        driver.app.selected = RUNNING
+        await driver.press("2", *keys)
+        await second(driver)
+        page = driver.app.screen.page if keys == ("d",) else driver.app.screen.detail
+        await read(driver, page)
+        assert written(page) == ["copied block 1"] and "log 15 B" in said(page)
+        wrote(session, "copied block 1", "copied block 2\rcopied block 3")
+        await second(driver)
+        await read(driver, page)
+        assert written(page) == ["copied block 1", "copied block 3"] and "log 45 B" in said(page)
+
+
+async def test_the_log_of_an_ended_attempt_is_read_once(session, clock):
+    async with open_console(session, clock, size=(120, 40)) as driver:
+        await driver.press("2")
+        driver.app.screen.graph_view.select("clean_refunds")
+        await second(driver)
+        await read(driver, driver.app.screen.detail)
+        page = driver.app.screen.detail
+        assert page.texts is not None
+        await second(driver)
+        assert not page.needs_reading
+
+
+def said(page) -> str:
+    """The page as text."""
+    return "\n".join("".join(piece.text for piece in line) for line in page.render_page())
+
+
+def written(page) -> list[str]:
+    """The lines below the heading of the log."""
+    lines = said(page).splitlines()
+    start = next((n for n, line in enumerate(lines) if "Log, its end" in line), len(lines))
+    block = lines[start + 1 :]
+    return [line.strip() for line in block[: block.index("") if "" in block else None]]
+
+
+async def read(driver, page) -> None:
+    """What is due to be read has been read."""
+    await driver.settle()
+    assert not page.needs_reading
