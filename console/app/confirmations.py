@@ -39,6 +39,18 @@ def named(names: Sequence[str]) -> str:
     return first_names(names, _NAMED_MAX, one_line)
 
 
+def hidden_warning(hidden: Sequence[str]) -> str:
+    """What an act is about and the screen does not show; empty if it shows all of it."""
+    return f"Not in sight now: {named(hidden)}." if hidden else ""
+
+
+def with_hidden(question: Question, hidden: Sequence[str]) -> Question:
+    """``question`` with the warning about what is not in sight."""
+    if not hidden:
+        return question
+    return replace(question, facts=[[Piece(hidden_warning(hidden), Role.WARNING)], *question.facts])
+
+
 def requeue_question(
     preview: Preview,
     scene: Scene,
@@ -215,12 +227,23 @@ def abandon_question(summary: RunSummary) -> Question:
 
 
 def hurry_question(names: Sequence[str], scene: Scene) -> Question:
-    """The question before many tasks are retried at once."""
+    """The question before tasks are retried that are not the one under the cursor."""
     return Question(
-        title=[Piece(f"Retry {task_count(len(names))} now", Role.TITLE)],
-        facts=[[Piece("Their backoff ends at once; breakers, pools and slots still hold.")]],
+        title=[Piece(f"Retry {one_line(names[0]) if len(names) == 1 else task_count(len(names))} now", Role.TITLE)],
+        facts=[[Piece("The backoff ends at once; breakers, pools and slots still hold.")]],
         preview=[_task_line(name, scene) for name in names],
         accept=f"retry {len(names):,} now",
+        type_exactly=str(len(names)) if len(names) > TYPED_ABOVE else None,
+    )
+
+
+def acknowledge_question(names: Sequence[str], scene: Scene) -> Question:
+    """The question before pages are acknowledged of tasks that are not the one under the cursor."""
+    return Question(
+        title=[Piece(f"Acknowledge {one_line(names[0]) if len(names) == 1 else task_count(len(names))}", Role.TITLE)],
+        facts=[[Piece("No more pages come for these failures; the tasks wait for a decision as before.")]],
+        preview=[_task_line(name, scene) for name in names],
+        accept=f"acknowledge {len(names):,}",
         type_exactly=str(len(names)) if len(names) > TYPED_ABOVE else None,
     )
 

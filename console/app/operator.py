@@ -1,8 +1,9 @@
 """The acts of operators on tasks and runs: confirmation, command, and the message with the answer.
 
-One task that needs a human is requeued without a question, with a grace period during which ``z`` undoes it, unless it
-may have happened: then the question says what to check first. Acts on many tasks, or acts that cannot be undone, are
-confirmed with the exact list of tasks, which is then sent. The screen changes only by the events of the act.
+The one task under the cursor is requeued without a question if it needs a human, with a grace period during which ``z``
+undoes it, unless it may have happened: then the question says what to check first. Acts on many tasks, on a task that
+is not under the cursor, and acts that cannot be undone are confirmed with the exact list of tasks, which is then sent.
+The screen changes only by the events of the act.
 """
 
 from __future__ import annotations
@@ -120,7 +121,8 @@ class OperatorActions:
         if self._is_refused(preview, preview.run_again or preview.unblocked):
             return
         targets = targets_of(board, names)
-        is_plain = len(names) == 1 and board.row(names[0]).state in ENDED_BADLY  # no descendant runs or has run
+        # the eye is on it, and no descendant runs or has run
+        is_plain = self._is_at_cursor(names) and board.row(names[0]).state in ENDED_BADLY
         if is_plain and not preview.notes:
             self.send("requeue", targets, DEFAULT_REASON, {"not_before": GRACE_SECONDS}, self._begin_grace)
             return
@@ -137,7 +139,7 @@ class OperatorActions:
         question = confirmations.requeue_question(
             preview, self._scene(board), names, self._key_for("requeue"), RATE_PER_SECOND, is_spread=is_spread
         )
-        self.confirm("requeue", question, requeue)
+        self._confirm_for(names, "requeue", question, requeue)
 
     def skip(self, board: Board, names: Sequence[str]) -> None:
         """Skip the tasks, with a reason."""
@@ -150,7 +152,7 @@ class OperatorActions:
             options = {"substitute": json.loads(reply.value)} if reply.value else {}
             self.send("skip", targets, reply.reason, options)
 
-        self.confirm("skip", confirmations.preview_question(preview, self._scene(board)), skip)
+        self._confirm_for(names, "skip", confirmations.preview_question(preview, self._scene(board)), skip)
 
     def answer(self, act: Literal["approve", "reject"], board: Board, names: Sequence[str]) -> None:
         """Approve or reject what waits for an approval, with a reason."""
@@ -161,7 +163,7 @@ class OperatorActions:
         targets = targets_of(board, asked)
         action = next(name for name, answer in ANSWERS.items() if answer == act)
         question = confirmations.answer_question(act, asked, self._scene(board))
-        self.confirm(action, question, lambda reply: self.send(act, targets, reply.reason))
+        self._confirm_for(names, action, question, lambda reply: self.send(act, targets, reply.reason))
 
     def stop(self, board: Board, names: Sequence[str]) -> None:
         """Stop running attempts, or cancel waiting tasks."""
@@ -170,16 +172,14 @@ class OperatorActions:
         else:
             targets = targets_of(board, names)
             question = confirmations.stop_question(names, self._scene(board))
-            self.confirm("stop_task", question, lambda reply: self.send("cancel", targets, reply.reason))
+            self._confirm_for(names, "stop_task", question, lambda reply: self.send("cancel", targets, reply.reason))
 
     def hurry(self, board: Board, names: Sequence[str]) -> None:
         """Retry now, or poll a sensor now."""
-        targets = targets_of(board, names)
-        if len(names) == 1:
-            self.send("hurry", targets, DEFAULT_REASON)
-        else:
-            question = confirmations.hurry_question(names, self._scene(board))
-            self.confirm("hurry", question, lambda reply: self.send("hurry", targets, DEFAULT_REASON))
+        question = confirmations.hurry_question(names, self._scene(board))
+        self._at_once_or_ask(
+            names, "hurry", question, partial(self.send, "hurry", targets_of(board, names), DEFAULT_REASON)
+        )
 
     def extend(self, board: Board, names: Sequence[str]) -> None:
         """Give running attempts more time before their timeout."""
@@ -188,22 +188,24 @@ class OperatorActions:
             self.show_warning("there is nothing to extend: it does not run")
             return
         targets = targets_of(board, names)
-        title = f"More time for {confirmations.named(names)}"
+        title, hidden = f"More time for {confirmations.named(names)}", self._out_of_sight(names)
 
         def extend(seconds: str) -> None:
             self.send("extend", targets, DEFAULT_REASON, {"seconds": int(seconds)})
 
-        choose(console, title, _EXTENSIONS, extend)
+        choose(console, title, _EXTENSIONS, extend, confirmations.hidden_warning(hidden))
 
     def acknowledge(self, board: Board, names: Sequence[str]) -> None:
         """Stop paging for these tasks."""
-        self.send("ack", targets_of(board, names))
+        question = confirmations.acknowledge_question(names, self._scene(board))
+        self._at_once_or_ask(names, "acknowledge", question, partial(self.send, "ack", targets_of(board, names), ""))
 
     def snooze(self, board: Board, names: Sequence[str]) -> None:
         """Page again for these tasks later."""
         targets = targets_of(board, names)
-        title = f"Page again for {confirmations.named(names)}"
-        self.choose_time(title, lambda seconds: self.send("snooze", targets, "", {"seconds": seconds}))
+        title, hidden = f"Page again for {confirmations.named(names)}", self._out_of_sight(names)
+        warning = confirmations.hidden_warning(hidden)
+        self.choose_time(title, lambda seconds: self.send("snooze", targets, "", {"seconds": seconds}), warning)
 
     def note(self, board: Board, names: Sequence[str]) -> None:
         """Write a note on the cause of these tasks, for the next operator who is paged for it."""
@@ -217,7 +219,9 @@ class OperatorActions:
         facts = [describe_note(note, now_us) for note in memory.notes[:_NOTES_SHOWN]] if memory is not None else []
         about = {"fingerprint": cause.fingerprint, "downstream": cause.downstream}
         question = confirmations.note_question(cause, facts)
-        self.confirm("note", question, lambda reply: self.send("note", (), "", {**about, "text": reply.value}))
+        self._confirm_for(
+            names, "note", question, lambda reply: self.send("note", (), "", {**about, "text": reply.value})
+        )
 
     def pause(self, board: Board) -> None:
         self.send("unpause" if board.projection.run.paused_since is not None else "pause", (), DEFAULT_REASON)
@@ -348,6 +352,29 @@ class OperatorActions:
     def _scene(self, board: Board) -> Scene:
         return Scene(board, self._console.live.now_us, self._console.glyphs, runner=self._console.runner)
 
+    def _is_at_cursor(self, names: Sequence[str]) -> bool:
+        """Whether the tasks are the one under the cursor, in sight: only that is acted on without a question."""
+        return list(names) == [self._console.console_screen.task_at_cursor()]
+
+    def _out_of_sight(self, names: Sequence[str]) -> list[str]:
+        shown = self._console.console_screen.tasks_in_sight()
+        return [name for name in names if name not in shown]
+
+    def _at_once_or_ask(
+        self, names: Sequence[str], action: str, question: Question, send: Callable[..., object]
+    ) -> None:
+        """Act at once on the task under the cursor; on other tasks after a question."""
+        if self._is_at_cursor(names):
+            send()
+        else:
+            self._confirm_for(names, action, question, lambda reply: send())
+
+    def _confirm_for(
+        self, names: Sequence[str], action: str, question: Question, act: Callable[[Reply], object]
+    ) -> None:
+        """Ask a question about tasks, which names those that are out of sight."""
+        self.confirm(action, confirmations.with_hidden(question, self._out_of_sight(names)), act)
+
     def confirm(self, action: str, question: Question, act: Callable[[Reply], object]) -> None:
         """Ask a question, and call ``act`` if the operator accepts. ``action``: what led to it."""
 
@@ -359,9 +386,9 @@ class OperatorActions:
         facts = [line for fact in question.facts for line in wrap(fact, room)]
         self._console.push_screen(Dialog(replace(question, facts=facts, trigger=self._key_for(action))), replied)
 
-    def choose_time(self, title: str, act: Callable[[int], None]) -> None:
+    def choose_time(self, title: str, act: Callable[[int], None], warning: str = "") -> None:
         """Let the operator choose in how many seconds pages may come again."""
-        choose(self._console, title, _SNOOZES, lambda seconds: act(int(seconds)))
+        choose(self._console, title, _SNOOZES, lambda seconds: act(int(seconds)), warning)
 
     def _key_for(self, action: str) -> str | None:
         """Textual's name of the first key of an action; None if it has no key."""

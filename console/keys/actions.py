@@ -93,7 +93,7 @@ _CHANGING = (
         "requeue",
         ("r",),
         "requeue",
-        "Run again: one at once, several after a preview.",
+        "Run again: the one under the cursor at once, others after a preview.",
         _TASKS,
         _CHANGE,
         "requeue",
@@ -134,6 +134,7 @@ _CHANGING = (
         _TASKS,
         _CHANGE,
         "hurry",
+        needs_stable_cursor=True,
     ),
     Action("pause", ("p",), "pause", "Pause or unpause the run; running tasks continue.", _RUN, _CHANGE, "pause"),
     Action(
@@ -148,7 +149,14 @@ _CHANGING = (
     Action("resume_here", ("R",), "resume…", "Start an executor here if the last one is gone.", EVERYWHERE, _CONFIRM),
     Action("arm", ("W",), "arm…", "Allow changes for ten minutes, when started read-only.", EVERYWHERE, _CONFIRM),
     Action(
-        "acknowledge", (), "acknowledge", "Acknowledge this dead letter: no more pages for it.", _TASKS, _CHANGE, "ack"
+        "acknowledge",
+        (),
+        "acknowledge",
+        "Acknowledge this dead letter: no more pages for it.",
+        _TASKS,
+        _CHANGE,
+        "ack",
+        needs_stable_cursor=True,
     ),
     Action("snooze", (), "snooze…", "Page again later.", _TASKS, _CONFIRM, "snooze"),
     Action("reset_breaker", (), "breaker…", "Close or open a circuit breaker by hand.", _RUN, _CONFIRM, "breaker"),

@@ -174,9 +174,7 @@ def _usage_lines(usage: TaskUsage | None, columns: int) -> Iterator[Line]:
         yield from wrap([Piece(" wrote ", Role.DIM), Piece(line)], columns - 1, 7)
 
 
-def _attempt_lines(
-    row: TaskRow, scene: tasks.Scene, columns: int, texts: AttemptTexts | None
-) -> Iterator[Line]:
+def _attempt_lines(row: TaskRow, scene: tasks.Scene, columns: int, texts: AttemptTexts | None) -> Iterator[Line]:
     if not row.attempts:
         return
     counted, in_all = tasks.attempts_text(row), f"{len(row.attempts)} in all"

@@ -60,9 +60,12 @@ def label_width(name: str, scene: Scene, size: LabelSize = LABEL_SIZES[0]) -> in
 
 
 def heading_line(
-    graph: Graph, scene: Scene, size: int, fold_key: str, filter_text: str, marks: int
+    graph: Graph, scene: Scene, size: int, fold_key: str, filter_text: str, marks: int, hidden_marks: int
 ) -> tuple[Line, Line]:
-    """The step among all steps; beside it what is left out: by the filter, of names, of the order, of the drawing."""
+    """The step among all steps; beside it what is left out: by the filter, of names, of the order, of the drawing.
+
+    ``hidden_marks``: of the ``marks``, those that the filter leaves out.
+    """
     drawn, around = _drawing_status(graph, fold_key, scene.glyphs)
     if drawn:
         return drawn, around
@@ -73,7 +76,8 @@ def heading_line(
     elif graph.order is not GraphOrder.FLOW and graph.is_ordered:
         right.append([Piece(str(graph.order), Role.DIM)])
     if marks:
-        right.append([Piece(f"{number(marks)} marked", Role.MARK)])
+        hidden = f", {number(hidden_marks)} not shown" if hidden_marks else ""
+        right.append([Piece(f"{number(marks)} marked{hidden}", Role.MARK)])
     if scene.names.prefix:
         right.append([Piece(f"all begin with {scene.names.prefix}", Role.DIM)])
     others = [*join(right), Piece(" ")]

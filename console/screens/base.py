@@ -26,7 +26,7 @@ screen, or of a controller of the app.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, cast
 
 from textual import events
@@ -136,6 +136,15 @@ class ConsoleScreen(Screen[None]):
     def target_tasks(self) -> Sequence[str]:
         """The tasks that an action applies to."""
         return () if self.console.selected is None else (self.console.selected,)
+
+    def tasks_in_sight(self) -> Collection[str]:
+        """The tasks that the screen names now, each in a place of its own."""
+        return self.target_tasks()
+
+    def task_at_cursor(self) -> str | None:
+        """The one task on which the cursor is, in sight; None: it is on none, or on several."""
+        names = self.target_tasks()
+        return names[0] if len(names) == 1 else None
 
     def subject(self) -> object:
         """The item under the cursor if it is not a task: a breaker, a page, a group of rows, an event."""

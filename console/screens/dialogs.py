@@ -41,8 +41,9 @@ class ChoiceDialog(Modal[str | None]):
 
     guarded_keys = frozenset({"enter"})
 
-    def __init__(self, title: Line, options: Sequence[ChoiceOption]) -> None:
+    def __init__(self, title: Line, options: Sequence[ChoiceOption], warning: str = "") -> None:
         super().__init__(title)
+        self._warning = warning
         self._options = list(options)
         self._word_cells = max((len(option.label) for option in options), default=0)
         self.table: VirtualTable[int] = VirtualTable(self._row)
@@ -51,6 +52,8 @@ class ChoiceDialog(Modal[str | None]):
         """Yield the options, the first under the cursor."""
         self.table.styles.height = min(len(self._options), _ROWS_MAX)
         self.table.set_order(range(len(self._options)))
+        if self._warning:
+            yield bar_of([Piece(self._warning, Role.WARNING)])
         yield Bar()
         yield self.table
         yield Bar()
@@ -69,14 +72,16 @@ class ChoiceDialog(Modal[str | None]):
             self.dismiss(self._options[self.table.cursor].value)
 
 
-def choose(app: App[Any], title: str, options: Sequence[ChoiceOption], act: Callable[[str], None]) -> None:
+def choose(
+    app: App[Any], title: str, options: Sequence[ChoiceOption], act: Callable[[str], None], warning: str = ""
+) -> None:
     """Let the operator choose an option, the first by default, and call ``act`` with its value."""
 
     def chosen(value: str | None) -> None:
         if value is not None:
             act(value)
 
-    app.push_screen(ChoiceDialog([Piece(one_line(title), Role.TITLE)], options), chosen)
+    app.push_screen(ChoiceDialog([Piece(one_line(title), Role.TITLE)], options, warning), chosen)
 
 
 # --- A form: a line for each value -----------------------------------------------------------------------------------

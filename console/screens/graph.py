@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from msgspec.structs import replace
 from textual import events
@@ -214,8 +214,13 @@ class GraphScreen(SplitScreen):
         graph = self.graph
         if graph is not None:
             fold_key = self.console.keymap.label("fold")
-            marks = len(self.graph_view.marks)
-            self.heading.show(*heading_line(graph, self.scene(), self.main_columns, fold_key, self.filter_text, marks))
+            marks = len(self.graph_view.marks), self._count_hidden_marks()
+            self.heading.show(*heading_line(graph, self.scene(), self.main_columns, fold_key, self.filter_text, *marks))
+
+    def _count_hidden_marks(self) -> int:
+        """The number of marked tasks that the filter leaves out."""
+        found = self.graph.found if self.graph is not None else None
+        return 0 if found is None else len(self.graph_view.marks.keys() - set(found))
 
     def rule_marks(self, upper: bool) -> dict[int, str]:
         """The column at which the divider meets a rule; with a drawing that is the rule under the drawing."""
@@ -398,6 +403,17 @@ class GraphScreen(SplitScreen):
             return super().target_tasks()
         names = set(self.graph.tasks_at_cursor)
         return tuple(name for name in self.board.problems if name in names)
+
+    def tasks_in_sight(self) -> Collection[str]:
+        """The tasks of the rows or boxes in view."""
+        return self.graph_view.tasks_in_sight()
+
+    def task_at_cursor(self) -> str | None:
+        """The selected task; None on a group, and where a filter or the mouse wheel has put the task out of sight."""
+        graph = self.graph
+        if graph is None or graph.is_on_many or graph.selected not in self.tasks_in_sight():
+            return None
+        return graph.selected
 
     @property
     def acts_on_one(self) -> bool:

@@ -205,6 +205,28 @@ class GraphView(Canvas):
         tasks = (graph.groups.rows[y].task for y in range(first, last))
         return [graph.dag.names[task] for task in tasks if task is not None]
 
+    def tasks_in_sight(self) -> set[str]:
+        """The tasks of which the viewport shows a row or a box; none of a folded group."""
+        graph = self.graph
+        if graph is None:
+            return set()
+        (left, top), bottom = self.origin, min(self.origin[1] + self.rows, graph.height)
+        if graph.step is Step.GROUPS:
+            rows = (graph.groups.rows[y] for y in range(top, bottom))
+            return {graph.dag.names[row.task] for row in rows if row.task is not None and not row.hidden}
+        if graph.lists_tasks:
+            return {graph.task_at_row(y) for y in range(top, bottom)}
+        found = set()
+        for name in graph.drawing.dag.order:
+            x, _, columns = graph.drawing.place(name)
+            if (
+                top <= graph.row_of(name) < bottom
+                and left < _MARGIN + x + columns
+                and _MARGIN + x < left + self.columns
+            ):
+                found.add(name)
+        return found
+
     def _rows_of(self, name: str) -> tuple[int, ...]:
         graph = self.graph
         assert graph is not None

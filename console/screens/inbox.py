@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from textual import events
 from textual.widget import Widget
@@ -243,6 +243,18 @@ class InboxScreen(SplitScreen):
     def target_tasks(self) -> Sequence[str]:
         """The marked tasks; without marks what is under the cursor."""
         return self.table.marks or self._tasks_at_cursor()
+
+    def tasks_in_sight(self) -> Collection[str]:
+        """The tasks of the rows in view; of a folded cause only a single one, which its row describes."""
+        rows = [row for row in self.table.in_view() if not row.hidden]
+        named = [self.tasks_of(row) for row in rows if row.task is not None or len(self.tasks_of(row)) == 1]
+        return {name for names in named for name in names}
+
+    def task_at_cursor(self) -> str | None:
+        """The task of the row under the cursor, or of its cause if that is the only one."""
+        names = self._tasks_at_cursor()
+        row = self.table.cursor_key
+        return names[0] if len(names) == 1 and row is not None and not row.hidden else None
 
     def on_task_acted(self, name: str) -> None:
         """Remove the mark."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from msgspec.structs import replace
 from textual import events
@@ -437,6 +437,15 @@ class TimelineScreen(ConsoleScreen):
         """The task under the cursor; of a group those that need a human."""
         key = self.timeline.cursor_key
         return self.rows.problems(key) if isinstance(key, int) else super().target_tasks()
+
+    def tasks_in_sight(self) -> Collection[str]:
+        """The tasks of the rows in view."""
+        return {key for key in self.timeline.in_view() if isinstance(key, str)}
+
+    def task_at_cursor(self) -> str | None:
+        """The task of the row under the cursor; None on a group and in an empty list."""
+        key = self.timeline.cursor_key
+        return key if isinstance(key, str) and key in self.timeline.in_view() else None
 
     @property
     def acts_on_one(self) -> bool:

@@ -174,7 +174,8 @@ def test_no_method_of_a_view_that_is_called_is_one_of_textual() -> None:
 
 
 def test_what_does_nothing_to_a_row_that_has_just_come_is_what_acts_at_once_in_a_list_that_moves() -> None:
-    assert {action.name for action in ACTIONS if action.needs_stable_cursor} == {"requeue", "acknowledge_page"}
+    at_once = {"requeue", "hurry", "acknowledge", "acknowledge_page"}
+    assert {action.name for action in ACTIONS if action.needs_stable_cursor} == at_once
 
 
 def test_keys_are_bound_in_the_table_alone() -> None:
