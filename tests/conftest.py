@@ -53,9 +53,14 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 LONG_TEST_SECONDS = 900  # the limit of a test that takes minutes, also on a machine with much else to do
 
 
+SSH_TESTS = Path(__file__).parent / "ssh"  # they need a real sshd; others that ask for ``far`` do with its stand-in
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give a long test a limit of its own."""
+    """Mark what needs an sshd, or is to be tried with one as well. Give a long test a limit of its own."""
     for item in items:
+        if "far" in getattr(item, "fixturenames", ()):
+            item.add_marker("long" if SSH_TESTS in item.path.parents else "over_ssh")
         if item.get_closest_marker("long"):
             item.add_marker(pytest.mark.timeout(LONG_TEST_SECONDS))
 

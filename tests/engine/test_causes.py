@@ -19,6 +19,7 @@ from urllib.request import urlopen
 import pytest
 from redrive.engine import Executor, Flow, RetryPolicy, retry
 from support.commands import invoke_redrive, quoted
+from support.marks import needs
 
 QUICK = RetryPolicy(max_attempts=3, base=0.01, jitter="none")
 
@@ -158,8 +159,48 @@ def on_path(folder: Path, **programs: str) -> Path:
     return folder
 
 
+def python_that_opens(address: str) -> str:
+    """A line that fails with the traceback of a program in Python."""
+    return f"{quoted(sys.executable)} -c \"import urllib.request as u; u.urlopen('{address}')\""
+
+
+def ends_of(lines: dict[str, str], state: Path) -> set[tuple[str, str | None, str, int]]:
+    flow = Flow("outages")
+    for name, line in lines.items():
+        flow.command(name, line, timeout=60, retry=QUICK)
+    return {(one.state, one.kind, one.failure_class, one.attempts) for one in run(flow, state).values()}
+
+
 def test_an_ordinary_outage_is_no_poison(tmp_path: Path, url: str) -> None:
-    port, flow = closed_port(), Flow("outages")
+    port = closed_port()
+    lines = {
+        "unavailable": python_that_opens(f"{url}/503"),
+        "refused": python_that_opens(f"http://127.0.0.1:{port}/"),
+        "unknown_host": python_that_opens("http://nosuch.invalid/"),
+        "wrapped": f"set -e; {python_that_opens(f'http://127.0.0.1:{port}/')} > /dev/null || exit 1",
+    }
+    assert ends_of(lines, tmp_path / "state.db") == {("FAILED", None, "transient", 3)}
+
+
+def test_an_exit_code_a_refusal_and_a_missing_program_have_their_classes(tmp_path: Path, url: str) -> None:
+    flow = Flow("refusals")
+    flow.command("refuses", "exit 1", timeout=30, retry=QUICK)
+    flow.command("forbidden", python_that_opens(f"{url}/403"), timeout=30, retry=QUICK)
+    flow.command("missing", "nosuchprogram", timeout=30, retry=QUICK)
+    ended = run(flow, tmp_path / "state.db")
+    assert {name: (one.state, one.kind, one.failure_class, one.attempts) for name, one in ended.items()} == {
+        "refuses": ("FAILED", None, "unclassified", 3),
+        "forbidden": ("DEAD_LETTER", "auth", "auth", 1),
+        "missing": ("DEAD_LETTER", "permanent", "permanent", 1),
+    }
+
+
+@pytest.mark.long
+@needs("curl")
+@needs("ssh")
+@needs("git")
+def test_an_ordinary_outage_is_no_poison_for_the_programs_of_a_system(tmp_path: Path, url: str) -> None:
+    port = closed_port()
     lines = {
         "unavailable": f"curl -fsS {url}/503",
         "refused": f"curl -fsS http://127.0.0.1:{port}/",
@@ -167,21 +208,11 @@ def test_an_ordinary_outage_is_no_poison(tmp_path: Path, url: str) -> None:
         "unknown_host": "curl -fsS http://nosuch.invalid/",
         "ssh": f"ssh -o BatchMode=yes -o StrictHostKeyChecking=no -p {port} 127.0.0.1 true",
         "git": f"git ls-remote http://127.0.0.1:{port}/x.git",
-        "python": f"{quoted(sys.executable)} -c \"import urllib.request as u; u.urlopen('http://127.0.0.1:{port}/')\"",
         "wrapped": f"set -e; curl -fsS http://127.0.0.1:{port}/ > /dev/null || exit 1",
     }
-    for name, line in lines.items():
-        flow.command(name, line, timeout=60, retry=QUICK)
-    flow.command("refuses", "exit 1", timeout=30, retry=QUICK)
-    flow.command("forbidden", f"curl -fsS {url}/403", timeout=30, retry=QUICK)
-    flow.command("missing", "nosuchprogram", timeout=30, retry=QUICK)
-    ended = run(flow, tmp_path / "state.db")
-    expected = dict.fromkeys(lines, ("FAILED", None, "transient", 3)) | {
-        "refuses": ("FAILED", None, "unclassified", 3),
-        "forbidden": ("DEAD_LETTER", "auth", "auth", 1),
-        "missing": ("DEAD_LETTER", "permanent", "permanent", 1),
-    }
-    assert expected == {name: (one.state, one.kind, one.failure_class, one.attempts) for name, one in ended.items()}
+    assert ends_of(lines, tmp_path / "state.db") == {("FAILED", None, "transient", 3)}
+    refused = {"forbidden": f"curl -fsS {url}/403"}
+    assert ends_of(refused, tmp_path / "refused.db") == {("DEAD_LETTER", "auth", "auth", 1)}
 
 
 def test_mistakes_in_sql_are_distinguished_by_the_line_that_names_them(tmp_path: Path) -> None:
@@ -237,19 +268,21 @@ def test_a_page_instead_of_json_is_tried_again(tmp_path: Path, url: str) -> None
     assert (ended["wrong"].failure_class, ended["wrong"].kind, ended["wrong"].attempts) == ("validation", "poison", 2)
 
 
-def test_one_cause_has_one_verdict_in_python_and_in_a_shell(tmp_path: Path, url: str) -> None:
+@pytest.mark.parametrize("program", ["python", pytest.param("curl", marks=[pytest.mark.long, needs("curl")])])
+def test_one_cause_has_one_verdict_in_python_and_in_a_shell(tmp_path: Path, url: str, program: str) -> None:
     port, flow = closed_port(), Flow("one-cause")
 
     def ask(name: str, address: str) -> None:
         flow.task(lambda: urlopen(address, timeout=10), name=f"{name} in Python", timeout=60, retry=QUICK)
-        flow.command(f"{name} by curl", f"curl -fsS {address}", timeout=60, retry=QUICK)
+        line = f"curl -fsS {address}" if program == "curl" else python_that_opens(address)
+        flow.command(f"{name} in a shell", line, timeout=60, retry=QUICK)
 
     addresses = {"unknown": "http://nosuch.invalid/", "refused": f"http://127.0.0.1:{port}/", "500": f"{url}/500"}
     for name, address in addresses.items():
         ask(name, address)
     ended = run(flow, tmp_path / "state.db")
     for name in addresses:
-        one, other = ended[f"{name} in Python"], ended[f"{name} by curl"]
+        one, other = ended[f"{name} in Python"], ended[f"{name} in a shell"]
         assert (one.state, one.kind, one.attempts) == (other.state, other.kind, other.attempts), name
     assert ended["unknown in Python"].state == "FAILED"
 

@@ -17,8 +17,6 @@ from .evidence import AcknowledgedNumbers, cut_everywhere
 from .record import RUN_ID, record_run, record_writer
 from .recording import Call
 
-pytestmark = needs_strace
-
 
 def test_the_disk_forgets_what_was_not_synced(tmp_path: Path) -> None:
     state = str(tmp_path / "state.db")
@@ -41,10 +39,9 @@ def test_the_disk_forgets_what_was_not_synced(tmp_path: Path) -> None:
     assert found == {Remains.NOTHING: b"a" * 5000, Remains.ALL: b"b" * 5000}
 
 
-@pytest.mark.parametrize(
-    ("commits", "count"),
-    [(40, 150), pytest.param(600, scaled(600), marks=pytest.mark.long)],
-)
+@pytest.mark.long
+@needs_strace
+@pytest.mark.parametrize(("commits", "count"), [(40, 150), (600, scaled(600))])
 def test_a_writer_says_nothing_that_a_power_cut_undoes(tmp_path: Path, commits: int, count: int) -> None:
     """Its log starts again every few commits. Without the syncs of the log, the same cuts find it out."""
     calls, acknowledged, state = record_writer(tmp_path, commits)
@@ -55,7 +52,9 @@ def test_a_writer_says_nothing_that_a_power_cut_undoes(tmp_path: Path, commits: 
     assert cut_everywhere(unsynced, choose_cuts(unsynced, 50), state, AcknowledgedNumbers(), tmp_path)
 
 
-@pytest.mark.parametrize(("width", "count"), [(2, 100), pytest.param(60, scaled(600), marks=pytest.mark.long)])
+@pytest.mark.long
+@needs_strace
+@pytest.mark.parametrize(("width", "count"), [(2, 100), (60, scaled(600))])
 def test_a_run_says_nothing_that_a_power_cut_undoes(tmp_path: Path, width: int, count: int) -> None:
     """Its lines, its answers to an operator, its page, its effect and its exit code are in what is left."""
     calls, acknowledged, state = record_run(tmp_path, width)
@@ -69,6 +68,7 @@ def test_a_run_says_nothing_that_a_power_cut_undoes(tmp_path: Path, width: int, 
 
 
 @pytest.mark.long
+@needs_strace
 def test_a_run_goes_on_after_a_power_cut_and_pays_once(tmp_path: Path) -> None:
     """The worst case: all that tasks wrote themselves is on the disk."""
     calls, acknowledged, state = record_run(tmp_path, 2)

@@ -1,11 +1,16 @@
-"""Needs a real sshd. CI installs one; elsewhere, without it, there is nothing here to collect."""
+"""A host behind a real sshd: what is tried here has no stand-in."""
 
 from __future__ import annotations
 
-import os
-import shutil
+import pytest
+from support.ssh_host import HAS_SSHD, SshHost
 
-SSHD = "/usr/sbin/sshd"
 
-if not (os.environ.get("CI") or (os.access(SSHD, os.X_OK) and shutil.which("ssh"))):
-    collect_ignore_glob = ["test_*.py"]
+@pytest.fixture
+def far(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> SshHost:
+    """The host ``far`` of ``ssh://far/...``."""
+    if not HAS_SSHD:
+        pytest.skip("there is no ssh, or no sshd")
+    host: SshHost = request.getfixturevalue("far_host")
+    monkeypatch.setenv("REDRIVE_SSH", host.program)
+    return host

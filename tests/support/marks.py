@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -19,6 +20,11 @@ def parametrize_mostly_long(
         for number, value in enumerate(values)
     ]
     return pytest.mark.parametrize(names, cases, ids=ids)
+
+
+def needs(program: str) -> pytest.MarkDecorator:
+    """Refuse a test in one sentence where this program is missing. Such a test is marked ``long`` as well."""
+    return pytest.mark.skipif(shutil.which(program) is None, reason=f"there is no {program}")
 
 
 def scaled(count: int) -> int:

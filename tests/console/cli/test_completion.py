@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from redrive.engine import Executor, Flow
+from support.marks import needs
 from support.pty_terminal import PtyTerminal
 
 HOSTILE = [
@@ -139,13 +140,10 @@ def _words_of_bash(offered: str) -> list[str]:
     return [word for written in offered.removesuffix("\t").split("\t") for word in shlex.split(written)]
 
 
-# --- The other shells, where they are installed ----------------------------------------------------------------------
+# --- The other shells ------------------------------------------------------------------------------------------------
 
 
-def needs(shell: str) -> pytest.MarkDecorator:
-    return pytest.mark.skipif(shutil.which(shell) is None, reason=f"there is no {shell}")
-
-
+@pytest.mark.long
 @needs("fish")
 @pytest.mark.parametrize("line", ["requeue --reason x --state got.db ", "logs --state got.db "])
 def test_fish_offers_each_name_whole(folder: Path, line: str) -> None:
@@ -155,6 +153,7 @@ def test_fish_offers_each_name_whole(folder: Path, line: str) -> None:
     assert not (folder / "OWNED").exists()
 
 
+@pytest.mark.long
 @needs("fish")
 def test_fish_completes_commands_and_topics(folder: Path) -> None:
     script = "redrive completion fish | source; complete -C 'redrive inb'; complete -C 'redrive help dead'"
@@ -162,6 +161,7 @@ def test_fish_completes_commands_and_topics(folder: Path) -> None:
     assert first.startswith("inbox\t") and second.startswith("deadlines\t")
 
 
+@pytest.mark.long
 @needs("fish")
 def test_fish_offers_what_a_command_takes(default_place: Path) -> None:
     script = "redrive completion fish | source\n"
@@ -177,6 +177,7 @@ redrive() {{ print -r -- "${{@[-1]}}" >> words }}; print -r LOA''DED
 """
 
 
+@pytest.mark.long
 @needs("zsh")
 def test_zsh_offers_what_a_command_takes(default_place: Path) -> None:
     (default_place / "words").touch()
@@ -204,6 +205,7 @@ def _has_lines(path: Path, count: int) -> bool:
     return len(path.read_text().splitlines()) == count
 
 
+@pytest.mark.long
 @needs("zsh")
 def test_zsh_completes_a_name_to_a_word_that_it_reads_as_the_name(folder: Path) -> None:
     """By keys, as a person does: the first letters quoted, Tab, Enter; ``logs`` is replaced by what shows its word."""
