@@ -31,7 +31,7 @@ from ...engine.core.outcome import OutcomeKind
 from ...engine.core.projection import AttemptRow, RunProjection, RunRow, TaskRow
 from ...engine.core.views import run_code
 from ...engine.domain.event_payloads import TaskMoved
-from ...engine.domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, SHUT_BREAKERS, RunState
+from ...engine.domain.states import FAILED_OUTCOMES, HOLDING_BREAKERS, NEEDS_HUMAN, RunState
 from ...engine.errors import RedriveError
 from ...engine.runner.command import span_id, trace_id
 from ...engine.statefile.needs import attention_count, needs_of
@@ -260,7 +260,7 @@ class MachineCollector:
                     labels = run.dag_name, offer.path, one.outcome, one.failure_class or ""
                     samples.set("run_attempts", one.attempts, *labels)
             for breaker in figures.breakers:
-                samples.set("breaker_open", breaker.state in SHUT_BREAKERS, breaker.downstream, offer.path)
+                samples.set("breaker_open", breaker.state in HOLDING_BREAKERS, breaker.downstream, offer.path)
         return samples
 
 

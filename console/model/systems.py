@@ -407,7 +407,8 @@ def _merge_groups(rows: Iterable[QuarantineGroup]) -> dict[GroupKey, RowGroup]:
 class BreakerStatus(msgspec.Struct, frozen=True):
     """The breaker of one downstream with its budget. ``held``: names of tasks; ``running``: calls in progress.
 
-    ``since``: start of the state in microseconds UTC, None before the first call.
+    ``since``: start of the state in microseconds UTC, None before the first call; of a breaker that holds calls, of the
+    hold, whatever its probes have found.
     """
 
     spec: DownstreamSpec
@@ -504,7 +505,7 @@ def breaker_status(spec: DownstreamSpec, row: BreakerRow | None) -> BreakerStatu
     )
     full = rules.new_bucket(spec).tokens
     tokens = full if row.tokens is None else min(float(row.tokens), full)
-    return BreakerStatus(spec, breaker, tokens, detail.reserve_at, row.changed_at)
+    return BreakerStatus(spec, breaker, tokens, detail.reserve_at, row.opened_at or row.changed_at)
 
 
 def _parse_detail(detail: Json) -> BreakerDetail:

@@ -734,6 +734,7 @@ def _breaker_rows(start: ReplayStart) -> Iterator[BreakerRecord]:
             "tokens": None,
             "detail": "{}",
             "changed_at": start.at,
+            "opened_at": None,
         }
 
 

@@ -186,9 +186,13 @@ class BreakerColumns(TypedDict):
 
 
 class StoredBreaker(BreakerColumns):
-    """A row of table ``breaker`` without its key. ``changed_at``: microseconds UTC."""
+    """A row of table ``breaker`` without its key, with instants in microseconds UTC.
+
+    ``opened_at``: since when calls are held, whatever probes have found; None: they pass.
+    """
 
     changed_at: int
+    opened_at: int | None
 
 
 class BreakerRecord(StoredBreaker):

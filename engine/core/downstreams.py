@@ -18,6 +18,7 @@ from ..errors import RefusedError
 from . import breaker as rules
 from . import causes
 from .breaker import (
+    PASSING,
     Admission,
     Breaker,
     BreakerRecord,
@@ -77,6 +78,7 @@ class DownstreamStates:
         self._calls: dict[str, tuple[str, CallPermit]] = {}  # task -> (downstream, permission)
         self._numbers = count(1)
         self._changed_at = dict.fromkeys(self.specs, now_us())  # when the episode of each breaker began
+        self._opened_at: dict[str, int] = {}  # since when calls of a downstream are held: probes change nothing
         self._alike: dict[str, dict[str, tuple[int, set[str]]]] = {name: {} for name in self.specs}
         self._hinted: set[str] = set()  # downstreams whose breaker changes by the finding of another executor
         self._dirty: set[str] = set()
@@ -238,6 +240,8 @@ class DownstreamStates:
             self._breakers[name] = rules.shift_breaker(self._breakers[name], jump_us)
             self._buckets[name] = rules.shift_bucket(self._buckets[name], jump_us)
             self._changed_at[name] += jump_us
+            if name in self._opened_at:
+                self._opened_at[name] += jump_us
             self._dirty.add(name)
 
     def _replace(self, downstream: str, changed: Breaker) -> None:
@@ -248,7 +252,14 @@ class DownstreamStates:
         self._dirty.add(downstream)
         if changed.episode != before.episode:
             self._changed_at[downstream] = self._now_us()
+            self._date_hold(downstream, self._changed_at[downstream])
             self._on_change(downstream)
+
+    def _date_hold(self, downstream: str, at: int) -> None:
+        if self._breakers[downstream].state in PASSING:
+            self._opened_at.pop(downstream, None)
+        else:
+            self._opened_at.setdefault(downstream, at)
 
     # --- Other executors ---------------------------------------------------------------------------------------
 
@@ -316,6 +327,7 @@ class DownstreamStates:
             if spec is not None:
                 self._breakers[spec.name], self._buckets[spec.name] = rules.from_row(row, spec)
                 self._changed_at[spec.name] = row["changed_at"]
+                self._date_hold(spec.name, row["opened_at"] or row["changed_at"])
                 if is_new_run:
                     self._breakers[spec.name] = rules.probe_for_new_run(self._breakers[spec.name], spec)
                     self._dirty.add(spec.name)
@@ -327,7 +339,7 @@ class DownstreamStates:
 
     def _row(self, name: str) -> StoredBreaker:
         columns = rules.to_row(self._breakers[name], self._buckets[name], self.specs[name])
-        return {**columns, "changed_at": self._changed_at[name]}
+        return {**columns, "changed_at": self._changed_at[name], "opened_at": self._opened_at.get(name)}
 
     def change_event(self, name: str) -> BreakerChanged:
         breaker, spec = self._breakers[name], self.specs[name]

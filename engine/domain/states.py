@@ -172,6 +172,9 @@ NO_CAUSE = frozenset(["", "lost"])
 #: States of a breaker in which no call passes.
 SHUT_BREAKERS = ("OPEN", "FORCED_OPEN")
 
+#: States of a breaker in which calls are held: as well while it probes.
+HOLDING_BREAKERS = SHUT_BREAKERS + ("HALF_OPEN",)
+
 #: The states that the inbox shows.
 NEEDS_HUMAN = frozenset([_S.DEAD_LETTER, _S.FAILED])
 

@@ -45,6 +45,7 @@ FORMATS: Dict[int, Format] = {
             Column("run", "acknowledged_at", "INTEGER"),
             Column("run", "acknowledged_by", "TEXT"),
             Column("task", "notice", "TEXT"),
+            Column("breaker", "opened_at", "INTEGER"),
         ),
         indexes=(
             "CREATE INDEX idx_run_attention ON run(started_at) WHERE acknowledged_at IS NULL"

@@ -120,6 +120,7 @@ class BreakerRow(NamedTuple):
     tokens: Optional[float]
     detail: JsonObject
     changed_at: int
+    opened_at: Optional[int] = None
 
 
 class PageRow(NamedTuple):
@@ -278,11 +279,11 @@ class AskedApproval(NamedTuple):
 
 
 class OpenBreaker(NamedTuple):
-    """A breaker that is not closed."""
+    """A breaker that is not closed, and since when: not since its latest probe."""
 
     downstream: str
     state: str
-    changed_at: int
+    since: int
 
 
 class MissedStarts(NamedTuple):
@@ -511,7 +512,8 @@ HELD_ROWS = Listing(
 OPEN_BREAKERS = Listing(
     "open_breakers",
     OpenBreaker,
-    "SELECT {columns} FROM breaker WHERE state <> 'CLOSED' ORDER BY changed_at",
+    "SELECT downstream, state, coalesce(opened_at, changed_at) AS since FROM breaker WHERE state <> 'CLOSED'"
+    " ORDER BY since",
 )
 #: When the latest run was over, or the latest logical time that had one: what was missed before is made up for.
 _LATEST_RUN = (

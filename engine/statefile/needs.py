@@ -9,7 +9,7 @@ reads this rule: the commands ``inbox``, ``fleet`` and ``runs``, the header and 
 from enum import Enum
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional
 
-from ..domain.states import SHUT_BREAKERS, RunState
+from ..domain.states import HOLDING_BREAKERS, RunState
 from .lists import AttentionRun, DeadLetterGroup
 from .state_files import Offer, ScheduleFacts
 
@@ -159,10 +159,10 @@ def _needs_of_lists(offer: Offer, now_us: int) -> Iterator[Need]:
     for rows in offer.held_rows:
         yield Need(NeedKind.HELD_ROWS, offer.path, rows.since, rows.dag_name, rows.run_id, True, rows.rows)
     for breaker in offer.breakers:
-        if breaker.state in SHUT_BREAKERS and now_us - breaker.changed_at >= BREAKER_GRACE_US:
+        if breaker.state in HOLDING_BREAKERS and now_us - breaker.since >= BREAKER_GRACE_US:
             is_ours = breaker.state == "FORCED_OPEN"  # an operator holds it open
             name = breaker.downstream
-            yield Need(NeedKind.BREAKER, offer.path, breaker.changed_at, offer.dag_name, None, is_ours, detail=name)
+            yield Need(NeedKind.BREAKER, offer.path, breaker.since, offer.dag_name, None, is_ours, detail=name)
 
 
 def _needs_of_schedules(offer: Offer, now_us: int) -> List[Need]:

@@ -43,6 +43,7 @@ from ..domain.states import (
     NEEDS_NO_RESULT,
     OPEN,
     REJECTED,
+    SHUT_BREAKERS,
     DeadLetterKind,
     RunState,
     SkipCause,
@@ -353,7 +354,8 @@ def _set(transaction: Transaction, run_id: str, downstream: str, how: str, by: s
         "INSERT OR IGNORE INTO breaker (downstream, state, changed_at) VALUES (?, 'CLOSED', ?)",
         (downstream, transaction.at),
     )
-    (text,) = connection.execute("SELECT detail FROM breaker WHERE downstream = ?", (downstream,)).fetchone()
+    known = "SELECT detail, opened_at FROM breaker WHERE downstream = ?"
+    text, opened_at = connection.execute(known, (downstream,)).fetchone()
     why = {"open": "held by {}".format(by), "disable": "disabled by {}".format(by)}.get(how, "")
     detail = dict(json.loads(text), why=why, release_at=transaction.at if how == "close" else None)
     if how in ("close", "disable"):
@@ -361,6 +363,7 @@ def _set(transaction: Transaction, run_id: str, downstream: str, how: str, by: s
     reopens_at = transaction.at if how == "probe" else None
     state = SETTINGS[how].state
     columns = {"state": state, "changed_at": transaction.at, "detail": json.dumps(detail), "reopens_at": reopens_at}
+    columns["opened_at"] = opened_at or transaction.at if state in SHUT_BREAKERS else None
     if how == "close":
         columns["window"] = "[]"
     sql = "UPDATE breaker SET {} WHERE downstream = ?".format(", ".join("{} = ?".format(name) for name in columns))

@@ -311,8 +311,8 @@ def mark_executor_stopped(transaction: Transaction, executor_id: str) -> None:
 
 
 def read_breakers(connection: sqlite3.Connection) -> list[BreakerRecord]:
-    cursor = connection.execute("SELECT downstream, state, reopens_at, window, tokens, detail, changed_at FROM breaker")
-    names = [column[0] for column in cursor.description]
+    names = tuple(BreakerRecord.__annotations__)
+    cursor = connection.execute(f"SELECT {', '.join(names)} FROM breaker")
     return [cast("BreakerRecord", dict(zip(names, values, strict=True))) for values in cursor.fetchall()]
 
 

@@ -216,7 +216,8 @@ CREATE TABLE breaker (
     window       TEXT NOT NULL DEFAULT '[]',
     tokens       REAL,
     detail       TEXT NOT NULL DEFAULT '{}',
-    changed_at   INTEGER NOT NULL         -- when this state began
+    changed_at   INTEGER NOT NULL,        -- when this state began; a probe renews it
+    opened_at    INTEGER                  -- since when calls are held, probes apart; NULL: they pass
 );
 
 CREATE TABLE page (                       -- outbox: written with the change that causes it, sent apart
