@@ -28,15 +28,14 @@ from .facts import (
     message_of,
     safe_attribute,
 )
+from .phrases import BAD_CERTIFICATE, REFUSED_LOGIN
 from .tables import (
-    BAD_CERTIFICATE,
     ERRNOS,
     EXCEPTIONS,
     EXIT_CODES,
     GRPC,
     HARDEST_FIRST,
     HTTP,
-    REFUSED_LOGIN,
     SENDERS,
     SIGNALS,
     SQLITE,

@@ -13,19 +13,18 @@ from typing import NamedTuple
 import msgspec
 
 from ..outcome import FailureClass
-from .tables import (
+from .phrases import (
     CONSEQUENCES,
-    DECISIVE_EXITS,
     ERROR_MARKS,
-    HTTP,
     HTTP_STATUSES,
     LINE_CLASSES,
     NO_ERRORS,
+    POSTGRES_LINE,
     POSTGRES_MESSAGES,
-    PROGRAM_EXITS,
+    POSTGRES_PROGRAMS,
     SQLSTATES,
-    sqlstate_class,
 )
+from .tables import DECISIVE_EXITS, HTTP, PROGRAM_EXITS, sqlstate_class
 
 # --- Messages --------------------------------------------------------------------------------------------------------
 #
@@ -106,7 +105,7 @@ def read_program_end(exit_code: int, output: str, command: str | Sequence[object
     line = error_line(output[-_OUTPUT_CHARACTERS:])
     text = command if command is None or isinstance(command, str) else shlex.join(map(str, command))
     status = _group(re.search(HTTP_STATUSES, line, re.IGNORECASE))
-    return ProgramEnd(exit_code, line, text, None if status is None else int(status), _sqlstate_in(line))
+    return ProgramEnd(exit_code, line, text, None if status is None else int(status), _sqlstate_in(line, text or ""))
 
 
 def error_line(output: str) -> str:
@@ -189,9 +188,13 @@ def programs_of(command: str) -> list[str]:
     return found
 
 
-def _sqlstate_in(line: str) -> str | None:
-    printed = _group(re.search(SQLSTATES, line))
-    return printed or next((sqlstate for pattern, sqlstate in POSTGRES_MESSAGES if re.search(pattern, line)), None)
+def _sqlstate_in(line: str, command: str) -> str | None:
+    for pattern in SQLSTATES.values():
+        if found := re.search(pattern, line):
+            return _group(found)
+    if not re.search(POSTGRES_LINE, line) and POSTGRES_PROGRAMS.isdisjoint(programs_of(command)):
+        return None
+    return next((sqlstate for pattern, sqlstate in POSTGRES_MESSAGES if re.search(pattern, line)), None)
 
 
 def _group(match: re.Match[str] | None) -> str | None:

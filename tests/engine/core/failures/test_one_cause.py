@@ -46,6 +46,9 @@ def http(status: int) -> urllib.error.HTTPError:
     return urllib.error.HTTPError("http://bank/", status, "?", {}, BytesIO())  # type: ignore[arg-type]
 
 
+WGET_TIME = "2026-11-22 15:31:28"
+
+
 def curl(status: int) -> Ended:
     """The same error as curl ends with it."""
     return Ended("curl -fsS http://bank/", 22, f"curl: (22) The requested URL returned error: {status}")
@@ -136,8 +139,14 @@ CAUSES: Mapping[str, tuple[FailureClass, Sequence[BaseException | Ended]]] = {
             ),
         ],
     ),
-    "not found, by HTTP": (PERMANENT, [http(404), curl(404), Ended("wget http://bank/", 8, "ERROR 404: Not Found.")]),
-    "broken inside, by HTTP": (AMBIGUOUS, [http(500), curl(500), Ended("wget http://b/", 8, "ERROR 500: Internal.")]),
+    "not found, by HTTP": (
+        PERMANENT,
+        [http(404), curl(404), Ended("wget http://bank/", 8, f"{WGET_TIME} ERROR 404: Not Found.")],
+    ),
+    "broken inside, by HTTP": (
+        AMBIGUOUS,
+        [http(500), curl(500), Ended("wget http://b/", 8, f"{WGET_TIME} ERROR 500: Internal.")],
+    ),
     "overloaded, by HTTP": (TRANSIENT, [http(503), curl(503), http(429), curl(429)]),
     "not allowed, by HTTP": (AUTH, [http(401), curl(401), http(403), curl(403)]),
     "refused input, by HTTP": (FailureClass.VALIDATION, [http(422), curl(422)]),
