@@ -394,7 +394,7 @@ def print_replay(endpoint: Endpoint, run_id: str | None, as_json: bool, at: str 
         then = "" if instant is None else f" at {_local_time(instant)}"
         echo(f"{present.place_line(projection.run, address)}{then}")
     now_us = wall_time_us() if instant is None else instant
-    context = ExplainContext(runner=runner)
+    context = ExplainContext(runner=runner, holders={})
 
     def why(name: str) -> str:
         return explain_task(projection, name, now_us, context)

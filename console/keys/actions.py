@@ -93,7 +93,7 @@ _CHANGING = (
         "requeue",
         ("r",),
         "requeue",
-        "Run again: the one under the cursor at once, others after a preview.",
+        "Run again: at once; marked ones after a preview.",
         _TASKS,
         _CHANGE,
         "requeue",

@@ -87,6 +87,7 @@ class Board:
         self._count_all()
 
     def _count_all(self) -> None:
+        self._holders: dict[str, tuple[str, ...]] = {}  # of this state of the tasks
         self._approvals = dict.fromkeys(row.name for row in self.projection.tasks.values() if is_approval(row))
         self.counts: Counter[CountedState] = Counter()
         self.active: set[str] = set()
@@ -104,6 +105,7 @@ class Board:
     def apply(self, events: Iterable[Event]) -> Delta:
         """Apply events in order; events that the projection contains already are skipped."""
         delta = Delta()
+        self._holders.clear()
         for event in events:
             if event.seq > self.projection.seq:
                 self._apply(event, delta)
@@ -116,6 +118,7 @@ class Board:
     def seek(self, snapshot: RunSnapshot) -> Delta:
         """Show another snapshot of the same run. The board takes ownership of it and its rows."""
         before, self.snapshot, self.projection = self.snapshot, snapshot, snapshot.projection
+        self._holders.clear()
         delta = Delta(is_run_changed=before.projection.run != snapshot.projection.run)
         if before.breakers != snapshot.breakers:
             delta.other_kinds.add(EventKind.BREAKER)
@@ -313,7 +316,8 @@ class Board:
         return blocking_chain(self.projection, name, now_us, self._explain_context(runner))
 
     def _explain_context(self, runner: RunnerStatus) -> ExplainContext:
-        return ExplainContext(self.snapshot.breakers, runner, self.snapshot.page_notes, self.active)
+        known = self.active, self.undecided, self._holders
+        return ExplainContext(self.snapshot.breakers, runner, self.snapshot.page_notes, *known)
 
 
 def is_late(row: TaskRow) -> bool:

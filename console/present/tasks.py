@@ -15,7 +15,7 @@ import msgspec
 from ...engine.core import views
 from ...engine.core.explain import error_name, short_error
 from ...engine.core.projection import AttemptRow, TaskRow
-from ...engine.core.waiting import ALIVE, RunnerStatus, WaitReason, needs_human, unmet_parents
+from ...engine.core.waiting import ALIVE, RunnerStatus, WaitReason, needs_human
 from ...engine.domain.states import MOVING, RAN, SAID_SKIPS, SkipCause, TaskState, TaskUsage
 from ...engine.domain.text import counted, format_duration
 from ..model.board import Board
@@ -98,8 +98,6 @@ WORD_CELLS = 8
 _NOT_READY = "deferred"  # outcome
 ATTEMPT_CELLS = 5
 _BAR_CELLS = 6
-_HOLDERS_SEARCHED = 50
-_NAME_CELLS_MAX = 40
 
 
 class Scene(msgspec.Struct):
@@ -179,11 +177,6 @@ def named_task(name: str, scene: Scene) -> Line:
     style = views.row_style(scene.board.row(name), scene.runner)
     shown = one_line(name).removeprefix(scene.names.prefix)
     return [Piece("   "), sign_of(style, scene.glyphs), Piece(f" {shown}"), Piece(f"  {style.word}", Role.DIM)]
-
-
-def short_name(name: str) -> str:
-    """A task's name as part of a sentence."""
-    return one_line(name)[:_NAME_CELLS_MAX]
 
 
 def attempts_text(row: TaskRow) -> str:
@@ -298,7 +291,7 @@ def _waiting(row: TaskRow, view: views.TaskView, scene: Scene) -> Line:
     if view.reason is WaitReason.NOT_BEFORE and when:
         return [Piece(f"not before its time, {when}", Role.WAITING)]
     if view.reason is WaitReason.PARENTS:
-        return [Piece(_after(row, fact, scene), Role.DIM)]
+        return [Piece(fact.replace(scene.names.prefix, "") if scene.names.prefix else fact, Role.DIM)]
     role = Role.WARNING if not scene.runner.is_alive and not needs_human(view.reason) else role
     return [Piece(fact + (f", {_INSTANT_WORDS.get(view.reason, '')} {when}" if when and fact else ""), role)]
 
@@ -310,15 +303,6 @@ _INSTANT_WORDS: Mapping[WaitReason | None, str] = {WaitReason.OUTAGE: "probe", W
 _FACT_ROLES: Mapping[WaitReason | None, Role] = dict.fromkeys(
     (WaitReason.PAUSE, WaitReason.POOL, WaitReason.MACHINE_POOL, WaitReason.SLOT), Role.DIM
 )
-
-
-def _after(row: TaskRow, fact: str, scene: Scene) -> str:
-    """The parents that a task waits for, and the dead letter that holds it; that alone if there is one parent."""
-    unmet = unmet_parents(scene.board.projection, row.name)
-    holder = _holder(row.name, unmet, scene.board)
-    if holder is None:
-        return fact.replace(scene.names.prefix, "") if scene.names.prefix else fact
-    return f"{f'{fact}, ' if len(unmet) > 1 else ''}held by {short_name(holder)}"
 
 
 def _usage(usage: TaskUsage | None) -> Line:
@@ -433,19 +417,6 @@ def short_failure(text: str) -> str:
 
 def _upstream(row: TaskRow, view: views.TaskView, scene: Scene) -> Line:
     return [Piece(one_line(view.fact), Role.DIM)]
-
-
-def _holder(name: str, unmet: tuple[str, ...], board: Board) -> str | None:
-    """The nearest dead letter among the ancestors; of several parents the first of the flow, as for their children."""
-    dead = [parent for parent in unmet if board.row(parent).state is TaskState.DEAD_LETTER]
-    if dead:
-        return min(dead, key=lambda parent: board.row(parent).position)
-    place = board.dag.number[name]
-    for problem in board.problems[:_HOLDERS_SEARCHED]:
-        is_above = board.dag.bits_below(board.dag.number[problem]) >> place & 1
-        if is_above and board.row(problem).state is TaskState.DEAD_LETTER:
-            return problem
-    return None
 
 
 def describe_skip(row: TaskRow) -> str:

@@ -30,13 +30,17 @@ from .outcome import FailureMode
 from .projection import AttemptRow, RunProjection, TaskRow
 from .ready_queue import is_approval
 from .waiting import (
+    HOLDERS_MAX,
     NO_CONTEXT,
     ExplainContext,
     TaskCase,
     WaitReason,
     by_start,
+    describe_holders,
+    is_undecided,
     needs_human,
     pool_waits,
+    quoted,
     unmet_parents,
     waits_for_approval,
 )
@@ -65,13 +69,18 @@ def _explain(case: TaskCase) -> str:
 def blocking_chain(
     projection: RunProjection, name: str, now_us: int, context: ExplainContext = NO_CONTEXT
 ) -> tuple[tuple[str, str], ...]:
-    """Return (task, sentence) for the task and each task that blocks it in turn, the nearest first."""
+    """Return (task, sentence) for the task and each task that blocks it in turn, the nearest first.
+
+    Of several tasks that hold it until a human decides, all that its sentence names are there.
+    """
     links: list[str] = [name]
     while True:
-        holder = TaskCase(projection, projection.tasks[links[-1]], now_us, context).blocker()
-        if holder is None or holder in links:
+        case = TaskCase(projection, projection.tasks[links[-1]], now_us, context)
+        found = [holder for holder in case.holders()[: HOLDERS_MAX - 1] or (case.blocker(),) if holder]
+        new = [holder for holder in found if holder not in links]
+        links += new
+        if not new:
             break
-        links.append(holder)
     return tuple((link, explain_task(projection, link, now_us, context)) for link in links)
 
 
@@ -79,9 +88,11 @@ def blocking_chain(
 
 
 def _waits_for_parents(case: TaskCase) -> str:
-    unmet = unmet_parents(case.projection, case.row.name)
+    unmet, holders = unmet_parents(case.projection, case.row.name), case.holders()
     root = case.root_blocker()
     sentence = f"waits for {_join_names(unmet)}"
+    if len(holders) > 1:
+        return describe_holders(holders) if set(unmet) == set(holders) else f"{sentence}; {describe_holders(holders)}"
     if root is None:
         return sentence
     standing = _state_text(case.for_task(root))
@@ -100,7 +111,7 @@ def _is_held_by_human(case: TaskCase, reason: WaitReason) -> bool:
     """Whether an executor alone would not change what the task waits for."""
     root = case.root_blocker() if reason is WaitReason.PARENTS else None
     row = None if root is None else case.projection.tasks[root]
-    return row is not None and (row.state in NEEDS_HUMAN or waits_for_approval(row))
+    return row is not None and (row.state in NEEDS_HUMAN or is_undecided(row))
 
 
 def _not_before(case: TaskCase) -> str:
@@ -459,11 +470,6 @@ def error_name(row: TaskRow) -> str:
 def short_error(error_type: str) -> str:
     """Shorten a qualified exception name to its last word. ``exit:3`` and ``signal:9:oom`` stay."""
     return error_type if ":" in error_type else error_type.rpartition(".")[2]
-
-
-def quoted(name: str) -> str:
-    """Quote the name of a task if it is empty or contains white space."""
-    return f"'{name}'" if not name or any(character.isspace() for character in name) else name
 
 
 def _join_names(names: tuple[str, ...]) -> str:

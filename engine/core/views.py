@@ -29,6 +29,7 @@ from .waiting import (
     RunnerStatus,
     TaskCase,
     WaitReason,
+    describe_holders,
     may_promise,
     needs_human,
     pool_waits,
@@ -271,8 +272,10 @@ def _unattended(case: TaskCase) -> str:
 
 
 def _after(case: TaskCase) -> str:
-    unmet = unmet_parents(case.projection, case.row.name)
-    return f"after {unmet[0] if len(unmet) == 1 else counted(len(unmet), 'task')}" if unmet else ""
+    """The parents that a task waits for, and who holds it until a human decides; that alone if there is one parent."""
+    unmet, held = unmet_parents(case.projection, case.row.name), describe_holders(case.holders())
+    after = f"after {unmet[0] if len(unmet) == 1 else counted(len(unmet), 'task')}" if unmet else ""
+    return held if held and len(unmet) == 1 else ", ".join(filter(None, (after, held)))
 
 
 def _pool_full(case: TaskCase) -> str:

@@ -10,6 +10,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
+from heapq import nsmallest
 from itertools import islice
 from typing import NamedTuple
 
@@ -223,9 +224,13 @@ class ExplainContext(msgspec.Struct, frozen=True):
     runner: RunnerStatus = ALIVE
     page_notes: Mapping[str, str] = {}  # by cause: "page acked by ana"
     active: Collection[str] | None = None  # tasks among which are all that run; None: look at every task
+    undecided: Collection[str] | None = None  # tasks among which are all that hold others; None: look at every task
+    holders: dict[str, tuple[str, ...]] | None = None  # what ``TaskCase.holders`` has found in this projection
 
 
 NO_CONTEXT = ExplainContext()
+
+HOLDERS_MAX = 4  # one more than is named
 
 
 class TaskCase(msgspec.Struct, frozen=True):
@@ -271,8 +276,24 @@ class TaskCase(msgspec.Struct, frozen=True):
             return cause if cause in self.projection.tasks else None
         return self.root_blocker() if self.row.state is TaskState.PENDING else None
 
+    def holders(self) -> tuple[str, ...]:
+        """Return the tasks above that hold this one until a human decides: the first ``HOLDERS_MAX`` of the flow."""
+        undecided = self.context.undecided
+        if self.row.state is not TaskState.PENDING or (undecided is not None and not undecided):
+            return ()
+        found = self.context.holders if self.context.holders is not None else {}
+        for name in _pending_upwards(self.projection, self.row.name, found):
+            above = [self.projection.tasks[parent] for parent in unmet_parents(self.projection, name)]
+            holding = [(row.name,) if is_undecided(row) else found.get(row.name, ()) for row in above]
+            names = {holder for holders in holding for holder in holders}
+            found[name] = tuple(nsmallest(HOLDERS_MAX, names, key=lambda one: self.projection.tasks[one].position))
+        return found[self.row.name]
+
     def root_blocker(self) -> str | None:
-        """Return the ancestor that blocks most, by ``_BLOCKER_PRIORITY``; among equals the nearest."""
+        """Return the first task that holds this one until a human decides; else the ancestor that blocks most, by
+        ``_BLOCKER_PRIORITY``, and among equals the nearest."""
+        if holders := self.holders():
+            return holders[0]
         tasks = self.projection.tasks
         best: str | None = None
         queue = deque(unmet_parents(self.projection, self.row.name))
@@ -346,6 +367,45 @@ def wait_of(
     return TaskCase(projection, projection.tasks[name], now_us, context).find_wait()
 
 
+def describe_holders(names: Sequence[str]) -> str:
+    """``held by a and b``, from what ``TaskCase.holders`` returns; empty if nothing holds the task."""
+    if not names:
+        return ""
+    if len(names) == HOLDERS_MAX:
+        return f"held by {', '.join(map(quoted, names[: HOLDERS_MAX - 2]))} and more"
+    *others, last = map(quoted, names)
+    return f"held by {', '.join(others)} and {last}" if others else f"held by {last}"
+
+
+def quoted(name: str) -> str:
+    """Quote the name of a task if it is empty or contains white space."""
+    return f"'{name}'" if not name or any(character.isspace() for character in name) else name
+
+
+def is_undecided(row: TaskRow) -> bool:
+    """Whether a task holds those below it until a human decides."""
+    return row.state is TaskState.DEAD_LETTER or waits_for_approval(row)
+
+
+def _pending_upwards(projection: RunProjection, name: str, known: Collection[str]) -> Iterator[str]:
+    """Yield a PENDING task and those above it that keep it waiting, parents first, without the ``known`` ones."""
+    path = [name]
+    seen: set[str] = set()
+    while path:
+        here = path[-1]
+        if here in known or here in seen:
+            if path.pop() not in known:
+                yield here
+            continue
+        seen.add(here)
+        above = unmet_parents(projection, here)
+        path += [
+            parent
+            for parent in above
+            if parent not in seen and parent not in known and projection.tasks[parent].state is TaskState.PENDING
+        ]
+
+
 def _longer_wait(case: TaskCase) -> WaitReason | None:
     """What keeps a task beyond its instant: a hold that only a human ends, or a breaker that opens later."""
     hold = next((reason for reason, holds in _HOLDS if holds(case)), None)
@@ -402,7 +462,7 @@ _RANK = {state: rank for rank, state in enumerate(_BLOCKER_PRIORITY)}
 
 
 def _rank(row: TaskRow) -> int:
-    return _RANK[TaskState.DEAD_LETTER] if waits_for_approval(row) else _RANK[row.state]
+    return _RANK[TaskState.DEAD_LETTER] if is_undecided(row) else _RANK[row.state]
 
 
 def _is_breaker(state: str) -> Callable[[TaskCase], bool]:

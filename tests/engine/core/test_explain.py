@@ -267,3 +267,76 @@ def test_an_approval_whose_time_is_over_asks_for_no_answer_that_would_be_refused
     late = f"nobody has approved it by {format_clock(NOW - S)}"
     gone = RunnerStatus(RunnerKind.GONE, NOW - MINUTE)
     assert sentence(projection, runner=gone) == f"{late}: the next executor fails it; redrive requeue task asks again"
+
+
+# --- Who holds a task -------------------------------------------------------------------------------------------------
+
+
+DEAD = {"dead_letter_kind": "poison", "ended_at": NOW - MINUTE}
+
+
+def held_run(*dead: str, rule: str = "all_success"):
+    """a, b, c, d, e -> join -> report; some of the first are dead letters."""
+    first = [
+        (name, [], "DEAD_LETTER" if name in dead else "RUNNING", dict(DEAD) if name in dead else {}) for name in "abcde"
+    ]
+    return projection_of(
+        *first, ("join", list("abcde"), "PENDING", {"spec": {"rule": rule}}), ("report", ["join"], "PENDING", {})
+    )
+
+
+@pytest.mark.parametrize(
+    ("dead", "words"),
+    [
+        ("b", "held by b"),
+        ("db", "held by b and d"),
+        ("edb", "held by b, d and e"),
+        ("edcb", "held by b, c and more"),
+        ("edcba", "held by a, b and more"),
+    ],
+)
+def test_row_and_sentence_name_the_same_holders_in_the_order_of_the_flow(dead: str, words: str):
+    projection = held_run(*dead)
+    for name in ("join", "report"):
+        fact = task_view(projection, name, NOW).fact
+        assert fact.endswith(words)
+        if len(dead) > 1:
+            assert words in sentence(projection, name)
+    chain = [name for name, _ in blocking_chain(projection, "report", NOW)]
+    assert chain == ["report", *sorted(dead)[:3]]
+
+
+def test_an_approval_holds_as_a_dead_letter_does_and_what_runs_does_not():
+    gate = {"spec": {"kind": "approval"}, "started_at": NOW - MINUTE}
+    projection = projection_of(
+        ("go", [], "READY", gate),
+        ("bad", [], "DEAD_LETTER", dict(DEAD)),
+        ("x", [], "RUNNING", {}),
+        ("report", ["go", "bad", "x"], "PENDING", {}),
+    )
+    assert task_view(projection, "report", NOW).fact == "after 3 tasks, held by go and bad"
+    assert sentence(projection, "report") == "waits for go, bad and x; held by go and bad"
+
+
+def test_what_a_rule_lets_start_holds_nothing():
+    """D is above, but another parent has let the task between start: only what still waits is held."""
+    projection = projection_of(
+        ("bad", [], "DEAD_LETTER", dict(DEAD)),
+        ("good", [], "SUCCESS", {}),
+        ("either", ["bad", "good"], "SUCCESS", {"spec": {"rule": "one_success"}}),
+        ("slow", [], "RUNNING", {}),
+        ("report", ["either", "slow"], "PENDING", {}),
+    )
+    assert task_view(projection, "report", NOW).fact == "after slow"
+
+
+def test_what_was_found_for_one_task_serves_the_others():
+    projection = projection_of(
+        ("bad", [], "DEAD_LETTER", dict(DEAD)),
+        *((f"t{n:03}", [f"t{n - 1:03}" if n else "bad"], "PENDING", {}) for n in range(500)),
+    )
+    context = ExplainContext(undecided=["bad"], holders={})
+    assert task_view(projection, "t499", NOW, context).fact == "held by bad"
+    assert len(context.holders or ()) == 500
+    assert task_view(projection, "t250", NOW, context).fact == "held by bad"
+    assert task_view(projection, "t250", NOW, ExplainContext(undecided=[])).fact == "after t249"
