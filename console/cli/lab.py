@@ -1,4 +1,4 @@
-"""``redrive backoff``, ``simulate``, ``costs`` and ``replay --what-if``: retry policies, tried and measured."""
+"""``redrive backoff``, ``simulate`` and ``replay --what-if``: retry policies, tried and measured."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from typing import Any, get_args
 import click
 import msgspec
 
-from ...engine.analysis import costs as analysis
+from ...engine.analysis import load_models as analysis
 from ...engine.analysis.trials import PolicyChange, parse_change
-from ...engine.core.outcome import FailureClass, FailureMode
 from ...engine.core.policy import (
     Jitter,
     PlannedWait,
@@ -29,13 +28,8 @@ from ...engine.core.policy import (
     worst_case_elapsed_seconds,
     worst_case_wait_seconds,
 )
-from ...engine.core.projection import RunProjection
-from ...engine.domain.events import EventKind
-from ...engine.domain.text import counted
 from ...engine.errors import FlowError
-from ...engine.statefile import lists
-from ..model.replay import NUMBER_MAX, event_of, parse_when
-from ..present.runs import place_line
+from ..model.replay import NUMBER_MAX, parse_when
 from ..sessions.address import Endpoint
 from ..sessions.open import with_session
 from ..sessions.reads import EventHistory
@@ -43,9 +37,9 @@ from ..sessions.session import Session
 from ..sessions.trials import WhatIfResult, comparison_table, replay_under_policy
 from ..text.figures import bar, column_chart, downsample, number, number_table
 from ..text.glyphs import glyphs_for
-from ..text.text import echo, echo_json, echo_lines, one_line
+from ..text.text import echo, echo_json, echo_lines
 from .main import cli, command, summary_of
-from .options import NamedFile, json_option, options, reading_options, seconds_of
+from .options import json_option, options, seconds_of
 from .output import echo_values, with_schema
 
 # --- ``redrive backoff`` ---------------------------------------------------------------------------------------------
@@ -427,130 +421,6 @@ def _print_contention(title: str, counts: Sequence[int], values: Mapping[str, Se
     for place, count in enumerate(counts):
         rows.append((number(count), *(f"{column[place]:,.0f}" for column in values.values())))
     echo_lines(number_table(rows))
-
-
-# --- ``redrive costs``: slot seconds by the end of attempts, and the costs and successes of each retry ---------------
-
-
-_ORDER = (analysis.SUCCESS, *map(str, FailureMode), *map(str, FailureClass))
-
-
-@command("costs")
-@reading_options
-def print_costs(file: NamedFile, run_id: str | None, as_json: bool) -> int:
-    async def use(session: Session) -> tuple[str, RunProjection, dict[str, analysis.InnerRetries]]:
-        projection = await session.snapshot(run_id)
-        rows = await session.query(lists.EVENTS_OF_KIND, run_id=projection.run.run_id, kind=EventKind.ATTEMPT_RETRY)
-        return (
-            place_line(projection.run, session.address),
-            projection,
-            analysis.inner_retries(projection, map(event_of, rows)),
-        )
-
-    place, projection, inner = with_session(file.to_read(), use)
-    costs, yields, policies = (
-        analysis.costs_by_outcome(projection),
-        analysis.retry_yields(projection),
-        analysis.policy_costs(projection),
-    )
-    if as_json:
-        by_mode = {how: msgspec.to_builtins(cost) for how, cost in costs.items()}
-        value = {
-            "costs": by_mode,
-            "yields": _yields_value(yields),
-            "inner_retries": {name: msgspec.to_builtins(one) for name, one in inner.items()},
-            "policies": [*map(_entry, policies)],
-        }
-        echo_json(with_schema("costs", value))
-        return 0
-    echo(place)
-    _print_costs(costs)
-    for healed in yields:
-        echo(one_line(_sentence(healed)))
-    for name, retried in inner.items():
-        echo(one_line(_inner_sentence(name, retried)))
-    for one in policies:
-        if len(one.tries) > 1:
-            echo_lines(policy_lines(one))
-    return 0
-
-
-def _yields_value(yields: Sequence[analysis.RetryYield]) -> list[dict[str, object]]:
-    return [
-        {**msgspec.to_builtins(one), "recovered_share": one.recovered_share, "degraded": one.is_degraded}
-        for one in yields
-    ]
-
-
-def _print_costs(costs: Mapping[str, analysis.Cost]) -> None:
-    rows: list[Sequence[str]] = [("ended in", "attempts", "slot seconds", "wasted")]
-    for how in (how for how in dict.fromkeys((*_ORDER, *costs)) if how in costs):
-        rows.append(_row(how, costs[how]))
-    rows.append(_row("all", analysis.total(costs.values())))
-    echo_lines(number_table(rows))
-
-
-def _row(how: str, cost: analysis.Cost) -> tuple[str, ...]:
-    return (how, str(cost.attempts), f"{cost.seconds:.1f}", f"{cost.wasted_seconds:.1f}")
-
-
-def _sentence(healed: analysis.RetryYield) -> str:
-    name = healed.downstream or "tasks without a downstream"
-    later = ((failures, count) for failures, count in healed.by_failures.items() if failures)
-    parts = [f"{count} after {counted(failures, 'failure')}" for failures, count in later]
-    first = f"{healed.by_failures.get(0, 0)} succeeded at the first try"
-    degraded = " · DEGRADED: most needed a retry" if healed.is_degraded else ""
-    return f"{name}: {', '.join([first, *parts])}{degraded}"
-
-
-def _inner_sentence(name: str, retried: analysis.InnerRetries) -> str:
-    who, waits = name or "tasks without a downstream", f"{retried.wait_seconds:.1f} slot seconds of waits"
-    return f"{who}: {counted(retried.calls, 'call')} retried inside attempts, {waits}"
-
-
-# --- The retry policy ----------------------------------------------------------------------------------------------
-
-
-def policy_lines(costs: analysis.PolicyCosts) -> Iterator[str]:
-    """The table of one policy: starts, successes and costs of each retry, and a suggestion for ``max_attempts``."""
-    yield ""
-    yield one_line(f"{costs.downstream or 'tasks without a downstream'} · {_policy(costs.policy)}")
-    everything = sum(one.seconds for one in costs.tries) or 1.0
-    rows: list[Sequence[str]] = [("", "starts", "healed", "slot seconds", "of all")]
-    for retry, one in enumerate(costs.tries):
-        name = f"retry {retry}" if retry else "first try"
-        rows.append((name, str(one.starts), str(one.healed), f"{one.seconds:.1f}", _percent(one.seconds / everything)))
-    yield from number_table(rows)
-    cut = costs.removable_retries()
-    yield _verdict(costs, cut or costs.retries_from(1))
-    if cut is not None:
-        yield _suggestion(cut)
-
-
-def _policy(policy: RetryPolicy) -> str:
-    return f"max_attempts {policy.max_attempts}, base {policy.base:g} s, cap {policy.cap:g} s, jitter {policy.jitter}"
-
-
-def _verdict(costs: analysis.PolicyCosts, tail: analysis.RetryTail) -> str:
-    numbers = f"retry {tail.first}" if tail.first == tail.last else f"retries {tail.first}-{tail.last}"
-    healed = f"{tail.healed} of {counted(costs.tasks, 'task')} ({_percent(tail.healed_share)})"
-    still = f"; {counted(costs.undecided, 'task')} not decided yet" if costs.undecided else ""
-    return f"{numbers} healed {healed} and cost {_percent(tail.cost_share)} of the slot seconds{still}"
-
-
-def _suggestion(cut: analysis.RetryTail) -> str:
-    price = f"gives up {counted(cut.healed, 'task')} healed that late" if cut.healed else "gives up nothing"
-    return f"max_attempts={cut.first} would have saved {cut.seconds:.1f} slot seconds and {cut.starts} calls; {price}"
-
-
-def _percent(share: float) -> str:
-    """A percentage, with one decimal near 0 and 100."""
-    return f"{100 * share:.{0 if 0.1 <= share <= 0.99 or share in (0.0, 1.0) else 1}f} %"
-
-
-def _entry(costs: analysis.PolicyCosts) -> dict[str, object]:
-    cut = costs.removable_retries()
-    return {**msgspec.to_builtins(costs), "suggested_max_attempts": None if cut is None else cut.first}
 
 
 # --- ``redrive replay --what-if``: compares a run with its replay under another policy -------------------------------

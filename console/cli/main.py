@@ -198,7 +198,6 @@ SECTIONS: dict[str, tuple[Listed, ...]] = {
         Listed("breakers", "systems", "Circuit breakers and retry budgets: which tasks they hold, and until when"),
         Listed("pools", "maintenance", "Slots in the pools of this machine: who holds them, and who waits"),
         Listed("quarantine", "systems", "Bad rows that were set aside while their task continued"),
-        Listed("costs", "lab", "Slot seconds of a run's attempts, and how many tasks its retries healed"),
         Listed("replay", "listings", "A run as it was at some time, or as it would have been under another policy"),
         Listed(
             "trace", "telemetry", "Export a run as an OpenTelemetry trace: its tasks are spans, and its attempts theirs"
@@ -272,6 +271,7 @@ WORDS_OF_OTHER_TOOLS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("init", "create"), ("new",)),
     **dict.fromkeys(("scheduler", "daemon", "agent"), ("serve",)),
     **dict.fromkeys(("mark-success",), ("skip",)),
+    "costs": ("report",),  # commands that there were
 }
 
 TARGETS = (

@@ -20,6 +20,7 @@ import msgspec
 from msgspec.structs import replace
 from rich.style import Style
 
+from ...engine.analysis.slot_seconds import SlotSeconds, slot_seconds
 from ...engine.core.part import describe_part
 from ...engine.core.projection import TaskRow
 from ...engine.core.views import STATE_STYLES, RunView, describe_run, end_of_work, run_view
@@ -131,11 +132,22 @@ def fact_lines(data: ReportData) -> list[str]:
     ended = f" to {wall_day(run.ended_at)}" if run.ended_at is not None else ", not ended"
     counts, took = counts_text(board.counts, data.runner), format_duration(data.run_view.clock)
     part = [one_line(words)] if (words := describe_part(run.options)) else []
+    spent = [slots_line(spent)] if (spent := slot_seconds(board.projection)) else []
     return [
         *part,
         f"{wall_day(run.started_at)}{ended}, {took}; in {one_line(data.address)}",
         f"{number(board.finished)} of {number(board.total)} done ({counts}), as of {wall_day(data.now_us)}",
+        *spent,
     ]
+
+
+def slots_line(spent: Mapping[str, SlotSeconds]) -> str:
+    """What the ended attempts cost, the dearest way to end first."""
+    costs = sorted(spent.items(), key=lambda item: -item[1].seconds)
+    parts = [f"{one_line(how)} {cost.seconds:,.1f} in {number(cost.attempts)}" for how, cost in costs]
+    wasted = sum(cost.wasted_seconds for cost in spent.values())
+    again = f"; {wasted:,.1f} of them repeated an earlier failure" if wasted else ""
+    return f"slot seconds of attempts: {', '.join(parts)}{again}"
 
 
 # --- The graph -----------------------------------------------------------------------------------------------------

@@ -31,7 +31,6 @@ COMMANDS = (
     ("runs",),
     ("inbox",),
     ("events",),
-    ("costs",),
     ("pages",),
     ("quarantine",),
     ("replay",),

@@ -19,7 +19,7 @@ import click
 import pytest
 import redrive.engine
 from redrive.engine import Flow, RetryPolicy, TaskDef
-from redrive.engine.analysis.costs import SCENARIOS
+from redrive.engine.analysis.load_models import SCENARIOS
 from redrive.engine.core.causes import SENDER_OPTIONS
 from redrive.engine.core.failures import classify
 from redrive.engine.core.outcome import FailureClass

@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from redrive.engine.analysis.costs import SCENARIOS, HerdResult, simulate_defended, simulate_outage
+from redrive.engine.analysis.load_models import SCENARIOS, HerdResult, simulate_defended, simulate_outage
 from redrive.engine.core.policy import RetryPolicy, fixed_policy
 
 DEFAULT = RetryPolicy(base=2, cap=600)  # 000.14

@@ -25,7 +25,6 @@ LISTINGS: tuple[tuple[str, ...], ...] = (
     ("pages", "--all"),
     ("quarantine", "--all"),
     ("breakers",),
-    ("costs",),
     ("replay",),
     ("summary",),
     ("doctor",),

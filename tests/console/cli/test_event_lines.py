@@ -9,7 +9,7 @@ from typing import Any
 from redrive.console.cli.event_lines import EventLabeller
 from redrive.console.text.event_text import lines_of_event
 from redrive.console.text.pieces import plain
-from redrive.engine import Executor, Flow, PermanentError, RetryPolicy
+from redrive.engine import Executor, Flow, RetryPolicy
 from redrive.engine.domain.event_codec import decode
 from redrive.engine.domain.event_payloads import RunChange, RunChanged
 from redrive.engine.domain.events import Event
@@ -129,21 +129,6 @@ def test_a_breaker_reports_why_it_opened_and_until_when():
     }
     (line,) = lines_of_event(event("breaker", opened))
     assert "downstream api OPEN: 3 of 3 calls failed in 60 s, held until" in line
-
-
-def test_costs_are_a_table(tmp_path):
-    flow = Flow("f")
-
-    @flow.task(timeout=30)
-    def refused() -> None:
-        raise PermanentError("no")
-
-    flow.command("fine", "true", timeout=30)
-    Executor(run_id="r", flow=flow, state=tmp_path / "state.db").run()
-    output = invoke_redrive("costs", tmp_path / "state.db").output
-    assert ["ended", "in", "attempts", "slot", "seconds", "wasted"] == output.splitlines()[1].split()
-    assert re.search(r"^success +1 ", output, re.M) and re.search(r"^all +2 ", output, re.M)
-    assert "tasks without a downstream: 1 succeeded at the first try" in output
 
 
 def test_what_is_doubtful_about_an_import_and_what_it_prints_comes_first(tmp_path):

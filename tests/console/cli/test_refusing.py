@@ -46,7 +46,7 @@ def assert_refused(done: subprocess.CompletedProcess[str], code: int, sentence: 
     assert "Traceback" not in done.stderr
 
 
-READING = ("tasks", "inbox", "events", "pages", "breakers", "replay", "costs", "quarantine", "attach")
+READING = ("tasks", "inbox", "events", "pages", "breakers", "replay", "quarantine", "attach")
 ON_A_RUN = [
     *((name, "night.db") for name in READING),
     *((name, "night.db") for name in ("pause", "unpause")),

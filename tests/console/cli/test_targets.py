@@ -128,7 +128,7 @@ def test_a_damaged_file_is_no_candidate(states: Path) -> None:
 
 
 def test_a_listing_names_its_file_first_and_one_of_a_run_the_run(two_runs: Path) -> None:
-    for word in ("tasks", "costs", "replay", "breakers", "quarantine"):
+    for word in ("tasks", "replay", "breakers", "quarantine"):
         assert run_redrive(word).stdout.splitlines()[0] == f"nightly second in {two_runs}", word
         assert run_redrive(word, "--run", "first").stdout.splitlines()[0] == f"nightly first in {two_runs}", word
     for word in ("runs", "events", "pages"):
@@ -303,6 +303,12 @@ def test_a_command_that_there_is_not_is_told_with_the_one_that_is_meant() -> Non
     assert done.returncode == 2 and "No such command 'inbx'. (Did you mean 'inbox'?)" in done.stderr
     assert "Did you mean" not in run_redrive("zzz").stderr
     assert "No such command 'status'. (Did you mean 'fleet' or 'tasks'?)" in run_redrive("status").stderr
+
+
+def test_a_command_that_there_was_is_told_with_what_is_in_its_place() -> None:
+    for old, new in {"costs": "report"}.items():
+        done = run_redrive(old, "--json")
+        assert done.returncode == 2 and f"No such command '{old}'. (Did you mean '{new}'?)" in done.stderr
 
 
 def test_what_other_tools_call_a_command_is_one_here() -> None:

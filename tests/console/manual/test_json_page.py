@@ -22,7 +22,7 @@ SCHEDULED = "from redrive.engine import Flow\nflow = Flow('f', schedule='0 2 * *
 REQUEUE = ("requeue", "--state", "STATE", "broken", "--reason", "repaired")
 #: Schema -> a command that prints lines of it.
 COMMANDS: dict[str, tuple[str, ...]] = {
-    **{name: (name, "STATE") for name in ("runs", "tasks", "inbox", "events", "pages", "breakers", "summary", "costs")},
+    **{name: (name, "STATE") for name in ("runs", "tasks", "inbox", "events", "pages", "breakers", "summary")},
     "history": ("history", "STATE"),
     "doctor": ("doctor", "STATE"),
     "pools": ("pools",),

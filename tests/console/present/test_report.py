@@ -18,11 +18,13 @@ from redrive.console.present.report import (
     ReportData,
     report_html,
     report_markdown,
+    slots_line,
     timeline_of,
 )
 from redrive.console.present.states import state_sign
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import Role, plain
+from redrive.engine.analysis.slot_seconds import SlotSeconds
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import TaskState
 from redrive.engine.statefile.lists import DurationStats
@@ -228,3 +230,9 @@ def test_a_large_graph_is_listed_by_groups_and_its_timeline_is_bounded(tasks):
     page, text = page_of(ReportData(board, "night.db", NOW))
     assert len(page.signs) == (2 if tasks == 1 else 300)
     assert ("1,700 more tasks" in text) == (tasks > 1)
+
+
+def test_the_slot_seconds_stand_by_the_end_of_the_attempts_the_dearest_first() -> None:
+    spent = {"success": SlotSeconds(1200, 240.0), "hang": SlotSeconds(2, 1200.0, 600.0)}
+    line = "slot seconds of attempts: hang 1,200.0 in 2, success 240.0 in 1,200"
+    assert slots_line(spent) == f"{line}; 600.0 of them repeated an earlier failure"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from redrive.engine.analysis.costs import (
+from redrive.engine.analysis.load_models import (
     CONTENTION_POLICIES,
     SCENARIOS,
     HerdResult,

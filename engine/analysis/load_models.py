@@ -1,245 +1,28 @@
-"""Computes what the attempts of a run cost in slot seconds, and what its retries achieved (000.04, 000.06).
+"""Two models of the load that a retry policy causes, with the random numbers as an argument.
 
-Slot seconds are split by failure mode; the seconds of a failure that repeats an earlier one count as wasted. The costs
-of a policy (SPEC part 4, 7) compare the price of each retry with its successes, and find retries that could go.
+``simulate_contention`` is the model behind the AWS post on backoff and jitter: n clients write one row under
+optimistic concurrency, each until it has succeeded once. Waiting costs time there and saves calls. (000.04 retells
+it as a server of fixed throughput.)
+
+``simulate_outage`` is a server of fixed throughput that is down at first, and many tasks that call it. The server
+has a queue of one second and refuses what does not fit. The model shows the herd, and how many attempts a task
+needs. ``simulate_defended`` has the same tasks call it through the breaker and the retry budget of the engine.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
 import msgspec
 
-from ..core.breaker import DEGRADED_SHARE, DownstreamHealth
+from ..core.breaker import DownstreamHealth
 from ..core.downstreams import DownstreamStates
-from ..core.outcome import Failure, FailureClass, FailureMode, Fingerprint, Outcome, OutcomeKind
+from ..core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from ..core.policy import RetryPolicy, draw_delay
-from ..core.projection import AttemptRow, RunProjection, TaskRow
-from ..core.ready_queue import spec_of
 from ..core.spec import DownstreamSpec, FlowSpec
-from ..core.views import failure_word
-from ..domain.event_payloads import AttemptRetry
-from ..domain.events import Event
-from ..domain.states import FAILED_OUTCOMES, MOVING
-
-SUCCESS = "success"
-NO_DOWNSTREAM = ""
-
-DEGRADED_SUCCESSES_MIN = 5  # with fewer successes the share means nothing
-
-#: Retries could go where at most this share of each succeeded, and together they took this share of the slots.
-CUT_YIELD_MAX = 0.05
-CUT_COST_MIN = 0.1
-CUT_STARTS_MIN = 10  # with fewer starts the shares mean nothing
-
-
-class Cost(msgspec.Struct):
-    """``wasted_seconds``: of attempts that repeated an earlier failure of the same generation."""
-
-    attempts: int = 0
-    seconds: float = 0.0
-    wasted_seconds: float = 0.0
-
-
-class RetryYield(msgspec.Struct, frozen=True):
-    """Successes on one downstream. ``by_failures``: failures before the success -> number of tasks."""
-
-    downstream: str
-    by_failures: dict[int, int]
-
-    @property
-    def recovered_share(self) -> float:
-        """Share of the successes that needed a retry."""
-        successes = sum(self.by_failures.values())
-        return (successes - self.by_failures.get(0, 0)) / successes if successes else 0.0
-
-    @property
-    def is_degraded(self) -> bool:
-        enough = sum(self.by_failures.values()) >= DEGRADED_SUCCESSES_MIN
-        return enough and self.recovered_share >= DEGRADED_SHARE
-
-
-class RetryStats(msgspec.Struct):
-    """The starts of one policy after the same number of failures. ``seconds``: slot seconds."""
-
-    starts: int = 0
-    healed: int = 0
-    seconds: float = 0.0
-
-
-class RetryTail(msgspec.Struct, frozen=True):
-    """The retries ``first`` to ``last`` of a policy, with their successes and costs.
-
-    ``healed_share``: of all tasks; ``cost_share``: of all slot seconds under this policy.
-    """
-
-    first: int
-    last: int
-    starts: int
-    healed: int
-    healed_share: float
-    seconds: float
-    cost_share: float
-
-
-class PolicyCosts(msgspec.Struct, frozen=True):
-    """The results of one policy on one downstream. ``tries[n]``: the starts after n failures.
-
-    ``tasks``: started tasks, each generation counted; ``undecided``: those of them that may still be retried.
-    """
-
-    downstream: str
-    policy: RetryPolicy
-    tasks: int
-    undecided: int
-    tries: tuple[RetryStats, ...]
-
-    def retries_from(self, first: int) -> RetryTail:
-        """Sum up the retries from number ``first`` (1: the first retry) on."""
-        part = self.tries[first:]
-        healed, seconds = sum(one.healed for one in part), sum(one.seconds for one in part)
-        all_seconds = sum(one.seconds for one in self.tries)
-        return RetryTail(
-            first=first,
-            last=len(self.tries) - 1,
-            starts=sum(one.starts for one in part),
-            healed=healed,
-            healed_share=healed / self.tasks if self.tasks else 0.0,
-            seconds=seconds,
-            cost_share=seconds / all_seconds if all_seconds else 0.0,
-        )
-
-    def removable_retries(self) -> RetryTail | None:
-        """Return the last retries that rarely succeed and cost much; None if there are none."""
-        first = len(self.tries)
-        while first > 1 and self.tries[first - 1].healed <= CUT_YIELD_MAX * self.tries[first - 1].starts:
-            first -= 1
-        tail = self.retries_from(first)
-        return tail if tail.starts >= CUT_STARTS_MIN and tail.cost_share >= CUT_COST_MIN else None
-
-
-def costs_by_outcome(projection: RunProjection) -> dict[str, Cost]:
-    """Costs by the word of the failure (``failure_word``), else by the outcome; without attempts that run."""
-    costs: dict[str, Cost] = {}
-    for row in projection.tasks.values():
-        for attempt, seen_before in _ended_attempts(row):
-            cost = costs.setdefault(_outcome_key(attempt), Cost())
-            cost.attempts += 1
-            seconds = _seconds(attempt)
-            cost.seconds += seconds
-            cost.wasted_seconds += seconds if seen_before else 0.0
-    return costs
-
-
-def retry_yields(projection: RunProjection) -> list[RetryYield]:
-    """Successes by number of failures, per downstream; "" stands for tasks without one."""
-    by_downstream: dict[str, Counter[int]] = {}
-    for row in projection.tasks.values():
-        failures: Counter[int] = Counter()
-        for attempt, _ in _ended_attempts(row):
-            if attempt.outcome == SUCCESS:
-                downstream = spec_of(row).downstream or NO_DOWNSTREAM
-                by_downstream.setdefault(downstream, Counter())[failures[attempt.generation]] += 1
-            elif attempt.outcome in FAILED_OUTCOMES:
-                failures[attempt.generation] += 1
-    return [
-        RetryYield(downstream, dict(sorted(counts.items()))) for downstream, counts in sorted(by_downstream.items())
-    ]
-
-
-def policy_costs(projection: RunProjection) -> list[PolicyCosts]:
-    """Costs and successes of the retries by downstream and policy, the most expensive first."""
-    groups: dict[tuple[str, RetryPolicy], list[TaskRow]] = {}
-    for row in projection.tasks.values():
-        if row.attempts:
-            spec = spec_of(row)
-            groups.setdefault((spec.downstream or NO_DOWNSTREAM, spec.retry), []).append(row)
-    results = [_costs_of_policy(downstream, policy, rows) for (downstream, policy), rows in groups.items()]
-    return sorted(results, key=lambda one: -one.retries_from(1).seconds)
-
-
-def _costs_of_policy(downstream: str, policy: RetryPolicy, rows: list[TaskRow]) -> PolicyCosts:
-    tries: dict[int, RetryStats] = {0: RetryStats()}
-    started: set[tuple[str, int]] = set()
-    for row in rows:
-        failures: Counter[int] = Counter()
-        for attempt, _ in _ended_attempts(row):
-            started.add((row.name, attempt.generation))
-            stats = tries.setdefault(failures[attempt.generation], RetryStats())
-            stats.starts += 1
-            stats.seconds += _seconds(attempt)
-            stats.healed += attempt.outcome == SUCCESS
-            failures[attempt.generation] += attempt.outcome in FAILED_OUTCOMES
-    by_failures = tuple(tries.get(number, RetryStats()) for number in range(max(tries) + 1))
-    undecided = sum(1 for row in rows if row.state in MOVING)
-    return PolicyCosts(downstream, policy, len(started), undecided, by_failures)
-
-
-def _ended_attempts(row: TaskRow) -> Iterator[tuple[AttemptRow, bool]]:
-    """Ended attempts in order, each with whether the generation had the same failure before."""
-    seen: set[tuple[int, str]] = set()
-    for number in sorted(row.attempts):
-        attempt = row.attempts[number]
-        if attempt.ended_at is None:
-            continue
-        mark = (attempt.generation, attempt.fingerprint or "")
-        yield attempt, bool(attempt.fingerprint) and mark in seen
-        seen.add(mark)
-
-
-def _outcome_key(attempt: AttemptRow) -> str:
-    if attempt.outcome in FAILED_OUTCOMES:
-        return failure_word(attempt) or str(FailureMode.OTHER)
-    return attempt.outcome
-
-
-def _seconds(attempt: AttemptRow) -> float:
-    if attempt.duration_us is not None:
-        return attempt.duration_us / 1e6
-    return max(0, (attempt.ended_at or attempt.started_at) - attempt.started_at) / 1e6
-
-
-class InnerRetries(msgspec.Struct):
-    """Calls that ``@retry`` made again inside attempts. ``wait_seconds``: of the waits that were reported."""
-
-    calls: int = 0
-    wait_seconds: float = 0.0
-
-
-def inner_retries(projection: RunProjection, events: Iterable[Event]) -> dict[str, InnerRetries]:
-    """Retries inside attempts per downstream; "" stands for tasks without one. The waits hold the slot."""
-    found: dict[str, InnerRetries] = {}
-    for event in events:
-        row = projection.tasks.get(event.task or "")
-        if row is not None and isinstance(event.payload, AttemptRetry):
-            cost = found.setdefault(spec_of(row).downstream or NO_DOWNSTREAM, InnerRetries())
-            cost.calls += 1 + event.payload.untold
-            cost.wait_seconds += event.payload.delay_seconds or 0.0
-    return found
-
-
-def total(costs: Iterable[Cost]) -> Cost:
-    found = list(costs)
-    return Cost(
-        sum(cost.attempts for cost in found),
-        sum(cost.seconds for cost in found),
-        sum(cost.wasted_seconds for cost in found),
-    )
-
-
-# --- Two models of the load that a retry policy causes, with the random numbers as an argument -----------------------
-#
-# ``simulate_contention`` is the model behind the AWS post on backoff and jitter: n clients write one row under
-# optimistic concurrency, each until it has succeeded once. Waiting costs time there and saves calls. (000.04 retells
-# it as a server of fixed throughput.)
-#
-# ``simulate_outage`` is a server of fixed throughput that is down at first, and many tasks that call it. The server
-# has a queue of one second and refuses what does not fit. The model shows the herd, and how many attempts a task
-# needs. ``simulate_defended`` has the same tasks call it through the breaker and the retry budget of the engine.
 
 
 class RandomSource(Protocol):
