@@ -406,9 +406,11 @@ def _changed_lines(event: Event, payload: payloads.TaskChanged) -> Iterator[str]
 
 
 def _mapped(event: Event, payload: payloads.TaskMapped) -> str:
-    gone = f", and {len(payload.removed):,} elements are gone" if payload.removed else ""
-    added = len(payload.added)
-    return f"has {added:,} more {'child' if added == 1 else 'children'}, for a list of {payload.size:,}{gone}"
+    came, gone = payload.came or payload.added, payload.gone or payload.removed
+    words = [f"has {len(came):,} more {'child' if len(came) == 1 else 'children'}"] if came else []
+    words += [f"{counted(len(gone), 'element')} {'is' if len(gone) == 1 else 'are'} gone"] if gone else []
+    why = f"; {payload.why}" if payload.why else ""
+    return f"{', and '.join(words) or 'has its children in another order'}, for a list of {payload.size:,}{why}"
 
 
 def _started(event: Event, payload: payloads.AttemptStarted) -> str:

@@ -181,7 +181,8 @@ def _columns_of(at: int, decision: Decision, outcome: Outcome, history: TaskHist
 
 def success_columns(outcome: Outcome) -> TaskColumns:
     """Return the columns of a task that has succeeded, besides those of every end."""
-    return {"result": outcome.result, "next_retry_at": None}
+    keys: TaskColumns = {"element_keys": json.dumps(outcome.element_keys)} if outcome.element_keys else {}
+    return {"result": outcome.result, "next_retry_at": None, **keys}
 
 
 def _failure_columns(failure: Failure | None, mode: FailureMode) -> TaskColumns:

@@ -54,11 +54,18 @@ class FlowDifference(msgspec.Struct, frozen=True):
 
 
 def with_children(flow: FlowSpec, run: RunProjection) -> FlowSpec:
-    """Return the flow with the children that its map tasks have in a run."""
-    maps = {task.name: task for task in flow.tasks if task.map is not None}
-    items = [row.spec.item for row in run.tasks.values() if row.spec is not None and row.spec.item is not None]
-    children = tuple(child_spec(maps[item.task], item.index) for item in items if item.task in maps)
-    return replace(flow, tasks=flow.tasks + children)
+    """Return the flow with the children that its map tasks have in a run, which are known as when the run began."""
+    tasks = tuple(_as_begun(task, run.tasks.get(task.name)) for task in flow.tasks)
+    maps = {task.name: task for task in tasks if task.map is not None}
+    items = [(name, row.spec.item) for name, row in run.tasks.items() if row.spec and row.spec.item is not None]
+    children = tuple(child_spec(maps[item.task], name, item.index) for name, item in items if item.task in maps)
+    return replace(flow, tasks=tasks + children)
+
+
+def _as_begun(task: TaskSpec, row: TaskRow | None) -> TaskSpec:
+    if task.map is None or row is None or row.spec is None or row.spec.map is None:
+        return task
+    return replace(task, map=replace(task.map, identity=row.spec.map.identity))
 
 
 def compare(run: RunProjection, flow: FlowSpec) -> FlowDifference:

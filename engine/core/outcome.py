@@ -108,6 +108,7 @@ class Outcome(msgspec.Struct, frozen=True):
     result: str | None = None  # JSON
     recheck_seconds: float | None = None  # DEFERRED
     defer_reason: str = ""  # DEFERRED: what the sensor said about its wait
+    element_keys: Mapping[str, tuple[str, ...]] = {}  # map task -> the keys of its elements, as the flow has them
     skip_reason: str = ""  # SKIPPED: the reason that the task gave
     attempt_columns: Mapping[str, Any] = {}  # exit_code, signal, max_rss_kb, cpu_*, stack
     progress: Progress | None = None  # TIMED_OUT: what it had reported, if anything

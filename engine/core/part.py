@@ -21,7 +21,7 @@ from typing import NamedTuple
 import msgspec
 
 from ..domain.states import SkipCause, TaskState
-from ..domain.task_options import child_name
+from ..domain.task_options import child_prefix
 from ..domain.text import did_you_mean, shell_command
 from ..domain.trigger_rules import Verdict, verdict
 from ..errors import FlowError
@@ -30,7 +30,7 @@ from .outcome import reason_of_unstored, unstored_reason
 from .spec import FlowSpec, TaskSpec, child_spec
 
 OUTSIDE = "not in this part of the flow"
-_CHILD = re.compile(r"(?P<task>.+)\[(?P<index>\d+)\]", re.DOTALL)
+_CHILD = re.compile(r"(?P<task>.+?)\[(?P<element>.*)\]", re.DOTALL)
 
 
 class PartChoice(msgspec.Struct, frozen=True):
@@ -85,14 +85,14 @@ class Part(msgspec.Struct, frozen=True):
     Attributes:
         words: the options that name it, as in ``run.options``.
         left_out: the tasks outside of it.
-        chosen: map tasks of which only some children run -> the indexes of these.
+        chosen: map tasks of which only some children run -> the names of these.
         results_of: the run that has the imported results.
         siblings: the same map tasks -> how each other child is skipped, by its name; else as ``LeftOut(PART)``.
     """
 
     words: str
     left_out: Mapping[str, LeftOut]
-    chosen: Mapping[str, frozenset[int]] = {}
+    chosen: Mapping[str, frozenset[str]] = {}
     siblings: Mapping[str, Mapping[str, LeftOut]] = {}
     results_of: str | None = None
 
@@ -126,7 +126,7 @@ class _Planner:
         self._earlier = earlier
         self._tasks = {task.name: task for task in flow.tasks}
         self._dag = Dag((task.name, task.parents) for task in flow.tasks)
-        self._chosen: dict[str, set[int]] = {}
+        self._chosen: dict[str, set[str]] = {}
 
     def plan(self) -> Part:
         inside = self._inside()
@@ -137,7 +137,7 @@ class _Planner:
         part = Part(
             self._choice.describe(),
             left_out,
-            {task: frozenset(indexes) for task, indexes in self._chosen.items()},
+            {task: frozenset(names) for task, names in self._chosen.items()},
             siblings,
             None if self._earlier is None else self._earlier.run_id,
         )
@@ -152,12 +152,12 @@ class _Planner:
         for name in (*only, *begin):
             if name in self._tasks:
                 continue
-            task, index = self._child(name)
+            task = self._map_of(name)
             if task not in (*only, *begin):
-                self._chosen.setdefault(task, set()).add(index)
+                self._chosen.setdefault(task, set()).add(name)
         found = {name for name in only if name in self._tasks}
         if begin or until:
-            roots = {name if name in self._tasks else self._child(name)[0] for name in begin}
+            roots = {name if name in self._tasks else self._map_of(name) for name in begin}
             below = {*roots, *self._dag.descendants(*roots)} if begin else set(self._tasks)
             above = {*until, *self._dag.ancestors(*until)} if until else set(self._tasks)
             if not below & above:
@@ -176,10 +176,10 @@ class _Planner:
     def _is_map(self, name: str) -> bool:
         return name in self._tasks and self._tasks[name].map is not None
 
-    def _child(self, name: str) -> tuple[str, int]:
+    def _map_of(self, name: str) -> str:
         match = _CHILD.fullmatch(name)
         assert match is not None, "checked by _is_child"
-        return match["task"], int(match["index"])
+        return match["task"]
 
     def _task(self, name: str) -> str:
         if name in self._tasks:
@@ -198,13 +198,13 @@ class _Planner:
         """Return the children beside the chosen ones, of which a map task in the part collects the results."""
         if self._earlier is None or not is_collected:
             return {}
-        prefix = f"{task}["
+        prefix = child_prefix(task)
         return {name: _import(name, self._earlier) for name in self._earlier.tasks if name.startswith(prefix)}
 
     def _specs_inside(self, inside: set[str]) -> Iterator[TaskSpec]:
         yield from (self._tasks[name] for name in self._tasks if name in inside and name not in self._chosen)
-        for task, indexes in self._chosen.items():
-            yield from (child_spec(self._tasks[task], index) for index in sorted(indexes))
+        for task, names in self._chosen.items():
+            yield from (child_spec(self._tasks[task], name, 0) for name in sorted(names))
 
     def _check_inputs(self, spec: TaskSpec, left_out: Mapping[str, LeftOut]) -> None:
         """Raise FlowError if the task cannot start without what an earlier run has not."""
@@ -252,6 +252,6 @@ def _listed(names: Sequence[str]) -> str:
 
 def left_out_of(part: Part, task: str, name: str) -> LeftOut | None:
     """Return how a child of a map task is skipped; None: it runs. ``task``: a key of ``part.chosen``."""
-    if name in {child_name(task, index) for index in part.chosen[task]}:
+    if name in part.chosen[task]:
         return None
     return part.siblings[task].get(name, LeftOut(SkipCause.PART))

@@ -13,6 +13,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from ..domain.elements import GONE
 from ..domain.event_payloads import (
     AttemptExtended,
     AttemptLate,
@@ -209,12 +210,15 @@ class RunProjection(msgspec.Struct):
         """Add the children of a map task, and its edges to them. Projections that share the graph keep the old one."""
         if task.spec is None or task.spec.map is None:
             return
-        added = {index: child_spec(task.spec, index) for index in payload.added}
-        tasks = {spec.name: _child_row(task, index, spec) for index, spec in added.items()} | self.tasks
-        removed = {child_name(task.name, index) for index in payload.removed}
-        parents = {*self.parents.get(task.name, ()), *(spec.name for spec in added.values())} - removed
+        places = {name: index for index, name in enumerate(payload.names)} | dict.fromkeys(payload.gone, GONE)
+        gone = {*payload.gone, *(child_name(task.name, index) for index in payload.removed)}
+        places |= {child_name(task.name, index): index for index in payload.added}
+        specs, tasks = {name: child_spec(task.spec, name, index) for name, index in places.items()}, dict(self.tasks)
+        for name, spec in specs.items():
+            _place_child(tasks, task, task.spec.map.max_size, name, spec)
+        parents = {*self.parents.get(task.name, ()), *specs} - gone
         self.tasks = dict(sorted(tasks.items(), key=lambda item: (item[1].position, item[0])))
-        self.parents = self.parents | {spec.name: spec.parents for spec in added.values()}
+        self.parents = self.parents | {name: spec.parents for name, spec in specs.items() if name not in self.parents}
         self.parents[task.name] = order_parents(task.spec, parents)
         self.children = children_of(self.tasks, self.parents)
 
@@ -233,9 +237,15 @@ class RunProjection(msgspec.Struct):
             setattr(attempt, step, event.at)
 
 
-def _child_row(task: TaskRow, index: int, spec: TaskSpec) -> TaskRow:
-    position = child_position(task.position, index)
-    return TaskRow(spec.name, max_attempts=spec.retry.max_attempts, position=position, spec=spec)
+def _place_child(tasks: dict[str, TaskRow], task: TaskRow, max_size: int, name: str, spec: TaskSpec) -> None:
+    """Add a child of a map task, or move a known one to the place that its element has in the list."""
+    assert spec.item is not None
+    position = child_position(task.position, spec.item.index, max_size)
+    row = tasks.get(name)
+    if row is None:
+        tasks[name] = TaskRow(name, max_attempts=spec.retry.max_attempts, position=position, spec=spec)
+    elif row.spec is not None:
+        row.position, row.spec = position, msgspec.structs.replace(row.spec, item=spec.item)
 
 
 def new_projection(run: RunRow, specs: Sequence[TaskSpec], *, has_attempts: bool = True) -> RunProjection:

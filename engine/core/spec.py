@@ -13,7 +13,7 @@ from typing import Annotated, Literal, get_args
 
 import msgspec
 
-from ..domain.task_options import GRACE_SECONDS, child_name, load_overrides, positions
+from ..domain.task_options import GRACE_SECONDS, load_overrides, positions
 from ..domain.text import format_seconds
 from .option_types import FLAG, choice, duration, number, whole_number
 from .policy import RetryPolicy
@@ -27,6 +27,7 @@ OnOpen = Literal["hold", "fail", "dead_letter"]
 Shell = Literal["sh", "bash"]
 ResultSource = Literal["file", "last-line"]
 TriggerRule = Literal["all_success", "all_success_strict", "none_failed", "all_done"]
+Identity = Literal["place", "value", "key"]
 
 DEFAULT_RETRY = RetryPolicy()
 RECHECK_SECONDS = 30.0
@@ -77,6 +78,7 @@ class MapSpec(msgspec.Struct, frozen=True):
     over: str  # the parent whose result is a list
     max_size: int  # a longer list is refused
     child: TaskSpec  # the spec of each child, except its name and its item
+    identity: Identity = "place"  # what an element is known by (``domain/elements.py``); a run keeps that of its start
 
 
 class ItemSpec(msgspec.Struct, frozen=True):
@@ -84,7 +86,7 @@ class ItemSpec(msgspec.Struct, frozen=True):
 
     task: str  # the map task, whose function it calls
     over: str  # the task that returned the list
-    index: int
+    index: int  # its place in the list as it is now; -1: the list has it no more
 
 
 class TaskSpec(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -238,7 +240,7 @@ CHILD_RULE = TaskSpec("").rule  # the default: every parent has succeeded
 COLLECT_SECONDS = 300.0  # for reading at most a few thousand small results
 
 
-def map_task(child: TaskSpec, over: str, max_size: int) -> TaskSpec:
+def map_task(child: TaskSpec, over: str, max_size: int, identity: Identity = "value") -> TaskSpec:
     """Return the spec of a map task. ``child``: what its function and its options say, by the name of the map task."""
     return TaskSpec(
         child.name,
@@ -250,14 +252,13 @@ def map_task(child: TaskSpec, over: str, max_size: int) -> TaskSpec:
         requires=(over,),
         group=child.group,
         source=child.source,
-        map=MapSpec(over, max_size, msgspec.structs.replace(child, rule=CHILD_RULE, group=child.name)),
+        map=MapSpec(over, max_size, msgspec.structs.replace(child, rule=CHILD_RULE, group=child.name), identity),
     )
 
 
-def child_spec(task: TaskSpec, index: int) -> TaskSpec:
+def child_spec(task: TaskSpec, name: str, index: int) -> TaskSpec:
     assert task.map is not None
-    item = ItemSpec(task.name, task.map.over, index)
-    return msgspec.structs.replace(task.map.child, name=child_name(task.name, index), item=item)
+    return msgspec.structs.replace(task.map.child, name=name, item=ItemSpec(task.name, task.map.over, index))
 
 
 def work_of(task: TaskSpec) -> TaskSpec:

@@ -157,6 +157,8 @@ if TYPE_CHECKING:
         key_generation: int
         checkpoint: Optional[str]
         canary: Optional[str]
+        aside: Optional[str]
+        element_keys: Optional[str]
 
     class AttemptColumns(TypedDict, total=False):
         """Columns of table ``attempt``. Events leave out the long texts and the identity of processes."""
@@ -296,8 +298,12 @@ class TaskMapped(NamedTuple):
     """A map task got a child for each element of a list. Its spec says what the children are."""
 
     size: int  # elements of the list
-    added: Numbers = ()  # the elements whose children it waits for from now on
-    removed: Numbers = ()  # elements that an earlier list had: it does not wait for their children any more
+    added: Numbers = ()  # in files of the first format: the places of the elements that came
+    removed: Numbers = ()  # in files of the first format: the places that an earlier list had
+    names: Names = ()  # the children, in the order of the list
+    came: Names = ()  # of these, the ones that it waits for from now on
+    gone: Names = ()  # it does not wait for these any more: the list has no such element
+    why: Text = None  # no child starts yet
 
 
 class AttemptStarted(NamedTuple):

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
 
 from .events import JsonObject
-from .text import format_clock
+from .text import format_clock, percent_encoded
 
 
 def _word(member: str) -> str:
@@ -293,8 +293,9 @@ def describe_repetition(key: str) -> str:
 
 
 def effect_key(run_id: str, name: str, key_generation: int) -> str:
-    """The idempotency key of a task: the same for every attempt, until an operator requests a new one."""
-    return "{}/{}/{}".format(run_id, name, key_generation)
+    """The idempotency key of a task, in ASCII: the same for every attempt, until an operator requests a new one."""
+    plain = "".join(one if one < "\x7f" else percent_encoded(one) for one in name)
+    return "{}/{}/{}".format(run_id, plain, key_generation)
 
 
 def cut_off_cause(run_id: str) -> str:

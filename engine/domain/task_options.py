@@ -272,14 +272,17 @@ def child_prefix(task: str) -> str:
     return task + "["
 
 
-def child_name(task: str, index: int) -> str:
-    """The name of the child for the element ``index`` of the list."""
-    return "{}{}]".format(child_prefix(task), index)
+def child_name(task: str, number: int) -> str:
+    """The name of a child whose element has no key: its number, which no other element of the run ever gets."""
+    return "{}{}]".format(child_prefix(task), number)
 
 
-def child_position(position: int, index: int) -> int:
-    """The position of a child of the map task at ``position``, for the order of the flow."""
-    return position + 1 + index
+def child_position(position: int, index: int, max_size: int) -> int:
+    """The position of a child of the map task at ``position``, for the order of the flow; those that are gone last.
+
+    ``index``: its place in the list as it is now, -1 without one.
+    """
+    return position + (1 + index if index >= 0 else max_size)
 
 
 def positions(max_sizes: Iterable[Optional[int]]) -> Iterator[int]:
@@ -287,4 +290,4 @@ def positions(max_sizes: Iterable[Optional[int]]) -> Iterator[int]:
     position = 0
     for size in max_sizes:
         yield position
-        position = child_position(position, size or 0)
+        position += 1 + (size or 0)

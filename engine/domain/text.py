@@ -29,6 +29,11 @@ def first_names(names: Sequence[Named], most: int, show: Callable[[Named], str] 
     return shown if len(names) <= most else "{} and {:,} more".format(shown, len(names) - most)
 
 
+def percent_encoded(character: str) -> str:
+    """A character as the percent escapes of its UTF-8."""
+    return "".join("%{:02X}".format(byte) for byte in character.encode("utf-8", "surrogatepass"))
+
+
 # --- What a mistyped name probably means -----------------------------------------------------------------------------
 
 

@@ -139,7 +139,9 @@ class Dispatcher:
     def _launch(self, claim: Claim) -> None:
         projection, spec, large = self._view.projection, self._view.spec(claim.name), claim.large_inputs
         gone = {name: unstored_reason(why) for name, text in large.items() if (why := reason_of_unstored(text))}
-        parents = projection.parents.get(claim.name, ())
+        parents: Sequence[str] = projection.parents.get(claim.name, ())
+        if spec.map is not None:  # it collects the results of its children in the order of the list
+            parents = sorted(parents, key=lambda name: projection.tasks[name].position)
         self._attempts.launch(
             claim,
             spec,

@@ -33,6 +33,7 @@ from .options import (
     COMMAND,
     DEFAULTS,
     ENVIRONMENT,
+    MAP_KEY,
     MAP_OVER,
     TASK_OPTIONS,
     After,
@@ -204,6 +205,7 @@ class TaskDeclarations:
         /,
         *,
         over: After,
+        key: Callable[[Any], object] | None = None,
         max_size: int = 1000,
         name: str | None = None,
         after: After | Iterable[After] = (),
@@ -213,19 +215,23 @@ class TaskDeclarations:
         """Make a function a map task: ``@flow.map(over=list_orders)`` calls it once for each element of a list.
 
         The list is the result of the task ``over``. As soon as that succeeds, the map task ``load`` gets one child for
-        each element: ``load[0]``, ``load[1]``, ... A child is a task like any other: it has attempts, retries and a
-        timeout, is seen in the console, and is requeued or skipped by its name. Its function gets the element as its
-        first argument (``ctx`` does not count) and as ``ctx.item``.
+        each element: ``load[0]``, ``load[1]``, ..., or with a ``key`` ``load[INV-17]``. A child is a task like any
+        other: it has attempts, retries and a timeout, is seen in the console, and is requeued or skipped by its name.
+        Its function gets the element as its first argument (``ctx`` does not count) and as ``ctx.item``.
 
         When the children have ended, the map task succeeds. Its result is the list of their results in the order of
         the elements, with None for a child that an operator skipped; over 16 MiB of JSON it is not stored. With the
         rule "all_done" the children may fail; None stands for each of them then.
 
-        After a requeue of ``over``, children whose elements are as before keep their results, those with another
-        element run again, and those whose elements are gone are skipped.
+        A child belongs to its element, wherever that stands in the list after a requeue of ``over``: an element that
+        is as before keeps its result, one whose value has changed runs again (but an effect that has happened does
+        not), a new one gets a child of its own, and one that is gone is left out until it is back. Without a ``key``
+        an element is known by its value, and equal ones by their number.
 
         Parameters:
             over: the task that returns a list or a tuple: its function or its name.
+            key: a function that returns the key of an element, a text, a number or a date that no other element of
+                the list has. An effect that is mapped over mappings or objects needs one.
             max_size: at least 1. A longer list, or a result that is not a list, makes the map task a dead letter.
             name, after, kind: as for ``task``; of ``after``, all results can be arguments as well.
             options: as for ``task``; they hold for each child, but ``rule`` and ``owner`` for the map task as well.
@@ -249,7 +255,10 @@ class TaskDeclarations:
             [('list_orders', ()), ('load', ('list_orders',)), ('report', ('load',))]
         """
         parse_named_option("a map task", "over", MAP_OVER, over)
-        return self._add_function(fn, "python", name, after, options, kind, map_over=over, max_size=max_size)
+        if key is not None:
+            parse_named_option("a map task", "key", MAP_KEY, key)
+        own = {"map_over": over, "map_key": key, "max_size": max_size}
+        return self._add_function(fn, "python", name, after, options, kind, **own)
 
     def sensor(
         self,
@@ -738,6 +747,11 @@ class Flow(TaskDeclarations):
     def functions(self) -> dict[str, Callable[..., object]]:
         """The functions of the tasks by task name; commands have none."""
         return {task.name: task.fn for task in self.tasks if task.fn is not None}
+
+    @property
+    def key_functions(self) -> dict[str, Callable[..., object]]:
+        """The functions ``key`` of the map tasks that have one, by task name."""
+        return {task.name: task.map_key for task in self.tasks if task.map_key is not None}
 
     def spec(self) -> FlowSpec:
         """Return the flow as plain values, checked as a whole.

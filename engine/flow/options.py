@@ -257,6 +257,12 @@ def _parse_parent(value: object) -> After:
     return value
 
 
+def _parse_key(value: object) -> Callable[[Any], object]:
+    if not callable(value):
+        raise TypeError
+    return value
+
+
 def _parse_policy(value: object) -> RetryPolicy:
     if not isinstance(value, RetryPolicy):
         raise TypeError
@@ -370,6 +376,7 @@ ENVIRONMENT = OptionType(
 )
 AFTER = OptionType("a task, the name of one, or a list of these", _parse_parents)
 MAP_OVER = OptionType("a task that returns the list, or the name of one", _parse_parent)
+MAP_KEY = OptionType('a function of an element, as lambda invoice: invoice["id"]', _parse_key)
 POLICY = OptionType("a RetryPolicy, as retry=RetryPolicy(max_attempts=3)", _parse_policy)
 POOLS = OptionType("a mapping of names to whole numbers of at least 1, as {'database': 2}", _parse_pools)
 PARAMS = OptionType("a mapping of names to defaults, as {'day': '2026-04-25'}", _parse_params)
@@ -499,6 +506,7 @@ TASK: Table = {
     "stdin": optional(OptionType("a text, or a path as Path('load.sql')", _parse_stdin)),
     "result": choice(*get_args(ResultSource)),
     "map_over": optional(MAP_OVER),
+    "map_key": optional(MAP_KEY),
     "max_size": whole_number(1),
     "recheck_seconds": ABOVE_ZERO,
 }

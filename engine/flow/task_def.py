@@ -57,6 +57,7 @@ class TaskDef(msgspec.Struct):
             for an operator: ``Flow.approval``).
         command: of kind "command": a line of the shell, or a list of a program and its arguments.
         map_over: the task whose result is a list: ``fn`` is called for each element of it, as ``Flow.map`` describes.
+        map_key: with ``map_over``: a function that returns the key of an element: a text, a number or a date.
         max_size: with ``map_over``: a whole number of at least 1; a longer list makes a dead letter.
         shell, cwd, env, stdin, result: of kind "command": as ``Flow.command`` describes them.
         isolation: "process" (a new process, killed at its timeout; if the import of the flow leaves threads running, as
@@ -143,6 +144,7 @@ counts too), or None, not 0
     result: ResultSource = "file"
     python: str | None = None
     map_over: After | None = None
+    map_key: Callable[[Any], object] | None = None
     max_size: int = 1000
 
     def __post_init__(self) -> None:
@@ -398,7 +400,7 @@ class TaskSpecBuilder:
         if task.map_over is None:
             return spec
         self._check_names_of_children(task.name)
-        return map_task(spec, parents[0], task.max_size)
+        return map_task(spec, parents[0], task.max_size, "value" if task.map_key is None else "key")
 
     def _arguments(self, task: TaskDef) -> Mapping[str, Any]:
         """Check a task and return the arguments of its spec, except those that follow from its name and parents."""

@@ -10,7 +10,7 @@ import inspect
 import os
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import AsyncGeneratorType, CodeType, CoroutineType, FunctionType, GeneratorType
@@ -19,6 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..core.failures.facts import message_of, normalize_message, type_name
+from ..core.option_types import short_repr
 from ..core.outcome import (
     FILE_ADVICE,
     Failure,
@@ -30,7 +31,8 @@ from ..core.outcome import (
 )
 from ..core.result_codec import UnknownClassError, UnstorableError, dump_result, load_result
 from ..core.spec import FlowSpec, MapSpec, TaskSpec
-from ..domain.task_options import child_name
+from ..domain.elements import KEY, child_of_key, key_text
+from ..domain.task_options import child_prefix
 from ..domain.text import did_you_mean, sha1_hex
 from ..errors import FlowError, NotReady, PermanentError, SkipTask, TaskTerminated
 from ..flow.options import load_param
@@ -42,6 +44,8 @@ from .protocol import AttemptOrder
 
 DescribeError = Callable[[BaseException], Failure]
 RunCoroutine = Callable[[Coroutine[object, object, object]], object]
+
+KeyFunction = Callable[..., object]
 
 CONTEXT_NAME = "ctx"
 NAME_LIMIT = 500  # characters of an error type
@@ -56,6 +60,8 @@ class CallPlan(msgspec.Struct, frozen=True):
     is_async: bool
     positional_only: str | None = None  # a parameter that cannot be given by name, and has no default
     is_generator: bool = False
+    key: KeyFunction | None = None  # of a map task: the key of an element
+    maps: tuple[tuple[str, KeyFunction], ...] = ()  # the map tasks over its result that have a key
 
     @property
     def item_parameter(self) -> str | None:
@@ -191,17 +197,22 @@ def call(plan: CallPlan, task: str, new_context: Callable[[], Context], run_coro
     return value
 
 
-def ending_of_value(order: AttemptOrder, value: object) -> protocol.Ending:
+def ending_of_value(order: AttemptOrder, value: object, plan: CallPlan) -> protocol.Ending:
     """Return the final frame for a return value. A false value of a sensor means "try again later"."""
     if order.spec.kind == "sensor" and not value:
         return protocol.Deferred(None)
-    return protocol.Succeeded(result_json(order.task, value))
+    result = result_json(order.task, value)
+    if not plan.maps or order.spec.item is not None or not isinstance(value, list | tuple):
+        return protocol.Succeeded(result)
+    return protocol.Succeeded(result, _keys_of_maps(plan.maps, value))
 
 
 def ending_of_error(error: BaseException, describe: DescribeError) -> protocol.Ending:
     """Return the final frame for an exception."""
     if isinstance(error, NotReady):
         return protocol.Deferred(error.recheck_seconds, protocol.clean_text(str(error), protocol.TEXT_LIMIT))
+    if isinstance(error, _ElementsUnknownError):
+        return protocol.Deferred(0.0, "", error.element_keys)
     if isinstance(error, SkipTask):
         return protocol.Skipped(protocol.clean_text(str(error), protocol.TEXT_LIMIT))
     if isinstance(error, TaskTerminated):
@@ -355,15 +366,77 @@ def _parameters(task: TaskSpec, plan: CallPlan, flow: FlowSpec) -> Iterator[Find
 # --- Map tasks --------------------------------------------------------------------------------------------------------
 
 
-def collecting_plan(task: TaskSpec, mapping: MapSpec) -> CallPlan:
-    """Return how to collect the results of the children of a map task."""
-    return CallPlan(partial(_collect, task.name, mapping), ((CONTEXT_NAME, False),), False)
+def plans_of(
+    flow: FlowSpec, functions: Mapping[str, Callable[..., object]], keys: Mapping[str, KeyFunction]
+) -> Mapping[str, CallPlan]:
+    """Return how to call each function, by the name of its task. ``keys``: of map tasks, the key of an element."""
+    by_identity = {id(function): function for function in functions.values()}  # many tasks may have one function
+    plans = {identity: plan_of(function) for identity, function in by_identity.items()}
+    found = {name: plans[id(function)] for name, function in functions.items()}
+    for task in flow.tasks:
+        if task.map is not None and (key := keys.get(task.name)) is not None:
+            found[task.name] = replace(found[task.name], key=key)
+            if (over := found.get(task.map.over)) is not None:
+                found[task.map.over] = replace(over, maps=(*over.maps, (task.name, key)))
+    return found
 
 
-def _collect(task: str, mapping: MapSpec, ctx: Context) -> object:
+def collecting_plan(task: TaskSpec, mapping: MapSpec, own: CallPlan | None) -> CallPlan:
+    """Return how to collect the results of the children of a map task. ``own``: how to call its function."""
+    key, maps = (None, ()) if own is None else (own.key, own.maps)
+    return CallPlan(partial(_collect, task.name, mapping, key), ((CONTEXT_NAME, False),), False, maps=maps)
+
+
+class _ElementsUnknownError(Exception):
+    """A map task has no children yet, because its elements are not known. ``element_keys``: as now computed."""
+
+    def __init__(self, element_keys: Mapping[str, tuple[str, ...]]) -> None:
+        super().__init__()
+        self.element_keys = element_keys
+
+
+def _keys_of_maps(maps: Sequence[tuple[str, KeyFunction]], elements: Sequence[object]) -> Mapping[str, tuple[str, ...]]:
+    """Return the keys of the elements for each map task; without those whose key fails, which say so themselves."""
+    found = {}
+    for task, key in maps:
+        with suppress(Exception):
+            found[task] = _keys_of(task, key, elements)
+    return found
+
+
+def _keys_of(task: str, key: KeyFunction, elements: Sequence[object]) -> tuple[str, ...]:
+    """Return the text of the key of each element. Raises PermanentError for one that names no element."""
+    known: dict[str, int] = {}
+    texts = []
+    for place, element in enumerate(elements):
+        text = _key_of(task, key, place, element)
+        first = known.setdefault(child_of_key(task, text), place)
+        if first != place:
+            raise _bad_key(task, f"elements {first} and {place} of its list have the same key {text!r}")
+        texts.append(text)
+    return tuple(texts)
+
+
+def _key_of(task: str, key: KeyFunction, place: int, element: object) -> str:
+    what = f"of element {place} of its list, {short_repr(element)},"
+    try:
+        found = key(element)
+    except Exception as error:
+        raise _bad_key(task, f"the key {what} raised {type_name(error)}: {message_of(error)}") from None
+    try:
+        return key_text(found)
+    except ValueError as error:
+        raise _bad_key(task, f"the key {what} is {error}") from None
+
+
+def _bad_key(task: str, why: str) -> PermanentError:
+    return UnusableResultError(f"key= of {task!r}", f"task {task!r}: {why}: mend key= or the list, then requeue")
+
+
+def _collect(task: str, mapping: MapSpec, key: KeyFunction | None, ctx: Context) -> object:
     """Return the results of the children in the order of the list; None where there is none.
 
-    Raises PermanentError if there is no list, or one that is too long.
+    Raises PermanentError if there is no list, one that is too long, or one whose elements have no keys.
     """
     items = ctx.inputs[mapping.over]
     if isinstance(items, Missing):
@@ -380,7 +453,19 @@ def _collect(task: str, mapping: MapSpec, ctx: Context) -> object:
             f"{mapping.over!r} returned a list of {len(items)}, and {task!r} maps over at most {mapping.max_size}: "
             "return fewer, or raise max_size, then requeue",
         )
-    return [_result_of(ctx, child_name(task, index)) for index in range(len(items))]
+    children = [name for name in ctx.inputs if name.startswith(child_prefix(task))]
+    if len(children) < len(items):
+        raise _ElementsUnknownError({task: _own_keys(task, mapping, key, items)})
+    return [_result_of(ctx, child) for child in children]
+
+
+def _own_keys(task: str, mapping: MapSpec, key: KeyFunction | None, items: Sequence[object]) -> tuple[str, ...]:
+    if mapping.identity != KEY:
+        return ()
+    if key is None:
+        why = "this run knows its elements by their keys, and the flow has no key= for it any more"
+        raise PermanentError(f"task {task!r}: {why}: bring key= back, or start a new run")
+    return _keys_of(task, key, items)
 
 
 def _result_of(ctx: Context, child: str) -> object:

@@ -119,10 +119,10 @@ class FlowFacts(msgspec.Struct, frozen=True):
 
     def plan(self, spec: TaskSpec) -> CallPlan:
         """Return how to call a task. Raises PermanentError if the imported flow has no such function."""
-        if spec.map is not None:
-            return collecting_plan(spec, spec.map)
         task = spec.name if spec.item is None else spec.item.task
         plans = self.plans.plans() if isinstance(self.plans, FreshImport) else self.plans
+        if spec.map is not None:
+            return collecting_plan(spec, spec.map, plans.get(task))
         try:
             return plans[task]
         except KeyError:
@@ -296,7 +296,7 @@ def _call_task(order: AttemptOrder, plan: CallPlan, facts: FlowFacts, pipe: Resu
 
     forward_retries(lambda data: pipe.send(protocol.Retried(dict(data))))
     value = call(plan, order.task, new_context, lambda work: run_coroutine(work, termination, facts.stack_fd))
-    return ending_of_value(order, value)
+    return ending_of_value(order, value, plan)
 
 
 def run_coroutine(coroutine: Coroutine[object, object, object], termination: Termination, stack_fd: int) -> object:

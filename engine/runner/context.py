@@ -375,8 +375,8 @@ def _key_text(key: object) -> str:
 def _element(item: ItemSpec, inputs: Mapping[str, object]) -> object:
     """Return the element of a child of a map task. Raises PermanentError if the list has no such element any more."""
     items = inputs.get(item.over)
-    if not isinstance(items, list | tuple) or item.index >= len(items):
-        raise PermanentError(f"the result of {item.over!r} has no element {item.index} any more: skip this task")
+    if not isinstance(items, list | tuple) or not 0 <= item.index < len(items):
+        raise PermanentError(f"the list of {item.over!r} has no such element any more: skip this task")
     return items[item.index]
 
 

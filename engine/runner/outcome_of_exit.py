@@ -126,12 +126,13 @@ def refused(why: str) -> Outcome:
 
 def _outcome_of_ending(ending: protocol.Ending, evidence: Evidence) -> Outcome:
     match ending:
-        case protocol.Succeeded(result):
-            return Outcome(OutcomeKind.SUCCESS, result=result)
+        case protocol.Succeeded(result, keys):
+            return Outcome(OutcomeKind.SUCCESS, result=result, element_keys=keys)
         case protocol.Failed(failure):
             return Outcome(OutcomeKind.ERROR, failure)
-        case protocol.Deferred(seconds, message):
-            return Outcome(OutcomeKind.DEFERRED, recheck_seconds=_bounded(seconds), defer_reason=message)
+        case protocol.Deferred(seconds, message, keys):
+            wait = _bounded(seconds)
+            return Outcome(OutcomeKind.DEFERRED, recheck_seconds=wait, defer_reason=message, element_keys=keys)
         case protocol.Skipped(reason):
             return Outcome(OutcomeKind.SKIPPED, skip_reason=reason)
         case protocol.Terminated():  # by a SIGTERM that redrive did not send

@@ -253,6 +253,7 @@ class Checkpointed(Frame, frozen=True):
 
 class Succeeded(Frame, frozen=True):
     result: str | None  # JSON
+    element_keys: Mapping[str, tuple[str, ...]] = {}  # map task over this result -> the keys of its elements
 
 
 class Failed(Frame, frozen=True):
@@ -260,10 +261,11 @@ class Failed(Frame, frozen=True):
 
 
 class Deferred(Frame, frozen=True):
-    """A sensor found nothing yet."""
+    """A sensor found nothing yet, or a map task has to get its children first."""
 
     recheck_seconds: float | None
     message: str = ""
+    element_keys: Mapping[str, tuple[str, ...]] = {}
 
 
 class Skipped(Frame, frozen=True):

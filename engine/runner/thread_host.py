@@ -177,7 +177,8 @@ class _TaskThread:
     def _ending(self) -> protocol.Ending:
         describe = self._facts.describer(self._order)
         try:
-            return ending_of_value(self._order, self._call(self._facts.plan(self._order.spec), describe))
+            plan = self._facts.plan(self._order.spec)
+            return ending_of_value(self._order, self._call(plan, describe), plan)
         except BaseException as error:
             if self.token.event.is_set() and type(error).__name__ == "CancelledError":
                 return protocol.Terminated()

@@ -6,34 +6,55 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 start the map task: a flow that was changed for a resume may map over a task that has succeeded already. Both may be
 repeated. If the result is not a list, or is too long, nothing changes here: the map task fails when it starts.
 
-When the list has changed after a requeue:
+A child belongs to its element (``domain/elements.py``). When the list has changed after a requeue:
 
-    child            element                    then
-    -------------    -----------------------    ---------------------------------------------------------
-    none             any                        added
-    SUCCESS          the same                   its result stays, and it is not stale any more
-    SUCCESS          another                    a new generation
-    SKIPPED          the map task forgot it     a new generation
-    any other        any                        unchanged: it gets the new element when it starts
-    any              gone                       left out by the map task, and skipped unless it runs or succeeded
+    element          child                          then
+    -------------    ---------------------------    --------------------------------------------------------------
+    new              none                           added, with a name that no other element of the run ever had
+    as before        SUCCESS                        its result stays, and it is not stale any more
+    other value      SUCCESS                        a new generation
+    other value      SUCCESS, an effect             stays, stale, and its notice says so: nothing happens twice
+    other value      RUNNING                        as after its success, when that comes
+    any              any other                      unchanged: it gets the element as it is when it starts
+    gone             RUNNING, SUCCESS               unchanged, but the map task does not wait for it or collect it
+    gone             dead letter: may have happened the same: a human decides
+    gone             any other                      SKIPPED; ``task.aside`` has what it was
+    back             any                            what it was, and then as above
+
+The place of an element in the list is the ``index`` in the spec of its child and orders its ``position``.
 """
 
 import hashlib
 import json
 import sqlite3
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Set
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, cast
 
-from ..domain.event_payloads import TaskMapped
-from ..domain.states import FINISHED, RAN, SkipCause, TaskState
+from ..domain.elements import (
+    GONE,
+    KEY,
+    VALUE,
+    VANISHED,
+    child_of_key,
+    has_parts,
+    is_key_list,
+    keyless_effect,
+    number_of,
+    numbered,
+    other_keys,
+    value_hash,
+)
+from ..domain.event_payloads import TaskColumns, TaskMapped, TaskMoved
+from ..domain.states import FINISHED, LEGAL_MOVES, MOVING, RAN, SkipCause, TaskState, may_have_happened
 from ..domain.task_options import MAX_ATTEMPTS, child_name, child_position, child_prefix
 from ..domain.trigger_rules import ALL_SUCCESS
 from .large_results import load
 from .lists import in_list
-from .requeue import run_again, skip_generation
-from .transitions import Transaction, hold_if_blocked, reevaluate, unpropagate
+from .requeue import abandon_canary, run_again
+from .transitions import Transaction, hold_if_blocked, reevaluate, resolve, unpropagate
 
 TUPLE_TAG = "redrive:tuple"  # of ``core/result_codec.py``
-VANISHED = "the list has no such element any more"
+IS_BACK = "the list has its element again"
+CHANGED_AFTER_EFFECT = "its element has changed since its effect happened: the effect stays as it is"
 
 #: SQL: the map tasks among the children of a task. No text inside a spec can contain these characters unescaped.
 MAPS_BELOW = (
@@ -42,12 +63,17 @@ MAPS_BELOW = (
 )
 _MAPS = MAPS_BELOW.format("?", "?")
 _CHILD_COLUMNS = (
-    "SELECT name, state, generation, stale, skip_cause, (SELECT input_hash FROM attempt"
+    "SELECT name, state, generation, attempt, stale, skip_cause, dead_letter_kind, element, aside, spec,"
+    " (SELECT input_hash FROM attempt"
     " WHERE attempt.run_id = task.run_id AND attempt.name = task.name AND attempt.attempt = task.attempt)"
     " FROM task WHERE run_id = ?"
 )
 _CHILD = _CHILD_COLUMNS + " AND name = ?"
 _CHILDREN = _CHILD_COLUMNS + " AND name >= ? AND name < ?"
+#: The columns that a child has again when its element is back.
+_ASIDE = ("state", "error", "skip_cause", "blocked_by", "ended_at", "next_retry_at", "expires_at")
+#: Causes of the skips of children whose elements were gone in a run of the first format.
+_FORGOTTEN = (SkipCause.CONDITION, SkipCause.CASCADE)
 # CROSS JOIN: without statistics the planner may walk all tasks of the run for the parents of one.
 _INPUTS = (
     "SELECT edge.parent, parent.state, parent.result FROM edge CROSS JOIN task AS parent"
@@ -60,9 +86,22 @@ class _Child(NamedTuple):
     name: str
     state: str
     generation: int
+    attempt: int
     stale: int
     skip_cause: Optional[str]
+    dead_letter_kind: Optional[str]
+    element: Optional[str]
+    aside: Optional[str]
+    spec: str
     input_hash: Optional[str]  # of its latest attempt
+
+
+class _List(NamedTuple):
+    """The list of a map task as it is now."""
+
+    over: str
+    elements: List[Any]
+    keys: object  # of the elements, as the flow has computed them; None: not computed
 
 
 def expand_below(transaction: Transaction, run_id: str, name: str) -> None:
@@ -75,51 +114,244 @@ def expand_below(transaction: Transaction, run_id: str, name: str) -> None:
 
 
 def _check_element(transaction: Transaction, run_id: str, task: str, name: str) -> None:
-    """Run a child again that has just succeeded, if the list has got another element for it meanwhile."""
-    connection = transaction.connection
-    child = _Child(*connection.execute(_CHILD, (run_id, name)).fetchone())
-    if child.stale and _size(connection, run_id, json.loads(_spec(connection, run_id, task))["map"]) is not None:
-        _run_again(transaction, run_id, child, True)
+    """Run a child again that has just succeeded, if its element has got another value meanwhile."""
+    child = _read_child(transaction.connection, run_id, name)
+    found = _read_list(transaction.connection, run_id, task) if child.stale else None
+    index = json.loads(child.spec)["item"]["index"]
+    if found is not None and 0 <= index < len(found.elements):
+        _run_again(transaction, run_id, child, found, index, was_linked=True)
         hold_if_blocked(transaction, run_id, task)
 
 
-def expand(transaction: Transaction, run_id: str, task: str) -> None:
-    """Make the children of a map task those of the list as it is now, with one event."""
+def expand(transaction: Transaction, run_id: str, task: str) -> Optional[str]:
+    """Make the children of a map task those of the list as it is now, with one event.
+
+    Returns why it has none, in one sentence, if its elements cannot be known; it has none as well until the keys of
+    its elements are known, which its own attempt computes.
+    """
     connection = transaction.connection
     state, position, text = connection.execute(
         "SELECT state, position, spec FROM task WHERE run_id = ? AND name = ?", (run_id, task)
     ).fetchone()
     spec = json.loads(text)
-    size = _size(connection, run_id, spec["map"])
-    if size is None or state in (TaskState.SKIPPED, TaskState.CANCELLED):
-        return
-    prefix = child_prefix(task)
-    rows = connection.execute(_CHILDREN, (run_id, prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)))
-    known = {row[0]: _Child(*row) for row in rows}
+    found = _read_list(connection, run_id, task)
+    if found is None or state in (TaskState.SKIPPED, TaskState.CANCELLED):
+        return None
+    known = _read_children(connection, run_id, task)
+    refusal, wanted = _identify(connection, run_id, spec, found, known)
     linked = _linked(connection, run_id, task) & set(known)
-    wanted = {child_name(task, index): index for index in range(size)}
-    added = [index for name, index in wanted.items() if name not in linked]
-    removed = sorted(name for name in linked if name not in wanted)
-    for index in added:
-        if child_name(task, index) not in known:
-            _insert(connection, run_id, spec, position, index)
-    insert_edges(connection, run_id, task, [child_name(task, index) for index in added])
+    came = [name for name in wanted if name not in linked]
+    gone = sorted(linked - set(wanted))
+    has_moved = _place(transaction, run_id, spec, position, wanted, known, gone)
+    insert_edges(connection, run_id, task, came)
     connection.executemany(
-        "DELETE FROM edge WHERE run_id = ? AND child = ? AND parent = ?", [(run_id, task, name) for name in removed]
+        "DELETE FROM edge WHERE run_id = ? AND child = ? AND parent = ?", [(run_id, task, name) for name in gone]
     )
-    if added or removed:
-        numbers = sorted(int(name[len(prefix) : -1]) for name in removed)
-        transaction.emit(TaskMapped(size, added, numbers), run_id, task)
-    for name in removed:
-        _skip_vanished(transaction, run_id, known[name])
-    for name in wanted:
+    if has_moved or came or gone:
+        why = refusal or (None if len(wanted) == len(found.elements) else "the keys of its elements are not known yet")
+        transaction.emit(
+            TaskMapped(len(found.elements), names=list(wanted), came=came, gone=gone, why=why), run_id, task
+        )
+    for name in gone:
+        _put_aside(transaction, run_id, known[name])
+    for index, name in enumerate(wanted):
         if name in known:
-            _run_again(transaction, run_id, known[name], name in linked)
+            child = _bring_back(transaction, run_id, known[name])
+            _run_again(transaction, run_id, child, found, index, was_linked=name in linked)
         if len(spec.get("parents", ())) > 1:
             reevaluate(transaction, run_id, name)  # another parent may have failed
     unpropagate(transaction, run_id, [task])  # the child that stopped it may be gone
     hold_if_blocked(transaction, run_id, task)
     reevaluate(transaction, run_id, task)  # a child that is back may have failed
+    return refusal
+
+
+def set_keys(transaction: Transaction, run_id: str, task: str, keys: Sequence[str]) -> Optional[str]:
+    """Store the keys of the elements that the map task has computed, and expand it; returns what ``expand`` does."""
+    over = json.loads(_spec(transaction.connection, run_id, task))["map"]["over"]
+    sql = "SELECT element_keys FROM task WHERE run_id = ? AND name = ?"
+    (known,) = transaction.connection.execute(sql, (run_id, over)).fetchone()
+    found = dict(json.loads(known or "{}"))
+    found[task] = list(keys)
+    transaction.change(run_id, over, {"element_keys": json.dumps(found)})
+    return expand(transaction, run_id, task)
+
+
+# --- Which child belongs to which element ----------------------------------------------------------------------------
+
+
+def _identify(
+    connection: sqlite3.Connection, run_id: str, spec: Dict[str, Any], found: _List, known: Dict[str, _Child]
+) -> Tuple[Optional[str], Dict[str, str]]:
+    """Return why the elements cannot be known, if so, and each child in the order of the list.
+
+    The values of the mapping: what the column ``element`` of the child is to be.
+    """
+    task, mapping, elements = spec["name"], spec["map"], found.elements
+    hashes = [value_hash(element) for element in elements]
+    if mapping.get("identity") == KEY:
+        if not is_key_list(found.keys, len(elements)):
+            return None, {}
+        return _by_key(task, hashes, cast(List[str], found.keys), known)
+    if mapping.get("identity") == VALUE and mapping["child"].get("effect") and any(map(has_parts, elements)):
+        return keyless_effect(task, mapping["over"]), {}
+    ids = numbered(hashes)
+    names: List[Optional[str]] = list(map({child.element: name for name, child in known.items()}.get, ids))
+    old = {name: child for name, child in known.items() if child.element is None}
+    if old:
+        _adopt(connection, run_id, task, found, names, old)
+    return None, dict(zip(_with_numbers(task, names, known), ids))
+
+
+def _by_key(
+    task: str, hashes: Sequence[str], keys: Sequence[str], known: Dict[str, _Child]
+) -> Tuple[Optional[str], Dict[str, str]]:
+    """An element whose value the run knows keeps its child, also when the flow computes other keys by now."""
+    by_value = {child.element: name for name, child in known.items() if child.element}
+    names = [by_value.get(one) or child_of_key(task, key) for one, key in zip(hashes, keys)]
+    wanted = dict(zip(names, hashes))
+    other = [place for place, key in enumerate(keys) if names[place] != child_of_key(task, key)]
+    is_unclear = bool(set(names) - set(known)) and bool(set(known) - set(names))
+    if len(wanted) < len(names) or (other and is_unclear):
+        place = other[0] if other else 0
+        return other_keys(task, names[place], keys[place]), {}
+    return None, wanted
+
+
+def _with_numbers(task: str, names: Sequence[Optional[str]], known: Iterable[str]) -> Iterator[str]:
+    """Yield the names, and for each element without one the next number that no element of the run has had."""
+    free = 1 + max([-1] + [number_of(task, name) for name in known])
+    for name in names:
+        yield child_name(task, free) if name is None else name
+        free += name is None
+
+
+def _adopt(
+    connection: sqlite3.Connection,
+    run_id: str,
+    task: str,
+    found: _List,
+    names: List[Optional[str]],
+    old: Dict[str, _Child],
+) -> None:
+    """Give the children of a run that knew no elements to those that they ran with, or else to those at their place.
+
+    A child that ran has the hash of its element in its latest attempt. An effect that has happened is given to no
+    other element.
+    """
+    inputs = read_inputs(connection, run_id, next(iter(old)))
+    ran: Dict[Optional[str], List[str]] = {}
+    for one in sorted(old, key=lambda name: number_of(task, name)):
+        ran.setdefault(old[one].input_hash if old[one].attempt else None, []).append(one)
+    for place in [place for place, name in enumerate(names) if name is None]:
+        at_place, alike = child_name(task, place), ran.get(_hash_of_child(inputs, found, place), [])
+        if alike:
+            names[place] = alike.pop(alike.index(at_place) if at_place in alike else 0)
+    for place in [place for place, name in enumerate(names) if name is None]:
+        child = old.get(child_name(task, place))
+        if child is not None and child.name not in names and not _has_happened(child):
+            names[place] = child.name
+
+
+def _has_happened(child: _Child) -> bool:
+    may_have = child.state in RAN or may_have_happened(child.state, child.dead_letter_kind)
+    return may_have and bool(json.loads(child.spec).get("effect"))
+
+
+# --- What follows for the children -----------------------------------------------------------------------------------
+
+
+def _place(
+    transaction: Transaction,
+    run_id: str,
+    spec: Dict[str, Any],
+    position: int,
+    wanted: Dict[str, str],
+    known: Dict[str, _Child],
+    gone: Sequence[str],
+) -> bool:
+    """Insert the new children, and write of each other where its element is now; return whether one has moved."""
+    places = [(name, index, element) for index, (name, element) in enumerate(wanted.items())]
+    places += [(name, GONE, known[name].element or "") for name in gone]
+    has_moved = False
+    for name, index, element in places:
+        if name not in known:
+            _insert(transaction.connection, run_id, spec, position, name, index, element)
+            continue
+        child = json.loads(known[name].spec)
+        is_elsewhere = child["item"]["index"] != index
+        has_moved = has_moved or is_elsewhere
+        if is_elsewhere or element != (known[name].element or ""):
+            child["item"]["index"] = index
+            transaction.connection.execute(
+                "UPDATE task SET spec = ?, position = ?, element = ? WHERE run_id = ? AND name = ?",
+                (_compact(child), child_position(position, index, spec["map"]["max_size"]), element, run_id, name),
+            )
+    return has_moved
+
+
+def _put_aside(transaction: Transaction, run_id: str, child: _Child) -> None:
+    """Skip a child whose element is gone, as a branch that is not taken; what it was stays in its row."""
+    if child.state in RAN or may_have_happened(child.state, child.dead_letter_kind) or child.aside is not None:
+        return
+    connection = transaction.connection
+    sql = "SELECT {}, overrides FROM task WHERE run_id = ? AND name = ?".format(", ".join(_ASIDE))
+    *values, overrides = connection.execute(sql, (run_id, child.name)).fetchone()
+    abandon_canary(transaction, run_id, child.name, overrides)
+    columns: TaskColumns = {
+        "aside": json.dumps(dict(zip(_ASIDE, values))),
+        "error": VANISHED,
+        "skip_cause": str(SkipCause.CONDITION),
+        "blocked_by": None,
+        "ended_at": transaction.at,
+        "next_retry_at": None,
+        "expires_at": None,
+        "canary": None,
+    }
+    if child.state == TaskState.SKIPPED:
+        transaction.change(run_id, child.name, columns, why=VANISHED)
+    else:
+        payload = TaskMoved(why=VANISHED)
+        transaction.move(run_id, child.name, child.state, TaskState.SKIPPED, child.generation, columns, payload=payload)
+    resolve(transaction, run_id, child.name)
+
+
+def _bring_back(transaction: Transaction, run_id: str, child: _Child) -> _Child:
+    """Give a child whose element is back what it had; one that waited waits for its parents again."""
+    if child.aside is None:
+        return child
+    columns = cast(TaskColumns, dict(json.loads(child.aside), aside=None))
+    state = columns.pop("state")
+    if state in MOVING or state == TaskState.UPSTREAM_FAILED:
+        state = str(TaskState.PENDING)
+        columns.update({"blocked_by": None, "ended_at": None})
+    now = child.state
+    if state != now and state not in LEGAL_MOVES[now]:
+        transaction.move(run_id, child.name, now, TaskState.PENDING, child.generation)
+        now = str(TaskState.PENDING)
+    if state == now:
+        transaction.change(run_id, child.name, columns, why=IS_BACK)
+    else:
+        payload = TaskMoved(why=IS_BACK)
+        transaction.move(run_id, child.name, now, state, child.generation, columns, payload=payload)
+    reevaluate(transaction, run_id, child.name)
+    return _read_child(transaction.connection, run_id, child.name)
+
+
+def _run_again(
+    transaction: Transaction, run_id: str, child: _Child, found: _List, index: int, was_linked: bool
+) -> None:
+    """Run a child again whose element has another value now, except an effect: that has happened."""
+    if child.state == TaskState.SUCCESS and (child.stale or not was_linked):
+        if _hash_of_child(read_inputs(transaction.connection, run_id, child.name), found, index) == child.input_hash:
+            if child.stale:
+                transaction.change(run_id, child.name, {"stale": 0, "notice": None})
+        elif _has_happened(child):
+            transaction.change(run_id, child.name, {"stale": 1, "notice": CHANGED_AFTER_EFFECT})
+        else:
+            run_again(transaction, run_id, child.name, child.state, child.generation)
+    elif child.element is None and not was_linked and child.skip_cause in _FORGOTTEN:
+        run_again(transaction, run_id, child.name, child.state, child.generation)
 
 
 def input_hash(connection: sqlite3.Connection, run_id: str, name: str, item: Optional[Dict[str, Any]]) -> Optional[str]:
@@ -139,19 +371,21 @@ def hash_inputs(
     connection: sqlite3.Connection, run_id: str, inputs: List[Any], item: Optional[Dict[str, Any]]
 ) -> Optional[str]:
     """Hash what ``read_inputs`` returns; see ``input_hash``."""
-    if item is not None:
-        inputs = [_element(connection, run_id, row, item["index"]) if row[0] == item["over"] else row for row in inputs]
-    return hash_of(inputs) if inputs else None
+    if item is None:
+        return hash_of(inputs) if inputs else None
+    stored = next((row[2] for row in inputs if row[0] == item["over"]), None)
+    elements = _elements(load(connection, run_id, item["over"], stored)) or []
+    return _hash_of_child(inputs, _List(item["over"], elements, None), item["index"])
+
+
+def _hash_of_child(inputs: List[Any], found: _List, index: int) -> str:
+    element = found.elements[index] if 0 <= index < len(found.elements) else None
+    return hash_of([[found.over, element] if row[0] == found.over else row for row in inputs])
 
 
 def hash_of(*values: object) -> str:
     """Return a short hash to compare the inputs of two attempts."""
     return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:12]
-
-
-def _element(connection: sqlite3.Connection, run_id: str, row: Any, index: int) -> List[Any]:
-    elements = _elements(load(connection, run_id, row[0], row[2]))
-    return [row[0], elements[index] if elements is not None and index < len(elements) else None]
 
 
 def _elements(result: Optional[str]) -> Optional[List[Any]]:
@@ -162,12 +396,26 @@ def _elements(result: Optional[str]) -> Optional[List[Any]]:
     return found if isinstance(found, list) else None
 
 
-def _size(connection: sqlite3.Connection, run_id: str, mapping: Dict[str, Any]) -> Optional[int]:
-    """The number of elements; None if there is no list that fits."""
-    sql = "SELECT result FROM task WHERE run_id = ? AND name = ? AND state IN " + in_list(FINISHED)
+def _read_list(connection: sqlite3.Connection, run_id: str, task: str) -> Optional[_List]:
+    """The list of a map task; None if there is none that fits."""
+    mapping = json.loads(_spec(connection, run_id, task))["map"]
+    sql = "SELECT result, element_keys FROM task WHERE run_id = ? AND name = ? AND state IN " + in_list(FINISHED)
     row = connection.execute(sql, (run_id, mapping["over"])).fetchone()
     elements = None if row is None else _elements(load(connection, run_id, mapping["over"], row[0]))
-    return None if elements is None or len(elements) > mapping["max_size"] else len(elements)
+    if elements is None or len(elements) > mapping["max_size"]:
+        return None
+    return _List(mapping["over"], elements, json.loads(row[1] or "{}").get(task))
+
+
+def _read_children(connection: sqlite3.Connection, run_id: str, task: str) -> Dict[str, _Child]:
+    """All children that the run has ever had for a map task."""
+    prefix = child_prefix(task)
+    rows = connection.execute(_CHILDREN, (run_id, prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)))
+    return {row[0]: _Child(*row) for row in rows}
+
+
+def _read_child(connection: sqlite3.Connection, run_id: str, name: str) -> _Child:
+    return _Child(*connection.execute(_CHILD, (run_id, name)).fetchone())
 
 
 def _spec(connection: sqlite3.Connection, run_id: str, name: str) -> str:
@@ -180,41 +428,40 @@ def _linked(connection: sqlite3.Connection, run_id: str, task: str) -> Set[str]:
     return {parent for (parent,) in connection.execute(sql, (run_id, task))}
 
 
-def _insert(connection: sqlite3.Connection, run_id: str, spec: Dict[str, Any], position: int, index: int) -> None:
+def _insert(
+    connection: sqlite3.Connection,
+    run_id: str,
+    spec: Dict[str, Any],
+    position: int,
+    name: str,
+    index: int,
+    element: str,
+) -> None:
     """Insert a child; ``core/spec.py: child_spec`` makes the same spec."""
-    child = spec["map"]["child"]
-    name, item = child_name(spec["name"], index), {"task": spec["name"], "over": spec["map"]["over"], "index": index}
-    text = json.dumps(dict(child, name=name, item=item), separators=(",", ":"), ensure_ascii=False)
-    place, starts = child_position(position, index), child.get("retry", {}).get("max_attempts", MAX_ATTEMPTS)
+    child, mapping = spec["map"]["child"], spec["map"]
+    item = {"task": spec["name"], "over": mapping["over"], "index": index}
+    place, starts = child_position(position, index, mapping["max_size"]), child.get("retry", {}).get("max_attempts")
     connection.execute(
-        "INSERT INTO task (run_id, name, state, max_attempts, position, rule, spec) VALUES (?,?,'PENDING',?,?,?,?)",
-        (run_id, name, starts, place, child.get("rule", ALL_SUCCESS), text),
+        "INSERT INTO task (run_id, name, state, max_attempts, position, rule, spec, element)"
+        " VALUES (?,?,'PENDING',?,?,?,?,?)",
+        (
+            run_id,
+            name,
+            starts or MAX_ATTEMPTS,
+            place,
+            child.get("rule", ALL_SUCCESS),
+            _compact(dict(child, name=name, item=item)),
+            element,
+        ),
     )
     insert_edges(connection, run_id, name, child["parents"])
+
+
+def _compact(spec: Dict[str, Any]) -> str:
+    return json.dumps(spec, separators=(",", ":"), ensure_ascii=False)
 
 
 def insert_edges(connection: sqlite3.Connection, run_id: str, child: str, parents: Iterable[str]) -> None:
     """Make a task wait for more parents."""
     sql = "INSERT INTO edge (run_id, child, parent) VALUES (?,?,?)"
     connection.executemany(sql, [(run_id, child, parent) for parent in parents])
-
-
-def _skip_vanished(transaction: Transaction, run_id: str, child: _Child) -> None:
-    """Skip a child whose element is gone; as a branch that is not taken, because it is not a failure."""
-    if child.state == TaskState.SKIPPED and child.skip_cause == SkipCause.CASCADE:
-        transaction.change(run_id, child.name, {"skip_cause": str(SkipCause.CONDITION)}, why=VANISHED)
-    if child.state not in RAN and child.state != TaskState.SKIPPED:
-        skip_generation(transaction, run_id, child.name, SkipCause.CONDITION, VANISHED)
-
-
-def _run_again(transaction: Transaction, run_id: str, child: _Child, was_linked: bool) -> None:
-    """Run a child again whose element is another one now."""
-    if child.state == TaskState.SUCCESS and (child.stale or not was_linked):
-        item = json.loads(_spec(transaction.connection, run_id, child.name))["item"]
-        if input_hash(transaction.connection, run_id, child.name, item) == child.input_hash:
-            if child.stale:
-                transaction.change(run_id, child.name, {"stale": 0})
-            return
-    elif child.state != TaskState.SKIPPED or was_linked:
-        return
-    run_again(transaction, run_id, child.name, child.state, child.generation)

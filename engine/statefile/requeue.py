@@ -65,6 +65,8 @@ RESET: TaskColumns = {
     "expires_at": None,
     "overrides": None,
     "canary": None,
+    "aside": None,
+    "element_keys": None,
 }
 COUNTERS: TaskColumns = {"failures": 0, "losses": 0, "deferrals": 0, "refusals": 0}
 

@@ -19,7 +19,7 @@ from ..core.projection import RunProjection
 from ..core.spec import FlowSpec, TaskSpec, positions_of
 from ..domain.event_payloads import NO_PAIRS, NO_VALUES, Pairs, RunChange, RunChanged, TaskColumns
 from ..domain.states import MOVING, SkipCause, TaskState
-from ..domain.task_options import child_name, child_position, child_prefix
+from ..domain.task_options import child_position, child_prefix
 from ..domain.text import counted
 from ..errors import FlowError, NotFoundError
 from ..statefile import large_results
@@ -71,6 +71,7 @@ def _update_rows(transaction: Transaction, run: RunProjection, flow: FlowSpec) -
     run_id, touched = run.run.run_id, []
     defined = {spec.name for spec in flow.tasks}
     places = {spec.name: place for spec, place in zip(flow.tasks, positions_of(flow.tasks), strict=True)}
+    max_sizes = {spec.name: spec.map.max_size for spec in flow.tasks if spec.map is not None}
     for spec in flow.tasks:
         row = run.tasks.get(spec.name)
         if row is not None and row.spec == spec:
@@ -86,7 +87,7 @@ def _update_rows(transaction: Transaction, run: RunProjection, flow: FlowSpec) -
         _write_spec(transaction, run_id, spec)
         transaction.connection.execute(
             "UPDATE task SET max_attempts = ?, position = ?, rule = ? WHERE run_id = ? AND name = ?",
-            (spec.retry.max_attempts, _position(spec, places), spec.rule, run_id, spec.name),
+            (spec.retry.max_attempts, _position(spec, places, max_sizes), spec.rule, run_id, spec.name),
         )
         transaction.connection.execute("DELETE FROM edge WHERE run_id = ? AND child = ?", (run_id, spec.name))
         insert_edges(transaction.connection, run_id, spec.name, _parents(run, spec, defined))
@@ -94,8 +95,10 @@ def _update_rows(transaction: Transaction, run: RunProjection, flow: FlowSpec) -
     return touched
 
 
-def _position(spec: TaskSpec, places: Mapping[str, int]) -> int:
-    return places[spec.name] if spec.item is None else child_position(places[spec.item.task], spec.item.index)
+def _position(spec: TaskSpec, places: Mapping[str, int], max_sizes: Mapping[str, int]) -> int:
+    if spec.item is None:
+        return places[spec.name]
+    return child_position(places[spec.item.task], spec.item.index, max_sizes[spec.item.task])
 
 
 def _parents(run: RunProjection, spec: TaskSpec, defined: Collection[str]) -> Iterable[str]:
@@ -228,9 +231,9 @@ def _leave_out_children(transaction: Transaction, run_id: str, task: str, part: 
     prefix = child_prefix(task)
     sql = "SELECT name FROM task WHERE run_id = ? AND substr(name, 1, ?) = ? ORDER BY position"
     names = [name for (name,) in transaction.connection.execute(sql, (run_id, len(prefix), prefix)).fetchall()]
-    for index in part.chosen[task]:
-        if child_name(task, index) not in names:
-            raise FlowError(f"there is no {child_name(task, index)!r}: its list has {counted(len(names), 'element')}")
+    for chosen in sorted(part.chosen[task]):
+        if chosen not in names:
+            raise FlowError(f"there is no {chosen!r}: its list has {counted(len(names), 'element')}")
     for name in names:
         if (out := left_out_of(part, task, name)) is not None:
             _leave_out(transaction, run_id, name, out, part)

@@ -75,6 +75,9 @@ CREATE TABLE task (
     expires_at    INTEGER,                      -- DEAD_LETTER: when it becomes FAILED by itself (dead_letter_ttl)
     overrides     TEXT,                         -- JSON: what a requeue changed for this generation alone
     key_generation INTEGER NOT NULL DEFAULT 0,  -- the generation that the idempotency key was made in
+    element       TEXT,                         -- of a child of a map task: what its element is known by, or the value
+    aside         TEXT,                         -- JSON: the columns with which a child comes back whose element is gone
+    element_keys  TEXT,                         -- JSON, beside a list: map task -> the keys of its elements
     canary        TEXT,                         -- the task of the same cause that runs first; this one follows it
     position      INTEGER NOT NULL DEFAULT 0,   -- order in the flow
     rule          TEXT NOT NULL DEFAULT 'all_success', -- when its parents let it start: as in spec, for SQL to read

@@ -46,7 +46,7 @@ from ..core.decide import (
 )
 from ..core.failures.failure import PROGRESS_FACT, describe_wait_timeout
 from ..core.failures.tables import nature_of
-from ..core.outcome import ENVIRONMENT_FIELDS, Failure, FailureClass, FailureMode, Outcome, OutcomeKind
+from ..core.outcome import ENVIRONMENT_FIELDS, Failure, FailureClass, FailureMode, Fingerprint, Outcome, OutcomeKind
 from ..core.policy import Uniform
 from ..core.spec import TaskSpec
 from ..domain.acts import DONE, Command, Target, release_id
@@ -64,7 +64,7 @@ from ..domain.task_options import Overrides, load_overrides
 from ..statefile import large_results, operator_actions, requeue
 from ..statefile.action import find_cancel_request
 from ..statefile.lists import in_list
-from ..statefile.map_tasks import MAPS_BELOW, expand_below
+from ..statefile.map_tasks import MAPS_BELOW, expand_below, set_keys
 from ..statefile.reader import Row
 from ..statefile.transitions import (
     CHILDREN_FROM,
@@ -104,6 +104,8 @@ def settle(
         outcome = outcome if stored_as is outcome.result else replace(outcome, result=stored_as)
     if is_silent and outcome.kind is OutcomeKind.SUCCESS and _settle_plain_success(transaction, claim, outcome):
         return Succeed()
+    if outcome.element_keys and spec.map is not None and outcome.kind is OutcomeKind.DEFERRED:
+        outcome = _with_children(transaction, claim, outcome)
     stored = read_stored(transaction.connection, claim, is_success=outcome.kind is OutcomeKind.SUCCESS)
     history = read_history(
         transaction.connection,
@@ -132,6 +134,18 @@ def settle(
         if stored.overrides:
             finish_canary(transaction, claim.run_id, claim.name, decision, load_overrides(stored.overrides))
     return decision
+
+
+def _with_children(transaction: Transaction, claim: Claim, outcome: Outcome) -> Outcome:
+    """Give a map task its children; return the failure if its elements cannot be known."""
+    keys = outcome.element_keys.get(claim.name, ())
+    refusal = set_keys(transaction, claim.run_id, claim.name, keys)
+    if refusal is None:
+        return outcome
+    fingerprint = Fingerprint(strict="elements", loose="elements", explain=f"the elements of {claim.name}")
+    return Outcome(
+        OutcomeKind.ERROR, Failure("PermanentError", refusal, FailureClass.PERMANENT, fingerprint), element_keys={}
+    )
 
 
 def _settle_plain_success(transaction: Transaction, claim: Claim, outcome: Outcome) -> bool:

@@ -166,7 +166,7 @@ def _call(body: Body, order: AttemptOrder, facts: FlowFacts, recording: _Recordi
     try:
         with _played(clock, recording), _surroundings(order, facts.project_root):
             value = call(plan, order.task, new_context, lambda coroutine: _run_coroutine(coroutine, clock))
-            end: protocol.Ending | Exit = ending_of_value(order, value)
+            end: protocol.Ending | Exit = ending_of_value(order, value, plan)
     except (KeyboardInterrupt, StageError):
         raise
     except _Killed:

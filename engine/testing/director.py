@@ -23,7 +23,7 @@ from ..flow.flow import Flow
 from ..flow.loading import load_flow
 from ..flow.options import use_params
 from ..flow.source import digest_of_file
-from ..runner.call import CallPlan, plan_of, require_callable
+from ..runner.call import CallPlan, plan_of, plans_of, require_callable
 from ..runner.child import FlowFacts, Termination
 from ..runner.protocol import AttemptOrder
 from .bodies import INSTANT_SECONDS, Body, StageError, play_body, stack_of
@@ -149,7 +149,7 @@ class Director:
         spec = flow.spec()
         if isinstance(self._flow, Flow):
             spec = replace(spec, params=_merged(spec.params, remembered, params))
-        plans = {name: plan_of(function) for name, function in flow.functions.items()}
+        plans = plans_of(spec, flow.functions, flow.key_functions)
         require_callable(spec, plans)
         self._require_known_names(spec)
         self._require_playable(spec)

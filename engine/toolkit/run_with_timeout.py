@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..core.outcome import Outcome, OutcomeKind, reason_of_unstored
@@ -26,6 +26,7 @@ class _OneTask:
 
     functions: Mapping[str, Callable[[], Any]]
     task: TaskSpec
+    key_functions: Mapping[str, Callable[..., object]] = field(default_factory=dict)
 
     def spec(self) -> FlowSpec:
         return FlowSpec(self.task.name, (self.task,))

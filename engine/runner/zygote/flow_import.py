@@ -23,7 +23,7 @@ from ...domain.text import counted
 from ...errors import CycleError, FlowError, FlowImportError
 from ...statefile.processes import open_files
 from .. import process, protocol
-from ..call import CallPlan, plan_of, require_callable
+from ..call import CallPlan, plans_of, require_callable
 from ..child import FlowFacts, FreshImport, Termination, flush
 
 NAMES_SHOWN = 5
@@ -38,6 +38,9 @@ class LoadedFlow(Protocol):
 
     @property
     def functions(self) -> Mapping[str, Callable[..., object]]: ...
+
+    @property
+    def key_functions(self) -> Mapping[str, Callable[..., object]]: ...
 
     def spec(self) -> FlowSpec: ...
 
@@ -74,7 +77,7 @@ def facts_after_restart(state: protocol.RestartState, load: Loader) -> FlowFacts
         use_python_path(state.request.python_path)
         with single_threaded_libraries():
             target = spec.path or state.request.target
-            return _plans(load(target, state.request.params, state.request.remembered, state.sources))
+            return _plans(load(target, state.request.params, state.request.remembered, state.sources), spec)
 
     return _facts(FreshImport(plans), state.opened.project_root, spec.code_hash, state.request)
 
@@ -88,7 +91,7 @@ def _import(request: protocol.Open, load: Loader) -> ImportedFlow:
         uses_collector = gc.isenabled()
         gc.disable()  # until the executor has its answer: all that is built here stays
         spec = flow.spec()
-        plans = _plans(flow)
+        plans = _plans(flow, spec)
         require_callable(spec, plans)
         if any(task.kind == "command" for task in spec.tasks):
             importlib.import_module("shutil")  # here once, not in each command
@@ -110,13 +113,11 @@ def use_python_path(folders: Sequence[str]) -> None:
         sys.path[len(own) : len(own)] = [folder for folder in missing if folder not in sys.path]
 
 
-def _plans(flow: LoadedFlow) -> Mapping[str, CallPlan]:
-    functions = flow.functions
-    by_identity = {id(function): function for function in functions.values()}  # many tasks may have one function
-    plans = {identity: plan_of(function) for identity, function in by_identity.items()}
+def _plans(flow: LoadedFlow, spec: FlowSpec) -> Mapping[str, CallPlan]:
+    plans = plans_of(spec, flow.functions, flow.key_functions)
     if any(plan.is_async for plan in plans.values()):
         importlib.import_module("..stack", __package__)  # with asyncio: here once, not in each attempt
-    return {name: plans[id(function)] for name, function in functions.items()}
+    return plans
 
 
 def _facts(

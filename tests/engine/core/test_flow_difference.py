@@ -85,7 +85,8 @@ def test_a_map_mended_for_one_child_keeps_the_finished_ones(state: str, outdated
     """Else the usual repair, mend the function and requeue the child, would want --accept-changes."""
     before, after = flow_with_map(mended=False), flow_with_map(mended=True)
     items, load = before.tasks
-    states = [(items, "SUCCESS"), (load, "PENDING"), (child_spec(load, 0), "SUCCESS"), (child_spec(load, 1), state)]
+    states = [(items, "SUCCESS"), (load, "PENDING"), (child_spec(load, "load[0]", 0), "SUCCESS")]
+    states.append((child_spec(load, "load[1]", 1), state))
     rows = {spec.name: TaskRow(spec.name, TaskState(word), spec=spec) for spec, word in states}
     found = compare(RunProjection(RunRow("r"), rows), after)
     assert (found.outdated, found.needs_acceptance) == (outdated, bool(outdated))

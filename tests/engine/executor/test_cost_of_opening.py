@@ -18,7 +18,7 @@ from msgspec import structs
 from redrive.engine import Executor, Flow, TaskDef
 from redrive.engine.core import dag
 from redrive.engine.core.secret_mask import SecretMask
-from redrive.engine.core.spec import TaskSpec
+from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.executor.opening import Machine
 from redrive.engine.flow import task_def
 from redrive.engine.flow.task_def import TaskSpecBuilder
@@ -88,9 +88,10 @@ def test_a_graph_is_built_only_for_tasks_before_their_parents(monkeypatch: pytes
 
 def test_functions_of_one_code_object_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[object] = []
-    signature = inspect.signature
+    flow, signature = make_flow(), inspect.signature
+    spec = flow.spec()
     monkeypatch.setattr(inspect, "signature", lambda function: (read.append(function), signature(function))[1])
-    plans = flow_import._plans(make_flow())
+    plans = flow_import._plans(flow, spec)
     assert len(plans) == TASKS and len(read) <= 1
 
     def wrapped(other: int) -> None:
@@ -98,7 +99,7 @@ def test_functions_of_one_code_object_are_read_once(monkeypatch: pytest.MonkeyPa
 
     closures = [FunctionType(wrapped.__code__, {}) for _ in range(2)]
     closures[0].__wrapped__ = print  # type: ignore[attr-defined]
-    plans = flow_import._plans(Flows({"a": closures[0], "b": closures[1]}))
+    plans = flow_import._plans(Flows({"a": closures[0], "b": closures[1]}), FlowSpec("f", ()))
     assert [plans["a"].parameters, plans["b"].parameters][1] == (("other", False),)
     assert plans["a"].parameters != plans["b"].parameters
 
@@ -108,6 +109,7 @@ class Flows:
 
     def __init__(self, functions: dict[str, Any]) -> None:
         self.functions = functions
+        self.key_functions: dict[str, Any] = {}
 
     def spec(self) -> Any:
         raise NotImplementedError

@@ -99,7 +99,7 @@ def test_the_children_come_in_the_transaction_of_the_result(mapped: Mapped) -> N
     assert list(mapped.file.projection().tasks) == order
     assert set(runs.ready_audit(mapped.file.connection, RUN)) == {"load[0]", "load[1]"}
     row, task = mapped.file.projection().tasks["load[1]"], mapped.file.projection().tasks["load"]
-    assert row.spec == child_spec(task.spec or CHILD, 1)
+    assert row.spec == child_spec(task.spec or CHILD, "load[1]", 1)
     assert (row.spec.timeout, row.spec.pool, row.max_attempts) == (5.0, "api", 2)
     assert mapped.claim("load") is None
 
@@ -146,17 +146,18 @@ def test_children_of_a_failed_parent_do_not_start(state_file: StateFile) -> None
     assert mapped.states["load[0]"] == "SKIPPED"
 
 
-def test_after_a_requeue_only_other_elements_run_again(mapped: Mapped) -> None:
+def test_after_a_requeue_only_new_elements_run(mapped: Mapped) -> None:
     mapped.run("list", ["a", "b", "c", "d"])
     for name in ("load[0]", "load[1]", "load[3]"):
         mapped.run(name, name)
     mapped.run("load[2]", is_failure=True)
     mapped.act("requeue", "list")
-    mapped.run("list", ["a", "B", "c"])
-    states = {"load[0]": "SUCCESS", "load[1]": "PENDING", "load[2]": "DEAD_LETTER", "load[3]": "SUCCESS"}
-    assert mapped.states == {"load": "PENDING", **states}
-    assert [mapped.file.column(f"load[{index}]", "stale") for index in range(3)] == [0, 0, 0]
-    assert mapped.file.projection().parents["load"] == ("list", "load[0]", "load[1]", "load[2]", "other")
+    mapped.run("list", ["z", "c", "a"])
+    states = {"load[4]": "PENDING", "load[2]": "DEAD_LETTER", "load[0]": "SUCCESS"}
+    gone = {"load[1]": "SUCCESS", "load[3]": "SUCCESS"}
+    assert list(mapped.states.items()) == [("load", "PENDING"), *states.items(), *gone.items()]
+    assert mapped.file.column("load[0]", "stale") == 0
+    assert mapped.file.projection().parents["load"] == ("list", "load[0]", "load[2]", "load[4]", "other")
 
 
 def test_an_element_that_is_gone_neither_holds_nor_fails_the_run(mapped: Mapped) -> None:
@@ -169,7 +170,8 @@ def test_an_element_that_is_gone_neither_holds_nor_fails_the_run(mapped: Mapped)
     assert set(runs.ready_audit(mapped.file.connection, RUN)) == {"load"}
     mapped.act("requeue", "list")
     mapped.run("list", ["a", "b"])
-    assert mapped.states == {"load": "PENDING", "load[0]": "SUCCESS", "load[1]": "PENDING"}
+    assert mapped.states == {"load": "PENDING", "load[0]": "SUCCESS", "load[1]": "DEAD_LETTER"}
+    mapped.act("requeue", "load[1]")
     mapped.run("load[1]", 2)
     assert set(runs.ready_audit(mapped.file.connection, RUN)) == {"load"}
 
@@ -216,7 +218,7 @@ def test_a_child_that_comes_back_below_a_failed_task_does_not_wait_for_ever(mapp
     assert mapped.states == dict.fromkeys(["load", "load[0]", "load[1]"], "UPSTREAM_FAILED")
 
 
-def test_a_child_that_ran_with_an_element_which_the_list_has_lost_runs_again(mapped: Mapped) -> None:
+def test_a_child_that_runs_while_its_element_goes_has_its_result_when_it_is_back(mapped: Mapped) -> None:
     mapped.run("list", ["a", "b"])
     claim, spec = mapped.claim("load[0]"), mapped.file.projection().tasks["load[0]"].spec or CHILD
     assert claim is not None
@@ -225,4 +227,7 @@ def test_a_child_that_ran_with_an_element_which_the_list_has_lost_runs_again(map
     success = Outcome(OutcomeKind.SUCCESS, result="1")
     mapped.file.write(lambda transaction: settle(transaction, claim, spec, success, lambda low, high: low))
     mapped.see()
-    assert mapped.states["load[0]"] == "PENDING"
+    assert mapped.states == {"load": "PENDING", "load[2]": "PENDING", "load[1]": "PENDING", "load[0]": "SUCCESS"}
+    mapped.act("requeue", "list")
+    mapped.run("list", ["b", "a"])
+    assert mapped.states == {"load": "PENDING", "load[1]": "PENDING", "load[0]": "SUCCESS", "load[2]": "SKIPPED"}
