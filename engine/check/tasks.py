@@ -59,6 +59,7 @@ def check_functions(flow: FlowSpec, functions: Mapping[str, Function]) -> list[F
         findings += _result(task, function, flow)
         findings += _edges(task, function, functions, map_tasks)
         findings += _captured(task, function)
+        findings += _unbounded_rows(task, function)
     return findings
 
 
@@ -69,6 +70,15 @@ def _hidden_params(task: TaskSpec, function: Function, flow: FlowSpec) -> Iterat
         if name in flow.params and name in others:
             message = f"its argument {name!r} is {others[name]}; the parameter of that name is ctx.params[{name!r}]"
             yield Finding("warning", "hidden-param", message, task.name)
+
+
+def _unbounded_rows(task: TaskSpec, function: Function) -> Iterator[Finding]:
+    """Find rows that are set aside one by one: nothing says how many were good, so that all of them may be bad."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    names: tuple[str, ...] = code.co_names if isinstance(code, types.CodeType) else ()
+    if "quarantine" in names and "rows" not in names and task.max_bad_rows is None:
+        message = "sets rows aside by ctx.quarantine alone: where its code fails at every row, it is a success"
+        yield Finding("warning", "rows", f"{message}; use ctx.rows, or give max_bad_rows", task.name)
 
 
 # --- Results along the edges ----------------------------------------------------------------------------------------

@@ -93,7 +93,8 @@ class TaskDef(msgspec.Struct):
             successes, of which there must be three), or a duration, as "10m".
         max_losses: so many attempts, at least 1, lost together with their executor or host make a dead letter.
         max_bad_rows: a whole number of 0 or more: more rows in quarantine fail the attempt. None: 10,000.
-        max_bad_ratio: the same as a share of all rows, from 0 to 1. None: no bound.
+        max_bad_ratio: the same as a share of all rows, from 0 to 1. None: no bound, but at ``ctx.rows``, where three
+            rows or more that fail alike and none that is good fail the attempt as well; 1 accepts that.
         strict_rows: True: rows in quarantine make the run PARTIAL.
 
     Raises:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from contextlib import suppress
 from datetime import date, datetime
 from types import TracebackType
 from typing import Any, Generic, NoReturn, TypeVar
@@ -37,6 +39,10 @@ _STATEMENT_STATES = (_TRANSACTION_STATE, "3D", "3F", "42P01", "42703", "42704", 
 _STATEMENT_ERRORS = frozenset(["sqlite3.OperationalError"])  # which has no SQLSTATE
 _KINDS_MAX = 20  # of errors whose first exception is kept
 
+#: So many rows that fail alike, and none that is good: the code is the cause, and not the rows.
+ALIKE_MIN = 3
+_ALIKE_ADVICE = "the code is the cause, and not the rows: mend it, then requeue (max_bad_ratio=1 accepts it)"
+
 
 class Missing:
     """Stands in ``Context.inputs`` for the result of a parent that did not succeed. It is false.
@@ -61,6 +67,29 @@ class Missing:
 
     def __repr__(self) -> str:
         return f"<no result of {self.task!r}: {self.why}>"
+
+
+class _Place:
+    """A place of the code that calls ``rows``, with all rows that it has given out, in one call or in many."""
+
+    __slots__ = ("good", "kinds")
+
+    def __init__(self) -> None:
+        self.good = 0
+        self.kinds: Counter[str] = Counter()  # of errors, as in ``Context``
+
+    def count(self, error_kind: str | None) -> None:
+        """Count a row that has ended; None: it was good."""
+        if error_kind is None:
+            self.good += 1
+        else:
+            self.kinds[error_kind] += 1
+
+    @property
+    def poison(self) -> str | None:
+        """The kind of error that rows have alike, if none is good."""
+        kind, count = next(iter(self.kinds.most_common(1)), ("", 0))
+        return kind if count >= ALIKE_MIN and not self.good else None
 
 
 class Context:
@@ -131,6 +160,8 @@ class Context:
         self._row_errors: Counter[str] = Counter()  # by loose fingerprint, else by text
         self._first_errors: dict[str, tuple[str, BaseException | None]] = {}  # the first error of each kind
         self._row_limit_error: TooManyBadRows | None = None
+        self._places: dict[object, _Place] = {}
+        self._open_rows: list[Row[Any]] = []  # whose block runs now, the innermost last
 
     @property
     def is_mapped(self) -> bool:
@@ -227,6 +258,7 @@ class Context:
         if self._row_limit_error is not None:
             raise self._row_limit_error
         self._check_ratio(self._rows)
+        self._check_alike()
 
     def _flush(self) -> None:
         progress, self._progress = self._progress, None
@@ -250,11 +282,20 @@ class Context:
 
         Raises:
             TooManyBadRows: more rows are set aside than ``max_bad_rows`` of the task allows, or a larger share than
-                ``max_bad_ratio`` (where ``rows`` has no length: asked from the 1000th row on).
+                ``max_bad_ratio`` (where ``rows`` has no length: asked from the 1000th row on). At the end of the task:
+                three rows or more fail alike, and none that this line has given out is good.
         """
+        caller = sys._getframe(1)
+        above = caller.f_back  # the same line of a helper may serve several lists
+        marks = (caller.f_code, caller.f_lasti, above and above.f_code, above and above.f_lasti)
+        return self._scopes(rows, key, self._places.setdefault(marks, _Place()))
+
+    def _scopes(
+        self, rows: Iterable[RowValue], key: Callable[[RowValue], object] | str | None, place: _Place
+    ) -> Iterator[Row[RowValue]]:
         total = len(rows) if isinstance(rows, Sized) else None
         for position, value in enumerate(rows):
-            row = Row(self, value, position, key)
+            row = Row(self, value, position, key, place)
             if self.only_rows is not None and row.key not in self.only_rows:
                 continue
             self._rows += 1
@@ -264,6 +305,9 @@ class Context:
 
     def quarantine(self, row_key: object, payload: object, error: BaseException | str) -> None:
         """Set one row aside without ``rows``. It is shown to operators once this attempt has succeeded.
+
+        Inside the block of a row of ``rows``, this row is not a good one. Elsewhere nothing says which rows were good,
+        so that ``max_bad_rows`` is the only bound.
 
         Parameters:
             row_key: what names the row; its text is kept, at most 500 characters.
@@ -284,7 +328,18 @@ class Context:
         self._send(protocol.Quarantined(row))
         self._bad_rows += 1
         self._count_error(fingerprint or error, error, raised)
+        if self._open_rows:
+            self._open_rows[-1].error_kind = fingerprint or error
         self._check_count()
+
+    def open_row(self, row: Row[Any]) -> None:
+        """Note that the block of a row begins."""
+        self._open_rows.append(row)
+
+    def close_row(self, row: Row[Any]) -> None:
+        """Note that it has ended."""
+        with suppress(ValueError):  # opened by another thread
+            self._open_rows.remove(row)
 
     def _count_error(self, kind: str, text: str, raised: BaseException | None) -> None:
         self._row_errors[kind] += 1
@@ -303,10 +358,20 @@ class Context:
         if limit is not None and rows and self._bad_rows / rows > limit and self.only_rows is None:
             self._fail(f"{self._bad_rows} of {rows} rows are quarantined, max_bad_ratio is {limit:g}")
 
-    def _fail(self, why: str) -> NoReturn:
-        """Raise TooManyBadRows because of the most frequent error of a row, of several the first."""
-        kind = max(self._first_errors, key=self._row_errors.__getitem__, default=None)
-        text, raised = (None, None) if kind is None else self._first_errors[kind]
+    def _check_alike(self) -> None:
+        if self.only_rows is not None or self._spec.max_bad_ratio == 1:
+            return
+        for place in self._places.values():
+            if kind := place.poison:
+                text, _ = self._first_errors.get(kind, (kind, None))
+                count, rows = place.kinds[kind], place.kinds.total()
+                which = f"all {rows} rows" if count == rows else f"{count} of {rows} rows"
+                self._fail(f"{which} failed alike and none was good ({text}): {_ALIKE_ADVICE}", kind)
+
+    def _fail(self, why: str, kind: str | None = None) -> NoReturn:
+        """Raise TooManyBadRows because of an error of a row: the most frequent kind, of several the first."""
+        kind = kind or max(self._first_errors, key=self._row_errors.__getitem__, default=None)
+        text, raised = (None, None) if kind is None else self._first_errors.get(kind, (None, None))
         self._row_limit_error = TooManyBadRows(why, diagnostic=text)
         raise self._row_limit_error from raised
 
@@ -327,8 +392,15 @@ class Row(Generic[RowValue]):
     """The scope of one row. Gives the row to its ``with`` block and quarantines it if the block raises."""
 
     def __init__(
-        self, context: Context, value: RowValue, position: int, key: Callable[[RowValue], object] | str | None
+        self,
+        context: Context,
+        value: RowValue,
+        position: int,
+        key: Callable[[RowValue], object] | str | None,
+        place: _Place,
     ) -> None:
+        self.error_kind: str | None = None  # of the error for which this row was set aside
+        self._place = place
         self._context = context
         self._value = value
         self._position = position
@@ -340,15 +412,21 @@ class Row(Generic[RowValue]):
         return _key_text(self._name())
 
     def __enter__(self) -> RowValue:
+        self._context.open_row(self)
         return self._value
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        if error is None or not self._context.is_row_error(error):
-            return False
-        self._context.quarantine(self.key, self._value, error)
-        return True
+        try:
+            if error is not None and not self._context.is_row_error(error):
+                return False
+            if error is not None:
+                self._context.quarantine(self.key, self._value, error)
+            self._place.count(self.error_kind)
+            return error is not None
+        finally:
+            self._context.close_row(self)
 
     def _name(self) -> object:
         """Return the key of the row; its position if the key cannot be read."""

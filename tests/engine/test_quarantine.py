@@ -362,3 +362,47 @@ def test_rows_need_a_reason(tmp_path):
     command = {"id": "x", "act": "discard-rows", "run_id": "r", "actor": "ana", "options": {"rows": [1]}}
     assert not send_blocking(str(tmp_path / "state.db"), parse_command(command)).ok
     assert "held" == rows(tmp_path)[0][1]
+
+
+# --- The code is poisoned, not the rows ------------------------------------------------------------------------------
+
+
+def test_a_column_that_no_row_has_is_a_dead_letter_that_holds_its_children(tmp_path):
+    flow = Flow("f", retry=QUICK)
+
+    @flow.task(timeout=30)
+    def settle(ctx: Any) -> int:
+        total = 0
+        for scope in ctx.rows(ORDERS, key="id"):
+            with scope as order:
+                total += order["no such column"]
+        return total
+
+    @flow.task(after=[settle], timeout=30)
+    def publish(settle: int) -> int:
+        return settle
+
+    assert run(tmp_path, flow) == "BLOCKED"
+    state, kind, error, attempts = task(tmp_path, "state, dead_letter_kind, error, attempt")
+    assert (state, kind, attempts) == ("DEAD_LETTER", "quarantine", 1)
+    assert "all 10 rows failed alike and none was good (KeyError: 'no such column')" in error
+    assert ask(tmp_path, "SELECT state FROM task WHERE name = 'publish'") == [("PENDING",)]
+    assert {state for _, state in rows(tmp_path)} == {"dropped"}
+
+
+def test_a_child_of_a_map_whose_rows_all_fail_is_one_dead_letter(tmp_path):
+    flow = Flow("f", retry=QUICK)
+
+    @flow.task(timeout=30)
+    def days() -> list[int]:
+        return [1, 2]
+
+    @flow.map(over=days, timeout=30)
+    def load(day: int, ctx: Any) -> None:
+        for scope in ctx.rows(ORDERS):
+            with scope as order:
+                order["amount" if day == 1 else "sum"]
+
+    run(tmp_path, flow)
+    states = ask(tmp_path, "SELECT state FROM task WHERE name LIKE 'load[%'")
+    assert sorted(states) == [("DEAD_LETTER",), ("SUCCESS",)]

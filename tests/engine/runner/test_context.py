@@ -110,3 +110,98 @@ def test_the_token_is_asked_each_time() -> None:
     assert context.cancelled
     with pytest.raises(TaskTerminated):
         context.check()
+
+
+# --- Rows that all fail alike ---------------------------------------------------------------------------------------
+
+ROWS = [{"id": number, "price": str(number)} for number in range(29)]
+
+
+def take_all(ctx: Context, rows: Any, column: str = "amount") -> None:
+    for scope in ctx.rows(rows):
+        with scope as row:
+            row[column]
+
+
+@pytest.mark.parametrize("rows", [ROWS, ROWS[:3], iter(ROWS), (row for row in ROWS)], ids=["29", "3", "iter", "gen"])
+def test_a_column_that_no_row_has_is_no_fault_of_the_rows(rows: Any) -> None:
+    ctx = Sent().context()
+    take_all(ctx, rows)
+    with pytest.raises(
+        TooManyBadRows, match=r"rows failed alike and none was good \(KeyError: 'amount'\): the code is"
+    ):
+        ctx.finish()
+
+
+def test_rows_of_which_some_are_good_are_held() -> None:
+    ctx = Sent().context()
+    take_all(ctx, [*ROWS, {"amount": 1}])
+    ctx.finish()
+
+
+def test_two_bad_rows_are_too_few() -> None:
+    ctx = Sent().context()
+    take_all(ctx, ROWS[:2])
+    ctx.finish()
+
+
+def test_each_list_is_judged_for_itself_also_through_a_helper() -> None:
+    ctx = Sent().context()
+    take_all(ctx, ROWS, "price")
+    take_all(ctx, ROWS, "amount")
+    with pytest.raises(TooManyBadRows, match="all 29 rows"):
+        ctx.finish()
+
+
+def test_the_lists_of_one_line_are_judged_together() -> None:
+    ctx = Sent().context()
+    for order in ([{"amount": 1}], ROWS[:5], [{"amount": 2}]):  # one order is bad, and the code is not
+        take_all(ctx, order)
+    ctx.finish()
+
+
+def test_a_row_is_good_although_rows_inside_of_it_are_not() -> None:
+    ctx = Sent().context()
+    for order in ctx.rows(range(5)):
+        with order:
+            for line in ctx.rows([{"amount": 1}, {}]):
+                with line as row:
+                    row["amount"]
+    ctx.finish()
+
+
+def test_two_kinds_of_errors_are_judged_by_the_more_frequent() -> None:
+    def run(first: int, second: int) -> None:
+        ctx = Sent().context()
+        for scope in ctx.rows([{"amount": "x"}] * first + [{}] * second):
+            with scope as row:
+                parse(row["amount"])
+        ctx.finish()
+
+    run(2, 2)
+    with pytest.raises(TooManyBadRows, match="3 of 5 rows failed alike"):
+        run(3, 2)
+
+
+def test_a_row_that_its_own_block_sets_aside_is_not_good() -> None:
+    ctx = Sent().context()
+    for scope in ctx.rows(ROWS):
+        with scope as row:
+            ctx.quarantine(row["id"], row, "no amount")
+    with pytest.raises(TooManyBadRows, match=r"all 29 rows failed alike and none was good \(no amount\)"):
+        ctx.finish()
+
+
+def test_rows_that_were_sent_back_may_all_fail() -> None:
+    sent = Sent()
+    order = protocol.AttemptOrder("r", "t", 1, 0, TaskSpec("t"), only_rows=tuple((str(i), "{}") for i in range(9)))
+    ctx = Context(order, {}, {}, send=sent.append, is_cancelled=lambda: False, describe=describe_error)
+    take_all(ctx, [{}] * 9)
+    ctx.finish()
+    assert len(sent.rows) == 9
+
+
+def test_a_task_may_accept_that_all_its_rows_are_bad() -> None:
+    ctx = Sent().context(max_bad_ratio=1.0)
+    take_all(ctx, ROWS)
+    ctx.finish()
