@@ -20,7 +20,7 @@ from ...engine.core.causes import CauseHistory
 from ...engine.core.explain import short_error
 from ...engine.core.outcome import ENVIRONMENT_FIELDS
 from ...engine.core.projection import AttemptRow, RunProjection, TaskRow
-from ...engine.core.waiting import WAITS, WaitReason
+from ...engine.core.waiting import ALIVE, WAITS, RunnerStatus, WaitReason, needs_human
 from ...engine.domain.acts import Target
 from ...engine.domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, NO_CAUSE, REJECTED, UNANSWERED, TaskState
 from ...engine.domain.text import format_clock, shell_word
@@ -332,6 +332,24 @@ def held_entry_of(board: Board, name: str, reason: WaitReason) -> InboxEntry:
         message=message,
         search_text=f"{entry.search_text}\n{title}\n{message}".casefold(),
     )
+
+
+COMPARED_MAX = 200  # tasks of one cause that are compared for a verdict
+_WAITS_FOR_HUMAN = frozenset(filter(needs_human, WaitReason)) - {WaitReason.DECISION}
+
+
+def human_wait(board: Board, names: Sequence[str], now_us: int, runner: RunnerStatus = ALIVE) -> WaitReason | None:
+    """What all of ``names`` wait for, if that is one wait that a human ends and no failure; else None."""
+    reasons = {board.view(name, now_us, runner).reason for name in names[:COMPARED_MAX]}
+    (reason,) = reasons if len(reasons) == 1 else (None,)
+    return reason if reason in _WAITS_FOR_HUMAN else None
+
+
+def kind_of(row: TaskRow, reason: WaitReason | None) -> str:
+    """Why a task is in the inbox, in a few words. ``reason``: what it waits for."""
+    if row.state in NEEDS_HUMAN:
+        return row.dead_letter_kind or "failed"
+    return str(WAITS[reason].inbox or reason) if reason is not None else str(row.state).lower()
 
 
 def _asked(row: TaskRow) -> str:

@@ -28,6 +28,7 @@ from ..model.inbox import (
     failures_of,
     fingerprint_of,
     fingerprint_of_task,
+    kind_of,
     verdict,
 )
 from ..text.event_text import FINGERPRINT_DIGITS, detail_text
@@ -35,7 +36,7 @@ from ..text.figures import SECOND, age, number, offset, wall, wall_day, weekday
 from ..text.figures import format_bytes as size_of
 from ..text.pieces import Line, Piece, Role, plain, two_sided, wrap, wrapped_rows
 from ..text.text import cells, one_line, pad, sanitize, shorten
-from .inbox import cause_history_lines, task_count, verdict_of
+from .inbox import cause_history_lines, task_count, verdict_of, wait_of
 from .states import sign_and_word, state_sign
 from .tasks import Scene, hang_of, named_task, section
 
@@ -58,6 +59,15 @@ def evidence_page(row: TaskRow, scene: Scene, found: EvidenceData, columns: int)
     """Everything that speaks for or against another attempt."""
     failures = failures_of(row)
     comparison = compare(failures)
+    if wait_of((row.name,), scene) is not None:
+        return [
+            title_line(row, scene, columns),
+            *_indented(_sentence(verdict_of((row.name,), scene)), columns, Role.STRONG),
+            *_history(row, scene, found.history),
+            [],
+            *(attempt_table(row, comparison, scene, columns) if row.attempts else ()),
+            *_below((row.name,), scene),
+        ]
     return [
         title_line(row, scene, columns),
         *_indented(_sentence(verdict(comparison)), columns, Role.STRONG if comparison.is_deterministic else Role.TEXT),
@@ -316,7 +326,8 @@ def _below(names: Sequence[str], scene: Scene) -> Iterator[Line]:
 
 def cause_page(cause: InboxCause, scene: Scene, found: EvidenceData, columns: int) -> list[Line]:
     """The tasks of a cause: when, which kinds, what they hold, and the long texts of the first of them."""
-    state = TaskState.DEAD_LETTER if cause.dead else TaskState.FAILED
+    reason = wait_of(cause.tasks, scene)
+    state = TaskState.DEAD_LETTER if cause.dead or reason is not None else TaskState.FAILED
     head = two_sided(
         [Piece(" "), Piece(one_line(cause.title), Role.TITLE)],
         [state_sign(state, scene.glyphs), Piece(f" {number(cause.count)}", STATE_STYLES[state].role), Piece(" ")],
@@ -325,9 +336,22 @@ def cause_page(cause: InboxCause, scene: Scene, found: EvidenceData, columns: in
     )
     return [
         head,
-        *_indented(_sentence(verdict_of(cause.tasks, scene.board)), columns, Role.STRONG),
+        *_indented(_sentence(verdict_of(cause.tasks, scene)), columns, Role.STRONG),
         *_indented(one_line(cause.message), columns),
         [],
+        *(_cause_of_wait(cause, scene) if reason is not None else _cause_of_failure(cause, scene, found, columns)),
+    ]
+
+
+def _cause_of_wait(cause: InboxCause, scene: Scene) -> Iterator[Line]:
+    """What waits, since when, and what it holds."""
+    yield _kinds_line(cause, scene)
+    yield _labelled_value("since", f"{wall_day(cause.oldest)}, {age(scene.now_us - cause.oldest)} ago")
+    yield from _below(cause.tasks, scene)
+
+
+def _cause_of_failure(cause: InboxCause, scene: Scene, found: EvidenceData, columns: int) -> list[Line]:
+    return [
         *cause_history_lines(found.memory, scene.now_us, columns),
         *_counted(cause, scene),
         *_fields(found.texts, scene, columns),
@@ -339,15 +363,20 @@ def cause_page(cause: InboxCause, scene: Scene, found: EvidenceData, columns: in
 
 
 def _counted(cause: InboxCause, scene: Scene) -> Iterator[Line]:
-    kinds = Counter(scene.board.row(name).dead_letter_kind or "failed" for name in cause.tasks)
-    yield _labelled_value(
-        "tasks", ", ".join(f"{number(count)} {one_line(kind)}" for kind, count in kinds.most_common())
-    )
+    yield _kinds_line(cause, scene)
     yield _labelled_value("first seen", f"{wall_day(cause.first_seen)}, {age(scene.now_us - cause.first_seen)} ago")
     yield _labelled_value("last seen", f"{wall_day(cause.last_seen)}, {age(scene.now_us - cause.last_seen)} ago")
     yield _labelled_value("fingerprint", one_line(cause.fingerprint)[:FINGERPRINT_DIGITS])
     if cause.downstream:
         yield _labelled_value("downstream", one_line(cause.downstream))
+
+
+def _kinds_line(cause: InboxCause, scene: Scene) -> Line:
+    """How many of its tasks are in the inbox for which kind of reason."""
+    kinds = Counter(kind_of(scene.board.row(name), scene.view(name).reason) for name in cause.tasks)
+    return _labelled_value(
+        "tasks", ", ".join(f"{number(count)} {one_line(kind)}" for kind, count in kinds.most_common())
+    )
 
 
 def _fields(texts: Sequence[AttemptTexts], scene: Scene, columns: int) -> Iterator[Line]:

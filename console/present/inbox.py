@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from ...engine.core.causes import (
     REASON_CHARACTERS,
@@ -14,12 +14,11 @@ from ...engine.core.causes import (
 )
 from ...engine.core.projection import TaskRow
 from ...engine.core.views import row_style
-from ...engine.core.waiting import RunnerStatus, waits_for_approval
+from ...engine.core.waiting import RunnerKind, RunnerStatus, WaitReason
 from ...engine.domain.acts import REFUSED, TargetResult
 from ...engine.domain.states import NEEDS_HUMAN, DeadLetterKind, TaskState, describe_doubts
 from ...engine.domain.text import counted, first_names, format_duration
-from ..model.board import Board
-from ..model.inbox import Inbox, InboxCause, InboxEntry, compare, failures_of, verdict
+from ..model.inbox import COMPARED_MAX, Inbox, InboxCause, InboxEntry, compare, failures_of, human_wait, verdict
 from ..model.lists import ALL_COLUMNS
 from ..model.preview import Preview, RedriveProgress, doubts_about
 from ..model.runs import WaitingRun
@@ -40,7 +39,6 @@ _HELD_FROM = 60  # columns: narrower lists leave out the number of held tasks
 _KIND_FROM = 76
 _MESSAGE_FROM = 50
 _MESSAGE_CELLS_MIN = 12
-_COMPARED_MAX = 200  # tasks of one cause that are compared for a verdict
 _NAMED_MAX = 2
 _REASON_CHARACTERS = (REASON_CHARACTERS, 24, 0)  # the reason is shortened before the outcome
 
@@ -223,7 +221,7 @@ def selection_lines(names: Sequence[str], scene: Scene, columns: int) -> list[Li
     head: Line = [Piece(" "), Piece(who, Role.TITLE), Piece(" "), sign, *([Piece(f" {parts[0]}")] if parts[0] else [])]
     for part in filter(None, parts[1:]):
         head += [Piece(f" {scene.glyphs.dot} ", Role.DIM), Piece(part)]
-    verdicts = (verdict_of(names, scene.board, is_brief=is_brief) for is_brief in (False, True))
+    verdicts = (verdict_of(names, scene, is_brief=is_brief) for is_brief in (False, True))
     lines = [[Piece(f"   {found[:1].upper()}{found[1:]}.", Role.STRONG)] for found in verdicts]
     return [head, first_that_fits(lines, columns)]
 
@@ -270,17 +268,24 @@ def _past_runs(memory: CauseHistory, now_us: int) -> str:
     return f"seen in {others} of this flow, first {format_day(memory.first_at, now_us)}"
 
 
-def verdict_of(names: Sequence[str], board: Board, *, is_brief: bool = False) -> str:
+def wait_of(names: Sequence[str], scene: Scene) -> WaitReason | None:
+    """The one wait, which a human ends, of tasks that did not fail; None: they failed, or differ."""
+    return human_wait(scene.board, names, scene.now_us, scene.runner)
+
+
+def verdict_of(names: Sequence[str], scene: Scene, *, is_brief: bool = False) -> str:
     """The verdict on the attempts of one or many tasks, in one sentence. ``is_brief``: as for ``verdict``."""
-    if any(map(waits_for_approval, map(board.row, names))):
-        return "nothing failed: it waits for an answer"
+    board, reason = scene.board, wait_of(names, scene)
+    if reason is not None:
+        why = one_line(_WAIT_VERDICTS.get(reason) or board.explain(names[0], scene.now_us, scene.runner))
+        return why if reason is WaitReason.DEADLINE else f"nothing failed: {why}"
     doubts = doubts_about(board, names)
     if doubts:
         key, more = doubts[0][1], f", and {number(len(doubts) - 1)} more" if len(doubts) > 1 else ""
         return f"look for the key {key}: it may have happened{more}" if is_brief and key else describe_doubts(doubts)
     if len(names) == 1:
         return verdict(compare(failures_of(board.row(names[0]))), is_brief=is_brief)
-    compared = names[:_COMPARED_MAX]
+    compared = names[:COMPARED_MAX]
     found = [compare(failures_of(board.row(name))) for name in compared]
     several = [one for one in found if len(one.attempts) > 1]
     where = "" if len(compared) == len(names) else f" (in the first {len(compared)})"
@@ -293,6 +298,39 @@ def verdict_of(names: Sequence[str], board: Board, *, is_brief: bool = False) ->
         again = f"{number(same)} of {number(len(found))} failed again the same way with nothing changed between"
         return f"{again}; the others failed once{where}"
     return f"{number(same)} of {number(len(several))} failed the same way with nothing changed between{where}"
+
+
+#: Where the sentence of the task names a command that a key of the console replaces.
+_WAIT_VERDICTS = {WaitReason.APPROVAL: "it waits for an answer"}
+
+#: What ends a wait, by its reason: the action whose key does it, and what follows. A wait that is not here ends by a
+#: requeue or a skip.
+MENDS: Mapping[WaitReason, Sequence[tuple[str, str]]] = {
+    WaitReason.PAUSE: (("pause", "unpause: {tasks} may start"),),
+    WaitReason.APPROVAL: (("copy", "approve: {below} may start"), ("next", "reject: {below} will not run")),
+    WaitReason.CREDENTIAL: (("view_systems", "systems: one probe of the breaker, once the credential is mended"),),
+    WaitReason.FORCED_OPEN: (("view_systems", "systems: the breaker is closed there"),),
+}
+
+
+def mends_of(names: Sequence[str], scene: Scene) -> Sequence[tuple[str, str]]:
+    """What ends the wait of all of ``names``; empty if that is a requeue or a skip."""
+    reason = wait_of(names, scene)
+    return MENDS.get(reason, ()) if reason is not None else ()
+
+
+def mend_lines(names: Sequence[str], scene: Scene, label: Callable[[str], str], columns: int) -> list[Line]:
+    """What ends the wait of ``names``, by key. Empty for a requeue or a skip. ``label``: the key of an action."""
+    mends = mends_of(names, scene)
+    if not mends:
+        return []
+    below = scene.board.waiting_below(*names)
+    words = {"tasks": task_count(len(names)), "below": f"{task_count(below)} below" if below else "nothing below"}
+    found = [(label(action), sentence.format(**words)) for action, sentence in mends]
+    if not scene.runner.is_alive and scene.runner.kind is not RunnerKind.SERVED:
+        found.append((label("resume_here"), "then: no executor runs the run"))
+    cells = max(len(key) for key, _ in found)
+    return [fit([Piece(f" {pad(key, cells)} ", Role.KEY), Piece(words)], columns) for key, words in found]
 
 
 def consequence_lines(requeue: Preview, skip: Preview, keys: Mapping[str, str], columns: int) -> list[Line]:

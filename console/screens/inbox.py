@@ -18,7 +18,7 @@ from ..present import inbox as present
 from ..present.schedules import need_sentence
 from ..text.pieces import Line, Piece, Role, plain
 from ..text.text import cells, one_line
-from ..widgets.bars import Bar, has_room_for_strip
+from ..widgets.bars import Bar, KeyHint, has_room_for_strip
 from ..widgets.table import VirtualTable
 from .console import run_latest
 from .panes import EvidenceScreen, EvidenceView, PaneWidth, SplitScreen, Subject, read_page
@@ -292,11 +292,12 @@ class InboxScreen(SplitScreen):
         columns = self.app.size.width
         who: list[Line] = [*present.selection_lines(names, self.scene(), columns), self._memory_line()] if names else []
         other = self._other_at_cursor()
+        acts = present.mend_lines(names, self.scene(), keymap.label, columns) if names else []
         if other is not None and not names:
             labels = [keymap.label(action) for action in ("open", "view_runs", "ack_run")]
-            acts: list[Line] = present.other_run_lines(other, *labels)
-        elif not names:
-            acts = []
+            acts = present.other_run_lines(other, *labels)
+        elif acts or not names:
+            pass
         elif len(names) > _PREVIEWED_MAX:
             acts = present.estimate_lines(len(names), self.board.waiting_below(*names), keys)
         else:
@@ -332,6 +333,20 @@ class InboxScreen(SplitScreen):
         )
 
     # --- Keys -----------------------------------------------------------------------------------------------------
+
+    def hints(self) -> list[KeyHint]:
+        """The keys that end a wait come first, and none that leaves it as it is."""
+        hints, names = super().hints(), self.target_tasks()
+        known = [name for name in names if name in self.board.projection.tasks]
+        mends = present.mends_of(known, self.scene()) if known else ()
+        if not mends or self.console.lock_reason is not None:
+            return hints
+        label = self.console.keymap.label
+        useless = {label("requeue"), label("skip")}
+        if not self.awaits_answer:  # whose keys are there already
+            mending = {label(action): sentence.partition(":")[0] for action, sentence in mends}
+            hints = [*mending.items(), *(hint for hint in hints if hint[0] not in mending)]
+        return [hint for hint in hints if hint[0] not in useless]
 
     def has_cursor_jumped(self) -> bool:
         """Whether the row under the cursor has just changed; marked tasks do not depend on it."""

@@ -8,10 +8,11 @@ import pytest
 from redrive.console.model.inbox import InboxRow
 from redrive.console.screens.base import JUMP_SECONDS
 from redrive.engine.domain.acts import Answer, TargetResult
+from redrive.engine.domain.states import TaskState
 from textual.geometry import Region
 
 from ..conftest import FakeSession, StillClock, make_app
-from ..model.runs import S, projection_of
+from ..model.runs import START, S, projection_of
 from .screen_driver import ScreenDriver, open_console, poisoned_run
 
 PART = "load_part_0001"
@@ -509,3 +510,66 @@ def test_picture_of_evidence(clock, snap_compare):
 async def test_n_says_that_there_is_no_other_cause(revenue, clock):
     async with open_console(revenue, clock, "4", "n") as driver:
         assert "there is no other cause" in driver.lines[-1]
+
+
+# --- What waits for a human and has not failed -----------------------------------------------------------------------
+
+
+def waiting_run(clock: StillClock, reason: str, count: int = 11) -> FakeSession:
+    """A blocked run whose tasks are ready, and held: by a pause, by a refused credential, by an operator's breaker."""
+    names = [f"load_{number:02}" for number in range(count)]
+    specs = {} if reason == "pause" else {name: {"downstream": "vault"} for name in names}
+    projection = projection_of([*((name, []) for name in names), ("report", names)], specs)
+    for name in names:
+        row = projection.tasks[name]
+        row.state, row.changed_at = TaskState.READY, START
+    projection.run.blocked_since = START + 600 * S
+    if reason == "pause":
+        projection.run.paused_since, projection.run.paused_by = START, "ana@ops-1"
+    session = FakeSession(projection)
+    if reason != "pause":
+        state = "OPEN" if reason == "credential" else "FORCED_OPEN"
+        session.lists["breakers"] = [
+            {"downstream": "vault", "state": state, "window": [], "detail": {}, "changed_at": START}
+        ]
+    clock.now = START + 700 * S
+    return session
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
+@pytest.mark.parametrize(
+    ("reason", "said", "mending"),
+    [
+        ("pause", "Nothing failed: the run is paused by", "p unpause: 11 tasks may start"),
+        ("credential", "Nothing failed: breaker vault is open", "7 systems: one probe"),
+        ("forced", "Nothing failed: breaker vault is held", "7 systems: the breaker is closed"),
+    ],
+)
+async def test_what_is_held_did_not_fail_and_the_key_that_mends_it_comes_first(
+    clock: StillClock, reason: str, said: str, mending: str, size: tuple[int, int]
+):
+    async with open_console(waiting_run(clock, reason), clock, "4", size=size) as driver:
+        text = " ".join(driver.text.split())
+        assert said in text
+        assert mending in text
+        assert "11 failed" not in text and "One failure" not in text and "run again" not in text
+        words = driver.lines[-1].split()
+        first = {"pause": "p"}.get(reason, "7")
+        assert first in words[:6] and "r" not in words and "s" not in words
+
+
+async def test_an_approval_offers_its_answers_alone(clock: StillClock):
+    projection = projection_of([("ok", []), ("publish", ["ok"])], {"ok": {"kind": "approval"}})
+    row = projection.tasks["ok"]
+    row.state, row.started_at = TaskState.READY, START
+    projection.run.blocked_since = START
+    async with open_console(FakeSession(projection), clock, "4", size=(120, 40)) as driver:
+        text = " ".join(driver.text.split())
+        assert "y approve: 1 task below may start" in text and "n reject: 1 task below will not run" in text
+        assert "failure" not in text and "run again" not in text and "runs again" not in text
+
+
+async def test_p_unpauses_a_run_from_its_inbox(clock: StillClock):
+    session = waiting_run(clock, "pause")
+    async with open_console(session, clock, "4", "p"):
+        assert [command.act for command in session.commands] == ["unpause"]
