@@ -17,9 +17,11 @@ from msgspec.structs import replace
 
 from ...engine.core.dag import bits_of
 from ...engine.core.decide import passed_reason
+from ...engine.core.projection import TaskRow
 from ...engine.core.ready_queue import spec_of
 from ...engine.domain import trigger_rules
 from ...engine.domain.acts import DONE, refusal_sentence
+from ...engine.domain.elements import FOLLOWING, GONE, VANISHED, describe_following
 from ...engine.domain.event_payloads import OperatorActed
 from ...engine.domain.events import Event
 from ...engine.domain.states import (
@@ -129,11 +131,18 @@ def preview_requeue(
         elif state is TaskState.SUCCESS and spec_of(board.row(name)).effect and not of_rows:
             key = effect_key(board.projection.run.run_id, name, board.row(name).key_generation)
             overlay.refused[name] = describe_repetition(key)
+        elif (item := spec_of(board.row(name)).item) is not None and item.index == GONE:
+            overlay.refused[name] = f"{VANISHED}: it comes back with it"
         elif state in REQUEUE_FROM or (state is TaskState.RUNNING and is_abandoned):
             overlay.put(name, DerivedState(TaskState.PENDING))
             again.append(name)
         else:
             overlay.refused[name] = refusal_sentence("requeue", state, board.row(name).cancel_requested_at is not None)
+    maps = list(dict.fromkeys(follower for name in again for follower in _followers(board, name)))
+    follow = [name for name in maps if overlay.at(name).state in FOLLOWING]
+    for name in follow:
+        overlay.put(name, DerivedState(TaskState.PENDING))
+    again += follow
     _let_go_on(overlay, again)
     trigger_rules.unpropagate(overlay, again)
     trigger_rules.hold_children(overlay, again)
@@ -147,7 +156,32 @@ def preview_requeue(
             )
     targets = [*again, *(name for name in blocked if name not in overlay.refused)]
     preview = _summarize("requeue", overlay, targets, stale)
-    return replace(preview, notes=(*_doubts(board, again), *preview.notes))
+    notes = (*_doubts(board, again), *preview.notes, *(_note_of_list(overlay, name) for name in maps))
+    return replace(preview, notes=notes)
+
+
+def _followers(board: Board, name: str) -> Iterator[str]:
+    """Yield the map tasks over a task, and those over these (``statefile/map_tasks.py``)."""
+    for task in board.dag.children(name):
+        mapping = spec_of(board.row(task)).map
+        is_over = mapping is not None and mapping.over == name
+        if is_over and (_children_of(board, task) or board.row(task).state in FOLLOWING):
+            yield task
+            yield from _followers(board, task)
+
+
+def _children_of(board: Board, task: str) -> list[TaskRow]:
+    """Return the children that a map task has had, also of elements that are gone."""
+    over = spec_of(board.row(task)).map
+    names = () if over is None else board.dag.children(over.over)
+    return [row for name in names if (item := spec_of(row := board.row(name)).item) and item.task == task]
+
+
+def _note_of_list(overlay: _Overlay, task: str) -> str:
+    board = overlay.board
+    happened = [row for row in _children_of(board, task) if row.state is TaskState.SUCCESS and spec_of(row).effect]
+    later = sum(overlay.at(name).state is TaskState.SUCCESS for name in board.dag.descendants(task))
+    return describe_following(task, len(happened), later)
 
 
 def preview_skip(board: Board, names: Iterable[str], *, is_abandoned: bool = False) -> Preview:

@@ -402,7 +402,7 @@ def _changed(event: Event, payload: payloads.TaskChanged) -> str:
 
 def _changed_lines(event: Event, payload: payloads.TaskChanged) -> Iterator[str]:
     if notice := payload.set.get("notice"):
-        yield f"{event.task} LATE: {notice}"
+        yield f"{event.task} {'' if payload.set.get('stale') else 'LATE: '}{notice}"
 
 
 def _mapped(event: Event, payload: payloads.TaskMapped) -> str:

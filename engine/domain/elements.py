@@ -13,8 +13,9 @@ from datetime import date
 from decimal import Decimal
 from typing import Any, Dict, Iterable, List, Sequence
 
+from .states import TaskState
 from .task_options import child_prefix
-from .text import percent_encoded
+from .text import counted, percent_encoded
 
 #: How the elements of a map task are known: ``MapSpec.identity``. PLACE: a run of a version that knew no elements; the
 #: children that it had are given to the elements that they ran with.
@@ -22,6 +23,8 @@ PLACE, VALUE, KEY = "place", "value", "key"
 
 KEY_CHARACTERS_MAX = 80  # of a key in a name; a hash follows what is cut off
 GONE = -1  # the index of a child whose element is not in the list now
+#: The states in which a map task runs again when its list is made again.
+FOLLOWING = frozenset([TaskState.SUCCESS, TaskState.FAILED, TaskState.DEAD_LETTER])
 VANISHED = "the list has no such element any more"
 
 _TAG = "redrive:"  # of ``core/result_codec.py``
@@ -140,6 +143,22 @@ def other_keys(task: str, known: str, key: str) -> str:
         "key= of {!r} is another one than this run began with: the element of {} has the key {!r} now, and an element"
         " that is new cannot be told from one that this run knows; bring the key back, or start a new run"
     ).format(task, known, key)
+
+
+def describe_following(task: str, effects: int, later: int) -> str:
+    """What a requeue of its list means for a map task. ``effects``: that have happened; ``later``: successful tasks
+    below the map task that do not run again."""
+    sentence = "{} follows its list: a child runs again if its element has changed".format(task)
+    if effects:
+        sentence += ", but {} happened and {}".format(
+            counted(effects, "effect") + (" has" if effects == 1 else " have"), "stays" if effects == 1 else "stay"
+        )
+    if later:
+        verb = "is" if later == 1 else "are"
+        sentence += "; {} after it {} of the old list: --cascade runs {} again".format(
+            counted(later, "task"), verb, "it" if later == 1 else "them"
+        )
+    return sentence
 
 
 def is_key_list(keys: object, size: int) -> bool:

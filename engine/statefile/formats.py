@@ -45,6 +45,9 @@ FORMATS: Dict[int, Format] = {
             Column("run", "acknowledged_at", "INTEGER"),
             Column("run", "acknowledged_by", "TEXT"),
             Column("task", "notice", "TEXT"),
+            Column("task", "element", "TEXT"),
+            Column("task", "aside", "TEXT"),
+            Column("task", "element_keys", "TEXT"),
             Column("breaker", "opened_at", "INTEGER"),
         ),
         indexes=(

@@ -30,6 +30,7 @@ import sqlite3
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, cast
 
 from ..domain.elements import (
+    FOLLOWING,
     GONE,
     KEY,
     VALUE,
@@ -50,7 +51,7 @@ from ..domain.trigger_rules import ALL_SUCCESS
 from .large_results import load
 from .lists import in_list
 from .requeue import abandon_canary, run_again
-from .transitions import Transaction, hold_if_blocked, reevaluate, resolve, unpropagate
+from .transitions import Transaction, hold_children, hold_if_blocked, reevaluate, resolve, unpropagate
 
 TUPLE_TAG = "redrive:tuple"  # of ``core/result_codec.py``
 IS_BACK = "the list has its element again"
@@ -164,6 +165,53 @@ def expand(transaction: Transaction, run_id: str, task: str) -> Optional[str]:
     hold_if_blocked(transaction, run_id, task)
     reevaluate(transaction, run_id, task)  # a child that is back may have failed
     return refusal
+
+
+def collect_again(transaction: Transaction, run_id: str, task: str) -> None:
+    """Run a map task again that has succeeded with a list which its task has begun to make anew meanwhile."""
+    sql = (
+        "SELECT task.state, task.generation, task.stale, over.state, coalesce(over.ended_at > task.started_at, 1)"
+        " FROM task JOIN task AS over ON over.run_id = task.run_id AND over.name = ?"
+        " WHERE task.run_id = ? AND task.name = ?"
+    )
+    over = json.loads(_spec(transaction.connection, run_id, task))["map"]["over"]
+    state, generation, stale, of_list, is_newer = transaction.connection.execute(sql, (over, run_id, task)).fetchone()
+    if state == TaskState.SUCCESS and stale and (is_newer or of_list not in FINISHED):
+        run_again(transaction, run_id, task, state, generation)
+        hold_children(transaction, run_id, [task])
+
+
+class Follower(NamedTuple):
+    """A map task whose list is made again."""
+
+    name: str
+    state: str
+    generation: int
+    effects: int  # children whose effects have happened
+
+
+def followers(connection: sqlite3.Connection, run_id: str, name: str) -> List[Follower]:
+    """The map tasks over a task, and those over these, that follow its list."""
+    found: List[Follower] = []
+    queue = [name]
+    while queue:
+        parent = queue.pop()
+        for (task,) in connection.execute(_MAPS, (run_id, parent)).fetchall():
+            if parent.startswith(child_prefix(task)):
+                continue
+            children = _read_children(connection, run_id, task)
+            sql = "SELECT state, generation FROM task WHERE run_id = ? AND name = ?"
+            state, generation = connection.execute(sql, (run_id, task)).fetchone()
+            effects = sum(child.state == TaskState.SUCCESS and _has_happened(child) for child in children.values())
+            if children or state in FOLLOWING:
+                found.append(Follower(task, state, generation, effects))
+                queue.append(task)
+    return found
+
+
+def is_gone(spec: Dict[str, Any]) -> bool:
+    """Whether a task is the child of a map task for an element that the list has no more. ``spec``: its JSON."""
+    return bool(spec.get("item")) and spec["item"]["index"] == GONE
 
 
 def set_keys(transaction: Transaction, run_id: str, task: str, keys: Sequence[str]) -> Optional[str]:

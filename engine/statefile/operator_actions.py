@@ -25,6 +25,7 @@ from ..domain.acts import (
     option_type_refusal,
     storage_refusal,
 )
+from ..domain.elements import FOLLOWING, VANISHED, describe_following
 from ..domain.event_payloads import (
     BreakerChanged,
     NoteWritten,
@@ -69,8 +70,8 @@ from .action import (
     read_task,
     summarize,
 )
-from .lists import IS_APPROVAL, UNACKNOWLEDGED, dag_name_of, in_list
-from .map_tasks import expand_below
+from .lists import IS_APPROVAL, UNACKNOWLEDGED, chunks, dag_name_of, in_list, marks
+from .map_tasks import Follower, expand_below, followers, is_gone
 from .pruning import prune
 from .requeue import (
     end_generation,
@@ -497,8 +498,10 @@ def _requeue(context: ActionContext) -> Answer:
         refused = act_refusal(context.act, row.state, row.cancel_requested_at is not None)
         if row.state == TaskState.UPSTREAM_FAILED:
             blocked.append(row)
-        elif refused or _repeat_refusal(context, row):
-            context.set_result(row.name, REFUSED, refused or _repeat_refusal(context, row) or "")
+        elif refused or is_gone(row.read_spec()):
+            context.set_result(row.name, REFUSED, refused or "{}: it comes back with it".format(VANISHED))
+        elif _repeat_refusal(context, row):
+            context.set_result(row.name, REFUSED, _repeat_refusal(context, row) or "")
         elif context.options.get("canary"):
             _requeue_as_canary(context, row, overrides)
         else:
@@ -507,7 +510,9 @@ def _requeue(context: ActionContext) -> Answer:
     if context.options.get("cascade"):
         context.add_consequence(_requeue_successes_below(context), "successful below, to run again")
     quarantine.release_requeued(context.transaction, context.run_id, context.done_names())
+    maps = _follow_lists(context)
     _update_dependents(context)
+    _note_lists(context, maps)
     arm_probes(context)
     for row in blocked:
         _answer_for_blocked(context, row)
@@ -564,7 +569,9 @@ def _requeue_rows(context: ActionContext) -> Answer:
     quarantine.refuse_unheld(context, found)
     if context.options.get("cascade"):
         context.add_consequence(_requeue_successes_below(context), "successful below, to run again")
+    maps = _follow_lists(context)
     _update_dependents(context)
+    _note_lists(context, maps)
     return summarize(context)
 
 
@@ -595,7 +602,7 @@ def _requeue_successes_below(context: ActionContext) -> List[str]:
     for root in context.done_names():
         for name in descendants_of(context.connection, context.run_id, root):
             row = context.read_task(name)
-            if row is None or row.state != TaskState.SUCCESS:
+            if row is None or row.state != TaskState.SUCCESS or is_gone(row.read_spec()):
                 continue
             is_effect = _is_effect(row)
             if is_effect and _repeat_refusal(context, row):
@@ -608,6 +615,32 @@ def _requeue_successes_below(context: ActionContext) -> List[str]:
             names.append(name)
     context.notes += ["{} (--same-key or --new-key runs it again)".format(sentence) for sentence in left.values()]
     return names
+
+
+def _follow_lists(context: ActionContext) -> List[Follower]:
+    """Run the map tasks again whose lists are made again: they and their children are one thing with the list."""
+    found: Dict[str, Follower] = {}
+    for name in context.done_names():
+        found.update((one.name, one) for one in followers(context.connection, context.run_id, name))
+    for one in found.values():
+        row = context.read_task(one.name)
+        if row is not None and row.state in FOLLOWING:
+            requeue.run_again(context.transaction, context.run_id, row.name, row.state, row.generation)
+            context.set_result(row.name, DONE, "runs again because its list does")
+    return list(found.values())
+
+
+def _note_lists(context: ActionContext, maps: Sequence[Follower]) -> None:
+    """Note what follows the lists by itself, and what stays as it is of the old list."""
+    sql = "SELECT count(*) FROM task WHERE run_id = ? AND state = 'SUCCESS' AND name IN ({})"
+    is_effect_repeated = context.options.get("same_key") or context.options.get("new_key")
+    for one in maps:
+        later = 0
+        for names in chunks(descendants_of(context.connection, context.run_id, one.name)):
+            values = [context.run_id] + names
+            later += context.connection.execute(sql.format(marks(names)), values).fetchone()[0]
+        effects = 0 if is_effect_repeated and context.options.get("cascade") else one.effects
+        context.notes.append(describe_following(one.name, effects, later))
 
 
 # --- Effects that have happened ------------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ from ..domain.task_options import Overrides, load_overrides
 from ..statefile import large_results, operator_actions, requeue
 from ..statefile.action import find_cancel_request
 from ..statefile.lists import in_list
-from ..statefile.map_tasks import MAPS_BELOW, expand_below, set_keys
+from ..statefile.map_tasks import MAPS_BELOW, collect_again, expand_below, set_keys
 from ..statefile.reader import Row
 from ..statefile.transitions import (
     CHILDREN_FROM,
@@ -102,7 +102,8 @@ def settle(
     if outcome.result is not None:  # before the maps below read it
         stored_as = large_results.store(transaction.connection, claim.run_id, claim.name, outcome.result)
         outcome = outcome if stored_as is outcome.result else replace(outcome, result=stored_as)
-    if is_silent and outcome.kind is OutcomeKind.SUCCESS and _settle_plain_success(transaction, claim, outcome):
+    is_plain = is_silent and spec.map is None and outcome.kind is OutcomeKind.SUCCESS
+    if is_plain and _settle_plain_success(transaction, claim, outcome):
         return Succeed()
     if outcome.element_keys and spec.map is not None and outcome.kind is OutcomeKind.DEFERRED:
         outcome = _with_children(transaction, claim, outcome)
@@ -128,7 +129,7 @@ def settle(
         outcome = replace(outcome, failure=describe_wait_timeout(claim.name, decision.why, outcome.defer_reason))
     end = consequences_of(transaction.at, claim.run_id, spec, decision, outcome, history)
     with _attributed_to_requester(transaction, claim) if isinstance(decision, Cancel) else nullcontext():
-        if not _write(transaction, claim, end, stored):
+        if not _write(transaction, claim, end, stored, is_map=spec.map is not None):
             _write_late(transaction, claim, outcome)
             return None
         if stored.overrides:
@@ -172,7 +173,9 @@ def _attributed_to_requester(transaction: Transaction, claim: Claim) -> Iterator
         transaction.author = before
 
 
-def _write(transaction: Transaction, claim: Claim, end: Consequences, stored: StoredTask) -> bool:
+def _write(
+    transaction: Transaction, claim: Claim, end: Consequences, stored: StoredTask, *, is_map: bool = False
+) -> bool:
     """Move the task, close the attempt's row, and change what follows from it. False: the attempt is late."""
     columns = end.columns
     if end.state is TaskState.DEAD_LETTER:
@@ -185,6 +188,8 @@ def _write(transaction: Transaction, claim: Claim, end: Consequences, stored: St
     if stored.has_bad_rows:
         _change_rows(transaction, claim, end.rows)
     _change_children(transaction, claim, end.children, has_maps=bool(stored.has_maps_below))
+    if is_map and end.state is TaskState.SUCCESS:
+        collect_again(transaction, claim.run_id, claim.name)
     if end.page is not None:
         trigger_page(transaction, end.page)
     elif end.pages is Pages.RESOLVE and stored.has_pages:
