@@ -19,6 +19,7 @@ from ...engine.core.dag import bits_of
 from ...engine.core.decide import passed_reason
 from ...engine.core.projection import TaskRow
 from ...engine.core.ready_queue import spec_of
+from ...engine.core.spec import rule_of_edge
 from ...engine.domain import trigger_rules
 from ...engine.domain.acts import DONE, refusal_sentence
 from ...engine.domain.elements import FOLLOWING, GONE, VANISHED, describe_following
@@ -100,10 +101,14 @@ class _Overlay(RequeueGraph):
         return TaskNode(name, derived.state, generation, self.rule(name), derived.skip_cause, derived.blocked_by)
 
     def parents(self, name: str) -> list[TaskNode]:
-        return [self.task(parent) for parent in self.board.dag.parents(name)]
+        return [self._over_edge(parent, name, parent) for parent in self.board.dag.parents(name)]
 
     def children(self, name: str, states: Collection[str]) -> list[TaskNode]:
-        return [self.task(child) for child in self.board.dag.children(name) if self.at(child).state in states]
+        children = [child for child in self.board.dag.children(name) if self.at(child).state in states]
+        return [self._over_edge(child, child, name) for child in children]
+
+    def _over_edge(self, found: str, child: str, parent: str) -> TaskNode:
+        return self.task(found)._replace(edge_rule=rule_of_edge(spec_of(self.board.row(child)), parent))
 
     def apply(self, task: TaskNode, derived: DerivedState) -> None:
         self.put(task.name, derived)
@@ -211,7 +216,8 @@ def _children_needing_result(overlay: _Overlay, skipped: Sequence[str]) -> Itera
     for name in skipped:
         for child in overlay.board.dag.children(name):
             spec = spec_of(overlay.board.row(child))
-            needs_result = overlay.at(child).state not in NEEDS_NO_RESULT and spec.rule in _RULES_PERMITTING_FAILURE
+            is_permitted = rule_of_edge(spec, name) in _RULES_PERMITTING_FAILURE
+            needs_result = overlay.at(child).state not in NEEDS_NO_RESULT and is_permitted
             if needs_result and child not in skipped and name in spec.requires:
                 yield name, child
                 break

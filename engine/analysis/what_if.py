@@ -45,7 +45,7 @@ from ..core.outcome import OUTAGE_CLASSES, Failure, FailureClass, Fingerprint, O
 from ..core.policy import RetryPolicy, bounds
 from ..core.projection import AttemptRow, RunCounts, RunProjection, TaskRow
 from ..core.ready_queue import ReadyQueue, declared_flow, spec_of
-from ..core.spec import DownstreamSpec, FlowSpec, TaskSpec, with_overrides
+from ..core.spec import DownstreamSpec, FlowSpec, TaskSpec, rule_of_edge, with_overrides
 from ..core.waiting import BreakerView
 from ..domain.states import (
     FAILED_OUTCOMES,
@@ -550,6 +550,7 @@ class _Replay:
             case Succeed():
                 self._alike.add_end(row.name, TaskState.SUCCESS)
                 self._move(row, TaskState.SUCCESS)
+                propagate(self._graph, row.name)
             case Retry(delay=delay):
                 self._wait_until_due(row, TaskState.RETRYING, delay)
             case Defer(delay=delay):
@@ -687,11 +688,16 @@ class _Graph(PropagationGraph):
         return TaskNode(name, row.state, row.generation, spec_of(row).rule, row.skip_cause, row.blocked_by)
 
     def parents(self, name: str) -> list[TaskNode]:
-        return [self.task(parent) for parent in self._projection.parents.get(name, ())]
+        return [self._over_edge(parent, name, parent) for parent in self._projection.parents.get(name, ())]
 
     def children(self, name: str, states: Collection[str]) -> list[TaskNode]:
         children = self._projection.children.get(name, ())
-        return [self.task(child) for child in children if self._projection.tasks[child].state in states]
+        tasks = self._projection.tasks
+        return [self._over_edge(child, child, name) for child in children if tasks[child].state in states]
+
+    def _over_edge(self, found: str, child: str, parent: str) -> TaskNode:
+        rule = rule_of_edge(spec_of(self._projection.tasks[child]), parent)
+        return self.task(found)._replace(edge_rule=rule)
 
     def apply(self, task: TaskNode, derived: DerivedState) -> None:
         row = self._projection.tasks[task.name]

@@ -37,7 +37,7 @@ ERROR_SUMMARY_CHARACTERS = 200  # task.error; the attempt has the full text
 class Children(Enum):
     """What happens to the tasks below."""
 
-    EXPAND = "the maps over the result get their tasks"
+    EXPAND = "the maps over the result get their tasks, and their trigger rules are applied"
     PROPAGATE = "their trigger rules are applied"
     WAIT = "they wait; the task waits with them if it is blocked"
     HELD = "they wait for the decision of a human"

@@ -27,7 +27,7 @@ from ..domain.trigger_rules import Verdict, verdict
 from ..errors import FlowError
 from .dag import Dag
 from .outcome import reason_of_unstored, unstored_reason
-from .spec import FlowSpec, TaskSpec, child_spec
+from .spec import FlowSpec, TaskSpec, child_spec, rule_of_edge
 
 OUTSIDE = "not in this part of the flow"
 _CHILD = re.compile(r"(?P<task>.+?)\[(?P<element>.*)\]", re.DOTALL)
@@ -215,7 +215,7 @@ class _Planner:
                 if spec.item is not None and parent == spec.item.over:
                     raise FlowError(f"{spec.name!r} exists once {parent!r} has run: leave {parent!r} out of the part")
                 continue
-            is_stopped = verdict(spec.rule, TaskState.SKIPPED, out.cause) is Verdict.STOP
+            is_stopped = verdict(rule_of_edge(spec, parent), TaskState.SKIPPED, out.cause) is Verdict.STOP
             if is_stopped or (parent in needed and out.cause is SkipCause.PART):
                 raise FlowError(self._refusal(spec.name, parent, "success" if is_stopped else "result"))
 

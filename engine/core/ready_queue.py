@@ -18,7 +18,7 @@ from ..domain.events import EventKind
 from ..domain.states import APPROVAL, TIMED, TaskState
 from ..domain.trigger_rules import satisfied_rules
 from .projection import RunProjection, TaskRow
-from .spec import DaskOptions, DownstreamSpec, FlowSpec, TaskSpec
+from .spec import DaskOptions, DownstreamSpec, FlowSpec, TaskSpec, rule_of_edge
 
 #: (pool, downstream, is a retry of a task with a downstream, name if max_active is set, ``worker_pool``).
 #: Tasks that wait for the same capacity share a lane.
@@ -67,11 +67,12 @@ class ReadyQueue:
     def _satisfy(self, row: TaskRow) -> None:
         rules = self._satisfied[row.name] = satisfied_rules(row.state, row.skip_cause)
         for child in self._projection.children.get(row.name, ()) if rules else ():
-            self.unmet_counts[child] -= spec_of(self._projection.tasks[child]).rule in rules
+            self.unmet_counts[child] -= rule_of_edge(spec_of(self._projection.tasks[child]), row.name) in rules
 
     def _count_unmet(self, row: TaskRow) -> None:
-        rule, parents = spec_of(row).rule, self._projection.parents.get(row.name, ())
-        self.unmet_counts[row.name] = sum(1 for parent in parents if rule not in self._satisfied.get(parent, ()))
+        spec, parents = spec_of(row), self._projection.parents.get(row.name, ())
+        unmet = (parent for parent in parents if rule_of_edge(spec, parent) not in self._satisfied.get(parent, ()))
+        self.unmet_counts[row.name] = sum(1 for _ in unmet)
 
     # --- Updates by the executor -----------------------------------------------------------------------------------
 
@@ -100,7 +101,7 @@ class ReadyQueue:
         if before != now:
             self._satisfied[row.name] = now
             for child_name in self._projection.children.get(row.name, ()):
-                self._update_child(self._projection.tasks[child_name], before, now)
+                self._update_child(row.name, self._projection.tasks[child_name], before, now)
 
     def defer(self, name: str) -> None:
         """Keep a PENDING task out of the queue until ``mark_due``."""
@@ -205,8 +206,8 @@ class ReadyQueue:
 
     # --- Internals -------------------------------------------------------------------------------------------------
 
-    def _update_child(self, child: TaskRow, before: frozenset[str], now: frozenset[str]) -> None:
-        rule = spec_of(child).rule
+    def _update_child(self, parent: str, child: TaskRow, before: frozenset[str], now: frozenset[str]) -> None:
+        rule = rule_of_edge(spec_of(child), parent)
         if (rule in before) is not (rule in now):
             self.unmet_counts[child.name] += -1 if rule in now else 1
             self._refresh(child)

@@ -15,6 +15,7 @@ import msgspec
 
 from ..domain.task_options import GRACE_SECONDS, load_overrides, positions
 from ..domain.text import format_seconds
+from ..domain.trigger_rules import edge_rule
 from .option_types import FLAG, choice, duration, number, whole_number
 from .policy import RetryPolicy
 
@@ -79,6 +80,7 @@ class MapSpec(msgspec.Struct, frozen=True):
     max_size: int  # a longer list is refused
     child: TaskSpec  # the spec of each child, except its name and its item
     identity: Identity = "place"  # what an element is known by (``domain/elements.py``); a run keeps that of its start
+    collect: TriggerRule | None = None  # how its children may end; None: of a run from before this option, as ``rule``
 
 
 class ItemSpec(msgspec.Struct, frozen=True):
@@ -236,12 +238,16 @@ class FlowSpec(msgspec.Struct, frozen=True):
 # own attempt collects their results (``runner/call.py``).
 
 
-CHILD_RULE = TaskSpec("").rule  # the default: every parent has succeeded
 COLLECT_SECONDS = 300.0  # for reading at most a few thousand small results
 
 
-def map_task(child: TaskSpec, over: str, max_size: int, identity: Identity = "value") -> TaskSpec:
-    """Return the spec of a map task. ``child``: what its function and its options say, by the name of the map task."""
+def map_task(
+    child: TaskSpec, over: str, max_size: int, identity: Identity = "value", collect: TriggerRule | None = None
+) -> TaskSpec:
+    """Return the spec of a map task. ``child``: what its function and its options say, by the name of the map task.
+
+    ``collect`` None: the children count by the rule of the parents.
+    """
     return TaskSpec(
         child.name,
         child.parents,
@@ -252,8 +258,15 @@ def map_task(child: TaskSpec, over: str, max_size: int, identity: Identity = "va
         requires=(over,),
         group=child.group,
         source=child.source,
-        map=MapSpec(over, max_size, msgspec.structs.replace(child, rule=CHILD_RULE, group=child.name), identity),
+        map=MapSpec(over, max_size, msgspec.structs.replace(child, group=child.name), identity, collect or child.rule),
     )
+
+
+def rule_of_edge(task: TaskSpec, parent: str) -> str:
+    """Return the rule by which a parent counts for a task."""
+    if task.map is not None and task.map.collect is not None:
+        return edge_rule(task.name, task.rule, parent, task.map.over, task.map.collect)
+    return task.rule if task.item is None else edge_rule(task.name, task.rule, parent, task.item.over, None)
 
 
 def child_spec(task: TaskSpec, name: str, index: int) -> TaskSpec:
@@ -263,7 +276,7 @@ def child_spec(task: TaskSpec, name: str, index: int) -> TaskSpec:
 
 def work_of(task: TaskSpec) -> TaskSpec:
     """Return the spec of what a task does; of a map task, that of its children under its own name."""
-    return task if task.map is None else msgspec.structs.replace(task.map.child, rule=task.rule, group=task.group)
+    return task if task.map is None else msgspec.structs.replace(task.map.child, group=task.group)
 
 
 def positions_of(tasks: Sequence[TaskSpec]) -> Iterable[int]:

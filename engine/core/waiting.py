@@ -28,11 +28,11 @@ from ..domain.states import (
     TaskState,
 )
 from ..domain.text import counted, format_clock, format_duration
-from ..domain.trigger_rules import STATES_OF, ParentStatus, satisfied_rules
+from ..domain.trigger_rules import STATES_OF, ParentStatus, Verdict, satisfied_rules, verdict
 from .breaker import PASSING, SHUT, is_releasing
 from .projection import RunProjection, TaskRow
 from .ready_queue import is_approval, is_retry, spec_of, worker_pool
-from .spec import TaskSpec
+from .spec import TaskSpec, rule_of_edge
 
 # --- What a run can wait for, who ends each wait, and where it is shown ----------------------------------------------
 #
@@ -416,32 +416,48 @@ def _longer_wait(case: TaskCase) -> WaitReason | None:
 
 
 def _waits_for_nothing(case: TaskCase) -> bool:
-    """Whether a parent has ended in a way that stops the task, which no rule leaves waiting.
+    """Whether a task waits although a parent stops it, or all have ended: no rule leaves it waiting then.
 
     Of a PENDING task, the parents are read only once the run has come to rest: a map task has thousands.
     """
     projection = case.projection
     if case.row.state is TaskState.PENDING and projection.run.blocked_since is None and projection.run.ended_at is None:
         return False
-    return any(projection.tasks[parent].state not in OPEN for parent in unmet_parents(projection, case.row.name))
+    unmet = _unmet_rows(projection, case.row.name)
+    stops = any(_verdict(row, case.spec) is Verdict.STOP for row in unmet)
+    return stops or (bool(unmet) and not any(row.state in OPEN for row in unmet))
 
 
 def unmet_parents(projection: RunProjection, name: str) -> tuple[str, ...]:
-    """Return the parents that do not satisfy the trigger rule of a task yet, in the order of the flow."""
-    rule = spec_of(projection.tasks[name]).rule
+    """Return the parents for which a task waits, in the order of the flow: those that have not ended.
+
+    Without one of them, those that do not let it start.
+    """
+    unmet = _unmet_rows(projection, name)
+    return tuple([row.name for row in unmet if row.state in OPEN] or [row.name for row in unmet])
+
+
+def _unmet_rows(projection: RunProjection, name: str) -> list[TaskRow]:
+    spec = spec_of(projection.tasks[name])
     rows = [projection.tasks[parent] for parent in projection.parents.get(name, ())]
-    return tuple([row.name for row in rows if _is_unmet(row, rule)])
+    return [row for row in rows if _is_unmet(row, spec)]
+
+
+def _verdict(parent: TaskRow, child: TaskSpec) -> Verdict:
+    return verdict(rule_of_edge(child, parent.name), parent.state, parent.skip_cause)
 
 
 def _has_unmet_parent(case: TaskCase) -> bool:
     """Whether a parent keeps a task waiting. The last parents come first: children of a map task end in their order."""
-    rule, tasks = case.spec.rule, case.projection.tasks
-    return any(_is_unmet(tasks[parent], rule) for parent in reversed(case.projection.parents.get(case.row.name, ())))
+    spec, tasks = case.spec, case.projection.tasks
+    return any(_is_unmet(tasks[parent], spec) for parent in reversed(case.projection.parents.get(case.row.name, ())))
 
 
-def _is_unmet(parent: TaskRow, rule: str) -> bool:
-    """Whether a parent keeps a child with this rule waiting. A PENDING one does, which is fast: most of a large run."""
-    return parent.state is TaskState.PENDING or rule not in satisfied_rules(parent.state, parent.skip_cause)
+def _is_unmet(parent: TaskRow, child: TaskSpec) -> bool:
+    """Whether a parent does not let a child start. A PENDING one does not, which is fast: most of a large run."""
+    if parent.state is TaskState.PENDING:
+        return True
+    return rule_of_edge(child, parent.name) not in satisfied_rules(parent.state, parent.skip_cause)
 
 
 #: Of several blocking tasks the sentence names the first in this order: states that need a human come first.

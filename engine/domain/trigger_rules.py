@@ -2,8 +2,20 @@
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
-``VERDICTS`` is the only table of these rules: the ready queue, the SQL guards, the propagation in a state file, the
-console's preview of an act and the what-if read it.
+``VERDICTS`` is the only table of these rules: the ready queue, the SQL guards, the propagation in a state file and the
+console's preview of an act read it. ``derive_state`` makes one verdict of those of all parents:
+
+    the parents of a task                                   the task
+    ----------------------------------------------------    ---------------------------------------
+    one STOPs it                                            UPSTREAM_FAILED, at once
+    none STOPs it, one is not finished                      PENDING
+    all have ended, one SKIPs it                            SKIPPED
+    all have ended and are OF_BRANCH                        SKIPPED
+    all children of a map have ended and are OF_BRANCH      SKIPPED
+    all have ended, none of these                           may start
+
+So the state depends on how the parents ended, never on which ended first. It is derived again when a parent runs again,
+is skipped or is restored.
 """
 
 from abc import ABC, abstractmethod
@@ -12,6 +24,7 @@ from enum import Enum
 from typing import Collection, Deque, Dict, FrozenSet, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from .states import ABOUT_TO_START, OPEN, WAITING, SkipCause, TaskState
+from .task_options import child_prefix
 
 
 class ParentStatus(Enum):
@@ -28,7 +41,7 @@ class Verdict(Enum):
     """What one parent decides for a child that has not started."""
 
     ALLOW = "allow"
-    ALLOW_UNLESS_ALL = "allow, but skip the child if every parent has this status"
+    OF_BRANCH = "allow, but skip the child if all are of a branch that is not taken"
     WAIT = "wait"
     STOP = "stop"  # the child becomes UPSTREAM_FAILED
     SKIP = "skip"  # the child becomes SKIPPED, because its branch is not taken
@@ -38,6 +51,8 @@ ALL_SUCCESS = "all_success"
 ALL_SUCCESS_STRICT = "all_success_strict"
 NONE_FAILED = "none_failed"
 ALL_DONE = "all_done"
+COLLECT = "collect"
+COLLECT_STRICT = "collect_strict"
 
 _V = Verdict
 _STATUSES = tuple(ParentStatus)
@@ -45,17 +60,43 @@ _TABLE = (
     # rule of the child    parent: SUCCEEDED, PERMITTED, NOT_TAKEN, FAILED, OPEN
     (ALL_SUCCESS, (_V.ALLOW, _V.ALLOW, _V.SKIP, _V.STOP, _V.WAIT)),
     (ALL_SUCCESS_STRICT, (_V.ALLOW, _V.STOP, _V.SKIP, _V.STOP, _V.WAIT)),
-    (NONE_FAILED, (_V.ALLOW, _V.ALLOW, _V.ALLOW_UNLESS_ALL, _V.STOP, _V.WAIT)),
+    (NONE_FAILED, (_V.ALLOW, _V.ALLOW, _V.OF_BRANCH, _V.STOP, _V.WAIT)),
     (ALL_DONE, (_V.ALLOW, _V.ALLOW, _V.ALLOW, _V.ALLOW, _V.WAIT)),
+    # rule of a map task   child of the map: the same
+    (COLLECT, (_V.ALLOW, _V.ALLOW, _V.OF_BRANCH, _V.STOP, _V.WAIT)),
+    (COLLECT_STRICT, (_V.ALLOW, _V.STOP, _V.OF_BRANCH, _V.STOP, _V.WAIT)),
 )
 
 #: Rule of the child -> status of the parent -> verdict.
 VERDICTS: Dict[str, Dict[ParentStatus, Verdict]] = {rule: dict(zip(_STATUSES, row)) for rule, row in _TABLE}
 
-#: The rules that a flow may name; the first is the default.
-RULES: Tuple[str, ...] = tuple(VERDICTS)
+#: Option ``collect`` of a map task -> the rule by which its children count.
+COLLECTS: Dict[str, str] = {
+    ALL_SUCCESS: COLLECT,
+    ALL_SUCCESS_STRICT: COLLECT_STRICT,
+    NONE_FAILED: COLLECT,
+    ALL_DONE: ALL_DONE,
+}
+_OF_CHILDREN = frozenset([COLLECT, COLLECT_STRICT])
 
-_ALLOWS = frozenset([Verdict.ALLOW, Verdict.ALLOW_UNLESS_ALL])
+#: The rules that a flow may name; the first is the default.
+RULES: Tuple[str, ...] = tuple(COLLECTS)
+
+
+def edge_rule(name: str, rule: str, parent: str, over: Optional[str], collect: Optional[str]) -> str:
+    """The rule by which ``parent`` counts for the task ``name``: ``rule``, unless a map task is one of the two.
+
+    ``over``: the task that returns the list, of a map task and of each of its children, which cannot do without it.
+    ``collect``: of a map task alone.
+    """
+    if parent == over:
+        return ALL_SUCCESS_STRICT if rule == ALL_SUCCESS_STRICT else ALL_SUCCESS
+    if collect is not None and parent.startswith(child_prefix(name)):
+        return COLLECTS[collect]
+    return rule
+
+
+_ALLOWS = frozenset([Verdict.ALLOW, Verdict.OF_BRANCH])
 
 #: The states of each status, besides SKIPPED.
 STATES_OF: Dict[ParentStatus, FrozenSet[TaskState]] = {
@@ -109,6 +150,7 @@ class TaskNode(NamedTuple):
     rule: str
     skip_cause: Optional[str]
     blocked_by: Optional[str]
+    edge_rule: Optional[str] = None  # of the edge over which it was found; None: the rule of the edge's child
 
     @property
     def is_derived(self) -> bool:
@@ -124,28 +166,35 @@ class DerivedState(NamedTuple):
     blocked_by: Optional[str] = None
 
 
+def verdict_of(rule: str, parent: TaskNode) -> Verdict:
+    """What a parent decides for a child with ``rule``."""
+    return verdict(parent.edge_rule or rule, parent.state, parent.skip_cause)
+
+
 def is_satisfied(rule: str, parents: Iterable[TaskNode]) -> bool:
     """True if every parent allows a child with ``rule`` to start."""
-    return all(rule in satisfied_rules(parent.state, parent.skip_cause) for parent in parents)
+    return all(verdict_of(rule, parent) in _ALLOWS for parent in parents)
 
 
-def derive_state(
-    rule: str, parents: Sequence[TaskNode], blocked_by: Optional[str] = None, state: Optional[str] = None
-) -> DerivedState:
-    """The state that a task which has not started gets from its parents.
+def derive_state(rule: str, parents: Sequence[TaskNode], blocked_by: Optional[str] = None) -> DerivedState:
+    """The state that a task which has not started gets from its parents, by the table of this module.
 
-    ``blocked_by``: the task that blocks it so far; it stays the one to name while it is still a cause. ``state``: its
-    state so far; if one parent stops it and another skips it, SKIPPED stays, as it came first.
+    ``blocked_by``: the task that blocks it so far; it stays the one to name while it is still a cause.
     """
-    verdicts = [verdict(rule, parent.state, parent.skip_cause) for parent in parents]
+    verdicts = [verdict_of(rule, parent) for parent in parents]
     causes = [cause_of(parent) for parent, found in zip(parents, verdicts) if found is Verdict.STOP]
-    is_branch_skipped = bool(verdicts) and all(found is Verdict.ALLOW_UNLESS_ALL for found in verdicts)
-    is_skipped = is_branch_skipped or Verdict.SKIP in verdicts
-    if causes and not (is_skipped and state == TaskState.SKIPPED):
+    if causes:
         return DerivedState(TaskState.UPSTREAM_FAILED, None, blocked_by if blocked_by in causes else causes[0])
-    if is_skipped:
+    if Verdict.WAIT in verdicts:
+        return DerivedState(TaskState.PENDING)
+    of_map = [found for parent, found in zip(parents, verdicts) if parent.edge_rule in _OF_CHILDREN]
+    if Verdict.SKIP in verdicts or _are_of_branch(verdicts) or _are_of_branch(of_map):
         return DerivedState(TaskState.SKIPPED, str(SkipCause.CASCADE))
     return DerivedState(TaskState.PENDING)
+
+
+def _are_of_branch(verdicts: Sequence[Verdict]) -> bool:
+    return bool(verdicts) and all(found is Verdict.OF_BRANCH for found in verdicts)
 
 
 def cause_of(task: TaskNode) -> str:
@@ -178,6 +227,10 @@ class PropagationGraph(ABC):
         """True if a parent does not allow the task to start."""
         return not is_satisfied(task.rule, self.parents(task.name))
 
+    def has_open_parent(self, name: str) -> bool:
+        """True if a parent of the task has not ended."""
+        return any(parent.state in OPEN for parent in self.parents(name))
+
     @abstractmethod
     def apply(self, task: TaskNode, derived: DerivedState) -> None:
         """Write a new derived state of a task."""
@@ -192,7 +245,7 @@ class RequeueGraph(PropagationGraph):
 
 
 def propagate(graph: PropagationGraph, name: str) -> List[str]:
-    """After the end of ``name``, stop or skip every waiting descendant that can no longer start.
+    """After the end of ``name``, however it has ended, stop or skip every waiting descendant that cannot start.
 
     Returns the names of those descendants, nearest first. A dead letter or an unfinished task changes nothing below it.
     Tasks that have started already are not changed.
@@ -213,30 +266,30 @@ def propagate(graph: PropagationGraph, name: str) -> List[str]:
 
 
 def _derive_below(graph: PropagationGraph, parent: TaskNode, child: TaskNode) -> DerivedState:
-    """The state that a child gets from the end of one parent; PENDING if nothing changes."""
-    found = verdict(child.rule, parent.state, parent.skip_cause)
+    """The state that a child gets from the end of one parent; PENDING if nothing changes.
+
+    The other parents are read only if this one may have been the last to end: a map task has thousands.
+    """
+    found = verdict(child.edge_rule or child.rule, parent.state, parent.skip_cause)
     if found is Verdict.STOP:
         return DerivedState(TaskState.UPSTREAM_FAILED, None, cause_of(parent))
-    if found in (Verdict.SKIP, Verdict.ALLOW_UNLESS_ALL):
-        of_all = derive_state(child.rule, graph.parents(child.name))
-        if of_all.state == TaskState.SKIPPED:
-            return of_all
-    return DerivedState(TaskState.PENDING)
+    if found is Verdict.WAIT or graph.has_open_parent(child.name):
+        return DerivedState(TaskState.PENDING)
+    return derive_state(child.rule, graph.parents(child.name))
 
 
 def unpropagate(graph: RequeueGraph, names: Iterable[str]) -> List[str]:
-    """Recompute the states that follow from ``names``, which have just left a state that stopped or skipped tasks.
+    """Recompute the states that follow from ``names``, which run again or have ended in another way.
 
     Returns the descendants that are PENDING now. If the other side of a diamond has failed, the lower task stays
-    UPSTREAM_FAILED, and its ``blocked_by`` then names that side. A task that another parent stops now instead of a
-    branch that is not taken stops those that wait below it. Children that were about to start wait for their parents
-    again.
+    UPSTREAM_FAILED, and its ``blocked_by`` then names that side. A task that is stopped now instead of skipped stops
+    those that wait below it. Children that were about to start wait for their parents again.
     """
     freed: List[str] = []
     changed: List[str] = []
     for name in _parents_first(graph, *_derived_below(graph, names)):
         task = graph.task(name)
-        found = derive_state(task.rule, graph.parents(name), task.blocked_by, task.state)
+        found = derive_state(task.rule, graph.parents(name), task.blocked_by)
         _adopt(graph, task, found)
         if found.state == TaskState.PENDING:
             freed.append(name)
@@ -305,9 +358,7 @@ def hold_if_blocked(graph: RequeueGraph, name: str, parent: Optional[str] = None
 
 
 def _is_branch_skipped(graph: PropagationGraph, task: TaskNode) -> bool:
-    """True if all parents allow the task only unless all of them do."""
-    if Verdict.ALLOW_UNLESS_ALL not in VERDICTS[task.rule].values():
-        return False
+    """True if all parents have ended, and the task is of a branch that is not taken."""
     return derive_state(task.rule, graph.parents(task.name)).state == TaskState.SKIPPED
 
 

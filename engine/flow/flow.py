@@ -207,6 +207,7 @@ class TaskDeclarations:
         over: After,
         key: Callable[[Any], object] | None = None,
         max_size: int = 1000,
+        collect: TriggerRule | None = None,
         name: str | None = None,
         after: After | Iterable[After] = (),
         kind: WorkKind | None = None,
@@ -220,8 +221,8 @@ class TaskDeclarations:
         Its function gets the element as its first argument (``ctx`` does not count) and as ``ctx.item``.
 
         When the children have ended, the map task succeeds. Its result is the list of their results in the order of
-        the elements, with None for a child that an operator skipped; over 16 MiB of JSON it is not stored. With the
-        rule "all_done" the children may fail; None stands for each of them then.
+        the elements, with None for a child that was skipped, by itself or by an operator; over 16 MiB of JSON it is not
+        stored. If all children have skipped themselves, the map task is skipped as well.
 
         A child belongs to its element, wherever that stands in the list after a requeue of ``over``: an element that
         is as before keeps its result, one whose value has changed runs again (but an effect that has happened does
@@ -233,8 +234,12 @@ class TaskDeclarations:
             key: a function that returns the key of an element, a text, a number or a date that no other element of
                 the list has. An effect that is mapped over mappings or objects needs one.
             max_size: at least 1. A longer list, or a result that is not a list, makes the map task a dead letter.
+            collect: how the children may end for the map task to succeed, in the words of ``rule``: with "all_done"
+                some may fail, and None stands for each of them; with "all_success_strict" an operator's skip of one
+                counts as its failure. None: as ``rule``.
             name, after, kind: as for ``task``; of ``after``, all results can be arguments as well.
-            options: as for ``task``; they hold for each child, but ``rule`` and ``owner`` for the map task as well.
+            options: as for ``task``; they hold for each child, but ``owner`` for the map task as well. ``rule`` says
+                when the children may start after ``after``; ``over`` must have succeeded, by any rule.
                 A ``pool`` bounds how many children run at a time; ``max_active`` is refused.
 
         Raises:
@@ -257,7 +262,7 @@ class TaskDeclarations:
         parse_named_option("a map task", "over", MAP_OVER, over)
         if key is not None:
             parse_named_option("a map task", "key", MAP_KEY, key)
-        own = {"map_over": over, "map_key": key, "max_size": max_size}
+        own = {"map_over": over, "map_key": key, "max_size": max_size, "collect": collect}
         return self._add_function(fn, "python", name, after, options, kind, **own)
 
     def sensor(

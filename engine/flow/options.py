@@ -508,6 +508,7 @@ TASK: Table = {
     "map_over": optional(MAP_OVER),
     "map_key": optional(MAP_KEY),
     "max_size": whole_number(1),
+    "collect": optional(choice(*get_args(TriggerRule))),
     "recheck_seconds": ABOVE_ZERO,
 }
 

@@ -59,6 +59,7 @@ class TaskDef(msgspec.Struct):
         map_over: the task whose result is a list: ``fn`` is called for each element of it, as ``Flow.map`` describes.
         map_key: with ``map_over``: a function that returns the key of an element: a text, a number or a date.
         max_size: with ``map_over``: a whole number of at least 1; a longer list makes a dead letter.
+        collect: with ``map_over``: the rule by which the children count, as ``Flow.map`` describes it.
         shell, cwd, env, stdin, result: of kind "command": as ``Flow.command`` describes them.
         isolation: "process" (a new process, killed at its timeout; if the import of the flow leaves threads running, as
             "worker", because no process can be forked beside them), "worker" (killed as well; a process that runs
@@ -147,6 +148,7 @@ counts too), or None, not 0
     map_over: After | None = None
     map_key: Callable[[Any], object] | None = None
     max_size: int = 1000
+    collect: TriggerRule | None = None
 
     def __post_init__(self) -> None:
         normalize_fields(self)
@@ -401,7 +403,7 @@ class TaskSpecBuilder:
         if task.map_over is None:
             return spec
         self._check_names_of_children(task.name)
-        return map_task(spec, parents[0], task.max_size, "value" if task.map_key is None else "key")
+        return map_task(spec, parents[0], task.max_size, "value" if task.map_key is None else "key", task.collect)
 
     def _arguments(self, task: TaskDef) -> Mapping[str, Any]:
         """Check a task and return the arguments of its spec, except those that follow from its name and parents."""

@@ -48,6 +48,7 @@ FORMATS: Dict[int, Format] = {
             Column("task", "element", "TEXT"),
             Column("task", "aside", "TEXT"),
             Column("task", "element_keys", "TEXT"),
+            Column("edge", "rule", "TEXT"),
             Column("breaker", "opened_at", "INTEGER"),
         ),
         indexes=(

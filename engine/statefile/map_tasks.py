@@ -27,7 +27,7 @@ The place of an element in the list is the ``index`` in the spec of its child an
 import hashlib
 import json
 import sqlite3
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, cast
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, cast
 
 from ..domain.elements import (
     FOLLOWING,
@@ -47,7 +47,7 @@ from ..domain.elements import (
 from ..domain.event_payloads import TaskColumns, TaskMapped, TaskMoved
 from ..domain.states import FINISHED, LEGAL_MOVES, MOVING, RAN, SkipCause, TaskState, may_have_happened
 from ..domain.task_options import MAX_ATTEMPTS, child_name, child_position, child_prefix
-from ..domain.trigger_rules import ALL_SUCCESS
+from ..domain.trigger_rules import ALL_SUCCESS, edge_rule
 from .large_results import load
 from .lists import in_list
 from .requeue import abandon_canary, run_again
@@ -144,7 +144,7 @@ def expand(transaction: Transaction, run_id: str, task: str) -> Optional[str]:
     came = [name for name in wanted if name not in linked]
     gone = sorted(linked - set(wanted))
     has_moved = _place(transaction, run_id, spec, position, wanted, known, gone)
-    insert_edges(connection, run_id, task, came)
+    insert_edges(connection, run_id, task, edge_rules(spec, came))
     connection.executemany(
         "DELETE FROM edge WHERE run_id = ? AND child = ? AND parent = ?", [(run_id, task, name) for name in gone]
     )
@@ -502,14 +502,22 @@ def _insert(
             element,
         ),
     )
-    insert_edges(connection, run_id, name, child["parents"])
+    insert_edges(connection, run_id, name, edge_rules(dict(child, name=name, item=item), child["parents"]))
 
 
 def _compact(spec: Dict[str, Any]) -> str:
     return json.dumps(spec, separators=(",", ":"), ensure_ascii=False)
 
 
-def insert_edges(connection: sqlite3.Connection, run_id: str, child: str, parents: Iterable[str]) -> None:
-    """Make a task wait for more parents."""
-    sql = "INSERT INTO edge (run_id, child, parent) VALUES (?,?,?)"
-    connection.executemany(sql, [(run_id, child, parent) for parent in parents])
+def insert_edges(connection: sqlite3.Connection, run_id: str, child: str, rules: Mapping[str, str]) -> None:
+    """Make a task wait for more parents. ``rules``: by parent, the rule by which it counts."""
+    sql = "INSERT INTO edge (run_id, child, parent, rule) VALUES (?,?,?,?)"
+    connection.executemany(sql, [(run_id, child, parent, rule) for parent, rule in rules.items()])
+
+
+def edge_rules(spec: Mapping[str, Any], parents: Iterable[str]) -> Dict[str, str]:
+    """The rule by which each of ``parents`` counts for a task, as ``core/spec.py: rule_of_edge`` says."""
+    rule, mapping = spec.get("rule", ALL_SUCCESS), spec.get("map") or {}
+    collect = mapping.get("collect")
+    over = mapping.get("over") if collect else (spec.get("item") or {}).get("over")
+    return {parent: edge_rule(spec["name"], rule, parent, over, collect) for parent in parents}

@@ -29,7 +29,7 @@ from ..domain.event_payloads import (
     TaskMoved,
 )
 from ..domain.events import Event, EventKind
-from ..domain.states import LEGAL_MOVES, MOVING, RAN, WITH_INSTANT, TaskState
+from ..domain.states import LEGAL_MOVES, MOVING, OPEN, RAN, WITH_INSTANT, TaskState
 from ..domain.task_options import child_prefix
 from ..domain.trigger_rules import (
     DERIVED,
@@ -290,8 +290,8 @@ def update_page(transaction: Transaction, page_id: int, columns: PageColumns) ->
 # ``domain/trigger_rules.py`` has the rules; here their graph is read and written with SQL. The edges of a run never
 # change, so every function walks from a task along its edges:
 #
-# - ``propagate``: after the end of a task, stop or skip the descendants that can no longer start.
-# - ``unpropagate``: when a cause is gone, return the descendants that no other cause stops.
+# - ``propagate``: after the end of a task, stop or skip the descendants that cannot start.
+# - ``unpropagate``: when a task runs again or ends in another way, derive the states again that follow from it.
 # - ``hold_children``: when a task runs again, make its children wait for it.
 # - ``mark_stale``: when a task runs again, flag the descendants that ran with its old result.
 
@@ -305,7 +305,8 @@ def _satisfies(status: ParentStatus) -> str:
         has_status.append(skipped + "IN " + in_list(causes))
     if status is ParentStatus.NOT_TAKEN:
         has_status.append(skipped + "NOT IN " + in_list(STATUS_OF_SKIP))
-    return "((" + " OR ".join(has_status) + ") AND task.rule IN " + in_list(rules_with(status)) + ")"
+    rules = in_list(rules_with(status))
+    return "((" + " OR ".join(has_status) + ") AND coalesce(edge.rule, task.rule) IN " + rules + ")"
 
 
 #: SQL: an edge of ``task`` whose parent does not allow it to start. A DEAD_LETTER holds its children under every rule.
@@ -322,8 +323,9 @@ _DESCENDANTS = (
     " SELECT name FROM below"
 )
 
-_COLUMNS = "task.name, task.state, task.generation, task.rule, task.skip_cause, task.blocked_by"
-_TASK = "SELECT " + _COLUMNS + " FROM task WHERE run_id = ? AND name = ?"
+_TASK_COLUMNS = "task.name, task.state, task.generation, task.rule, task.skip_cause, task.blocked_by"
+_TASK = "SELECT " + _TASK_COLUMNS + " FROM task WHERE run_id = ? AND name = ?"
+_COLUMNS = _TASK_COLUMNS + ", edge.rule"
 _IN_ORDER = " ORDER BY task.position, task.name"
 # CROSS JOIN fixes the order of the loops: without statistics the planner may walk all edges for each task found.
 _CHILDREN = (
@@ -335,6 +337,12 @@ _PARENTS = (
     " WHERE edge.run_id = ? AND edge.child = ?" + _IN_ORDER
 )
 _IS_HELD = "SELECT EXISTS (" + UNSATISFIED_PARENT + ") FROM task WHERE run_id = ? AND name = ?"
+#: The last parents come first: most end in the order of the flow.
+_OPEN_PARENT = (
+    "SELECT 1 FROM edge CROSS JOIN task ON task.run_id = edge.run_id AND task.name = edge.parent"
+    " WHERE edge.run_id = ? AND edge.child = ? AND task.state IN " + in_list(OPEN) + ""
+    " ORDER BY edge.parent DESC LIMIT 1"
+)
 
 
 def children_of(connection: sqlite3.Connection, run_id: str, name: str) -> List[TaskNode]:
@@ -372,6 +380,9 @@ class _RunGraph(RequeueGraph):
 
     def is_held(self, task: TaskNode) -> bool:
         return bool(self._connection.execute(_IS_HELD, (self._run_id, task.name)).fetchone()[0])
+
+    def has_open_parent(self, name: str) -> bool:
+        return self._connection.execute(_OPEN_PARENT, (self._run_id, name)).fetchone() is not None
 
     def apply(self, task: TaskNode, derived: DerivedState) -> None:
         if derived.state == task.state:

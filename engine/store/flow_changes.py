@@ -16,7 +16,7 @@ import msgspec
 from ..core.flow_difference import FlowDifference, is_outdated, stays_input, with_children
 from ..core.part import EarlierRun, EarlierTask, LeftOut, Part, left_out_of, part_of
 from ..core.projection import RunProjection
-from ..core.spec import FlowSpec, TaskSpec, positions_of
+from ..core.spec import FlowSpec, TaskSpec, positions_of, rule_of_edge
 from ..domain.event_payloads import NO_PAIRS, NO_VALUES, Pairs, RunChange, RunChanged, TaskColumns
 from ..domain.states import MOVING, SkipCause, TaskState
 from ..domain.task_options import child_position, child_prefix
@@ -90,7 +90,8 @@ def _update_rows(transaction: Transaction, run: RunProjection, flow: FlowSpec) -
             (spec.retry.max_attempts, _position(spec, places, max_sizes), spec.rule, run_id, spec.name),
         )
         transaction.connection.execute("DELETE FROM edge WHERE run_id = ? AND child = ?", (run_id, spec.name))
-        insert_edges(transaction.connection, run_id, spec.name, _parents(run, spec, defined))
+        rules = {parent: rule_of_edge(spec, parent) for parent in _parents(run, spec, defined)}
+        insert_edges(transaction.connection, run_id, spec.name, rules)
         touched.append(spec.name)
     return touched
 

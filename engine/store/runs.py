@@ -33,7 +33,7 @@ from ..core.projection import (
     children_of,
     order_parents,
 )
-from ..core.spec import FlowSpec, TaskSpec, collector_paused, positions_of, with_overrides
+from ..core.spec import FlowSpec, TaskSpec, collector_paused, positions_of, rule_of_edge, with_overrides
 from ..core.waiting import RunOutcome
 from ..domain.event_codec import decode
 from ..domain.event_payloads import AttemptColumns, RunChange, RunChanged, RunColumns, TaskColumns, TaskMoved
@@ -53,6 +53,7 @@ from ..domain.text import format_clock
 from ..errors import RefusedError
 from ..statefile import lists
 from ..statefile.lists import IS_APPROVAL, chunks, in_list, marks
+from ..statefile.map_tasks import insert_edges
 from ..statefile.opening import open_readonly
 from ..statefile.pruning import finish_pruning
 from ..statefile.reader import Row, latest_seq
@@ -116,8 +117,17 @@ def create_run(
         connection,
         "edge (run_id, child, parent)",
         "(?,?,?)",
-        [value for task in flow.tasks for parent in distinct(task.parents) for value in (run_id, task.name, parent)],
+        [
+            value
+            for task in flow.tasks
+            if task.map is None
+            for parent in distinct(task.parents)
+            for value in (run_id, task.name, parent)
+        ],
     )
+    for task in flow.tasks:
+        if task.map is not None:
+            insert_edges(connection, run_id, task.name, {parent: rule_of_edge(task, parent) for parent in task.parents})
     created = RunChanged(RunChange.CREATED, columns, tasks=len(flow.tasks))
     transaction.emit(created, run_id, new=str(RunState.RUNNING))
 

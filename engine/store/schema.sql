@@ -97,6 +97,7 @@ CREATE TABLE edge (                       -- child first: the other order makes 
     run_id  TEXT NOT NULL,
     child   TEXT NOT NULL,
     parent  TEXT NOT NULL,
+    rule    TEXT,                             -- by which the parent counts; NULL: task.rule of the child
     PRIMARY KEY (run_id, child, parent)
 ) WITHOUT ROWID;
 

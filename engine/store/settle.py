@@ -187,7 +187,7 @@ def _write(
         return False
     if stored.has_bad_rows:
         _change_rows(transaction, claim, end.rows)
-    _change_children(transaction, claim, end.children, has_maps=bool(stored.has_maps_below))
+    _change_children(transaction, claim, end.children, stored)
     if is_map and end.state is TaskState.SUCCESS:
         collect_again(transaction, claim.run_id, claim.name)
     if end.page is not None:
@@ -206,12 +206,15 @@ def _change_rows(transaction: Transaction, claim: Claim, rows: Rows) -> None:
         claims.discard_rows(transaction, claim, final=rows is Rows.DROP_FOR_GOOD)
 
 
-def _change_children(transaction: Transaction, claim: Claim, children: Children, *, has_maps: bool) -> None:
+def _change_children(transaction: Transaction, claim: Claim, children: Children, stored: StoredTask) -> None:
     match children:
         case Children.PROPAGATE:
             propagate(transaction, claim.run_id, claim.name)
-        case Children.EXPAND if has_maps:
-            expand_below(transaction, claim.run_id, claim.name)
+        case Children.EXPAND:
+            if stored.has_maps_below:
+                expand_below(transaction, claim.run_id, claim.name)
+            if stored.has_skips:
+                propagate(transaction, claim.run_id, claim.name)
         case Children.WAIT:
             hold_if_blocked(transaction, claim.run_id, claim.name)
         case _:
@@ -307,6 +310,7 @@ class StoredTask(NamedTuple):
     output_dropped_bytes: int | None = None
     has_pages: int = 1  # open ones, for failures of the task or of its children, in any run
     has_maps_below: int = 1  # asked after a success alone
+    has_skips: int = 1  # of the run; the same: it may be the last parent of a task that is skipped with another one
 
 
 _BAD_ROWS = "EXISTS (SELECT 1 FROM quarantine WHERE quarantine.run_id = task.run_id AND quarantine.name = task.name)"
@@ -314,9 +318,13 @@ _OPEN_PAGE = "EXISTS (SELECT 1 FROM page_task AS page WHERE page.done = 0 AND {}
 _OF_CHILDREN = f"page.task >= {CHILDREN_FROM} AND page.task < {CHILDREN_TO}"
 _OPEN_PAGES = f"({_OPEN_PAGE.format('page.task = task.name')} OR {_OPEN_PAGE.format(_OF_CHILDREN)})"
 _MAPS_BELOW = f"EXISTS ({MAPS_BELOW.format('task.run_id', 'task.name')})"
+_SKIPS = (
+    "EXISTS (SELECT 1 FROM task AS skipped"
+    f" WHERE skipped.run_id = task.run_id AND skipped.state = '{TaskState.SKIPPED}')"
+)
 _READ = (
     f"SELECT {', '.join(f'task.{column}' for column in StoredTask._fields[:11])}, {_BAD_ROWS},"
-    f" attempt.output_bytes, attempt.output_dropped_bytes, {_OPEN_PAGES}, ? AND {_MAPS_BELOW} FROM task"
+    f" attempt.output_bytes, attempt.output_dropped_bytes, {_OPEN_PAGES}, ? AND {_MAPS_BELOW}, ? AND {_SKIPS} FROM task"
     " LEFT JOIN attempt"
     " ON attempt.run_id = task.run_id AND attempt.name = task.name AND attempt.attempt = ?"
     " WHERE task.run_id = ? AND task.name = ?"
@@ -325,13 +333,14 @@ _READ = (
 #: SQL: the attempt with this token is the current one, and its success without output changes no other row.
 IS_PLAIN_SUCCESS = (
     f" AND claim_token = ? AND cancel_requested_at IS NULL AND overrides IS NULL"
-    f" AND NOT {_BAD_ROWS} AND NOT {_OPEN_PAGES} AND NOT {_MAPS_BELOW}"
+    f" AND NOT {_BAD_ROWS} AND NOT {_OPEN_PAGES} AND NOT {_MAPS_BELOW} AND NOT {_SKIPS}"
 )
 
 
 def read_stored(connection: sqlite3.Connection, claim: Claim, *, is_success: bool) -> StoredTask:
     """Read the row of the task of an attempt; the defaults if there is none."""
-    row = connection.execute(_READ, (is_success, claim.attempt, claim.run_id, claim.name)).fetchone()
+    asked = (is_success, is_success)
+    row = connection.execute(_READ, (*asked, claim.attempt, claim.run_id, claim.name)).fetchone()
     return StoredTask() if row is None else StoredTask(*row)
 
 

@@ -29,7 +29,10 @@ MALFORMED = {
         "UPDATE task SET spec = '[1]'",
         "table task, run_id 'night-1': no redrive writes this",
     ),
-    "an edge to nobody": ("INSERT INTO edge VALUES ('night-1', 'ghost', 'first')", "names no task"),
+    "an edge to nobody": (
+        "INSERT INTO edge (run_id, child, parent) VALUES ('night-1', 'ghost', 'first')",
+        "names no task",
+    ),
     "a time after the calendar": ("UPDATE event SET at = 9223372036854775807", "no redrive writes this at"),
     "a text for a number": ("UPDATE run SET started_at = 'x'", "no redrive writes this started_at"),
     "a rule that is none": ("UPDATE task SET rule = 'a,l_success'", "no redrive writes this rule"),

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from redrive.console.sessions.session import decode_projection
-from redrive.engine import Executor, Flow, FlowError, TaskDef
+from redrive.engine import Executor, Flow, FlowError, SkipTask, TaskDef
 from redrive.engine.core.projection import RunProjection, RunRow, TaskRow
 from redrive.engine.core.spec import ItemSpec
 from redrive.engine.domain.states import RunState
@@ -121,6 +121,58 @@ def test_all_done_collects_what_there_is(tmp_path: Path) -> None:
     flow.map(load, over="listed", rule="all_done", max_attempts=1)
     verdict, found = run(flow, tmp_path)
     assert (verdict, found["load"]) == (RunState.FAILED, [6.0, None, 3.0])
+
+
+def test_one_child_that_skips_itself_is_none_in_the_list(tmp_path: Path) -> None:
+    def load(item: int) -> int:
+        if item == 2:
+            raise SkipTask("cancelled order")
+        return item * 10
+
+    flow = mapped([1, 2, 3], load)
+    flow.task(lambda load: load, name="report", after=["load"])
+    verdict, found = run(flow, tmp_path)
+    assert (verdict, found["report"]) == (RunState.SUCCESS, [10, None, 30])
+
+
+@pytest.mark.parametrize(("rule", "report"), [("all_success", "SKIPPED"), ("all_done", "SUCCESS")])
+def test_a_list_whose_children_are_all_skipped_skips_what_follows(tmp_path: Path, rule: Any, report: str) -> None:
+    def load(item: int) -> None:
+        raise SkipTask("not today")
+
+    flow = mapped([1, 2], load, rule=rule)
+    flow.task(print, name="report", after=["load"])
+    result = Executor(flow=flow, state=str(tmp_path / "state.db")).run_result()
+    assert (result.state, result.states["report"]) == ("SUCCESS", report)
+
+
+@pytest.mark.parametrize(
+    ("options", "states"),
+    [
+        ({}, ["UPSTREAM_FAILED", "UPSTREAM_FAILED"]),
+        ({"rule": "all_done"}, ["SUCCESS", "SUCCESS"]),
+        ({"rule": "all_done", "collect": "all_success"}, ["SUCCESS", "SUCCESS"]),
+        ({"collect": "all_done"}, ["UPSTREAM_FAILED", "UPSTREAM_FAILED"]),
+    ],
+)
+def test_the_rule_is_of_the_parents_of_the_children(tmp_path: Path, options: Any, states: list[str]) -> None:
+    """``collect`` is of the children."""
+    flow = Flow("orders")
+    flow.task(lambda: [1], name="listed")
+    flow.task(lambda: 1 / 0, name="before", max_attempts=1)
+    flow.map(lambda item: item, name="load", over="listed", after=["before"], **options)
+    flow.task(print, name="report", after=["load"], rule="all_done")
+    found = Executor(flow=flow, state=str(tmp_path / "state.db")).run_result().states
+    assert [found["load[0]"], found["load"], found["report"]] == [*states, "SUCCESS"]
+
+
+@pytest.mark.parametrize("rule", ["none_failed", "all_done"])
+def test_a_map_without_its_list_is_stopped_by_any_rule(tmp_path: Path, rule: Any) -> None:
+    flow = Flow("orders")
+    flow.task(lambda: 1 / 0, name="listed", max_attempts=1)
+    flow.map(lambda item: item, name="load", over="listed", rule=rule)
+    result = Executor(flow=flow, state=str(tmp_path / "state.db")).run_result()
+    assert (result.state, result.states["load"]) == ("FAILED", "UPSTREAM_FAILED")
 
 
 def test_maps_follow_each_other(tmp_path: Path) -> None:

@@ -1,8 +1,6 @@
 """The final states of a run, computed from the documents' rules alone. Imports nothing of the engine.
 
 A task is scripted: what each of its attempts would do. The model runs no clock: waits do not change where a run ends.
-Two parents that end in different ways may decide differently about a child by which of them ends first; the model then
-allows both states.
 """
 
 from __future__ import annotations
@@ -98,25 +96,18 @@ _DONE = frozenset([SUCCESS, FAILED, SKIPPED, UPSTREAM_FAILED])
 _BAD = frozenset([FAILED, UPSTREAM_FAILED])
 
 
-def _start_states(rule: str, parents: Sequence[str]) -> frozenset[str]:
-    """Return what the states of its parents make of a task: "START", or the states in which it may end.
+def _start_state(rule: str, parents: Sequence[str]) -> str:
+    """Return what the states of its parents make of a task: "START", or the state in which it ends.
 
-    A dead letter, and what waits below one, holds its children: a human may still bring a result.
+    A dead letter, and what waits below one, holds its children: a human may still bring a result. A failed parent
+    decides at once, a skipped one when all have ended.
     """
-    if rule == "all_done":
-        return frozenset(["START"] if all(state in _DONE for state in parents) else [PENDING])
-    is_stopped = any(state in _BAD for state in parents)
-    if rule == "none_failed":
-        is_skipped = bool(parents) and all(state == SKIPPED for state in parents)
-    else:
-        is_skipped = SKIPPED in parents
-    if is_stopped and is_skipped:
-        return frozenset([UPSTREAM_FAILED, SKIPPED])  # whichever parent ends first
-    if is_stopped:
-        return frozenset([UPSTREAM_FAILED])
-    if is_skipped:
-        return frozenset([SKIPPED])
-    return frozenset(["START"] if all(state in (SUCCESS, SKIPPED) for state in parents) else [PENDING])
+    if rule != "all_done" and any(state in _BAD for state in parents):
+        return UPSTREAM_FAILED
+    if not all(state in _DONE for state in parents):
+        return PENDING
+    skips = {"all_done": False, "none_failed": bool(parents) and set(parents) == {SKIPPED}}
+    return SKIPPED if skips.get(rule, SKIPPED in parents) else "START"
 
 
 def final_states(tasks: Iterable[ScriptedTask]) -> dict[str, End]:
@@ -125,7 +116,7 @@ def final_states(tasks: Iterable[ScriptedTask]) -> dict[str, End]:
     for task in tasks:
         possible: set[str] = set()
         for parents in product(*(sorted(ends[parent].states) for parent in task.parents)):
-            possible |= _start_states(task.rule, parents)
+            possible.add(_start_state(task.rule, parents))
         own = end_of_attempts(task) if "START" in possible else End(frozenset())
         ends[task.name] = End((frozenset(possible) - {"START"}) | own.states, own.attempts)
     return ends

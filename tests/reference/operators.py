@@ -5,7 +5,7 @@ which states each task may be now. *Safety*: no state outside of these, nothing 
 nothing runs again without an act, no budget is exceeded. *Liveness* (``check_rest``): when nothing runs and nothing can
 start, every task has ended, or waits below a dead letter, which stands in the inbox.
 
-Two parents may decide differently about a child by which of them ends first; the model then allows both states.
+What the parents make of a task depends on how they have ended, never on which of them ended first.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ _ALLOWS = {
     "all_success_strict": frozenset([SUCCESS]),
     "none_failed": frozenset([SUCCESS, BY_OPERATOR, BY_BRANCH]),
     "all_done": frozenset([SUCCESS, BY_OPERATOR, BY_BRANCH, *_BAD]),
+    "collect": frozenset([SUCCESS, BY_OPERATOR, BY_BRANCH]),  # of the children of a map
+    "collect_strict": frozenset([SUCCESS, BY_BRANCH]),
 }
 #: Act -> states from which it does something. ``requeue`` of an UPSTREAM_FAILED task takes effect with its cause only.
 ACTS = {
@@ -50,7 +52,7 @@ class Scripted:
 
     ok, skip, transient, permanent, wait (a sensor: not yet); ask (an approval: it has no attempts). ``lists``: what
     the attempts that are ok return, of a task that is mapped over. ``over``: a map task has one child for each element
-    of what this task returned.
+    of what this task returned. ``collect``: of a map task, how its children may end; None: as ``rule``.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Scripted:
     optional: bool = False
     lists: tuple[tuple[int, ...], ...] = ()
     over: str | None = None
+    collect: str | None = None
 
     def does(self, attempt: int) -> str:
         """Return what an attempt does, counted from 1."""
@@ -82,6 +85,7 @@ class _Task:
     failures: int = 0  # of the generation
     is_running: bool = False
     is_cancel_requested: bool = False
+    over: str | None = None  # of a map task and its children: whose result is the list
     element: int | None = None  # of a child of a map task: what its latest attempt got
     may_run_again: bool = False  # the manual does not say whether its inputs count as equal
 
@@ -101,7 +105,7 @@ class Model:
         model = cls()
         for task in tasks:
             parents = task.parents if task.over is None else tuple(dict.fromkeys((task.over, *task.parents)))
-            model.tasks[task.name] = _Task(task, parents)
+            model.tasks[task.name] = _Task(task, parents, over=task.over)
             model.states[task.name] = PENDING
         return model
 
@@ -114,9 +118,9 @@ class Model:
         _require(task.own is None, f"{name} starts although it is {task.own}")
         _require(not task.is_running, f"{name} starts twice")
         _require(attempt == task.attempts + 1, f"{name}: attempt {attempt} follows {task.attempts}")
-        for parent in task.parents:
-            allows = self.states[parent] in _ALLOWS[task.script.rule]
-            _require(allows, f"{name} ({task.script.rule}) starts while {parent} is {self.states[parent]}")
+        for parent, rule in _rules_of(task):
+            allows = self.states[parent] in _ALLOWS[rule]
+            _require(allows, f"{name} ({rule}) starts while {parent} is {self.states[parent]}")
         task.attempts, task.is_running = attempt, True
         if task.element is not None:
             task.element = self._element(name)
@@ -196,8 +200,9 @@ class Model:
     def _add(self, name: str, task: _Task, was_there: bool) -> None:
         child = self.tasks.get(name)
         if child is None:
-            script = Scripted(name, task.script.script, rule="all_success", max_attempts=task.script.max_attempts)
-            self.tasks[name] = _Task(script, tuple(dict.fromkeys((str(task.script.over), *task.script.parents))))
+            own = task.script
+            script = Scripted(name, own.script, rule=own.rule, max_attempts=own.max_attempts)
+            self.tasks[name] = _Task(script, tuple(dict.fromkeys((str(own.over), *own.parents))), over=own.over)
             self.tasks[name].element = self._element(name)
             self.states[name] = PENDING
         elif child.own == SUCCESS and child.element != self._element(name):
@@ -289,11 +294,11 @@ class Model:
             return frozenset([RUNNING])
         if task.own is not None:
             return frozenset([task.own])
-        above = [self.states[parent] for parent in task.parents]
-        derived = _derived(task.script.rule, above)
-        if derived:
-            return derived
-        is_met = all(state in _ALLOWS[task.script.rule] for state in above)
+        above = [(rule, self.states[parent]) for parent, rule in _rules_of(task)]
+        derived = _derived(above)
+        if derived is not None:
+            return frozenset([derived])
+        is_met = all(state in _ALLOWS[rule] for rule, state in above)
         return MOVING - {RUNNING} if is_met else frozenset([PENDING])
 
     def check_rest(self, run_state: str) -> None:
@@ -322,17 +327,36 @@ _GONE = -1
 _ENDS = {"ok": SUCCESS, "skip": BY_BRANCH, "permanent": DEAD_LETTER}
 
 
-def _derived(rule: str, parents: Sequence[str]) -> frozenset[str]:
-    """Return the states that the parents force on a task that has not ended; empty: it may start, or waits."""
-    if rule == "all_done":
-        return frozenset()
-    stops = _BAD | {BY_OPERATOR} if rule == "all_success_strict" else _BAD
-    is_stopped = any(state in stops for state in parents)
-    if rule == "none_failed":
-        is_skipped = bool(parents) and all(state == BY_BRANCH for state in parents)
-    else:
-        is_skipped = BY_BRANCH in parents
-    return frozenset([UPSTREAM_FAILED] * is_stopped + [BY_BRANCH] * is_skipped)
+def _rules_of(task: _Task) -> list[tuple[str, str]]:
+    """Return by which rule each parent counts (manual, page flow)."""
+    return [(parent, _rule_of(task, parent)) for parent in task.parents]
+
+
+def _rule_of(task: _Task, parent: str) -> str:
+    script = task.script
+    if parent == task.over:  # nothing can be done without the list
+        return "all_success_strict" if script.rule == "all_success_strict" else "all_success"
+    if script.over is None or not parent.startswith(f"{script.name}["):
+        return script.rule
+    collect = script.collect or script.rule
+    return {"all_done": "all_done", "all_success_strict": "collect_strict"}.get(collect, "collect")
+
+
+def _derived(parents: Sequence[tuple[str, str]]) -> str | None:
+    """Return the state that the parents force on a task that has not ended; None: it may start, or waits."""
+    if any(state in (_BAD | _STOPS.get(rule, frozenset())) and rule != "all_done" for rule, state in parents):
+        return UPSTREAM_FAILED
+    if any(state in MOVING | {DEAD_LETTER} for _, state in parents):
+        return None
+    of_map = [state for rule, state in parents if rule.startswith("collect")]
+    others = [(rule, state) for rule, state in parents if not rule.startswith("collect")]
+    if any(state == BY_BRANCH and rule.startswith("all_success") for rule, state in others):
+        return BY_BRANCH
+    no_branch = bool(others) and all((rule, state) == ("none_failed", BY_BRANCH) for rule, state in others)
+    return BY_BRANCH if no_branch or (of_map and set(of_map) == {BY_BRANCH}) else None
+
+
+_STOPS = {rule: frozenset([BY_OPERATOR]) for rule in ("all_success_strict", "collect_strict")}
 
 
 def _require(holds: bool, what: str) -> None:

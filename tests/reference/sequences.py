@@ -143,6 +143,7 @@ def _with_map(tasks: list[Scripted], dice: random.Random) -> list[Scripted]:
     mapped = Scripted(
         "m", dice.choice(_SCRIPTS[:12]), parents, dice.choice(_RULES), dice.choice((1, 2)), over=over.name
     )
+    mapped = replace(mapped, collect=random.Random(f"{dice.random()}").choice((None, None, *_RULES)))
     below = Scripted("n", ("ok",), ("m",), dice.choice(_RULES))
     return [*tasks[:place], over, *tasks[place + 1 :], mapped, below]
 
@@ -301,7 +302,7 @@ def _spec_of(task: Scripted) -> TaskSpec:
         optional=task.optional,
         retry=spec.retry,
     )
-    return map_task(child, task.over, LIST_MAX)
+    return map_task(child, task.over, LIST_MAX, task.collect)  # type: ignore[arg-type]
 
 
 def outcome_of(does: str, task: Scripted, attempt: int) -> Outcome:

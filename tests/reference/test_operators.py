@@ -17,12 +17,13 @@ from redrive.console.present.runs import incident_summary
 from redrive.engine.core.projection import RunProjection
 from redrive.engine.core.waiting import ALIVE, RunnerKind, RunnerStatus
 from redrive.engine.domain import trigger_rules
-from redrive.engine.statefile import operator_actions
+from redrive.engine.domain.states import OPEN
+from redrive.engine.statefile import operator_actions, transitions
 from support.marks import parametrize_mostly_long, scaled
 
 from .operators import BY_BRANCH, BY_OPERATOR, Difference, Model, Scripted
 from .real_nights import RealNight
-from .sequences import APPROVALS, START_US, PlannedAct, Sequence, SteppedNight, draw_sequence, problem_of, shrink
+from .sequences import APPROVALS, START_US, SteppedNight, draw_sequence, problem_of, shrink
 
 CHUNK = 100
 
@@ -120,41 +121,25 @@ def _lists_of(projection: RunProjection) -> tuple[list[str], str]:
 # --- That a fault is found -----------------------------------------------------------------------------------------
 
 
-#: An act makes of a skipped task a stopped one, with tasks that wait below it.
-STOPPED_BY_AN_ACT = Sequence(
-    1,
-    (
-        Scripted("c", ("skip", "ok")),
-        Scripted("d", ("transient",), ("c",), "all_done", 1, optional=True),
-        Scripted("e", ("permanent",)),
-        Scripted("child", ("ok",), ("c", "d")),
-        Scripted("join", ("ok",), ("child", "e"), "none_failed"),
-        Scripted("last", ("ok",), ("join",)),
-        *(Scripted(f"other{number}", ("ok",), ("e",) * number) for number in range(2)),
-    ),
-    (PlannedAct(0, "requeue", None, ("c",)), PlannedAct(1, "skip", None, ("e",))),
-)
+def test_a_verdict_by_who_ends_first_is_found_and_shrunk() -> None:
+    """A task that is skipped at once, not when all of its parents have ended."""
+    at_once = mock.patch.object(transitions._RunGraph, "has_open_parent", lambda graph, name: False)
+    with at_once, mock.patch.object(trigger_rules, "derive_state", _derive_early):
+        failing = (sequence for sequence in map(draw_sequence, range(500)) if problem_of(sequence))
+        smallest = shrink(next(failing))
+        assert (len(smallest.tasks), len(smallest.acts)) == (3, 0)
+        assert "is SKIPPED as a branch, not PENDING" in problem_of(smallest)
 
 
-def test_what_an_act_stops_stops_what_waits_below_it() -> None:
-    assert problem_of(STOPPED_BY_AN_ACT) == ""
+def _derive_early(
+    rule: str, parents: list[trigger_rules.TaskNode], blocked_by: str | None = None
+) -> trigger_rules.DerivedState:
+    ended = [parent for parent in parents if parent.state not in OPEN]
+    found = DERIVE_STATE(rule, ended, blocked_by)
+    return found if found.state == "SKIPPED" and rule != "none_failed" else DERIVE_STATE(rule, parents, blocked_by)
 
 
-def test_an_act_that_leaves_what_waits_below_it_is_found_and_shrunk() -> None:
-    def unpropagate(graph: trigger_rules.RequeueGraph, names: list[str]) -> list[str]:
-        freed = []
-        for name in trigger_rules._parents_first(graph, *trigger_rules._derived_below(graph, names)):
-            task = graph.task(name)
-            found = trigger_rules.derive_state(task.rule, graph.parents(name), state=task.state)
-            trigger_rules._adopt(graph, task, found)
-            freed += [name] if found.state == "PENDING" else []
-        trigger_rules.hold_children(graph, freed)
-        return freed
-
-    with mock.patch.object(trigger_rules, "unpropagate", unpropagate):
-        smallest = shrink(STOPPED_BY_AN_ACT)
-        assert (len(smallest.tasks), len(smallest.acts)) == (5, 1)
-        assert "join (none_failed) is PENDING, not UPSTREAM_FAILED" in problem_of(smallest)
+DERIVE_STATE = trigger_rules.derive_state
 
 
 def test_children_that_start_before_a_task_that_runs_again_are_found() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 import pytest
 from redrive.engine.domain.states import MOVING, SkipCause, TaskState
 from redrive.engine.domain.trigger_rules import (
+    COLLECTS,
     RULES,
     STATES_OF,
     VERDICTS,
@@ -16,6 +17,7 @@ from redrive.engine.domain.trigger_rules import (
     RequeueGraph,
     TaskNode,
     derive_state,
+    edge_rule,
     hold_children,
     hold_if_blocked,
     is_satisfied,
@@ -84,6 +86,7 @@ def parent(kind: str, name: str = "parent") -> TaskNode:
 
 def test_the_table_has_every_rule_and_every_standing() -> None:
     assert tuple(ONE_PARENT) == RULES
+    assert set(VERDICTS) == {*RULES, *COLLECTS.values()}
     assert all(set(row) == set(ParentStatus) for row in VERDICTS.values())
     assert all(set(row) == set(PARENTS) for row in ONE_PARENT.values())
 
@@ -113,10 +116,12 @@ def test_one_parent_decides(rule: str, kind: str) -> None:
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("kinds", itertools.combinations_with_replacement(PARENTS, 2), ids="+".join)
-def test_of_two_parents_the_one_that_stops_wins_and_then_the_one_that_skips(rule: str, kinds: tuple[str, str]) -> None:
+def test_one_parent_stops_at_once_and_one_skips_when_both_have_ended(rule: str, kinds: tuple[str, str]) -> None:
     alone = [ONE_PARENT[rule][kind][1] for kind in kinds]
     if "UPSTREAM_FAILED" in alone:
         expected = "UPSTREAM_FAILED"
+    elif set(kinds) & set(OPEN):
+        expected = "PENDING"
     elif rule == "none_failed":
         expected = "SKIPPED" if alone == ["SKIPPED", "SKIPPED"] else "PENDING"
     else:
@@ -124,6 +129,39 @@ def test_of_two_parents_the_one_that_stops_wins_and_then_the_one_that_skips(rule
     parents = [parent(kind, name) for kind, name in zip(kinds, "pq", strict=True)]
     assert str(derive_state(rule, parents).state) == expected
     assert is_satisfied(rule, parents) is all(ONE_PARENT[rule][kind][0] for kind in kinds)
+
+
+#: Option ``collect`` of a map task -> how its children have ended -> the map task.
+COLLECTED: Mapping[str, Mapping[str, str]] = {
+    "success condition": dict.fromkeys(RULES, "starts"),  # None stands for the one that has skipped itself
+    "success permitted": {**dict.fromkeys(RULES, "starts"), "all_success_strict": "UPSTREAM_FAILED"},
+    "permitted condition": {**dict.fromkeys(RULES, "starts"), "all_success_strict": "UPSTREAM_FAILED"},
+    "condition condition": {**dict.fromkeys(RULES, "SKIPPED"), "all_done": "starts"},
+    "condition failed": {**dict.fromkeys(RULES, "UPSTREAM_FAILED"), "all_done": "starts"},
+    "condition dead": dict.fromkeys(RULES, "PENDING"),
+    "success running": dict.fromkeys(RULES, "PENDING"),
+    "": dict.fromkeys(RULES, "starts"),
+}
+
+
+@pytest.mark.parametrize("collect", RULES)
+@pytest.mark.parametrize("children", COLLECTED)
+def test_a_map_task_collects_by_a_rule_of_its_own(collect: str, children: str) -> None:
+    names = [f"load[{index}]" for index, _ in enumerate(children.split())]
+    nodes = [parent("success", "list"), *map(parent, children.split(), names)]
+    over = [node._replace(edge_rule=edge_rule("load", RULES[0], node.name, "list", collect)) for node in nodes]
+    found = str(derive_state("all_success", over).state)
+    assert ("starts" if is_satisfied("all_success", over) and found == "PENDING" else found) == (
+        COLLECTED[children][collect]
+    )
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_nothing_replaces_the_list_of_a_map(rule: str) -> None:
+    for name, collect in (("load", "all_done"), ("load[0]", None)):
+        by = edge_rule(name, rule, "list", "list", collect)
+        assert derive_state(rule, [parent("failed")._replace(edge_rule=by)]).state == "UPSTREAM_FAILED"
+        assert edge_rule(name, rule, "other", "list", collect) == rule
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -139,7 +177,7 @@ def test_who_stops_a_task_stays_the_one_to_name_while_it_is_a_cause() -> None:
 
 
 def test_rules_are_found_by_what_satisfies_them() -> None:
-    assert rules_with(ParentStatus.PERMITTED) == {"all_success", "none_failed", "all_done"}
+    assert rules_with(ParentStatus.PERMITTED) == {"all_success", "none_failed", "all_done", "collect"}
     assert rules_with(ParentStatus.FAILED) == {"all_done"}
     assert rules_with(ParentStatus.OPEN) == frozenset()
 
@@ -248,13 +286,23 @@ def test_a_task_that_is_freed_and_stopped_in_one_act_is_not_reported_as_freed() 
     assert graph.at("low") == "UPSTREAM_FAILED"
 
 
-def test_a_task_that_was_skipped_first_stays_skipped_while_a_parent_skips_it() -> None:
-    graph = Plain({"c": "", "d": "", "x": "", "child": "c d x"}, {"d": "FAILED"})
+def test_a_failure_wins_over_a_skip_whichever_comes_first() -> None:
+    for last in "cd":
+        graph = Plain({"c": "", "d": "", "child": "c d"}, {"c": "RUNNING", "d": "RUNNING"})
+        for name in sorted("cd", key=lambda name: name == last):
+            graph.set_state(name, *(("SKIPPED", "condition") if name == "c" else ("FAILED",)))
+            propagate(graph, name)
+        assert graph.at("child") == "UPSTREAM_FAILED"
+
+
+def test_a_skip_waits_for_the_other_parents_and_comes_with_the_success_of_the_last() -> None:
+    graph = Plain({"c": "", "d": "", "child": "c d", "low": "child"}, {"d": "RUNNING"})
     graph.set_state("c", "SKIPPED", "condition")
-    graph.set_state("child", "SKIPPED", "cascade")
-    assert unpropagate(graph, ["x"]) == [] and graph.at("child") == "SKIPPED"
-    graph.set_state("c", "PENDING")
-    assert unpropagate(graph, ["c"]) == [] and graph.at("child") == "UPSTREAM_FAILED"
+    assert propagate(graph, "c") == [] and graph.at("child") == "PENDING"
+    graph.set_state("d", "SUCCESS")
+    assert propagate(graph, "d") == ["child", "low"] and graph.at("low") == "SKIPPED"
+    graph.set_state("d", "PENDING")  # requeued: it may fail now
+    assert unpropagate(graph, ["d"]) == ["child", "low"] and graph.at("child") == "PENDING"
 
 
 def test_a_task_that_failed_while_its_only_branch_was_skipped_does_not_run_again() -> None:
