@@ -302,7 +302,7 @@ def _spec_of(task: Scripted) -> TaskSpec:
         optional=task.optional,
         retry=spec.retry,
     )
-    return map_task(child, task.over, LIST_MAX, task.collect)  # type: ignore[arg-type]
+    return map_task(child, task.over, LIST_MAX, collect=task.collect)  # type: ignore[arg-type]
 
 
 def outcome_of(does: str, task: Scripted, attempt: int) -> Outcome:
