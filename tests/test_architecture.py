@@ -190,6 +190,26 @@ def test_our_processes_run_their_event_loops_where_the_log_of_asyncio_is_arrange
     assert found == {"engine/asyncio_log.py", *LOOPS_OF_USERS}
 
 
+#: What lies on this machine, or on several hosts at once: no session has its clock.
+READERS_OF_THIS_MACHINES_CLOCK = {
+    "console/cli/listings.py",  # redrive fleet
+    "console/cli/maintenance.py",  # redrive doctor, and the pools of this machine
+    "console/cli/needs.py",  # redrive inbox of all files
+    "console/cli/schedule.py",
+    "console/cli/state_files.py",
+    "console/cli/telemetry.py",
+}
+
+
+def test_the_console_counts_time_by_the_clock_of_the_session() -> None:
+    """Ages and countdowns of a run are counted by the clock of its host, which may be another machine."""
+    texts = {name: (ROOT / name).read_text() for name in _sources("console")}
+    by_process = {name for name, text in texts.items() if re.search(r"\bwall_time_us\b|\btime\.time\(", text)}
+    assert {name for name in by_process if not name.startswith("console/sessions/")} == set()
+    by_machine = {name for name, text in texts.items() if "machine_now_us" in text}
+    assert by_machine - {"console/sessions/session.py"} == READERS_OF_THIS_MACHINES_CLOCK
+
+
 def _runs_a_loop(node: ast.AST) -> bool:
     running = ("asyncio.run", "asyncio.Runner", "asyncio.new_event_loop")
     return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and ast.unparse(node) in running

@@ -43,6 +43,7 @@ from .theme import DEFAULT, Theme, load_theme
 from .time_travel import TimeTravel
 from .views import REFUSAL_SECONDS, ViewConsole
 
+GONE_SECONDS = 60.0  # the message that another run is shown than before
 _SHOWING_USAGE = frozenset({ScreenName.GRAPH, ScreenName.TIMELINE, ScreenName.DETAIL})
 
 #: Actions that the app handles on every screen.
@@ -219,6 +220,10 @@ class ConsoleApp(ViewConsole):
             for screen in self._mounted_screens():
                 screen.on_other_runs()
             self.show_frames()
+
+    def on_run_gone(self, sentence: str) -> None:
+        """Say that another run is shown than before, until a key is pressed or the next message comes."""
+        self.show_message(one_line(sentence), Role.WARNING, GONE_SECONDS)
 
     def on_error(self, error: Exception) -> None:
         """End the console with a crash report."""

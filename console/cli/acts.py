@@ -8,7 +8,6 @@ from typing import Any
 import click
 import msgspec
 
-from ...engine.clock import wall_time_us
 from ...engine.core.outcome import FailureClass
 from ...engine.core.projection import RunProjection, RunSummary
 from ...engine.domain.acts import Answer
@@ -216,7 +215,7 @@ def abandon_runs(
             chosen = _named(summaries, names + run_ids)
         else:
             own = session.status.executor_run_id if session.status.executor_alive else None
-            chosen = _chosen(summaries, own, wall_time_us() - age_us)
+            chosen = _chosen(summaries, own, session.now_us() - age_us)
         return [
             (await session.send(new_command("abandon", one.run.run_id, (), reason)), operate.place_of(session, one.run))
             for one in chosen
@@ -264,7 +263,7 @@ def undo_last(file: shared.NamedFile, run_id: str | None, as_json: bool, dry_run
             of_run = "this file" if run_id is None else f"run {run_id}"
             raise RedriveError(f"there is no act in {of_run} that can be taken back; see: redrive events")
         event, acted = found
-        ago = format_duration(wall_time_us() - event.at)
+        ago = format_duration(session.now_us() - event.at)
         what = f"{acted.act} by {event.actor} {ago} ago ({acted.answer.get('message')})"
         if dry_run:
             answer = Answer(True, f"would take back: {what}")

@@ -16,7 +16,6 @@ import click
 import msgspec
 from msgspec import structs
 
-from ...engine.clock import wall_time_us
 from ...engine.core.causes import CauseHistory, describe_history, describe_last_incident
 from ...engine.core.explain import explain_task
 from ...engine.core.part import describe_part
@@ -43,7 +42,7 @@ from ..sessions.address import Endpoint, parse
 from ..sessions.live_run import load_memories
 from ..sessions.open import with_session
 from ..sessions.reads import HistoryReader
-from ..sessions.session import Session
+from ..sessions.session import Session, machine_now_us
 from ..sessions.target import is_remote
 from ..text.event_text import FINGERPRINT_DIGITS
 from ..text.glyphs import glyphs_for
@@ -74,7 +73,7 @@ def print_tasks(endpoint: Endpoint, run_id: str | None, as_json: bool, *, follow
 
     async def read(session: Session) -> Iterable[Shown]:
         projection = await session.snapshot(run_id, successes="all" if as_json else "states")
-        run, now_us, address = projection.run, wall_time_us(), session.address
+        run, now_us, address = projection.run, session.now_us(), session.address
         if as_json:
             extra = {"executor": present.executor_json(run, session.status, address, now_us), "state_file": address}
             return json_task_lines(projection, extra)
@@ -87,14 +86,14 @@ def print_tasks(endpoint: Endpoint, run_id: str | None, as_json: bool, *, follow
         lines = task_lines(
             projection, as_json, lambda name: board.explain(name, now_us, runner), before=before, runner=runner
         )
-        return [present.place_line(run, address), *lines, *_executor_advice_lines(run, status, address)]
+        return [present.place_line(run, address), *lines, *_executor_advice_lines(run, session)]
 
     return print_view(endpoint, read, follow=follow, as_json=as_json)
 
 
-def _executor_advice_lines(run: RunRow, status: SessionStatus, address: str) -> list[str]:
+def _executor_advice_lines(run: RunRow, session: Session) -> list[str]:
     """The advice for a run without an executor, below the list; JSON has it in each line."""
-    sentence = present.executor_advice(run, status, address, wall_time_us())
+    sentence = present.executor_advice(run, session.status, session.address, session.now_us())
     return [one_line(sentence)] if sentence else []
 
 
@@ -102,7 +101,7 @@ async def _last_times(session: Session, board: Board) -> dict[str, str]:
     """For each task that needs a human, how its cause ended last time."""
     causes = Inbox(board).causes()
     known = await load_memories(session, board.projection.run.run_id, causes)
-    incidents = {key: describe_last_incident(memory, wall_time_us()) for key, memory in known.items()}
+    incidents = {key: describe_last_incident(memory, session.now_us()) for key, memory in known.items()}
     return {name: words for cause in causes if (words := incidents.get(cause.key)) for name in cause.tasks}
 
 
@@ -112,20 +111,20 @@ def task_lines(
     why: Callable[[str], str] | None = None,
     extra: Mapping[str, object] | None = None,
     before: Mapping[str, str] | None = None,
-    now_us: int | None = None,
+    now_us: int = 0,
     runner: RunnerStatus = ALIVE,
 ) -> list[Shown]:
-    """The lines of the tasks in ``projection`` at the instant ``now_us``; None: now.
+    """The lines of the tasks in ``projection``.
 
-    ``why``: explains why a task waits, or since when a RUNNING task has no executor; None: by ``projection``;
-    ``extra``: further keys of each JSON value; ``before``: by task that needs a human, how its cause ended last time.
+    ``why``: explains why a task waits, or since when a RUNNING task has no executor; None: by ``projection`` at
+    ``now_us``; ``extra``: further keys of each JSON value; ``before``: by task that needs a human, how its cause ended
+    last time.
     """
     if as_json:
         return [*json_task_lines(projection, extra or {})]
     rows = sorted(projection.tasks.values(), key=lambda row: row.position)
     cells: list[Sequence[str | Piece]] = [("TASK", "STATE", "ATTEMPT", "NOTE")]
-    instant = wall_time_us() if now_us is None else now_us
-    why = why or (lambda name: explain_task(projection, name, instant))
+    why = why or (lambda name: explain_task(projection, name, now_us))
     for row in rows:
         parts = (_note(row, why), STALE if row.stale else "", (before or {}).get(row.name))
         note = " · ".join(filter(None, parts))
@@ -175,20 +174,22 @@ async def inbox_of_run(
     status, address = session.status, session.address
     if as_json:
         place = {"run_id": run.run_id, "state_file": address, **need_fields(need)}
-        fields = {**place, "executor": present.executor_json(run, status, address, wall_time_us())}
+        fields = {**place, "executor": present.executor_json(run, status, address, session.now_us())}
         values = [_cause_value(group, known.get(group.key), fields) for group in groups]
         if is_lost(run, session.status):
-            advice = present.executor_advice(run, status, address, wall_time_us())
+            advice = present.executor_advice(run, status, address, session.now_us())
             (counts,) = [one.counts for one in await session.runs() if one.run.run_id == run.run_id]
             moving = sum(counts.get(state, 0) for state in MOVING)  # a part of a run has only what its inbox shows
             values.append(_cause_value(_cause_of_lost(run, moving, advice), None, fields))
         return list(values)
-    lines: list[Shown] = [line for group in groups for line in cause_lines(group, projection, known.get(group.key))]
+    now_us = session.now_us()
+    known_lines = (cause_lines(group, projection, known.get(group.key), now_us) for group in groups)
+    lines: list[Shown] = [line for of_cause in known_lines for line in of_cause]
     may_be_acknowledged = need is not None and run.ended_at is not None
     if not lines and not is_lost(run, session.status) and not may_be_acknowledged:
         lines = ["nothing needs a human" if is_alone else "nothing in this run needs a human"]
     begin = "or acknowledge" if lines else "none of its tasks needs a human; acknowledge"
-    lines += _executor_advice_lines(run, status, address)
+    lines += _executor_advice_lines(run, session)
     if may_be_acknowledged:
         lines.append(f"{begin} it: {ack_command(address, run.run_id, session.ssh_arguments)}")
     if is_lost(run, session.status):
@@ -235,7 +236,7 @@ def print_explanations(file: shared.NamedFile, names: Sequence[str], run_id: str
         if not projection.tasks.keys() >= set(patterns):  # a glob
             projection = await session.snapshot(run_id)
         board = await load_board(session, projection)
-        run, now_us, address = board.projection.run, wall_time_us(), session.address
+        run, now_us, address = board.projection.run, session.now_us(), session.address
         runner = runner_of(run, session.status)
         chains = {
             name: board.blocking_chain(name, now_us, runner) or ((name, board.explain(name, now_us, runner)),)
@@ -244,7 +245,7 @@ def print_explanations(file: shared.NamedFile, names: Sequence[str], run_id: str
         if as_json:
             return [_explanation_value(board, name, chain, address) for name, chain in chains.items()]
         lines = [line for chain in chains.values() for line in _explanation_lines(board, chain, runner)]
-        return [present.place_line(run, address), *lines, *_executor_advice_lines(run, session.status, address)]
+        return [present.place_line(run, address), *lines, *_executor_advice_lines(run, session)]
 
     print_lines(with_session(endpoint, read))
     return 0
@@ -276,7 +277,9 @@ def _cause_value(cause: InboxCause, memory: CauseHistory | None, fields: Mapping
     return json_line(with_schema("inbox", {**_plain(cause), **known, **fields}))
 
 
-def cause_lines(cause: InboxCause, projection: RunProjection, memory: CauseHistory | None) -> Iterator[Line]:
+def cause_lines(
+    cause: InboxCause, projection: RunProjection, memory: CauseHistory | None, now_us: int
+) -> Iterator[Line]:
     """A cause that needs a human, what is known about it, and its tasks. The accent is on the cause."""
     downstream = f" · {one_line(cause.downstream)}" if cause.downstream else ""
     holds = f" · holds {cause.held}" if cause.held else ""
@@ -284,7 +287,7 @@ def cause_lines(cause: InboxCause, projection: RunProjection, memory: CauseHisto
     count = Piece(f"{len(cause.tasks)} ×", Role.HUMAN if cause.dead else Role.FAILED)
     title = Piece(one_line(cause.title), Role.STRONG)
     yield [count, Piece(" "), title, Piece(f"{downstream}{holds}"), Piece(fingerprint, Role.DIM)]
-    for line in _memory_lines(memory) if memory is not None else ():
+    for line in _memory_lines(memory, now_us) if memory is not None else ():
         yield [Piece(f"  {one_line(line)}")]
     for name in cause.tasks:
         row = projection.tasks[name]
@@ -294,9 +297,9 @@ def cause_lines(cause: InboxCause, projection: RunProjection, memory: CauseHisto
         yield [Piece(f"  {state}", Role.DIM), Piece(f" {rest}")]
 
 
-def _memory_lines(memory: CauseHistory) -> Iterator[str]:
+def _memory_lines(memory: CauseHistory, now_us: int) -> Iterator[str]:
     """Notes first, then earlier incidents."""
-    notes, now_us = len(memory.notes), wall_time_us()
+    notes = len(memory.notes)
     lines = describe_history(memory, now_us)
     yield from lines[:notes]
     for place, line in enumerate(lines[notes:]):
@@ -309,7 +312,7 @@ def print_summary(file: shared.NamedFile, run_id: str | None, as_json: bool) -> 
     async def use(session: Session) -> str:
         board = Board(await session.snapshot(run_id, successes="states"))
         runner = runner_of(board.projection.run, session.status)
-        return present.incident_summary(board, session.address, wall_time_us(), runner)
+        return present.incident_summary(board, session.address, session.now_us(), runner)
 
     text = with_session(file.to_read(), use)
     echo(json_line(with_schema("summary", {"markdown": text})) if as_json else text, nl=as_json)
@@ -370,11 +373,11 @@ def print_replay(endpoint: Endpoint, run_id: str | None, as_json: bool, at: str 
 
     from ..sessions.reads import EventHistory
 
-    async def use(session: Session) -> tuple[RunProjection, int | None, str, RunnerStatus]:
+    async def use(session: Session) -> tuple[RunProjection, int | None, int, str, RunnerStatus]:
         projection, address = await session.snapshot(run_id), session.address
         runner = runner_of(projection.run, session.status)
         if at is None:
-            return projection, None, address, runner
+            return projection, None, session.now_us(), address, runner
         when = parse_when(at, projection.run)
         history = EventHistory(session, projection)
         await history.load(projection.seq)
@@ -387,13 +390,13 @@ def print_replay(endpoint: Endpoint, run_id: str | None, as_json: bool, at: str 
         is_last = (
             seq == history.index.seq if when < NUMBER_MAX else runner.gone_at is not None and when >= runner.gone_at
         )
-        return (await history.point_at(seq)).snapshot.projection, instant, address, runner if is_last else ALIVE
+        shown = (await history.point_at(seq)).snapshot.projection
+        return shown, instant, instant, address, runner if is_last else ALIVE
 
-    projection, instant, address, runner = with_session(endpoint, use)
+    projection, instant, now_us, address, runner = with_session(endpoint, use)
     if not as_json:
         then = "" if instant is None else f" at {_local_time(instant)}"
         echo(f"{present.place_line(projection.run, address)}{then}")
-    now_us = wall_time_us() if instant is None else instant
     context = ExplainContext(runner=runner, holders={})
 
     def why(name: str) -> str:
@@ -425,7 +428,7 @@ _LATE_RUNS_MAX = 100
 def print_runs(file: shared.NamedFile, as_json: bool, follow: bool) -> int:
     async def read(session: Session) -> Sequence[Shown]:
         schedule_lines, summaries = await _schedule_lines(session), await session.runs()
-        status, address, now_us = session.status, session.address, wall_time_us()
+        status, address, now_us = session.status, session.address, session.now_us()
         if as_json:
             return [
                 json_line(
@@ -440,7 +443,7 @@ def print_runs(file: shared.NamedFile, as_json: bool, follow: bool) -> int:
             ]
         rows: list[Sequence[str | Piece]] = [("RUN", "FLOW", "STATE", "TASKS", "OK", "DEAD", "ELAPSED", "")]
         rows += [
-            (*_run_row(one, runner_of(one.run, status)), _run_note(one.run, status, address, now_us))
+            (*_run_row(one, runner_of(one.run, status), now_us), _run_note(one.run, status, address, now_us))
             for one in summaries
         ]
         return [present.place_line(None, address), *shown_table(rows), *await _needing_lines(session), *schedule_lines]
@@ -455,7 +458,7 @@ def _run_note(run: RunRow, status: SessionStatus, address: str, now_us: int) -> 
 
 async def _needing_lines(session: Session) -> list[str]:
     """How many runs need a human; nothing if none does."""
-    waiting = waiting_runs(await session.query(lists.ATTENTION_RUNS), session.status, wall_time_us())
+    waiting = waiting_runs(await session.query(lists.ATTENTION_RUNS), session.status, session.now_us())
     command = shell_command(["redrive", "inbox", session.address, *session.ssh_arguments])
     return [f"{present.needing_sentence(waiting)}: {command}"] if waiting else []
 
@@ -477,16 +480,17 @@ async def _schedule_lines(session: Session) -> list[str]:
     unserved = "; no process serves it" if session.status.service_pid is None else ""
     coming = [
         f"{words}{unserved}"
-        for words in present.describe_next_runs(await session.query(lists.SCHEDULES), wall_time_us())
+        for words in present.describe_next_runs(await session.query(lists.SCHEDULES), session.now_us())
     ]
-    return coming + present.describe_missed_starts(await session.query(lists.SLA, limit=_LATE_RUNS_MAX), wall_time_us())
+    late = await session.query(lists.SLA, limit=_LATE_RUNS_MAX)
+    return coming + present.describe_missed_starts(late, session.now_us())
 
 
-def _run_row(summary: RunSummary, runner: RunnerStatus) -> tuple[str | Piece, ...]:
+def _run_row(summary: RunSummary, runner: RunnerStatus, now_us: int) -> tuple[str | Piece, ...]:
     run, counts = summary.run, counted_states(summary.counts, summary.asked)
-    elapsed_us = run_view(run, runner, wall_time_us()).clock
+    elapsed_us = run_view(run, runner, now_us).clock
     total, done = sum(counts.values()), counts.get(TaskState.SUCCESS, 0)
-    elapsed = ", ".join(filter(None, (format_duration(elapsed_us), present.lateness(run, wall_time_us()))))
+    elapsed = ", ".join(filter(None, (format_duration(elapsed_us), present.lateness(run, now_us))))
     return (
         run.run_id,
         run.dag_name,
@@ -514,7 +518,7 @@ def print_fleet(file: shared.NamedFile, as_json: bool) -> int:
     if target is not None and not (is_remote(target) and not parse(target).path):
         raise click.UsageError(f"{target}: a fleet is all state files of a host: write ssh://host, or nothing")
     found = offers() if target is None else files_of(file.name, file.ssh, file.hosts)
-    now_us = wall_time_us()
+    now_us = machine_now_us()
     entries, glyphs = fleet_entries(found, now_us), glyphs_for(sys.stdout.encoding)
     if as_json:
         echo_values("fleet", map(present.fleet_value, entries))
@@ -536,7 +540,7 @@ def print_fleet(file: shared.NamedFile, as_json: bool) -> int:
 )
 @shared.file_options
 def print_history(file: shared.NamedFile, as_json: bool, flow: str | None, sort: str) -> int:
-    async def read(session: Session) -> tuple[RunGrid, SessionStatus, list[str]]:
+    async def read(session: Session) -> tuple[RunGrid, SessionStatus, int, list[str]]:
         runs = await session.runs()
         names = {one.run.dag_name for one in runs}
         if not runs:
@@ -544,9 +548,9 @@ def print_history(file: shared.NamedFile, as_json: bool, flow: str | None, sort:
         if flow is not None and flow not in names:
             raise RedriveError(f"no run of a flow {flow!r} in this state file; it has {', '.join(sorted(names))}")
         grid = await HistoryReader(session).read(flow or runs[0].run.dag_name)
-        return grid, session.status, await _needing_lines(session)
+        return grid, session.status, session.now_us(), await _needing_lines(session)
 
-    grid, status, needing = with_session(file.to_read(), read)
+    grid, status, now_us, needing = with_session(file.to_read(), read)
     tasks, order = grid.in_order(HistoryOrder(sort)), HistoryOrder(sort)
     if as_json:
         name = grid.runs[-1].run.dag_name
@@ -555,7 +559,7 @@ def print_history(file: shared.NamedFile, as_json: bool, flow: str | None, sort:
     glyphs = glyphs_for(sys.stdout.encoding)
     columns = shutil.get_terminal_size((_COLUMNS_OF_FILES, 0)).columns
     heading, _ = heading_line(grid, len(tasks), "", order, glyphs)
-    lines = [heading, *grid_lines(grid, tasks, columns, wall_time_us(), glyphs, status)]
+    lines = [heading, *grid_lines(grid, tasks, columns, now_us, glyphs, status)]
     print_lines(map(stripped, lines))
     echo_lines(needing)
     return 0

@@ -10,7 +10,6 @@ from typing import cast
 
 import click
 
-from ...engine.clock import wall_time_us
 from ...engine.core.projection import AttemptRow, RunProjection, TaskRow
 from ...engine.core.views import OUTCOME_STYLES
 from ...engine.domain.events import Event
@@ -92,7 +91,7 @@ def print_logs(
         if not names or (
             attempt is not None and not any(_has_attempt(projection.tasks[name], attempt) for name in names)
         ):
-            raise RedriveError(_nothing_sentence(await session.snapshot(run_id), patterns, attempt))
+            raise RedriveError(_nothing_sentence(await session.snapshot(run_id), patterns, attempt, session.now_us()))
         printer = OutputPrinter(names, as_json)
         tasks = [_TaskOutput(session, projection.run.run_id, name, attempt, printer) for name in names]
         for task in tasks:
@@ -102,7 +101,7 @@ def print_logs(
             echo(f"redrive: no output of {which} in {place_line(projection.run, session.address)}", err=True)
         if follow:
             status = session.status
-            if advice := executor_advice(projection.run, status, session.address, wall_time_us()):
+            if advice := executor_advice(projection.run, status, session.address, session.now_us()):
                 echo(f"redrive: {one_line(advice)}", err=True)
             await _follow(session, projection, tasks)
         return 0
@@ -114,13 +113,13 @@ def _has_attempt(row: TaskRow, attempt: int | None) -> bool:
     return attempt in row.attempts if attempt is not None else bool(row.attempts)
 
 
-def _nothing_sentence(projection: RunProjection, patterns: Sequence[str], attempt: int | None) -> str:
+def _nothing_sentence(projection: RunProjection, patterns: Sequence[str], attempt: int | None, now_us: int) -> str:
     which = f"attempt {attempt}" if attempt is not None else "attempt"
     if len(patterns) == 1 and patterns[0] in projection.tasks:
         row = projection.tasks[patterns[0]]
         if row.attempts:
             return f"{row.name} has no {which} in run {projection.run.run_id}; it had {len(row.attempts)}"
-        why = Board(projection).explain(row.name, wall_time_us())
+        why = Board(projection).explain(row.name, now_us)
         return f"{row.name} has not started in run {projection.run.run_id}: {why}"
     return f"no such task of run {projection.run.run_id} has an {which}"
 

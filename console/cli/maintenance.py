@@ -15,7 +15,6 @@ import msgspec
 
 from ... import __version__
 from ...engine.agent import executor_socket
-from ...engine.clock import wall_time_us
 from ...engine.core.option_types import parse_retention
 from ...engine.domain.states import MOVING
 from ...engine.domain.text import counted, format_duration, shell_command
@@ -30,7 +29,7 @@ from ...engine.store.machine import PoolEntry, read_pools
 from ..present.runs import describe_next_runs, executor_advice
 from ..sessions.local import LocalSession
 from ..sessions.open import with_session
-from ..sessions.session import Session, current_actor, new_command
+from ..sessions.session import Session, current_actor, machine_now_us, new_command
 from ..sessions.target import existing_target, is_remote
 from ..text.figures import format_bytes, wall_day
 from ..text.text import echo, echo_json, one_line
@@ -177,7 +176,7 @@ def _executor(path: str) -> Iterator[DoctorFinding]:
 def _schedules(path: str, connection: sqlite3.Connection) -> Iterator[DoctorFinding]:
     rows = lists.query(connection, lists.SCHEDULES, {})
     status = lock_file.served_by(path)
-    for row, words in zip(rows, describe_next_runs(rows, wall_time_us()), strict=True):
+    for row, words in zip(rows, describe_next_runs(rows, machine_now_us()), strict=True):
         if status is None:
             command = shell_command(["redrive", "serve", row.flow_path or "FLOW"])
             yield DoctorFinding("warning", "schedule", f"{words}; no process serves it: {command}")
@@ -231,7 +230,7 @@ def _file(path: str, connection: sqlite3.Connection) -> Iterator[DoctorFinding]:
         if listing.run.ended_at is not None and not MOVING.isdisjoint(listing.counts):
             yield _unfinished(connection, listing.run.run_id, text)
             continue
-        advice = executor_advice(listing.run, status, path, wall_time_us())
+        advice = executor_advice(listing.run, status, path, machine_now_us())
         yield DoctorFinding("warning" if advice else "ok", "run", f"{text}; {advice}" if advice else text)
 
 
@@ -318,7 +317,7 @@ def prune_runs(file: NamedFile, keep: str, dry_run: bool, as_json: bool) -> int:
 @command("pools")
 @json_option
 def print_pools(as_json: bool) -> int:
-    entries, now_us = read_pools(), wall_time_us()
+    entries, now_us = read_pools(), machine_now_us()
     if as_json:
         echo_values("pools", ({"pool": entry.pool, "slot": entry.slot, **entry.holder} for entry in entries))
     elif entries:

@@ -12,7 +12,6 @@ from functools import partial
 import click
 import msgspec
 
-from ...engine.clock import wall_time_us
 from ...engine.core.projection import RunRow
 from ...engine.domain.acts import Answer
 from ...engine.domain.text import counted, first_names, format_duration, shell_command
@@ -24,7 +23,7 @@ from ..model.inbox import InboxCause
 from ..present.schedules import ack_command, need_sentence, summary_sentence
 from ..sessions.address import Endpoint, SshOptions
 from ..sessions.open import with_session
-from ..sessions.session import Session, new_command
+from ..sessions.session import Session, machine_now_us, new_command
 from ..sessions.target import named_target
 from ..text.event_text import FINGERPRINT_DIGITS
 from ..text.text import echo, json_line, one_line
@@ -61,14 +60,14 @@ def print_inbox(file: shared.NamedFile, run_id: str | None, as_json: bool, follo
     found = files_of(file.name, file.ssh, file.hosts)
     if named_target(file.name) is not None and len(found) == 1 and found[0].problem is not None:
         raise StateFileError(found[0].problem)
-    needs = needs_of(found, wall_time_us())
+    needs = needs_of(found, machine_now_us())
     if not quiet:
         print_lines(_lines_of_files(found, needs, file.ssh, as_json))
     return exit_code_of(needs)
 
 
 async def _lines_of_session(session: Session, *, run_id: str | None, as_json: bool) -> list[Shown]:
-    needs = needs_of([await offer_of_session(session)], wall_time_us())
+    needs = needs_of([await offer_of_session(session)], session.now_us())
     if run_id is None:
         return await _lines_of_file(session, needs, as_json=as_json, is_only=True)
     need = next((one for one in needs if one.run_id == run_id), None)
@@ -92,7 +91,7 @@ def _lines_of_files(found: Sequence[Offer], needs: Sequence[Need], ssh: SshOptio
 
 def _unserved_line(needs: Sequence[Need]) -> str:
     """One line for all schedules that wait for a supervisor: its death is one cause."""
-    flows, first, now_us = [one.flow or one.path for one in needs], min(one.since for one in needs), wall_time_us()
+    flows, first, now_us = [one.flow or one.path for one in needs], min(one.since for one in needs), machine_now_us()
     due = f"; the first start was due {format_duration(now_us - first)} ago" if first < now_us else ""
     names = first_names(flows, _NAMED_MAX)
     return one_line(f"no process serves {len(flows)} schedules ({names}){due}: redrive serve starts one")
@@ -169,7 +168,7 @@ def _line_of_need(need: Need, place: Sequence[str], as_json: bool) -> str:
     ``place``: the address of the file, and the arguments with which a command reaches it.
     """
     address = place[0]
-    now_us = wall_time_us()
+    now_us = machine_now_us()
     sentence = need_sentence(need, now_us)
     if as_json:
         title = f"{need.kind.value}: {sentence}"

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import click
 
-from ...engine.clock import wall_time_us
 from ...engine.core.projection import RunProjection, RunRow, TaskRow
 from ...engine.domain import acts
 from ...engine.domain.events import Json
@@ -139,17 +138,18 @@ PREVIEW_CELLS = 200  # of a line above the question; --dry-run prints all names
 
 
 class ActPlace(NamedTuple):
-    """Where an act was applied. ``run``: as it was before; None for acts on the whole file."""
+    """Where an act was applied, and when by the clock there. ``run``: as it was before; None: the whole file."""
 
     address: str
     status: SessionStatus
     run: RunRow | None
     ssh_arguments: Sequence[str] = ()  # with which a command reaches the address
+    now_us: int = 0
 
 
 def place_of(session: Session, run: RunRow | None) -> ActPlace:
     """The place of an act, with the status of its session as of now."""
-    return ActPlace(session.address, session.status, run, session.ssh_arguments)
+    return ActPlace(session.address, session.status, run, session.ssh_arguments, session.now_us())
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,7 +321,7 @@ def _resume_hint(act: str, answer: acts.Answer, place: ActPlace) -> str:
         return ""
     if status.service_pid is not None:
         return f"redrive serve (pid {status.service_pid}) goes on with it"
-    why = describe_executor_loss(run, status, wall_time_us())
+    why = describe_executor_loss(run, status, place.now_us)
     return one_line(f"{why}; go on with: {resume_command(run, status, place.address)}")
 
 

@@ -16,7 +16,6 @@ from typing import Any
 
 import click
 
-from ...engine.clock import wall_time_us
 from ...engine.core.projection import RunProjection, is_operator_act
 from ...engine.core.spec import collector_paused
 from ...engine.domain.event_payloads import RunChange, RunChanged, TaskMoved
@@ -70,7 +69,7 @@ def write_report(
         raise click.UsageError("HTML is not for a terminal: name a file with -o night.html, or say --markdown")
 
     async def read(session: Session) -> ReportData:
-        return await read_report(session, run_id, wall_time_us())
+        return await read_report(session, run_id, session.now_us())
 
     with collector_paused():  # all that is made stays until the report is written
         data = with_session(file.to_read(), read)
@@ -175,7 +174,7 @@ class LivePage:
             version, text = self._rendered
             if version != self.version:
                 version = self.version
-                text = _html(await read_report(self._session, self._run_id, wall_time_us()), is_live=True)
+                text = _html(await read_report(self._session, self._run_id, self._session.now_us()), is_live=True)
                 self._rendered = (version, text)
             return text
 

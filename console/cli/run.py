@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from ...engine.clock import wall_time_us
 from ...engine.domain.text import shell_command, shell_word
 from ...engine.errors import FlowError, RedriveError
 from ...engine.executor.run_options import RunOptions
@@ -201,7 +200,7 @@ def _other_runs_lines(state: str, run_id: str) -> list[str]:
     from ..sessions.session import Session
 
     async def read(session: Session) -> list[str]:
-        waiting = waiting_runs(await session.query(ATTENTION_RUNS), session.status, wall_time_us(), run_id)
+        waiting = waiting_runs(await session.query(ATTENTION_RUNS), session.status, session.now_us(), run_id)
         command = shell_command(["redrive", "inbox", session.address])
         return [f"{waiting_sentence(waiting)}: {command}"] if waiting else []
 

@@ -15,7 +15,7 @@ import click
 from msgspec.structs import asdict
 
 from ...engine.asyncio_log import run_with_log
-from ...engine.clock import SystemClock, wall_time_us
+from ...engine.clock import SystemClock
 from ...engine.core.schedule import Cron, daylight_note, iso_time, local_time, logical_name, to_microseconds
 from ...engine.core.spec import LOGICAL_TIME
 from ...engine.core.views import BLOCKED, RUN_STYLES, StateStyle
@@ -42,6 +42,7 @@ from ..present.schedules import (
     schedule_cells,
     schedule_notes,
 )
+from ..sessions.session import machine_now_us
 from ..sessions.target import state_for_flow
 from ..terminal.capabilities import detect_capabilities
 from ..text.glyphs import ASCII, UTF8
@@ -292,7 +293,7 @@ def schedule(context: click.Context, as_json: bool) -> int | None:
     """Print one line for each schedule of this machine, and what a human has to know."""
     if context.invoked_subcommand is not None:
         return None
-    rows, now_us = read_schedules().schedules, wall_time_us()
+    rows, now_us = read_schedules().schedules, machine_now_us()
     if as_json:
         echo_values("schedules", (_served_value(row, now_us) for row in rows))
         return ExitCode.SUCCESS
@@ -384,7 +385,7 @@ def pause_schedules(flow: str | None, until: str | None, all_flows: bool) -> int
     end = FOREVER
     if until is not None:
         options = postpone_options_of(until)
-        end = wall_time_us() + round(options["seconds"] * 1e6) if options else FOREVER
+        end = machine_now_us() + round(options["seconds"] * 1e6) if options else FOREVER
     rows = _rows(flow, all_flows=all_flows)
     supervisor_file.pause([row.target for row in rows], end)
     echo_lines(decision_sentence(row, "pause", end) for row in rows)
@@ -396,7 +397,7 @@ def pause_schedules(flow: str | None, until: str | None, all_flows: bool) -> int
 @all_option
 def unpause_schedules(flow: str | None, all_flows: bool) -> int:
     """End a pause; runs that were due meanwhile are started as misfire= of the flow says."""
-    rows, now_us = _rows(flow, all_flows=all_flows), wall_time_us()
+    rows, now_us = _rows(flow, all_flows=all_flows), machine_now_us()
     supervisor_file.pause([row.target for row in rows if row.is_paused(now_us)], now_us)
     echo_lines(one_line(f"{row.flow}: not paused{' any more' if row.is_paused(now_us) else ''}") for row in rows)
     return ExitCode.SUCCESS
@@ -422,10 +423,10 @@ def skip_next_run(flow: str, undo: bool) -> int:
 def start_now(flow: str, at: str | None, param: tuple[str, ...]) -> int:
     """Start a run of FLOW now, by its supervisor, also while the schedule is paused."""
     (row,) = _rows(flow)
-    if not is_served(row, wall_time_us()):
+    if not is_served(row, machine_now_us()):
         command = shell_command(["redrive", "run", row.target])
         raise RefusedError(f"no supervisor serves {row.flow}: redrive serve, or {command}")
-    logical = wall_time_us() // 1_000_000 * 1_000_000 if at is None else _instant_here(at)
+    logical = machine_now_us() // 1_000_000 * 1_000_000 if at is None else _instant_here(at)
     params = params_of(param)
     _check_params(row, params)
     supervisor_file.request_start(row.target, logical, params)
@@ -476,7 +477,7 @@ def acknowledge_start(flow: str) -> int:
     (row,) = _rows(flow)
     if row.start_error is None:
         raise RefusedError(f"the latest start of {row.flow} did not fail")
-    supervisor_file.acknowledge(row.target, wall_time_us())
+    supervisor_file.acknowledge(row.target, machine_now_us())
     echo(decision_sentence(row, "acknowledge"))
     return ExitCode.SUCCESS
 

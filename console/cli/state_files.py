@@ -9,14 +9,13 @@ import sys
 from collections.abc import Awaitable, Sequence
 
 from ...engine.asyncio_log import run_with_log
-from ...engine.clock import wall_time_us
 from ...engine.domain.text import format_duration
 from ...engine.errors import AddressError
 from ...engine.statefile import lists
 from ...engine.statefile.state_files import Offer, offer_of, offers
 from ..sessions import open as sessions
 from ..sessions.address import Endpoint, SshOptions, parse
-from ..sessions.session import Session
+from ..sessions.session import Session, machine_now_us
 from ..sessions.target import existing_target, is_one_file, is_remote, named_target, run_state
 from ..text.text import echo, one_line
 
@@ -90,7 +89,7 @@ def _prompt(target: str, found: Sequence[Offer]) -> int:
 def _describe(offer: Offer) -> str:
     if not offer.run_id:
         return "no run yet"
-    age = format_duration(max(0, wall_time_us() - offer.started_at))
+    age = format_duration(max(0, machine_now_us() - offer.started_at))
     return f"{offer.dag_name} · {offer.run_id} · {run_state(offer)} · started {age} ago"
 
 

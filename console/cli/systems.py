@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import click
 
-from ...engine.clock import wall_time_us
 from ...engine.core.projection import RunProjection
 from ...engine.domain.acts import Answer, Command, Target
 from ...engine.domain.event_payloads import RowsChange
@@ -58,13 +57,12 @@ def list_or_set_breakers(
     if not acts and not as_json:
         echo(place_line(place.run, place.address))
     if not acts:
-        _print_breakers(_guards(board, rows), as_json)
+        _print_breakers(_guards(board, rows, place.now_us), as_json, place.now_us)
     return code_of_answers(*answers)
 
 
-def _guards(board: Board, rows: Sequence[BreakerRow]) -> list[BreakerStatus]:
+def _guards(board: Board, rows: Sequence[BreakerRow], now_us: int) -> list[BreakerStatus]:
     known, callers = {row.downstream: row for row in rows}, callers_of(board)
-    now_us = wall_time_us()
     specs = downstream_specs(board).items()
     return [
         with_held_tasks(board, breaker_status(spec, known.get(name)), callers.get(name, ()), now_us)
@@ -72,8 +70,7 @@ def _guards(board: Board, rows: Sequence[BreakerRow]) -> list[BreakerStatus]:
     ]
 
 
-def _print_breakers(guards: Sequence[BreakerStatus], as_json: bool) -> None:
-    now_us = wall_time_us()
+def _print_breakers(guards: Sequence[BreakerStatus], as_json: bool, now_us: int) -> None:
     if as_json:
         echo_values("breakers", (_breaker_value(guard, now_us) for guard in guards))
         return
@@ -131,22 +128,22 @@ def list_or_update_pages(
     acts += [("snooze", page, {"seconds": seconds_of(duration)}) for page, duration in snooze]
     endpoint = file.to_change() if acts else file.to_read()
 
-    async def use(session: Session) -> tuple[list[Answer], Sequence[PageRow], str, bool]:
+    async def use(session: Session) -> tuple[list[Answer], Sequence[PageRow], str, bool, int]:
         run = None if run_id is None else (await session.snapshot(run_id)).run  # raises for an unknown run
         place = place_line(run, session.address)
         answers = [
             await session.send(new_command(act, None, options={"pages": [page], **more})) for act, page, more in acts
         ]
-        return answers, await session.query(PAGES), place, session.status.executor_alive
+        return answers, await session.query(PAGES), place, session.status.executor_alive, session.now_us()
 
-    answers, rows, place, has_executor = with_session(endpoint, use)
+    answers, rows, place, has_executor, now_us = with_session(endpoint, use)
     shown = [row for row in rows if _is_shown(row, run_id, everything)]
     if as_json:
         echo_values("pages", map(_page_value, shown))
     else:
         echo(place)
     if not as_json and not acts:
-        _print_pages(shown, has_executor)
+        _print_pages(shown, has_executor, now_us)
     for (act, page, _), answer in zip(acts, answers, strict=True):
         echo(f"{act} {page}: {answer.message}", err=as_json)
     return code_of_answers(*answers)
@@ -161,13 +158,12 @@ def _page_value(row: PageRow) -> dict[str, object]:
     return {"count" if name == "counted" else name: value for name, value in row._asdict().items()}
 
 
-def _print_pages(rows: Sequence[PageRow], has_executor: bool) -> None:
+def _print_pages(rows: Sequence[PageRow], has_executor: bool, now_us: int) -> None:
     if not rows:
         echo("no pages are open")
         return
-    now = wall_time_us()
     lines: list[Sequence[str | Piece]] = [("ID", "SEVERITY", "STATE", "COUNT", "AGE", "SENT", "TITLE")]
-    lines += [_page_row(row, now) for row in rows]
+    lines += [_page_row(row, now_us) for row in rows]
     print_table(lines)
     if any(_is_unsent(row) for row in rows):
         sentence = "the executor goes on trying" if has_executor else UNSENT_UNTIL

@@ -26,7 +26,6 @@ from urllib.parse import urlsplit
 import click
 
 from ... import __version__
-from ...engine.clock import wall_time_us
 from ...engine.core.outcome import OutcomeKind
 from ...engine.core.projection import AttemptRow, RunProjection, RunRow, TaskRow
 from ...engine.core.views import run_code
@@ -42,7 +41,7 @@ from ..model.inbox import fingerprint_of_task
 from ..model.runs import status_of
 from ..sessions.open import with_session
 from ..sessions.reads import events_of_run
-from ..sessions.session import Session
+from ..sessions.session import Session, machine_now_us
 from ..text.text import echo, one_line
 from .main import ExitCode, command
 from .options import NamedFile, complete_runs, ssh_options, state_option
@@ -227,7 +226,7 @@ class MachineCollector:
         from prometheus_client.metrics_core import GaugeMetricFamily
 
         try:
-            samples, problem = self.read(wall_time_us()), ""
+            samples, problem = self.read(machine_now_us()), ""
         except RedriveError as error:
             if not self._report_problems:
                 raise

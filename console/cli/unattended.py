@@ -110,7 +110,7 @@ async def _report(session: Session, state: str, result: RunResult) -> list[str]:
         f" in {state}",
     ]
     for cause in causes[:CAUSES_MAX]:
-        about = [plain(line) for line in cause_lines(cause, projection, known.get(cause.key))]
+        about = [plain(line) for line in cause_lines(cause, projection, known.get(cause.key), session.now_us())]
         hidden = len(about) - CAUSE_LINES_MAX
         lines += ["", *about[:CAUSE_LINES_MAX], *([f"  ... {hidden} more lines"] if hidden > 0 else [])]
         lines += [f"  {cause.tasks[0]} | {text}" for text in await _output_end(session, projection, cause.tasks[0])]

@@ -362,6 +362,9 @@ class Link(StrEnum):
     CLOSED = "closed"  # finally; ``SessionStatus.problem`` says why
 
 
+CLOCK_OFFSET_SECONDS = 2.0  # from this difference on, it is shown
+
+
 class SessionStatus(msgspec.Struct, frozen=True):
     """The state of the session, for the header. Ages in seconds, by the local monotonic clock."""
 

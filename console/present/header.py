@@ -14,7 +14,7 @@ from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.events import Event
 from ...engine.domain.states import TaskState
 from ...engine.domain.text import counted, format_duration
-from ..model.board import STALE_SECONDS, Board, SessionStatus
+from ..model.board import CLOCK_OFFSET_SECONDS, STALE_SECONDS, Board, SessionStatus
 from ..model.eta import Forecast, sensing_tasks
 from ..model.runs import WaitingRun
 from ..text.event_text import describe_event, event_subject
@@ -25,7 +25,6 @@ from ..text.text import cells, one_line, shorten, shorten_middle
 from .states import sign_and_word
 
 OLD_SECONDS = 3.0  # from this age on, the data is marked as old
-CLOCK_OFFSET_SECONDS = 2.0  # from this difference on, it is shown
 _NAME_CELLS_MIN = 34  # for run and location, before the less important facts
 _RUN_CELLS_MIN = 8
 _DOT_CELLS = 3

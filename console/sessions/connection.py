@@ -36,6 +36,7 @@ JITTER = 0.25  # so that not all consoles reconnect to a host at once
 REQUEST_TIMEOUT_SECONDS = 120.0  # includes the time to reconnect
 CLOCK_CHECK_SECONDS = 60.0  # between two comparisons of the clocks
 CLOCK_PROBES = 3
+TIME_US_MAX = 2**53  # microseconds UTC that a host may say
 
 
 class Connection:
@@ -143,12 +144,18 @@ class Connection:
         try:
             self._agent, self.problem, self._retry_at = agent, None, None
             self._on_hello(hello)
+            self._set_clock(hello.get("now"))
         except (KeyError, TypeError) as error:
             self._agent = None
             await agent.close()
             raise LinkError(f"what answers on {self._address.host} is not the agent", final=True) from error
         self._is_ready.set()
         return agent
+
+    def _set_clock(self, now_us: object) -> None:
+        """Take the clock of the host from its hello, until ``_compare_clocks`` knows it better."""
+        if isinstance(now_us, int) and abs(now_us) < TIME_US_MAX:
+            self.clock_offset_seconds = now_us / 1e6 - time.time()
 
     async def _maintain(self, agent: AgentProcess) -> None:
         try:

@@ -15,14 +15,16 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from ...engine.clock import Clock, wall_time_us
+from msgspec.structs import replace
+
+from ...engine.clock import Clock
 from ...engine.core.causes import CauseHistory
 from ...engine.domain.events import Event, EventKind
 from ...engine.errors import LinkError, RedriveError, RefusedError, SnapshotNeeded
 from ...engine.statefile import lists
 from ...engine.statefile.causes import CAUSES_MAX
 from ...engine.statefile.lists import ATTENTION_RUNS, DurationStats
-from ..model.board import Board, BoardUpdate, Delta, RunSnapshot, SessionStatus
+from ..model.board import Board, BoardUpdate, Delta, Link, RunSnapshot, SessionStatus
 from ..model.eta import Forecast, Forecaster
 from ..model.inbox import InboxCause
 from ..model.runs import WaitingRun, waiting_runs
@@ -31,6 +33,7 @@ from .session import Session
 SECOND_US = 1_000_000
 FLUSH_SECONDS = 0.1  # between two updates of the screen by events; keys do not wait
 PENDING_EVENTS_MAX = 5_000  # more are applied at once
+_IN_VAIN_MAX = 3  # snapshots in a row at once; the next one waits
 RETRY_SECONDS = 1.0  # after the session failed to return a snapshot
 PAGES_MAX = 100  # the latest pages, for sentences that name who acknowledged a failure
 PATIENCE_SECONDS = 2.0  # for the history of finished attempts, on a slow connection
@@ -53,6 +56,9 @@ class BoardObserver(Protocol):
     def on_status(self) -> None:
         """The status of the session may have changed."""
 
+    def on_run_gone(self, sentence: str) -> None:
+        """The run that was shown is not in the file any more; the board is that of its latest run."""
+
     def on_error(self, error: Exception) -> None:
         """A bug raised ``error``. Errors of the session are in ``LiveRun.error_message`` instead."""
 
@@ -65,6 +71,8 @@ class LiveRun:
         self.board: Board | None = None
         self.error_message: str | None = None  # why no snapshot could be loaded, in one sentence
         self.status = session.status  # at most one second old
+        self._gone_since: float | None = None  # by the monotonic clock: since when the file has no run to show
+        self._awaited_seq = 0  # of the events that came while there was no run
         self._clock = clock
         self._observer = observer
         self._forecaster: Forecaster | None = None
@@ -187,11 +195,16 @@ class LiveRun:
             self._observer.on_error(error)
 
     async def _follow(self) -> None:
+        reason, in_vain = "", 0  # why the next snapshot is needed; how often one came to nothing
         while True:
+            before = self.board
             try:
-                await self._follow_snapshot()
-            except SnapshotNeeded:
-                continue
+                await self._follow_snapshot(reason)
+            except SnapshotNeeded as needed:
+                reason, in_vain = str(needed), in_vain + 1 if self.board is before else 0
+                if in_vain < _IN_VAIN_MAX:
+                    await asyncio.sleep(FLUSH_SECONDS if self.board is not None else 0)
+                    continue
             except LinkError as error:
                 self._set_error(error)
                 if error.final:
@@ -200,13 +213,22 @@ class LiveRun:
                 self._set_error(error)
             await asyncio.sleep(RETRY_SECONDS)
 
-    async def _follow_snapshot(self) -> None:
+    async def _follow_snapshot(self, reason: str) -> None:
+        gone, projection = "", None
         try:
             projection = await self.session.snapshot(self._run_id, patience_seconds=PATIENCE_SECONDS)
         except RefusedError as error:
-            self._set_error(error)
-            await self._wait_for_run()
-            return
+            if self.board is None or self._run_id is None:
+                await self._wait_for_run(error)
+                return
+            gone = f"{reason or 'the file has changed'}: run {self._run_id} is not in it any more"
+        if projection is None:
+            self._run_id = None
+            try:
+                projection = await self.session.snapshot(None, patience_seconds=PATIENCE_SECONDS)
+            except RefusedError:
+                await self._wait_for_run(RefusedError(gone))
+                return
         breakers = await self.session.query(lists.BREAKERS)
         pages = await self.session.query(lists.PAGES, limit=PAGES_MAX)
         if self._present is not None and self.board is not None:
@@ -214,17 +236,31 @@ class LiveRun:
         board = Board(projection, self.board)
         board.update_lists(breakers, pages)
         self._replace_board(board)
+        if gone:
+            self._observer.on_run_gone(f"{gone}; this is its latest run")
         async for batch in self.session.events(projection.seq):
             self._buffer(batch)
 
-    async def _wait_for_run(self) -> None:
-        async for batch in self.session.events(0):
+    async def _wait_for_run(self, error: RedriveError) -> None:
+        """Say why there is no run to show, until the file has events. The board that is shown is out of date then."""
+        if self._gone_since is None:
+            self._gone_since = self.monotonic_seconds
+            self._set_error(error)
+        async for batch in self.session.events(self._awaited_seq):
             if batch:
+                self._awaited_seq = batch[-1].seq
                 raise SnapshotNeeded("the first event has arrived")
             self._update_status()
 
+    def _read_status(self) -> SessionStatus:
+        status = self.session.status
+        if self._gone_since is None or self.board is None or status.connection_problem is not None:
+            return status
+        age = self.monotonic_seconds - self._gone_since
+        return replace(status, link=Link.STALE, problem=self.error_message, data_age_seconds=age)
+
     def _update_status(self) -> None:
-        self.status = self.session.status
+        self.status = self._read_status()
         self._observer.on_status()
 
     def _set_error(self, error: RedriveError) -> None:
@@ -232,8 +268,10 @@ class LiveRun:
         self._update_status()
 
     def _replace_board(self, board: Board) -> None:
-        self.error_message = None
+        self.error_message = self._gone_since = None
+        self._awaited_seq = 0
         self.board = board
+        self.status = self._read_status()
         self._present = None
         self._run_id = board.projection.run.run_id
         self._pending.clear()
@@ -312,7 +350,7 @@ class LiveRun:
 
     def _on_second(self) -> None:
         self._schedule_second()
-        self.status = self.session.status
+        self.status = self._read_status()
         self._guarded(self._observer.on_status if self.is_past else lambda: self._observer.tick(self.now_us))
 
     def _guarded(self, step: Callable[[], None]) -> None:
@@ -410,7 +448,7 @@ class OtherRuns:
         """Read the list; True if it changed. Raises RedriveError."""
         self._is_due, self._run_id, self._executor = False, run_id, _executor_of(session.status)
         rows = await session.query(ATTENTION_RUNS)
-        before, self.waiting = self.waiting, waiting_runs(rows, session.status, wall_time_us(), run_id)
+        before, self.waiting = self.waiting, waiting_runs(rows, session.status, session.now_us(), run_id)
         return before != self.waiting
 
 

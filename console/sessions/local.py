@@ -59,6 +59,7 @@ class LocalSession(Session):
         self._holder: lock_file.LockHolder | None = None  # the latest executor, alive or not
         self._service_pid: int | None = None
         self._refreshed_at = 0.0
+        self._readable_at = time.monotonic()  # when the file was last known to be there and whole
         self._is_closed = False
         self._searcher: LogSearcher | None = None
 
@@ -84,6 +85,8 @@ class LocalSession(Session):
         """The current status; cheap."""
         self._refresh_executor()
         seen_at, is_missing = lock_file.heartbeat_at(self._path), not os.path.exists(self._path)
+        if not (is_missing or self._damage):
+            self._readable_at = time.monotonic()
         age_seconds = None if seen_at is None else max(0.0, time.time() - seen_at / 1e6)
         return SessionStatus(
             link=Link.CLOSED if self._is_closed else Link.STALE if self._damage or is_missing else Link.LIVE,
@@ -98,6 +101,7 @@ class LocalSession(Session):
             storage_problem=self._presence.storage_problem,
             read_only=self._read_only_reason or executor_socket.read_only_reason(self._path),
             others=other_actors(self._presence.names, self._actor),
+            data_age_seconds=time.monotonic() - self._readable_at,
         )
 
     async def close(self) -> None:

@@ -18,8 +18,11 @@ import msgspec
 
 from ...engine.asyncio_log import run_with_log
 from ...engine.domain.states import RunState
+from ...engine.domain.text import format_seconds
 from ...engine.errors import LinkError, RedriveError
 from ...engine.statefile.state_files import POLL_SECONDS, Offer, OfferReader
+from ..model.board import CLOCK_OFFSET_SECONDS
+from ..text.text import echo, one_line
 from .address import Endpoint, SshAddress, SshOptions, parse
 from .bundle import boot_command
 from .connection import AgentProcess, Message
@@ -50,6 +53,9 @@ async def open_session(endpoint: Endpoint, *, read_only: bool = False, is_consol
     return await LocalSession.open(target, read_only=read_only, is_console=is_console)
 
 
+_told: set[str] = set()  # what this process has said about clocks: a host may have several files
+
+
 def with_session(endpoint: Endpoint, use: Callable[[Session], Awaitable[Result]]) -> Result:
     """Open a session for a command, await ``use``, close the session."""
     found: list[Result] = []
@@ -58,11 +64,24 @@ def with_session(endpoint: Endpoint, use: Callable[[Session], Awaitable[Result]]
         session = await open_session(endpoint, is_console=False)
         try:
             found.append(await use(session))
+            if (notice := clock_notice(session)) and notice not in _told:
+                _told.add(notice)
+                echo(f"redrive: {notice}", err=True)
         finally:
             await session.close()
 
     run_with_log(open_and_use())
     return found[0]
+
+
+def clock_notice(session: Session) -> str:
+    """One line about a host whose clock differs from the one of this machine; empty if it does not."""
+    seconds = session.status.clock_offset_seconds
+    if abs(seconds) < CLOCK_OFFSET_SECONDS:
+        return ""
+    way = "ahead" if seconds > 0 else "behind"
+    host = one_line(parse(session.address).host)
+    return f"the clock of {host} is {format_seconds(round(abs(seconds)))} {way}: ages are counted by it"
 
 
 def require_known_values() -> None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 import msgspec
 from msgspec import structs
 
+from ...engine.clock import wall_time_us
 from ...engine.core.projection import AttemptRow, RunProjection, RunRow, RunSummary, TaskRow
 from ...engine.core.spec import TaskSpec
 from ...engine.domain.acts import Command, Target, clean_actor
@@ -46,6 +47,11 @@ Value = TypeVar("Value")
 Cause = tuple[str, str | None]  # loose fingerprint, downstream; None: any downstream
 
 
+def machine_now_us() -> int:
+    """The clock of this machine, microseconds UTC: for what lies on it. A session has the clock of its host."""
+    return wall_time_us()
+
+
 class Session(Protocol):
     """One connection to a state file. All methods may raise RedriveError with one sentence for the operator.
 
@@ -64,6 +70,10 @@ class Session(Protocol):
     @property
     def status(self) -> SessionStatus:
         """The current status; cheap."""
+
+    def now_us(self) -> int:
+        """Microseconds UTC by the clock of the host of the state file: what ages and countdowns are counted from."""
+        return wall_time_us() + round(self.status.clock_offset_seconds * 1e6)
 
     async def read(self, decode: Callable[[Any], Value], what: str, /, **options: object) -> Value:
         """Read one of ``READS`` (``engine/statefile/reader.py``), and return the answer as ``decode`` reads it."""

@@ -165,7 +165,7 @@ class Agent(object):
     def hello(self) -> None:
         """Open the file and send the first message. Raises StateFileError."""
         self._reader.open()
-        self._output.send({"hello": {"path": self._path, "uuid": self._reader.uuid}})
+        self._output.send({"hello": {"path": self._path, "uuid": self._reader.uuid, "now": _now_us()}})
         threading.Thread(target=self._apply_commands, daemon=True).start()
 
     def serve(self) -> None:

@@ -123,6 +123,9 @@ class FakeSession:
 
     # --- The console's side ---------------------------------------------------------------------------------------
 
+    def now_us(self) -> int:
+        return time.time_ns() // 1_000 + round(self.status.clock_offset_seconds * S)
+
     async def read(self, decode: Callable[[Any], Value], what: str, /, **options: object) -> Value:
         raise AssertionError(f"no test has an answer to {what}: each question has a method below")
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
+import sqlite3
 import subprocess
+import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -175,3 +178,29 @@ def test_the_output_of_tasks_is_the_same_through_ssh(far: Any, run_file: StateFi
     here = output_of("logs", "task_*", "--state", str(run_file.path))
     assert here == output_of("logs", "task_*", "--state", f"ssh://far{run_file.path}")
     assert " | " in here
+
+
+# --- A host whose clock is wrong --------------------------------------------------------------------------------------
+
+
+@parametrize_mostly_long("words", [("tasks",), ("why", "task_00002"), ("summary",), ("inbox", "--run", "night-1")])
+def test_ages_are_counted_by_the_clock_of_the_host(
+    far: Any, run_file: StateFileBuilder, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    """The file was written a moment ago by a host whose clock is three hours behind."""
+    run_file.close()
+    with sqlite3.connect(run_file.path) as connection:
+        for place in ("task started_at", "task ended_at", "run started_at", "event at", "attempt started_at"):
+            table, column = place.split()
+            connection.execute(f"UPDATE {table} SET {column} = {column} - 3 * 3600 * 1000000")
+    behind = tmp_path / "python-three-hours-behind"
+    program = "import time;now=time.time;time.time=lambda:now()-3*3600"
+    behind.write_text(f'#!/bin/sh\nshift\nexec {shlex.quote(sys.executable)} -ISuc "{program};$1"\n')
+    behind.chmod(0o700)
+    name, *more = words
+    target = f"ssh://far{run_file.path}"
+    given = ["--state", target, *more] if name == "why" else [target, *more]
+    result = run_redrive(name, *given, "--python", str(behind))
+    said = result.stdout + result.stderr
+    assert "the clock of far is 3h00 behind: ages are counted by it" in result.stderr
+    assert said.count("3h0") == 1, said

@@ -13,7 +13,7 @@ from redrive.engine.domain.states import SkipCause, TaskState
 from ..model.runs import START, S, projection_of
 
 
-def lines_of(projection: RunProjection, now_us: int | None = None) -> dict[str, str]:
+def lines_of(projection: RunProjection, now_us: int = START) -> dict[str, str]:
     """The line of each task, with single spaces."""
     lines = [plain_text(line) for line in task_lines(projection, False, now_us=now_us)[1:]]
     return {line.split()[0]: " ".join(line.split()) for line in lines}

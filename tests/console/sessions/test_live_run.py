@@ -16,7 +16,7 @@ from redrive.engine.core.spec import map_task
 from redrive.engine.domain.event_payloads import TaskMapped
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import TaskState
-from redrive.engine.errors import LinkError, SnapshotNeeded, StateFileError
+from redrive.engine.errors import LinkError, NotFoundError, SnapshotNeeded, StateFileError
 from redrive.engine.statefile.lists import DurationStats
 from support.waiting import LIMIT_SECONDS
 
@@ -33,6 +33,7 @@ class Watcher:
         self.ticks: list[int] = []
         self.signs = 0
         self.errors: list[Exception] = []
+        self.gone: list[str] = []
         self.on_take: Callable[[], None] = lambda: None
 
     def on_board_replaced(self, board: Board) -> None:
@@ -47,6 +48,9 @@ class Watcher:
 
     def on_status(self) -> None:
         self.signs += 1
+
+    def on_run_gone(self, sentence: str) -> None:
+        self.gone.append(sentence)
 
     def on_error(self, error: Exception) -> None:
         self.errors.append(error)
@@ -293,4 +297,74 @@ async def test_added_tasks_give_every_screen_the_board_again(revenue: FakeSessio
     assert watcher.boards == [live.board, live.board]
     assert len(watcher.news[0].events) == 1, "the journal gets the event as well"
     assert "clean_orders[1]" in live.board.dag
+    live.close()
+
+
+# --- Another file in the place of the open one ------------------------------------------------------------------------
+
+
+class Moved(FakeSession):
+    """Its file was replaced by one without the run that was shown: of another run, or of none."""
+
+    def __init__(self, session: FakeSession, other: FakeSession | None) -> None:
+        super().__init__(session.projection)
+        self.other = other
+        self.is_moved = False
+        self.snapshots = 0
+
+    def move(self) -> None:
+        self.is_moved = True
+        self.break_off(SnapshotNeeded("another state file is in the place of x.db"))
+
+    async def snapshot(self, run_id=None, patience_seconds=None, *, successes="all"):
+        self.snapshots += 1
+        if not self.is_moved:
+            return self.projection
+        if self.other is None or run_id not in (None, self.other.projection.run.run_id):
+            raise NotFoundError(f"no run {run_id} in x.db")
+        return self.other.projection
+
+    async def events(self, since):
+        if self.is_moved and self.other is None:
+            raise SnapshotNeeded("another state file is in the place of x.db")
+        async for batch in super().events(since):
+            yield batch
+
+
+async def test_a_run_that_is_gone_gives_way_to_the_latest_one_and_that_is_said(
+    revenue: FakeSession, clock: StillClock, watcher: Watcher
+):
+    other = FakeSession(projection_of([("a", [])]))
+    session = Moved(revenue, other)
+    live = following(session, clock, watcher)
+    await until(lambda: watcher.boards)
+    session.move()
+    await until(lambda: watcher.gone)
+    assert live.board is not None and live.board.projection.run.run_id == other.projection.run.run_id
+    assert watcher.gone == [
+        "another state file is in the place of x.db: run run-2026-04-25 is not in it any more; this is its latest run"
+    ]
+    assert live.status.connection_problem is None
+    live.close()
+
+
+async def test_a_file_without_a_run_locks_the_screen_and_is_asked_once_a_second(
+    revenue: FakeSession, clock: StillClock, watcher: Watcher, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(live_run, "RETRY_SECONDS", 3600.0)
+    monkeypatch.setattr(live_run, "FLUSH_SECONDS", 0.0)
+    session = Moved(revenue, None)
+    live = following(session, clock, watcher)
+    await until(lambda: watcher.boards)
+    session.move()
+    await until(lambda: live.status.is_stale)
+    assert "run run-2026-04-25 is not in it any more" in str(live.status.problem)
+    clock.now += 9 * S
+    await until(lambda: session.snapshots > 4)
+    asked = session.snapshots
+    for _ in range(200):
+        await asyncio.sleep(0)
+    assert session.snapshots == asked  # it waits
+    live._update_status()
+    assert live.status.data_age_seconds == 9.0
     live.close()
