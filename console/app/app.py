@@ -270,7 +270,6 @@ class ConsoleApp(ViewConsole):
             "at": self.time_travel.to_time,
             "manual": lambda topic: self.commands.manual(topic),
             "replay": lambda speed: self.time_travel.play(int(speed)),
-            "what-if": self._what_if,
             "save-filter": self.preferences.save_filter,
             "shot": lambda _: save_screen(self),
         }
@@ -325,7 +324,6 @@ class ConsoleApp(ViewConsole):
             "redraw": self.reload,
             "times": self.toggle_times,
             "tour": self.toggle_tour,
-            "classify": self._classify,
             "copy": lambda: self.copying.copy(self.console_screen.subject(), self.console_screen.target_tasks()),
             "palette": commands.palette,
             "help": commands.help,
@@ -347,16 +345,6 @@ class ConsoleApp(ViewConsole):
             "at_time": partial(commands.palette, "at "),
             "at_event": on_item(time_travel.to_cursor_event),
         }
-
-    def _classify(self) -> None:
-        from ..screens.trials import classify
-
-        classify(self.console_screen)
-
-    def _what_if(self, text: str) -> None:
-        from ..screens.trials import what_if
-
-        what_if(self.console_screen, text)
 
     def _on_tasks(self, act: Callable[[Board, Sequence[str]], None]) -> Callable[[], object]:
         return partial(self.operator_actions.act_on_tasks, act)

@@ -37,13 +37,11 @@ from .time_travel import SPEEDS
 from .views import ViewConsole
 
 _REPLAY_HELP = "Play the run, from here or from its start, {} times as fast."
-_WHAT_IF_HELP = "The run under another policy, from here on: what-if max_attempts=5 jitter=full."
 #: Commands with an argument that the operator types -> help.
 _ARGUMENT_HELP = {
     "at": "Show the run as it was at a time: 03:12, or an event's number.",
     "manual": "The page of the manual about this topic.",
     "save-filter": "Save the filter of this list under a name: save-filter slow loads.",
-    "what-if": _WHAT_IF_HELP,
 }
 
 _NAVIGATION = frozenset(["open", "back", "quit", "details", "output", "why", "next_pane", "previous_pane"])
@@ -143,7 +141,6 @@ class CommandMenu:
             for name in theme.theme_names()
         ]
         entries += [ChoiceOption(f"replay:{speed}", f"replay {speed}x", _REPLAY_HELP.format(speed)) for speed in SPEEDS]
-        entries.append(ChoiceOption("what-if:", "what-if", _WHAT_IF_HELP))
         entries.append(ChoiceOption("save-filter:", "save-filter", _ARGUMENT_HELP["save-filter"]))
         entries.append(ChoiceOption("shot:", "shot", "Save the screen as SVG and as text in the current folder."))
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import click
-import msgspec
 
 from ...engine.core.outcome import FailureClass
 from ...engine.core.projection import RunProjection, RunSummary
@@ -20,12 +19,10 @@ from ...engine.statefile.state_files import ActTargets
 from ..model.replay import last_undoable
 from ..sessions.open import with_session
 from ..sessions.session import Session, new_command
-from ..sessions.trials import FAILURE_CLASSES, RuleTrial, trial_rows, try_rule
-from ..text.text import echo, echo_json
+from ..text.text import echo
 from . import operate
 from . import options as shared
 from .main import code_of_answers, command
-from .output import with_schema
 
 acting_options = shared.options(
     click.argument("names", nargs=-1, metavar="TASK...", shell_complete=shared.complete_tasks),
@@ -284,13 +281,10 @@ def undo_last(file: shared.NamedFile, run_id: str | None, as_json: bool, dry_run
     return code_of_answers(answer)
 
 
-# --- ``redrive note`` and ``classify``: notes on a cause, and a classification rule from its failures ----------------
+# --- ``redrive note``: notes on a cause -------------------------------------------------------------------------------
 
 
 _NAMED_MAX = 5
-
-
-_LABEL_CELLS = 9
 
 
 @command("note")
@@ -326,62 +320,3 @@ def cause_of(projection: RunProjection, digits: str) -> str:
         named = ", ".join(sorted(found)[:_NAMED_MAX])
         raise RedriveError(f"{digits} fits {len(found)} causes ({named}); give more digits")
     return found.pop()
-
-
-@command("classify")
-@shared.fingerprint_option
-@click.option(
-    "--as",
-    "failure_class",
-    required=True,
-    type=click.Choice([*FAILURE_CLASSES]),
-    help="The class of such failures.",
-)
-@click.option("--downstream", metavar="NAME", help="The rule's downstream; default: that of the failed tasks.")
-@click.option(
-    "--when",
-    "conditions",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A condition instead of the proposed ones: status=409.",
-)
-@shared.run_options
-def print_rule(
-    file: shared.NamedFile,
-    run_id: str | None,
-    fingerprint: str,
-    failure_class: str,
-    downstream: str | None,
-    conditions: Sequence[str],
-    as_json: bool,
-) -> int:
-    chosen = conditions_of(conditions)
-
-    async def use(session: Session) -> RuleTrial:
-        projection = await session.snapshot(run_id)
-        loose = cause_of(projection, fingerprint)
-        return await try_rule(session, projection, loose, FailureClass(failure_class), downstream, chosen)
-
-    found = with_session(file.to_read(), use)
-    if as_json:
-        effect = msgspec.to_builtins(found.effect)
-        value = {"rule": found.rule, "downstream": found.downstream, "flow": found.text, "effect": effect}
-        echo_json(with_schema("rule", value))
-        return 0
-    for label, text in trial_rows(found):
-        echo(f"{label:{_LABEL_CELLS}}{text}")
-    return 0
-
-
-def conditions_of(words: Sequence[str]) -> dict[str, object]:
-    """The conditions of a rule, from words as ``status=409``. Raises UsageError for invalid words."""
-    found: dict[str, object] = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals:
-            raise click.UsageError(f"--when {word!r}: write NAME=VALUE, as status=409")
-        try:
-            found[name] = int(value) if name in ("status", "exit_code", "signal") else value
-        except ValueError:
-            raise click.UsageError(f"--when {word!r}: {name} is a number") from None
-    return found

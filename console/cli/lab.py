@@ -1,4 +1,4 @@
-"""``redrive backoff``, ``simulate`` and ``replay --what-if``: retry policies, tried and measured."""
+"""``redrive backoff`` and ``simulate``: retry policies, computed and played."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import click
 import msgspec
 
 from ...engine.analysis import load_models as analysis
-from ...engine.analysis.trials import PolicyChange, parse_change
 from ...engine.core.policy import (
     Jitter,
     PlannedWait,
@@ -29,12 +28,6 @@ from ...engine.core.policy import (
     worst_case_wait_seconds,
 )
 from ...engine.errors import FlowError
-from ..model.replay import NUMBER_MAX, parse_when
-from ..sessions.address import Endpoint
-from ..sessions.open import with_session
-from ..sessions.reads import EventHistory
-from ..sessions.session import Session
-from ..sessions.trials import WhatIfResult, comparison_table, replay_under_policy
 from ..text.figures import bar, column_chart, downsample, number, number_table
 from ..text.glyphs import glyphs_for
 from ..text.text import echo, echo_json, echo_lines
@@ -421,51 +414,3 @@ def _print_contention(title: str, counts: Sequence[int], values: Mapping[str, Se
     for place, count in enumerate(counts):
         rows.append((number(count), *(f"{column[place]:,.0f}" for column in values.values())))
     echo_lines(number_table(rows))
-
-
-# --- ``redrive replay --what-if``: compares a run with its replay under another policy -------------------------------
-
-
-def print_what_if(
-    endpoint: Endpoint, run_id: str | None, as_json: bool, *, at: str | None, what_if: str, replays: int
-) -> int:
-    """Print the comparison. ``at``: start of the replay, a time or an event's number; None: the start of the run."""
-    change = _change_of(what_if)
-
-    async def use(session: Session) -> WhatIfResult:
-        projection = await session.snapshot(run_id)
-        history = EventHistory(session, projection)
-        seq = None
-        if at is not None:
-            when = parse_when(at, projection.run)
-            await history.load(projection.seq)
-            seq = min(when if when < NUMBER_MAX else history.index.seq_at(when), history.index.seq)
-        return await replay_under_policy(session, projection, history, change, seq, replays)
-
-    answer = with_session(endpoint, use)
-    if as_json:
-        echo_json(with_schema("what-if", _what_if_value(answer)))
-    else:
-        echo_lines((answer.title, *comparison_table(answer.comparison), "", *answer.sentences()))
-    return 0
-
-
-def _change_of(text: str) -> PolicyChange:
-    try:
-        return parse_change(text)
-    except ValueError as error:
-        raise click.UsageError(f"--what-if: {error}") from None
-
-
-def _what_if_value(answer: WhatIfResult) -> dict[str, object]:
-    comparison = answer.comparison
-    return {
-        "run_id": answer.run_id,
-        "change": {**comparison.change.policy_fields, **comparison.change.downstream_fields},
-        "seq": answer.seq,
-        **msgspec.to_builtins(answer.context),
-        "replays": comparison.replays,
-        "as_it_was": msgspec.to_builtins(comparison.recorded),
-        "same_again": {reading: msgspec.to_builtins(figures) for reading, figures in comparison.control.items()},
-        "changed": {reading: msgspec.to_builtins(spread) for reading, spread in comparison.changed.items()},
-    }

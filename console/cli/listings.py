@@ -350,21 +350,7 @@ def _event_lines(event: Event, labeller: EventLabeller | None) -> Iterable[Shown
 @command("replay")
 @shared.reading_options
 @click.option("--at", metavar="TIME", help="Show this moment: 03:12, 2026-04-25T03:12:00, or an event's number.")
-@click.option("--what-if", metavar="CHANGES", help="Replay from there with another policy: jitter=full,max_attempts=5.")
-@click.option(
-    "--replays",
-    type=click.IntRange(1, 100),
-    default=5,
-    show_default=True,
-    help="Replays, each with other random numbers.",
-)
-def replay(
-    file: shared.NamedFile, run_id: str | None, as_json: bool, at: str | None, what_if: str | None, replays: int
-) -> int:
-    if what_if is not None:
-        from .lab import print_what_if
-
-        return print_what_if(file.to_read(), run_id, as_json, at=at, what_if=what_if, replays=replays)
+def replay(file: shared.NamedFile, run_id: str | None, as_json: bool, at: str | None) -> int:
     return print_replay(file.to_read(), run_id, as_json, at)
 
 

@@ -198,7 +198,7 @@ SECTIONS: dict[str, tuple[Listed, ...]] = {
         Listed("breakers", "systems", "Circuit breakers and retry budgets: which tasks they hold, and until when"),
         Listed("pools", "maintenance", "Slots in the pools of this machine: who holds them, and who waits"),
         Listed("quarantine", "systems", "Bad rows that were set aside while their task continued"),
-        Listed("replay", "listings", "A run as it was at some time, or as it would have been under another policy"),
+        Listed("replay", "listings", "A run as it was at some time"),
         Listed(
             "trace", "telemetry", "Export a run as an OpenTelemetry trace: its tasks are spans, and its attempts theirs"
         ),
@@ -235,11 +235,6 @@ SECTIONS: dict[str, tuple[Listed, ...]] = {
         Listed("new", "check", "Write a first flow that runs, to a new file"),
         Listed("check", "check", "Validate flows without running them: FLOW, or all in the files below a folder"),
         Listed("rehearse", "check", "Play FLOW in virtual time with faults: no task runs, hours take seconds"),
-        Listed(
-            "classify",
-            "acts",
-            "Propose a classification rule for a failure, and show its effect on the past; changes nothing",
-        ),
         Listed("backoff", "lab", "Every wait of a retry policy, their sums, the worst case, and their spread"),
         Listed(
             "simulate",
@@ -271,7 +266,9 @@ WORDS_OF_OTHER_TOOLS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("init", "create"), ("new",)),
     **dict.fromkeys(("scheduler", "daemon", "agent"), ("serve",)),
     **dict.fromkeys(("mark-success",), ("skip",)),
-    "costs": ("report",),  # commands that there were
+    # commands that there were
+    "costs": ("report",),
+    "classify": ("check",),
 }
 
 TARGETS = (

@@ -222,13 +222,6 @@ _VIEWS = (
     Action("quit", ("q",), "quit", "Back; at the top level leave the console: the run goes on.", EVERYWHERE, _CONFIRM),
     Action("details", ("d",), "details", "Attempts, errors and relatives of the selected task.", _BESIDE_DETAIL),
     Action("output", ("o",), "log", "Output of the selected attempt; again: in $PAGER.", _RUN, _CONFIRM),
-    Action(
-        "classify",
-        ("c",),
-        "classify…",
-        "Give a failure another class: the rule for the flow, and its effect on the past.",
-        frozenset({ScreenName.INBOX}),
-    ),
     Action("why", ("i",), "why", "Why is it not running?", _TASKS | {ScreenName.LOG, ScreenName.JOURNAL}),
     Action("next_pane", ("tab",), "pane", "Next pane.", EVERYWHERE),
     Action("previous_pane", ("shift+tab",), "", "Previous pane.", EVERYWHERE),

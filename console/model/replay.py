@@ -19,7 +19,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from ...engine.core.projection import EventCounter, RunProjection, RunRow, TaskRow, is_operator_act
+from ...engine.core.projection import RunProjection, RunRow, TaskRow, is_operator_act
 from ...engine.core.views import KILL_STYLES
 from ...engine.core.waiting import BreakerView
 from ...engine.domain.acts import UNDOABLE
@@ -86,7 +86,6 @@ class ReplayIndex:
         self._steps = array("q")  # numbers of the events that change the board
         self._problem_seqs = array("q")  # numbers of the events that are problems
         self._latest_problem: tuple[str, int] = ("", 0)  # the latest one: its key, and its time
-        self.counter = EventCounter()
 
     # --- Building ---------------------------------------------------------------------------------------------------
 
@@ -115,7 +114,6 @@ class ReplayIndex:
         if self._events_since_frame == self._frame_events:
             self._add_frame()
         self._cursor.apply(event)
-        self.counter.add(event)
         self._events_since_frame += 1
         self._numbers.append(event.seq)
         self._instants.append(max(event.at, self._instants[-1] if self._instants else event.at))

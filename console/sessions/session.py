@@ -26,7 +26,7 @@ from ...engine.core.spec import TaskSpec
 from ...engine.domain.acts import Command, Target, clean_actor
 from ...engine.domain.event_codec import decode
 from ...engine.domain.events import KILL_STEPS, Event, JsonObject
-from ...engine.domain.states import FailedTask, TaskState
+from ...engine.domain.states import TaskState
 from ...engine.errors import LinkError, RedriveError
 from ...engine.statefile.lists import DurationStats, RunLine, unpack_durations
 from ...engine.statefile.logs import AttemptText, FoundChunk, LogChunk, SelectedLines
@@ -174,11 +174,6 @@ class Session(Protocol):
         from ...engine.core.causes import CauseHistory
 
         return await self.read(partial(rows_of, CauseHistory), "cause_history", run_id=run_id, causes=causes)
-
-    async def failures(self, run_id: str, downstream: str | None, names: Sequence[str] = ()) -> Sequence[FailedTask]:
-        """Return failed tasks that call ``downstream`` or are among ``names``, in all runs of the same flow."""
-        options = {"run_id": run_id, "downstream": downstream, "names": names}
-        return await self.read(partial(rows_of, FailedTask), "failures", **options)
 
     async def preview(self, command: Command) -> ActPreview:
         """Return what an act on tasks would change, without applying it."""

@@ -358,8 +358,7 @@ class DownstreamStates:
 
 # --- Decide which startable tasks have capacity, which are rejected, and which outages last too long -----------------
 #
-# The executor follows these rules (``executor/dispatch.py``, ``executor/watchdog.py``), and so does the replay of a
-# run under another policy (``what_if.py``).
+# The executor follows these rules (``executor/dispatch.py``, ``executor/watchdog.py``).
 
 
 #: ``on_open`` of a downstream -> the end of a task that calls it while its breaker is open; None: the task waits.

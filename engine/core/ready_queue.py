@@ -18,7 +18,7 @@ from ..domain.events import EventKind
 from ..domain.states import APPROVAL, TIMED, TaskState
 from ..domain.trigger_rules import satisfied_rules
 from .projection import RunProjection, TaskRow
-from .spec import DaskOptions, DownstreamSpec, FlowSpec, TaskSpec, rule_of_edge
+from .spec import DaskOptions, DownstreamSpec, TaskSpec, rule_of_edge
 
 #: (pool, downstream, is a retry of a task with a downstream, name if max_active is set, ``worker_pool``).
 #: Tasks that wait for the same capacity share a lane.
@@ -294,18 +294,6 @@ def is_retry(row: TaskRow) -> bool:
 
 
 _DOWNSTREAM_FIELDS = frozenset(DownstreamSpec.__struct_fields__) - {"rules"}
-
-
-def declared_flow(projection: RunProjection) -> FlowSpec:
-    """Return the flow of a run, without pages, parameters and classification rules."""
-    run = projection.run
-    return FlowSpec(
-        run.dag_name,
-        tuple(spec_of(row) for row in projection.tasks.values()),
-        max_parallel=run.max_parallel,
-        pools=_read(run.options).get("pools") or {},
-        downstreams=tuple(declared_downstreams(run.options)),
-    )
 
 
 def declared_downstreams(options: str) -> Iterator[DownstreamSpec]:

@@ -9,9 +9,8 @@ satisfies children. READY: all dependencies are met, and the task waits for a sl
 
 import json
 from enum import Enum
-from typing import Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, FrozenSet, NamedTuple, Optional, Sequence, Tuple
 
-from .events import JsonObject
 from .text import format_clock, percent_encoded
 
 
@@ -336,42 +335,3 @@ class TaskUsage(NamedTuple):
     memory_bytes: Optional[int]
     children: int
     last_line: str
-
-
-# --- Failed tasks and their attempts, as ``statefile/causes.py`` reads them ------------------------------------------
-
-
-class FailedAttempt(NamedTuple):
-    """One attempt of a failed task. Instants in microseconds UTC; ``facts``: the fields of its error.
-
-    ``fields``: [name, value] of what makes its fingerprint.
-    """
-
-    attempt: int
-    generation: int
-    outcome: str
-    started_at: int
-    ended_at: Optional[int] = None
-    error_type: Optional[str] = None
-    error: Optional[str] = None
-    diagnostic: Optional[str] = None
-    failure_class: Optional[str] = None
-    fingerprint: Optional[str] = None
-    fingerprint_loose: Optional[str] = None
-    explain: Optional[str] = None
-    facts: JsonObject = {}
-    delay_us: Optional[int] = None
-    params_hash: Optional[str] = None
-    input_hash: Optional[str] = None
-    fields: List[List[str]] = []
-
-
-class FailedTask(NamedTuple):
-    """A task that failed at least once, with all of its attempts, the oldest first."""
-
-    run_id: str
-    name: str
-    state: str
-    generation: int
-    spec: JsonObject
-    attempts: List[FailedAttempt]

@@ -300,7 +300,6 @@ READS = {
     "select": ("logs", "select"),
     "attempt_text": ("logs", "attempt_text"),
     "cause_history": ("causes", "read_cause_histories"),
-    "failures": ("causes", "failures_against"),
     "preview": ("dry_run", "preview"),
     "preview_prune": ("pruning", "preview_prune"),
 }

@@ -26,7 +26,7 @@ from redrive.engine.core.causes import CauseHistory
 from redrive.engine.core.projection import RunProjection, RunSummary, Successes
 from redrive.engine.domain.acts import Answer, Command, TargetResult
 from redrive.engine.domain.events import Event, EventKind
-from redrive.engine.domain.states import FailedAttempt, FailedTask, RunState, TaskUsage
+from redrive.engine.domain.states import RunState, TaskUsage
 from redrive.engine.errors import RedriveError, RefusedError
 from redrive.engine.statefile.dry_run import ActPreview
 from redrive.engine.statefile.lists import ATTENTION_RUNS, AttentionRun, DurationStats, Listing, Row
@@ -222,13 +222,6 @@ class FakeSession:
         self._raise()
         known = [{**unknown(*cause), **self.memories.get(cause[0], {})} for cause in causes]
         return msgspec.convert(known, list[CauseHistory])
-
-    async def failures(self, run_id: str, downstream: str | None, names: Sequence[str] = ()) -> Sequence[FailedTask]:
-        self._raise()
-        return [
-            build_row(FailedTask, {**row, "attempts": [build_row(FailedAttempt, one) for one in row["attempts"]]})
-            for row in self.lists.get("failures", [])
-        ]
 
     async def preview(self, command: Command) -> ActPreview:
         raise NotImplementedError

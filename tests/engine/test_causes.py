@@ -123,24 +123,6 @@ def test_three_statuses_through_one_helper_are_three_causes(tmp_path: Path, url:
     assert sorted(len(cause["tasks"]) for cause in inbox) == [1, 1, 1]
 
 
-def test_a_rule_for_one_status_leaves_the_others_alone(tmp_path: Path, url: str) -> None:
-    state = tmp_path / "state.db"
-    ended = run(helper_flow(url), state)
-    for name, status in (("m503", 503), ("m404", 404)):
-        answer = invoke_redrive("classify", "--state", state, "--fingerprint", ended[name].loose, "--as", "ambiguous")
-        assert answer.exit_code == 0, answer.output
-        assert f"status {status}" in answer.output
-        assert "another cause" not in answer.output
-
-
-def test_the_fields_of_a_cause_are_shown(tmp_path: Path, url: str) -> None:
-    state = tmp_path / "state.db"
-    mark = run(helper_flow(url), state)["m403"].loose
-    answer = invoke_redrive("classify", "--state", state, "--fingerprint", mark, "--as", "transient")
-    assert "type urllib.error.HTTPError" in answer.output
-    assert "status 403 · class auth" in answer.output
-
-
 # --- Programs --------------------------------------------------------------------------------------------------------
 
 

@@ -150,19 +150,6 @@ async def test_what_came_of_a_cause_and_the_notes_on_it_are_stored(
     assert (decision, tasks, reason) == ("skip", 1, "because")
 
 
-async def test_what_failed_against_a_downstream_is_reported_with_all_of_its_attempts(
-    open_session: OpenSession, run_file: StateFileBuilder
-) -> None:
-    sql = "UPDATE attempt SET fingerprint_loose = 'f0', fingerprint_detail = ? WHERE name = 'task_00002'"
-    detail = '{"facts": {"status": 409}}'
-    run_file.write(lambda transaction: transaction.connection.execute(sql, (detail,)))
-    session = await open_session(run_file.path)
-    (task,) = await session.failures("night-1", None, ["task_00002"])
-    assert (task.name, task.state, task.run_id) == ("task_00002", "DEAD_LETTER", "night-1")
-    assert [(one.outcome, one.facts) for one in task.attempts] == [("error", {"status": 409})]
-    assert await session.failures("night-1", "nobody") == []
-
-
 async def all_chunks(session: Session) -> list[LogChunk]:
     found: list[LogChunk] = []
     while page := await session.log("night-1", "task_00000", 1, after=found[-1].id if found else 0):

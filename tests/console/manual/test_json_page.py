@@ -29,8 +29,6 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "logs": ("logs", "--state", "STATE"),
     "quarantine": ("quarantine", "STATE", "--all"),
     "preview": (*REQUEUE, "--dry-run"),
-    "what-if": ("replay", "STATE", "--what-if", "max_attempts=5"),
-    "rule": ("classify", "--state", "STATE", "--fingerprint", "CAUSE", "--as", "transient"),
     "backoff": ("backoff",),
     "jitters": ("backoff", "--jitter", "all"),
     "rehearsal": ("rehearse", "FLOW", "--fail", "a=exit:75x1"),

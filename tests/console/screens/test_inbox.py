@@ -389,26 +389,6 @@ async def test_a_note_is_written_by_key_and_stands_first_when_it_has_come_back(s
         assert "note by bob, at 03:20: reload the schema" in driver.text
 
 
-async def test_a_cause_is_called_something_else_on_trial(session, clock):
-    attempt = {"attempt": 1, "generation": 0, "outcome": "error", "started_at": 1, "ended_at": 2}
-    attempt |= {"error_type": "vendor.Denied", "error": "[b]no\x1b[31m", "facts": {"status": 401}}
-    attempt |= {"failure_class": "permanent", "fingerprint": "aa11", "fingerprint_loose": "aa11"}
-    task = {"run_id": "r", "name": "fetch_invoices", "state": "DEAD_LETTER", "generation": 0, "skip_cause": None}
-    session.lists["failures"] = [{**task, "spec": {"downstream": "invoices-api"}, "attempts": [attempt]}]
-    async with open_console(session, clock, "4", "j", "c") as driver:
-        assert "What is PermanentError api.py:12 in fetch_invoices?" in driver.text
-        await driver.press("enter")
-        assert "rule     status 401 is transient" in driver.text
-        assert "1 dead-lettered -> retried: not decided yet" in driver.text
-        assert "Nothing is changed" in driver.text and not session.commands
-
-
-async def test_what_no_rule_can_be_made_of_says_so(session, clock):
-    async with open_console(session, clock, "4", "c") as driver:
-        await driver.press("enter")
-        assert "nothing of flow nightly failed with fingerprint c0ffee" in driver.text
-
-
 async def test_a_note_is_about_one_cause(session, clock):
     async with open_console(session, clock, "4", "a", "w") as driver:
         assert "these tasks failed for 3 causes: choose one of them for the note" in driver.text

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from redrive.console.app import time_travel
-from redrive.console.screens.dialogs import TextDialog
 from redrive.engine.domain.event_payloads import TaskMoved
 from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.domain.states import TaskState
@@ -560,47 +559,6 @@ def test_picture_of_the_past(size, view, session: CountingSession, clock: StillC
         await press(app, pilot, EVERYWHERE[view], *[PROBLEM_BACK] * 2)
 
     assert snap_compare(app, terminal_size=size, run_before=prepare)
-
-
-# --- What would have been ---------------------------------------------------------------------------------------------
-
-
-async def asked(app: Any, pilot: Any, change: str) -> str:
-    await press(app, pilot, ":", *"what-if", "space", *change, "enter")
-    await until(app, pilot, lambda: isinstance(app.screen, TextDialog) or "what" in rows_of(app)[-1])
-    return " ".join(text_of(app).replace("│", " ").split())
-
-
-async def test_the_run_under_another_policy_is_a_table_over_the_screen(session: CountingSession, clock: StillClock):
-    async with shown(session, clock, size=(92, 44)) as (app, pilot):
-        text = await asked(app, pilot, "max_attempts=5")
-        assert "what if max_attempts=5" in text and "dead letters" in text
-        assert "The run is not over: tasks that have not run yet are assumed to succeed." in text
-        await press(app, pilot, "escape")
-        assert not isinstance(app.screen, TextDialog) and not app.live.is_past
-
-
-async def test_from_a_moment_of_the_past_only_what_comes_later_is_another(session: CountingSession, clock: StillClock):
-    async with shown(session, clock, size=(92, 44)) as (app, pilot):
-        await press(app, pilot, "@", *"03:06:50", "enter")
-        text = await asked(app, pilot, "base=10s")
-        assert "what if base=10s" in text and "the run had 1 act of an operator since then" in text
-        assert "Replayed from 03:06:49 on" in text  # the moment of the last event by then
-        await press(app, pilot, "escape")
-        assert app.live.is_past
-
-
-async def test_what_cannot_be_asked_says_what_can(session: CountingSession, clock: StillClock):
-    async with shown(session, clock) as (app, pilot):
-        await press(app, pilot, ":", *"what-if", "enter")
-        assert "name a change, as in max_attempts=5" in text_of(app)
-
-
-async def test_what_was_asked_once_is_in_the_history_as_it_was_typed(session: CountingSession, clock: StillClock):
-    async with shown(session, clock) as (app, pilot):
-        await asked(app, pilot, "max_attempts=5")
-        await press(app, pilot, "escape", ":", "up")
-        assert "what-if max_attempts=5" in text_of(app)
 
 
 async def test_one_key_leads_to_the_first_failure_of_the_run(session: CountingSession, clock: StillClock):

@@ -91,7 +91,6 @@ async def test_no_request_of_the_console_scans_a_growing_table(recorder: Recorde
         await session.query(listing)
     failed = projection.tasks["broken"]
     await session.cause_histories(RUN, [(str(failed.failure_fingerprint), None), ("other", "api")])
-    await session.failures(RUN, "api")
     await session.log(RUN, "broken", 1)
     await session.attempt_text(RUN, "broken", 1)
     await session.close()
