@@ -197,7 +197,7 @@ def followers(connection: sqlite3.Connection, run_id: str, name: str) -> List[Fo
     while queue:
         parent = queue.pop()
         for (task,) in connection.execute(_MAPS, (run_id, parent)).fetchall():
-            if parent.startswith(child_prefix(task)):
+            if json.loads(_spec(connection, run_id, task))["map"]["over"] != parent:
                 continue
             children = _read_children(connection, run_id, task)
             sql = "SELECT state, generation FROM task WHERE run_id = ? AND name = ?"

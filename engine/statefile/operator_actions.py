@@ -105,7 +105,8 @@ SUBSTITUTE_CHARACTERS_MAX = 64 * 1024  # a person types it
 
 #: SQL: children that would start without the result of a parent.
 CHILDREN_NEEDING_RESULT = (
-    "SELECT task.name, task.spec FROM edge CROSS JOIN task ON task.run_id = edge.run_id AND task.name = edge.child"
+    "SELECT task.name, task.spec FROM edge INDEXED BY idx_edge_parent"
+    " CROSS JOIN task ON task.run_id = edge.run_id AND task.name = edge.child"
     " WHERE edge.run_id = ? AND edge.parent = ?"
     " AND coalesce(edge.rule, task.rule) IN " + in_list(rules_with(ParentStatus.PERMITTED)) + ""
     " AND task.state NOT IN " + in_list(NEEDS_NO_RESULT) + " ORDER BY task.position, task.name"

@@ -329,7 +329,8 @@ _COLUMNS = _TASK_COLUMNS + ", edge.rule"
 _IN_ORDER = " ORDER BY task.position, task.name"
 # CROSS JOIN fixes the order of the loops: without statistics the planner may walk all edges for each task found.
 _CHILDREN = (
-    "SELECT " + _COLUMNS + " FROM edge CROSS JOIN task ON task.run_id = edge.run_id AND task.name = edge.child"
+    "SELECT " + _COLUMNS + " FROM edge INDEXED BY idx_edge_parent"
+    " CROSS JOIN task ON task.run_id = edge.run_id AND task.name = edge.child"
     " WHERE edge.run_id = ? AND edge.parent = ?"
 )
 _PARENTS = (

@@ -22,6 +22,8 @@ MOVING = frozenset([PENDING, READY, RUNNING, RETRYING, SENSING])
 _ABOUT_TO_START = frozenset([READY, RETRYING, SENSING])
 _SKIPPED = frozenset([BY_OPERATOR, BY_BRANCH])
 _BAD = frozenset([FAILED, CANCELLED, UPSTREAM_FAILED])
+#: States of a map task that runs again with its list.
+_FOLLOWING = frozenset([SUCCESS, FAILED, DEAD_LETTER])
 
 #: Rule -> states of a parent that let a child start (manual, page states).
 _ALLOWS = {
@@ -85,8 +87,10 @@ class _Task:
     failures: int = 0  # of the generation
     is_running: bool = False
     is_cancel_requested: bool = False
+    is_list_remade: bool = False  # while it runs, of a map task
     over: str | None = None  # of a map task and its children: whose result is the list
-    element: int | None = None  # of a child of a map task: what its latest attempt got
+    identity: tuple[int, int] | None = None  # of a child of a map task: its element, and its number among equal ones
+    aside: tuple[str | None] | None = None  # ``own``, while the list has no such element
     may_run_again: bool = False  # the manual does not say whether its inputs count as equal
 
 
@@ -121,9 +125,7 @@ class Model:
         for parent, rule in _rules_of(task):
             allows = self.states[parent] in _ALLOWS[rule]
             _require(allows, f"{name} ({rule}) starts while {parent} is {self.states[parent]}")
-        task.attempts, task.is_running = attempt, True
-        if task.element is not None:
-            task.element = self._element(name)
+        task.attempts, task.is_running, task.is_list_remade = attempt, True, False
 
     def end(self, name: str) -> None:
         """Let the running attempt of a task end as its script says."""
@@ -138,9 +140,8 @@ class Model:
         elif does == "transient":
             task.failures += 1
             task.own = FAILED if task.failures >= script.max_attempts else None
-        if task.own == SUCCESS and self._is_outdated(name):
-            task.own, task.failures = None, 0  # the list has changed while it ran
-        task.may_run_again = task.own == SUCCESS and task.element is not None and len(task.parents) > 1
+        may_be_another = task.identity is not None and len(task.parents) > 1
+        task.may_run_again = task.own == SUCCESS and (may_be_another or task.is_list_remade)
         self._note_changed(name)
         if does == "ok" and script.lists:
             self.lists[name] = script.list_of(task.attempts)
@@ -165,54 +166,39 @@ class Model:
     def _note_changed(self, name: str) -> None:
         """Note that children of map tasks have a further parent whose result or state is another one now."""
         for child in self.tasks.values():
-            if child.element is not None and child.own == SUCCESS and name in child.parents[1:]:
+            if child.identity is not None and child.own == SUCCESS and name in child.parents[1:]:
                 child.may_run_again = True
 
-    def _is_outdated(self, name: str) -> bool:
-        """Whether the list has another element now for a child of a map task; False if it is about to change."""
-        return self._element(name) not in (self.tasks[name].element, _GONE) and self.states[self._over(name)] == SUCCESS
-
-    def _over(self, child: str) -> str:
-        return str(self.tasks[child.partition("[")[0]].script.over)
-
-    def _element(self, name: str) -> int | None:
-        if not name.endswith("]"):
-            return None
-        index, elements = int(name.partition("[")[2].removesuffix("]")), self.lists[self._over(name)]
-        return elements[index] if index < len(elements) else _GONE
-
     def expand(self, name: str) -> None:
-        """Make the children of a map task those of the list as it is now."""
+        """Make the children of a map task those of the list as it is now: each belongs to its element for ever."""
         task = self.tasks[name]
         if task.own in (BY_OPERATOR, BY_BRANCH, CANCELLED) or self.states[name] in _SKIPPED:
             return
-        size = len(self.lists[str(task.script.over)])
+        known = {child.identity: one for one, child in self.tasks.items() if one.startswith(f"{name}[")}
+        elements = self.lists[str(task.over)]
+        identities = [(one, elements[:place].count(one)) for place, one in enumerate(elements)]
+        now = [self._child(name, task, one, known) for one in identities]
         before = [parent for parent in task.parents if parent.startswith(f"{name}[")]
-        now = [f"{name}[{index}]" for index in range(size)]
-        for child in now:
-            self._add(child, task, child in before)
         for child in set(before) - set(now):
             gone = self.tasks[child]
-            if not gone.is_running and gone.own not in (SUCCESS, *_SKIPPED):
-                gone.own = BY_BRANCH
+            if not gone.is_running and gone.own != SUCCESS and gone.aside is None:
+                gone.aside, gone.own = (gone.own,), BY_BRANCH
         task.parents = (*(parent for parent in task.parents if parent not in before), *now)
 
-    def _add(self, name: str, task: _Task, was_there: bool) -> None:
-        child = self.tasks.get(name)
-        if child is None:
-            own = task.script
-            script = Scripted(name, own.script, rule=own.rule, max_attempts=own.max_attempts)
-            self.tasks[name] = _Task(script, tuple(dict.fromkeys((str(own.over), *own.parents))), over=own.over)
-            self.tasks[name].element = self._element(name)
-            self.states[name] = PENDING
-        elif child.own == SUCCESS and child.element != self._element(name):
-            child.own, child.failures = None, 0
-        elif child.own == SUCCESS:
+    def _child(self, name: str, task: _Task, identity: tuple[int, int], known: dict[tuple[int, int], str]) -> str:
+        """Return the child for an element, which is back, or which gets the next number."""
+        if identity not in known:
+            new, own = f"{name}[{len(known)}]", task.script
+            script = Scripted(new, own.script, rule=own.rule, max_attempts=own.max_attempts)
+            parents = tuple(dict.fromkeys((str(own.over), *own.parents)))
+            self.tasks[new], self.states[new] = _Task(script, parents, over=own.over, identity=identity), PENDING
+            known[identity] = new
+        child = self.tasks[known[identity]]
+        if child.aside is not None:
+            (child.own,), child.aside = child.aside, None
+        if child.own == SUCCESS:
             child.may_run_again = bool(task.script.parents)
-        elif child.own in _SKIPPED and not was_there:
-            child.own, child.failures = None, 0
-        elif self.states[name] == BY_BRANCH and not was_there:
-            child.failures = 0
+        return known[identity]
 
     # --- Acts ------------------------------------------------------------------------------------------------------
 
@@ -226,9 +212,26 @@ class Model:
             self._apply(act, self.tasks[name], self.states[name])
             self._note_changed(name)
         for name in self._below(done) if cascade else ():
-            if self.states[name] == SUCCESS:
+            if self.states[name] == SUCCESS and not self._is_gone(name):
                 self.tasks[name].own, self.tasks[name].failures = None, 0
+                done.append(name)
+        if act == "requeue":
+            self._follow_lists(done)
         self.acts[command] = before
+
+    def _follow_lists(self, names: Collection[str]) -> None:
+        """Let the map tasks run again whose lists are made again."""
+        for name, task in self.tasks.items():
+            if task.over in names and task.identity is None and name not in names:
+                task.is_list_remade = self.states[name] == RUNNING
+                if self.states[name] in _FOLLOWING:
+                    task.own, task.failures = None, 0
+                if any(parent.startswith(f"{name}[") for parent in task.parents) or self.states[name] in _FOLLOWING:
+                    self._follow_lists([name])
+
+    def _is_gone(self, name: str) -> bool:
+        """Whether a child of a map task is of an element that the list has no more."""
+        return self.tasks[name].identity is not None and name not in self.tasks[name.rpartition("[")[0]].parents
 
     def _check_answer(self, act: str, name: str, outcome: str) -> None:
         task, state = self.tasks[name], self.states[name]
@@ -238,7 +241,11 @@ class Model:
             return
         if act == "requeue" and state == UPSTREAM_FAILED:
             return  # it comes back with its cause, or not at all
-        refused = state not in ACTS[act] or (act in ("approve", "reject") and not self.is_approval(name))
+        refused = (
+            (act == "requeue" and self._is_gone(name))
+            or state not in ACTS[act]
+            or (act in ("approve", "reject") and not self.is_approval(name))
+        )
         if act == "skip" and outcome == "refused" and self._is_mapped_over(name):
             return  # its list is required
         _require((outcome == "refused") == refused, f"{act} of {name}, which is {state}, is {outcome}")
@@ -280,8 +287,7 @@ class Model:
         _require(states.keys() == self.tasks.keys(), f"the tasks are {sorted(states)}, not {sorted(self.tasks)}")
         self.states = dict(states)
         for name, task in self.tasks.items():
-            is_outdated = task.own == SUCCESS and task.element not in (None, self._element(name))
-            if (task.may_run_again or is_outdated) and states[name] != SUCCESS:
+            if task.may_run_again and states[name] != SUCCESS:
                 task.own, task.failures = None, 0
             task.may_run_again = False
             allowed = self._allowed(task)
@@ -323,7 +329,6 @@ class Model:
         return "PARTIAL" if bad or BY_OPERATOR in self.states.values() else "SUCCESS"
 
 
-_GONE = -1
 _ENDS = {"ok": SUCCESS, "skip": BY_BRANCH, "permanent": DEAD_LETTER}
 
 

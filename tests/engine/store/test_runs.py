@@ -207,7 +207,7 @@ def plan(connection: sqlite3.Connection, sql: str, *values: Any) -> str:
         (map_tasks._INPUTS, ("r", "x")),
         (map_tasks._MAPS, ("r", "x")),
         (settle._PAST, ("r", "x", 1, 0)),
-        (settle._READ, (1, 1, "r", "x")),
+        (settle._READ, (1, 1, 1, "r", "x")),
         (operator_actions.CHILDREN_NEEDING_RESULT, ("r", "x")),
     ],
 )
