@@ -174,7 +174,9 @@ class Model:
         task = self.tasks[name]
         if task.own in (BY_OPERATOR, BY_BRANCH, CANCELLED) or self.states[name] in _SKIPPED:
             return
-        known = {child.identity: one for one, child in self.tasks.items() if one.startswith(f"{name}[")}
+        known = {
+            child.identity: one for one, child in self.tasks.items() if child.identity and one.startswith(f"{name}[")
+        }
         elements = self.lists[str(task.over)]
         identities = [(one, elements[:place].count(one)) for place, one in enumerate(elements)]
         now = [self._child(name, task, one, known) for one in identities]
