@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from typing import TYPE_CHECKING, cast
@@ -28,6 +28,7 @@ from ...engine.domain.states import MOVING, NEEDS_HUMAN, TaskState, cut_off_caus
 from ...engine.domain.text import format_duration, shell_command
 from ...engine.errors import RedriveError
 from ...engine.statefile import lists
+from ...engine.statefile.health_file import Health, unpack_read
 from ...engine.statefile.needs import Need
 from ...engine.statefile.state_files import offers
 from ..model.board import Board, SessionStatus, runner_of
@@ -83,12 +84,32 @@ def print_tasks(endpoint: Endpoint, run_id: str | None, as_json: bool, *, follow
         before = await _last_times(session, board)
         status = session.status
         runner = runner_of(run, status)
+        health, _ = await session.read(unpack_read, "health")
+        ended = () if health is None else health.ended
         lines = task_lines(
-            projection, as_json, lambda name: board.explain(name, now_us, runner), before=before, runner=runner
+            projection,
+            as_json,
+            lambda name: board.explain(name, now_us, runner),
+            before=before,
+            runner=runner,
+            unwritten=ended,
         )
-        return [present.place_line(run, address), *lines, *_executor_advice_lines(run, session)]
+        notes = [*_storage_lines(health, now_us), *_executor_advice_lines(run, session)]
+        return [present.place_line(run, address), *lines, *notes]
 
     return print_view(endpoint, read, follow=follow, as_json=as_json)
+
+
+#: The state of a task in the place of RUNNING, and why: its executor cannot write how its attempt has ended.
+UNWRITTEN, _UNWRITTEN_NOTE = "UNWRITTEN", "its attempt has ended; how waits in memory until the state file is written"
+
+
+def _storage_lines(health: Health | None, now_us: int) -> list[str]:
+    """That the list stands still, below it."""
+    if health is None or health.storage_since is None:
+        return []
+    lasted = format_duration(now_us - health.storage_since)
+    return [one_line(f"the state file cannot be written for {lasted}, and no task starts: {health.storage_why}")]
 
 
 def _executor_advice_lines(run: RunRow, session: Session) -> list[str]:
@@ -113,12 +134,13 @@ def task_lines(
     before: Mapping[str, str] | None = None,
     now_us: int = 0,
     runner: RunnerStatus = ALIVE,
+    unwritten: Collection[str] = (),
 ) -> list[Shown]:
     """The lines of the tasks in ``projection``.
 
     ``why``: explains why a task waits, or since when a RUNNING task has no executor; None: by ``projection`` at
     ``now_us``; ``extra``: further keys of each JSON value; ``before``: by task that needs a human, how its cause ended
-    last time.
+    last time; ``unwritten``: tasks whose end the file does not have.
     """
     if as_json:
         return [*json_task_lines(projection, extra or {})]
@@ -126,9 +148,15 @@ def task_lines(
     cells: list[Sequence[str | Piece]] = [("TASK", "STATE", "ATTEMPT", "NOTE")]
     why = why or (lambda name: explain_task(projection, name, now_us))
     for row in rows:
-        parts = (_note(row, why), STALE if row.stale else "", (before or {}).get(row.name))
+        is_unwritten = row.state is TaskState.RUNNING and row.name in unwritten
+        parts = (
+            _UNWRITTEN_NOTE if is_unwritten else _note(row, why),
+            STALE if row.stale else "",
+            (before or {}).get(row.name),
+        )
         note = " · ".join(filter(None, parts))
-        state = Piece(state_code(row.state, runner), row_style(row, runner).role)
+        word = UNWRITTEN if is_unwritten else state_code(row.state, runner)
+        state = Piece(word, row_style(row, runner).role)
         cells.append((row.name, state, attempt_label(row), note))
     return list(shown_table(cells))
 
@@ -238,14 +266,18 @@ def print_explanations(file: shared.NamedFile, names: Sequence[str], run_id: str
         board = await load_board(session, projection)
         run, now_us, address = board.projection.run, session.now_us(), session.address
         runner = runner_of(run, session.status)
+        health, _ = await session.read(unpack_read, "health")
         chains = {
             name: board.blocking_chain(name, now_us, runner) or ((name, board.explain(name, now_us, runner)),)
             for name in names_like(board.projection, patterns)
         }
+        for name in chains.keys() & set(() if health is None else health.ended):
+            chains[name] = ((name, _UNWRITTEN_NOTE),)
         if as_json:
             return [_explanation_value(board, name, chain, address) for name, chain in chains.items()]
         lines = [line for chain in chains.values() for line in _explanation_lines(board, chain, runner)]
-        return [present.place_line(run, address), *lines, *_executor_advice_lines(run, session)]
+        notes = [*_storage_lines(health, now_us), *_executor_advice_lines(run, session)]
+        return [present.place_line(run, address), *lines, *notes]
 
     print_lines(with_session(endpoint, read))
     return 0

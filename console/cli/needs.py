@@ -115,7 +115,8 @@ async def _lines_of_file(session: Session, needs: Sequence[Need], *, as_json: bo
     alike = {} if as_json else _runs_alike(needs)
     shown = [run_id for run_id in chosen if run_id not in alike]
     place = [session.address, *session.ssh_arguments]
-    lines: list[Shown] = []
+    first = [need for need in needs if need.kind is NeedKind.STORAGE]  # what follows is older then
+    lines: list[Shown] = [_line_of_need(need, place, as_json) for need in first]
     for run_id in shown[:_RUNS_MAX]:
         need = by_run.get(run_id)
         if need is not None and need.is_notice and run_id != latest:
@@ -129,7 +130,8 @@ async def _lines_of_file(session: Session, needs: Sequence[Need], *, as_json: bo
     if len(shown) > _RUNS_MAX and not as_json:
         command = one_line(shell_command(["redrive", "runs", *place]))
         lines.append(f"{len(shown) - _RUNS_MAX} more runs: {command}")
-    lines += [_line_of_need(need, place, as_json) for need in needs if need.kind not in OF_RUNS]
+    rest = (need for need in needs if need.kind not in OF_RUNS and need.kind is not NeedKind.STORAGE)
+    lines += [_line_of_need(need, place, as_json) for need in rest]
     return lines if lines or as_json else ["nothing needs a human"]  # a schedule whose first run is still to come
 
 

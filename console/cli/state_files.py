@@ -12,6 +12,7 @@ from ...engine.asyncio_log import run_with_log
 from ...engine.domain.text import format_duration
 from ...engine.errors import AddressError
 from ...engine.statefile import lists
+from ...engine.statefile.health_file import unpack_read
 from ...engine.statefile.state_files import Offer, offer_of, offers
 from ..sessions import open as sessions
 from ..sessions.address import Endpoint, SshOptions, parse
@@ -119,6 +120,7 @@ def files_of(name: str | None, ssh: SshOptions, hosts: Sequence[str] = ()) -> Se
 async def offer_of_session(session: Session) -> Offer:
     """What the list of a host says about a file, read through a session."""
     status = session.status
+    health, full_since = await session.read(unpack_read, "health")
     executor = lists.ExecutorState(status.executor_alive, pid=status.executor_pid, run_id=status.executor_run_id)
     return Offer(
         session.address,
@@ -131,4 +133,6 @@ async def offer_of_session(session: Session) -> Offer:
         held_rows=await session.query(lists.HELD_ROWS),
         breakers=await session.query(lists.OPEN_BREAKERS),
         missed=await session.query(lists.MISSED_STARTS),
+        health=health,
+        full_since=full_since,
     )

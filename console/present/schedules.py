@@ -262,6 +262,9 @@ def _dead_letters(need: Need, now_us: int) -> str:
 
 _SENTENCES: Mapping[NeedKind, Callable[[Need, int], str]] = {
     NeedKind.UNREADABLE: lambda need, now_us: need.detail,
+    NeedKind.STORAGE: lambda need, now_us: (
+        f"cannot be written for {format_duration(now_us - need.since)}, and no task starts: {need.detail}"
+    ),
     NeedKind.SCHEDULER_DEAD: _scheduler,
     NeedKind.FAILED_START: lambda need, now_us: (
         f"cannot start since {instant(need.since, now_us)}, redrive serve tries again: {need.detail}"

@@ -36,7 +36,10 @@ CHANGING = (
     *(f"statefile/{name}" for name in ("ownership", "pruning", "quarantine", "requeue", "transitions", "undo")),
 )
 #: What an inbox and a list of state files need; sent before the first such request.
-ON_DEMAND = ("domain", "statefile/causes", "statefile/state_files", "statefile/supervisor_file")
+ON_DEMAND = (
+    "domain",
+    *(f"statefile/{name}" for name in ("causes", "health_file", "state_files", "supervisor_file")),
+)
 
 _STATEMENT_ENDS = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
 _BOOT = "import sys,zlib;r=sys.stdin.buffer;exec(zlib.decompress(r.read(int(r.readline()))))"

@@ -28,6 +28,7 @@ from ..core.projection import RunProjection
 from ..domain.acts import BY_EXECUTOR, Author
 from ..domain.event_payloads import ExecutorChange, ExecutorChanged, OperatorActed, TaskChanged, TaskMoved
 from ..domain.events import Event
+from ..domain.states import TaskState
 from ..domain.text import counted, format_duration
 from ..errors import StorageError
 from ..notifications.notifier import (
@@ -39,9 +40,11 @@ from ..notifications.notifier import (
     PingEvent,
     SuccessNotices,
 )
+from ..notifications.storage_page import StoragePager
 from ..runner.protocol import RunnerListener
+from ..statefile.health_file import Health, HealthFile
 from ..statefile.transitions import Transaction, shift_times
-from ..store import claims
+from ..store import claims, pages
 from ..store.claims import Claim, emit_change
 from ..store.machine import MachineBreakers
 from ..store.writer import WriterListener
@@ -105,6 +108,8 @@ class RunLoop:
         self._server = CommandServer(self, opened.state_path)
         origin = MessageOrigin(opened.flow.name, self.projection.run.run_id, opened.state_path)
         self._notifier = Notifier(opened.flow.pages, origin, opened.writer, clock)
+        self._health_file = HealthFile(opened.state_path)
+        self._storage_pager = StoragePager(opened.flow.pages, origin, machine.pages_folder(), clock)
         self._sends = BackgroundSends(clock.uniform, self._emit_send_failure)
         self._pinger = Pinger(opened.flow.pings, self._sends)
         self._success = SuccessNotices(opened.flow.success_pages, origin, self._sends, self._describe_run)
@@ -112,7 +117,7 @@ class RunLoop:
         self._clock_watch = opened.clock_watch
         late_runs = LateRuns(opened, clock, self._fail)
         names = [self._file_watch.check, self._server.check_socket]
-        checks = [self._check_clock, watch.check, late_runs.check, self.zygote_restart.check]
+        checks = [self._check_clock, self._publish_health, watch.check, late_runs.check, self.zygote_restart.check]
         duties = [*names, self._consider_findings, self._store_breakers, *checks, self.wake]
         self._heartbeat = HeartbeatTimer(opened, self.attempts, duties, machine.heartbeat_seconds)
         opened.writer.listen(
@@ -306,6 +311,8 @@ class RunLoop:
             await apply_retention(opened.writer, opened.flow, run_id, lambda: self.shutdown.mode is not None)
         await self._sends.close(0 if failed else CLOSE_SECONDS)
         await self._server.close()
+        self._storage_pager.close()
+        self._health_file.close()
 
     def _fail(self, error: BaseException) -> None:
         """End the loop at once and raise ``error`` to the caller."""
@@ -321,7 +328,26 @@ class RunLoop:
 
     def _on_storage_change(self, what: str, sentence: str) -> None:
         self._storage.on_writer_change(what, sentence)
+        self._publish_health()
         self.wake()
+
+    def _publish_health(self) -> None:
+        """Tell readers, and those who are paged, what cannot be committed."""
+        problem, since = self.storage_problem, self._storage.since
+        self._storage_pager.check(since, problem or "")
+        if (message := self._storage_pager.pop_past()) is not None:
+            self.attempts.write(lambda transaction: pages.record_past(transaction, message))
+        senders = {**self._notifier.failing, **self._storage_pager.failing}
+        self._health_file.write(
+            Health(self.executor_id, since, problem or "", self._unwritten_ends(), list(senders.values()))
+        )
+
+    def _unwritten_ends(self) -> list[str]:
+        """Return the tasks whose attempt has ended, while the state file cannot say so."""
+        if self.storage_problem is None:
+            return []
+        tasks, running = self.projection.tasks.values(), self.attempts.running
+        return [row.name for row in tasks if row.state is TaskState.RUNNING and row.name not in running]
 
     def _fails_unwritable_stop(self) -> bool:
         """Fail, instead of waiting for the disk, if a stop was requested while the state file cannot be written."""

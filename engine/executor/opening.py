@@ -74,6 +74,7 @@ class Machine(msgspec.Struct, frozen=True):
         writer_thread: runs the writes; None: threads of the writer.
         environment_hash: names the interpreter and its packages.
         breakers_folder: returns where executors tell one another which downstreams are down; None: they do not.
+        pages_folder: returns where executors tell one another what they have paged; None: they do not.
         random_hex: names an executor (16 bytes) and an attempt (8 bytes) as no other.
         heartbeat_seconds: between two beats of an executor, and two looks of a service at the clock.
     """
@@ -86,6 +87,7 @@ class Machine(msgspec.Struct, frozen=True):
     environment_hash: Callable[[], str] = environment_hash
     heartbeat_seconds: float = HEARTBEAT_SECONDS
     breakers_folder: Callable[[], str | None] = lambda: os.path.join(default_folder(), "breakers")
+    pages_folder: Callable[[], str | None] = lambda: os.path.join(default_folder(), "pages")
     random_hex: Callable[[int], str] = random_hex
 
 

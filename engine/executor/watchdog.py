@@ -219,6 +219,7 @@ class StorageHealth:
     def __init__(self, clock: Clock, write: Write, notify: Callable[[Sequence[Event]], None]) -> None:
         self._write_problem: str | None = None
         self._file_problem: str | None = None
+        self.since: int | None = None  # microseconds UTC: when the problem began
         self._clock = clock
         self._write = write
         self._notify = notify
@@ -233,19 +234,25 @@ class StorageHealth:
         payload = StorageChanged(what, sentence)
         if what == StorageChange.DEGRADED:
             self._write_problem = sentence
+            self._date()
             self._notify([Event._make((0, self._clock.now_us(), EventKind.STORAGE, *[None] * 9, payload))])
         else:
             self._write_problem = None
+            self._date()
             with suppress(StorageError):  # the writer is closing, and its last try has succeeded
                 self._write(lambda transaction: transaction.emit(payload))
 
     def on_file_change(self, sentence: str | None) -> None:
         """Handle a missing state file (``sentence``: what to do), or a restored one (None)."""
         self._file_problem = sentence
+        self._date()
         self.emit(
             StorageChange.DEGRADED if sentence else StorageChange.RECOVERED,
             sentence or "the state file is back in its place",
         )
+
+    def _date(self) -> None:
+        self.since = None if self.problem is None else self.since or self._clock.now_us()
 
     def emit(self, what: str, sentence: str) -> None:
         """Write an event; a missing file can still be written through its open descriptor."""

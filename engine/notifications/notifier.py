@@ -34,6 +34,7 @@ from ..domain.events import Event
 from ..domain.states import RunState
 from ..domain.text import counted, printable, shell_command
 from ..errors import StorageError
+from ..statefile.health_file import FailingSender
 from ..store import pages
 from ..store.pages import PageMessage
 from ..store.writer import Writer
@@ -87,6 +88,7 @@ class Notifier:
         self._submit = writer.submit
         self._clock = clock
         self._deliveries: list[_Delivery] = []
+        self.failing: dict[str, FailingSender] = {}  # by sender: what its latest try met
         self._sent: list[int] = []  # when single pages were sent within the storm window, in microseconds UTC
         self._digest_at: int | None = None
         self._wake = asyncio.Event()
@@ -233,9 +235,12 @@ class Notifier:
             await sender.send(message)
         except Exception as raised:  # senders run third-party code, which may raise any error
             error = (str(raised) or type(raised).__name__)[:ERROR_CHARACTERS]
+            since = self.failing[sender.name].since if sender.name in self.failing else self._clock.now_us()
+            self.failing[sender.name] = FailingSender(sender.name, error, since)
             ids, tries = delivery.ids, delivery.tries
             await self._submit(lambda transaction: pages.write_send_error(transaction, ids, sender.name, error, tries))
         else:
+            self.failing.pop(sender.name, None)
             delivery.pending.discard(number)
 
     async def _ring(self, ids: Sequence[int]) -> None:
@@ -428,7 +433,7 @@ class SuccessNotices:
         sends: BackgroundSends,
         describe: Callable[[], str],
     ) -> None:
-        self._senders = make_senders(declared, _ring)
+        self._senders = make_senders(declared, no_bell)
         self._origin = origin
         self._sends = sends
         self._describe = describe
@@ -459,5 +464,5 @@ def success_message(origin: MessageOrigin, described: str) -> Message:
     }
 
 
-async def _ring(ids: Sequence[int]) -> None:
-    """Ring no bell: ``Flow.page`` refuses it for successes."""
+async def no_bell(ids: Sequence[int]) -> None:
+    """Ring no bell: ``Flow.page`` refuses it for successes, and a page about the disk is no event."""

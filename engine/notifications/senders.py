@@ -11,7 +11,6 @@ import importlib
 import json
 import os
 import signal
-import tempfile
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -70,8 +69,8 @@ async def _run(argv: Sequence[str], timeout_seconds: float, message: Message) ->
 
     Exit status 0 means accepted. After the timeout the whole process group is killed.
     """
-    # Files, not pipes: a grandchild that keeps a pipe open would delay the end.
-    with tempfile.TemporaryFile() as standard_input, tempfile.TemporaryFile() as standard_error:
+    # Files, not pipes: a grandchild that keeps a pipe open would delay the end. In memory: the disk may be full.
+    with _memory_file() as standard_input, _memory_file() as standard_error:
         standard_input.write(_to_json(message))
         standard_input.seek(0)
         process = await asyncio.create_subprocess_exec(
@@ -85,6 +84,10 @@ async def _run(argv: Sequence[str], timeout_seconds: float, message: Message) ->
         await _wait_or_kill(process, timeout_seconds)
         if process.returncode:
             raise SendError(f"exit status {process.returncode}{_last_line(standard_error)}")
+
+
+def _memory_file() -> IO[bytes]:
+    return open(os.memfd_create("redrive-page"), "w+b", buffering=0)
 
 
 async def _wait_or_kill(process: asyncio.subprocess.Process, timeout_seconds: float) -> None:

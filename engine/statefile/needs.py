@@ -21,6 +21,7 @@ class NeedKind(Enum):
     """The kinds of needs, the most urgent first."""
 
     UNREADABLE = "unreadable file"
+    STORAGE = "unwritable file"
     SCHEDULER_DEAD = "dead scheduler"
     FAILED_START = "failed start"
     NOT_STARTED = "missed start"
@@ -85,6 +86,7 @@ def _needs_of_file(offer: Offer, now_us: int) -> Iterator[Need]:
     if not offer.has_file:
         yield from of_schedules
         return
+    yield from _needs_of_storage(offer)
     if offer.problem is not None:
         yield Need(NeedKind.UNREADABLE, offer.path, 0, detail=offer.problem)
         return
@@ -102,6 +104,17 @@ def _needs_of_file(offer: Offer, now_us: int) -> Iterator[Need]:
         yield Need(NeedKind.APPROVAL, offer.path, one.since, one.dag_name, one.run_id, detail=one.task)
     yield from _needs_of_lists(offer, now_us)
     yield from of_schedules
+
+
+def _needs_of_storage(offer: Offer) -> Iterator[Need]:
+    """What the executor knows, or what anybody sees of the disk: nothing of it can be in the file."""
+    health = offer.health
+    if health is not None and health.storage_since is not None:
+        run_id = None if offer.executor is None else offer.executor.run_id
+        detail = health.storage_why
+        yield Need(NeedKind.STORAGE, offer.path, health.storage_since, offer.dag_name, run_id, detail=detail)
+    elif offer.full_since is not None:
+        yield Need(NeedKind.STORAGE, offer.path, offer.full_since, offer.dag_name, detail="the disk is full")
 
 
 def _need_of_group(need: Need, group: DeadLetterGroup) -> Need:

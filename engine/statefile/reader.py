@@ -292,6 +292,7 @@ READS = {
     "links": ("snapshot", "links"),
     "history": ("snapshot", "history"),
     "runs": ("lists", "runs"),
+    "health": ("health_file", "read_of"),
     "query": ("lists", "query_by_name"),
     "past": ("lists", "read_events"),
     "duration_stats": ("lists", "read_durations"),

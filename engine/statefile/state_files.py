@@ -15,6 +15,7 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Opt
 from ..domain.events import JsonObject
 from ..domain.states import FINISHED, RunState
 from ..errors import CorruptFileError, RedriveError, StateFileError
+from .health_file import Health, full_since, read_health
 from .lists import (
     APPROVALS,
     ATTENTION_RUNS,
@@ -90,6 +91,8 @@ class Offer(NamedTuple):
         tasks: how many the latest run has; ``finished``: how many of them are done.
         nights: the worst end on each of the last days with runs of its flow, the oldest first.
         supervised: the schedules whose runs it holds, as a supervisor knows them.
+        health: what its living executor knows of itself.
+        full_since: since when its file system has no room, at the latest; None: it has, or nothing is to be written.
         has_file: False for a flow that could never be read, which has no state file; ``problem`` says why.
     """
 
@@ -115,6 +118,8 @@ class Offer(NamedTuple):
     finished: int = 0
     nights: Sequence[str] = ()
     supervised: Sequence[ScheduleFacts] = ()
+    health: Optional[Health] = None
+    full_since: Optional[int] = None
     has_file: bool = True
 
 
@@ -132,7 +137,7 @@ class OfferReader(object):
         named = named_path("")
         paths = default_paths() if named is None else [named]
         self._known = {path: self._entry(path) for path in paths}
-        found = [_with_service(path, offer) for path, (_, offer) in self._known.items()]
+        found = [_with_health(path, _with_service(path, offer)) for path, (_, offer) in self._known.items()]
         return sorted(_with_supervisor(found, is_whole=named is None), key=_rank)
 
     def _entry(self, path: str) -> Tuple[FileStamps, Offer]:
@@ -149,6 +154,12 @@ def _with_service(path: str, offer: Offer) -> Offer:
         return offer._replace(service_pid=holder and holder.pid)
     last = last_holder(path + SERVICE)
     return offer._replace(has_lost_service=last is not None and last.released_at is None)
+
+
+def _with_health(path: str, offer: Offer) -> Offer:
+    """Join what needs no commit: a full disk lets none pass."""
+    is_used = offer.service_pid is not None or any(run.ended_at is None for run in offer.runs)
+    return offer._replace(health=read_health(path), full_since=full_since(path) if is_used else None)
 
 
 def _with_supervisor(found: List[Offer], is_whole: bool) -> List[Offer]:
@@ -195,7 +206,7 @@ def _offer_without_file(facts: ScheduleFacts) -> Offer:
 
 def offer_of(path: str) -> Offer:
     """The offer of one state file as of now."""
-    return _with_supervisor([_with_service(path, _offer(path))], is_whole=False)[0]
+    return _with_supervisor([_with_health(path, _with_service(path, _offer(path)))], is_whole=False)[0]
 
 
 def offers() -> List[Offer]:

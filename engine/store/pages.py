@@ -158,6 +158,18 @@ def _supersede(transaction: Transaction, latest: _Latest, page_id: int) -> None:
     connection.execute("UPDATE page SET state = 'resolved' WHERE id = ?", (latest.id,))
 
 
+def record_past(transaction: Transaction, message: Mapping[str, object]) -> None:
+    """List a page that was sent without a commit, now that its trouble is over."""
+    cause = str(message["cause"])
+    latest = _latest(transaction.connection, cause)
+    episode = 1 if latest is None else latest.episode + 1
+    row = {name: message[name] for name in ("cause", "run_id", "severity", "title", "created_at", "updated_at")}
+    row |= {"episode": episode, "body": json.dumps(message["body"], ensure_ascii=False)}
+    page_id = transaction.insert("page", {**row, "state": "resolved", "sent_at": row["updated_at"], "sent_count": 1})
+    for what in (PageChange.OPENED, PageChange.SENT, PageChange.RESOLVED):
+        _emit_sending(transaction, page_id, PageChanged(what, cause=cause, episode=episode))
+
+
 # --- Body of a page ------------------------------------------------------------------------------------------------
 
 PageBody = TypedDict(

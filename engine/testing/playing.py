@@ -590,6 +590,7 @@ class Stage:
             environment_hash=lambda: "played",
             heartbeat_seconds=heartbeat_seconds,
             breakers_folder=lambda: None,
+            pages_folder=lambda: None,
             random_hex=lambda size: dice.randbytes(size).hex(),
         )
 

@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redrive.engine.clock import wall_time_us
 from redrive.engine.domain.acts import Command
 from redrive.engine.domain.states import RunState
 from redrive.engine.executor import host
-from support.commands import invoke_redrive
+from redrive.engine.statefile.needs import NeedKind, needs_of
+from redrive.engine.statefile.state_files import offer_of
+from support.commands import invoke_redrive, run_redrive
 from support.waiting import wait_until_async
 
 from .conftest import OpenSession
@@ -92,6 +95,17 @@ async def until_it_runs(session: Any, projection: Any) -> None:
                     return
 
 
+def assert_lists_know(state: Path) -> None:
+    """The inbox, its exit code, the list of files, the metrics and the list of tasks say the same."""
+    inbox = run_redrive("inbox", state)
+    assert inbox.returncode == 3 and f"{state}: cannot be written for " in inbox.stdout.splitlines()[0]
+    assert run_redrive("inbox", state, "--quiet").returncode == 3
+    needs = needs_of([offer_of(str(state))], wall_time_us())
+    assert [need.kind for need in needs] == [NeedKind.STORAGE] and not needs[0].is_notice
+    (line,) = [line for line in run_redrive("tasks", state).stdout.splitlines() if line.startswith("loud ")]
+    assert "UNWRITTEN" in line or "running: attempt 1" in line
+
+
 async def test_a_full_disk_is_reported_through_every_session_and_by_doctor(
     open_session: OpenSession, disk: Any, tmp_path: Path
 ) -> None:
@@ -111,6 +125,7 @@ async def test_a_full_disk_is_reported_through_every_session_and_by_doctor(
     examined = invoke_redrive("doctor", state)
     (line,) = [line for line in examined.output.splitlines() if line.split()[1] == "storage"]
     assert 1 == examined.return_value and line.startswith("error") and str(state) in line
+    await asyncio.to_thread(assert_lists_know, state)
     breaker = Command("c", "breaker", "r", (), "ana@desk", "why", {"downstream": "api", "how": "open"})
     answer = await session.send(breaker)
     assert not answer.ok and answer.message.startswith("nothing is changed: ")

@@ -111,7 +111,7 @@ def test_json_that_is_damaged_counts_as_none(loaded):
     for text in ('{"cut', "[]", '"text"'):
         loaded.connection.execute("INSERT INTO event (at, kind, run_id, data) VALUES (1, 'note', ?, ?)", (RUN, text))
         assert {} == query(loaded.connection, JOURNAL, {"run_id": RUN, "limit": 1})[0].data
-    loaded.connection.execute("INSERT INTO breaker VALUES ('api', 'OPEN', NULL, '[[1', 1.0, '{', 1)")
+    loaded.connection.execute("INSERT INTO breaker VALUES ('api', 'OPEN', NULL, '[[1', 1.0, '{', 1, NULL)")
     ((window, detail),) = [(row.window, row.detail) for row in query(loaded.connection, BREAKERS, {})]
     assert ([], {}) == (window, detail)
 

@@ -1,0 +1,171 @@
+"""The page that the state file cannot be written: it needs no commit, for the disk refuses it.
+
+It is known by host, state file and beginning. Of all executors of a user whose disk is full one sends it to a
+receiver: the one that holds a lock, which the kernel frees when that executor ends. Another one sends it again then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import socket
+from collections.abc import Mapping, Sequence
+
+from ..clock import Clock
+from ..core.causes import declared_sender
+from ..core.policy import draw_delay
+from ..domain.text import format_duration, printable, shell_command
+from ..statefile.health_file import FailingSender
+from .notifier import RESEND_POLICY, MessageOrigin, no_bell
+from .senders import Message, Sender, make_senders
+
+PAGE_AFTER_US = 30_000_000  # shorter troubles are normal: logs are rotated
+HOLD_US = 60_000_000  # after the end, for executors that notice it later
+
+
+class StoragePager:
+    """Checked once a second. ``folder``: of the locks of this user, which is made; None: nobody else pages."""
+
+    def __init__(
+        self, declared: Sequence[Mapping[str, object]], origin: MessageOrigin, folder: str | None, clock: Clock
+    ) -> None:
+        options = [one for one in declared if one["sender"] != "bell"]  # a bell is an event, which is a commit
+        self._receivers = [
+            _Receiver(sender, str(declared_sender(one)["hash"]))
+            for sender, one in zip(make_senders(options, no_bell), options, strict=True)
+        ]
+        self._origin = origin
+        self._clock = clock
+        for receiver in self._receivers:
+            receiver.open_lock(folder, origin.state)
+        self.failing: dict[str, FailingSender] = {}  # by sender
+        self._since: int | None = None
+        self._ended_at: int | None = None
+        self._sent: Message | None = None
+        self._sending: dict[str, asyncio.Task[None]] = {}
+
+    def check(self, since: int | None, why: str) -> None:
+        """Page for a trouble that has lasted long enough. ``since``: microseconds UTC; None: all is written."""
+        now = self._clock.now_us()
+        if since is None:
+            self._end(now)
+            return
+        if since != self._since:
+            self._since, self._ended_at = since, None
+        if now - since < PAGE_AFTER_US:
+            return
+        for receiver in self._receivers:
+            if receiver.key not in self._sending and receiver.acquire():
+                message = storage_message(self._origin, since, why, now)
+                work = self._send(receiver.sender, message)
+                self._sending[receiver.key] = asyncio.get_running_loop().create_task(work)
+
+    def pop_past(self) -> Message | None:
+        """Return the page of a trouble that is over, once, for the list of pages."""
+        if self._since is not None:
+            return None
+        past, self._sent = self._sent, None
+        return past
+
+    def _end(self, now: int) -> None:
+        if self._since is not None:
+            self._since, self._ended_at = None, now
+            self._stop()
+        if self._ended_at is not None and now - self._ended_at >= HOLD_US:
+            self._ended_at = None
+            for receiver in self._receivers:
+                receiver.release()
+
+    def _stop(self) -> None:
+        for task in self._sending.values():
+            task.cancel()
+        self._sending.clear()
+
+    def close(self) -> None:
+        """Send no more, and let another executor page."""
+        self._stop()
+        for receiver in self._receivers:
+            receiver.close()
+
+    async def _send(self, sender: Sender, message: Message) -> None:
+        tries = 0
+        while True:
+            try:
+                await sender.send(message)
+                self.failing.pop(sender.name, None)
+                self._sent = message
+                return
+            except Exception as error:  # senders run third-party code, which may raise any error
+                since = self.failing[sender.name].since if sender.name in self.failing else self._clock.now_us()
+                self.failing[sender.name] = FailingSender(sender.name, str(error) or type(error).__name__, since)
+            await asyncio.sleep(draw_delay(RESEND_POLICY, tries, None, self._clock.uniform)[0])
+            tries += 1
+
+
+class _Receiver:
+    """A sender, and the lock of those who page by it about one file system."""
+
+    def __init__(self, sender: Sender, key: str) -> None:
+        self.sender = sender
+        self.key = key
+        self._lock = -1
+
+    def open_lock(self, folder: str | None, state_path: str) -> None:
+        """Make the lock file while there is room. Without one, each executor pages."""
+        if folder is None:
+            return
+        with contextlib.suppress(OSError):
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+            device = os.stat(os.path.dirname(os.path.abspath(state_path))).st_dev
+            path = os.path.join(folder, f"storage-{device}-{self.key}")
+            self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+    def acquire(self) -> bool:
+        """Whether this executor pages."""
+        if self._lock < 0:
+            return True
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:  # a file system without locks
+            return True
+        return True
+
+    def release(self) -> None:
+        if self._lock >= 0:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def storage_message(origin: MessageOrigin, since: int, why: str, now: int) -> dict[str, object]:
+    """Return the page as senders get it, with the fields of other pages."""
+    title = f"{origin.flow} cannot write its state file"
+    attach = shell_command(["redrive", "attach", origin.state, "--run", origin.run_id])
+    lasted = f"for {format_duration(now - since)}; no task starts until it can be written"
+    host = socket.gethostname()
+    lines = [f"[critical] {title}", f"{origin.flow}, run {origin.run_id} on {host}: {why}", lasted, attach]
+    return {
+        "kind": "page",
+        "key": f"storage/{host}/{origin.state}/{since}",
+        "ids": [],
+        "cause": f"storage:{host}",
+        "episode": 1,
+        "severity": "critical",
+        "title": title,
+        "run_id": origin.run_id,
+        "task": None,
+        "count": 1,
+        "created_at": since,
+        "updated_at": now,
+        "body": {"why": why, "attach": attach, "command": shell_command(["redrive", "doctor", origin.state])},
+        "flow": origin.flow,
+        "state": origin.state,
+        "text": printable("\n".join(lines)),
+    }

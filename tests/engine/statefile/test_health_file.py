@@ -1,0 +1,110 @@
+"""``<state>.health``: what an executor knows and cannot commit, found by readers whenever its writer was killed."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from redrive.engine.statefile import health_file
+from redrive.engine.statefile.health_file import FailingSender, Health, HealthFile, health_path, read_health
+from redrive.engine.store.lock import StateLock, acquire
+
+FULL = Health("one", 5, "the disk is full", ["a", "b"], [FailingSender("command", "exit status 1", 3)])
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> str:
+    return str(tmp_path / "night.db")
+
+
+@pytest.fixture
+def lock(state: str) -> Iterator[StateLock]:
+    held = acquire(state, "one")
+    yield held
+    held.release()
+
+
+def test_a_reader_finds_what_the_living_executor_wrote_last(state: str, lock: StateLock) -> None:
+    file = HealthFile(state)
+    file.write(Health("one"))
+    assert read_health(state) == Health("one", None, "", [], [])
+    file.write(FULL)
+    assert read_health(state) == FULL
+    assert os.stat(health_path(state)).st_mode & 0o777 == 0o600
+    file.close()
+    assert read_health(state) is None and not os.path.exists(health_path(state))
+
+
+def test_what_a_dead_executor_has_left_says_nothing(state: str) -> None:
+    held = acquire(state, "one")
+    HealthFile(state).write(FULL)
+    held.drop()
+    assert read_health(state) is None
+    other = acquire(state, "two")
+    assert read_health(state) is None
+    HealthFile(state).write(Health("two"))
+    assert read_health(state) == Health("two", None, "", [], [])
+    other.release()
+
+
+def test_a_write_needs_no_room(state: str, lock: StateLock) -> None:
+    file = HealthFile(state)
+    before, limits = os.stat(health_path(state)), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (before.st_size, limits[1]))
+    try:
+        for number in range(4):
+            file.write(FULL._replace(storage_since=number))
+            found = read_health(state)
+            assert found is not None and found.storage_since == number
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    after = os.stat(health_path(state))
+    assert (after.st_size, after.st_blocks) == (before.st_size, before.st_blocks)
+
+
+def test_a_write_that_was_cut_off_leaves_the_one_before(state: str, lock: StateLock) -> None:
+    file = HealthFile(state)
+    file.write(FULL._replace(storage_since=1))
+    before = Path(health_path(state)).read_bytes()
+    file.write(FULL._replace(storage_since=2))
+    after = Path(health_path(state)).read_bytes()
+    for size in range(len(after) + 1):
+        Path(health_path(state)).write_bytes(after[:size] + before[size:])
+        found = read_health(state)
+        assert found is not None and found.storage_since in (1, 2)
+
+
+def test_any_bytes_are_an_answer(state: str, lock: StateLock) -> None:
+    file, dice = HealthFile(state), random.Random(3)
+    file.write(FULL)
+    whole = Path(health_path(state)).read_bytes()
+    for _ in range(300):
+        start = dice.randrange(len(whole))
+        Path(health_path(state)).write_bytes(whole[:start] + dice.randbytes(dice.randrange(60)) + whole[start + 9 :])
+        assert read_health(state) in (None, FULL, Health("one", None, "", [], []), Health("", None, "", [], []))
+
+
+@pytest.mark.parametrize("text", ["é" * 5000, "\x00" * 5000, '"' * 5000])
+def test_what_is_too_long_is_cut(state: str, lock: StateLock, text: str) -> None:
+    HealthFile(state).write(Health("one", 1, text, [text] * 500, [FailingSender(text[:50], text, 1)] * 9))
+    found = read_health(state)
+    assert found is not None and found.storage_since == 1 and found.storage_why
+    assert text.startswith(found.storage_why) and os.path.getsize(health_path(state)) == 2 * health_file.SLOT_BYTES
+
+
+@pytest.mark.parametrize("plant", ["link", "hard link", "pipe", "folder"])
+def test_what_somebody_has_planted_is_not_written(state: str, lock: StateLock, tmp_path: Path, plant: str) -> None:
+    target, path = tmp_path / "precious", Path(health_path(state))
+    target.write_text("mine")
+    {
+        "link": lambda: path.symlink_to(target),
+        "hard link": lambda: path.hardlink_to(target),
+        "pipe": lambda: os.mkfifo(path),
+        "folder": path.mkdir,
+    }[plant]()
+    HealthFile(state).write(FULL)
+    assert target.read_text() == "mine" and read_health(state) == (None if plant == "folder" else FULL)
