@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sqlite3
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -142,6 +143,8 @@ def _state(target: str | None) -> Iterator[DoctorFinding]:
     yield from _executor(path)
     for doubt in ownership.doubts([path]):
         yield DoctorFinding("warning", "owner", f"{doubt}: no run starts in it before it is yours alone (chmod 600)")
+    if (mode := stat.S_IMODE(os.stat(path).st_mode)) & 0o077:
+        yield DoctorFinding("warning", "mode", f"{mode:04o}: others may read errors and logs in it (chmod 600)")
     try:
         with database.reading(path, _CHECK_SECONDS_MAX) as connection:
             yield from _file(path, connection)

@@ -17,7 +17,7 @@ from ..errors import ExecutorBusyError, LinkError, StateFileError, StorageError
 from ..statefile.lock_file import last_holder
 from ..statefile.open_writing import open_existing, upgrade, write_transaction
 from ..statefile.operator_actions import apply
-from ..statefile.ownership import try_acquire
+from ..statefile.ownership import locked_file, try_acquire
 from ..statefile.transitions import Transaction
 from .executor_socket import Message, request
 
@@ -68,7 +68,7 @@ def apply_under_lock(state_path: str, command: Command, now_us: Optional[int] = 
     if lock is None:
         return None
     try:
-        with closing(open_existing(state_path)) as connection, write_transaction(connection):
+        with locked_file(state_path), closing(open_existing(state_path)) as connection, write_transaction(connection):
             upgrade(connection, state_path)
             at = int(time.time() * 1000000) if now_us is None else now_us
             return apply(Transaction(connection, at), command, is_abandoned=True)

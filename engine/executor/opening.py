@@ -45,6 +45,7 @@ from ..errors import (
 from ..flow.source import environment_of
 from ..runner.command import remove_folders
 from ..runner.zygote.client import Runner, environment_hash
+from ..statefile.opening import holds_nothing
 from ..statefile.paths import default_folder
 from ..statefile.transitions import Transaction, resolve_cause
 from ..store import claims, database, flow_changes, lock, recovery, runs, schedules
@@ -153,7 +154,7 @@ def _plan_part(request: RunRequest, requested: _RequestedRun, flow: FlowSpec) ->
         raise RefusedError(f"run {requested.run_id!r} exists: a part of a flow is a run of its own; leave out --run-id")
     if choice.results_of is None:
         return plan_part(flow, choice, None)
-    if _is_missing_or_empty(request.state_path):
+    if holds_nothing(request.state_path):
         raise NotFoundError(f"there is no earlier run of flow {flow.name!r}: {request.state_path} does not exist yet")
     with database.reading(request.state_path) as connection:
         earlier = flow_changes.read_earlier(connection, flow.name, choice.results_of)
@@ -201,8 +202,9 @@ def _open_writer(lease: StateFileLease, machine: Machine) -> Writer:
     """Open the state file for writing, and kill what dead executors left."""
     request, loop, clock = lease.request, asyncio.get_running_loop(), machine.clock
     connection = machine.open_database(request.state_path, request.options.durability)
-    lease.has_run = True
     try:
+        lease.lock.lock_file()  # of a file that was made now
+        lease.has_run = True
         _kill_orphans(connection, request)
         limits = FlushLimits.from_environment(on_invalid=lambda error: _warn(f"{error}; the executor uses its default"))
         return Writer(
@@ -283,7 +285,7 @@ def _find_run(request: RunRequest) -> _RequestedRun:
     """Find the requested run and its flow file without writing."""
     target = request.flow if isinstance(request.flow, str) else ""
     options = request.options
-    if not options.resume and _is_missing_or_empty(request.state_path):
+    if not options.resume and holds_nothing(request.state_path):
         return _RequestedRun(target, request.run_id or new_run_id(), False, {})
     with database.reading(request.state_path) as connection:
         run_id = request.run_id or (run_to_resume(connection, request.state_path) if options.resume else None)
@@ -319,15 +321,6 @@ def _check_is_unfinished(connection: sqlite3.Connection, run_id: str) -> None:
 def own_python_path() -> list[str]:
     """Return the folders of PYTHONPATH of this process."""
     return [os.path.abspath(folder) for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
-
-
-def _is_missing_or_empty(path: str) -> bool:
-    try:
-        return os.path.getsize(path) == 0
-    except FileNotFoundError:
-        return True
-    except OSError:  # a loop of links: opening the file raises the error
-        return False
 
 
 def new_run_id() -> str:

@@ -113,6 +113,7 @@ def acquire_state_file(request: RunRequest) -> StateFileLease:
     held = lock.acquire(request.state_path, request.executor_id, request.run_id, wait=options.wait)
     try:
         check_sole_writer(request.state_path)
+        held.lock_file(wait=options.wait)
         environment = {processes.EXECUTOR_VARIABLE: request.executor_id}
         inherited_fds = (held.fileno(),)
         reaper = Reaper.start(request.executor_id)

@@ -32,7 +32,7 @@ from ..executor.state_file_lease import check_sole_writer, create_state_folder
 from ..flow.source import split_target
 from ..notifications.notifier import MessageOrigin, Notifier
 from ..statefile import lock_file
-from ..statefile.paths import has_content
+from ..statefile.opening import holds_nothing
 from ..statefile.reader import Stamp, stamp_of
 from ..statefile.supervisor_file import Control, MissedRun, ScheduleRecord, StoredSchedule, SupervisorFile
 from ..statefile.transitions import Transaction
@@ -269,7 +269,7 @@ class FlowService:
         self._shared.wake()
 
     def _load_status(self, now: int) -> ScheduleStatus:
-        if not has_content(self.state_path):
+        if holds_nothing(self.state_path):
             return ScheduleStatus(None)
         with database.reading(self.state_path) as connection:
             return schedules.load_status(connection, self.served, now, self._late_from)
@@ -323,6 +323,7 @@ class FlowService:
     async def _write_alone(self, change: Callable[[Transaction], None]) -> None:
         held = lock.acquire(self.state_path, self._shared.id)
         try:
+            held.lock_file()
             check_sole_writer(self.state_path)
             machine = self._shared.machine
             connection = machine.open_database(self.state_path, self._options.durability)

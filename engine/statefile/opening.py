@@ -26,6 +26,8 @@ from .paths import folder_sentence, has_content, network_problem
 
 MAGIC = b"SQLite format 3\x00"
 HEADER_BYTES = 100
+START_BYTES = HEADER_BYTES + 8  # with the header of the first page
+JOURNAL_MAGIC = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"
 APPLICATION_ID = 0x52445256  # "RDRV"
 
 
@@ -39,14 +41,20 @@ class Header(NamedTuple):
 
 
 def inspect(path: str) -> Optional[Header]:
-    """Return the header of a state file, None for an empty file. Opens nothing for writing.
+    """Return the header of a state file; None for a file that holds nothing. Opens nothing for writing.
+
+    A making in place that was cut off leaves an empty first page, or a journal that takes back all that was written.
 
     Raises FileNotFoundError, or the StateFileError that says why this file cannot be used.
     """
     data, size = _read_start(path)
+    real = os.path.realpath(path)  # SQLite keeps its files beside the one that a link names
+    has_log = has_content(real + "-wal")
     if size == 0:
-        if has_content(path + "-wal"):
+        if has_log:
             raise CorruptFileError(f"{path} is empty but its -wal is not: the file was cut short; restore a copy")
+        return None
+    if not has_log and _is_blank_page(data, size) or _takes_all_back(real + "-journal"):
         return None
     if not data.startswith(MAGIC):
         if MAGIC.startswith(data):
@@ -72,11 +80,39 @@ def _read_start(path: str) -> Tuple[bytes, int]:
             raise StateFileError(folder_sentence(path))
         if not stat.S_ISREG(status.st_mode):
             raise StateFileError(f"{path} is not a regular file; name another one")
-        return os.read(descriptor, HEADER_BYTES), status.st_size
+        return os.read(descriptor, START_BYTES), status.st_size
     except OSError as error:
         raise StorageError(f"cannot read the state file {path}: {error.strerror}") from error
     finally:
         os.close(descriptor)
+
+
+def holds_nothing(path: str) -> bool:
+    """True if no state file is at the path, or one that is empty; False if the path cannot be read."""
+    try:
+        return inspect(path) is None
+    except FileNotFoundError:
+        return True
+    except StateFileError:
+        return False
+
+
+def _is_blank_page(data: bytes, size: int) -> bool:
+    """Whether a file is a database without any table, which no program has named as its own."""
+    if not data.startswith(MAGIC) or len(data) < START_BYTES:
+        return False
+    header = _parse(data)
+    (cells,) = struct.unpack_from(">H", data, HEADER_BYTES + 3)
+    return size <= header.page_bytes and not (cells or header.version or header.application_id)
+
+
+def _takes_all_back(journal: str) -> bool:
+    """Whether a transaction that was cut off, and that SQLite takes back, began in a database without any table."""
+    try:
+        data, size = _read_start(journal)
+    except (OSError, StateFileError):
+        return False
+    return data.startswith(JOURNAL_MAGIC) and size > 20 and struct.unpack_from(">I", data, 16)[0] <= 1
 
 
 def _parse(data: bytes) -> Header:
@@ -97,7 +133,8 @@ def _validate(path: str, header: Header, size: int) -> None:
             f"{path} is damaged: its header gives a page size of {header.page_bytes}; restore a copy"
         )
     # A checkpoint that was interrupted leaves a short file on purpose: the rest is still in the -wal.
-    unfinished = has_content(path + "-wal") or has_content(path + "-journal")
+    real = os.path.realpath(path)
+    unfinished = has_content(real + "-wal") or has_content(real + "-journal")
     expected = header.pages * header.page_bytes
     if size < expected and not unfinished:
         raise CorruptFileError(f"{path} is cut short: {size} of {expected} bytes are left; restore a copy")

@@ -6,11 +6,14 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 import fcntl
 import json
 import os
+import socket
 import stat
 import time
+import zlib
+from contextlib import contextmanager
 from typing import Collection, Dict, Iterable, Iterator, Optional, Set, Tuple
 
-from ..errors import CorruptFileError, StateFileError, StorageError
+from ..errors import CorruptFileError, ExecutorBusyError, StateFileError, StorageError
 from .lock_file import LockHolder, last_holder, lock_path, try_lock
 from .paths import folder_sentence, has_content
 from .processes import EXECUTOR_VARIABLE, read_file, stat_fields
@@ -170,21 +173,114 @@ def try_acquire(state_path: str) -> Optional[int]:
     return descriptor if is_taken else None
 
 
+def open_state_file(state_path: str) -> Optional[int]:
+    """Open a state file to lock it; None if it is not there. Raises StorageError."""
+    try:
+        return os.open(state_path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageError("cannot read the state file {}: {}".format(state_path, error.strerror)) from error
+
+
+def is_locked_file(descriptors: Iterable[int], state_path: str) -> bool:
+    """Whether one of these descriptors is of the file that is at the path."""
+    try:
+        status = os.stat(state_path)
+    except OSError:
+        return False
+    return any(os.path.samestat(os.fstat(descriptor), status) for descriptor in descriptors)
+
+
+def owned_by_another_name(state_path: str, descriptor: int) -> ExecutorBusyError:
+    """The error for a state file that is locked although its lock file is not. ``descriptor``: of the file."""
+    pid = _flock_owner(os.fstat(descriptor).st_ino)
+    who = "an executor" if pid is None else "the executor with pid {}".format(pid)
+    sentence = "{} writes {} under another name, as a bind mount gives it: use the name that it was started with"
+    return ExecutorBusyError(sentence.format(who, state_path), pid=pid, host=socket.gethostname())
+
+
+def _flock_owner(inode: int) -> Optional[int]:
+    """Who has locked a file, as far as the kernel says so: ``1: FLOCK  ADVISORY  WRITE 4711 fe:01:1234 0 EOF``."""
+    try:
+        lines = read_file("/proc/locks").decode("ascii").splitlines()
+    except OSError:
+        return None
+    for fields in map(str.split, lines):
+        if fields[1:2] == ["FLOCK"] and fields[5].endswith(":{}".format(inode)):
+            return int(fields[4])
+    return None
+
+
+#: Descriptors of the state files that this process has changed without an executor, by inode. They stay open: closing
+#: one would drop the locks of readers in this process.
+_changed: Dict[Tuple[int, int], int] = {}
+
+
+@contextmanager
+def locked_file(state_path: str) -> Iterator[None]:
+    """Lock the state file itself for one command, as ``StateLock.lock_file`` does. The caller holds its lock file.
+
+    Raises ExecutorBusyError, StorageError.
+    """
+    status = os.stat(state_path)
+    key = status.st_dev, status.st_ino
+    if key not in _changed:
+        descriptor = open_state_file(state_path)
+        if descriptor is None:
+            raise StateFileError("there is no state file {}".format(state_path))
+        _changed[key] = descriptor
+    descriptor = _changed[key]
+    if not try_lock(descriptor, fcntl.LOCK_EX):
+        raise owned_by_another_name(state_path, descriptor)
+    try:
+        yield
+    finally:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
 def require_single_name(state_path: str) -> None:
     """Raise StorageError if a hard link gives the file another name, under which it would have another lock.
 
     Raises StateFileError for a folder.
     """
-    try:
-        status = os.stat(state_path)
-    except (OSError, ValueError):
-        return  # there is no file yet
-    if stat.S_ISDIR(status.st_mode):
-        raise StateFileError(folder_sentence(state_path))
-    names = status.st_nlink
+    names = _count_names(state_path)
+    if names > 1:
+        remove_makings(os.path.realpath(state_path), is_named=True)
+        names = _count_names(state_path)
     if names > 1:
         sentence = "{} has {} names, and each would have an executor: remove the other hard links, or copy the file"
         raise StorageError(sentence.format(state_path, names))
+
+
+def _count_names(state_path: str) -> int:
+    try:
+        status = os.stat(state_path)
+    except (OSError, ValueError):
+        return 0  # there is no file yet
+    if stat.S_ISDIR(status.st_mode):
+        raise StateFileError(folder_sentence(state_path))
+    return status.st_nlink
+
+
+def making_prefix(path: str) -> str:
+    """How the names begin under which a state file is made beside its own (``store/making.py``)."""
+    return ".redrive-{:08x}-".format(zlib.crc32(os.fsencode(os.path.basename(path))))
+
+
+def remove_makings(path: str, is_named: bool = False) -> None:
+    """Remove what makings of a state file have left that were cut off.
+
+    ``is_named``: only those that were cut off between their last two steps, when the file has both names.
+    """
+    folder, prefix = os.path.dirname(path), making_prefix(path)
+    try:
+        found = [os.path.join(folder, name) for name in os.listdir(folder) if name.startswith(prefix)]
+        for leftover in found:
+            if not is_named or os.path.samefile(leftover, path):
+                os.unlink(leftover)
+    except OSError:  # it makes no other file wrong
+        pass
 
 
 def open_lock(path: str) -> Tuple[int, bool]:

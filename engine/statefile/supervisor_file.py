@@ -326,6 +326,23 @@ _SAVE = "UPDATE schedule SET {}, acknowledged_at = CASE WHEN start_error IS ? TH
 _SAVE_ALL = _SAVE.format(", ".join("{} = ?".format(name) for name in ScheduleRecord._fields))
 
 
+def _make(path: str) -> None:
+    """Make the file whole beside its name, so that nobody reads a half of it, whatever is killed. Raises OSError."""
+    made = "{}.{}.new".format(path, os.urandom(8).hex())
+    try:
+        os.close(os.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        with contextlib.closing(_connect(made, "rw")) as connection:
+            connection.executescript("PRAGMA journal_mode = WAL;" + SCHEMA)
+        try:
+            os.link(made, path)
+        except OSError:  # another supervisor was faster, or the file system has no links
+            if not os.path.exists(path):
+                os.rename(made, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(made)
+
+
 class SupervisorFile(object):
     """The file, open for the supervisor ``id``. Raises StateFileError, as every method."""
 
@@ -333,7 +350,8 @@ class SupervisorFile(object):
         self.path = path
         self._id = id
         with _translated_errors(path):
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            if not os.path.exists(path):
+                _make(path)
             self._connection = _connect(path, "rw")
             self._connection.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;" + SCHEMA)
         self._version = -1

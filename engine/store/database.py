@@ -6,17 +6,14 @@ never checkpoint.
 
 from __future__ import annotations
 
-import errno
 import os
 import sqlite3
 import time
-import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 import msgspec
 
-from ..clock import wall_time_us
 from ..core.breaker import BreakerState
 from ..core.spec import Durability, TaskSpec
 from ..domain.states import DeadLetterKind, RunState, SkipCause, TaskState
@@ -24,9 +21,8 @@ from ..domain.text import shell_command
 from ..domain.trigger_rules import RULES
 from ..errors import CorruptFileError, RedriveError, StateFileError, StorageError
 from ..statefile.formats import tables_since
-from ..statefile.open_writing import check_known_version, check_ours, connect, set_version, upgrade, write_transaction
+from ..statefile.open_writing import check_ours, connect
 from ..statefile.opening import (
-    APPLICATION_ID,
     TABLES,
     Header,
     check_tables,
@@ -36,6 +32,7 @@ from ..statefile.opening import (
 )
 from ..statefile.ownership import require_not_emptied
 from ..statefile.paths import has_content, network_problem
+from . import making
 
 MINIMUM_SQLITE = (3, 24, 0)  # the oldest version that supports all SQL statements here
 FULL_BYTES = 64 * 1024  # less free space than this is none: a -shm grows by 32 kB, a -wal by whole pages
@@ -61,13 +58,13 @@ def open_for_writing(path: str | os.PathLike[str], durability: Durability = "nor
     problem = network_problem(path)
     if problem:
         raise StateFileError(problem)
-    header = _inspect_for_writing(path)
-    is_created = header is None and _create_file(path)
+    is_new, is_created = _inspect_for_writing(path) is None, False
     has_log = has_content(os.path.realpath(path) + "-wal")
     try:
+        is_created = is_new and making.make(path)
         connection = connect(path)
         try:
-            _create_or_migrate(connection, path)
+            making.create_or_upgrade(connection, path)
             _set_modes(connection, path, durability)
             _fill_cache(connection, path)
             if (
@@ -80,7 +77,8 @@ def open_for_writing(path: str | os.PathLike[str], durability: Durability = "nor
     except sqlite3.Error as error:
         explained = translate(error, path)  # before the new file is removed, which would free the full disk
         if is_created:
-            _remove_created(path)
+            making.remove_with_sidecars(path)
+        if is_new:
             if isinstance(explained, CorruptFileError):  # SQLite says so of a page that the disk does not give back
                 sentence = "the disk does not give back what was written to {}: {}; see the kernel log"
                 explained = StorageError(sentence.format(path, error))
@@ -306,34 +304,8 @@ def _require_disk(path: str) -> None:
         ) from error
 
 
-def _create_file(path: str) -> bool:
-    """Create the file with mode 0600, not the umask's, because errors and logs may contain secrets.
-
-    A link to a file that does not exist yet is followed, or SQLite would create that file with the umask's mode.
-    """
-    try:
-        os.close(os.open(os.path.realpath(path), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    except FileExistsError:
-        return False
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise StorageError(f"the disk that holds {path} is full; free some space") from error
-        raise StorageError(f"cannot create the state file {path}: {error.strerror}") from error
-    return True
-
-
-def _remove_created(path: str) -> None:
-    for leftover in (path + "-journal", path + "-wal", path + "-shm", path):
-        try:
-            os.unlink(leftover)
-        except FileNotFoundError:
-            pass
-
-
 def _set_modes(connection: sqlite3.Connection, path: str, durability: Durability) -> None:
-    (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
-    if mode != "wal":
-        raise StateFileError(f"{path} is on a file system without shared memory, where SQLite's WAL does not work")
+    making.set_log_mode(connection, path)
     connection.execute(f"PRAGMA synchronous={_SYNCHRONOUS[durability]}")
     file_uuid(connection)  # the first read creates -wal and -shm, by which readers detect a writer
 
@@ -343,39 +315,6 @@ def _fill_cache(connection: sqlite3.Connection, path: str) -> None:
     if os.path.getsize(path) <= CACHED_BYTES:
         with closing(sqlite3.connect(":memory:")) as nowhere:
             connection.backup(nowhere)
-
-
-def _create_or_migrate(connection: sqlite3.Connection, path: str) -> None:
-    """Create the tables of a new file, or migrate an older format, in one transaction.
-
-    A new file gets its tables in SQLite's rollback mode, so that its header has our application id from the start.
-    """
-    connection.execute("PRAGMA auto_vacuum=INCREMENTAL")  # of a new file; it has no effect once there are tables
-    with write_transaction(connection):
-        version = check_known_version(connection, path)  # a newer version may be in the log only
-        if version == 0:
-            _create_tables(connection)
-        else:
-            upgrade(connection, path)
-
-
-def _create_tables(connection: sqlite3.Connection) -> None:
-    with open(os.path.join(os.path.dirname(__file__), "schema.sql"), encoding="utf-8") as schema:
-        _run_script(connection, schema.read())
-    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    facts = {"uuid": uuid.uuid4().hex, "created_at": str(wall_time_us()), "schema_version": "0"}
-    connection.executemany("INSERT INTO meta (key, value) VALUES (?, ?)", facts.items())
-    set_version(connection)
-
-
-def _run_script(connection: sqlite3.Connection, script: str) -> None:
-    """Run a script within the transaction; ``executescript`` would commit it."""
-    statement = ""
-    for line in script.splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
-            connection.execute(statement)
-            statement = ""
 
 
 # --- Finds a row that no redrive has written: the reason why a state file of a stranger cannot be shown --------------

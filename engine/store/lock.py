@@ -18,7 +18,16 @@ from ..domain.text import format_duration
 from ..errors import ExecutorBusyError, StorageError
 from ..runner import reaper
 from ..statefile.lock_file import LockHolder, current_holder, lock_path, read_holder, try_lock
-from ..statefile.ownership import has_token, is_current_file, open_lock, require_single_name, write_holder
+from ..statefile.ownership import (
+    has_token,
+    is_current_file,
+    is_locked_file,
+    open_lock,
+    open_state_file,
+    owned_by_another_name,
+    require_single_name,
+    write_holder,
+)
 from ..statefile.processes import ancestors, identity
 
 PATIENCE_SECONDS = 10.0  # for a client that applies one command, as long as that waits for an executor
@@ -31,12 +40,33 @@ class StateLock:
 
     def __init__(self, descriptor: int, holder: LockHolder, state_path: str, is_new: bool) -> None:
         self._descriptor = descriptor
+        self._files: list[int] = []  # of the state file, locked as well
+        self._state_path = state_path
         self._path = lock_path(state_path)
         self._is_new = is_new
         self.holder = holder
 
     def fileno(self) -> int:
         return self._descriptor
+
+    def lock_file(self, *, wait: bool = False) -> None:
+        """Lock the state file itself, once it is there: a bind mount gives it another name with another lock file.
+
+        By an flock, which leaves SQLite's locks alone, but for one thing: whoever closes a descriptor of the file drops
+        those of the process. So it stays open until the lock is released, after the end of SQLite.
+
+        Raises ExecutorBusyError, StorageError.
+        """
+        if is_locked_file(self._files, self._state_path):
+            return
+        descriptor = open_state_file(self._state_path)
+        if descriptor is None:
+            return
+        self._files.append(descriptor)
+        while not try_lock(descriptor, fcntl.LOCK_EX):
+            if not wait:
+                raise owned_by_another_name(self._state_path, descriptor)
+            time.sleep(POLL_SECONDS)  # as in ``_wait_for_lock``
 
     def touch(self) -> None:
         """Update the mtime of the lock file, which shows other processes that the owner is alive."""
@@ -76,8 +106,9 @@ class StateLock:
     def drop(self) -> None:
         """Close the descriptor and write nothing, as the death of the owner does."""
         if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+            for descriptor in (*self._files, self._descriptor):
+                os.close(descriptor)
+            self._files, self._descriptor = [], -1
 
     def remove(self) -> None:
         """Release the lock, and delete the lock file if this process created it, because no run was written.

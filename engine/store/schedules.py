@@ -27,7 +27,7 @@ from ..errors import RefusedError
 from ..flow.source import open_schedule
 from ..statefile import lock_file
 from ..statefile.lists import in_list
-from ..statefile.paths import has_content
+from ..statefile.opening import holds_nothing
 from ..statefile.transitions import Transaction, resolve_cause
 from . import claims, database, runs
 from .pages import STALE_AFTER_US, is_paged, trigger_page
@@ -459,7 +459,7 @@ def backfill_slots(state_path: str, served: ServedFlow, since: int, until: int) 
     times = list(islice(takewhile(lambda at: at <= until, served.schedule.after(since - 1)), BACKFILL_MAX + 1))
     if len(times) > BACKFILL_MAX:
         raise RefusedError(f"that is more than {BACKFILL_MAX:,} runs: backfill a shorter range at a time")
-    if not times or not has_content(state_path):
+    if not times or holds_nothing(state_path):
         return [BackfillSlot(at) for at in times]
     with database.reading(state_path) as connection:
         started = runs_of(connection, served.name, times[0], times[-1])
@@ -485,7 +485,7 @@ def wait_for_schedule(state_path: str, served: ServedFlow, clock: Clock, report:
 
 
 def _is_due(state_path: str, served: ServedFlow, now: int) -> bool:
-    if not has_content(state_path):
+    if holds_nothing(state_path):
         return False
     with database.reading(state_path) as connection:
         due_at = next_at(connection, served.name)

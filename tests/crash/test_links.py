@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from support.commands import run_redrive, start_redrive
+from support.commands import REDRIVE, run_redrive, start_redrive
 
 FLOW = """
 import time
@@ -69,3 +69,38 @@ def test_by_a_hard_link_nothing_is_written(executor: subprocess.Popen[str], tmp_
     acted = run_redrive("requeue", "gate", "--state", link, "--reason", "again")
     for refused in (started, acted):
         assert (refused.returncode, "has 2 names" in refused.stderr) == (2, True), refused
+
+
+def test_a_file_that_is_locked_itself_has_no_second_executor_and_no_acts(
+    executor: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    """As behind a bind mount: neither the lock file nor the socket is beside this name of the file."""
+    other = tmp_path / "other"
+    other.mkdir()
+    path = tmp_path / "state.db"
+    names = [path.name, f"{path.name}-wal", f"{path.name}-shm"]
+    for name in names:  # the executor waits for them to come back
+        (tmp_path / name).rename(other / name)
+    words = ("run", tmp_path / "flow.py", "--state", other / "state.db", "--run-id", "other", "--plain")
+    for second in (run_redrive(*words), run_redrive("pause", other / "state.db", "--reason", "x")):
+        assert f"pid {executor.pid} writes {other / 'state.db'} under another name" in second.stderr
+    assert run_redrive(*words).returncode == 75
+    for name in names:
+        (other / name).rename(tmp_path / name)
+    finish(executor, tmp_path)
+
+
+@pytest.mark.long
+def test_behind_a_bind_mount_of_the_file_there_is_no_second_executor(
+    executor: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    """As a container has one file of a volume. A whole run was lost, and its exit code was 0."""
+    other = tmp_path / "other.db"
+    other.touch()
+    words = ["run", tmp_path / "flow.py", "--state", other, "--run-id", "other", "--plain"]
+    mounted = f'mount --bind "{tmp_path / "state.db"}" "{other}" && exec "$@"'
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", mounted, "sh", *REDRIVE, *words], capture_output=True, text=True
+    )
+    assert done.returncode == 75 and "under another name" in done.stderr, done
+    finish(executor, tmp_path)

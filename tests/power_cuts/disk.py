@@ -66,6 +66,11 @@ class _File:
         return bytes(found)
 
 
+def is_making(path: str) -> bool:
+    """Whether a state file is made under this name, which a link then replaces."""
+    return os.path.basename(path).startswith(".redrive-")
+
+
 @dataclass(slots=True)
 class Disk:
     """Follows the calls; ``paths``: the files to follow, in one folder."""
@@ -80,11 +85,14 @@ class Disk:
         """Take one more call."""
         if call.name in ("fsync", "fdatasync") and call.path == self.folder:
             self._sync_folder(call.begun)
-        if call.path not in self.paths:
+        if call.path not in self.paths and not is_making(call.path):
             return
         if call.name == "openat" and call.path not in self._files:
             self._files[call.path] = _File()
             self._renames.append((number, call.path, self._files[call.path]))
+        elif call.name == "link":
+            self._files[call.data.decode()] = self._files[call.path]
+            self._renames.append((number, call.data.decode(), self._files[call.path]))
         elif call.name == "unlink":
             self._files.pop(call.path, None)
             self._renames.append((number, call.path, None))

@@ -12,6 +12,7 @@ from pathlib import Path
 from redrive.engine.agent import command_client
 from redrive.engine.domain.acts import parse_command
 
+from .disk import is_making
 from .evidence import SUFFIXES, AcknowledgedByRun, AcknowledgedNumbers
 from .recording import Call, read_calls, recorded
 
@@ -48,7 +49,7 @@ for number in range(WIDTH):
 def _read(trace: Path, state: Path) -> list[Call]:
     folder = str(state.parent)
     files = {folder, *(f"{state}{suffix}" for suffix in SUFFIXES), f"{folder}/paid", f"{folder}/paged"}
-    return read_calls(trace, lambda path: path in files or path.startswith(("pipe:", "socket:")))
+    return read_calls(trace, lambda path: path in files or is_making(path) or path.startswith(("pipe:", "socket:")))
 
 
 def record_writer(folder: Path, commits: int) -> tuple[list[Call], AcknowledgedNumbers, Path]:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-_CALLS = "pwrite64,write,sendto,fdatasync,fsync,ftruncate,unlink,openat,exit_group"
+_CALLS = "pwrite64,write,sendto,fdatasync,fsync,ftruncate,unlink,link,openat,exit_group"
 _BYTES_MAX = 1 << 20  # of one write
 _LINE = re.compile(r"(\d+) +(\w+)\((.*)\) += (-?\d+|\?)")
 _BEGUN = re.compile(r"(\d+) +(\w+)\((.*) <unfinished \.\.\.>$")

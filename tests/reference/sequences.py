@@ -27,7 +27,7 @@ from redrive.engine.domain.event_payloads import TaskMapped
 from redrive.engine.domain.states import TIMED, SkipCause
 from redrive.engine.statefile import operator_actions
 from redrive.engine.statefile.transitions import Transaction
-from redrive.engine.store import claims, database, runs
+from redrive.engine.store import claims, making, runs
 from redrive.engine.store.settle import settle
 
 from .operators import ACTS, BY_BRANCH, BY_OPERATOR, MOVING, Difference, Model, Scripted
@@ -321,7 +321,7 @@ def outcome_of(does: str, task: Scripted, attempt: int) -> Outcome:
 @cache
 def _database() -> sqlite3.Connection:
     connection = sqlite3.connect(":memory:", isolation_level=None, cached_statements=2000)
-    database._create_tables(connection)
+    making.create_tables(connection)
     return connection
 
 

@@ -22,7 +22,7 @@ from redrive.engine.core.spec import Durability
 from redrive.engine.errors import CorruptFileError, ForeignFileError, NewerFileError, StateFileError, StorageError
 from redrive.engine.statefile import open_writing, opening, paths
 from redrive.engine.statefile.formats import SCHEMA_VERSION
-from redrive.engine.store import database
+from redrive.engine.store import database, making
 
 NOBODY = 65534
 
@@ -392,7 +392,7 @@ def test_a_new_file_that_the_disk_does_not_give_back_is_not_called_damaged(
         error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
         raise error
 
-    monkeypatch.setattr(database, "_create_tables", fail)
+    monkeypatch.setattr(making, "create_tables", fail)
     with pytest.raises(StorageError, match=r"the disk does not give back what was written to .*; see the kernel log"):
         database.open_for_writing(tmp_path / "state.db")
     assert picture(tmp_path) == {}
@@ -427,7 +427,7 @@ def test_a_full_disk_leaves_no_half_made_file(tmp_path: Path, monkeypatch: pytes
         connection.execute("PRAGMA max_page_count = 3")
         return connection
 
-    monkeypatch.setattr(database, "connect", connect_to_a_small_disk)
+    monkeypatch.setattr(making, "connect", connect_to_a_small_disk)
     with pytest.raises(StorageError, match="full"):
         database.open_for_writing(tmp_path / "state.db")
     assert picture(tmp_path) == {}

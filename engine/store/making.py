@@ -1,0 +1,125 @@
+"""Makes a state file: whole from the moment at which it has its name.
+
+It is written beside its name, closed, and named by a link, which replaces no file. A making that is cut off leaves
+nothing under the name. A file that was there before and holds nothing, as a container mounts one, gets its tables in
+place, in one transaction: what a cut leaves there counts as empty (``opening.inspect``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import sqlite3
+import uuid
+from contextlib import closing
+
+from ..clock import wall_time_us
+from ..errors import ForeignFileError, StateFileError, StorageError
+from ..statefile.open_writing import check_known_version, connect, set_version, upgrade, write_transaction
+from ..statefile.opening import APPLICATION_ID
+from ..statefile.ownership import making_prefix, remove_makings
+
+#: Errors of a file system that has no hard links, or lets nobody make one.
+_WITHOUT_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EACCES, errno.EINVAL}
+
+
+def make(path: str) -> bool:
+    """Make the state file of mode 0600, for errors and logs may hold secrets; of a link, the file that it names.
+
+    False: there is a file that holds nothing, which still needs its tables. The caller holds the lock of the file.
+
+    Raises sqlite3.Error, StateFileError or StorageError; nothing is left then.
+    """
+    real = os.path.realpath(path)
+    remove_makings(real)
+    if os.path.lexists(real):
+        with contextlib.suppress(OSError):  # of another owner, or a file system without modes: doctor names it
+            os.chmod(real, 0o600)
+        return False
+    made = os.path.join(os.path.dirname(real), f"{making_prefix(real)}{secrets.token_hex(8)}.new")
+    try:
+        os.close(os.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        with closing(connect(made)) as connection:
+            connection.execute("PRAGMA synchronous=OFF")  # ``_name`` syncs all of it
+            create_or_upgrade(connection, made)
+            set_log_mode(connection, path)
+        _name(made, real)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StorageError(f"the disk that holds {path} is full; free some space") from error
+        raise StorageError(f"cannot create the state file {path}: {error.strerror}") from error
+    finally:
+        remove_with_sidecars(made)
+    return True
+
+
+def _name(made: str, path: str) -> None:
+    """Give a file its name, which no other file has. Raises OSError."""
+    _sync(made)
+    try:
+        os.link(made, path)
+    except OSError as error:
+        if error.errno not in _WITHOUT_LINKS:
+            raise
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        os.replace(made, path)
+    else:
+        os.unlink(made)
+    _sync(os.path.dirname(path))
+
+
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove_with_sidecars(path: str) -> None:
+    """Remove a database and what SQLite keeps beside it."""
+    for leftover in (path + "-journal", path + "-wal", path + "-shm", path):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(leftover)
+
+
+def create_or_upgrade(connection: sqlite3.Connection, path: str) -> None:
+    """Create the tables of a file that holds nothing, or upgrade an older format, in one transaction."""
+    if not check_known_version(connection, path):
+        connection.execute("PRAGMA auto_vacuum=INCREMENTAL")  # before the first table; later it would write a page
+    with write_transaction(connection):
+        if check_known_version(connection, path):  # the version may be in the log only
+            upgrade(connection, path)
+        elif connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+            raise ForeignFileError(f"{path} is an SQLite database of another program, not a redrive state file")
+        else:
+            create_tables(connection)
+
+
+def create_tables(connection: sqlite3.Connection) -> None:
+    """Create the tables of the latest format, in the transaction of the caller."""
+    with open(os.path.join(os.path.dirname(__file__), "schema.sql"), encoding="utf-8") as schema:
+        _run_script(connection, schema.read())
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    facts = {"uuid": uuid.uuid4().hex, "created_at": str(wall_time_us()), "schema_version": "0"}
+    connection.executemany("INSERT INTO meta (key, value) VALUES (?, ?)", facts.items())
+    set_version(connection)
+
+
+def _run_script(connection: sqlite3.Connection, script: str) -> None:
+    """Run a script within the transaction; ``executescript`` would commit it."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            connection.execute(statement)
+            statement = ""
+
+
+def set_log_mode(connection: sqlite3.Connection, path: str) -> None:
+    """Let the file have a write-ahead log. Raises StateFileError where that does not work."""
+    (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
+    if mode != "wal":
+        raise StateFileError(f"{path} is on a file system without shared memory, where SQLite's WAL does not work")
