@@ -197,6 +197,9 @@ ANSWERS: dict[str, dict[str, str | tuple[str, ...]]] = {
         "/proc/{}/fd/{}": "engine/store/lock.py",
         "/proc/{}/fdinfo/{}": "engine/store/lock.py",
     },
+    "the refusal of a second executor does not name the pid of the first": {
+        "/proc/locks": "engine/statefile/ownership.py",
+    },
     "an executor is not called dead by its pid: its lock decides": {
         "/proc/sys/kernel/random/boot_id": PROCESSES,
     },
@@ -219,12 +222,13 @@ ANSWERS: dict[str, dict[str, str | tuple[str, ...]]] = {
     "the formats are fixed (sqlite.org/fileformat2.html, walformat.html); a file of another one is refused in words": {
         "SQLite's header": OPENING,
         "struct.unpack_from": OPENING,
-        "SQLite's -journal": (OPENING, "engine/store/database.py"),
+        "SQLite's -journal": (OPENING, "engine/store/database.py", "engine/store/making.py"),
         "SQLite's -shm": (
             "engine/executor/watchdog.py",
             OPENING,
             "engine/statefile/reader.py",
             "engine/store/database.py",
+            "engine/store/making.py",
             "engine/store/write_ahead_log.py",  # cut short: zeros, from which SQLite builds it again
         ),
         "SQLite's -wal": (
@@ -236,6 +240,7 @@ ANSWERS: dict[str, dict[str, str | tuple[str, ...]]] = {
             "engine/statefile/ownership.py",
             "engine/statefile/reader.py",
             "engine/store/database.py",
+            "engine/store/making.py",
             "engine/store/write_ahead_log.py",
         ),
     },

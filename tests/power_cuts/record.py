@@ -87,7 +87,7 @@ def record_run(folder: Path, width: int) -> tuple[list[Call], AcknowledgedByRun,
         output, _ = process.communicate(timeout=240)
     assert "run night PARTIAL" in output, output
     calls = _read(trace, state)
-    executor = next(call.pid for call in calls if call.path == str(state))
+    executor = next(call.pid for call in calls if call.name == "link")
     return calls, AcknowledgedByRun(RUN_ID, executor), state
 
 
