@@ -89,7 +89,7 @@ def spawn(
         for descriptor in (log, child_end[0], parent_end[1]):
             os.close(descriptor)
     settings = {"flow": flow, "state": state, "run_id": run_id, "options": dict(options)}
-    with os.fdopen(child_end[1], "w") as to_child:
+    with contextlib.suppress(BrokenPipeError), os.fdopen(child_end[1], "w") as to_child:  # its log says why it is gone
         to_child.write(json.dumps(settings) + "\n")
     with os.fdopen(parent_end[0]) as from_child:
         line = from_child.readline()
@@ -132,7 +132,10 @@ def serve_executor(read_end: int, write_end: int) -> int:
         os.set_inheritable(descriptor, False)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with os.fdopen(read_end) as pipe:
-        settings = json.loads(pipe.readline())
+        line = pipe.readline()
+    if not line.endswith("\n"):
+        return NOT_STARTED  # the starter has died before it said what to start
+    settings = json.loads(line)
     report = _StartReport(write_end)
     executor = Executor(
         run_id=settings["run_id"],
@@ -152,7 +155,7 @@ def serve_executor(read_end: int, write_end: int) -> int:
 
 
 class _StartReport:
-    """Reports once whether the executor started."""
+    """Reports once whether the executor started. The starter may be gone: a start goes on without it."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor: int | None = descriptor
@@ -170,9 +173,9 @@ class _StartReport:
     def _send(self, report: _Report) -> None:
         if self._descriptor is None:
             return
-        with os.fdopen(self._descriptor, "w") as pipe:
+        descriptor, self._descriptor = self._descriptor, None
+        with contextlib.suppress(BrokenPipeError), os.fdopen(descriptor, "w") as pipe:
             pipe.write(json.dumps(report) + "\n")
-        self._descriptor = None
 
 
 def _known_base(error: RedriveError) -> str:
@@ -255,7 +258,8 @@ def fork_executors(requests: socket.socket) -> int:
             _become_executor(*descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
-        requests.send(str(pid).encode())
+        with contextlib.suppress(OSError):  # the parent is gone: the next request is the end
+            requests.send(str(pid).encode())
 
 
 def _become_executor(log: int, read_end: int, write_end: int) -> NoReturn:

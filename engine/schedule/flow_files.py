@@ -201,7 +201,10 @@ def main() -> None:
             continue
         for one in _wait(list(imports.values()), now):
             del imports[one.pipe]
-            os.write(results, one.end() + b"\n")
+            try:
+                os.write(results, one.end() + b"\n")
+            except BrokenPipeError:
+                return  # whoever asked is gone; the other imports end with this process
 
 
 class _Import(msgspec.Struct):

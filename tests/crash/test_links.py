@@ -97,7 +97,7 @@ def test_behind_a_bind_mount_of_the_file_there_is_no_second_executor(
     """As a container has one file of a volume. A whole run was lost, and its exit code was 0."""
     other = tmp_path / "other.db"
     other.touch()
-    words = ["run", tmp_path / "flow.py", "--state", other, "--run-id", "other", "--plain"]
+    words = map(str, ("run", tmp_path / "flow.py", "--state", other, "--run-id", "other", "--plain"))
     mounted = f'mount --bind "{tmp_path / "state.db"}" "{other}" && exec "$@"'
     done = subprocess.run(
         ["unshare", "--mount", "sh", "-c", mounted, "sh", *REDRIVE, *words], capture_output=True, text=True

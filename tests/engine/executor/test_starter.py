@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +17,8 @@ from redrive.engine.errors import FlowError
 from redrive.engine.executor import host
 from redrive.engine.executor.host import Starter
 from redrive.engine.runner.process import children
+from redrive.engine.statefile.opening import holds_nothing
+from support.commands import start_redrive
 from support.processes import wait_until_dead
 from support.waiting import wait_until
 
@@ -44,6 +49,11 @@ def spawn(folder: Path, state: str, starter: Starter, text: str = FLOW, **option
 def state_of(path: Path) -> str:
     with sqlite3.connect(path) as connection:
         return str(connection.execute("SELECT state FROM run").fetchone()[0])
+
+
+def has_succeeded(path: Path) -> bool:
+    with sqlite3.connect(path) as connection:
+        return connection.execute("SELECT state FROM run").fetchall() == [("SUCCESS",)]
 
 
 def test_a_forked_executor_outlives_the_starter_and_a_dead_starter_is_replaced(tmp_path, starter):
@@ -108,3 +118,47 @@ def test_the_error_of_a_start_is_raised_as_by_a_fresh_interpreter(tmp_path, star
             options={},
             start=starter.start,
         )
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGKILL])
+def test_a_start_goes_on_when_the_starter_dies_while_the_flow_is_imported(tmp_path: Path, number: int) -> None:
+    """As its ssh connection ends. Its report had nobody to read it, and ended the executor before the first task."""
+    gate = "import os, time\nopen('at-import', 'w').close()\nwhile not os.path.exists('go'): time.sleep(0.02)\n"
+    (tmp_path / "flow.py").write_text(gate + FLOW)
+    words = ("run", "flow.py", "--state", "s.db", "--run-id", "r", "--detach")
+    starter = start_redrive(*words, cwd=tmp_path)
+    wait_until((tmp_path / "at-import").exists)
+    starter.send_signal(number)
+    starter.communicate()
+    (tmp_path / "go").touch()
+    wait_until(lambda: not holds_nothing(str(tmp_path / "s.db")) and has_succeeded(tmp_path / "s.db"))
+    assert (tmp_path / "s.db.stderr").read_text() == ""
+
+
+def test_an_executor_whose_starter_dies_before_it_says_what_to_start_leaves_without_a_word(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    for sent in (b"", b'{"flow": "half'):
+        (read_end, to_child), (from_child, write_end) = os.pipe(), os.pipe()
+        os.write(to_child, sent)
+        os.close(to_child)
+        os.close(from_child)
+        assert host.serve_executor(read_end, write_end) == host.NOT_STARTED
+        os.close(write_end)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_process_that_forks_executors_ends_in_order_when_its_parent_dies_in_a_start(tmp_path: Path) -> None:
+    """It answered a parent that was gone, with a traceback in the output of ``redrive serve``."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    words = [sys.executable, "-P", "-m", "redrive.engine.executor.host", str(theirs.fileno())]
+    with subprocess.Popen(words, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE, text=True) as process:
+        theirs.close()
+        (read_end, to_child), (from_child, write_end) = os.pipe(), os.pipe()
+        log = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)
+        socket.send_fds(ours, [b"start"], [log, read_end, write_end])
+        for descriptor in (log, read_end, to_child, from_child, write_end):
+            os.close(descriptor)
+        ours.close()  # before it has imported what it forks
+        _, errors = process.communicate()
+    assert (process.returncode, errors, (tmp_path / "log").read_text()) == (0, "", "")
