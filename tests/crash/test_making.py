@@ -83,7 +83,7 @@ def without_links(path: Path) -> None:
     def refuse(*_: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 
-    os.link = refuse
+    os.link = refuse  # type: ignore[assignment]
     database.open_for_writing(path)
 
 
