@@ -20,16 +20,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from ..domain.states import SkipCause, TaskState
+from ..domain.states import ENDED_BADLY, OUTSIDE, SkipCause, TaskState
 from ..domain.task_options import child_prefix
 from ..domain.text import did_you_mean, shell_command
-from ..domain.trigger_rules import Verdict, verdict
+from ..domain.trigger_rules import ALL_DONE, Verdict, verdict
 from ..errors import FlowError
 from .dag import Dag
 from .outcome import reason_of_unstored, unstored_reason
 from .spec import FlowSpec, TaskSpec, child_spec, rule_of_edge
 
-OUTSIDE = "not in this part of the flow"
 _CHILD = re.compile(r"(?P<task>.+?)\[(?P<element>.*)\]", re.DOTALL)
 
 
@@ -57,26 +56,31 @@ class PartChoice(msgspec.Struct, frozen=True):
 
 
 class EarlierTask(NamedTuple):
-    """A task of an earlier run."""
+    """A task of an earlier run. ``element``, ``element_keys``: the columns."""
 
     state: str
     skip_cause: str | None
     result: str | None
+    element: str | None = None
+    element_keys: str | None = None
 
 
 class EarlierRun(msgspec.Struct, frozen=True):
-    """The run whose results are taken."""
+    """The run whose results are taken. ``before``: of a part, the run whose results that one has taken."""
 
     run_id: str
     tasks: Mapping[str, EarlierTask]
+    before: EarlierRun | None = None
 
 
 class LeftOut(NamedTuple):
-    """How a task outside of the part is skipped. ``why``: ``task.error``."""
+    """How a task outside of the part is skipped. ``why``: ``task.error``; ``run_id``: the run that has the result."""
 
     cause: SkipCause
     why: str = OUTSIDE
     result: str | None = None
+    run_id: str = ""
+    element_keys: str | None = None
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -86,15 +90,14 @@ class Part(msgspec.Struct, frozen=True):
         words: the options that name it, as in ``run.options``.
         left_out: the tasks outside of it.
         chosen: map tasks of which only some children run -> the names of these.
-        results_of: the run that has the imported results.
-        siblings: the same map tasks -> how each other child is skipped, by its name; else as ``LeftOut(PART)``.
+        siblings: those of these map tasks whose results the part collects -> how each other child is skipped, by its
+            name, or why its result is missing.
     """
 
     words: str
     left_out: Mapping[str, LeftOut]
     chosen: Mapping[str, frozenset[str]] = {}
-    siblings: Mapping[str, Mapping[str, LeftOut]] = {}
-    results_of: str | None = None
+    siblings: Mapping[str, Mapping[str, LeftOut | str]] = {}
 
 
 def part_of(options: str) -> str | None:
@@ -133,13 +136,12 @@ class _Planner:
         starts = [*inside, *self._chosen]
         above = set(self._dag.ancestors(*starts))
         left_out = {name: self._leave_out(name, name in above) for name in self._tasks if name not in inside}
-        siblings = {task: self._siblings(task, task in inside) for task in self._chosen}
+        siblings = {task: dict(self._siblings(task)) for task in self._chosen if task in inside}
         part = Part(
             self._choice.describe(),
             left_out,
             {task: frozenset(names) for task, names in self._chosen.items()},
             siblings,
-            None if self._earlier is None else self._earlier.run_id,
         )
         for spec in self._specs_inside(inside):
             self._check_inputs(spec, left_out)
@@ -192,14 +194,28 @@ class _Planner:
     def _leave_out(self, name: str, is_above: bool) -> LeftOut:
         if self._earlier is None or not is_above:
             return LeftOut(SkipCause.PART)
-        return _import(name, self._earlier)
+        out = _import(name, self._earlier)
+        return out if out.result is None else out._replace(element_keys=self._element_keys(name, self._earlier))
 
-    def _siblings(self, task: str, is_collected: bool) -> dict[str, LeftOut]:
-        """Return the children beside the chosen ones, of which a map task in the part collects the results."""
-        if self._earlier is None or not is_collected:
-            return {}
-        prefix = child_prefix(task)
-        return {name: _import(name, self._earlier) for name in self._earlier.tasks if name.startswith(prefix)}
+    def _element_keys(self, over: str, earlier: EarlierRun) -> str | None:
+        """Return what the elements of an imported list are known by, so that their children have the names of then."""
+        keys = dict(json.loads(earlier.tasks[over].element_keys or "{}"))
+        for task in self._flow.tasks:
+            if task.map is not None and task.map.over == over and task.name not in keys:
+                prefix, tasks = child_prefix(task.name), earlier.tasks.items()
+                keys[task.name] = {one.element: name for name, one in tasks if one.element and name.startswith(prefix)}
+        return json.dumps(keys) if keys else None
+
+    def _siblings(self, task: str) -> Iterator[tuple[str, LeftOut | str]]:
+        """Yield the children beside the chosen ones of a map task that collects their results."""
+        prefix, mapping = child_prefix(task), self._tasks[task].map
+        for name in () if self._earlier is None else self._earlier.tasks:
+            if name.startswith(prefix) and name not in self._chosen[task]:
+                assert self._earlier is not None
+                yield (
+                    name,
+                    _import_child(name, self._earlier, is_lenient=mapping is not None and mapping.collect == ALL_DONE),
+                )
 
     def _specs_inside(self, inside: set[str]) -> Iterator[TaskSpec]:
         yield from (self._tasks[name] for name in self._tasks if name in inside and name not in self._chosen)
@@ -235,10 +251,27 @@ def _import(name: str, earlier: EarlierRun) -> LeftOut:
         return LeftOut(SkipCause.PART)
     if task.state == TaskState.SUCCESS or (task.state == TaskState.SKIPPED and task.result is not None):
         result = "null" if task.result is None else task.result
-        return LeftOut(SkipCause.IMPORTED, f"{OUTSIDE}: its result is that of {run}", result)
+        return LeftOut(SkipCause.IMPORTED, f"{OUTSIDE}: its result is that of {run}", result, earlier.run_id)
     if task.state == TaskState.SKIPPED and task.skip_cause in (SkipCause.CONDITION, SkipCause.CASCADE):
         return LeftOut(SkipCause.CONDITION, f"{OUTSIDE}: {run} has not taken its branch")
     return LeftOut(SkipCause.PART)
+
+
+def _import_child(name: str, earlier: EarlierRun, *, is_lenient: bool) -> LeftOut | str:
+    """Return how a child is skipped, or why its result is missing. ``is_lenient``: the map task wants no success.
+
+    A part without the child has left it as it was in the run before.
+    """
+    task = earlier.tasks[name]
+    if task.skip_cause == SkipCause.PART and earlier.before is not None and name in earlier.before.tasks:
+        return _import_child(name, earlier.before, is_lenient=is_lenient)
+    out, run = _import(name, earlier), f"run {earlier.run_id}"
+    if out.cause is not SkipCause.PART:
+        return out
+    is_skipped = task.skip_cause == SkipCause.OPERATOR and task.state == TaskState.SKIPPED and task.result is None
+    if is_skipped or (is_lenient and task.state in ENDED_BADLY | {TaskState.UPSTREAM_FAILED}):
+        return LeftOut(SkipCause.OPERATOR, f"{OUTSIDE}: it was {task.state} in {run}")
+    return f"and {run} has none ({_why_missing(task)})"
 
 
 def _why_missing(task: EarlierTask) -> str:
@@ -251,7 +284,16 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def left_out_of(part: Part, task: str, name: str) -> LeftOut | None:
-    """Return how a child of a map task is skipped; None: it runs. ``task``: a key of ``part.chosen``."""
+    """Return how a child of a map task is skipped; None: it runs. ``task``: a key of ``part.chosen``.
+
+    Raises FlowError if the map task collects its result, and no run has it.
+    """
     if name in part.chosen[task]:
         return None
-    return part.siblings[task].get(name, LeftOut(SkipCause.PART))
+    if task not in part.siblings:
+        return LeftOut(SkipCause.PART)
+    out = part.siblings[task].get(name, "which is not in the earlier run: add --results-of latest")
+    if isinstance(out, str):
+        why = f"{out}: name another run, or start with --from {shell_command([task])}"
+        raise FlowError(f"{task!r} needs the result of {name!r}, {why}")
+    return out

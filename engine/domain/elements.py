@@ -162,5 +162,5 @@ def describe_following(task: str, effects: int, later: int) -> str:
 
 
 def is_key_list(keys: object, size: int) -> bool:
-    """Whether stored keys are those of a list of this length."""
-    return isinstance(keys, Sequence) and not isinstance(keys, str) and len(keys) == size
+    """Whether stored keys are those of a list of this length; an empty list has none."""
+    return size == 0 or isinstance(keys, Sequence) and not isinstance(keys, str) and len(keys) == size

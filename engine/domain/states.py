@@ -80,6 +80,8 @@ class SkipCause(str, Enum):
     __str__ = _word
 
 
+OUTSIDE = "not in this part of the flow"  # ``task.error`` of a task that the run leaves out
+
 #: Causes of a skip whose words are in ``task.error``.
 SAID_SKIPS = frozenset([SkipCause.CONDITION, SkipCause.PART, SkipCause.IMPORTED])
 

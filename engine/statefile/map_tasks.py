@@ -240,15 +240,17 @@ def _identify(
     if mapping.get("identity") == KEY:
         if not is_key_list(found.keys, len(elements)):
             return None, {}
-        return _by_key(task, hashes, cast(List[str], found.keys), known)
+        return _by_key(task, hashes, cast(List[str], found.keys or []), known)
     if mapping.get("identity") == VALUE and mapping["child"].get("effect") and any(map(has_parts, elements)):
         return keyless_effect(task, mapping["over"]), {}
     ids = numbered(hashes)
-    names: List[Optional[str]] = list(map({child.element: name for name, child in known.items()}.get, ids))
+    seeds = found.keys if isinstance(found.keys, dict) else {}  # of a part: the names in the run before
+    by_id = dict(seeds, **{child.element: name for name, child in known.items() if child.element})
+    names: List[Optional[str]] = list(map(by_id.get, ids))
     old = {name: child for name, child in known.items() if child.element is None}
     if old:
         _adopt(connection, run_id, task, found, names, old)
-    return None, dict(zip(_with_numbers(task, names, known), ids))
+    return None, dict(zip(_with_numbers(task, names, list(known) + list(seeds.values())), ids))
 
 
 def _by_key(

@@ -84,8 +84,8 @@ def test_any_graph_against_a_plain_closure() -> None:
 def test_what_is_above_gets_its_result_and_what_is_below_does_not() -> None:
     left_out = plan_part(CHAIN, PartChoice(only=["clean"], results_of="A"), earlier_of(CHAIN)).left_out
     assert left_out == {
-        "extract": LeftOut(SkipCause.IMPORTED, "not in this part of the flow: its result is that of run A", "7"),
-        "load": LeftOut(SkipCause.IMPORTED, "not in this part of the flow: its result is that of run A", "7"),
+        "extract": LeftOut(SkipCause.IMPORTED, "not in this part of the flow: its result is that of run A", "7", "A"),
+        "load": LeftOut(SkipCause.IMPORTED, "not in this part of the flow: its result is that of run A", "7", "A"),
         "report": LeftOut(SkipCause.PART, "not in this part of the flow"),
     }
 
