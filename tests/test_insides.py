@@ -68,6 +68,15 @@ ANSWERS: dict[str, dict[str, str | tuple[str, ...]]] = {
         "ctypes.CDLL": PROCESS,  # and AttributeError
         "libc.prctl": PROCESS,
     },
+    "a command of redrive exec with an input fails, and says that it cannot be started": {
+        "/proc/{}/fd/{}": "console/cli/passthrough.py",
+    },
+    "a task that calls ctx.rows fails with an AttributeError, as by any error of its code": {
+        "sys._getframe": "engine/runner/context.py",
+        "frame.f_back": "engine/runner/context.py",
+        "frame.f_code": "engine/runner/context.py",
+        "frame.f_lasti": "engine/runner/context.py",
+    },
     "the flow is refused with the traceback of its import": {
         "sys._getframe": "engine/flow/source.py",
         "frame.f_back": "engine/flow/source.py",

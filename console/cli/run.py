@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 import click
 
@@ -145,7 +145,12 @@ def start_executor(
 
 def has_terminal() -> bool:
     """Whether a person at a terminal sees what is shown."""
-    return sys.stdin.isatty() and sys.stderr.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb")
+    return is_terminal(sys.stdin) and is_terminal(sys.stderr) and os.environ.get("TERM", "dumb") not in ("", "dumb")
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether a stream of this process is a terminal; None: it was closed when the process began."""
+    return stream is not None and stream.isatty()
 
 
 def _detach(flow: str | None, state: str, run_id: str | None, options: RunOptions) -> int:
@@ -246,7 +251,8 @@ def exit_code(result: RunResult) -> int:
 )
 @click.option("--downstream", metavar="NAME", help="The system that it calls: its breaker and retry budget apply.")
 @click.option("--state", metavar="FILE", help="The state file. Default: that of the flow.")
-@click.option("--output", is_flag=True, help="Print what the command prints also if no terminal reads it.")
+@click.option("--output", is_flag=True, help="Print the events and the output as lines, as on a terminal.")
+@click.option("--log-only", is_flag=True, help="Leave the output of the command in the log, and nowhere else.")
 @click.option("--wait", is_flag=True, help="Wait while another executor owns the state file, instead of exit code 75.")
 def run_command(
     words: tuple[str, ...],
@@ -256,12 +262,14 @@ def run_command(
     downstream: str | None,
     state: str | None,
     output: bool,
+    log_only: bool,
     wait: bool,
 ) -> int:
     """One COMMAND alone is a line of the shell; with arguments it is a program, and no shell reads them.
 
-    It runs in this folder with these variables. Without a terminal nothing is printed after a success, so that cron
-    mails only failures. The exit code is that of redrive run.
+    It runs in this folder with these variables. Where stdout is no terminal, the input and the output of the command
+    are those of this line, and the log has the output as well; with --retry, stdout gets that of the last attempt.
+    Reports are on stderr. The exit code is that of redrive run.
     """
     is_named, name = name is not None, name or _name_of(words)
     job = _Job(words, os.getcwd())
@@ -278,12 +286,14 @@ def run_command(
     flow = _write_flow(file, text)
     path = path_for_run(state, lambda: name, flow)
     run_options = RunOptions(trust=True, wait=wait, few_tasks=True)
-    if output or has_terminal():
+    if output or (has_terminal() and is_terminal(sys.stdout) and not log_only):
         code = run_plain(flow, path, None, run_options, output=True)
     else:
+        from .passthrough import Passthrough
         from .unattended import run_quietly
 
-        code = run_quietly(flow, path, None, run_options)
+        streams = None if log_only else Passthrough(spools=retries > 0)
+        code = run_quietly(flow, path, None, run_options, report=sys.stderr, streams=streams)
     sentence = _other_job_sentence(name, earlier, job)
     if sentence is not None:
         echo(sentence, err=True)

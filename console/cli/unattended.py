@@ -11,6 +11,7 @@ import os
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TextIO
 
 from ...engine.agent.command_client import send_blocking
 from ...engine.core.projection import RunProjection, RunRow
@@ -36,10 +37,11 @@ from ..sessions.reads import OutputStream
 from ..sessions.session import Session, new_command
 from ..text.event_text import lines_of_event
 from ..text.pieces import plain
-from ..text.text import one_line
+from ..text.text import echo, one_line
 from .event_lines import EventPrinter
 from .listings import cause_lines, load_board
 from .main import ExitCode, code_of_run, command_line
+from .passthrough import Passthrough
 
 LINES_MAX = 2000  # the latest ones, of tasks with problems and of the run itself
 CAUSES_MAX = 10  # the others are counted
@@ -49,15 +51,34 @@ OUTPUT_LINES = 20  # at the end of a task's output
 _PROBLEMS = ENDED_BADLY | TIMED
 
 
-def run_quietly(flow: str | None, state: str, run_id: str | None, options: RunOptions) -> int:
-    """Run the executor in this process; print a report unless the exit code is 0."""
+def run_quietly(
+    flow: str | None,
+    state: str,
+    run_id: str | None,
+    options: RunOptions,
+    *,
+    report: TextIO | None = None,
+    streams: Passthrough | None = None,
+) -> int:
+    """Run the executor in this process; print a report unless the exit code is 0.
+
+    ``report``: where to, if not on stdout; ``streams``: they have the output of the tasks, which the report leaves out.
+    """
     record = FailureRecord(state)
-    printer = EventPrinter(sys.stdout, state)
+    printer = EventPrinter(report or sys.stdout, state)
     executor = Executor(
-        run_id=run_id, flow=flow, state=state, options=options, on_events=record.add, handle_signals=True
+        run_id=run_id,
+        flow=flow,
+        state=state,
+        options=options,
+        on_events=record.add,
+        streams=streams,
+        handle_signals=True,
     )
     try:
         result = executor.run_result()
+        if streams is not None:
+            streams.finish()
     except RedriveError:
         _print_record(printer, record.lines())  # the command prints the error itself
         raise
@@ -65,7 +86,12 @@ def run_quietly(flow: str | None, state: str, run_id: str | None, options: RunOp
     if code != ExitCode.SUCCESS:
         _print_record(printer, record.lines())
         path = os.path.abspath(state)  # the reader of the mail is in another folder
-        _print_record(printer, with_session(Endpoint(path), lambda session: _report(session, path, result)))
+        has_output = streams is None
+        lines = with_session(Endpoint(path), lambda session: _report(session, path, result, has_output=has_output))
+        _print_record(printer, lines)
+    if streams is not None and streams.failure:
+        echo(f"redrive: {streams.failure}", err=True)
+        return code or ExitCode.FAILED
     return code
 
 
@@ -99,7 +125,7 @@ class FailureRecord:
         yield from self._lines
 
 
-async def _report(session: Session, state: str, result: RunResult) -> list[str]:
+async def _report(session: Session, state: str, result: RunResult, *, has_output: bool) -> list[str]:
     """The causes, and the commands that show the run and decide about it."""
     projection = await session.snapshot(result.run_id)
     causes = Inbox(await load_board(session, projection)).causes()
@@ -113,7 +139,8 @@ async def _report(session: Session, state: str, result: RunResult) -> list[str]:
         about = [plain(line) for line in cause_lines(cause, projection, known.get(cause.key), session.now_us())]
         hidden = len(about) - CAUSE_LINES_MAX
         lines += ["", *about[:CAUSE_LINES_MAX], *([f"  ... {hidden} more lines"] if hidden > 0 else [])]
-        lines += [f"  {cause.tasks[0]} | {text}" for text in await _output_end(session, projection, cause.tasks[0])]
+        if has_output:
+            lines += [f"  {cause.tasks[0]} | {text}" for text in await _output_end(session, projection, cause.tasks[0])]
         lines += [f"  {line}" for line in _commands(cause, projection, state, result.run_id)]
     if len(causes) > CAUSES_MAX:
         lines += ["", f"{len(causes) - CAUSES_MAX} more causes: {command_line('inbox', state, result.run_id)}"]

@@ -10,6 +10,8 @@ from typing import Any
 import msgspec
 
 from ..domain.states import DEADLINE_MODE
+from ..domain.text import sha1_hex
+from ..errors import PermanentError
 from .advice import Progress
 
 
@@ -98,6 +100,24 @@ class Failure(msgspec.Struct, frozen=True):
     def is_by_text(self) -> bool:
         """Whether only the text of a program's output decided the class: no exit code, exception or protocol did."""
         return bool(self.facts.get(BY_TEXT_FACT))
+
+
+class KnownCauseError(PermanentError):
+    """A permanent failure that the engine itself has found; no line of the user has raised it.
+
+    ``cause``: what it is, for all tasks. ``error_type``: how the failure is named.
+    """
+
+    def __init__(self, cause: str, message: str, error_type: str = "PermanentError") -> None:
+        super().__init__(message)
+        self.cause = cause
+        self.error_type = error_type
+
+    def failure(self) -> Failure:
+        """Return the failure, which is the same for all tasks of one cause."""
+        mark = sha1_hex(self.cause.encode("utf-8", "backslashreplace"))[:12]
+        fingerprint = Fingerprint(strict=mark, loose=mark, explain=self.cause)
+        return Failure(self.error_type, str(self), FailureClass.PERMANENT, fingerprint)
 
 
 class Outcome(msgspec.Struct, frozen=True):

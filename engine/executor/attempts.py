@@ -12,6 +12,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Protocol
 
 import msgspec
 
@@ -59,6 +60,18 @@ class Released(msgspec.Struct, frozen=True):
     follow_up: FollowUp | None
 
 
+class Streams(Protocol):
+    """The stdin, stdout and stderr of the caller, which the commands of a run use as if nothing were between."""
+
+    count: int  # 1 if stdout and stderr are one, so that what is written keeps its order
+
+    def stdin(self) -> str:
+        """Return the path of the input of the next attempt; empty: it has none."""
+
+    def write(self, attempt: AttemptSupervisor, stream: int, data: bytes) -> None:
+        """Pass on what an attempt wrote to its stdout (1) or stderr (2). Must not block, and must not raise."""
+
+
 class AttemptSupervisor(AttemptListener):
     """Supervises one attempt from its claim to its settlement, as the listener of its runner."""
 
@@ -90,6 +103,11 @@ class AttemptSupervisor(AttemptListener):
     @property
     def task(self) -> str:
         return self.claim.name
+
+    @property
+    def controls(self) -> RunningAttempt:
+        """The controls of the attempt; without effect before it is attached, and after its end."""
+        return self.attempt or RunningAttempt()
 
     # --- Reports of the runner -------------------------------------------------------------------------------------
 
@@ -126,6 +144,11 @@ class AttemptSupervisor(AttemptListener):
         self.latest_output = (self.latest_output + text)[-LATEST_CHARACTERS:]
         self._manager.notify_output(self.claim.name, text)
         self._schedule_output_flush()
+
+    def written(self, stream: int, data: bytes) -> None:
+        """Pass the bytes of a command on, as they are."""
+        if self._manager.streams is not None:
+            self._manager.streams.write(self, stream, data)
 
     def progress(self, done: int, total: int | None) -> None:
         """Store progress at most every PROGRESS_SECONDS; unchanged numbers count as a heartbeat."""
@@ -317,6 +340,7 @@ class AttemptManager:
         on_error: Callable[[BaseException], None],
         on_retried: Callable[[str], None],
         on_output: OutputListener | None,
+        streams: Streams | None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.log_limit_bytes = opened.flow.log_limit_mb * 1024 * 1024
@@ -333,6 +357,7 @@ class AttemptManager:
         self.on_retried = on_retried
         self._on_error = on_error
         self._on_output = on_output
+        self.streams = streams
         self._lost_with_zygote: set[str] = set()  # tasks whose latest attempt was
         self._settling_count = 0  # settlements that are being written
         self._unrecorded: dict[AttemptSupervisor, float] = {}  # when each process is to be recorded, in order
@@ -383,6 +408,8 @@ class AttemptManager:
             missing=tuple((missing or {}).items()),
             idempotency_key=effect_key(claim.run_id, claim.name, claim.key_generation),
             trace_id=self._trace_id,
+            streams=0 if self.streams is None or spec.kind != "command" else self.streams.count,
+            stdin="" if self.streams is None else self.streams.stdin(),
         )
         self._idle.clear()
         is_apart = claim.name in self._lost_with_zygote

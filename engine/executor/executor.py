@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..domain.events import Event
     from ..flow.flow import Flow
     from ..flow.task_def import TaskDef
+    from .attempts import Streams
     from .loop import RunLoop
     from .opening import Machine
     from .run_end import RunResult
@@ -49,6 +50,7 @@ class Executor:
         machine: the clock, processes and disk of the run, for tests: see ``redrive.engine.testing``.
         on_events: called with the events of each commit that is on the disk, in the thread of the event loop.
         on_output: called with the name of a task and text that it printed, in the thread of the event loop.
+        streams: gets the bytes of the commands of the run, as they are, and has their input.
         on_open: called with the name of the run once the executor owns it.
         handle_signals: True: SIGTERM and SIGINT stop the run gracefully.
 
@@ -72,6 +74,7 @@ class Executor:
         machine: Machine | None = None,
         on_events: EventListener | None = None,
         on_output: OutputListener | None = None,
+        streams: Streams | None = None,
         on_open: Callable[[str], None] | None = None,
         handle_signals: bool = False,
     ) -> None:
@@ -88,6 +91,7 @@ class Executor:
         self._machine = machine
         self._on_events = on_events
         self._on_output = on_output
+        self._streams = streams
         self._on_open = on_open
         self._handle_signals = handle_signals
         self._lease: StateFileLease | None = None
@@ -185,7 +189,7 @@ class Executor:
             lease.interrupt()
         opened, run_loop = await open_run(lease, machine), None
         try:
-            run_loop = self._run_loop = RunLoop(opened, machine, self._on_events, self._on_output)
+            run_loop = self._run_loop = RunLoop(opened, machine, self._on_events, self._on_output, self._streams)
             if self._is_stopping:
                 self.stop()
             return await run_loop.run(self._on_open)

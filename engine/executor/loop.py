@@ -48,7 +48,7 @@ from ..store import claims, pages
 from ..store.claims import Claim, emit_change
 from ..store.machine import MachineBreakers
 from ..store.writer import WriterListener
-from .attempts import AttemptManager, OutputListener
+from .attempts import AttemptManager, OutputListener, Streams
 from .dispatch import Dispatcher
 from .opening import Machine, OpenRun
 from .run_end import LateRuns, RunEndCheck, RunResult, Shutdown, apply_retention
@@ -68,7 +68,12 @@ class RunLoop:
     """
 
     def __init__(
-        self, opened: OpenRun, machine: Machine, listener: EventListener | None, on_output: OutputListener | None = None
+        self,
+        opened: OpenRun,
+        machine: Machine,
+        listener: EventListener | None,
+        on_output: OutputListener | None = None,
+        streams: Streams | None = None,
     ) -> None:
         clock = machine.clock
         self._opened = opened
@@ -91,6 +96,7 @@ class RunLoop:
             on_error=self._fail,
             on_retried=self._on_call_retried,
             on_output=on_output,
+            streams=streams,
         )
         self.downstreams = DownstreamStates(opened.flow, clock.now_us, self._emit_breaker)
         self.downstreams.load(opened.breaker_rows, is_new_run=opened.is_new)

@@ -30,10 +30,11 @@ from ..domain.event_payloads import AttemptDeadline, AttemptRetry, AttemptStack,
 from ..domain.events import EventKind
 from . import protocol, stack
 from .autopsy import LINE_CHARACTERS, NATIVE_SECONDS, CpuSample, ProcSampler, Subject, flat, native_stack
-from .command import ResultError
+from .command import ResultError, line_problem
 from .outcome_of_exit import Evidence, Force, OutOfMemoryWatch, lost, outcome_of, was_killed
 from .protocol import AttemptListener, AttemptOrder, RunningAttempt
 
+STDOUT, STDERR = 1, 2
 TAIL_BYTES = 4096
 CPU_SECONDS = 10.0  # before the deadline: the window in which CPU use is measured
 INSPECTION_SECONDS = 0.25  # before the deadline: when the inspection starts
@@ -66,6 +67,9 @@ class Place(Protocol):
 
     def resume(self) -> None:
         """Read them again."""
+
+    def close_stdout(self) -> None:
+        """Read the stdout of a command no more."""
 
     def on_ending(self, is_in_time: bool) -> None:
         """The final frame has come. ``is_in_time``: before the attempt was told to end."""
@@ -192,9 +196,11 @@ class Attempt(RunningAttempt):
             self._cancel_inspection()
         self.place.on_ending(is_in_time)
 
-    def handle_output(self, data: bytes) -> None:
+    def handle_output(self, data: bytes, stream: int = STDERR) -> None:
         """Handle output on stdout or stderr."""
         self._output_at = self._loop.time()
+        if self.order.streams:
+            self._listener.written(stream if self.order.streams > 1 else STDOUT, data)
         self._emit_output(self._masked_output.feed(data))
 
     def _emit_output(self, masked: bytes) -> None:
@@ -359,6 +365,10 @@ class Attempt(RunningAttempt):
         """Read again."""
         self.place.resume()
 
+    def close_stdout(self) -> None:
+        """Close the stdout of a command, which nobody reads any more."""
+        self.place.close_stdout()
+
     # --- The end ------------------------------------------------------------------------------------------------------
 
     def expect_exit(self) -> None:
@@ -444,6 +454,7 @@ class Attempt(RunningAttempt):
             out_of_memory=out_of_memory,
             memory_bound=self._shared.oom.bound,
             command=(self.order.spec.command or "") if self.order.spec.kind == "command" else None,
+            start_problem=self._start_problem(exit_code),
             result=result,
             result_error=result_error,
             timeout=self._limit,
@@ -456,6 +467,12 @@ class Attempt(RunningAttempt):
             usage={**usage, **({"stack": shown} if shown else {})},
         )
         self.settle(outcome_of(evidence))
+
+    def _start_problem(self, exit_code: int | None) -> str:
+        """Return what the shell of a command does not say about a program that it could not start."""
+        if self.order.spec.kind != "command" or exit_code not in (126, 127):
+            return ""
+        return line_problem(self.order.spec, self._shared.project_root) or ""
 
     def _command_result(self, exit_code: int | None) -> tuple[str | None, str]:
         """Return the result of a command that succeeded, as JSON, and why it cannot be used."""

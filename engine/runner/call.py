@@ -25,6 +25,7 @@ from ..core.outcome import (
     Failure,
     FailureClass,
     Fingerprint,
+    KnownCauseError,
     is_unstored_reason,
     too_large_sentence,
     unstored_result,
@@ -34,7 +35,7 @@ from ..core.spec import FlowSpec, MapSpec, TaskSpec
 from ..domain.elements import KEY, child_of_key, key_text
 from ..domain.states import OUTSIDE
 from ..domain.task_options import child_prefix
-from ..domain.text import did_you_mean, sha1_hex
+from ..domain.text import did_you_mean
 from ..errors import FlowError, NotReady, PermanentError, SkipTask, TaskTerminated
 from ..flow.options import load_param
 from ..flow.source import Finding
@@ -135,25 +136,11 @@ def arguments(plan: CallPlan, context: Context) -> dict[str, object]:
     return found
 
 
-class UnusableResultError(PermanentError):
-    """A result that the engine cannot hand on; no line of the user has raised this. ``cause``: why, for all tasks."""
-
-    def __init__(self, cause: str, message: str) -> None:
-        super().__init__(message)
-        self.cause = cause
-
-    def failure(self) -> Failure:
-        """The failure, which is the same for all tasks of one cause."""
-        mark = sha1_hex(self.cause.encode("utf-8", "backslashreplace"))[:12]
-        fingerprint = Fingerprint(strict=mark, loose=mark, explain=self.cause)
-        return Failure("PermanentError", str(self), FailureClass.PERMANENT, fingerprint)
-
-
 def _usable_input(task: str, name: str, value: object) -> object:
     """Return ``value``. Raises PermanentError for a result that was not stored; ``ctx.inputs`` has it as Missing."""
     if isinstance(value, Missing) and is_unstored_reason(value.why):
         advice = "" if value.why.endswith(FILE_ADVICE) else "; return plain values, or the name of a file"
-        raise UnusableResultError(
+        raise KnownCauseError(
             f"the result of {value.task!r} was not stored",
             f"task {task!r} asks for the result of {value.task!r}, and {value.why}{advice}",
         )
@@ -189,7 +176,7 @@ def call(plan: CallPlan, task: str, new_context: Callable[[], Context], run_coro
     if isinstance(value, CoroutineType):
         value = run_coroutine(value)
     if isinstance(value, _GENERATORS):
-        raise UnusableResultError(
+        raise KnownCauseError(
             f"{task!r} returned a generator",
             f"task {task!r} returned a generator, whose values nobody asks for: return a list, without yield",
         )
@@ -220,7 +207,7 @@ def ending_of_error(error: BaseException, describe: DescribeError) -> protocol.E
         return protocol.Terminated()
     if isinstance(error, SystemExit) and error.code in (None, 0):
         return protocol.Succeeded(None)
-    return protocol.Failed(error.failure() if isinstance(error, UnusableResultError) else describe(error))
+    return protocol.Failed(error.failure() if isinstance(error, KnownCauseError) else describe(error))
 
 
 def result_json(task: str, value: object) -> str | None:
@@ -431,7 +418,7 @@ def _key_of(task: str, key: KeyFunction, place: int, element: object) -> str:
 
 
 def _bad_key(task: str, why: str) -> PermanentError:
-    return UnusableResultError(f"key= of {task!r}", f"task {task!r}: {why}: mend key= or the list, then requeue")
+    return KnownCauseError(f"key= of {task!r}", f"task {task!r}: {why}: mend key= or the list, then requeue")
 
 
 def _collect(task: str, mapping: MapSpec, key: KeyFunction | None, ctx: Context) -> object:
@@ -444,12 +431,12 @@ def _collect(task: str, mapping: MapSpec, key: KeyFunction | None, ctx: Context)
         raise PermanentError(f"task {task!r} maps over the result of {mapping.over!r}, and there is none: {items.why}")
     if not isinstance(items, list | tuple):
         kind = type(items).__name__
-        raise UnusableResultError(
+        raise KnownCauseError(
             f"the result of {mapping.over!r} is not a list",
             f"task {task!r} maps over the result of {mapping.over!r}, which is not a list: {kind}",
         )
     if len(items) > mapping.max_size:
-        raise UnusableResultError(
+        raise KnownCauseError(
             f"the list of {mapping.over!r} is too long",
             f"{mapping.over!r} returned a list of {len(items)}, and {task!r} maps over at most {mapping.max_size}: "
             "return fewer, or raise max_size, then requeue",

@@ -240,7 +240,7 @@ def _run(start: protocol.Start, facts: FlowFacts, channels: Channels) -> int:
     if os.getpid() != pid:  # a process that the task forked has returned from the function
         flush()
         os._exit(0)
-    if command.prints_result(order.spec):
+    if command.has_stdout(order):
         print(f"redrive: the command cannot be started: {_error_of(ending)}", file=sys.stderr)
         return CANNOT_EXECUTE
     pipe.send(ending)

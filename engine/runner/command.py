@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import NoReturn
 
-from ..core.outcome import FILE_ADVICE, unstored_result
+from ..core.outcome import FILE_ADVICE, KnownCauseError, unstored_result
 from ..core.result_codec import UnstorableError, dump_result, plain_result
 from ..core.spec import LOGICAL_TIME, CommandOptions, TaskSpec
 from ..domain.text import sha256_hex
@@ -59,6 +59,11 @@ def prints_result(spec: TaskSpec) -> bool:
     return spec.kind == "command" and options_of(spec).result == "last-line"
 
 
+def has_stdout(order: AttemptOrder) -> bool:
+    """True if the stdout of a command is the result pipe, apart from its stderr: it carries no frames."""
+    return order.streams > 1 or prints_result(order.spec)
+
+
 def execute(order: AttemptOrder, folder: str | None, stdout: int) -> NoReturn:
     """Replace this process by the program. ``folder``: of the flow; ``stdout``: the pipe of ``result="last-line"``.
 
@@ -68,7 +73,7 @@ def execute(order: AttemptOrder, folder: str | None, stdout: int) -> NoReturn:
 
     options = options_of(order.spec)
     words = argv_of(order.spec)
-    _connect_stdin(options, folder)
+    _connect_stdin(options, folder, order.stdin)
     os.chdir(working_folder(options, folder))
     environment = {**os.environb, **_encoded(_variables(order))}
     for name, value in options.env.items():
@@ -76,16 +81,78 @@ def execute(order: AttemptOrder, folder: str | None, stdout: int) -> NoReturn:
         environment.update({} if value is None else _encoded({name: value}))
     program = shutil.which(words[0], path=os.fsdecode(environment.get(b"PATH", os.defpath.encode())))
     if program is None:
-        raise FileNotFoundError(errno.ENOENT, "there is no such program", words[0])
+        raise _not_started(start_problem(words[0]) or f"there is no such program: {words[0]!r}")
     _reset_ignored_signals()
-    if prints_result(order.spec):
+    if has_stdout(order):
         os.dup2(stdout, 1)
     try:
         os.execve(program, [_encode(word) for word in words], environment)
     except OSError as error:
-        if error.errno != errno.E2BIG:
+        if error.errno == errno.E2BIG:
+            raise PermanentError(_too_large(order.task, words, environment)) from None
+        if error.errno not in _NO_PROGRAM:
             raise
-        raise PermanentError(_too_large(order.task, words, environment)) from None
+        raise _not_started(start_problem(program) or f"{program!r} cannot be executed: {error.strerror}") from None
+
+
+#: Another try does not help: a file or its interpreter is not there, may not be executed, or is no program.
+_NO_PROGRAM = frozenset(
+    [errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENOEXEC, errno.ENOTDIR, errno.ELOOP, errno.EISDIR]
+)
+_FIRST_LINE_BYTES = 256  # that the kernel reads of a script
+
+
+def _not_started(why: str) -> KnownCauseError:
+    return KnownCauseError(why, why, "CommandStartError")
+
+
+def start_problem(path: str, shown: str = "") -> str | None:
+    """Return why the kernel does not execute a file, as far as its mode and its first line say; None: they do not.
+
+    ``shown``: the path as the task names it.
+    """
+    shown = shown or path
+    if not os.path.exists(path):
+        return None
+    if not os.path.isfile(path):
+        return f"{shown!r} is no file that can be executed"
+    if not os.access(path, os.X_OK):
+        return f"{shown!r} may not be executed: chmod +x {shown}"
+    with suppress(OSError), open(path, "rb") as file:
+        return _script_problem(shown, file.readline(_FIRST_LINE_BYTES))
+    return None
+
+
+#: A program that a line names by its path: at the begin of the line or of a part of it.
+_PATH_OF_PROGRAM = re.compile(
+    r"(?:^|[;&|(]|\b(?:then|do|else|exec|nice|nohup|time|sudo)\s)\s*(?:\w+=\S*\s+)*(\.{0,2}/[^\s;&|<>()'\"`$]+)",
+    re.MULTILINE,
+)
+
+
+def line_problem(spec: TaskSpec, folder: str | None) -> str | None:
+    """Return why a program that a command names by its path cannot be started; None: nothing is known of it."""
+    options = options_of(spec)
+    for word in options.argv[:1] or _PATH_OF_PROGRAM.findall(spec.command or ""):
+        path = os.path.join(working_folder(options, folder), word)
+        if os.path.isfile(path) and (problem := start_problem(path, word)) is not None:
+            return problem
+    return None
+
+
+def _script_problem(path: str, first: bytes) -> str | None:
+    """Return what is wrong with the first line of a file; None: nothing that can be seen here."""
+    import shutil
+
+    if not first.startswith(b"#!"):
+        return None if first.startswith(b"\x7fELF") else f"{path!r} names no interpreter: begin it with #!/bin/sh"
+    words = first[2:].decode("utf-8", "replace").split()
+    named = words[1] if len(words) > 1 and os.path.basename(words[0]) == "env" and words[1][:1] != "-" else ""
+    interpreter = named or (words[0] if words else "")
+    if first.endswith(b"\r\n"):
+        return f"the first line of {path!r} ends in CRLF, and there is no interpreter {interpreter + chr(13)!r}"
+    is_there = shutil.which(interpreter) if named else os.path.exists(interpreter)
+    return None if is_there else f"{path!r} names an interpreter that is not there: {interpreter!r}"
 
 
 def working_folder(options: CommandOptions, folder: str | None) -> str:
@@ -93,13 +160,16 @@ def working_folder(options: CommandOptions, folder: str | None) -> str:
     return os.path.join(folder or os.curdir, options.cwd or os.curdir)
 
 
-def _connect_stdin(options: CommandOptions, folder: str | None) -> None:
+def _connect_stdin(options: CommandOptions, folder: str | None, otherwise: str) -> None:
     if options.stdin_path is not None:
         source = os.open(os.path.join(folder or os.curdir, options.stdin_path), os.O_RDONLY)
     elif options.stdin is not None:
         source = os.memfd_create("stdin")
         write_all(source, _encode(options.stdin))
         os.lseek(source, 0, os.SEEK_SET)
+    elif otherwise:
+        source = os.open(otherwise, os.O_RDONLY | os.O_NONBLOCK)  # a pipe: its writer may have ended
+        os.set_blocking(source, True)
     else:
         return
     os.dup2(source, 0)

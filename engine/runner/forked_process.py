@@ -14,7 +14,7 @@ import msgspec
 from ..domain.event_payloads import AttemptSigkill, AttemptSigterm
 from ..errors import StateFileError
 from . import command, process, protocol, reaper, stack
-from .attempt import Attempt
+from .attempt import STDOUT, Attempt
 from .autopsy import Subject
 from .channels import FrameSocket, Pipe, StackPipe
 
@@ -91,9 +91,9 @@ class ForkedProcess:
     # --- Channels -----------------------------------------------------------------------------------------------------
 
     def _handle_results(self, data: bytes) -> None:
-        if command.prints_result(self._running.order.spec):
+        if command.has_stdout(self._running.order):
             self._stdout_tail = (self._stdout_tail + data)[-2 * protocol.SMALL_LIMIT :]
-            self._running.handle_output(data)
+            self._running.handle_output(data, STDOUT)
             return
         try:
             for payload in self._reader.feed(data):
@@ -122,6 +122,10 @@ class ForkedProcess:
         self._results.resume()
         self.output.resume()
         self.stack.pipe.resume()
+
+    def close_stdout(self) -> None:
+        """Close the pipe that is the stdout of a command."""
+        (self._results if command.has_stdout(self._running.order) else self.output).close()
 
     def _cancel_read_timer(self) -> None:
         if self._read_timer is not None:

@@ -47,6 +47,7 @@ class Evidence(msgspec.Struct, frozen=True):
     out_of_memory: bool = False
     memory_bound: str = ""  # how much memory there was, in words
     command: str | None = None  # the shell line of a command task
+    start_problem: str = ""  # why its program could not be started, if it could not
     result: str | None = None  # of a command
     result_error: str = ""  # why the result of a command cannot be used
     timeout: float | None = None  # seconds that were allowed when the deadline passed
@@ -165,7 +166,8 @@ def _death(evidence: Evidence) -> Failure:
     code = evidence.exit_code if evidence.exit_code is not None else 1
     failure = describe_exit(code, stderr=evidence.output_tail, rules=evidence.rules, command=evidence.command)
     if evidence.command is not None:
-        return failure
+        problem = evidence.start_problem
+        return replace(failure, message=f"{failure.message} ({problem})") if problem else failure
     return replace(failure, message=f"{DIED_WITHOUT_RESULT} (exit code {code})")
 
 

@@ -41,6 +41,9 @@ class AttemptOrder(msgspec.Struct, frozen=True, array_like=True, omit_defaults=T
     ``folder``: where a command finds the results of its parents and leaves its own; set by the runner.
     ``typed``: the parameters that are texts here and that a function gets in another type, each with its name.
     ``trace_id``: of the run, in hexadecimal; empty: no trace context is handed on.
+    ``streams``: of a command: how many streams of its caller it writes to. With 2 its stdout is the result pipe, apart
+    from its stderr; with 1 both are one; with 0 its output goes to the log alone.
+    ``stdin``: a path that a command without an input of its own reads; empty: none.
     """
 
     run_id: str
@@ -59,6 +62,8 @@ class AttemptOrder(msgspec.Struct, frozen=True, array_like=True, omit_defaults=T
     folder: str = ""
     typed: Mapping[str, str] = {}
     trace_id: str = ""
+    streams: int = 0
+    stdin: str = ""
 
 
 class Frame(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -407,6 +412,9 @@ class AttemptListener:
     def output(self, data: bytes) -> None:
         """The task wrote to stdout or stderr. Call ``pause_output`` on the attempt when this comes too fast."""
 
+    def written(self, stream: int, data: bytes) -> None:
+        """A command with ``streams`` wrote to its stdout (1) or stderr (2): as it is, also if it has a secret."""
+
     def progress(self, done: int, total: int | None) -> None:
         """The task reported its progress; the same numbers again are a heartbeat."""
 
@@ -464,3 +472,6 @@ class RunningAttempt:
 
     def resume_output(self) -> None:
         """Read the pipes again."""
+
+    def close_stdout(self) -> None:
+        """Read the stdout of a command with ``streams`` no more: SIGPIPE ends it when it writes again."""

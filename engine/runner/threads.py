@@ -145,6 +145,9 @@ class HostThread:
         if self._output is not None:
             self._output.resume()
 
+    def close_stdout(self) -> None:
+        """Do nothing: a thread is no command."""
+
     def on_ending(self, is_in_time: bool) -> None:
         """End the attempt: the thread has nothing more to say."""
         if self._output is not None:

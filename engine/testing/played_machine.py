@@ -280,7 +280,7 @@ class PlayedProcess:
     def drain(self) -> None:
         """There are no pipes."""
 
-    pause = resume = drain
+    pause = resume = close_stdout = drain
 
     def on_ending(self, is_in_time: bool) -> None:
         """The process exits at once."""

@@ -19,9 +19,9 @@ def states(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "states" / "redrive"
 
 
-def test_a_success_prints_nothing_and_has_a_history(states: Path, tmp_path: Path) -> None:
+def test_a_success_prints_what_the_command_prints_and_has_a_history(states: Path, tmp_path: Path) -> None:
     done = run_redrive("exec", "--name", "nightly", "--", "sh", "-c", "pwd > here; echo hidden")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "hidden\n", "")
     assert (tmp_path / "here").read_text().strip() == str(tmp_path)
     assert "SUCCESS" in run_redrive("runs", "nightly").stdout
     assert "hidden" in run_redrive("logs", "nightly").stdout
@@ -38,25 +38,25 @@ def test_a_command_alone_is_a_line_of_the_shell_and_arguments_are_words(states: 
 def test_a_failure_is_reported_with_its_output_and_stays_in_the_inbox(states: Path) -> None:
     done = run_redrive("exec", "--name", "backup", "--retry", "1", "--", "sh", "-c", "echo disk is full >&2; exit 4")
     assert done.returncode == 1
-    assert "backup | disk is full" in done.stdout and "2 of 2 attempts failed" in done.stdout
+    assert "disk is full" in done.stderr and "2 of 2 attempts failed" in done.stderr
     assert "exit status 4: disk is full" in run_redrive("inbox", "backup").stdout
 
 
 def test_a_command_that_is_killed_from_outside_is_not_started_again(states: Path) -> None:
     done = run_redrive("exec", "--name", "pay", "--", "echo x >> starts; kill -9 $$")
-    assert done.returncode == 3 and "DEAD_LETTER killed from outside (SIGKILL) in its only attempt" in done.stdout
+    assert done.returncode == 3 and "DEAD_LETTER killed from outside (SIGKILL) in its only attempt" in done.stderr
     assert Path("starts").read_text() == "x\n"
 
 
 def test_a_missing_program_is_named_once(states: Path) -> None:
     done = run_redrive("exec", "--", "no-such-program", "x")
-    (line,) = [line for line in done.stdout.splitlines() if "program FAILED" in line]
-    assert line.count("there is no such program: 'no-such-program'") == 1 and "1 of 1 attempts failed" in line
+    (line,) = [line for line in done.stderr.splitlines() if "program DEAD_LETTER" in line]
+    assert line.count("there is no such program: 'no-such-program'") == 1 and done.returncode == 3
 
 
 def test_a_command_that_hangs_is_killed_at_its_timeout(states: Path) -> None:
     done = run_redrive("exec", "--timeout", "1s", "--", "sleep", "300")
-    assert done.returncode == 1 and "task exceeded 1s: asleep" in done.stdout
+    assert done.returncode == 1 and "task exceeded 1s: asleep" in done.stderr
 
 
 def test_the_second_of_two_at_a_time_is_refused(states: Path) -> None:

@@ -173,8 +173,54 @@ async def test_the_program_is_found_in_the_path_of_its_env(bench: Any) -> None:
 async def test_a_missing_program_is_named(bench: Any) -> None:
     await bench.open("""flow.command("t", ["no-such-program", "x"], timeout=60)""")
     outcome, _ = await bench.run("t")
-    assert outcome.failure.error_type == "FileNotFoundError"
-    assert "there is no such program: 'no-such-program'" in outcome.failure.message
+    assert (outcome.failure.error_type, outcome.failure.failure_class) == ("CommandStartError", FailureClass.PERMANENT)
+    assert outcome.failure.message == "there is no such program: 'no-such-program'"
+
+
+#: What is in the file, its mode, and what is said of it.
+CANNOT_START = {
+    "no mode": ("#!/bin/sh\n", 0o644, "'./x' may not be executed: chmod +x ./x"),
+    "no interpreter": (
+        "#!/no/such/python3\n",
+        0o755,
+        "'./x' names an interpreter that is not there: '/no/such/python3'",
+    ),
+    "no env": ("#!/usr/bin/env no-such-python\n", 0o755, "an interpreter that is not there: 'no-such-python'"),
+    "crlf": (
+        "#!/bin/sh\r\ntrue\r\n",
+        0o755,
+        "the first line of './x' ends in CRLF, and there is no interpreter '/bin/sh",
+    ),
+    "crlf env": ("#!/usr/bin/env bash\r\n", 0o755, "ends in CRLF, and there is no interpreter 'bash"),
+}
+
+
+@pytest.mark.parametrize("form", ['["./x"]', '"./x"', '"cd . && ./x a | cat; exit 127"'])
+@pytest.mark.parametrize("case", CANNOT_START)
+async def test_a_program_that_cannot_start_has_one_answer_and_its_interpreter_a_name(
+    bench: Any, case: str, form: str
+) -> None:
+    text, mode, sentence = CANNOT_START[case]
+    (bench.folder / "x").write_bytes(text.encode())
+    (bench.folder / "x").chmod(mode)
+    await bench.open(f"flow.command('t', {form}, timeout=60)")
+    failure = (await bench.run("t"))[0].failure
+    assert failure.failure_class is FailureClass.PERMANENT
+    assert sentence in failure.message
+
+
+async def test_a_file_that_is_only_an_argument_is_not_blamed(bench: Any) -> None:
+    (bench.folder / "x").write_text("rows\n")
+    await bench.open("flow.command('t', 'cat ./x; no-such-program', timeout=60)")
+    assert "./x" not in (await bench.run("t"))[0].failure.message
+
+
+async def test_a_list_needs_a_first_line_that_names_an_interpreter(bench: Any) -> None:
+    (bench.folder / "x").write_text("echo hello\n")
+    (bench.folder / "x").chmod(0o755)
+    await bench.open("flow.command('t', ['./x'], timeout=60)")
+    failure = (await bench.run("t"))[0].failure
+    assert failure.message == "'./x' names no interpreter: begin it with #!/bin/sh"
 
 
 async def test_what_a_command_lacks_is_its_cause_and_not_a_place_in_the_engine(bench: Any) -> None:
