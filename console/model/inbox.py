@@ -320,7 +320,7 @@ def held_entry_of(board: Board, name: str, reason: WaitReason) -> InboxEntry:
     has_end = reason is WaitReason.APPROVAL and board.row(name).expires_at is not None  # an answer after it is refused
     words = (f"{why};", "until then" if has_end else "", wait.how, named and shell_word(named))
     title, message = str(wait.inbox), " ".join(filter(None, words))
-    since = entry.since if reason is not WaitReason.APPROVAL else board.row(name).started_at or entry.since
+    since = _waits_since(board, name, reason)
     return replace(
         entry,
         kind=str(reason),
@@ -332,6 +332,14 @@ def held_entry_of(board: Board, name: str, reason: WaitReason) -> InboxEntry:
         message=message,
         search_text=f"{entry.search_text}\n{title}\n{message}".casefold(),
     )
+
+
+def _waits_since(board: Board, name: str, reason: WaitReason) -> int:
+    """Since when a task waits for a human: what holds it may have come later than its state."""
+    row, run = board.row(name), board.projection.run
+    began = row.started_at if reason is WaitReason.APPROVAL else row.ended_at or row.changed_at
+    held = run.paused_since if reason is WaitReason.PAUSE else None
+    return max(began or 0, held or 0) or run.blocked_since or run.started_at
 
 
 COMPARED_MAX = 200  # tasks of one cause that are compared for a verdict

@@ -14,7 +14,15 @@ from ...engine.core.projection import RunRow, RunSummary
 from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.states import FAILED_OUTCOMES, RunState, TaskState
 from ...engine.statefile import needs
-from ...engine.statefile.lists import AttentionRun, DurationStats, ExecutorState, PastAttemptRow, RunTaskRow, quantile
+from ...engine.statefile.lists import (
+    AttentionRun,
+    DurationStats,
+    ExecutorState,
+    PastAttemptRow,
+    RunTaskRow,
+    ScheduleRow,
+    quantile,
+)
 from ...engine.statefile.needs import OF_TASKS, Need, NeedKind, attention_count, needs_of, needs_of_run
 from ...engine.statefile.state_files import Offer
 from .board import Board, Link, SessionStatus, runner_of
@@ -171,7 +179,18 @@ class FleetEntry(msgspec.Struct, frozen=True):
     @property
     def next_at(self) -> int | None:
         """When the next of its scheduled runs starts, in microseconds UTC."""
-        return min((row.next_at for row in self.offer.schedules if row.next_at is not None), default=None)
+        return min((row.next_at for row in self.coming if row.next_at is not None), default=None)
+
+    @property
+    def coming(self) -> Sequence[ScheduleRow]:
+        """The schedules that start runs: those that nobody has paused."""
+        paused = {facts.flow for facts in self.offer.supervised if facts.is_paused}
+        return [row for row in self.offer.schedules if row.dag_name not in paused]
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether an operator has paused all of its schedules."""
+        return bool(self.offer.schedules) and not self.coming
 
 
 def fleet_entries(offers: Sequence[Offer], now_us: int, order: FleetOrder = FleetOrder.ATTENTION) -> list[FleetEntry]:

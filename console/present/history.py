@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import date, timedelta
 from typing import NamedTuple
 
-from ...engine.core.projection import RunRow, TaskRow
+from ...engine.core.projection import RunRow, RunSummary, TaskRow
 from ...engine.core.ready_queue import spec_of
-from ...engine.core.views import Sign, Signed, run_style, run_view, state_style
+from ...engine.core.views import RunView, Sign, Signed, counted_states, run_style, run_view, state_style
 from ...engine.core.waiting import RunnerStatus
 from ...engine.domain.states import TaskState
 from ...engine.domain.text import counted, format_duration
@@ -104,7 +104,7 @@ def runs_line(grid: RunGrid, layout: GridLayout, glyphs: Glyphs, now_us: int, st
         Piece(f" {pad(_WHOLE_RUN, layout.name_cells)}", Role.STRONG),
         Piece(_median_cell("" if usual is None else format_duration(usual), layout), Role.DIM),
     ]
-    views = [run_view(one.run, runner_of(one.run, status), now_us) for one in grid.runs]
+    views = [_view_of(one, status, now_us) for one in grid.runs]
     if layout.heat_cells:
         found = zip(views, durations, strict=True)
         heat = [
@@ -114,6 +114,11 @@ def runs_line(grid: RunGrid, layout: GridLayout, glyphs: Glyphs, now_us: int, st
     for at in range(layout.first_wide, layout.runs):
         line += _wide_cell(views[at], views[at].clock, False, False, glyphs)
     return line
+
+
+def _view_of(one: RunSummary, status: SessionStatus, now_us: int) -> RunView:
+    """What is true of a run; its tasks decide whether it works or waits."""
+    return run_view(one.run, runner_of(one.run, status), now_us, counted_states(one.counts, one.asked))
 
 
 def _duration_us(run: RunRow) -> int | None:
@@ -286,8 +291,7 @@ def cell_lines(
     if not grid.runs:
         return [[Piece(" no run yet", Role.DIM)]]
     run = grid.runs[place].run
-    runner = runner_of(run, status)
-    view = run_view(run, runner, now_us)
+    runner, view = runner_of(run, status), _view_of(grid.runs[place], status, now_us)
     first: Line = [
         Piece(f" {one_line(run.run_id)}", Role.TITLE),
         Piece(f"  {wall_day(run.started_at)}  ", Role.DIM),
@@ -385,7 +389,8 @@ def _month_names(weeks: Sequence[Sequence[date]], size: int) -> str:
 def _day_piece(found: RunDay | None, glyphs: Glyphs, status: SessionStatus) -> Piece:
     if found is None:
         return Piece(glyphs.dot, Role.DIM)
-    style = run_style(found.worst.run, runner_of(found.worst.run, status))
+    counts = counted_states(found.worst.counts, found.worst.asked)
+    style = run_style(found.worst.run, runner_of(found.worst.run, status), counts)
     return Piece(glyphs.of(style.sign), style.role)
 
 

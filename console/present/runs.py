@@ -295,13 +295,13 @@ def describe_next_runs(rows: Sequence[ScheduleRow], now_us: int) -> list[str]:
     return [f"{one_line(row.dag_name)}: {_describe_next(row, now_us)}" for row in rows]
 
 
-def describe_next_run(rows: Iterable[ScheduleRow], now_us: int) -> str:
-    """The next run of all schedules; empty if there is none."""
+def describe_next_run(rows: Iterable[ScheduleRow], now_us: int, *, is_served: bool = True) -> str:
+    """The next run of all schedules; empty if there is none. ``is_served``: a process will start it."""
     coming = [(row.next_at, place, row) for place, row in enumerate(rows) if row.next_at is not None]
-    return _describe_next(min(coming)[2], now_us) if coming else ""
+    return _describe_next(min(coming)[2], now_us, is_served=is_served) if coming else ""
 
 
-def _describe_next(row: ScheduleRow, now_us: int) -> str:
+def _describe_next(row: ScheduleRow, now_us: int, *, is_served: bool = True) -> str:
     if row.next_at is None or not row.next_local:
         return "nothing comes any more"
     wall, left_us = datetime.fromisoformat(row.next_local), row.next_at - now_us
@@ -309,7 +309,8 @@ def _describe_next(row: ScheduleRow, now_us: int) -> str:
         return f"due {format_duration(-left_us)} ago and not started"
     today = datetime.fromtimestamp(now_us / SECOND, wall.tzinfo).date()
     day = "" if wall.date() - today <= timedelta(days=1) and left_us < DAY else f"{wall:%d %b} "
-    return f"next {day}{_clock(wall)} {one_line(row.timezone)}, in {format_duration(max(left_us, 0))}"
+    left = f", in {format_duration(max(left_us, 0))}" if is_served else ""
+    return f"next {day}{_clock(wall)} {one_line(row.timezone)}{left}"
 
 
 def _clock(wall: datetime) -> str:
@@ -438,7 +439,7 @@ def _code(text: str) -> str:
 
 FLEET_COLUMNS = ("NEEDS", "FLOW", "STATE", "DONE", "SINCE", "EXECUTOR", "NIGHTS", "NEXT", "RUN", "FILE")
 
-_COUNT_CELLS, _STATE_CELLS, _DONE_CELLS, _SINCE_CELLS, _EXECUTOR_CELLS, _NIGHTS_CELLS = 6, 10, 9, 5, 12, 14
+_COUNT_CELLS, _STATE_CELLS, _DONE_CELLS, _SINCE_CELLS, _EXECUTOR_CELLS, _NIGHTS_CELLS = 6, 11, 9, 5, 12, 14
 _FLEET_NAME_CELLS = (12, 32)
 _FLEET_CELLS = _COUNT_CELLS + _STATE_CELLS + _DONE_CELLS + _SINCE_CELLS + _EXECUTOR_CELLS + _NIGHTS_CELLS + 8
 _NEXT_FROM, _NEXT_CELLS = 96, 18  # columns
@@ -463,11 +464,18 @@ def fleet_cells(entry: FleetEntry, now_us: int, glyphs: Glyphs) -> Sequence[str 
     """The columns of FLEET_COLUMNS for a table of text."""
     run, offer = entry.run, entry.offer
     known = (_state_piece(run, entry), _done_text(entry), age(_since_us(run, now_us))) if run else ("", "", "")
-    coming = describe_next_run(offer.schedules, now_us)
+    coming = _next_text(entry, now_us)
     nights = plain(_night_signs(entry, glyphs))
     place = (run.run_id if run else "", offer.problem or offer.path)
     needs = Piece(_needs_text(entry), Role.HUMAN if entry.attention_count else Role.DIM)
     return (needs, entry.flow or "", *known, executor_text(entry), nights, coming, *place)
+
+
+def _next_text(entry: FleetEntry, now_us: int) -> str:
+    """The next start; that none comes while the schedules are paused, and no countdown to what nobody will start."""
+    if entry.is_paused:
+        return "paused"
+    return describe_next_run(entry.coming, now_us, is_served=entry.offer.service_pid is not None)
 
 
 def _state_piece(run: RunRow, entry: FleetEntry) -> Piece:
@@ -578,7 +586,7 @@ def fleet_row(
         *(_nights_pieces(entry, glyphs) if "nights" in shown else ()),
     ]
     if _has_next(columns, shown):
-        line.append(Piece(describe_next_run(offer.schedules, now_us)))
+        line.append(Piece(_next_text(entry, now_us)))
     if columns < _FLEET_WIDE or "file" not in shown:
         return fit(line, columns, glyphs.more)
     file = pad(shorten_middle(file_name(entry), _FILE_CELLS, glyphs.more), _FILE_CELLS)

@@ -383,8 +383,10 @@ def _success(row: TaskRow, view: views.TaskView, scene: Scene) -> Line:
         duration = row.ended_at - row.started_at
     at = wall(row.ended_at) if scene.shows_clock_times and row.ended_at is not None else column(duration or 0)
     line = [Piece(at, Role.DIM)]
-    if row.failures:
-        line.append(Piece(f"  after {row.failures} failure{'s' if row.failures != 1 else ''}", Role.DIM))
+    tried = [counted(row.failures, "failure")] if row.failures else []
+    tried += [counted(row.refusals, "refused call")] if row.refusals else []
+    if tried:
+        line.append(Piece(f"  after {' and '.join(tried)}", Role.DIM))
     if row.stale:
         line.append(Piece(f"  {STALE}", Role.WARNING))
     return line

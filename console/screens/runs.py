@@ -163,10 +163,15 @@ class RunsScreen(ConsoleScreen):
         rows = waiting_runs(self._attention, self.console.live.status, self.console.live.now_us)
         waiting = sum(not one.is_notice for one in rows)
         known = len(self._summaries)
-        coming, self._shown_count = describe_next_run(self._schedules, self.console.live.now_us), shown
+        coming, self._shown_count = self._coming(), shown
         self.heading.show(
             *heading_line(shown, known, waiting, self.filter_text, self._order, self.console.glyphs, coming)
         )
+
+    def _coming(self) -> str:
+        """The next scheduled run."""
+        live = self.console.live
+        return describe_next_run(self._schedules, live.now_us, is_served=live.status.service_pid is not None)
 
     def _row(self, run_id: str, columns: int) -> Line:
         console, shown = self.console, self.console.columns.shown_in(self.PLACE.value)

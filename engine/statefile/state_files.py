@@ -60,6 +60,7 @@ class ScheduleFacts(NamedTuple):
         late_since: when a start was due that has not begun.
         due_at: when the first start that has not begun was due, or will be; None: no start comes.
         is_dead: its supervisor gives no sign of life; ``is_stopped``: it was stopped in order.
+        is_paused: an operator has paused it.
     """
 
     flow: str
@@ -73,6 +74,7 @@ class ScheduleFacts(NamedTuple):
     due_at: Optional[int] = None
     is_dead: bool = False
     is_stopped: bool = False
+    is_paused: bool = False
 
 
 class Offer(NamedTuple):
@@ -195,6 +197,7 @@ def _schedule_facts(view: SupervisorView, now_us: int) -> List[ScheduleFacts]:
                 due_at=min(coming) if coming else None,
                 is_dead=heartbeat_age_us(row, now_us) is not None,
                 is_stopped=row.stopped_at is not None,
+                is_paused=is_paused,
             )
         )
     return facts

@@ -1,6 +1,8 @@
 """All views of one board say the same of each task and of the run, and none speaks of what nobody does."""
 
 import re
+from collections import Counter
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -11,12 +13,16 @@ from redrive.console.model.board import Board, Link, SessionStatus, runner_of
 from redrive.console.model.eta import estimate
 from redrive.console.model.graph.groups import GraphForm, Zoom
 from redrive.console.model.graph.view import Graph
+from redrive.console.model.inbox import EvidenceData, Inbox
 from redrive.console.model.runs import fleet_entries, run_grid
 from redrive.console.model.timeline import Span
 from redrive.console.present.detail import summary_lines, title_line
+from redrive.console.present.evidence import cause_page, evidence_page
 from redrive.console.present.graph import Highlight, drawing_row, graph_row, label_width
 from redrive.console.present.header import run_line
 from redrive.console.present.history import cell_lines
+from redrive.console.present.inbox import cause_row
+from redrive.console.present.inbox import task_row as inbox_task_row
 from redrive.console.present.report import ReportData, graph_rows, headline, timeline_of
 from redrive.console.present.runs import (
     RunListEntry,
@@ -32,11 +38,11 @@ from redrive.console.text.figures import column
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import Role, plain, table
 from redrive.engine.core.projection import AttemptRow, RunSummary
-from redrive.engine.core.views import run_code
+from redrive.engine.core.views import Asked, run_code
 from redrive.engine.core.waiting import BreakerView
-from redrive.engine.domain.states import MOVING, TIMED, TaskState
-from redrive.engine.statefile.lists import AttentionRun, DurationStats, ExecutorState
-from redrive.engine.statefile.state_files import Offer
+from redrive.engine.domain.states import MOVING, NEEDS_HUMAN, TIMED, TaskState
+from redrive.engine.statefile.lists import AttentionRun, DurationStats, ExecutorState, ScheduleRow
+from redrive.engine.statefile.state_files import Offer, ScheduleFacts
 
 from ..model.graphs import dags, edges
 from ..model.runs import START, S, projection_of
@@ -62,6 +68,16 @@ LINKS: dict[str, dict[str, Any]] = {
 }
 
 
+#: The states of the tasks of a run: any, and those of the rooms that are rarely entered.
+ROOMS = [
+    list(TaskState),
+    [TaskState.SENSING, TaskState.RETRYING, TaskState.SUCCESS],  # it only waits
+    [TaskState.READY, TaskState.PENDING, TaskState.SUCCESS],  # paused, or asked
+    [TaskState.READY],
+    [TaskState.CANCELLED, TaskState.SUCCESS],  # late
+]
+
+
 @st.composite
 def boards(draw):
     """A board and the status of its session: any states, executors, pauses, breakers, instants, clocks and links."""
@@ -76,14 +92,20 @@ def boards(draw):
     run.blocked_since = draw(st.sampled_from([None, NOW - 5 * S]))
     run.deadline_at = draw(st.sampled_from([None, NOW - 3 * S, NOW + 900 * S]))
     started_at = draw(st.sampled_from([NOW - 81 * S, NOW + 3600 * S]))  # the clock was set back by an hour
+    room = draw(st.sampled_from(ROOMS))
     for row in projection.tasks.values():
-        row.state = draw(st.sampled_from(list(TaskState)))
+        row.state = draw(st.sampled_from(room))
         row.next_retry_at = draw(st.sampled_from([NOW + 70 * S, NOW - 7 * S])) if row.state in TIMED else None
         row.started_at, row.ended_at = started_at, None if row.state is TaskState.RUNNING else NOW - 70 * S
         row.attempt, row.delay_us, row.ceiling_us, row.failures = 1, 7 * S, 16 * S, draw(st.integers(0, 1))
         is_open = row.state is TaskState.RUNNING
         ended_at, outcome = (None, "running") if is_open else (NOW - 70 * S, "error")
         row.attempts[1] = AttemptRow(1, 0, started_at, ended_at=ended_at, outcome=outcome, timeout_us=300 * S)
+        row.generation, row.refusals = draw(st.integers(0, 1)), draw(st.integers(0, 2))
+        row.changed_at = draw(st.sampled_from([0, NOW - 40 * S]))  # unknown, where only states were read
+        if row.state is TaskState.READY and not parents[row.name] and draw(st.booleans()):
+            row.spec = replace(row.spec, kind="approval", downstream=None)
+            row.attempt, row.attempts = 0, {}
     board = Board(projection)
     state = draw(st.sampled_from(["CLOSED", "OPEN", "HALF_OPEN", "FORCED_OPEN"]))
     board.snapshot.breakers["api"] = BreakerView(state, draw(st.sampled_from([None, NOW + 30 * S])))
@@ -202,7 +224,10 @@ def ticking_texts(board, status, now_us):
 def run_words(board, status, now_us):
     """(view, word) of each view of the run."""
     run, runner, counts = board.projection.run, runner_of(board.projection.run, status), board.counts
-    summary = RunSummary(run, {str(state): count for state, count in counts.items()})
+    asked = counts[Asked.APPROVAL]
+    stored = Counter({str(state): count for state, count in counts.items() if state is not Asked.APPROVAL})
+    stored[str(TaskState.READY)] += asked
+    summary = RunSummary(run, stored, asked=asked)
     yield "header", run_word(plain(run_line(board, "x.db", None, now_us, 200, UTF8, runner=runner)))
     yield "runs", run_word(plain(run_row(RunListEntry(run, counts, runner), now_us, 150, UTF8)))
     executor = ExecutorState(
@@ -289,6 +314,61 @@ def test_all_views_say_the_same_word_of_the_run(found):
     board, status = found
     words = dict(run_words(board, status, NOW))
     assert len(set(words.values())) == 1, words
+
+
+def said_of_the_run(board, status, now_us):
+    """Texts about a run as a whole: lists, summary, inbox."""
+    run, runner = board.projection.run, runner_of(board.projection.run, status)
+    scene = scene_of(board, status, now_us)
+    yield incident_summary(board, "x.db", now_us, runner)
+    yield headline(report_of(board, status, now_us))
+    yield plain(run_line(board, "x.db", None, now_us, 200, UTF8, runner=runner))
+    yield plain(run_row(RunListEntry(run, board.counts, runner), now_us, 150, UTF8))
+    for cause in Inbox(board).causes():
+        yield plain(cause_row(cause, True, scene, 120))
+        yield from map(plain, cause_page(cause, scene, EvidenceData(), 100))
+        for name in cause.tasks:
+            yield from map(plain, evidence_page(board.row(name), scene, EvidenceData(), 100))
+            yield plain(inbox_task_row(Inbox(board).entry(name), board.row(name), 120, 20, UTF8))
+
+
+@pytest.mark.timeout(900)
+@MANY
+@given(boards())
+def test_no_text_counts_from_the_beginning_of_time(found):
+    board, status = found
+    for text in said_of_the_run(board, status, NOW):
+        assert not re.search(r"\b\d{4,}d", text), text
+
+
+@pytest.mark.timeout(900)
+@MANY
+@given(boards())
+def test_the_inbox_calls_nothing_failed_that_has_not_failed(found):
+    board, status = found
+    scene = scene_of(board, status, NOW)
+    for cause in Inbox(board).causes():
+        if not any(board.row(name).state in NEEDS_HUMAN for name in cause.tasks):
+            page = "\n".join(map(plain, cause_page(cause, scene, EvidenceData(), 100)))
+            assert " failed" not in page.replace("othing failed", ""), page
+            assert "failure" not in page, page
+
+
+@given(
+    is_paused=st.booleans(), is_served=st.booleans(), left=st.integers(-3600, 3600), other=st.sampled_from([None, "b"])
+)
+def test_a_start_is_counted_down_only_where_a_process_will_start_it(is_paused, is_served, left, other):
+    local = datetime.fromtimestamp((NOW + left * S) / S, UTC).isoformat()
+    rows = [
+        ScheduleRow(n, "* * * * *", "UTC", "latest", None, 0, 0, NOW + left * S, local) for n in "a" + (other or "")
+    ]
+    facts = [ScheduleFacts("a", "a.py", "/x.db", is_paused=is_paused)]
+    offer = Offer("/x.db", "a", schedules=rows, supervised=facts, service_pid=7 if is_served else None)
+    (entry,) = fleet_entries([offer], NOW)
+    for text in (plain(fleet_row(entry, NOW, 150, UTF8)), " ".join(map(str, fleet_cells(entry, NOW, UTF8)))):
+        assert ("paused" in text) == (is_paused and other is None)
+        assert is_served or not re.search(r"\bin \d", text), text
+        assert not (is_paused and other is None) or "next" not in text
 
 
 # --- Faults that were seen -------------------------------------------------------------------------------------------
