@@ -224,10 +224,10 @@ async def inbox_of_run(
         abandon = ["redrive", "abandon", "--state", address, *session.ssh_arguments, run.run_id]
         lines.append(one_line(f"or end it: {shell_command(abandon)}"))
     runner = runner_of(run, status)
-    counts = next(
+    known_counts = next(
         (counted_states(one.counts, one.asked) for one in await session.runs() if one.run.run_id == run.run_id), None
     )
-    state = Piece(run_code(run, runner, counts), run_style(run, runner, counts).role)
+    state = Piece(run_code(run, runner, known_counts), run_style(run, runner, known_counts).role)
     return [[Piece(f"{present.place_line(run, address)}: "), state], *lines]
 
 

@@ -170,7 +170,9 @@ class TimelineScreen(ConsoleScreen):
             return
         live = self.console.live
         self._set_now(live.now_us if live.is_past else max(self._now_us, live.now_us))
-        if live.is_past or self._activity.is_active != self._is_active():
+        is_active = self._is_active()
+        # one batch of events may begin and end an activity
+        if live.is_past or self._activity.is_active != is_active or (news.delta.moves and not is_active):
             self._find_activity()
         self.timeline.rows_changed(self.rows.rows_of(news.delta.tasks))
         if news.delta.is_run_changed:
@@ -225,7 +227,7 @@ class TimelineScreen(ConsoleScreen):
         run = self.board.projection.run
         self._shorten_pauses()
         if run.ended_at is None:
-            self.timeline.extend_to(run.started_at, self._now_us)
+            self.timeline.extend_to(run.started_at, self._now_us, is_due=self._is_active())
         elif self.timeline.shows_whole_run:
             self.timeline.show_whole_run(run.started_at, run.ended_at, live=False)
 
@@ -267,8 +269,8 @@ class TimelineScreen(ConsoleScreen):
 
     def _show_whole_run(self) -> None:
         run = self.board.projection.run
-        end = run.ended_at if run.ended_at is not None else self._now_us
-        self.timeline.show_whole_run(run.started_at, end, live=run.ended_at is None)
+        end, live = run.ended_at if run.ended_at is not None else self._now_us, run.ended_at is None
+        self.timeline.show_whole_run(run.started_at, end, live=live, is_due=self._is_active())
 
     # --- Rows -----------------------------------------------------------------------------------------------------
 

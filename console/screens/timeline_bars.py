@@ -88,24 +88,26 @@ class TimelineView(VirtualTable[RowKey]):
 
     # --- The run --------------------------------------------------------------------------------------------------
 
-    def extend_to(self, start: int, now: int) -> None:
-        """Extend the run to ``now``. Scrolls only if that leaves a followed view; the caller refreshes changed rows."""
-        self._run_span = (start, now, AHEAD_CELLS)
+    def extend_to(self, start: int, now: int, *, is_due: bool = True) -> None:
+        """Extend the run to ``now``. Scrolls only if that leaves a followed view; the caller refreshes changed rows.
+
+        ``is_due``: something comes after now, which needs room.
+        """
+        self._run_span = (start, now, AHEAD_CELLS if is_due else 0)
         ahead = now + AHEAD_CELLS * self.span.per_cell
-        first_shown = start if self.shows_whole_run else ahead
-        if not self.is_following or self.span.start <= first_shown <= ahead < self.span.end:
+        if not self.is_following:
             return
         if self.shows_whole_run:
-            self._fit_run()
-        else:
+            self._fit_run()  # also a finer scale, once a pause is shortened
+        elif not self.span.start <= ahead < self.span.end:
             first = replace(self.span, start=ahead).instant(-round(self.span.cells * _NOW_AT))
             self._show(replace(self.span, start=max(first, start)))
 
-    def show_whole_run(self, start: int, end: int, *, live: bool) -> None:
-        """Show a whole run; ``live``: it has not ended."""
+    def show_whole_run(self, start: int, end: int, *, live: bool, is_due: bool = True) -> None:
+        """Show a whole run; ``live``: it has not ended; ``is_due``: of such a run, that something comes after now."""
         self.shows_whole_run = True
         self.is_following = live
-        self._run_span = (start, end, AHEAD_CELLS if live else 0)
+        self._run_span = (start, end, AHEAD_CELLS if live and is_due else 0)
         self._fit_run()
 
     def _fit_run(self) -> None:

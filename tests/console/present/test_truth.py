@@ -38,6 +38,7 @@ from redrive.console.text.figures import column
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import Role, plain, table
 from redrive.engine.core.projection import AttemptRow, RunSummary
+from redrive.engine.core.ready_queue import spec_of
 from redrive.engine.core.views import Asked, run_code
 from redrive.engine.core.waiting import BreakerView
 from redrive.engine.domain.states import MOVING, NEEDS_HUMAN, TIMED, TaskState
@@ -104,7 +105,7 @@ def boards(draw):
         row.generation, row.refusals = draw(st.integers(0, 1)), draw(st.integers(0, 2))
         row.changed_at = draw(st.sampled_from([0, NOW - 40 * S]))  # unknown, where only states were read
         if row.state is TaskState.READY and not parents[row.name] and draw(st.booleans()):
-            row.spec = replace(row.spec, kind="approval", downstream=None)
+            row.spec = replace(spec_of(row), kind="approval", downstream=None)
             row.attempt, row.attempts = 0, {}
     board = Board(projection)
     state = draw(st.sampled_from(["CLOSED", "OPEN", "HALF_OPEN", "FORCED_OPEN"]))

@@ -543,3 +543,33 @@ async def test_free_rows_show_how_long_earlier_attempts_took_beside_the_timeout(
         assert words in driver.text
         top = driver.find("┄ timeout")
         assert "5m00 ┄┄┄┄███┄┄┄┄┄┄ timeout" in top, "the second of three reached it"
+
+
+# --- The axis of a run in which nothing is due ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [(120, 40), (200, 50)], ids=["120x40", "200x50"])
+@pytest.mark.parametrize("is_open_before", [True, False], ids=["watched", "opened later"])
+async def test_the_axis_of_a_blocked_run_ends_at_now(clock, size, is_open_before):
+    projection = projection_of([(f"t{number}", []) for number in range(8)])
+    builder = EventBuilder(projection)
+    session = FakeSession(projection)
+    events = [event for name in projection.tasks for event in builder.start(name)]
+    builder.after(8)
+    events += [
+        event for name in projection.tasks for event in builder.fail(name, "DEAD_LETTER", "ValueError", failures=1)
+    ]
+    ended_at, clock.now = builder.at, START
+    if not is_open_before:
+        for event in events:
+            projection.apply(event)
+    async with open_console(session, clock, "3", size=size) as driver:
+        if is_open_before:
+            await driver.emit(session, events)
+        for seconds in (1, 5, 20, 60, 300, 301):
+            clock.now = ended_at + seconds * S
+            driver.app.tick(clock.now)
+            await driver.settle()
+        span = driver.app.screen.timeline.span
+        assert span.cells * 3 // 4 <= span.cell(clock.now) < span.cells
+        assert span.cell(ended_at) >= span.cells // 2  # what happened has most of the width
