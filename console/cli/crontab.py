@@ -7,8 +7,9 @@ import pwd
 import re
 import shlex
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 
 from ...engine.core.schedule import NAMED_SCHEDULES
 from ...engine.domain.text import shell_word
@@ -147,17 +148,25 @@ _PREFIXES = (
 )
 
 
-_TO_NOWHERE = re.compile(r"\s*(?:&>\s*/dev/null|>\s*/dev/null(?:\s+2>\s*(?:&1|/dev/null))?)\s*$")
+#: The end of a line that sends its stdout, or both, to nowhere: the whole of it, so that what is left is a command. One
+#: for stderr alone stays, as does each that a digit, a sign of another redirection or no blank stands before.
+_NOWHERE = r">>?\s*/dev/null(?:\s+2>>?\s*(?:&1|/dev/null))?\s*$"
+_TO_NOWHERE = re.compile(rf"(?<=[^\s\d<>&|\\;])(?:\s+1?)?{_NOWHERE}|(?<=\d)\s+1?{_NOWHERE}")
+_BOTH_TO_NOWHERE = re.compile(r"(?<=[^\s<>&|\\;])\s+&>>?\s*/dev/null\s*$")  # of bash: to other shells it is a "&"
+
+#: Where the end of a line may be no part of its command: quotes of other kinds, inputs, comments.
+_NOT_PLAIN_SHELL = re.compile(r"\$\(|`|\$\{|<<|#")
 
 
 _LOG_FILE = re.compile(rf"\s(?:1?>>|&>>)\s*(?P<log>{_WORD})|\s(?:1?>|&>)\s*(?P<other>[^\s>;&|]+\.(?:log|out|err))\b")
 
 
-def shape_of(line: str) -> Shape:
+def shape_of(line: str, shell: str = "sh") -> Shape:
     """Take out of a line what a flow does itself. A line of several commands keeps all but its ``cd`` in front."""
-    line = _TO_NOWHERE.sub("", line)
+    if _NOT_PLAIN_SHELL.search(line) is None and _has_whole_quotes(line):
+        line = (_BOTH_TO_NOWHERE if shell == "bash" else _TO_NOWHERE).sub("", _TO_NOWHERE.sub("", line))
     shape = Shape(line)
-    if (moved := _CHANGE_FOLDER.match(line)) is not None:
+    if (moved := _CHANGE_FOLDER.match(line)) is not None and _is_known_folder(_unquoted(moved["cwd"])):
         shape = Shape(line[moved.end() :], cwd=_unquoted(moved["cwd"]))
     if _is_single(shape.line):
         while (found := next(filter(None, (one.match(shape.line) for one in _PREFIXES)), None)) is not None:
@@ -166,6 +175,18 @@ def shape_of(line: str) -> Shape:
             shape = replace(shape, line=_line_of_words(shape.line[found.end() :]), **fields)
     log = _LOG_FILE.search(shape.line)
     return replace(shape, line=shape.prefix + shape.line, log=None if log is None else log["log"] or log["other"])
+
+
+def _has_whole_quotes(line: str) -> bool:
+    try:
+        return bool(shlex.split(line))
+    except ValueError:
+        return False
+
+
+def _is_known_folder(folder: str) -> bool:
+    """Whether the shell would change to what the flow says: the home of another user must exist."""
+    return not folder.startswith("~") or os.path.expanduser(folder.partition("/")[0]) != folder.partition("/")[0]
 
 
 def _line_of_words(line: str) -> str:
@@ -192,16 +213,44 @@ class FlowText:
     text: str
 
 
-def flows_of_crontab(jobs: Sequence[Job], source: str) -> list[FlowText]:
-    """The flow files of the lines, in their order."""
-    shapes = [shape_of(job.line) for job in jobs]
+def flows_of_crontab(jobs: Sequence[Job], source: str, text_of: Callable[[str], str | None]) -> list[FlowText]:
+    """The flow files of the lines, in their order.
+
+    ``text_of``: returns the file of a name that is there already. If it is of another line, the name gets a number.
+    """
+    shapes = [shape_of(job.line, _shell_of(job)) for job in jobs]
     locks = [shape.lock for shape in shapes if shape.lock is not None]
     shared = {lock for lock in locks if locks.count(lock) > 1}
-    names = _distinct(name_of_line(shape.line) or "job" for shape in shapes)
-    return [
-        FlowText(name, _flow_text(name, job, shape, source, shared))
-        for name, job, shape in zip(names, jobs, shapes, strict=True)
-    ]
+    found: dict[str, FlowText] = {}
+    for job, shape in zip(jobs, shapes, strict=True):
+        for name in _numbered(name_of_line(shape.line) or "job"):
+            file = FlowText(name, _flow_text(name, job, shape, source, shared))
+            if name not in found and _is_free(text_of(name), file.text):
+                found[name] = file
+                break
+    return list(found.values())
+
+
+_HEAD = re.compile(r"\A# Imported by `redrive import crontab` from (.*), line (\d+):\n#     (.*)\n")
+
+
+def is_of_line(earlier: str, text: str) -> bool:
+    """Whether a file stands for the line of ``text``: it says the same, or was imported from the line and edited."""
+    before, now = _HEAD.match(earlier), _HEAD.match(text)
+    if before is None or now is None:
+        return False
+    return (before[1], before[3]) == (now[1], now[3]) or earlier[before.end() :] == text[now.end() :]
+
+
+def _is_free(earlier: str | None, text: str) -> bool:
+    """Whether a name may be that of a line: no file has it, or one that no other line of a crontab has made.
+
+    A file that somebody has changed so that nothing says what it is of keeps the name: a second one would run as well.
+    """
+    before, now = _HEAD.match(earlier or ""), _HEAD.match(text)
+    if earlier is None or before is None or now is None:
+        return True
+    return is_of_line(earlier, text) or before.groups()[:2] == now.groups()[:2]
 
 
 def _flow_text(name: str, job: Job, shape: Shape, source: str, shared: Collection[str | None]) -> str:
@@ -255,6 +304,7 @@ def _folder_of(job: Job, shape: Shape) -> str:
     """The folder in which the command runs: that of its ``cd``, from the home folder of its user."""
     home = job.environment.get("HOME") or _home_of(job.user)
     folder = re.sub(r"^~(?=/|$)|\$HOME\b|\$\{HOME\}", lambda _: home, shape.cwd or "")
+    folder = os.path.expanduser(folder)  # ~user
     return os.path.normpath(os.path.join(home, folder))
 
 
@@ -292,6 +342,7 @@ _SUFFIXES = re.compile(r"\.(?:sh|py|pl|rb|php|js)$")
 
 
 _NOT_PLAIN = re.compile(r"[^A-Za-z0-9_]+")
+NAME_CHARACTERS = 60
 
 
 def name_of_line(line: str) -> str:
@@ -320,21 +371,18 @@ def _name_of_program(program: str) -> str:
 
 
 def plain_name(text: str) -> str:
-    """A name of a flow and its file, which hides no module of Python; empty if nothing is left of it."""
-    name = _NOT_PLAIN.sub("_", text).strip("_")
+    """A name of a flow and its file, which hides no module of Python; empty if nothing is left of it.
+
+    It has at most ``NAME_CHARACTERS``, as a file has a name of at most 255 bytes.
+    """
+    name = _NOT_PLAIN.sub("_", text)[:NAME_CHARACTERS].strip("_")
     return f"{name}_job" if name in sys.stdlib_module_names or name == "redrive" else name
 
 
-def _distinct(names: Iterable[str]) -> list[str]:
-    """The names; the second of an equal name gets ``_2`` behind it."""
-    found: list[str] = []
-    for name in names:
-        number, unique = 1, name
-        while unique in found:
-            number += 1
-            unique = f"{name}_{number}"
-        found.append(unique)
-    return found
+def _numbered(name: str) -> Iterator[str]:
+    """Yield the name, then ``name_2``, ``name_3`` and so on."""
+    yield name
+    yield from (f"{name}_{number}" for number in count(2))
 
 
 class Expression(str):

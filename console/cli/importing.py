@@ -11,7 +11,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import takewhile
 from pathlib import Path
@@ -35,6 +35,7 @@ from .crontab import (
     Job,
     call_text,
     flows_of_crontab,
+    is_of_line,
     local_zone,
     parse_crontab,
     plain_name,
@@ -71,7 +72,7 @@ def import_crontab(source: str | None, folder: str, system: bool, zone: str | No
     """
     has_user = system or (source or "").startswith(_SYSTEM_CRONTABS)
     crontab = parse_crontab(_text_of(source), zone or local_zone(), has_user=has_user)
-    files = flows_of_crontab(crontab.jobs, _SOURCES.get(source, source) or "")
+    files = flows_of_crontab(crontab.jobs, _SOURCES.get(source, source) or "", lambda name: _text_of_file(folder, name))
     if not files and not crontab.left_out:
         raise RedriveError("there is no line in it that starts a command")
     write_new_files(folder, files)
@@ -101,6 +102,15 @@ def _text_of(source: str | None) -> str:
     return os.fsdecode(done.stdout)
 
 
+def _text_of_file(folder: str, name: str) -> str | None:
+    """The text of a flow file; None without one, and empty if it cannot be read."""
+    path = Path(folder, f"{name}.py")
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return "" if os.path.lexists(path) else None
+
+
 def write_new_files(folder: str, files: Iterable[FlowText]) -> None:
     """Write the files that are not there. Raises RedriveError if the folder cannot be written."""
     try:
@@ -110,7 +120,7 @@ def write_new_files(folder: str, files: Iterable[FlowText]) -> None:
             if os.path.lexists(path):
                 echo(one_line(f"{path} is there already and stays as it is"))
                 continue
-            write_new_file(path, file.text)
+            write_new_file(path, file.text, mode=0o600)  # its variables may be secret, as in a crontab
     except OSError as error:
         raise RedriveError(f"{folder} cannot be written: {error.strerror}") from None
 
@@ -127,6 +137,8 @@ def print_comparison(folder: str, jobs: Sequence[Job], files: Sequence[FlowText]
     code, is_compared = ExitCode.SUCCESS, True
     for job, file, path in zip(jobs, files, paths, strict=True):
         comparison = compare_starts(job, flows[path], now)
+        if comparison.agrees and not is_of_line(_text_of_file(folder, file.name) or "", file.text):
+            comparison = replace(comparison, problem="NOT IMPORTED: the file is of something else")
         is_compared &= comparison.old is not None or bool(comparison.problem)
         rows.append((str(job.number), file.name, *comparison.cells()))
         if not comparison.agrees:

@@ -69,9 +69,13 @@ def _reject(constant: str) -> NoReturn:
 # --- New files -------------------------------------------------------------------------------------------------------
 
 
-def write_new_file(path: Path, text: str) -> None:
-    """Write a file that is not there: all of it, or none on a full disk. Raises FileExistsError, OSError."""
-    with path.open("x", encoding="utf-8", errors="backslashreplace") as file:
+def write_new_file(path: Path, text: str, mode: int = 0o666) -> None:
+    """Write a file that is not there: all of it, or none on a full disk. Raises FileExistsError, OSError.
+
+    ``mode``: less what the umask takes.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
         try:
             file.write(text)
             file.flush()

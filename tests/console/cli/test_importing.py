@@ -356,3 +356,103 @@ def test_without_the_other_reader_one_line_says_how_to_compare(home: Path) -> No
         assert done.returncode == 0, done.stderr
         assert [line.rstrip().endswith("not compared") for line in done.stdout.splitlines()].count(True) == 2
         assert done.stdout.count("pip install 'redrive[import]', then the same command again\n") == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "/opt/args one 2>/dev/null",
+        "/opt/args one 2> /dev/null",
+        "kill $PID 2>/dev/null",
+        "/opt/args one 2>>/dev/null",
+        "/opt/args one &2>/dev/null",
+        "/opt/args one &>/dev/null",  # of sh: it goes to the background
+        "/opt/args one >&2",
+        "/opt/args one 2>/dev/null 1>&2",
+        "/opt/args one >/dev/null 2>&1 &",
+        "/opt/args '> /dev/null",
+        "/opt/args `date +%F` > /dev/null",
+        "/opt/args $(date) > /dev/null",
+        "/opt/args # > /dev/null",
+        "/opt/args a\\ >/dev/null",
+        "/opt/args one 2>&1 | cat 2>/dev/null",
+    ],
+)
+def test_a_line_without_a_whole_redirection_at_its_end_stays_as_it_is(line: str) -> None:
+    assert shape_of(line).line == line
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "> /dev/null",
+        ">/dev/null",
+        "1>/dev/null",
+        ">>/dev/null",
+        ">/dev/null 2>&1",
+        "> /dev/null 2>&1",
+        "1>/dev/null 2>&1",
+        ">>/dev/null 2>&1",
+        ">/dev/null 2>/dev/null",
+    ],
+)
+@pytest.mark.parametrize("line", ["/opt/args one", "/opt/args 7", "/opt/args 2", "a; (b)"])
+def test_a_whole_redirection_to_nowhere_goes(line: str, end: str) -> None:
+    assert shape_of(f"{line} {end}").line == line
+
+
+def test_a_redirection_of_bash_goes_in_bash_alone() -> None:
+    assert shape_of("/opt/args &>/dev/null", "bash").line == "/opt/args"
+    assert shape_of("/opt/args &>/dev/null").line == "/opt/args &>/dev/null"
+
+
+def crontab_of(path: str, line: str) -> str:
+    Path(path).write_text(f"{line}\n")
+    return path
+
+
+def test_a_job_of_another_crontab_with_the_same_program_gets_a_name_of_its_own(home: Path) -> None:
+    a = crontab_of("a", "0 3 * * * /opt/a/backup.sh")
+    b = crontab_of("b", "0 3 * * * /opt/b/backup.sh --full")
+    for _ in range(2):  # the second time nothing is new
+        assert run_redrive("import", "crontab", a, "--into", "flows").returncode == 0
+        done = run_redrive("import", "crontab", b, "--into", "flows")
+        assert done.returncode == 0 and "backup_2" in done.stdout
+    assert sorted(path.name for path in Path("flows").iterdir()) == ["backup.py", "backup_2.py"]
+    assert "/opt/a/backup.sh" in Path("flows/backup.py").read_text()
+    assert "/opt/b/backup.sh --full" in Path("flows/backup_2.py").read_text()
+
+
+def test_the_same_line_of_a_moved_crontab_is_the_same_job(home: Path) -> None:
+    for source in ("a", "b"):
+        crontab_of(source, "0 3 * * * /opt/a/backup.sh")
+        assert run_redrive("import", "crontab", source, "--into", "flows").returncode == 0
+    assert [path.name for path in Path("flows").iterdir()] == ["backup.py"]
+
+
+def test_a_line_with_a_huge_first_word_is_imported_as_well_and_those_after_it(home: Path) -> None:
+    Path("c").write_text(f"0 1 * * * /opt/first\n0 2 * * * /opt/{'x' * 300}\n0 3 * * * /opt/last\n")
+    done = run_redrive("import", "crontab", "c", "--into", "flows")
+    assert done.returncode == 0 and "starts in the next" in done.stdout
+    assert sorted(path.name for path in Path("flows").iterdir()) == ["first.py", "last.py", f"{'x' * 60}.py"]
+
+
+def test_imported_files_are_private(home: Path) -> None:
+    Path("c").write_text("TOKEN=secret\n0 1 * * * /opt/first\n")
+    run_redrive("import", "crontab", "c", "--into", "flows")
+    assert Path("flows/first.py").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_home_of_another_user_is_a_folder_only_if_it_is_known() -> None:
+    assert shape_of("cd ~nosuchuser && ./x") == Shape("cd ~nosuchuser && ./x")
+    assert shape_of("cd ~root && ./x") == Shape("./x", cwd="~root")
+
+
+def test_a_file_of_something_else_keeps_its_name_and_the_line_is_not_imported(home: Path) -> None:
+    source = crontab_of("a", "0 3 * * * /opt/a/backup.sh")
+    Path("flows").mkdir()
+    text = "from redrive.engine import Flow\nflow = Flow('backup', schedule='0 3 * * *', timezone='UTC')\n"
+    Path("flows/backup.py").write_text(f"{text}flow.command('x', 'true')\n")
+    done = run_redrive("import", "crontab", source, "--into", "flows", "--timezone", "UTC")
+    assert done.returncode == 3 and "NOT IMPORTED: the file is of something else" in done.stdout
+    assert [path.name for path in Path("flows").iterdir()] == ["backup.py"]
