@@ -38,7 +38,7 @@ from ..model.runs import HistoryOrder, RunGrid, fleet_entries, is_lost, waiting_
 from ..present import runs as present
 from ..present.history import grid_lines, heading_line, history_value
 from ..present.schedules import ack_command
-from ..present.tasks import STALE, attempt_label, describe_skip
+from ..present.tasks import attempt_label, describe_skip, stale_text
 from ..sessions.address import Endpoint, parse
 from ..sessions.live_run import load_memories
 from ..sessions.open import with_session
@@ -151,7 +151,7 @@ def task_lines(
         is_unwritten = row.state is TaskState.RUNNING and row.name in unwritten
         parts = (
             _UNWRITTEN_NOTE if is_unwritten else _note(row, why),
-            STALE if row.stale else "",
+            stale_text(row),
             (before or {}).get(row.name),
         )
         note = " · ".join(filter(None, parts))

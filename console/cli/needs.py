@@ -185,7 +185,7 @@ def _line_of_need(need: Need, place: Sequence[str], as_json: bool) -> str:
 
 def _command_of(need: Need, place: Sequence[str]) -> str:
     """The command that ends a need; empty if its sentence names one, or if there is none."""
-    if need.run_id is not None and need.kind in ENDS:
+    if need.run_id is not None and need.kind in ENDS | {NeedKind.CHANGED_EFFECTS}:
         return ack_command(place[0], need.run_id, place[1:])
     if need.kind is NeedKind.HELD_ROWS and need.run_id is not None:
         return shell_command(["redrive", "quarantine", *place, "--run", need.run_id])
@@ -220,6 +220,12 @@ def acknowledge_runs(
         for offer in files_of(file.name, file.ssh)
         for run in offer.runs
         if run.ended_at is not None
+    ]
+    found += [
+        _Ending(offer.path, AttentionRun(one.run_id, one.dag_name, 0))
+        for offer in files_of(file.name, file.ssh)
+        for one in offer.changed_effects
+        if one.run_id not in {run.run_id for run in offer.runs}
     ]
     named = [one for name in names for one in _named(name, found, everything=everything)] if names else found
     if everything:  # one act for all runs of a flow, so that one undo takes it back

@@ -283,5 +283,9 @@ _SENTENCES: Mapping[NeedKind, Callable[[Need, int], str]] = {
     NeedKind.FAILED: _run,
     NeedKind.PARTIAL: _run,
     NeedKind.BREAKER: lambda need, now_us: f"breaker {need.detail} open for {format_duration(now_us - need.since)}",
+    NeedKind.CHANGED_EFFECTS: lambda need, now_us: (
+        f"{counted(need.counted, 'effect')} stay{'s' if need.counted == 1 else ''} as happened, though the element has"
+        f" changed since: {need.detail}{'' if need.counted == 1 else ', ...'}"
+    ),
     NeedKind.HELD_ROWS: lambda need, now_us: f"{counted(need.counted, 'row')} held in quarantine",
 }

@@ -188,7 +188,9 @@ def attempts_text(row: TaskRow) -> str:
     return f"{max(started, 1)}/{row.max_attempts}"
 
 
-STALE = "stale: a parent ran again"
+def stale_text(row: TaskRow) -> str:
+    """Why a result may be old; empty unless a task above ran again."""
+    return f"stale: {row.notice or 'a parent ran again'}" if row.stale else ""
 
 
 def attempt_label(row: TaskRow) -> str:
@@ -388,7 +390,7 @@ def _success(row: TaskRow, view: views.TaskView, scene: Scene) -> Line:
     if tried:
         line.append(Piece(f"  after {' and '.join(tried)}", Role.DIM))
     if row.stale:
-        line.append(Piece(f"  {STALE}", Role.WARNING))
+        line.append(Piece(f"  {stale_text(row)}", Role.WARNING))
     return line
 
 

@@ -55,6 +55,7 @@ FORMATS: Dict[int, Format] = {
             "CREATE INDEX idx_run_attention ON run(started_at) WHERE acknowledged_at IS NULL"
             " AND (ended_at IS NULL OR state IN ('FAILED','PARTIAL') OR ended_at > deadline_at)",
             "CREATE INDEX idx_run_flow ON run(dag_name, started_at, state)",
+            "CREATE INDEX idx_task_notice ON task(run_id) WHERE stale = 1 AND notice IS NOT NULL",
             "CREATE INDEX idx_task_failure ON task(run_id, failure_fingerprint, state, dead_letter_kind)"
             " WHERE failure_fingerprint IS NOT NULL",
             "CREATE INDEX idx_quarantine_held ON quarantine(run_id) WHERE state = 'held'",

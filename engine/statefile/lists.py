@@ -269,6 +269,16 @@ class HeldRows(NamedTuple):
     since: int
 
 
+class ChangedEffects(NamedTuple):
+    """How many effects of a run have happened for elements whose values have changed since; ``task``: one of them."""
+
+    run_id: str
+    dag_name: str
+    tasks: int
+    task: str
+    since: int
+
+
 class AskedApproval(NamedTuple):
     """A task that waits for an approval, and since when."""
 
@@ -502,6 +512,15 @@ APPROVALS = Listing(
     + " LIMIT :limit",
     {"limit": ROWS_MAX},
 )
+#: The notice is that of ``map_tasks.py``.
+CHANGED_EFFECTS = Listing(
+    "changed_effects",
+    ChangedEffects,
+    "SELECT run_id, dag_name, count(*), min(name), max(task.ended_at) FROM task JOIN run USING (run_id)"
+    " WHERE stale = 1 AND notice IS NOT NULL AND notice LIKE 'its element has changed%' AND acknowledged_at IS NULL"
+    " AND task.state = 'SUCCESS' GROUP BY run_id ORDER BY run_id LIMIT :limit",
+    {"limit": ROWS_MAX},
+)
 HELD_ROWS = Listing(
     "held_rows",
     HeldRows,
@@ -554,6 +573,7 @@ LISTINGS: Dict[str, "Listing[Any]"] = {
         *(EXECUTORS, BREAKERS, PAGES, PAGE_HEADS, QUARANTINE, QUARANTINE_GROUPS, QUARANTINE_ROWS),
         *(JOURNAL, OPERATOR_ACTS, SCHEDULES, SLA, HISTORY, RUN_TASKS, OUTPUT),
         *(EVENTS_OF_KIND, ATTENTION_RUNS, DEAD_LETTER_GROUPS, APPROVALS, HELD_ROWS, OPEN_BREAKERS, MISSED_STARTS),
+        CHANGED_EFFECTS,
     )
 }
 #: Fields that are JSON texts in the file -> the value of a damaged text.

@@ -35,6 +35,7 @@ class NeedKind(Enum):
     PARTIAL = "partial run"
     BREAKER = "open breaker"
     HELD_ROWS = "held rows"
+    CHANGED_EFFECTS = "changed elements"
 
 
 class Need(NamedTuple):
@@ -171,6 +172,9 @@ def _needs_of_lists(offer: Offer, now_us: int) -> Iterator[Need]:
     """Held rows, which a task could do without, and breakers that do not close by themselves."""
     for rows in offer.held_rows:
         yield Need(NeedKind.HELD_ROWS, offer.path, rows.since, rows.dag_name, rows.run_id, True, rows.rows)
+    for one in offer.changed_effects:
+        need = Need(NeedKind.CHANGED_EFFECTS, offer.path, one.since, one.dag_name, one.run_id, True, one.tasks)
+        yield need._replace(detail=one.task)
     for breaker in offer.breakers:
         if breaker.state in HOLDING_BREAKERS and now_us - breaker.since >= BREAKER_GRACE_US:
             is_ours = breaker.state == "FORCED_OPEN"  # an operator holds it open

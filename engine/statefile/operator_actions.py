@@ -70,7 +70,7 @@ from .action import (
     read_task,
     summarize,
 )
-from .lists import IS_APPROVAL, UNACKNOWLEDGED, chunks, dag_name_of, in_list, marks
+from .lists import CHANGED_EFFECTS, IS_APPROVAL, UNACKNOWLEDGED, chunks, dag_name_of, in_list, marks, query
 from .map_tasks import Follower, expand_below, followers, is_gone
 from .pruning import prune
 from .requeue import (
@@ -257,6 +257,11 @@ def acknowledge_run(context: ActionContext) -> Answer:
     if ended_at is None:
         return Answer(False, "the run has not ended: decide about its tasks, or abandon it")
     unseen = [run_id for (run_id,) in context.connection.execute(_BAD_ENDS_OF_FLOW, (dag_name,)).fetchall()]
+    unseen += [
+        row.run_id
+        for row in query(context.connection, CHANGED_EFFECTS, {})
+        if row.dag_name == dag_name and row.run_id not in unseen and _has_ended(context, row.run_id)
+    ]
     chosen = unseen if context.options.get("whole_flow") else [one for one in unseen if one == context.run_id]
     for run_id in chosen:
         columns: RunColumns = {
@@ -270,6 +275,11 @@ def acknowledge_run(context: ActionContext) -> Answer:
     if not chosen:
         return Answer(False, "there is nothing to acknowledge: {}".format(state))
     return Answer(True, "{} acknowledged".format(counted(len(chosen), "run")))
+
+
+def _has_ended(context: ActionContext, run_id: str) -> bool:
+    row = context.connection.execute(_RUN_END, (run_id,)).fetchone()
+    return row is not None and row[2] is not None
 
 
 # --- The act ``breaker``, and the probe that a requeue arms after a refused credential -------------------------------

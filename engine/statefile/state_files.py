@@ -20,6 +20,7 @@ from .lists import (
     APPROVALS,
     ATTENTION_RUNS,
     BREAKERS,
+    CHANGED_EFFECTS,
     DEAD_LETTER_GROUPS,
     HELD_ROWS,
     MISSED_STARTS,
@@ -29,6 +30,7 @@ from .lists import (
     AskedApproval,
     AttentionRun,
     BreakerRow,
+    ChangedEffects,
     DeadLetterGroup,
     ExecutorState,
     HeldRows,
@@ -114,6 +116,7 @@ class Offer(NamedTuple):
     dead_letters: Sequence[DeadLetterGroup] = ()
     approvals: Sequence[AskedApproval] = ()
     held_rows: Sequence[HeldRows] = ()
+    changed_effects: Sequence[ChangedEffects] = ()
     breakers: Sequence[OpenBreaker] = ()
     missed: Sequence[MissedStarts] = ()
     tasks: int = 0
@@ -392,10 +395,12 @@ def _read(connection: sqlite3.Connection, path: str) -> Offer:
         dead_letters=query(connection, DEAD_LETTER_GROUPS, {}),
         approvals=query(connection, APPROVALS, {}),
         held_rows=query(connection, HELD_ROWS, {}),
+        changed_effects=query(connection, CHANGED_EFFECTS, {}),
         breakers=query(connection, OPEN_BREAKERS, {}),
         missed=query(connection, MISSED_STARTS, {}),
     )
-    for rows in (offer.runs, offer.schedules, offer.approvals, offer.held_rows, offer.breakers, offer.missed):
+    lists = (offer.runs, offer.schedules, offer.approvals, offer.held_rows, offer.breakers, offer.missed)
+    for rows in lists + (offer.changed_effects,):
         _check_numbers(path, rows)
     row = connection.execute(_LATEST).fetchone()
     if row is None:

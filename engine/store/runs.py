@@ -481,7 +481,9 @@ def _part_of(column: str, names: Sequence[str] | None) -> tuple[str, tuple[str, 
 
 #: By the index of states, which has no use for "another state than this".
 _NOT_SUCCESSFUL = f"SELECT name FROM task WHERE run_id = ? AND state IN {in_list({*TaskState} - {TaskState.SUCCESS})}"
-_SUCCESS_COLUMNS = ("name", "attempt", "max_attempts", "generation", "failures", "stale", "skip_cause", "position")
+_SUCCESS_COLUMNS = (
+    *("name", "attempt", "max_attempts", "generation", "failures", "stale", "notice", "skip_cause", "position"),
+)
 _SUCCESSES = f"SELECT {', '.join(_SUCCESS_COLUMNS)} FROM task WHERE run_id = ? AND state = '{TaskState.SUCCESS}'"
 
 
@@ -496,11 +498,12 @@ def _read_successes(connection: sqlite3.Connection, run_id: str) -> list[TaskRow
             generation=generation,
             failures=failures,
             stale=stale,
+            notice=notice,
             skip_cause=skip_cause,
             position=position,
         )
-        for name, attempt, max_attempts, generation, failures, stale, skip_cause, position in connection.execute(
-            _SUCCESSES, (run_id,)
+        for name, attempt, max_attempts, generation, failures, stale, notice, skip_cause, position in (
+            connection.execute(_SUCCESSES, (run_id,))
         )
     ]
 

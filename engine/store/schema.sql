@@ -86,6 +86,7 @@ CREATE TABLE task (
 ) WITHOUT ROWID;
 
 CREATE INDEX idx_task_state ON task(run_id, state);
+CREATE INDEX idx_task_notice ON task(run_id) WHERE stale = 1 AND notice IS NOT NULL; -- lists.py
 CREATE INDEX idx_task_failure ON task(run_id, failure_fingerprint, state, dead_letter_kind) -- settle.py
     WHERE failure_fingerprint IS NOT NULL;
 
