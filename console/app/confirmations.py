@@ -16,12 +16,13 @@ from ...engine.domain.acts import BY_NAME, NOTE_CHARACTERS_MAX
 from ...engine.domain.states import NEEDS_HUMAN, OPEN, TaskState
 from ...engine.domain.text import counted, first_names, format_seconds
 from ..model.board import Board
+from ..model.graph.groups import shared_prefix
 from ..model.inbox import InboxCause
 from ..model.preview import Preview
 from ..model.systems import BreakerStatus
 from ..present.inbox import task_count
 from ..present.states import sign_of
-from ..present.tasks import Scene
+from ..present.tasks import Scene, TaskNames
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line, pad
 from ..widgets.dialog import Question
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 GRACE_SECONDS = 5  # between a requeue and the first start
 TYPED_ABOVE = 20  # acts on more tasks than this are confirmed by typing their number
 _NAMED_MAX = 3
+_BESIDE_NAME_CELLS, _NAME_CELLS_MIN = 18, 16  # of a list in a dialog: the frame, sign and word; the name
 
 
 def named(names: Sequence[str]) -> str:
@@ -86,7 +88,7 @@ def preview_question(preview: Preview, scene: Scene, rate: float | None = None) 
     return Question(
         title=[Piece(f"{BY_NAME[preview.act].verb.capitalize()} {title}", Role.TITLE)],
         facts=facts,
-        preview=[_task_line(name, scene) for name in asked],
+        preview=_task_lines(asked, scene),
         accept=f"{preview.act} {count:,}" if count > 1 else preview.act,
         reason="required" if preview.act == "skip" else "none",
         type_exactly=str(count) if count > TYPED_ABOVE else None,
@@ -163,12 +165,20 @@ def _consequences(preview: Preview) -> Iterator[str]:
         yield f"{len(preview.refused)} not possible: {one_line(name)}, {sentence}."
 
 
-def _task_line(name: str, scene: Scene) -> Line:
+def _task_lines(names: Sequence[str], scene: Scene) -> list[Line]:
+    """The exact list: no two names read alike. What all begin with stands once, above them."""
+    known = TaskNames(names, shared_prefix([one_line(name) for name in names], least=2))
+    cells = max(min(known.longest, scene.columns - _BESIDE_NAME_CELLS), _NAME_CELLS_MIN)
+    head: list[Line] = [[Piece(f"All begin with {known.prefix}", Role.DIM)]] if known.prefix else []
+    return [*head, *(_task_line(name, known.short(name, cells, scene.glyphs.more), cells, scene) for name in names)]
+
+
+def _task_line(name: str, shown: str, name_cells: int, scene: Scene) -> Line:
     row = scene.board.row(name)
     style = row_style(row, scene.runner)
     return [
         sign_of(style, scene.glyphs),
-        Piece(f" {pad(one_line(name), 30)} "),
+        Piece(f" {pad(shown, name_cells)}  "),
         Piece(style.word, style.role),
         Piece(f"  {one_line(row.error or '')}", Role.DIM),
     ]
@@ -183,7 +193,7 @@ def stop_question(names: Sequence[str], scene: Scene) -> Question:
     return Question(
         title=[Piece(f"Stop {one_line(names[0]) if len(names) == 1 else task_count(len(names))}", Role.TITLE)],
         facts=[[Piece(fact)] for fact in facts],
-        preview=[_task_line(name, scene) for name in names] if len(names) > 1 else (),
+        preview=_task_lines(names, scene) if len(names) > 1 else (),
         accept=f"stop {len(names):,}" if len(names) > 1 else "stop it",
         reason="required",
         type_exactly=str(len(names)) if len(names) > TYPED_ABOVE else None,
@@ -206,7 +216,7 @@ def answer_question(act: str, names: Sequence[str], scene: Scene) -> Question:
     return Question(
         title=[Piece(f"{BY_NAME[act].verb.capitalize()} {named(names)}", Role.TITLE)],
         facts=[[Piece(f"{task_count(below)} below {then}." if below else "Nothing waits below.")]],
-        preview=[_task_line(name, scene) for name in names],
+        preview=_task_lines(names, scene),
         accept=f"{act} {len(names):,}" if len(names) > 1 else act,
         reason="required",
     )
@@ -231,7 +241,7 @@ def hurry_question(names: Sequence[str], scene: Scene) -> Question:
     return Question(
         title=[Piece(f"Retry {one_line(names[0]) if len(names) == 1 else task_count(len(names))} now", Role.TITLE)],
         facts=[[Piece("The backoff ends at once; breakers, pools and slots still hold.")]],
-        preview=[_task_line(name, scene) for name in names],
+        preview=_task_lines(names, scene),
         accept=f"retry {len(names):,} now",
         type_exactly=str(len(names)) if len(names) > TYPED_ABOVE else None,
     )
@@ -242,7 +252,7 @@ def acknowledge_question(names: Sequence[str], scene: Scene) -> Question:
     return Question(
         title=[Piece(f"Acknowledge {one_line(names[0]) if len(names) == 1 else task_count(len(names))}", Role.TITLE)],
         facts=[[Piece("No more pages come for these failures; the tasks wait for a decision as before.")]],
-        preview=[_task_line(name, scene) for name in names],
+        preview=_task_lines(names, scene),
         accept=f"acknowledge {len(names):,}",
         type_exactly=str(len(names)) if len(names) > TYPED_ABOVE else None,
     )

@@ -350,7 +350,8 @@ class OperatorActions:
         return not effect
 
     def _scene(self, board: Board) -> Scene:
-        return Scene(board, self._console.live.now_us, self._console.glyphs, runner=self._console.runner)
+        console = self._console
+        return Scene(board, console.live.now_us, console.glyphs, runner=console.runner, columns=console.size.width)
 
     def _is_at_cursor(self, names: Sequence[str]) -> bool:
         """Whether the tasks are the one under the cursor, in sight: only that is acted on without a question."""

@@ -113,6 +113,7 @@ class Scene(msgspec.Struct):
     runner: RunnerStatus = ALIVE
     names: TaskNames = msgspec.field(default_factory=TaskNames)
     titles: TaskNames = msgspec.field(default_factory=TaskNames)  # of groups
+    columns: int = 80  # of the terminal, for what is drawn over the screen
     shown: Collection[str] = ALL_COLUMNS
 
     def since(self, at: int) -> str:

@@ -125,6 +125,9 @@ def bar_of(line: Line, *, id: str | None = None) -> Bar:
 
 _PREVIEW_ROWS_MAX = 10
 _FRAME_ROWS = 8
+_FRAME_COLUMNS = 4
+DIALOG_COLUMNS, WIDEST_COLUMNS = 76, 140  # of a dialog: a list of long names takes more
+_MEASURED_MAX = 1_000  # lines of a list
 _CHOICES_APART = 2  # cells
 _NUMBER_CHARACTERS = "0123456789,"
 
@@ -280,6 +283,13 @@ class Dialog(Modal[Reply]):
         yield from self._fields()
         yield self._hint
         yield self._choices
+
+    def on_mount(self) -> None:
+        """Take the width that the list needs, as far as the terminal has it."""
+        super().on_mount()
+        needed = max(map(width, self.question.preview[:_MEASURED_MAX]), default=0) + _FRAME_COLUMNS
+        box = self.query_one(Vertical)
+        box.styles.max_width = max(DIALOG_COLUMNS, min(needed, WIDEST_COLUMNS))
 
     def first_focus(self) -> Widget:
         """The first field, else Cancel."""

@@ -339,9 +339,12 @@ def common_start(names: Sequence[str]) -> str:
     return "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
-def shared_prefix(names: Sequence[str]) -> str:
-    """Return what all names begin with, up to a separator; "" if it is very short or a whole name."""
-    if len(names) < _PREFIXED_MIN:
+def shared_prefix(names: Sequence[str], least: int = _PREFIXED_MIN) -> str:
+    """Return what all names begin with, up to a separator; "" if it is very short or a whole name.
+
+    ``least``: of fewer names, nothing is taken off.
+    """
+    if len(names) < least:
         return ""
     shared = common_start(names)
     end = max(shared.rfind(separator) for separator in _SEPARATORS) + 1

@@ -133,3 +133,26 @@ async def test_a_mark_whose_task_has_moved_on_is_asked_about(clock: StillClock):
         assert app.live.board.row("part_000").state == "PENDING"
         await press(app, pilot, "r")
         assert not session.commands
+
+
+# --- The list in the dialog -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 15)], ids=["80x24", "120x40", "40x15"])
+async def test_no_two_names_of_the_list_read_alike(clock: StillClock, size: tuple[int, int]):
+    ends = ["FASTQC_RAW", "FASTQC_TRIM", "FASTP", "BAM_SORT_STATS_SAMTOOLS_INDEX", "BAM_SORT_STATS_SAMTOOLS_FLAGSTAT"]
+    names = [f"NFCORE_VIRALRECON.ILLUMINA.FASTQ_TRIM_FASTP_FASTQC.{end}" for end in ends]
+    projection = projection_of([(name, []) for name in names])
+    for name in names:
+        failed_task(projection, name)
+    session = FakeSession(projection)
+    async with shown(session, clock, size=size) as (app, pilot):
+        await press(app, pilot, "2", "a", "r")
+        head, *lines = map(plain, app.screen.question.preview)
+        assert head == "All begin with NFCORE_VIRALRECON.ILLUMINA.FASTQ_TRIM_FASTP_FASTQC."
+        shown_names = [line.split()[1] for line in lines]
+        assert len(set(shown_names)) == len(names)
+        if size[0] >= 80:
+            assert shown_names == ends
+        room = app.screen.query_one("#preview").columns
+        assert all("DEAD" in line[:room] for line in lines)
