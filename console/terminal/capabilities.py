@@ -16,7 +16,6 @@ SMALLEST_SIZE = (40, 10)
 _REMOTE_VARIABLES = ("SSH_CONNECTION", "SSH_CLIENT", "SSH_TTY", "MOSH_CONNECTION")
 _MONOCHROME_TERMS = ("vt52", "vt100", "vt102", "vt220", "vt320", "vt420")
 _WITHOUT_CURSOR = ("dumb", "unknown")
-_ONE_SCREEN_TERMS = ("linux", "vt52", "vt100", "vt102")
 _COERCED_LOCALES = ("C.UTF-8", "C.utf8")
 
 
@@ -39,7 +38,6 @@ class TerminalCapabilities(NamedTuple):
         remote: reached over a network, so bytes and round trips cost.
         mouse: whether the mouse is captured at the start. Not over ssh: selecting text matters more there.
         escape_delay_seconds: how long an escape character may wait for the rest of its sequence.
-        one_screen: the terminal has no alternate screen.
     """
 
     unsupported_reason: str | None = None
@@ -48,7 +46,6 @@ class TerminalCapabilities(NamedTuple):
     is_remote: bool = False
     captures_mouse: bool = True
     escape_delay_seconds: float = ESCAPE_DELAY_SECONDS
-    has_one_screen: bool = False
 
 
 def detect_capabilities(
@@ -65,7 +62,6 @@ def detect_capabilities(
         is_remote=remote,
         captures_mouse=not remote,
         escape_delay_seconds=_escape_delay(environ, remote),
-        has_one_screen=term.startswith(_ONE_SCREEN_TERMS),
     )
 
 

@@ -267,7 +267,7 @@ class ConsoleDriver(Driver):
         if self._position_requested_at is not None:
             self._position_requested_at = None
             if column != len(self._probe):
-                self.cell_encoder = CellEncoder(self._tty.capabilities.colours, unicode=False)
+                self.cell_encoder = CellEncoder(self._tty.capabilities.colours, has_wide_signs=True)
                 self._console.fall_back_to_ascii()
         if self.output is not None:
             self.output.on_position_report()

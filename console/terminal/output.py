@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby, repeat
 from operator import itemgetter
+from unicodedata import east_asian_width, normalize
 
 from rich.cells import cell_len, get_character_cell_size
 from rich.color import ColorSystem
@@ -88,17 +89,31 @@ _ASCII = str.maketrans(
 )
 
 
+def _may_be_wide(character: str) -> bool:
+    """Whether a terminal for East Asia draws a character two cells wide that is counted as one."""
+    return ord(character) in _ASCII or east_asian_width(character) == "A"
+
+
+def _in_ascii(character: str) -> str:
+    """A sign in ASCII, a letter without its accent; of all else nothing that could be read remains."""
+    shown = character.translate(_ASCII)
+    return shown if shown.isascii() else normalize("NFKD", shown)[:1]
+
+
 class CellEncoder:
     """Encodes strips for one terminal.
 
     Args:
         colours: the colours of the terminal; with NONE no colour parameter is written, also if the theme has colours.
         unicode: False turns everything into ASCII.
+        has_wide_signs: the terminal draws signs, and all that is of ambiguous width, two cells wide: these alone are
+            turned into ASCII, and texts stay as they are.
     """
 
-    def __init__(self, colours: Colours, unicode: bool = True) -> None:
+    def __init__(self, colours: Colours, unicode: bool = True, *, has_wide_signs: bool = False) -> None:
         self._colour_system = _COLOUR_SYSTEMS.get(colours)
         self._unicode = unicode
+        self._has_wide_signs = has_wide_signs
         self._parameters: dict[Style, tuple[str, str]] = {}
         self._plain = set(map(chr, range(0x20, 0x7F)))  # characters known to be one cell and harmless
         self._encoded: dict[tuple[str, Style | None], list[Cell]] = {}  # words, signs and gaps come again and again
@@ -143,8 +158,8 @@ class CellEncoder:
             self._add_mark(row, character)
             return
         shown = character if sanitize(character) == character else "\ufffd"
-        if not self._unicode:
-            shown = shown.translate(_ASCII)
+        if not self._unicode or (self._has_wide_signs and _may_be_wide(shown)):
+            shown = _in_ascii(shown)
             row.extend(repeat((shown if shown.isascii() else "?", sgr), width))
         elif width == 2:
             row.extend(((shown, sgr), ("", sgr)) if shown == character else repeat((shown, sgr), 2))

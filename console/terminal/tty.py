@@ -25,9 +25,11 @@ MODES = "\x1b[?25l\x1b[?2004h\x1b[?7l\x1b>"
 MOUSE_ON = "\x1b[?1000h\x1b[?1002h\x1b[?1006h"
 MOUSE_OFF = "\x1b[?1006l\x1b[?1002l\x1b[?1000l"
 #: Undoes all of the above, and what a library below us may have switched on. CAN first ends a sequence cut short.
-RESET_MODES = f"\x18\x1b[?2026l\x1b[m\x1b[?2004l{MOUSE_OFF}\x1b[?1003l\x1b[?1004l\x1b[?7h\x1b[?1049l\x1b[?25h"
-#: Where there is no alternate screen the last picture would stay on the only one.
-CLEAR_SCREEN = "\x1b[H\x1b[J"
+#: The picture is erased before the alternate screen is left: where there is none, as in GNU screen by its defaults,
+#: what the shell prints would stand in the picture; where there is one, nobody sees it.
+RESET_MODES = (
+    f"\x18\x1b[?2026l\x1b[m\x1b[?2004l{MOUSE_OFF}\x1b[?1003l\x1b[?1004l\x1b[?7h\x1b[H\x1b[J\x1b[?1049l\x1b[?25h"
+)
 
 RESTORE_SECONDS = 0.5  # limit for writes while leaving, if the terminal does not read
 
@@ -117,7 +119,7 @@ class Tty:
             pass  # the terminal is gone: there is nothing to restore
 
     def _leave_screen(self) -> None:
-        data = (RESET_MODES + (CLEAR_SCREEN if self.capabilities.has_one_screen else "")).encode("ascii")
+        data = RESET_MODES.encode("ascii")
         with _opened_screen(self.screen_fd) as screen:
             if not write_within(screen, data, RESTORE_SECONDS):
                 termios.tcflush(screen, termios.TCOFLUSH)

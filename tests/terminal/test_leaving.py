@@ -18,6 +18,17 @@ def test_quitting_gives_the_terminal_back(demo) -> None:
     assert app.terminal.is_given_back()
 
 
+@pytest.mark.parametrize("key", ["q", "\x1a"], ids=["left", "put aside"])
+def test_what_is_printed_next_does_not_stand_in_the_picture(demo, key: str) -> None:
+    """The terminal of this test has one screen, as GNU screen has by its defaults."""
+    app = demo()
+    assert app.terminal.text.strip()
+    app.terminal.send(key)
+    app.terminal.until(app.terminal.is_given_back)
+    app.terminal.until(lambda: not app.terminal.text.strip())
+    assert (app.terminal.screen.cursor.x, app.terminal.screen.cursor.y) == (0, 0)
+
+
 @parametrize_mostly_long("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_gives_the_terminal_back(demo, number: int) -> None:
     app = demo()

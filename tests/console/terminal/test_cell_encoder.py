@@ -128,3 +128,28 @@ def test_many_styles_take_bounded_memory() -> None:
     for number in range(10_000):
         set_text("x", typesetter, Style(color=Color.from_rgb(number & 255, number >> 8, 7)))
     assert len(typesetter._parameters) <= 4096
+
+
+# --- A terminal that draws signs two cells wide ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("✓ 日本語の抽出処理 1/3", "+ 日本語の抽出処理 1/3"),
+        ("◆ 売上集計 │ déjà vu", "! 売上集計 | deja vu"),
+        ("─●▆…", "->#."),
+        ("한국어 ▸ x", "한국어 > x"),
+    ],
+)
+def test_signs_become_ascii_and_texts_stay_as_they_are(text: str, shown: str) -> None:
+    encoder = CellEncoder(Colours.NONE, has_wide_signs=True)
+    for _ in range(2):  # also what is known already
+        row = set_text(text, encoder)
+        assert "".join(cell for cell, _ in row) == shown
+        assert len(row) == cell_len(text)
+
+
+def test_two_names_of_one_length_do_not_read_alike() -> None:
+    encoder = CellEncoder(Colours.NONE, has_wide_signs=True)
+    assert set_text("抽出処理", encoder) != set_text("集計報告", encoder)
