@@ -19,6 +19,7 @@ from ..domain.event_payloads import RunChange, RunChanged
 from ..domain.states import APPROVAL, TaskState
 from ..domain.text import format_seconds
 from ..runner.zygote.client import RemoteRunner
+from ..statefile.lists import of_child
 from ..statefile.transitions import Transaction, resolve_cause
 from ..store import claims
 from ..store.claims import Claim, ClaimOrder, expire
@@ -186,7 +187,7 @@ class Dispatcher:
         return picked
 
     def _candidate(self, name: str) -> ProbeCandidate:
-        return ProbeCandidate(name, self._view.spec(name).idempotent, self._median_seconds.get(name))
+        return ProbeCandidate(name, self._view.spec(name).idempotent, of_child(self._median_seconds, name, None))
 
     # --- Reject ----------------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from ..core.spec import TaskSpec, with_overrides
 from ..domain.events import Event, EventKind
 from ..domain.states import TIMED, WITH_INSTANT, TaskState
 from ..runner.protocol import ignore
+from ..statefile.lists import of_child
 from ..statefile.transitions import Transaction
 from ..store.claims import Claim
 from .opening import OpenRun
@@ -144,7 +145,7 @@ def _expires(row: TaskRow) -> bool:
 def _path_seconds(projection: RunProjection, medians: Mapping[str, float]) -> dict[str, float]:
     """Return the longest path from each task to a leaf: median seconds of earlier runs, else the number of tasks."""
     unknown = sorted(medians.values())[len(medians) // 2] if medians else 1.0
-    weights = {name: medians.get(name, unknown) for name in projection.tasks}
+    weights = {name: of_child(medians, name, unknown) for name in projection.tasks}
     found = remaining_path(projection.children, weights)
     if found is None:
         found = Dag((name, projection.parents.get(name, ())) for name in projection.tasks).remaining_path(weights)

@@ -26,6 +26,7 @@ from ..domain.text import format_clock, format_duration, format_seconds, shell_c
 from ..errors import ExecutorBusyError, StorageError
 from ..flow.source import open_zone
 from ..runner import process
+from ..statefile.lists import of_child
 from ..statefile.lock_file import lock_path
 from ..statefile.processes import identity, open_files
 from ..statefile.reader import Stamp, inode_of
@@ -149,7 +150,7 @@ class Watchdog:
             row = self._projection.tasks[name]
             if limit is None or token in self._slow or row.state is not TaskState.RUNNING or row.started_at is None:
                 continue
-            usual, elapsed = self._view.usual_seconds.get(name), (now - row.started_at) / 1e6
+            usual, elapsed = of_child(self._view.usual_seconds, name, None), (now - row.started_at) / 1e6
             after = slow_after_seconds(limit, usual)
             if after is not None and elapsed > after:
                 self._slow.add(token)

@@ -684,6 +684,7 @@ def read_events(connection: sqlite3.Connection, run_id: str, after: int, limit: 
 
 RUNS_MAX = 30
 ATTEMPTS_MAX = 100000
+ELEMENT_MIN = 3  # from so many nights on, a child of a map task has a history of its own; else that of all children
 _DIGITS = 2  # significant digits: the durations are estimates, and 10,000 tasks cross slow lines
 
 _RUNS = "SELECT run_id FROM run WHERE dag_name = :dag{} ORDER BY started_at DESC, rowid DESC LIMIT :most"
@@ -710,6 +711,34 @@ def durations_us(connection: sqlite3.Connection, dag_name: str, before: Optional
     return found
 
 
+def with_children(found: Dict[str, List[int]]) -> Dict[str, List[int]]:
+    """The same, in which a child of a map task has its own durations from ELEMENT_MIN on.
+
+    Of all children together: by what their names begin with (``of_child`` finds it for those that have none).
+    """
+    together: Dict[str, List[int]] = {}
+    for name, values in found.items():
+        if prefix_of_map(name) != name:
+            together.setdefault(prefix_of_map(name), []).extend(values)
+    for values in together.values():
+        values.sort()
+    own = {one: values for one, values in found.items() if prefix_of_map(one) == one or len(values) >= ELEMENT_MIN}
+    return dict(own, **together)
+
+
+def prefix_of_map(name: str) -> str:
+    """The beginning that a child's name shares with all children of its map task; the name itself of another task."""
+    return name[: name.index("[") + 1] if name.endswith("]") and "[" in name else name
+
+
+def of_child(values: Mapping[str, Value], name: str, otherwise: Value) -> Value:
+    """What is known of a task; of a child of a map task that has no value of its own, that of all its children.
+
+    ``values``: by the name of a task, and by what the names of the children of a map task begin with.
+    """
+    return values[name] if name in values else values.get(prefix_of_map(name), otherwise)
+
+
 def quantile(values: Sequence[int], share: float) -> int:
     """The quantile ``share`` (0 to 1) of sorted values."""
     return values[int(round(share * (len(values) - 1)))]
@@ -720,12 +749,13 @@ def read_durations(connection: sqlite3.Connection, run_id: str) -> Table:
 
     Raises NotFoundError for a run that the file does not have.
     """
-    known = durations_us(connection, dag_name_of(connection, run_id), before=run_id)
+    found = with_children(durations_us(connection, dag_name_of(connection, run_id), before=run_id))
     names = connection.execute("SELECT name FROM task WHERE run_id = ? ORDER BY name", (run_id,)).fetchall()
+    known = [(name, of_child(found, name, [])) for (name,) in names]
     rows = [
-        (name, _rounded(quantile(known[name], 0.5)), _rounded(quantile(known[name], 0.95)), len(known[name]))
-        for (name,) in names
-        if name in known
+        (name, _rounded(quantile(values, 0.5)), _rounded(quantile(values, 0.95)), len(values))
+        for name, values in known
+        if values
     ]
     return pack_table(("name", "p50_ms", "p95_ms", "attempts"), rows)
 

@@ -718,7 +718,7 @@ class PastDurations(NamedTuple):
 
 def durations(connection: sqlite3.Connection, dag_name: str) -> PastDurations:
     """Return the durations of the tasks of a flow over its latest runs."""
-    known = lists.durations_us(connection, dag_name)
+    known = lists.with_children(lists.durations_us(connection, dag_name))
     medians = {name: median(values) / 1e6 for name, values in known.items()}
     return PastDurations(medians, {name: medians[name] for name, values in known.items() if len(values) >= USUAL_MIN})
 
@@ -733,10 +733,16 @@ class TaskDurations(msgspec.Struct, frozen=True):
 
 
 def duration_stats_by_task(connection: sqlite3.Connection, dag_name: str) -> dict[str, TaskDurations]:
-    """Return the durations in the latest runs of a flow, by task that succeeded at least once."""
+    """Return the durations in the latest runs of a flow, by task that succeeded at least once.
+
+    Those of a map task are of all its children.
+    """
+    found = lists.with_children(lists.durations_us(connection, dag_name))
+    together = {f"{name}]": values for name, values in found.items() if name.endswith("[")}
+    own = {name: values for name, values in found.items() if not name.endswith("[")}
     return {
-        name: _observed(values, past_attempts(connection, name, dag_name))
-        for name, values in lists.durations_us(connection, dag_name).items()
+        name.removesuffix("[]"): _observed(values, past_attempts(connection, name, dag_name))
+        for name, values in (own | together).items()
     }
 
 
@@ -746,7 +752,7 @@ def _observed(durations_us: list[int], past: Iterable[PastDuration]) -> TaskDura
 
 
 _PAST = (
-    "SELECT started_at, duration_us, outcome FROM attempt WHERE name = :name AND outcome IN ('success', 'timed_out')"
+    "SELECT started_at, duration_us, outcome FROM attempt WHERE {} AND outcome IN ('success', 'timed_out')"
     " AND duration_us IS NOT NULL"
     " AND (:dag_name IS NULL OR run_id IN (SELECT run_id FROM run WHERE dag_name = :dag_name))"
     " ORDER BY started_at DESC LIMIT :limit"
@@ -754,8 +760,16 @@ _PAST = (
 
 
 def past_attempts(connection: sqlite3.Connection, name: str, dag_name: str | None = None) -> list[PastDuration]:
-    """Return the latest attempts of a task that succeeded or timed out, the oldest first."""
-    rows = connection.execute(_PAST, {"name": name, "dag_name": dag_name, "limit": PAST_ATTEMPTS}).fetchall()
+    """Return the latest attempts of a task that succeeded or timed out, the oldest first.
+
+    Of a child of a map task that has few, those of all children.
+    """
+    values = {"name": name, "dag_name": dag_name, "limit": PAST_ATTEMPTS}
+    rows = connection.execute(_PAST.format("name = :name"), values).fetchall()
+    prefix = lists.prefix_of_map(name)
+    if prefix != name and len(rows) < lists.ELEMENT_MIN:
+        values |= {"name": prefix, "end": prefix[:-1] + chr(ord(prefix[-1]) + 1)}
+        rows = connection.execute(_PAST.format("name >= :name AND name < :end"), values).fetchall()
     return [
         PastDuration(weekday_of(at), duration_us / 1e6, outcome == "success") for at, duration_us, outcome in rows[::-1]
     ]

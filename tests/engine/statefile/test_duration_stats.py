@@ -6,6 +6,7 @@ import pytest
 from redrive.engine.errors import RefusedError
 from redrive.engine.statefile import lists
 from redrive.engine.statefile.lists import DurationStats
+from redrive.engine.store import runs
 
 from ..store.conftest import RUN, START, StateFile
 
@@ -83,3 +84,22 @@ def test_no_more_runs_are_read_than_fill_the_bound(state_file: StateFile, monkey
 def test_a_run_that_is_not_there_is_named(state_file: StateFile) -> None:
     with pytest.raises(RefusedError, match="no run 'nowhere'"):
         lists.read_durations(state_file.connection, "nowhere")
+
+
+def test_a_child_of_a_map_has_its_own_from_three_nights_on_and_else_those_of_all_children(
+    state_file: StateFile,
+) -> None:
+    state_file.create({"pay[INV-17]": "", "pay[INV-18]": "", "pay[new]": "", "pay": ""})
+    for night in range(1, 4):
+        nights = {"pay[INV-17]": 40, "pay[INV-18]": 2, "pay[gone]": 4, "pay": 1}
+        earlier_run(state_file, night, {name: one for name, one in nights.items() if night < 3 or "17" in name})
+    stats = read_stats(state_file)
+    assert stats["pay[INV-17]"] == DurationStats(40 * SECOND, 40 * SECOND, 3)
+    assert stats["pay[INV-18]"] == stats["pay[new]"] == DurationStats(4 * SECOND, 40 * SECOND, 7)
+    assert stats["pay"] == DurationStats(SECOND, SECOND, 2)
+    usual = runs.durations(state_file.connection, "settlement").usual
+    assert [lists.of_child(usual, name, 0.0) for name in ("pay[INV-17]", "pay[new]", "report")] == [40.0, 4.0, 0.0]
+    assert len(runs.past_attempts(state_file.connection, "pay[new]")) == 7
+    assert len(runs.past_attempts(state_file.connection, "pay[INV-17]")) == 3
+    of_check = runs.duration_stats_by_task(state_file.connection, "settlement")
+    assert (of_check["pay"].count, sorted(of_check)) == (7, ["pay", "pay[INV-17]"])
