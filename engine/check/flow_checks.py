@@ -26,8 +26,8 @@ from ..core.policy import (
     worst_case_wait_seconds,
 )
 from ..core.schedule import Schedule, expected_at
-from ..core.spec import FlowSpec, TaskSpec, work_of
-from ..domain.states import APPROVAL
+from ..core.spec import FlowSpec, TaskSpec, is_clean_up, work_of
+from ..domain.states import APPROVAL, END
 from ..domain.text import counted, format_seconds
 from ..domain.trigger_rules import ALL_DONE
 from ..flow.source import Finding, environment_of, open_schedule, open_zone
@@ -90,12 +90,32 @@ def _held_by_dead_letters(context: FlowContext) -> Iterator[Finding]:
     """A cleanup that waits for a human: in other schedulers such a task runs after any failure."""
     if context.flow.dead_letter_ttl is not None:
         return
+    until = " until the deadline" if _ends_by_deadline(context.flow) else ""
     for task in context.flow.tasks:
         if task.rule == ALL_DONE and task.parents:
             message = (
-                "waits, in spite of its rule all_done, while a task above is a dead letter: dead_letter_ttl ends that"
+                f"waits{until}, in spite of its rule all_done, while a task above is a dead letter:"
+                " dead_letter_ttl ends that"
             )
             yield Finding("note", "held-by-dead-letters", message, task.name)
+
+
+def _clean_ups(context: FlowContext) -> Iterator[Finding]:
+    """What runs after the deadline, how long, and what does not."""
+    if not _ends_by_deadline(context.flow):
+        return
+    clean_ups = {task.name for task in context.flow.tasks if is_clean_up(task)}
+    for task in context.flow.tasks:
+        if task.name in clean_ups and task.kind != "sensor" and task.timeout is None:
+            message = "runs after the deadline as well, for at most ten minutes: give it a timeout"
+            yield Finding("note", "clean-up", message, task.name)
+        elif task.name not in clean_ups and task.parents and clean_ups.issuperset(task.parents):
+            message = f"does not run after the deadline, although {task.parents[0]} does: its rule is not all_done"
+            yield Finding("note", "clean-up", message, task.name)
+
+
+def _ends_by_deadline(flow: FlowSpec) -> bool:
+    return flow.deadline_seconds is not None and flow.deadline_action == END
 
 
 def _pages(context: FlowContext) -> Iterator[Finding]:
@@ -316,6 +336,7 @@ FLOW_RULES: tuple[Callable[[FlowContext], Iterator[Finding]], ...] = (
     _orphans,
     _downstreams,
     _held_by_dead_letters,
+    _clean_ups,
     _pages,
     _secrets,
     _unused_env,

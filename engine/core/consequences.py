@@ -12,7 +12,7 @@ from typing import cast
 import msgspec
 
 from ..domain.event_payloads import AttemptColumns, TaskColumns, TaskMoved
-from ..domain.states import DeadLetterKind, SkipCause, TaskState
+from ..domain.states import MOVING, DeadLetterKind, SkipCause, TaskState
 from .advice import duration_literal
 from .causes import PageRequest
 from .decide import (
@@ -96,6 +96,8 @@ def consequences_of(
         columns.update(cast(TaskColumns, {counter: getattr(history, counter) + 1}))
     if history.cancel_requested:
         columns["cancel_requested_at"] = None
+    if history.bounded_until is not None and state not in MOVING:
+        columns["expires_at"] = None
     if isinstance(decision, Cancel) and decision.why:
         pages = Pages.STAY
     is_poison = isinstance(decision, DeadLetter) and decision.kind is DeadLetterKind.POISON

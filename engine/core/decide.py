@@ -88,6 +88,7 @@ class TaskHistory(msgspec.Struct, frozen=True):
     deadline_at: int | None = None  # of the run, microseconds UTC
     cancel_requested: bool = False  # an operator cancelled the attempt, or the deadline of the run ends it
     deadline_passed: str | None = None  # why the deadline of the run ends the attempt
+    bounded_until: int | None = None  # of a clean-up of a run that is over: when it is ended, microseconds UTC
     changed: tuple[str, ...] = ()  # parts of the environment that differ from the last such failure, in words
     verifies: str | None = None  # a canary: loose fingerprint of the failure that the fix must end
 
@@ -481,14 +482,17 @@ def _retry(case: _FailureCase) -> Decision:
     elapsed = _elapsed_seconds(case.history, case.now)
     if case.policy.max_elapsed is not None and elapsed + delay > case.policy.max_elapsed:
         return Fail(mode_of(case.failure), f"the next try would come after max_elapsed, {case.policy.max_elapsed:g} s")
+    bound, has_hung = case.history.bounded_until, case.failure.failure_class is FailureClass.TIMEOUT
+    if bound is not None and (has_hung or case.now + delay * 1e6 >= bound):
+        return Fail(mode_of(case.failure), "the run is over, and no time is left for another try of its clean-up")
     if delay > slack:
         return DeadLetter(DeadLetterKind.DEADLINE, mode_of(case.failure), _too_late(case, slack))
     return Retry(delay, ceiling, mode_of(case.failure), shortened_from=shortened_from)
 
 
 def _slack_seconds(case: _FailureCase) -> float:
-    """Return how long the task may wait without missing the deadline of the run."""
-    deadline = case.history.deadline_at
+    """Return how long the task may wait without missing the deadline of the run; a clean-up has a bound of its own."""
+    deadline = None if case.history.bounded_until is not None else case.history.deadline_at
     return math.inf if deadline is None else (deadline - case.now) / 1e6 - case.history.path_seconds
 
 
@@ -565,7 +569,9 @@ def ending_deadline(run: RunRow) -> int | None:
 
 
 def passed_reason(run: RunRow) -> str | None:
-    """Return why the run is over, if its deadline has ended it."""
+    """Return why the run is over, if its deadline or an operator has ended it."""
+    if run.abandoned_at is not None:
+        return states.ABANDONED
     passed = run.deadline_passed_at is not None and run.deadline_at is not None
     return states.describe_passed(run.deadline_at or 0) if passed else None
 

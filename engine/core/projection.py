@@ -140,6 +140,7 @@ class RunRow(Struct):
     paused_by: str | None = None
     deadline_at: int | None = None
     deadline_passed_at: int | None = None  # when the deadline has begun to end the run
+    abandoned_at: int | None = None  # when an operator has ended the run, whose clean-ups still run
     max_parallel: int = 4
     flow_path: str | None = None
     params: str = "{}"
@@ -151,6 +152,11 @@ class RunRow(Struct):
     logical_time: int | None = None  # the instant of the schedule that the run is for
     acknowledged_at: int | None = None  # when an operator took note of how it ended
     acknowledged_by: str | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no ordinary task starts any more; clean-ups may."""
+        return self.deadline_passed_at is not None or self.abandoned_at is not None
 
 
 class RunSummary(msgspec.Struct, frozen=True):

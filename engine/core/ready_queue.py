@@ -65,9 +65,13 @@ class ReadyQueue:
             self._add(row)
 
     def _satisfy(self, row: TaskRow) -> None:
-        rules = self._satisfied[row.name] = satisfied_rules(row.state, row.skip_cause)
+        rules = self._satisfied[row.name] = self._rules_of(row)
         for child in self._projection.children.get(row.name, ()) if rules else ():
             self.unmet_counts[child] -= rule_of_edge(spec_of(self._projection.tasks[child]), row.name) in rules
+
+    def _rules_of(self, row: TaskRow) -> frozenset[str]:
+        """Return the rules of children that a task satisfies now."""
+        return satisfied_rules(row.state, row.skip_cause, self._projection.run.is_over)
 
     def _count_unmet(self, row: TaskRow) -> None:
         spec, parents = spec_of(row), self._projection.parents.get(row.name, ())
@@ -97,7 +101,16 @@ class ReadyQueue:
         """Update the queue after a move that the projection holds already."""
         self._remove(row, old)
         self._add(row)
-        before, now = self._satisfied.get(row.name, _NONE), satisfied_rules(row.state, row.skip_cause)
+        self._update_children(row)
+
+    def apply_over(self) -> None:
+        """Update the queue after a change of whether the run is over: a dead letter counts as ended then."""
+        for row in self._projection.tasks.values():
+            if row.state is TaskState.DEAD_LETTER:
+                self._update_children(row)
+
+    def _update_children(self, row: TaskRow) -> None:
+        before, now = self._satisfied.get(row.name, _NONE), self._rules_of(row)
         if before != now:
             self._satisfied[row.name] = now
             for child_name in self._projection.children.get(row.name, ()):

@@ -13,9 +13,10 @@ from typing import Annotated, Literal, get_args
 
 import msgspec
 
+from ..domain.states import APPROVAL
 from ..domain.task_options import GRACE_SECONDS, load_overrides, positions
 from ..domain.text import format_seconds
-from ..domain.trigger_rules import edge_rule
+from ..domain.trigger_rules import ALL_DONE, edge_rule
 from .option_types import FLAG, choice, duration, number, whole_number
 from .policy import RetryPolicy
 
@@ -267,6 +268,11 @@ def rule_of_edge(task: TaskSpec, parent: str) -> str:
     if task.map is not None and task.map.collect is not None:
         return edge_rule(task.name, task.rule, parent, task.map.over, task.map.collect)
     return task.rule if task.item is None else edge_rule(task.name, task.rule, parent, task.item.over, None)
+
+
+def is_clean_up(task: TaskSpec) -> bool:
+    """Return whether a task runs although its run is over, as ``statefile/clean_ups.py`` says."""
+    return task.kind != APPROVAL and any(rule_of_edge(task, parent) == ALL_DONE for parent in task.parents)
 
 
 def child_spec(task: TaskSpec, name: str, index: int) -> TaskSpec:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
@@ -440,7 +440,7 @@ def unmet_parents(projection: RunProjection, name: str) -> tuple[str, ...]:
 def _unmet_rows(projection: RunProjection, name: str) -> list[TaskRow]:
     spec = spec_of(projection.tasks[name])
     rows = [projection.tasks[parent] for parent in projection.parents.get(name, ())]
-    return [row for row in rows if _is_unmet(row, spec)]
+    return [row for row in rows if _is_unmet(row, spec, projection.run.is_over)]
 
 
 def _verdict(parent: TaskRow, child: TaskSpec) -> Verdict:
@@ -449,15 +449,16 @@ def _verdict(parent: TaskRow, child: TaskSpec) -> Verdict:
 
 def _has_unmet_parent(case: TaskCase) -> bool:
     """Whether a parent keeps a task waiting. The last parents come first: children of a map task end in their order."""
-    spec, tasks = case.spec, case.projection.tasks
-    return any(_is_unmet(tasks[parent], spec) for parent in reversed(case.projection.parents.get(case.row.name, ())))
+    spec, tasks, is_over = case.spec, case.projection.tasks, case.projection.run.is_over
+    parents = reversed(case.projection.parents.get(case.row.name, ()))
+    return any(_is_unmet(tasks[parent], spec, is_over) for parent in parents)
 
 
-def _is_unmet(parent: TaskRow, child: TaskSpec) -> bool:
+def _is_unmet(parent: TaskRow, child: TaskSpec, is_over: bool) -> bool:
     """Whether a parent does not let a child start. A PENDING one does not, which is fast: most of a large run."""
     if parent.state is TaskState.PENDING:
         return True
-    return rule_of_edge(child, parent.name) not in satisfied_rules(parent.state, parent.skip_cause)
+    return rule_of_edge(child, parent.name) not in satisfied_rules(parent.state, parent.skip_cause, is_over)
 
 
 #: Of several blocking tasks the sentence names the first in this order: states that need a human come first.
@@ -681,26 +682,33 @@ def evaluate_run(
     if active and not held:
         return RunOutcome(RunState.RUNNING)
     rows = list(tasks)
-    counts = Counter(row.state for row in rows)
-    if held:
-        return _blocked(held, counts[TaskState.DEAD_LETTER])
-    if counts[TaskState.DEAD_LETTER] and over is None:
-        return _blocked((), counts[TaskState.DEAD_LETTER])
+    dead = [row for row in rows if row.state is TaskState.DEAD_LETTER]
+    if held or (dead and over is None):
+        return _blocked(held, dead)
     unfinished = [row.name for row in rows if row.state in MOVING]
     if unfinished and over is None:
-        return _blocked((_nothing(unfinished),), 0)
-    if counts[TaskState.DEAD_LETTER] or any(_fails_the_run(row) for row in rows):
+        return _blocked((_nothing(unfinished),), dead)
+    if dead or any(_fails_the_run(row) for row in rows):
         return RunOutcome(RunState.FAILED, why=over)
     if any(_makes_run_partial(row) for row in rows):
         return RunOutcome(RunState.PARTIAL, why=over)
     return RunOutcome(RunState.SUCCESS)
 
 
-def _blocked(held: tuple[HeldTasks, ...], dead_letters: int) -> RunOutcome:
+def _blocked(held: tuple[HeldTasks, ...], dead: Sequence[TaskRow]) -> RunOutcome:
     """The outcome of a run that waits for a human, with everything that waits."""
-    waits = "waits" if dead_letters == 1 else "wait"
-    letters = [f"{counted(dead_letters, 'dead letter')} {waits} for a decision"] if dead_letters else []
+    waits = "waits" if len(dead) == 1 else "wait"
+    letters = [f"{counted(len(dead), 'dead letter')} {waits} for a decision{_expiry(dead)}"] if dead else []
     return RunOutcome(RunState.RUNNING, True, held, "; ".join([*(one.why for one in held), *letters]))
+
+
+def _expiry(dead: Sequence[TaskRow]) -> str:
+    """When the first dead letter counts as failed without a decision, and who sees to it; empty: never."""
+    first = min((row.expires_at for row in dead if row.expires_at is not None and row.canary is None), default=None)
+    if first is None:
+        return ""
+    which = "it" if len(dead) == 1 else "the first"
+    return f" until {format_clock(first)}: then {which} counts as failed, by redrive serve or the next resume"
 
 
 _FAILED = STATES_OF[ParentStatus.FAILED]

@@ -197,8 +197,9 @@ SKIP_FROM = frozenset(
 #
 # At ``run.deadline_at`` the run is over, unless the flow says ``deadline_action="page"``: in one transaction each task
 # that has not started becomes CANCELLED, each running attempt gets SIGTERM, its grace and SIGKILL, and
-# ``run.deadline_passed_at`` is set. When no process is left, the run is FAILED. Dead letters wait for a human as
-# before; so does an effect that the deadline has interrupted, because nobody knows whether it has happened.
+# ``run.deadline_passed_at`` is set. Clean-ups stay (``statefile/clean_ups.py``). When neither a process nor a clean-up
+# is left, the run is FAILED. Dead letters wait for a human as before; so does
+# an effect that the deadline has interrupted, because nobody knows whether it has happened.
 #
 # An operator who lets tasks run after that wants them to run: the act lifts the deadline of the run, and tasks below
 # that the deadline had cancelled run, too. ``postpone`` gives the run a later deadline, before or after the old one.
@@ -220,6 +221,10 @@ def is_due(deadline_at: Optional[int], passed_at: Optional[int], options: str, n
 def describe_passed(deadline_at: int) -> str:
     """The reason of everything that a deadline ends."""
     return "the deadline of the run, {}, has passed".format(format_clock(deadline_at))
+
+
+#: Why a run is over that an operator has ended.
+ABANDONED = "an operator has abandoned the run"
 
 
 def deadline_cause(run_id: str) -> str:

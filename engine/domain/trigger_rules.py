@@ -116,8 +116,13 @@ STATUS_OF_SKIP: Dict[str, ParentStatus] = {
 DERIVED = frozenset([TaskState.UPSTREAM_FAILED, TaskState.SKIPPED])
 
 
-def parent_status(state: str, skip_cause: Optional[str]) -> ParentStatus:
-    """The status of a task for its children. ``skip_cause`` is read only in state SKIPPED."""
+def parent_status(state: str, skip_cause: Optional[str], is_over: bool = False) -> ParentStatus:
+    """The status of a task for its children. ``skip_cause`` is read only in state SKIPPED.
+
+    ``is_over``: the run is over, so that clean-ups alone may start, and they wait for nobody's decision.
+    """
+    if is_over and state == TaskState.DEAD_LETTER:
+        return ParentStatus.FAILED
     if state == TaskState.SKIPPED:
         return STATUS_OF_SKIP.get(skip_cause or "", ParentStatus.NOT_TAKEN)
     return _STATUS_OF[state]
@@ -136,9 +141,9 @@ def rules_with(status: ParentStatus) -> FrozenSet[str]:
 _SATISFIED = {status: rules_with(status) for status in ParentStatus}
 
 
-def satisfied_rules(state: str, skip_cause: Optional[str]) -> FrozenSet[str]:
-    """The rules of children that a parent in ``state`` satisfies."""
-    return _SATISFIED[parent_status(state, skip_cause)]
+def satisfied_rules(state: str, skip_cause: Optional[str], is_over: bool = False) -> FrozenSet[str]:
+    """The rules of children that a parent in ``state`` satisfies; ``is_over`` as for ``parent_status``."""
+    return _SATISFIED[parent_status(state, skip_cause, is_over)]
 
 
 class TaskNode(NamedTuple):

@@ -18,7 +18,7 @@ from ..core.projection import RunProjection, TaskRow
 from ..core.ready_queue import ReadyQueue, is_approval, spec_of
 from ..core.spec import TaskSpec, with_overrides
 from ..domain.events import Event, EventKind
-from ..domain.states import TIMED, WITH_INSTANT, TaskState
+from ..domain.states import MOVING, TIMED, WITH_INSTANT, TaskState
 from ..runner.protocol import ignore
 from ..statefile.lists import of_child
 from ..statefile.transitions import Transaction
@@ -26,6 +26,7 @@ from ..store.claims import Claim
 from .opening import OpenRun
 
 _DEADLINE = "\0"  # key of the timer of the deadline: task names cannot contain this character (``flow.py``)
+_BOUND = "\0bound:"  # begins the key of the timer that ends a clean-up, beside that of its next attempt
 
 
 class RunView:
@@ -44,7 +45,7 @@ class RunView:
         self.ready_queue = ReadyQueue(self.projection, self._longest)
         self._on_due = on_due
         self.now_us = clock.now_us
-        self._expired: set[str] = set()  # dead letters past their TTL, approvals past their timeout
+        self._expired: set[str] = set()  # dead letters past their TTL, approvals and clean-ups past their timeout
         self.use_specs(opened.flow.tasks, opened.stored_tasks)
         self._timers = Timers(asyncio.get_running_loop(), clock.now_us, self._on_timer)
 
@@ -84,6 +85,7 @@ class RunView:
             row = self.projection.apply(event)
             if event.kind == EventKind.RUN:
                 self._arm_deadline()
+                self.ready_queue.apply_over()
             if row is None or old is None:
                 continue
             if event.kind == EventKind.MAPPED:
@@ -97,17 +99,21 @@ class RunView:
         self._timers.arm(f"\0{downstream}", instant)  # task names cannot contain this character (``flow.py``)
 
     def expired_tasks(self) -> dict[str, int]:
-        """Return the dead letters past their TTL and the approvals past their timeout, with their generations."""
+        """Return the dead letters past their TTL, the approvals and the clean-ups past their time, with generations."""
         if not self._expired:
             return {}
         rows = [self.projection.tasks[name] for name in self._expired]
-        return {row.name: row.generation for row in rows if _expires(row)}
+        return {row.name: row.generation for row in rows if _expires(row) or _is_bounded(row)}
 
     def _arm(self, row: TaskRow) -> None:
         if _expires(row):
-            self._arm_expiry(row)
+            self._arm_expiry(row, row.name)
             return
         self._expired.discard(row.name)
+        if _is_bounded(row):
+            self._arm_expiry(row, _BOUND + row.name)
+        else:
+            self._timers.disarm(_BOUND + row.name)
         if row.next_retry_at is None or row.state not in WITH_INSTANT:
             if self._timers.disarm(row.name) or row.state in TIMED:
                 self.ready_queue.mark_due(row.name)
@@ -120,17 +126,17 @@ class RunView:
             self.ready_queue.defer(row.name)
         self._timers.arm(row.name, row.next_retry_at)
 
-    def _arm_expiry(self, row: TaskRow) -> None:
+    def _arm_expiry(self, row: TaskRow, key: str) -> None:
         assert row.expires_at is not None
         if row.expires_at <= self.now_us():  # at once: a blocked run would end before its timer fires
             self._expired.add(row.name)
         else:
-            self._timers.arm(row.name, row.expires_at)
+            self._timers.arm(key, row.expires_at)
 
     def _on_timer(self, key: str) -> None:
-        row = self.projection.tasks.get(key)
-        if row is not None and _expires(row):
-            self._expired.add(key)
+        row = self.projection.tasks.get(key.removeprefix(_BOUND))
+        if row is not None and (_expires(row) or key.startswith(_BOUND)):
+            self._expired.add(row.name)
         elif row is not None:
             self.ready_queue.mark_due(key)
         self._on_due()
@@ -140,6 +146,11 @@ def _expires(row: TaskRow) -> bool:
     """True for a dead letter with a TTL, except while its canary runs, and for an approval with a timeout."""
     is_undecided = row.state is TaskState.DEAD_LETTER or (row.state is TaskState.READY and is_approval(row))
     return is_undecided and row.expires_at is not None and row.canary is None
+
+
+def _is_bounded(row: TaskRow) -> bool:
+    """True for a clean-up of a run that is over, which has to end by then (``statefile/clean_ups.py``)."""
+    return row.expires_at is not None and row.state in MOVING and not is_approval(row)
 
 
 def _path_seconds(projection: RunProjection, medians: Mapping[str, float]) -> dict[str, float]:

@@ -42,6 +42,7 @@ FORMATS: Dict[int, Format] = {
     2: Format(
         columns=(
             Column("run", "deadline_passed_at", "INTEGER"),
+            Column("run", "abandoned_at", "INTEGER"),
             Column("run", "acknowledged_at", "INTEGER"),
             Column("run", "acknowledged_by", "TEXT"),
             Column("task", "notice", "TEXT"),

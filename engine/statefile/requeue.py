@@ -21,6 +21,7 @@ from ..domain.events import JsonObject
 from ..domain.states import (
     DEADLINE_MODE,
     HEARTBEAT_SECONDS,
+    MOVING,
     NEEDS_HUMAN,
     DeadLetterKind,
     RunState,
@@ -36,10 +37,11 @@ from ..domain.states import (
 from ..domain.task_options import GRACE_SECONDS, MAX_ATTEMPTS, Overrides, load_overrides, parse_overrides
 from ..domain.text import counted, format_clock
 from .action import ActionContext, TaskSnapshot, check_target, read_task, reopen_run
+from .lists import IS_APPROVAL, in_list
 from .ownership import has_token
 from .processes import ancestors, identity, is_alive, pids
 from .quarantine import drop_provisional
-from .transitions import Transaction, descendants_of, reevaluate, resolve, resolve_cause
+from .transitions import Transaction, descendants_of, hold_if_blocked, reevaluate, resolve, resolve_cause
 
 #: Columns of the task that a new generation resets. The attempts stay, and their numbers continue.
 RESET: TaskColumns = {
@@ -436,9 +438,19 @@ def postpone(context: ActionContext) -> Answer:
     return Answer(True, "; ".join([why] + context.consequences))
 
 
+#: SQL: the clean-ups of a run that is over which can start or run (``clean_ups.py``).
+BOUNDED_CLEAN_UPS = (
+    "SELECT name FROM task WHERE run_id = ? AND expires_at IS NOT NULL AND state IN " + in_list(MOVING) + ""
+    " AND NOT " + IS_APPROVAL + " ORDER BY position, name"
+)
+
+
 def _set_deadline(context: ActionContext, deadline_at: Optional[int], why: str) -> None:
     columns: RunColumns = {"deadline_at": deadline_at, "deadline_passed_at": None}
     context.transaction.change_run(context.run_id, RunChanged(RunChange.POSTPONED, columns, why=why))
+    for (name,) in context.connection.execute(BOUNDED_CLEAN_UPS, (context.run_id,)).fetchall():
+        context.transaction.change(context.run_id, name, {"expires_at": None})
+        hold_if_blocked(context.transaction, context.run_id, name)
     resolve_cause(context.transaction, deadline_cause(context.run_id))
 
 

@@ -296,11 +296,20 @@ def update_page(transaction: Transaction, page_id: int, columns: PageColumns) ->
 # - ``mark_stale``: when a task runs again, flag the descendants that ran with its old result.
 
 
+#: SQL: the run of ``task`` is over, so that its clean-ups wait for nobody's decision.
+RUN_IS_OVER = (
+    "EXISTS (SELECT 1 FROM run WHERE run.run_id = task.run_id"
+    " AND coalesce(run.deadline_passed_at, run.abandoned_at) IS NOT NULL)"
+)
+
+
 def _satisfies(status: ParentStatus) -> str:
     """SQL: ``parent`` has this status, and it satisfies the rule of ``task``."""
     causes = [cause for cause, found in STATUS_OF_SKIP.items() if found is status]
     skipped = "parent.state = 'SKIPPED' AND coalesce(parent.skip_cause, '') "  # NULL is neither in nor not in a list
     has_status = ["parent.state IN " + in_list(STATES_OF[status])] if status in STATES_OF else []
+    if status is ParentStatus.FAILED:
+        has_status.append("parent.state = 'DEAD_LETTER' AND " + RUN_IS_OVER)
     if causes:
         has_status.append(skipped + "IN " + in_list(causes))
     if status is ParentStatus.NOT_TAKEN:
@@ -309,7 +318,8 @@ def _satisfies(status: ParentStatus) -> str:
     return "((" + " OR ".join(has_status) + ") AND coalesce(edge.rule, task.rule) IN " + rules + ")"
 
 
-#: SQL: an edge of ``task`` whose parent does not allow it to start. A DEAD_LETTER holds its children under every rule.
+#: SQL: an edge of ``task`` whose parent does not allow it to start. A DEAD_LETTER holds its children under every rule,
+#: until the run is over.
 UNSATISFIED_PARENT = (
     "SELECT 1 FROM edge JOIN task AS parent ON parent.run_id = edge.run_id AND parent.name = edge.parent"
     " WHERE edge.run_id = task.run_id AND edge.child = task.name"
@@ -443,7 +453,7 @@ def reevaluate(transaction: Transaction, run_id: str, name: str) -> str:
 _INSTANTS = {
     "next_retry_at": WITH_INSTANT | DERIVED,
     "first_started_at": MOVING | DERIVED,
-    "expires_at": frozenset([TaskState.DEAD_LETTER, TaskState.READY]),
+    "expires_at": OPEN,
 }
 
 

@@ -33,6 +33,7 @@ from ..domain.event_payloads import (
     RowsChanged,
     RunChange,
     RunChanged,
+    RunColumns,
     TaskColumns,
     TaskMoved,
 )
@@ -53,6 +54,7 @@ from ..domain.text import counted, format_duration
 from ..runner.protocol import BadRow
 from ..statefile import large_results, map_tasks, processes
 from ..statefile.action import TaskSnapshot, read_task, reopen_run
+from ..statefile.clean_ups import bound_clean_up, describe_bound, is_clean_up
 from ..statefile.lists import IS_APPROVAL, in_list
 from ..statefile.operator_actions import release_runs
 from ..statefile.quarantine import drop_provisional, emit_and_count, hold_requeued_rows
@@ -363,12 +365,13 @@ def _ttl_seconds(connection: sqlite3.Connection, run_id: str) -> float | None:
 
 
 def expire(transaction: Transaction, run_id: str, seen: Mapping[str, int]) -> None:
-    """Fail the tasks that are still undecided: approvals, and dead letters that wait for no canary.
+    """Fail the tasks that are still undecided: approvals, and dead letters that wait for no canary. End clean-ups.
 
     ``seen``: by name, the generation that the caller saw, which has checked ``expires_at``.
     """
     for name, generation in seen.items():
         _expire_approval(transaction, run_id, name, generation)
+        _expire_clean_up(transaction, run_id, name, generation)
         row = transaction.connection.execute(
             "SELECT ended_at, dead_letter_kind FROM task WHERE run_id = ? AND name = ? AND state = 'DEAD_LETTER'"
             " AND expires_at IS NOT NULL AND canary IS NULL",
@@ -393,6 +396,16 @@ def _expire_approval(transaction: Transaction, run_id: str, name: str, generatio
         propagate(transaction, run_id, name)
         cause = f"{UNANSWERED}:{run_id}/{name}"
         trigger_page(transaction, PageRequest(run_id=run_id, task=name, title="not approved", why=why, cause=cause))
+
+
+def _expire_clean_up(transaction: Transaction, run_id: str, name: str, generation: int) -> None:
+    """End a clean-up whose bound has passed; of any other task this changes nothing."""
+    task = read_task(transaction.connection, run_id, name)
+    if task is None or task.generation != generation or task.state not in MOVING or not is_clean_up(task.read_spec()):
+        return
+    if task.state == TaskState.RUNNING:
+        transaction.change(run_id, name, {"expires_at": None})
+    _end_task(transaction, run_id, task, describe_bound(task))
 
 
 def _expire(
@@ -449,13 +462,18 @@ def pass_deadline(transaction: Transaction, run_id: str) -> bool:
     for expired in transaction.connection.execute(_EXPIRED, (run_id, transaction.at)).fetchall():
         _expire(transaction, run_id, *expired, is_paged=False)
     names = runs.unfinished_tasks(transaction.connection, run_id)
-    moving = [row for name in names if (row := read_task(transaction.connection, run_id, name)) is not None]
+    found = [row for name in names if (row := read_task(transaction.connection, run_id, name)) is not None]
+    moving = [task for task in found if not is_clean_up(task.read_spec())]
+    stays = [task for task in found if is_clean_up(task.read_spec())]
     for task in moving:
         _end_task(transaction, run_id, task, why)
+    for task in stays:
+        if task.state != TaskState.PENDING:
+            bound_clean_up(transaction, run_id, task.name)
     (dead,) = transaction.connection.execute(_DEAD_LETTERS, (run_id,)).fetchone()
-    sentence = f"{why}: {_describe_ended(moving, dead)}"
-    passed = RunChanged(RunChange.DEADLINE, {"deadline_passed_at": transaction.at}, why=sentence)
-    transaction.change_run(run_id, passed)
+    sentence = f"{why}: {_describe_ended(moving, dead, stays)}"
+    columns: RunColumns = {"deadline_passed_at": transaction.at, "blocked_since": None}
+    transaction.change_run(run_id, RunChanged(RunChange.DEADLINE, columns, why=sentence))
     if transaction.connection.execute(_PAGED, (deadline_cause(run_id),)).fetchone() is None:
         act = ("postpone", "1h")
         request = PageRequest(run_id, None, "deadline missed", sentence, kind=DeadLetterKind.DEADLINE, act=act)
@@ -473,12 +491,14 @@ def _end_task(transaction: Transaction, run_id: str, task: TaskSnapshot, why: st
         transaction.change(run_id, task.name, columns, attempt=task.attempt, why=why)
 
 
-def _describe_ended(moving: list[TaskSnapshot], dead: int) -> str:
+def _describe_ended(moving: list[TaskSnapshot], dead: int, stays: list[TaskSnapshot]) -> str:
     running = [task.name for task in moving if task.state == TaskState.RUNNING]
     others = len(moving) - len(running)
     parts = [f"{running[0]} is ended" if len(running) == 1 else f"{len(running):,} tasks are ended"] if running else []
     parts += [f"{counted(others, 'task')} {'is' if others == 1 else 'are'} cancelled"] if others else []
     parts += [f"{counted(dead, 'dead letter')} {'waits' if dead == 1 else 'wait'} for a human"] if dead else []
+    parts += [f"{', '.join(task.name for task in stays[:3])} cleans up"] if len(stays) == 1 else []
+    parts += [f"{len(stays):,} tasks clean up"] if len(stays) > 1 else []
     return ", ".join(parts)
 
 

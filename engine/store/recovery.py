@@ -20,6 +20,7 @@ from ..core.spec import TaskSpec, with_overrides
 from ..domain.event_payloads import ExecutorChange, ExecutorChanged, RunChange, RunChanged
 from ..domain.events import EventKind
 from ..domain.states import TIMED, TaskState, cut_off_cause, fence_seconds
+from ..statefile.clean_ups import set_bounds
 from ..statefile.lists import in_list
 from ..statefile.processes import is_alive
 from ..statefile.requeue import emit_reclaimed
@@ -52,6 +53,9 @@ def sweepable_executors(connection: sqlite3.Connection, executor_id: str) -> lis
     return [identity for identity in dead if identity not in alive]
 
 
+_OVER = "SELECT run_id FROM run WHERE ended_at IS NULL AND coalesce(deadline_passed_at, abandoned_at) IS NOT NULL"
+
+
 def recover(transaction: Transaction, executor_id: str, uniform: Uniform) -> list[str]:
     """Settle the running attempts of executors before ``executor_id`` in every run, and return the dead executors.
 
@@ -62,6 +66,8 @@ def recover(transaction: Transaction, executor_id: str, uniform: Uniform) -> lis
     _follow_clock_back(transaction)
     for claim in _running_attempts(transaction.connection, executor_id):
         _settle_as_lost(transaction, claim, uniform)
+    for (run_id,) in transaction.connection.execute(_OVER).fetchall():
+        set_bounds(transaction, run_id)
     executors = unstopped_executors(transaction.connection, executor_id)
     for dead in executors:
         transaction.connection.execute(

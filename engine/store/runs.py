@@ -52,13 +52,14 @@ from ..domain.states import (
 from ..domain.text import format_clock
 from ..errors import RefusedError
 from ..statefile import lists
+from ..statefile.clean_ups import bound_clean_up
 from ..statefile.lists import IS_APPROVAL, chunks, in_list, marks
 from ..statefile.map_tasks import insert_edges
 from ..statefile.opening import open_readonly
 from ..statefile.pruning import finish_pruning
 from ..statefile.reader import Row, latest_seq
 from ..statefile.snapshot import kill_steps, read_snapshot, unknown_run
-from ..statefile.transitions import UNSATISFIED_PARENT, Transaction, reevaluate, resolve_vanished
+from ..statefile.transitions import RUN_IS_OVER, UNSATISFIED_PARENT, Transaction, reevaluate, resolve_vanished
 from .pages import trigger_page
 
 _VALUES_PER_INSERT = 30_000
@@ -183,7 +184,8 @@ def end_run(transaction: Transaction, run_id: str, outcome: RunOutcome) -> None:
 # --- Promote and claim ---------------------------------------------------------------------------------------------
 
 _PROMOTABLE = (
-    "SELECT name, next_retry_at, " + IS_APPROVAL + " FROM task WHERE run_id = ? AND name IN ({marks})"
+    "SELECT name, next_retry_at, " + IS_APPROVAL + ", " + RUN_IS_OVER + ""
+    " FROM task WHERE run_id = ? AND name IN ({marks})"
     " AND state = 'PENDING' AND NOT EXISTS (" + UNSATISFIED_PARENT + ") ORDER BY position"
 )
 
@@ -197,12 +199,14 @@ def promote(transaction: Transaction, run_id: str, seen: Mapping[str, int]) -> l
     promoted = []
     for chunk in chunks(seen):
         sql = _PROMOTABLE.format(marks=marks(chunk))
-        for name, due, is_approval in transaction.connection.execute(sql, (run_id, *chunk)).fetchall():
+        for name, due, is_approval, is_over in transaction.connection.execute(sql, (run_id, *chunk)).fetchall():
             columns: TaskColumns | None = None if due is None else {"next_retry_at": None}
             if is_approval:
                 _request_approval(transaction, run_id, name, seen[name])
             elif transaction.move(run_id, name, TaskState.PENDING, TaskState.READY, seen[name], set=columns):
                 promoted.append(name)
+                if is_over:
+                    bound_clean_up(transaction, run_id, name)
     return promoted
 
 

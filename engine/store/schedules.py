@@ -21,7 +21,7 @@ from ..core.projection import RunRow
 from ..core.schedule import LISTED_MAX, Schedule, decide_schedule, iso_time, late_starts, local_time
 from ..core.spec import FlowSpec, Misfire, ScheduleSpec
 from ..domain.event_payloads import ScheduleChange, ScheduleChanged
-from ..domain.states import ENDED_BADLY, FINISHED, OPEN, DeadLetterKind, RunState, deadline_cause
+from ..domain.states import ENDED_BADLY, FINISHED, OPEN, DeadLetterKind, RunState, TaskState, deadline_cause
 from ..domain.text import format_clock, format_duration
 from ..errors import RefusedError
 from ..flow.source import open_schedule
@@ -64,8 +64,8 @@ class ScheduleStatus(msgspec.Struct, frozen=True):
 
     ``progress`` None: the schedule has not started in this file, or was changed. ``fired``: logical times after
     ``progress.decided_until`` that have a run. ``next_late_at``: when the next run becomes late, in microseconds UTC.
-    ``next_expiry``: when an approval of a blocked run fails without an answer. ``usual_us``: the median duration of
-    the latest successful runs. ``missed``: the latest logical times that were given up.
+    ``next_expiry``: when an approval or a dead letter of a blocked run fails without a decision. ``usual_us``: the
+    median duration of the latest successful runs. ``missed``: the latest logical times that were given up.
     """
 
     progress: ScheduleProgress | None
@@ -86,11 +86,13 @@ _UNFINISHED = (
     "SELECT run_id FROM run WHERE dag_name = ? AND (ended_at IS NULL OR ended_at > deadline_at) AND ended_at IS NULL"
     " AND blocked_since IS NULL AND paused_since IS NULL ORDER BY started_at, rowid"
 )
-#: Blocked runs with an approval that fails without an answer, and when: an executor is there then.
-_ASKED = (
+#: Blocked runs with a task that fails without a decision (an approval, a dead letter with a TTL), and when: an
+#: executor is there then.
+_UNDECIDED = (
     "SELECT run.run_id, min(task.expires_at) FROM run CROSS JOIN task ON task.run_id = run.run_id"
-    " AND task.state = 'READY' WHERE dag_name = ? AND (run.ended_at IS NULL OR run.ended_at > deadline_at)"
-    " AND run.ended_at IS NULL AND blocked_since IS NOT NULL AND task.expires_at IS NOT NULL"
+    f" AND task.state IN {in_list([TaskState.READY, TaskState.DEAD_LETTER])}"
+    " WHERE dag_name = ? AND (run.ended_at IS NULL OR run.ended_at > deadline_at)"
+    " AND run.ended_at IS NULL AND blocked_since IS NOT NULL AND task.expires_at IS NOT NULL AND task.canary IS NULL"
     " GROUP BY run.run_id ORDER BY run.started_at"
 )
 _UNSENT = "SELECT 1 FROM page WHERE state = 'open' AND sent_at IS NULL AND updated_at > ? LIMIT 1"
@@ -123,8 +125,8 @@ def load_status(connection: sqlite3.Connection, served: ServedFlow, now: int, la
     progress, name = _load_unchanged(connection, served), served.name
     latest = connection.execute(_LATEST, (name,)).fetchone()
     durations = [seconds for (seconds,) in connection.execute(_DURATIONS, (name,))]
-    asked = dict(connection.execute(_ASKED, (name,)).fetchall())
-    expired = [run_id for run_id, expires_at in asked.items() if expires_at <= now]
+    undecided = dict(connection.execute(_UNDECIDED, (name,)).fetchall())
+    expired = [run_id for run_id, expires_at in undecided.items() if expires_at <= now]
     return ScheduleStatus(
         progress,
         frozenset() if progress is None else _fired_after(connection, name, progress.decided_until),
@@ -134,7 +136,7 @@ def load_status(connection: sqlite3.Connection, served: ServedFlow, now: int, la
         latest=None if latest is None else _run_of(latest),
         usual_us=round(median(durations)) if durations else None,
         missed=tuple(connection.execute(_MISSED, (name,))),
-        next_expiry=min((expires_at for expires_at in asked.values() if expires_at > now), default=None),
+        next_expiry=min((expires_at for expires_at in undecided.values() if expires_at > now), default=None),
     )
 
 

@@ -305,6 +305,7 @@ class StoredTask(NamedTuple):
     key_generation: int = 0
     failure_mode: str | None = None
     error: str | None = None
+    expires_at: int | None = None
     has_bad_rows: int = 0
     output_bytes: int | None = None
     output_dropped_bytes: int | None = None
@@ -323,7 +324,7 @@ _SKIPS = (
     f" WHERE skipped.run_id = task.run_id AND skipped.state = '{TaskState.SKIPPED}')"
 )
 _READ = (
-    f"SELECT {', '.join(f'task.{column}' for column in StoredTask._fields[:11])}, {_BAD_ROWS},"
+    f"SELECT {', '.join(f'task.{column}' for column in StoredTask._fields[:12])}, {_BAD_ROWS},"
     f" attempt.output_bytes, attempt.output_dropped_bytes, {_OPEN_PAGES}, ? AND {_MAPS_BELOW}, ? AND {_SKIPS} FROM task"
     " LEFT JOIN attempt"
     " ON attempt.run_id = task.run_id AND attempt.name = task.name AND attempt.attempt = ?"
@@ -334,6 +335,7 @@ _READ = (
 IS_PLAIN_SUCCESS = (
     f" AND claim_token = ? AND cancel_requested_at IS NULL AND overrides IS NULL"
     f" AND NOT {_BAD_ROWS} AND NOT {_OPEN_PAGES} AND NOT {_MAPS_BELOW} AND NOT {_SKIPS}"
+    " AND expires_at IS NULL"
 )
 
 
@@ -388,6 +390,7 @@ def read_history(
         deadline_at=deadline_at,
         cancel_requested=stored.cancel_requested_at is not None,
         deadline_passed=_deadline_passed(stored),
+        bounded_until=stored.expires_at,
         changed=() if failure is None else _changed(past, failure.fingerprint.loose),
         verifies=load_overrides(stored.overrides).get("verifies"),
     )

@@ -168,13 +168,16 @@ def test_the_counts_agree_with_a_fresh_ledger_after_any_moves(seed):
 @pytest.mark.parametrize("rule", VERDICTS)
 @pytest.mark.parametrize("state", TaskState)
 @pytest.mark.parametrize("cause", [*SkipCause, None])
-def test_the_table_in_sql_says_the_same(rule, state, cause):
+@pytest.mark.parametrize("is_over", [False, True])
+def test_the_table_in_sql_says_the_same(rule, state, cause, is_over):
     """The promotion is guarded by SQL once more; both tables of rules must agree."""
     connection = sqlite3.connect(":memory:")
     connection.executescript(
         "CREATE TABLE task (run_id, name, state, skip_cause, rule); CREATE TABLE edge (run_id, child, parent, rule);"
+        "CREATE TABLE run (run_id, deadline_passed_at, abandoned_at);"
         "INSERT INTO edge VALUES ('r', 'child', 'parent', NULL);"
     )
+    connection.execute("INSERT INTO run VALUES ('r', ?, NULL)", (1 if is_over else None,))
     connection.execute("INSERT INTO task VALUES ('r', 'parent', ?, ?, 'all_success')", (state.value, cause))
     is_of_edge = rule not in RULES  # of a map task and its children: the others are those of a task
     connection.execute(
@@ -182,7 +185,7 @@ def test_the_table_in_sql_says_the_same(rule, state, cause):
     )
     connection.execute("UPDATE edge SET rule = ?", (rule if is_of_edge else None,))
     held = connection.execute(f"SELECT 1 FROM task WHERE name = 'child' AND EXISTS ({UNSATISFIED_PARENT})").fetchone()
-    assert (rule in satisfied_rules(state, cause)) is (held is None)
+    assert (rule in satisfied_rules(state, cause, is_over)) is (held is None)
 
 
 def test_tasks_that_wait_for_a_worker_elsewhere_hold_up_no_others():
