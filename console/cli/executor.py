@@ -46,6 +46,7 @@ from .run import RunArguments, remote_resume_hint, run_arguments, start_executor
     help="Go on although the flow changed: unfinished tasks that are gone are skipped, finished results stay.",
 )
 @click.option("--trust", is_flag=True, help="Run the flow file also if other users may have written it.")
+@click.option("--copy", is_flag=True, help="Go on in a copy although the executor of the original lives.")
 @click.option("--deadline", metavar="DURATION|TIME|never", help="Another deadline first, as redrive postpone gives it.")
 @shared.running_options
 def resume_run(
@@ -132,7 +133,7 @@ def _with_options(arguments: RunArguments, **changes: Any) -> RunArguments:
 def _plan(state: str, run_id: str | None, options: RunOptions) -> ResumePlan:
     from ...engine.executor.resume_plan import plan_resume
 
-    return run_with_log(plan_resume(state, run_id, options.params, trusted=options.trust))
+    return run_with_log(plan_resume(state, run_id, options.params, trusted=options.trust, copied=options.copy))
 
 
 def _print_plan(lines: Iterable[str]) -> None:

@@ -377,6 +377,8 @@ class SessionStatus(msgspec.Struct, frozen=True):
     executor_pid: int | None = None  # of the latest one, alive or not
     executor_run_id: str | None = None  # the run of that executor
     executor_stopped: bool = False  # the latest executor exited in order
+    executor_elsewhere: str | None = None  # the other host on which it ran: nobody knows here whether it lives
+    original: str | None = None  # the file is a copy of this one, whose executor with the pid above lives
     service_pid: int | None = None  # of the scheduler, which starts runs and resumes those that can continue
     storage_problem: str | None = None  # why the executor cannot write the state file and starts no task
     clock_offset_seconds: float = 0.0  # remote clock minus local clock
@@ -403,7 +405,15 @@ class SessionStatus(msgspec.Struct, frozen=True):
     @property
     def dead_pid(self) -> int | None:
         """The process of an executor that ended without cleaning up."""
-        return None if self.executor_alive or self.executor_stopped else self.executor_pid
+        is_unknown = self.executor_elsewhere is not None or self.original is not None
+        return None if self.executor_alive or self.executor_stopped or is_unknown else self.executor_pid
+
+    @property
+    def copy_sentence(self) -> str:
+        """That the file is a copy of one whose executor lives; empty if it is not."""
+        if self.original is None:
+            return ""
+        return f"a copy of {self.original}, whose executor (pid {self.executor_pid}) lives"
 
     def shown_at(self, now_us: int) -> int:
         """The instant that the data shows: now, or when the last data came over a connection that is down."""
@@ -422,6 +432,8 @@ def runner_of(run: RunRow, status: SessionStatus, remedy: str = SHELL_REMEDY) ->
         kind = RunnerKind.ALIVE if status.has_executor_of(run) else RunnerKind.BUSY
         return RunnerStatus(kind, None, status.executor_pid, remedy)
     gone_at = status.executor_gone_at
+    if status.original is not None:
+        return RunnerStatus(RunnerKind.GONE, gone_at, status.executor_pid, f"the file is {status.copy_sentence}")
     if status.service_pid is not None and (status.executor_stopped or status.executor_pid is None):
         return RunnerStatus(RunnerKind.SERVED, gone_at, status.service_pid, remedy)
     return RunnerStatus(RunnerKind.GONE, gone_at, status.executor_pid, remedy)

@@ -224,6 +224,8 @@ def status_of(offer: Offer) -> SessionStatus:
         executor_pid=executor.pid,
         executor_run_id=executor.run_id,
         executor_stopped=executor.stopped,
+        executor_elsewhere=executor.elsewhere,
+        original=executor.original,
         service_pid=offer.service_pid,
     )
 

@@ -55,6 +55,8 @@ def lock_reason(status: SessionStatus) -> str | None:
 
 def _executor_loss(status: SessionStatus) -> str:
     """How an executor ended that is not alive."""
+    if status.executor_elsewhere is not None:
+        return "executor on another host"
     if status.executor_stopped or (status.dead_pid is None and status.executor_gone_at is None):
         return "no executor"
     return "executor gone" if status.dead_pid is None else "executor dead"
@@ -317,6 +319,8 @@ def _executor(board: Board | None, status: SessionStatus) -> Line:
         return [Piece("executor alive", Role.DIM)]
     if board is not None and board.projection.run.ended_at is not None:
         return [Piece("ended", Role.DIM)]
+    if status.original is not None:
+        return [Piece("a copy", Role.WARNING)]
     if status.service_pid is not None and status.dead_pid is None:
         return [Piece("served", Role.DIM)]
     if status.executor_gone_at is not None and _waits_for_operator(board, status):
@@ -354,6 +358,8 @@ def executor_gone_line(board: Board, status: SessionStatus, resume_key: str) -> 
     """
     if status.executor_alive or board.projection.run.ended_at is not None or status.is_stale:
         return []
+    if status.original is not None:
+        return [Piece(one_line(status.copy_sentence), Role.WARNING)]
     if _waits_for_operator(board, status):
         return []
     if status.service_pid is not None and status.dead_pid is None:

@@ -239,6 +239,8 @@ def executor_advice(run: RunRow, status: SessionStatus, target: str, now_us: int
         silent_seconds = status.heartbeat_age_seconds or 0.0
         is_silent, lasts = silent_seconds >= SILENT_SECONDS, format_seconds(round(silent_seconds))
         return f"executor {status.executor_pid} silent for {lasts}: redrive doctor" if is_silent else ""
+    if status.original is not None:
+        return one_line(f"{status.copy_sentence}: act there")
     if status.service_pid is not None and run.blocked_since is not None:
         return f"redrive serve (pid {status.service_pid}) resumes it after a decision"
     return f"{describe_executor_loss(run, status, now_us)}; {resume_command(run, status, target)}"
@@ -246,6 +248,8 @@ def executor_advice(run: RunRow, status: SessionStatus, target: str, now_us: int
 
 def describe_executor_loss(run: RunRow, status: SessionStatus, now_us: int) -> str:
     """Why no executor runs an unfinished run."""
+    if status.original is not None:
+        return one_line(status.copy_sentence)
     if status.executor_alive:
         return f"no executor runs it: executor {status.executor_pid} runs {status.executor_run_id}"
     if status.executor_gone_at is None:
@@ -254,6 +258,8 @@ def describe_executor_loss(run: RunRow, status: SessionStatus, now_us: int) -> s
     if status.executor_run_id not in (None, run.run_id):
         return f"no executor since {since}"
     pid = "its process" if status.executor_pid is None else f"pid {status.executor_pid}"
+    if status.executor_elsewhere is not None:
+        return f"no sign since {since} of its executor ({pid} on {one_line(status.executor_elsewhere)})"
     return (
         f"no executor since {since} ({pid} stopped)"
         if status.executor_stopped

@@ -25,7 +25,7 @@ _PACKAGE = "redrive.engine"
 #: What reading needs; sent first. Files and folders below ``engine/``, without their subfolders.
 READING = (
     *("errors", "domain/events", "agent/agent", "agent/executor_socket"),
-    *(f"statefile/{name}" for name in ("formats", "lists", "lock_file", "opening", "paths", "processes")),
+    *(f"statefile/{name}" for name in ("copies", "formats", "lists", "lock_file", "opening", "paths", "processes")),
     *("statefile/reader", "statefile/snapshot"),
 )
 #: What changes a run or reads long texts; sent before the first such request.

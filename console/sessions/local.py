@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import os
+import socket
 import sqlite3
 import sys
 import time
@@ -28,6 +29,8 @@ from ...engine.errors import (
     StateFileError,
 )
 from ...engine.statefile import lock_file, reader
+from ...engine.statefile.copies import Original, original_of
+from ...engine.statefile.reader import stamps_of
 from ...engine.store import database, runs
 from ..model.board import Link, SessionStatus
 from .session import Session, Value, current_actor, other_actors, rows_of
@@ -57,6 +60,8 @@ class LocalSession(Session):
         self._uuid: str | None = None  # of the file that was read last
         self._is_executor_alive = False
         self._holder: lock_file.LockHolder | None = None  # the latest executor, alive or not
+        self._original: Original | None = None  # the file is a copy of one whose executor lives
+        self._looked_at: object = None  # what the file was when ``_original`` was looked for
         self._service_pid: int | None = None
         self._refreshed_at = 0.0
         self._readable_at = time.monotonic()  # when the file was last known to be there and whole
@@ -94,9 +99,11 @@ class LocalSession(Session):
             executor_alive=self._is_executor_alive,
             heartbeat_age_seconds=age_seconds if self._is_executor_alive else None,
             executor_gone_at=None if self._is_executor_alive or self._holder is None else seen_at,
-            executor_pid=None if self._holder is None else self._holder.pid,
+            executor_pid=self._original.pid if self._original else None if self._holder is None else self._holder.pid,
             executor_run_id=None if self._holder is None else self._holder.run_id,
             executor_stopped=self._holder is not None and self._holder.released_at is not None,
+            executor_elsewhere=self._other_host(),
+            original=None if self._original is None else self._original.path,
             service_pid=self._service_pid,
             storage_problem=self._presence.storage_problem,
             read_only=self._read_only_reason or executor_socket.read_only_reason(self._path),
@@ -232,6 +239,16 @@ class LocalSession(Session):
         self._service_pid = lock_file.service_pid(self._path)
         # Dying children of an executor may still hold its lock; an executor without its lock file still has a socket.
         self._is_executor_alive = self._presence.descriptor is not None or (holder is not None and holder.is_alive())
+        found = None if self._is_executor_alive else stamps_of(self._path)
+        if found != self._looked_at or self._original is not None:  # the executor of the original may have ended
+            self._original = None if found is None else original_of(self._path)
+        self._looked_at = found
+
+    def _other_host(self) -> str | None:
+        """Return where an executor ran of which nobody knows here whether it lives."""
+        if self._holder is None or self._is_executor_alive or self._holder.released_at is not None:
+            return None
+        return None if self._holder.host == socket.gethostname() else self._holder.host
 
     async def _announce(self) -> None:
         """Announce this console to the executor, and receive the names of the other consoles."""

@@ -120,6 +120,8 @@ class SshSession(Session):
             executor_pid=executor.pid,
             executor_run_id=executor.run_id,
             executor_stopped=executor.stopped,
+            executor_elsewhere=executor.elsewhere,
+            original=executor.original,
             service_pid=heartbeat.service_pid,
             storage_problem=heartbeat.storage_problem,
             clock_offset_seconds=self._connection.clock_offset_seconds,

@@ -255,7 +255,7 @@ class Agent(object):
         if self._problem is not None:
             return None
         try:
-            return lists.executor(self._reader.connection, seen_at, self._is_attached(), _now_us())
+            return lists.executor(self._reader.connection, self._path, seen_at, self._is_attached(), _now_us())
         except (StateFileError, sqlite3.Error):
             return None  # the next poll reports the error
 

@@ -14,6 +14,7 @@ from typing import Any, List, Optional
 
 from ..domain.acts import Answer, Command, parse_answer
 from ..errors import ExecutorBusyError, LinkError, StateFileError, StorageError
+from ..statefile.copies import refuse_copy
 from ..statefile.lock_file import last_holder
 from ..statefile.open_writing import open_existing, upgrade, write_transaction
 from ..statefile.operator_actions import apply
@@ -70,6 +71,7 @@ def apply_under_lock(state_path: str, command: Command, now_us: Optional[int] = 
     try:
         with locked_file(state_path), closing(open_existing(state_path)) as connection, write_transaction(connection):
             upgrade(connection, state_path)
+            refuse_copy(connection, state_path, command.run_id)
             at = int(time.time() * 1000000) if now_us is None else now_us
             return apply(Transaction(connection, at), command, is_abandoned=True)
     except sqlite3.Error as error:

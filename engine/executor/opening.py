@@ -45,6 +45,7 @@ from ..errors import (
 from ..flow.source import environment_of
 from ..runner.command import remove_folders
 from ..runner.zygote.client import Runner, environment_hash
+from ..statefile.copies import refuse_copy
 from ..statefile.opening import holds_nothing
 from ..statefile.paths import default_folder
 from ..statefile.transitions import Transaction, resolve_cause
@@ -288,6 +289,8 @@ def _find_run(request: RunRequest) -> _RequestedRun:
     if not options.resume and holds_nothing(request.state_path):
         return _RequestedRun(target, request.run_id or new_run_id(), False, {})
     with database.reading(request.state_path) as connection:
+        if not options.copy:
+            refuse_copy(connection, request.state_path, None)
         run_id = request.run_id or (run_to_resume(connection, request.state_path) if options.resume else None)
         new_id = _unused(connection, run_id if run_id and options.logical_time else new_run_id())
         source = None
@@ -295,6 +298,8 @@ def _find_run(request: RunRequest) -> _RequestedRun:
             run_id = None  # always a new run: another flow in this file may have a run of this name
         if run_id is not None:
             source = runs.find_source(connection, run_id)
+        if source is not None and not options.copy:
+            refuse_copy(connection, request.state_path, run_id)
         if source is not None and options.params:
             _check_is_unfinished(connection, str(run_id))
     if source is None:

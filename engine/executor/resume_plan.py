@@ -20,6 +20,7 @@ from ..domain.text import shell_command
 from ..errors import FlowError, NotFoundError, RedriveError, UntrustedFlowError
 from ..flow.source import declared_name, split_target
 from ..runner.zygote.client import Runner
+from ..statefile.copies import refuse_copy
 from ..statefile.ownership import doubts, owner_of, user_name
 from ..statefile.processes import EXECUTOR_VARIABLE
 from ..store import database, runs
@@ -63,14 +64,22 @@ class ResumePlan(msgspec.Struct, frozen=True):
 
 
 async def plan_resume(
-    state_path: str, run_id: str | None, params: Mapping[str, object] | None = None, *, trusted: bool = False
+    state_path: str,
+    run_id: str | None,
+    params: Mapping[str, object] | None = None,
+    *,
+    trusted: bool = False,
+    copied: bool = False,
 ) -> ResumePlan:
     """Plan the resume of a run (default: the unfinished one). Raises RedriveError.
 
-    ``trusted``: import its flow also if others may have written it.
+    ``trusted``: import its flow also if others may have written it. ``copied``: of a copy, although the executor of
+    the original lives.
     """
     with explained_by_rows(state_path), database.reading(state_path) as connection:
         run_id = run_id or run_to_resume(connection, state_path) or ""
+        if not copied:
+            refuse_copy(connection, state_path, run_id)
         source = runs.find_source(connection, run_id)
         if source is None:
             raise NotFoundError(f"there is no run {run_id!r} in {state_path}; see redrive runs")

@@ -32,6 +32,7 @@ class RunOptions:
         accept_changes: True: a run is resumed although the flow no longer defines an unfinished task, which is then
             skipped, or defines a finished task otherwise, whose result stays.
         trust: True: the flow file that the state file names is run although other users may have written it.
+        copy: True: a run goes on in a copy of a state file, although the executor of the original lives.
         replaced_run: the ended run that ``logical_time`` has now; the new run takes its place in the schedule.
         only, start_from, until: tasks by name: of a new run only these, those from some on, those until some. The other
             tasks are skipped.
@@ -57,6 +58,7 @@ class RunOptions:
     served: bool = False
     accept_changes: bool = False
     trust: bool = False
+    copy: bool = False
     only: Sequence[str] = ()
     start_from: Sequence[str] = ()
     until: Sequence[str] = ()

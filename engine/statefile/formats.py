@@ -46,6 +46,7 @@ FORMATS: Dict[int, Format] = {
             Column("run", "acknowledged_at", "INTEGER"),
             Column("run", "acknowledged_by", "TEXT"),
             Column("task", "notice", "TEXT"),
+            Column("executor", "state_path", "TEXT"),
             Column("task", "element", "TEXT"),
             Column("task", "aside", "TEXT"),
             Column("task", "element_keys", "TEXT"),

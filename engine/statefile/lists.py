@@ -26,6 +26,7 @@ from typing import (
 
 from ..domain.events import Json, JsonObject
 from ..errors import RedriveError
+from .copies import living_original
 from .processes import is_gone
 from .reader import EVENT_COLUMNS
 from .snapshot import Table, pack_table, read_snapshot, unknown_run, unpack_table
@@ -84,7 +85,8 @@ class RunLine(NamedTuple):
 class ExecutorState(NamedTuple):
     """The state of the executor of a file. ``age_us``: since its last heartbeat; ``gone_at``: when it was last alive.
 
-    ``run_id``: its current or last run; ``stopped``: it ended regularly.
+    ``run_id``: its current or last run; ``stopped``: it ended regularly. ``elsewhere``: the other host on which it ran:
+    nobody knows here whether it lives. ``original``: of a copy, the file whose executor with this ``pid`` lives.
     """
 
     alive: bool
@@ -93,6 +95,8 @@ class ExecutorState(NamedTuple):
     pid: Optional[int] = None
     run_id: Optional[str] = None
     stopped: bool = False
+    elsewhere: Optional[str] = None
+    original: Optional[str] = None
 
 
 class ExecutorRow(NamedTuple):
@@ -108,6 +112,7 @@ class ExecutorRow(NamedTuple):
     heartbeat_at: int
     stopped_at: Optional[int]
     run_id: Optional[str]
+    state_path: Optional[str]
 
 
 class BreakerRow(NamedTuple):
@@ -652,12 +657,17 @@ def dag_name_of(connection: sqlite3.Connection, run_id: str) -> str:
     return str(row[0])
 
 
-def executor(connection: sqlite3.Connection, seen_at: Optional[int], is_attached: bool, now_us: int) -> ExecutorState:
-    """The state of the executor of a file, by the clock of its host.
+def executor(
+    connection: sqlite3.Connection, path: str, seen_at: Optional[int], is_attached: bool, now_us: int
+) -> ExecutorState:
+    """The state of the executor of the file at ``path``, by the clock of its host.
 
     ``seen_at``: its last heartbeat (``executor_socket.heartbeat_at``); ``is_attached``: its socket is open.
     """
     latest = query(connection, EXECUTORS, {"limit": 1})
+    original = None if is_attached else living_original(connection, path)
+    if original is not None:
+        return ExecutorState(False, pid=original.pid, run_id=latest[0].run_id, original=original.path)
     if not latest or seen_at is None:
         return ExecutorState(is_attached)
     last = latest[0]
@@ -665,7 +675,8 @@ def executor(connection: sqlite3.Connection, seen_at: Optional[int], is_attached
     ended = stopped or (last.host == HOST and is_gone(last.pid, last.start_ticks, last.boot_id))
     alive = is_attached or (not ended and now_us - seen_at < ALIVE_US)
     gone_at = None if alive else last.stopped_at or max(seen_at, last.heartbeat_at)
-    return ExecutorState(alive, max(0, now_us - seen_at), gone_at, last.pid, last.run_id, stopped)
+    elsewhere = None if alive or ended or last.host == HOST else last.host
+    return ExecutorState(alive, max(0, now_us - seen_at), gone_at, last.pid, last.run_id, stopped, elsewhere)
 
 
 _PAST = "SELECT " + EVENT_COLUMNS + " FROM event WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?"

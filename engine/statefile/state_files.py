@@ -438,4 +438,4 @@ def _check_numbers(path: str, rows: Iterable[Any]) -> None:
 
 def _executor(connection: sqlite3.Connection, path: str) -> ExecutorState:
     """Without its age, which would make each reading differ from the one before."""
-    return executor(connection, heartbeat_at(path), False, int(time.time() * 1000000))._replace(age_us=None)
+    return executor(connection, path, heartbeat_at(path), False, int(time.time() * 1000000))._replace(age_us=None)

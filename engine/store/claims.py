@@ -61,6 +61,7 @@ from ..statefile.quarantine import drop_provisional, emit_and_count, hold_requeu
 from ..statefile.requeue import abandon_canary, end_generation
 from ..statefile.transitions import Transaction, propagate, resolve
 from . import runs
+from .database import path_of
 from .pages import is_paged, trigger_held_page, trigger_page
 
 
@@ -289,8 +290,14 @@ def insert_executor(transaction: Transaction, identity: ExecutorIdentity, run_id
         "started_at": transaction.at,
         "heartbeat_at": transaction.at,
         "run_id": run_id,
+        "state_path": _storable(path_of(transaction.connection)),
     }
     transaction.insert("executor", row)
+
+
+def _storable(path: str) -> str | None:
+    """Return a path as SQLite can keep it; None for a database in memory, or a name that is no Unicode."""
+    return path if path and path.isprintable() else None
 
 
 def write_heartbeat(transaction: Transaction, executor_id: str) -> None:

@@ -20,6 +20,7 @@ from ..domain.states import DeadLetterKind, RunState, SkipCause, TaskState
 from ..domain.text import shell_command
 from ..domain.trigger_rules import RULES
 from ..errors import CorruptFileError, RedriveError, StateFileError, StorageError
+from ..statefile.copies import RESCUED as COPY_SUFFIX
 from ..statefile.formats import tables_since
 from ..statefile.open_writing import check_ours, connect
 from ..statefile.opening import (
@@ -41,7 +42,6 @@ PROGRESS_STEPS = 100_000  # of SQLite's virtual machine, some milliseconds
 CHECKED_BYTES = 32 * 1024 * 1024  # files up to this size get a full check before writing
 CACHED_BYTES = 1024 * 1024  # files up to this size; SQLite's cache holds twice as much
 
-COPY_SUFFIX = ".rescued"  # of the copy of a file that was lost under a living executor
 _SYNCHRONOUS = {"full": "FULL", "normal": "NORMAL"}
 
 

@@ -269,7 +269,8 @@ CREATE TABLE executor (
     started_at   INTEGER NOT NULL,
     heartbeat_at INTEGER NOT NULL,
     stopped_at   INTEGER,
-    run_id       TEXT
+    run_id       TEXT,
+    state_path   TEXT                     -- of this file, links resolved: in a copy it names the original
 );
 
 CREATE TABLE schedule (                   -- a flow that `redrive serve` starts from here, and how far it has come
