@@ -20,7 +20,7 @@ from ..domain.states import DeadLetterKind, RunState, SkipCause, TaskState
 from ..domain.text import shell_command
 from ..domain.trigger_rules import RULES
 from ..errors import CorruptFileError, RedriveError, StateFileError, StorageError
-from ..statefile.copies import RESCUED as COPY_SUFFIX
+from ..statefile.copies import RESCUED
 from ..statefile.formats import tables_since
 from ..statefile.open_writing import check_ours, connect
 from ..statefile.opening import (
@@ -99,8 +99,8 @@ def open_for_reading(path: str | os.PathLike[str]) -> sqlite3.Connection:
     """
     _require_sqlite_version()
     path = os.fspath(path)
-    if has_content(path + COPY_SUFFIX) and not os.path.exists(path):
-        copied = path + COPY_SUFFIX
+    if has_content(path + RESCUED) and not os.path.exists(path):
+        copied = path + RESCUED
         steps = restoring_steps(path, copied)
         raise StateFileError(f"there is no state file {path}; what an executor kept of it is in {copied}: {steps}")
     require_not_emptied(path)

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from ..errors import StorageError
+from ..statefile.copies import RESCUED
 from ..statefile.opening import file_uri
-from .database import COPY_SUFFIX, open_for_writing, path_of, restoring_steps
+from .database import open_for_writing, path_of, restoring_steps
 
 # --- One thread ------------------------------------------------------------------------------------------------------
 #
@@ -110,7 +111,7 @@ def run_in(thread: WorkThread, work: Callable[[], T], loop: asyncio.AbstractEven
 
 def free_copy_path(path: str) -> str:
     """Return where the copy of a file that was lost under a living executor goes: never over an earlier copy."""
-    first = path + COPY_SUFFIX
+    first = path + RESCUED
     names = (f"{first}.{number}" if number > 1 else first for number in itertools.count(1))
     return next(name for name in names if not os.path.lexists(name))
 
