@@ -44,6 +44,7 @@ from .crontab import (
 from .main import ExitCode, cli, summary_of
 from .output import print_table, write_new_file
 
+SOURCE_CHARACTERS_MAX = 1_000_000
 DAYS = 30  # of start times that are compared
 _SOURCES = {None: "crontab -l", "-": "the standard input"}
 _SYSTEM_CRONTABS = ("/etc/crontab", "/etc/cron.d/")
@@ -90,9 +91,12 @@ def _text_of(source: str | None) -> str:
     if source is not None:
         try:
             with click.open_file(source, encoding="utf-8", errors="surrogateescape") as file:
-                return str(file.read())
+                text = str(file.read(SOURCE_CHARACTERS_MAX + 1))
         except OSError as error:
             raise RedriveError(f"{source} cannot be read: {error.strerror}") from None
+        if len(text) > SOURCE_CHARACTERS_MAX:
+            raise RedriveError(f"{source} is too large: over {SOURCE_CHARACTERS_MAX:,} characters")
+        return text
     try:
         done = subprocess.run(["crontab", "-l"], stdin=subprocess.DEVNULL, capture_output=True)
     except OSError as error:
@@ -259,12 +263,50 @@ def _dag_of(text: str, source: str) -> Mapping[str, Any]:
     except ModuleNotFoundError:
         raise RedriveError("DAGs of dagu need a library: pip install 'redrive[import]'") from None
     try:
+        _require_small(yaml.parse(text, Loader=yaml.SafeLoader), source)
         dag = _plain_keys(next(iter(yaml.safe_load_all(text)), None))
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # a date that is none is a ValueError
         raise RedriveError(f"{source} is no YAML: {error}") from None
     if not isinstance(dag.get("steps"), list | dict):
         raise RedriveError(f"{source} is no DAG of dagu: it has no steps")
     return dag
+
+
+YAML_DEPTH_MAX = 50
+YAML_NODES_MAX = 100_000  # with what each alias stands for
+
+
+def _require_small(events: Iterable[Any], source: str) -> None:
+    """Raise RedriveError for a document that is nested too deeply, or that aliases make too large: it may be an attack.
+
+    ``events``: of its parser, which neither builds values nor calls itself.
+    """
+    sizes: dict[str, int] = {}  # of what the anchors stand for
+    open_nodes: list[tuple[str | None, int]] = [(None, 0)]
+
+    def add(anchor: str | None, size: int) -> None:
+        if anchor is not None:
+            sizes[anchor] = size
+        outer, count = open_nodes.pop()
+        if count + size > YAML_NODES_MAX:
+            raise RedriveError(f"{source} is too large for a DAG: over {YAML_NODES_MAX:,} values, with its aliases")
+        open_nodes.append((outer, count + size))
+
+    for event in events:
+        match type(event).__name__:
+            case "ScalarEvent":
+                add(event.anchor, 1)
+            case "AliasEvent":
+                if event.anchor not in sizes:
+                    raise RedriveError(f"{source} is no DAG: the alias {event.anchor!r} has no value, or is part of it")
+                add(None, sizes[event.anchor])
+            case "SequenceStartEvent" | "MappingStartEvent":
+                if len(open_nodes) > YAML_DEPTH_MAX:
+                    raise RedriveError(f"{source} is no DAG: it is nested more than {YAML_DEPTH_MAX} levels deep")
+                open_nodes.append((event.anchor, 0))
+            case "SequenceEndEvent" | "MappingEndEvent":
+                anchor, size = open_nodes.pop()
+                add(anchor, size + 1)
 
 
 def _plain_keys(value: object) -> dict[str, Any]:

@@ -7,13 +7,14 @@ from __future__ import annotations
 import ast
 import io
 import os
+import re
 import stat
 import sys
 import tokenize
 import warnings
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
-from datetime import UTC, date, tzinfo
+from datetime import UTC, date, timedelta, tzinfo
 from functools import cache, lru_cache
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -26,6 +27,8 @@ from ..domain.text import sha256_hex
 from ..errors import FlowError, OptionError
 
 if TYPE_CHECKING:
+    from dotenv.parser import Binding
+
     from ..core.schedule import Schedule
     from ..core.spec import FlowSpec, ScheduleSpec
 
@@ -389,20 +392,49 @@ def environment_of(flow: FlowSpec) -> Mapping[str, str]:
 
 
 def read_holidays(flow: str, name: str, declared_at: Place | None) -> tuple[tuple[str, ...], str]:
-    """Read a file of dates: one at the start of each line, as ``2026-12-25``; ``#`` begins a comment.
+    """Read a file of dates: at the start of each line one, as ``2026-12-25``, or a range of them, as
+    ``2026-12-24 - 2026-12-27``; ``#`` begins a comment.
 
     ``name``: relative to the file that declares the flow. Returns the dates, in order, and the absolute path of the
     file. Raises OptionError if the file cannot be read, or a line has no date.
     """
     path, found = _beside(declared_at, name), set[str]()
     for number, line in enumerate(_text(flow, "holidays", path).splitlines(), start=1):
-        words = line.partition("#")[0].split()
         try:
-            found |= {date.fromisoformat(words[0]).isoformat()} if words else set()
-        except ValueError:
-            why = f"line {number} does not begin with a date as 2026-12-25: {short_repr(words[0])}"
+            found.update(one.isoformat() for one in _dates_of(line.partition("#")[0].strip()))
+        except ValueError as error:
+            why = f"line {number} {error}"
             raise OptionError(f"flow {flow!r}: holidays {str(path)!r}: {why}") from None
     return tuple(sorted(found)), str(path)
+
+
+_RANGE = re.compile(r"(\S+?)\s*(?:-|\u2013|\u2014|/|\.\.\.?|\bto\b|\buntil\b)\s*(\d{4}-\d\d-\d\d)(?:\s|$)")
+_ANOTHER_DATE = re.compile(r"(?:[-\u2013\u2014/.~,;]+|to|until)\s*\d[\d.-]*$|\d{4}-\d\d-\d\d\b")
+_RANGE_DAYS_MAX = 366
+
+
+def _dates_of(line: str) -> list[date]:
+    """Return the dates at the start of a line. Raises ValueError, without the number of the line."""
+    if not line:
+        return []
+    if (found := _RANGE.match(line)) is not None:
+        first, last = _date_of(found[1]), _date_of(found[2])
+        days = (last - first).days
+        if not 0 <= days <= _RANGE_DAYS_MAX:
+            raise ValueError(f"is no range of at most {_RANGE_DAYS_MAX} days: {short_repr(line)}")
+        return [first + timedelta(days=day) for day in range(days + 1)]
+    word, *rest = line.split(None, 1)
+    found_date = _date_of(word)
+    if rest and _ANOTHER_DATE.match(rest[0]) is not None:
+        raise ValueError(f"has more than a date and its name: {short_repr(line)}; a range is 2026-12-24 - 2026-12-27")
+    return [found_date]
+
+
+def _date_of(word: str) -> date:
+    try:
+        return date.fromisoformat(word)
+    except ValueError:
+        raise ValueError(f"does not begin with a date as 2026-12-25: {short_repr(word)}") from None
 
 
 def _beside(declared_at: Place | None, name: str) -> Path:
@@ -411,15 +443,34 @@ def _beside(declared_at: Place | None, name: str) -> Path:
 
 
 def _read(flow: str, path: Path) -> dict[str, str]:
-    from dotenv import dotenv_values  # here: only flows with such a file pay for it
+    from dotenv.parser import parse_stream  # here: only flows with such a file pay for it
 
-    values = dotenv_values(stream=io.StringIO(_text(flow, "env_file", path)), interpolate=False)
-    return {variable: value for variable, value in values.items() if value is not None}
+    values: dict[str, str] = {}
+    for binding in parse_stream(io.StringIO(_text(flow, "env_file", path))):
+        if binding.key is None and not binding.error:
+            continue  # a comment, or an empty line
+        problem = _binding_problem(binding, values)
+        if problem:  # without the line, which may have a secret
+            text = binding.original.string
+            line = binding.original.line + text[: len(text) - len(text.lstrip())].count("\n")
+            raise OptionError(f"flow {flow!r}: env_file {path}:{line}: {problem}")
+        if binding.key is not None and binding.value is not None:
+            values[binding.key] = binding.value
+    return values
+
+
+def _binding_problem(binding: Binding, before: Mapping[str, str]) -> str:
+    """Return why a line of a file of variables cannot be read; empty if it can."""
+    if "\0" in binding.original.string:
+        return "it has a NUL character"
+    if binding.error:
+        return "it is no NAME=value, or a quote has no end"
+    return "" if binding.value is not None or binding.key in before else "it gives no value: NAME=value"
 
 
 def _text(flow: str, option: str, path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")  # some editors begin a file with a byte order mark
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise OptionError(f"flow {flow!r}: {option} {str(path)!r} cannot be read: {why}") from None

@@ -1,9 +1,11 @@
 """A send buffer: many small items, few calls, and a future for each item.
 
 Items are collected until the batch is full, the interval has passed or one of them is urgent; then the batch is sent.
-A batch is retried while its error is transient: one slow call of 40 items must not fail 40 jobs. A batch that fails
-permanently is sent again item by item, so that one bad item fails alone. So ``send`` must be all-or-nothing, or safe
-to repeat. One batch is in flight at a time: items arrive in the order in which they were put.
+A batch is retried while its error is transient: one slow call of 40 items must not fail 40 jobs. A batch whose error
+may be that of an item (INVALID_ARGUMENT, HTTP 422, ValueError) is sent again item by item, so that one bad item fails
+alone. An error that concerns the caller (a refused credential, an address that is not there, ``PermanentError``) ends
+all items after one call: repeating it would lock an account. So ``send`` must be all-or-nothing, or safe to repeat.
+One batch is in flight at a time: items arrive in the order in which they were put.
 """
 
 from __future__ import annotations
@@ -111,11 +113,38 @@ def is_transient(error: Exception) -> bool:
     return classify(error).failure_class is FailureClass.TRANSIENT
 
 
+#: gRPC codes that say that one item is there already: the only ones of a permanent refusal that are about an item.
+_CODES_OF_ITEMS = frozenset(["ALREADY_EXISTS"])
+#: HTTP statuses of the same kind: gone, a conflict, a condition that does not hold, too long.
+_STATUSES_OF_ITEMS = frozenset([410, 412, 414])
+
+
+def concerns_caller(error: Exception) -> bool:
+    """Return whether an error is about whoever sends, where or how: each item of a batch would get it alone as well.
+
+    A refused credential; an address, a method or a condition of the service, by gRPC or HTTP; ``PermanentError`` and
+    ``SendRejected``, with which ``send`` says so itself.
+
+    Example:
+        >>> concerns_caller(SendRejected("no")), concerns_caller(ValueError("13"))
+        (True, False)
+    """
+    facts, failure_class = extract_facts(error), classify(error).failure_class
+    if failure_class is not FailureClass.PERMANENT:
+        return failure_class is FailureClass.AUTH
+    if isinstance(error, PermanentError):
+        return True
+    if facts.grpc is not None:
+        return facts.grpc not in _CODES_OF_ITEMS
+    return facts.status is not None and facts.status not in _STATUSES_OF_ITEMS
+
+
 class SendBuffer(Generic[Item]):
     """Gathers items and sends them in batches. It belongs to the event loop in which it is first used.
 
     A batch is tried again while its error is transient. A batch that fails for good is sent again item by item, so that
-    one bad item fails alone. ``async with`` closes the buffer at the end.
+    one bad item fails alone, unless the error concerns the caller: a refused credential, HTTP 404, ``PermanentError``
+    and the like end all items after one call. ``async with`` closes the buffer at the end.
 
     Parameters:
         send: a coroutine function that makes one call for a list of items. It returns None or True (all were taken),
@@ -267,16 +296,26 @@ class SendBuffer(Generic[Item]):
             _cancel_all(batch)
 
     async def _try_once(self, items: list[Item], budget: Budget) -> list[bool | Exception]:
-        """Make one call for all items; if it fails permanently, one call for each."""
+        """Make one call for all items; if it fails permanently, and perhaps by an item, one call for each."""
         bounds = (self.settings.timeout_seconds or None, budget.remaining_seconds())
         try:
             async with asyncio.timeout(min((bound for bound in bounds if bound is not None), default=None)):
                 result = await self._send(items)
         except Exception as error:
-            if len(items) == 1 or self._retryable(error):
+            if len(items) == 1 or self._retryable(error) or concerns_caller(error):
                 return [error] * len(items)
-            return [outcome for item in items for outcome in await self._try_once([item], budget)]
+            return await self._try_each(items, budget)
         return _outcomes(result, len(items))
+
+    async def _try_each(self, items: list[Item], budget: Budget) -> list[bool | Exception]:
+        """Make one call for each item, up to a refused credential: it is refused to all further items as well."""
+        outcomes: list[bool | Exception] = []
+        for item in items:
+            outcomes += await self._try_once([item], budget)
+            last = outcomes[-1]
+            if isinstance(last, Exception) and classify(last).failure_class is FailureClass.AUTH:
+                return outcomes + [last] * (len(items) - len(outcomes))
+        return outcomes
 
 
 def _cancel_all(entries: Iterable[QueuedItem[Item]]) -> None:

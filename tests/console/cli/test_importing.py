@@ -456,3 +456,32 @@ def test_a_file_of_something_else_keeps_its_name_and_the_line_is_not_imported(ho
     done = run_redrive("import", "crontab", source, "--into", "flows", "--timezone", "UTC")
     assert done.returncode == 3 and "NOT IMPORTED: the file is of something else" in done.stdout
     assert [path.name for path in Path("flows").iterdir()] == ["backup.py"]
+
+
+BOMB = "\n".join(
+    ["a0: &a0 [x, x, x, x, x, x, x, x, x]"] + [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9)]
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (f"{BOMB}\nsteps: *a8\n", "is too large for a DAG: over 100,000 values, with its aliases"),
+        (f"steps: {'[' * 3000}{']' * 3000}\n", "it is nested more than 50 levels deep"),
+        ("steps: &a [*a]\n", "the alias 'a' has no value, or is part of it"),
+        (f"steps: [{'x' * 1_000_001}]\n", "is too large: over 1,000,000 characters"),
+        ("steps: [2026-99-99]\n", "is no YAML: month must be in 1..12"),
+    ],
+)
+def test_a_file_that_is_an_attack_is_refused_at_once(home: Path, text: str, sentence: str) -> None:
+    Path("bomb.yaml").write_text(text)
+    done = run_redrive("import", "dagu", "bomb.yaml")
+    assert (done.returncode, done.stdout) == (2, "") and sentence in done.stderr and "Traceback" not in done.stderr
+    assert not Path("bomb.py").exists()
+
+
+def test_aliases_of_a_usual_size_are_read(home: Path) -> None:
+    text = "x: &env {A: 1}\nsteps:\n- {name: a, command: 'true', env: *env}\n- {name: b, command: 'true', env: *env}\n"
+    Path("dag.yaml").write_text(text)
+    run_redrive("import", "dagu", "dag.yaml")
+    assert Path("dag.py").read_text().count("flow.command(") == 2

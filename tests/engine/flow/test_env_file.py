@@ -66,3 +66,34 @@ def test_variables_that_a_command_gets_from_any_group_reach_one():
     with flow.group("load", env={"SCHEMA": "b", "MODE": "fast"}):
         flow.task(lambda: None, name="count")
     assert flow.spec().unused_env == ("MODE",)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "why"),
+    [
+        ('A=1\nPASSWORD="tr0ub4dor\n', 2, "it is no NAME=value, or a quote has no end"),
+        ('PASSWORD="tr0ub4dor\nB="y"\n', 1, "it is no NAME=value, or a quote has no end"),
+        ("A=1\n\n\nsource other.env\n", 4, "it is no NAME=value, or a quote has no end"),
+        ("if true; then A=tr0ub4dor; fi\n", 1, "it is no NAME=value, or a quote has no end"),
+        ("# one\n\nA=tr0ub4dor\0x\n", 3, "it has a NUL character"),
+        ("A=1\nTOKEN\n", 2, "it gives no value: NAME=value"),
+    ],
+)
+def test_a_line_that_cannot_be_read_refuses_the_start_and_is_found_by_check(tmp_path, text, line, why):
+    (tmp_path / "flow.py").write_text(FLOW)
+    (tmp_path / ".env").write_bytes(text.encode())
+    sentence = f"env_file {tmp_path / '.env'}:{line}: {why}"
+    for words in (["run", tmp_path / "flow.py", "--state", tmp_path / "s.db"], ["check", tmp_path / "flow.py"]):
+        done = run_redrive(*words)
+        shown = done.stdout + done.stderr
+        assert done.returncode == (2 if words[0] == "run" else done.returncode) and done.returncode != 0
+        assert sentence in " ".join(shown.split()) and "tr0ub4dor" not in shown and "Traceback" not in shown
+
+
+@pytest.mark.parametrize("text", ["\ufeffPASSWORD=x\r\nPLACE=\r\n", "PASSWORD='a\nb'\nPLACE=1\nexport PLACE\n"])
+def test_files_of_editors_and_shells_are_read(tmp_path, monkeypatch, text):
+    monkeypatch.delenv("PASSWORD", raising=False)
+    (tmp_path / "flow.py").write_text(FLOW)
+    (tmp_path / ".env").write_text(text, newline="")
+    load_flow(str(tmp_path / "flow.py"))
+    assert os.environ.pop("PASSWORD") in ("x", "a\nb")

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from redrive.engine.core.failures.classify import classify_http
 from redrive.engine.toolkit.retry import set_observer
 from redrive.engine.toolkit.send_buffer import (
     BATCH_CODES,
@@ -383,6 +384,42 @@ class TestOutcomes:
             outcomes = await asyncio.gather(*(buffer.put(index) for index in range(20)), return_exceptions=True)
             assert [index for index, outcome in enumerate(outcomes) if outcome is not True] == [13]
             assert isinstance(outcomes[13], ValueError)
+
+        run(main())
+
+    @pytest.mark.parametrize(
+        ("error", "calls"),
+        [
+            *((GrpcError(code), 1) for code in ("UNAUTHENTICATED", "PERMISSION_DENIED", "NOT_FOUND", "UNIMPLEMENTED")),
+            *((classify_http(status), 1) for status in (401, 403, 404, 405)),
+            (SendRejected("the batch is refused"), 1),
+            *((GrpcError(code), 21) for code in ("INVALID_ARGUMENT", "ALREADY_EXISTS", "OUT_OF_RANGE")),
+            (classify_http(422), 21),
+            (ValueError("one of them"), 21),
+        ],
+    )
+    def test_a_refusal_of_the_caller_is_one_call_and_one_of_an_item_is_searched_for(self, error, calls):
+        async def main() -> None:
+            made = []
+
+            async def send(items: Sequence[int]) -> bool:
+                made.append(len(items))
+                raise error
+
+            async with SendBuffer(send) as buffer:
+                futures = [buffer.put(index) for index in range(20)]
+            assert all(future.exception() is error for future in futures)
+            assert made == [20, *[1] * (calls - 1)]
+
+        run(main())
+
+    def test_a_credential_that_is_refused_during_the_search_ends_it(self):
+        async def main() -> None:
+            service = Service(after(0, GrpcError("INVALID_ARGUMENT")), after(0), after(0, GrpcError("UNAUTHENTICATED")))
+            async with SendBuffer(service) as buffer:
+                futures = [buffer.put(index) for index in range(20)]
+            assert service.sizes == [20, 1, 1]
+            assert futures[0].result() and all(future.exception() for future in futures[1:])
 
         run(main())
 
