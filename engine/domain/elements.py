@@ -133,7 +133,7 @@ def keyless_effect(task: str, over: str) -> str:
     """Why an effect is not mapped over mappings or objects without a key."""
     return (
         "{!r} has an effect for each element of {!r}, and these are mappings or objects: say which one is which, with"
-        ' key=lambda element: element["id"], so that no effect happens twice when a field changes; then requeue it'
+        ' key=lambda element: element["id"], so that no effect happens twice when a field changes'
     ).format(task, over)
 
 
