@@ -183,7 +183,10 @@ class _TaskOutput:
             return None
         if self._stream is not None:
             echo(f"redrive: {one_line(self._name)}: attempt {wanted}", err=True)
-        self._stream, self._is_read = OutputStream(self._session, self._run_id, self._name, wanted), False
+        self._stream, self._is_read = (
+            OutputStream(self._session, self._run_id, self._name, wanted, has_whole_lines=True),
+            False,
+        )
         return self._stream
 
     def is_over(self, projection: RunProjection) -> bool:

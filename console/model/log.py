@@ -182,37 +182,42 @@ def _after_last_return(line: str) -> str:
 
 
 class LineAssembler:
-    """Cuts output that arrives in pieces into lines, and keeps only the unfinished one."""
+    """Cuts output that arrives in pieces into lines, and keeps only the unfinished one.
 
-    def __init__(self) -> None:
+    ``longest``: characters of a line; a longer one becomes several. None: no bound but that of the log.
+    """
+
+    def __init__(self, longest: int | None = LINE_CHARACTERS_MAX) -> None:
         self._open_text = ""
+        self._longest = longest
 
     def append(self, text: str) -> Iterator[str]:
         """Yield the lines that ``text`` finishes."""
         *closed, rest = (self._open_text + text).split("\n")
         self._open_text = _after_last_return(rest)
         for part in closed:
-            yield from printable_parts(part)
-        while len(self._open_text) > LINE_CHARACTERS_MAX:
-            part, self._open_text = self._open_text[:LINE_CHARACTERS_MAX], self._open_text[LINE_CHARACTERS_MAX:]
-            yield from printable_parts(part)
+            yield from printable_parts(part, self._longest)
+        longest = self._longest
+        while longest is not None and len(self._open_text) > longest:
+            part, self._open_text = self._open_text[:longest], self._open_text[longest:]
+            yield from printable_parts(part, longest)
 
     def close(self) -> Iterator[str]:
         """Yield the unfinished line, if any."""
         text, self._open_text = self._open_text, ""
-        return printable_parts(text) if text else iter(())
+        return printable_parts(text, self._longest) if text else iter(())
 
 
-def printable_parts(line: str) -> Iterator[str]:
-    """Yield the line as a terminal shows it, in parts of at most LINE_CHARACTERS_MAX."""
+def printable_parts(line: str, longest: int | None = LINE_CHARACTERS_MAX) -> Iterator[str]:
+    """Yield the line as a terminal shows it, in parts of at most ``longest`` characters; None: as one."""
     if not (line.isascii() and line.isprintable()):
         line = _without_sequences(_after_last_return(line).strip("\r"))
         line = sanitize(line.expandtabs(), limit=max(len(line) * 8, 1))
-    if len(line) <= LINE_CHARACTERS_MAX:
+    if longest is None or len(line) <= longest:
         yield line
         return
-    for start in range(0, len(line), LINE_CHARACTERS_MAX):
-        yield line[start : start + LINE_CHARACTERS_MAX]
+    for start in range(0, len(line), longest):
+        yield line[start : start + longest]
 
 
 def _without_sequences(line: str) -> str:

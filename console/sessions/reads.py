@@ -124,14 +124,19 @@ class OutputLine(msgspec.Struct, frozen=True):
 
 
 class OutputStream:
-    """Reads new output of one attempt. All reads may raise RedriveError."""
+    """Reads new output of one attempt. All reads may raise RedriveError.
 
-    def __init__(self, session: Session, run_id: str, task: str, attempt: int) -> None:
+    ``has_whole_lines``: however long they are; otherwise a long one becomes several.
+    """
+
+    def __init__(
+        self, session: Session, run_id: str, task: str, attempt: int, *, has_whole_lines: bool = False
+    ) -> None:
         self.run_id = run_id
         self.task = task
         self.attempt = attempt
         self._session = session
-        self._assembler = LineAssembler()
+        self._assembler = LineAssembler(longest=None) if has_whole_lines else LineAssembler()
         self._last_id = 0
         self._last_at = 0
         self._read_bytes = 0

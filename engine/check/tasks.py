@@ -21,10 +21,11 @@ import threading
 import types
 import typing
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from functools import cache
 from importlib.util import find_spec
+from itertools import takewhile
 from typing import Any
 
 from ..core.result_codec import is_storable, name_of
@@ -33,7 +34,7 @@ from ..domain.elements import KEY, keyless_effect
 from ..flow.source import Finding, split_target
 from ..flow.task_def import parameter_of
 from ..runner.call import CONTEXT_NAME, check_calls, plan_of
-from ..runner.command import SHELLS, argv_of, options_of, variable_name, working_folder
+from ..runner.command import SHELLS, argv_of, line_problem, options_of, variable_name, working_folder
 
 # --- Functions -------------------------------------------------------------------------------------------------------
 #
@@ -489,6 +490,12 @@ def _program(task: TaskSpec, root: str) -> Iterator[str]:
         yield f"the program {word!r} is not on this machine"
 
 
+def _not_startable(task: TaskSpec, root: str) -> Iterator[str]:
+    """Check the first line and the mode of a file that the command names by its path."""
+    if (problem := line_problem(task, root)) is not None:
+        yield problem
+
+
 def _first_word(line: str) -> str | None:
     try:
         first = shlex.split(line, comments=True)[0]
@@ -571,6 +578,40 @@ def _pipe(task: TaskSpec, root: str) -> Iterator[str]:
         yield 'only the last program of its pipe counts: shell="bash" fails when one of them fails'
 
 
+def _early_reader(task: TaskSpec, root: str) -> Iterator[str]:
+    """Find what reads only the start of a pipe, where the programs before it count as well."""
+    options, words = options_of(task), _argv(task)
+    if options.argv or not (options.shell == "bash" or "pipefail" in (task.command or "")):
+        return
+    for place, word in enumerate(words[:-1]):
+        reader = os.path.basename(words[place + 1])
+        if word == "|" and reader in ("head", "grep") and _ends_early(reader, words[place + 2 :]):
+            yield (
+                f"{reader} ends when it has read enough, and the program before it then by SIGPIPE, which is a failure "
+                "with pipefail: read a file, or let awk read all"
+            )
+
+
+def _ends_early(reader: str, words: Sequence[str]) -> bool:
+    options = takewhile(lambda word: word not in ("|", ";", "&&", "||", "&"), words)
+    return reader == "head" or any(
+        re.fullmatch(r"-\w*q\w*|--quiet|--silent|-\w*m\d*|--max-count.*", one) for one in options
+    )
+
+
+def _left_behind(task: TaskSpec, root: str) -> Iterator[str]:
+    """Find what is to go on when the command has ended, which an attempt does not allow."""
+    words = _argv(task)
+    detached = [word for word in words if os.path.basename(word) in ("nohup", "disown", "setsid", "daemonize")]
+    is_in_background = "&" in words and "wait" not in words
+    if detached or is_in_background:
+        what = detached[0] if detached else "what & puts into the background"
+        yield (
+            f"{what} is killed when the command ends: an attempt leaves no process behind; "
+            "use systemd-run or docker run -d for what is to go on"
+        )
+
+
 # --- What gives a secret away ---------------------------------------------------------------------------------------
 
 
@@ -596,6 +637,9 @@ def _same_variable(task: TaskSpec, root: str) -> Iterator[str]:
 
 COMMAND_RULES: tuple[tuple[str, Callable[[TaskSpec, str], Iterator[str]]], ...] = (
     ("program", _program),
+    ("program", _not_startable),
+    ("background", _left_behind),
+    ("pipe", _early_reader),
     ("cwd", _cwd),
     ("stdin", _stdin),
     ("psql", _psql),

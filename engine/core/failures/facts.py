@@ -8,6 +8,7 @@ import shlex
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
+from signal import Signals
 from typing import NamedTuple
 
 import msgspec
@@ -103,9 +104,30 @@ class ProgramEnd(NamedTuple):
 def read_program_end(exit_code: int, output: str, command: str | Sequence[object] | None = None) -> ProgramEnd:
     """Return what is known of a program. ``output``: its end, where the error is; ``command``: a line or its words."""
     line = error_line(output[-_OUTPUT_CHARACTERS:])
+    if signal_of_exit(exit_code) is not None and not _is_error(line):
+        line = ""  # what it wrote when the signal came
     text = command if command is None or isinstance(command, str) else shlex.join(map(str, command))
     status = _group(re.search(HTTP_STATUSES, line, re.IGNORECASE))
     return ProgramEnd(exit_code, line, text, None if status is None else int(status), _sqlstate_in(line, text or ""))
+
+
+def signal_of_exit(exit_code: int) -> str | None:
+    """Return the name of the signal by which a program ended, as a shell reports it (128 and its number), or None."""
+    try:
+        return Signals(exit_code - 128).name if exit_code > 128 else None
+    except ValueError:
+        return None
+
+
+def describe_exit_signal(end: ProgramEnd) -> str:
+    """Return what a signal did to a program of a line, as a shell reports it; empty if none ended it."""
+    name, programs = signal_of_exit(end.exit_code), programs_of(end.command or "")
+    if name is None:
+        return ""
+    if name != "SIGPIPE" or "|" not in (end.command or ""):
+        return f"ended by {name}"
+    first, last = programs if len(programs) == 2 else ("a program", "the one after it in the pipe")
+    return f"{first} was ended by SIGPIPE, because {last} had read enough"
 
 
 def error_line(output: str) -> str:

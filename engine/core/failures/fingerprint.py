@@ -34,7 +34,15 @@ from msgspec.structs import replace
 
 from ...domain.text import sha1_hex, sha256_hex
 from ..outcome import FailureClass, Fingerprint
-from .facts import ProgramEnd, extract_facts, message_of, normalize_command, normalize_message, type_name
+from .facts import (
+    ProgramEnd,
+    describe_exit_signal,
+    extract_facts,
+    message_of,
+    normalize_command,
+    normalize_message,
+    type_name,
+)
 
 CHAIN_LENGTH_MAX = 10
 GROUP_WIDTH_MAX = 8
@@ -106,7 +114,9 @@ def fingerprint_v1(error: BaseException) -> str:
 def fingerprint_of_program(end: ProgramEnd, failure_class: FailureClass = FailureClass.UNCLASSIFIED) -> Fingerprint:
     """Return the fingerprint of a program that exited: its code and what it said, or its command if it said nothing."""
     class_fields: Fields = () if failure_class is FailureClass.UNCLASSIFIED else (("class", str(failure_class)),)
-    message = f": {end.line}" if end.line else f" from: {_one_line(end.command)}" if end.command else ""
+    by_signal = describe_exit_signal(end)
+    where = f" from: {_one_line(end.command)}" if end.command else ""
+    message = f": {end.line}" if end.line else f": {by_signal}" if by_signal else where
     fields = (*program_fields(end), *class_fields)
     return _fingerprint_of_fields(fields, f"exit status {end.exit_code}{message}", normalize_command(end.command or ""))
 

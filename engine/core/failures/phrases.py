@@ -374,7 +374,7 @@ CONSEQUENCES = (
     r"|^\[(?:SQL|parameters): |^\(Background on this error at"
     r"|^(?:During handling of|The above exception was)"
     r"|^(?:curl: \(22\) )?More details here: |^wget: .*help"
-    r"|^(?:\S+: line \d+: +\d+ |\[\d+\][+-]? +|\d+ )(?:Done|Exit \d+|Running|Stopped)\b.* \| "  # the jobs of bash
+    r"|^\s*(?:\S+: line \d+: +)?\d+ +(?:Done|Exit \d+|Running|Stopped)\b.*\| "  # a job of bash that ended a pipe
 )
 
 #: What marks a line as an error, without regard to case.

@@ -125,3 +125,16 @@ def test_follow_prints_as_the_task_writes_and_ends_with_it(tmp_path: Path) -> No
     assert following.returncode == 0
     assert lines_of("--state", tmp_path / "s.db", "a", "--attempt", "1") == ["begun", "end of 1"]
     running.communicate(timeout=60)
+
+
+def test_a_long_line_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "f.py").write_text(
+        "from redrive.engine import Flow\nflow = Flow('f')\n"
+        "@flow.task(timeout=60)\ndef rows():\n    print(list(range(20_000)))\n    print('end')\n"
+    )
+    state = str(tmp_path / "s.db")
+    assert run_redrive("run", tmp_path / "f.py", "--state", state, "--plain").returncode == 0
+    first, last = run_redrive("logs", state, "rows").stdout.splitlines()
+    assert json.loads(first) == list(range(20_000)) and last == "end"
+    texts = [json.loads(line)["text"] for line in run_redrive("logs", state, "rows", "--json").stdout.splitlines()]
+    assert texts == [first, "end"]

@@ -43,6 +43,15 @@ def found(folder: Path, line: Any, **options: Any) -> dict[str, str]:
         ("false || cat", {}, None),
         ("echo 'a | b'", {}, None),
         ("false | cat", {"shell": "bash"}, None),
+        ("cat a | head -1", {"shell": "bash"}, "pipe"),
+        ("cat a | grep -q x && true", {"shell": "bash"}, "pipe"),
+        ("cat a | grep x", {"shell": "bash"}, None),
+        ("head -1 a | cat", {"shell": "bash"}, None),
+        ("nohup sleep 9", {}, "background"),
+        ("sleep 9 &", {}, "background"),
+        ("setsid sleep 9 > log", {}, "background"),
+        ("sleep 1 & sleep 2 & wait", {}, None),
+        ("true 2>&1 && echo 'a & b'", {}, None),
         ("sh -c 'a' --password=hunter2", {}, "secret"),
         ("PGPASSWORD=hunter2 true", {}, "secret"),
         ("PGPASSWORD=$DB_PASSWORD true", {}, None),
@@ -58,6 +67,13 @@ def test_a_rule_finds_its_case_and_no_other(tmp_path: Path, line: Any, options: 
     findings = {name: text for name, text in findings.items() if not (name == "program" and "psql" in text)}
     assert list(findings) == ([] if rule is None else [rule])
     assert "hunter2" not in str(findings)
+
+
+@pytest.mark.parametrize("line", [["./x"], "./x", "true && ./x a"])
+def test_a_script_whose_interpreter_is_not_there_is_reported(tmp_path: Path, line: Any) -> None:
+    (tmp_path / "x").write_bytes(b"#!/bin/sh\r\ntrue\r\n")
+    (tmp_path / "x").chmod(0o755)
+    assert "ends in CRLF" in found(tmp_path, line)["program"]
 
 
 def test_parents_with_one_variable_are_reported(tmp_path: Path) -> None:

@@ -317,3 +317,29 @@ def test_a_rule_of_the_flow_is_no_text() -> None:
     rules = [{"status": 401, "class": "auth"}]
     output = "curl: (22) The requested URL returned error: 401"
     assert not describe_exit(22, stderr=output, command="curl x", rules=rules).is_by_text
+
+
+JOBS_OF_BASH = (
+    "bash: line 1: 13478 Killed                  sh -c 'kill -9 $$'\n     13479 Done                    | cat\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "output", "message"),
+    [
+        ("yes | head -1", 141, "y\n", "exit status 141: yes was ended by SIGPIPE, because head had read enough"),
+        (
+            "cat a | sort | head",
+            141,
+            "a\n",
+            "exit status 141: a program was ended by SIGPIPE, because the one after it in the pipe had read enough",
+        ),
+        ("./load.sh", 143, "loading\n", "exit status 143: ended by SIGTERM"),
+        ("sh -c 'kill -9 $$' | cat", 137, JOBS_OF_BASH, "exit status 137: ended by SIGKILL"),
+        ("./load.sh", 137, "ERROR: lost\n", "exit status 137: ERROR: lost"),
+        ("./load.sh", 255, "gone\n", "exit status 255: gone"),
+        ("./load.sh", 200, "gone\n", "exit status 200: gone"),
+    ],
+)
+def test_what_a_signal_did_to_a_program_of_a_line(command: str, code: int, output: str, message: str) -> None:
+    assert describe_exit(code, stderr=output, command=command).message == message
