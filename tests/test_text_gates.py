@@ -118,6 +118,7 @@ EXITS = {
                 "engine/executor/opening.py",
                 "engine/flow/import_output.py",
                 "engine/notifications/notifier.py",
+                "engine/executor/page_test.py",
                 "engine/notifications/storage_page.py",
                 "engine/notifications/senders.py",
                 "engine/statefile/operator_actions.py",

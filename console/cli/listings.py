@@ -24,13 +24,14 @@ from ...engine.core.views import counted_states, row_style, run_code, run_style,
 from ...engine.core.waiting import ALIVE, ExplainContext, RunnerStatus
 from ...engine.domain.event_codec import row_of
 from ...engine.domain.events import Event
-from ...engine.domain.states import MOVING, NEEDS_HUMAN, TaskState, cut_off_cause
+from ...engine.domain.states import MOVING, NEEDS_HUMAN, DeadLetterKind, TaskState, cut_off_cause, effect_key
 from ...engine.domain.text import format_duration, shell_command
 from ...engine.errors import RedriveError
 from ...engine.statefile import lists
 from ...engine.statefile.health_file import Health, unpack_read
 from ...engine.statefile.needs import Need
 from ...engine.statefile.state_files import offers
+from ..keys.actions import shell_line
 from ..model.board import Board, SessionStatus, runner_of
 from ..model.inbox import Inbox, has_fingerprint
 from ..model.replay import NUMBER_MAX, parse_when
@@ -211,8 +212,12 @@ async def inbox_of_run(
             values.append(_cause_value(_cause_of_lost(run, moving, advice), None, fields))
         return list(values)
     now_us = session.now_us()
-    known_lines = (cause_lines(group, projection, known.get(group.key), now_us) for group in groups)
-    lines: list[Shown] = [line for of_cause in known_lines for line in of_cause]
+    lines: list[Shown] = []
+    for group in groups:
+        lines += [
+            *cause_lines(group, projection, known.get(group.key), now_us),
+            *_requeue_lines(group, projection, session),
+        ]
     may_be_acknowledged = need is not None and run.ended_at is not None
     if not lines and not is_lost(run, session.status) and not may_be_acknowledged:
         lines = ["nothing needs a human" if is_alone else "nothing in this run needs a human"]
@@ -229,6 +234,17 @@ async def inbox_of_run(
     )
     state = Piece(run_code(run, runner, known_counts), run_style(run, runner, known_counts).role)
     return [[Piece(f"{present.place_line(run, address)}: "), state], *lines]
+
+
+def _requeue_lines(cause: InboxCause, projection: RunProjection, session: Session) -> list[str]:
+    """The command that runs the tasks of a cause again; none for another wait, whose message names the command."""
+    if projection.tasks[cause.tasks[0]].state not in NEEDS_HUMAN:
+        return []
+    by_cause = len(cause.tasks) > 1 and has_fingerprint(cause, projection.tasks)
+    options = {"fingerprint": cause.fingerprint[:FINGERPRINT_DIGITS]} if by_cause else {}
+    arguments = session.address, projection.run.run_id, cause.tasks, "TEXT", options, session.ssh_arguments
+    line = shell_line("requeue", *arguments)
+    return [] if line is None else [f"  {one_line(line)}"]
 
 
 async def load_board(session: Session, projection: RunProjection) -> Board:
@@ -327,9 +343,16 @@ def cause_lines(
     for name in cause.tasks:
         row = projection.tasks[name]
         kind = f" {row.dead_letter_kind}" if row.dead_letter_kind else ""
-        line = one_line(f"{row.state} {name} {attempt_label(row)}{kind}: {row.error or cause.message}")
+        key = _doubtful_key(row, projection.run.run_id)
+        line = one_line(f"{row.state} {name} {attempt_label(row)}{kind}: {key}{row.error or cause.message}")
         state, _, rest = shorten(line, _TASK_LINE_CELLS).partition(" ")
         yield [Piece(f"  {state}", Role.DIM), Piece(f" {rest}")]
+
+
+def _doubtful_key(row: TaskRow, run_id: str) -> str:
+    """The idempotency key of an effect that may have happened: by it the other side is asked."""
+    is_doubtful = row.dead_letter_kind == DeadLetterKind.INDETERMINATE and row.spec is not None and row.spec.effect
+    return f"key {effect_key(run_id, row.name, row.key_generation)}: " if is_doubtful else ""
 
 
 def _memory_lines(memory: CauseHistory, now_us: int) -> Iterator[str]:

@@ -189,7 +189,8 @@ def _command_of(need: Need, place: Sequence[str]) -> str:
         return ack_command(place[0], need.run_id, place[1:])
     if need.kind is NeedKind.HELD_ROWS and need.run_id is not None:
         return shell_command(["redrive", "quarantine", *place, "--run", need.run_id])
-    return shell_command(["redrive", "breakers", *place]) if need.kind is NeedKind.BREAKER else ""
+    listing = {NeedKind.BREAKER: "breakers", NeedKind.PAGER: "pages"}.get(need.kind)
+    return shell_command(["redrive", listing, *place]) if listing is not None else ""
 
 
 # --- ``redrive ack`` -------------------------------------------------------------------------------------------------

@@ -133,6 +133,7 @@ async def offer_of_session(session: Session) -> Offer:
         held_rows=await session.query(lists.HELD_ROWS),
         breakers=await session.query(lists.OPEN_BREAKERS),
         missed=await session.query(lists.MISSED_STARTS),
+        unsent=[one for one in await session.query(lists.UNSENT_PAGES) if one.pages],
         health=health,
         full_since=full_since,
     )

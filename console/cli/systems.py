@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 
 import click
 
+from ...engine.asyncio_log import run_with_log
 from ...engine.core.projection import RunProjection
 from ...engine.domain.acts import Answer, Command, Target
 from ...engine.domain.event_payloads import RowsChange
 from ...engine.domain.states import NEEDS_HUMAN
 from ...engine.domain.text import format_duration, shell_command
 from ...engine.errors import RedriveError
+from ...engine.executor.page_test import try_senders
 from ...engine.statefile.lists import BREAKERS, PAGES, QUARANTINE, BreakerRow, PageRow, QuarantineRow
 from ..model.board import Board
 from ..model.systems import BreakerStatus, breaker_status, callers_of, downstream_specs, with_held_tasks
@@ -20,6 +23,7 @@ from ..present.systems import breaker_style, page_style, row_state_style
 from ..sessions.address import Endpoint
 from ..sessions.open import with_session
 from ..sessions.session import Session, new_command
+from ..sessions.target import is_remote
 from ..text.event_text import UNSENT_UNTIL
 from ..text.pieces import Piece
 from ..text.text import echo, one_line
@@ -116,6 +120,7 @@ def _breaker_value(guard: BreakerStatus, now_us: int) -> dict[str, object]:
 @click.option("--all", "everything", is_flag=True, help="Also resolved pages.")
 @click.option("--ack", type=int, multiple=True, metavar="ID", help="Acknowledge it: stop paging for its cause.")
 @click.option("--snooze", type=(int, str), multiple=True, metavar="ID DURATION", help="Page again after this time.")
+@click.option("--test", "is_test", is_flag=True, help="Send a test message by each sender of the flow.")
 def list_or_update_pages(
     file: NamedFile,
     run_id: str | None,
@@ -123,7 +128,12 @@ def list_or_update_pages(
     everything: bool,
     ack: Sequence[int],
     snooze: Sequence[tuple[int, str]],
+    is_test: bool,
 ) -> int:
+    if is_test:
+        if ack or snooze or everything or as_json:
+            raise click.UsageError("--test sends a message: leave the other options out")
+        return _test_senders(file.to_read(), run_id)
     acts: list[tuple[str, int, dict[str, object]]] = [("ack", page, {}) for page in ack]
     acts += [("snooze", page, {"seconds": seconds_of(duration)}) for page, duration in snooze]
     endpoint = file.to_change() if acts else file.to_read()
@@ -147,6 +157,18 @@ def list_or_update_pages(
     for (act, page, _), answer in zip(acts, answers, strict=True):
         echo(f"{act} {page}: {answer.message}", err=as_json)
     return code_of_answers(*answers)
+
+
+def _test_senders(endpoint: Endpoint, run_id: str | None) -> int:
+    """Send a test message by each sender of the flow file of a run; exit code 1 if one of them does not take it."""
+    if is_remote(endpoint.target):
+        raise click.UsageError("--test reads the flow file: run it on that host")
+    flow, results = run_with_log(try_senders(os.path.abspath(endpoint.target), run_id))
+    if not results:
+        echo(f"{one_line(flow)} names no sender of pages (flow.page)")
+    for one in results:
+        echo(one_line(f"{one.sender}: {one.error or one.note or 'accepted'}"))
+    return ExitCode.FAILED if any(one.error for one in results) or not results else ExitCode.SUCCESS
 
 
 def _is_shown(row: PageRow, run_id: str | None, everything: bool) -> bool:

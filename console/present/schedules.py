@@ -287,5 +287,8 @@ _SENTENCES: Mapping[NeedKind, Callable[[Need, int], str]] = {
         f"{counted(need.counted, 'effect')} stay{'s' if need.counted == 1 else ''} as happened, though the element has"
         f" changed since: {need.detail}{'' if need.counted == 1 else ', ...'}"
     ),
+    NeedKind.PAGER: lambda need, now_us: (
+        f"{counted(need.counted, 'page')} {'was' if need.counted == 1 else 'were'} not sent: {need.detail}"
+    ),
     NeedKind.HELD_ROWS: lambda need, now_us: f"{counted(need.counted, 'row')} held in quarantine",
 }

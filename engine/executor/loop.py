@@ -14,6 +14,7 @@ Once a second: ``HeartbeatTimer`` below, ``watchdog.py``, ``../clock.py``. For o
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -112,7 +113,7 @@ class RunLoop:
             opened, self._view, write=self.attempts.write, on_done=self.wake, on_failed=self._fail
         )
         self._server = CommandServer(self, opened.state_path)
-        origin = MessageOrigin(opened.flow.name, self.projection.run.run_id, opened.state_path)
+        origin = MessageOrigin(opened.flow.name, self.projection.run.run_id, os.path.abspath(opened.state_path))
         self._notifier = Notifier(opened.flow.pages, origin, opened.writer, clock)
         self._health_file = HealthFile(opened.state_path)
         self._storage_pager = StoragePager(opened.flow.pages, origin, machine.pages_folder(), clock)

@@ -329,7 +329,7 @@ class FlowService:
             connection = machine.open_database(self.state_path, self._options.durability)
             loop, thread = asyncio.get_running_loop(), machine.writer_thread
             writer = Writer(connection, loop, self._clock.now_us, WriterListener(), thread=thread)
-            origin = MessageOrigin(self.served.name, "", self.state_path)
+            origin = MessageOrigin(self.served.name, "", os.path.abspath(self.state_path))
             notifier = Notifier(self.served.flow.pages, origin, writer, self._clock)
             notifier.start()
             try:

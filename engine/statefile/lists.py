@@ -231,6 +231,7 @@ class AttentionRun(NamedTuple):
         later_successes: of its flow since its start; at most SUCCESSES_MAX. 0 for an unfinished run.
         working: how many tasks of an unfinished run are running or about to; ``waiting``: for an instant.
         failed_tasks: how many are FAILED; ``asked``: how many wait for an approval.
+        undecided: 0 of a PARTIAL run if an operator has decided about all that makes it so: it has skipped tasks.
     """
 
     run_id: str
@@ -249,6 +250,7 @@ class AttentionRun(NamedTuple):
     waiting: int = 0
     failed_tasks: int = 0
     asked: int = 0
+    undecided: int = 1
 
 
 class DeadLetterGroup(NamedTuple):
@@ -299,6 +301,14 @@ class OpenBreaker(NamedTuple):
     downstream: str
     state: str
     since: int
+
+
+class UnsentPages(NamedTuple):
+    """How many open pages a sender has refused, since when the first of them is open, and the latest error."""
+
+    pages: int
+    since: int
+    error: str
 
 
 class MissedStarts(NamedTuple):
@@ -487,9 +497,10 @@ ATTENTION_RUNS = Listing(
     + ", ".join(_OPEN_COUNT.format(states, "") for states in ("'READY', 'RUNNING'", "'RETRYING', 'SENSING'"))
     + ", (SELECT count(*) FROM task WHERE task.run_id = run.run_id AND task.state = 'FAILED'), "
     + _OPEN_COUNT.format("'READY'", " AND " + IS_APPROVAL)
-    + " FROM run WHERE "
-    + UNACKNOWLEDGED
-    + " ORDER BY started_at DESC, rowid DESC LIMIT :limit",
+    + ", state <> 'PARTIAL' OR EXISTS (SELECT 1 FROM task WHERE task.run_id = run.run_id AND task.state IN"
+    " ('FAILED', 'UPSTREAM_FAILED', 'CANCELLED'))"
+    " OR EXISTS (SELECT 1 FROM quarantine AS held WHERE held.run_id = run.run_id AND held.state = 'held')"
+    " FROM run WHERE " + UNACKNOWLEDGED + " ORDER BY started_at DESC, rowid DESC LIMIT :limit",
     {"characters": TEXT_CHARACTERS, "limit": ROWS_MAX},
 )
 #: None for a loose fingerprint of ``NO_CAUSE`` in ``domain/states.py``, which is not sent with the first frame.
@@ -539,6 +550,14 @@ OPEN_BREAKERS = Listing(
     "SELECT downstream, state, coalesce(opened_at, changed_at) AS since FROM breaker WHERE state <> 'CLOSED'"
     " ORDER BY since",
 )
+#: A page whose sending is tried again, or was given up with its executor.
+UNSENT_PAGES = Listing(
+    "unsent_pages",
+    UnsentPages,
+    "SELECT count(*), coalesce(min(created_at), 0), coalesce((SELECT send_error FROM page WHERE state = 'open'"
+    " AND send_error IS NOT NULL ORDER BY id DESC LIMIT 1), '')"
+    " FROM page WHERE state = 'open' AND send_error IS NOT NULL",
+)
 #: When the latest run was over, or the latest logical time that had one: what was missed before is made up for.
 _LATEST_RUN = (
     "max(coalesce((SELECT logical_time FROM slot AS ran WHERE ran.dag_name = schedule.dag_name AND ran.state = 'run'"
@@ -579,6 +598,7 @@ LISTINGS: Dict[str, "Listing[Any]"] = {
         *(JOURNAL, OPERATOR_ACTS, SCHEDULES, SLA, HISTORY, RUN_TASKS, OUTPUT),
         *(EVENTS_OF_KIND, ATTENTION_RUNS, DEAD_LETTER_GROUPS, APPROVALS, HELD_ROWS, OPEN_BREAKERS, MISSED_STARTS),
         CHANGED_EFFECTS,
+        UNSENT_PAGES,
     )
 }
 #: Fields that are JSON texts in the file -> the value of a damaged text.

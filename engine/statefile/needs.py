@@ -34,6 +34,7 @@ class NeedKind(Enum):
     FAILED = "failed run"
     PARTIAL = "partial run"
     BREAKER = "open breaker"
+    PAGER = "unsent pages"
     HELD_ROWS = "held rows"
     CHANGED_EFFECTS = "changed elements"
 
@@ -108,7 +109,8 @@ def _needs_of_file(offer: Offer, now_us: int) -> Iterator[Need]:
 
 
 def _needs_of_storage(offer: Offer) -> Iterator[Need]:
-    """What the executor knows, or what anybody sees of the disk: nothing of it can be in the file."""
+    """What the executor knows, or what anybody sees of the disk: it may be missing in the file. And pages that no
+    sender has taken."""
     health = offer.health
     if health is not None and health.storage_since is not None:
         run_id = None if offer.executor is None else offer.executor.run_id
@@ -116,6 +118,12 @@ def _needs_of_storage(offer: Offer) -> Iterator[Need]:
         yield Need(NeedKind.STORAGE, offer.path, health.storage_since, offer.dag_name, run_id, detail=detail)
     elif offer.full_since is not None:
         yield Need(NeedKind.STORAGE, offer.path, offer.full_since, offer.dag_name, detail="the disk is full")
+    for pages in offer.unsent:
+        yield Need(NeedKind.PAGER, offer.path, pages.since, offer.dag_name, counted=pages.pages, detail=pages.error)
+    if not offer.unsent and health is not None:  # a page that a full disk keeps out of the file
+        for one in health.senders[:1]:
+            detail = "{}: {}".format(one.sender, one.error)
+            yield Need(NeedKind.PAGER, offer.path, one.since, offer.dag_name, detail=detail)
 
 
 def _need_of_group(need: Need, group: DeadLetterGroup) -> Need:
@@ -136,6 +144,8 @@ def needs_of_run(run: AttentionRun, now_us: int, has_process: bool) -> List[Need
         found.append(need._replace(kind=NeedKind.APPROVAL, counted=run.asked))
     detail = "" if run.failed is None else _failure(run.failed, run.error)
     if run.ended_at is not None and not run.dead_letters:
+        if run.state == RunState.PARTIAL and not run.undecided:
+            return []
         kind = _ENDS.get(run.state, NeedKind.LATE)
         is_notice = run.later_successes > 0 or kind is NeedKind.LATE
         count = max(run.failed_tasks, 1)

@@ -27,6 +27,7 @@ from .lists import (
     OPEN_BREAKERS,
     ROWS_MAX,
     SCHEDULES,
+    UNSENT_PAGES,
     AskedApproval,
     AttentionRun,
     BreakerRow,
@@ -38,6 +39,7 @@ from .lists import (
     MissedStarts,
     OpenBreaker,
     ScheduleRow,
+    UnsentPages,
     executor,
     query,
 )
@@ -95,6 +97,7 @@ class Offer(NamedTuple):
         tasks: how many the latest run has; ``finished``: how many of them are done.
         nights: the worst end on each of the last days with runs of its flow, the oldest first.
         supervised: the schedules whose runs it holds, as a supervisor knows them.
+        unsent: pages that no sender has taken, if there are any.
         health: what its living executor knows of itself.
         full_since: since when its file system has no room, at the latest; None: it has, or nothing is to be written.
         has_file: False for a flow that could never be read, which has no state file; ``problem`` says why.
@@ -123,6 +126,7 @@ class Offer(NamedTuple):
     finished: int = 0
     nights: Sequence[str] = ()
     supervised: Sequence[ScheduleFacts] = ()
+    unsent: Sequence[UnsentPages] = ()
     health: Optional[Health] = None
     full_since: Optional[int] = None
     has_file: bool = True
@@ -398,6 +402,7 @@ def _read(connection: sqlite3.Connection, path: str) -> Offer:
         changed_effects=query(connection, CHANGED_EFFECTS, {}),
         breakers=query(connection, OPEN_BREAKERS, {}),
         missed=query(connection, MISSED_STARTS, {}),
+        unsent=[one for one in query(connection, UNSENT_PAGES, {}) if one.pages],
     )
     lists = (offer.runs, offer.schedules, offer.approvals, offer.held_rows, offer.breakers, offer.missed)
     for rows in lists + (offer.changed_effects,):

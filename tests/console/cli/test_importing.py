@@ -109,7 +109,7 @@ def test_imported_flows_are_served_and_one_that_broke_is_mended(home: Path) -> N
             (home / "backup.sh").write_text("#!/bin/sh\necho no space left >&2\nexit 4\n")
             assert run_redrive("schedule", "start", "backup").returncode == 0
             assert run_redrive("schedule", "start", "india").returncode == 0
-            wait_until(lambda: run_redrive("inbox", "--quiet").returncode == 1)
+            wait_until(lambda: run_redrive("inbox", "--quiet").returncode)  # failed, and no mail takes its page
             wait_until(lambda: "SUCCESS" in run_redrive("fleet").stdout)
             assert "exit status 4" in run_redrive("inbox", "backup").stdout
             (home / "backup.sh").write_text("#!/bin/sh\nexit 0\n")

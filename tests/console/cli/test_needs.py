@@ -136,14 +136,70 @@ def test_a_failed_run_needs_a_human_everywhere(machine: Machine) -> None:
     assert (value["need"], value["is_notice"], value["tasks"]) == ("failed run", False, ["load"])
 
 
-def test_a_run_without_a_task_that_needs_a_human_says_only_how_to_acknowledge_it(machine: Machine) -> None:
+def test_a_task_that_a_person_has_skipped_is_decided(machine: Machine) -> None:
     machine.run("etl", "night", "blocks")
     run_redrive("skip", "load", "--state", "etl", "--reason", "a holiday")
-    run_redrive("resume", "etl", "--plain")
+    assert run_redrive("resume", "etl", "--plain").returncode == 3, "the run is PARTIAL all the same"
+    assert machine.needs() == {"etl": (0, 0)}
+    assert machine.inbox().returncode == machine.quiet_code() == 0
     first, second = machine.inbox().stdout.splitlines()
-    assert first.endswith(": PARTIAL")
-    ack = f"redrive ack --state {quoted(machine.states / 'etl.db')} night"
-    assert second == f"none of its tasks needs a human; acknowledge it: {ack}"
+    assert first.endswith(": PARTIAL") and second == "nothing needs a human"
+    assert "redrive_needs_human 0.0" in run_redrive("metrics").stdout
+
+
+def test_the_inbox_prints_how_to_run_a_dead_letter_again_first(machine: Machine) -> None:
+    machine.run("etl", "night", "blocks")
+    _, _, task, requeue, *_ = machine.inbox("etl").stdout.splitlines()
+    assert task.startswith("  DEAD_LETTER load ") and requeue.startswith("  redrive requeue ")
+    assert run_redrive(*shlex.split(requeue)[1:]).returncode == 0
+    assert [one["state"] for one in machine.values("tasks", "etl")] == ["PENDING"]
+
+
+EFFECT = """
+import os, signal
+from redrive.engine import Flow
+flow = Flow("pay")
+@flow.task(kind="effect")
+def pay(): os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_inbox_names_the_key_of_an_effect_that_may_have_happened(machine: Machine) -> None:
+    (machine.folder / "pay.py").write_text(EFFECT)
+    run_redrive("run", machine.folder / "pay.py", "--run-id", "night")
+    assert ": key night/pay/0: " in machine.inbox().stdout
+
+
+PAGED = """
+from redrive.engine import Flow, PermanentError
+flow = Flow("paged")
+flow.page("command", line='test -e {folder}/well && echo "$REDRIVE_PAGE_KIND $REDRIVE_PAGE_STATE" >> {folder}/pages')
+flow.page("bell")
+@flow.task
+def load(): raise PermanentError("no")
+"""
+
+
+def test_a_page_that_no_sender_takes_is_a_need_until_it_is_sent(machine: Machine, monkeypatch: Any) -> None:
+    flow, pages = machine.folder / "paged.py", machine.folder / "pages"
+    flow.write_text(PAGED.format(folder=machine.folder))
+    monkeypatch.chdir(machine.folder)
+    running = start_redrive("run", flow, "--run-id", "night", "--state", "s.db", "--plain")
+    wait_until(lambda: "1 page was not sent: command: exit status 1" in machine.inbox("s.db").stdout)
+    assert machine.quiet_code("s.db") == 3
+    values = {one["need"]: one for one in machine.values("inbox", "s.db")}
+    assert set(values) == {"dead letters", "unsent pages"} and not values["unsent pages"]["is_notice"]
+    failed = run_redrive("pages", "s.db", "--test")
+    assert failed.returncode == 1 and "command: exit status 1" in failed.stdout
+    (machine.folder / "well").touch()
+    running.wait()
+    tested = run_redrive("pages", "s.db", "--test")
+    assert tested.returncode == 0 and "command: accepted" in tested.stdout and "bell" in tested.stdout
+    run_redrive("requeue", "load", "--state", "s.db", "--reason", "again")
+    run_redrive("resume", "s.db", "--plain")
+    path = machine.folder / "s.db"
+    assert {f"test {path}", f"page {path}"} == set(pages.read_text().splitlines()), "an absolute path"
+    assert {one["need"] for one in machine.values("inbox", "s.db")} == {"dead letters"}
 
 
 def test_a_failure_stays_a_notice_after_successes_until_it_is_acknowledged(machine: Machine) -> None:
