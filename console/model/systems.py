@@ -456,7 +456,7 @@ class BreakerStatus(msgspec.Struct, frozen=True):
 
     def totals(self, now_us: int) -> tuple[int, int]:
         """Return calls and failures in the window that ends now."""
-        calls, failures, _ = rules.totals(self.breaker, self.spec, now_us)
+        calls, failures, *_ = rules.totals(self.breaker, self.spec, now_us)
         return calls, failures
 
     def would_open(self, now_us: int) -> bool:

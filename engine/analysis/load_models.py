@@ -250,7 +250,7 @@ class _DefendedHerd:
         self._attempts[client] += 1
         is_accepted = self._server.accept(self._now)
         outcome = Outcome(OutcomeKind.SUCCESS) if is_accepted else Outcome(OutcomeKind.ERROR, _REFUSED)
-        health = self._states.record(str(client), outcome, self._failures[client], self._policy.max_attempts)
+        health, _ = self._states.record(str(client), outcome, self._failures[client], self._policy.max_attempts)
         if is_accepted:
             return
         self._failures[client] += health is not DownstreamHealth.DOWN

@@ -10,10 +10,10 @@ the bucket. Two layers, because a breaker sees an outage, and a bucket limits wh
                                                               \\--refused to a second task--> OPEN without an end
     by an operator: FORCED_OPEN (no call), DISABLED (every call, none counted), METRICS_ONLY (every call, all counted)
 
-Three findings are evidence of an outage (``evidence_of_outage``). A sudden outage shows in the latest calls, a
+Two findings are evidence of an outage (``evidence_of_outage``). A sudden outage shows in the latest calls, a
 sustained one in the rate of the window; both need so many calls that chance does not explain them: at an error rate of
-0.3 neither opens, at 0.9 the first does after about 14 calls. The third concerns a task that may be alone: its last
-attempt is not spent on a downstream that has answered no call, but starts as a probe.
+0.3 neither opens, at 0.9 the first does after about 14 calls. Both need several tasks as well: what one task meets
+again and again says something about the task (``evidence.py``).
 
 After the breaker has closed, calls start at ``release_per_second``, and each success raises the rate, so that it
 doubles each second (as the slow start of TCP, RFC 5681); a failure halves the rate.
@@ -45,6 +45,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from ..domain.states import SHUT_BREAKERS
+from .evidence import SEVERAL_TASKS
 from .outcome import OUTAGE_CLASSES, FailureClass
 from .spec import DownstreamSpec
 
@@ -62,11 +63,11 @@ RELEASE_WINDOW_US = 3 * _SECOND
 #: Calls a second that a success adds to a release: a rate that grows by ln 2 of itself a second doubles each second.
 RELEASE_GROWTH = 0.7
 
-#: From this share of failed calls on, a downstream is failing for others as well: it is charged with a failure.
+#: From this share of its tasks that fail on, a downstream is failing for others as well: it is charged with a failure.
 FAILING_SHARE = 0.1
 
-#: A downstream that asks for a longer wait (Retry-After) is asked again after this.
-RETRY_AFTER_SECONDS_MAX = 3600.0
+#: A task waits as long as its downstream asks (Retry-After); all others no longer than this, until one of them asks.
+RETRY_AFTER_SECONDS_MAX = 300.0
 
 #: So many different tasks whose credential was refused, without a success between, open the breaker for all.
 REFUSALS_TO_OPEN = 2
@@ -87,8 +88,19 @@ class DownstreamHealth(StrEnum):
     """How much of a failed call its downstream explains."""
 
     UP = "up"  # nothing: the failure is charged to the task
+    SILENT = "silent"  # a transient failure, and no other task was answered since: the task is held with growing waits
     FAILING = "failing"  # calls of others fail as well: the downstream is charged, up to a limit
-    DOWN = "down"  # the breaker is not closed, or still releases what it held: the downstream is charged
+    DOWN = "down"  # as well, and the breaker is not closed, or releases what it held: the downstream is charged
+
+
+class CallVerdict(NamedTuple):
+    """What the end of a call says of its downstream. ``silent_seconds``: since when no call has succeeded."""
+
+    health: DownstreamHealth = DownstreamHealth.UP
+    silent_seconds: float = 0.0
+
+
+UNJUDGED = CallVerdict()
 
 
 #: States in which every call passes.
@@ -105,6 +117,7 @@ class WindowSlice(NamedTuple):
     successes: int = 0
     failures: int = 0
     recovered: int = 0  # successes that needed more than one try
+    repeats: int = 0  # failures that are no evidence: their task had met them before
 
 
 class Streak(NamedTuple):
@@ -202,11 +215,12 @@ class BreakerRecord(StoredBreaker):
 
 
 class WindowTotals(NamedTuple):
-    """Calls in the window that ends now; ``recovered``: successes that needed more than one try."""
+    """Calls in the window that ends now; ``recovered`` and ``repeats`` as of ``WindowSlice``."""
 
     calls: int
     failures: int
     recovered: int
+    repeats: int = 0
 
     @property
     def successes(self) -> int:
@@ -256,8 +270,9 @@ class CallEnd(msgspec.Struct, frozen=True):
     task: str = ""
     failure_class: FailureClass | None = None
     failures_before: int = 0  # failed tries of the task before this one
-    is_last_left: bool = False  # after this failure the task has one attempt left
     retry_after_seconds: float | None = None  # as the downstream asks
+    is_repeat: bool = False  # a failure that its task has met before: counted, and no evidence
+    tasks_failing: int = SEVERAL_TASKS  # this one included, counted up to ``SEVERAL_TASKS``
 
     @property
     def succeeded(self) -> bool:
@@ -279,12 +294,9 @@ def record(breaker: Breaker, spec: DownstreamSpec, call: CallPermit, end: CallEn
     breaker = _paced_by(_counted(breaker, spec, call, end, now), spec, end, now)
     if end.succeeded or metrics_only:
         return breaker
-    if why := evidence_of_outage(breaker, spec, now):
+    is_of_several = end.tasks_failing >= min(SEVERAL_TASKS, spec.minimum_calls)
+    if is_of_several and (why := evidence_of_outage(breaker, spec, now)):
         return _opened(breaker, spec, now, why, end.retry_after_seconds)
-    calls, failures, _ = totals(breaker, spec, now)
-    if end.is_last_left and failures == calls:
-        why = f"no call has succeeded, and {end.task} has one attempt left"
-        return replace(_changed(breaker, BreakerState.OPEN, why, breaker.window), reopens_at=now)
     return breaker
 
 
@@ -368,7 +380,8 @@ def totals(breaker: Breaker, spec: DownstreamSpec, now: int) -> WindowTotals:
     window = _current(breaker.window, spec, now)
     failures = sum(part.failures for part in window)
     successes = sum(part.successes for part in window)
-    return WindowTotals(failures + successes, failures, sum(part.recovered for part in window))
+    recovered, repeats = sum(part.recovered for part in window), sum(part.repeats for part in window)
+    return WindowTotals(failures + successes, failures, recovered, repeats)
 
 
 def evidence_of_outage(breaker: Breaker, spec: DownstreamSpec, now: int) -> str:
@@ -381,8 +394,8 @@ def evidence_of_outage(breaker: Breaker, spec: DownstreamSpec, now: int) -> str:
     - The failures of the latest calls outweigh the successes, of which each weighs ``1 / (1 - failure_rate)``: a
       cumulative sum (Page, "Continuous inspection schemes", 1954). Old successes do not hide a sudden outage from it.
     """
-    calls, failures, _ = totals(breaker, spec, now)
-    if _is_significant(calls, failures, spec):
+    calls, failures, _, repeats = totals(breaker, spec, now)
+    if _is_significant(calls - repeats, failures - repeats, spec):
         return f"{failures} of {calls} calls failed in {spec.window_seconds:g} s"
     if _excess(breaker.streak, spec) >= max(1, spec.minimum_calls):
         return f"{breaker.streak.failures} of the last {breaker.streak.calls} calls failed"
@@ -408,17 +421,10 @@ def _excess(streak: Streak, spec: DownstreamSpec) -> float:
     return 0.0 if spec.failure_rate >= 1 else streak.failures - successes / (1 - spec.failure_rate)
 
 
-def is_failing(breaker: Breaker, spec: DownstreamSpec, now: int) -> bool:
-    """True if enough calls of the window failed that one more failure says little about its task."""
-    calls, failures, _ = totals(breaker, spec, now)
-    return failures >= 2 and calls >= max(1, spec.minimum_calls) and failures / calls >= FAILING_SHARE
-
-
 def is_degraded(breaker: Breaker, spec: DownstreamSpec, now: int) -> bool:
     """True if most successes needed a retry: a warning before an outage."""
-    calls, failures, recovered = totals(breaker, spec, now)
-    successes = calls - failures
-    return successes >= max(1, spec.minimum_calls) and recovered / successes >= DEGRADED_SHARE
+    found = totals(breaker, spec, now)
+    return found.successes >= max(1, spec.minimum_calls) and found.recovered / found.successes >= DEGRADED_SHARE
 
 
 class ProbeCandidate(NamedTuple):
@@ -427,13 +433,17 @@ class ProbeCandidate(NamedTuple):
     name: str
     idempotent: bool = True
     seconds: float | None = None  # expected duration, by history
+    has_probed: bool = False  # in this outage
 
 
 def choose_probe(candidates: Iterable[ProbeCandidate]) -> ProbeCandidate | None:
-    """Return the cheapest idempotent task; without one, the cheapest of all, or the breaker would never close."""
+    """Return the cheapest idempotent task; without one, the cheapest of all, or the breaker would never close.
+
+    Those come first that have not probed yet: one task that fails by itself would hold all others for ever.
+    """
     return min(
         candidates,
-        key=lambda one: (not one.idempotent, one.seconds is None, one.seconds or 0.0, one.name),
+        key=lambda one: (not one.idempotent, one.has_probed, one.seconds is None, one.seconds or 0.0, one.name),
         default=None,
     )
 
@@ -660,13 +670,14 @@ def _counted(breaker: Breaker, spec: DownstreamSpec, call: CallPermit, end: Call
         last.successes + end.succeeded,
         last.failures + (not end.succeeded),
         last.recovered + (end.succeeded and end.failures_before > 0),
+        last.repeats + (not end.succeeded and end.is_repeat),
     )
     before = breaker.streak if window else Streak()  # a downstream that nobody called for a window starts anew
     return replace(breaker, window=(*earlier, added), streak=_continued(before, spec, call, end))
 
 
 def _continued(streak: Streak, spec: DownstreamSpec, call: CallPermit, end: CallEnd) -> Streak:
-    if not end.succeeded and call.number < streak.answered:
+    if not end.succeeded and (end.is_repeat or call.number < streak.answered):
         return streak
     answered = max(streak.answered, call.number) if end.succeeded else streak.answered
     longer = Streak(streak.calls + 1, streak.failures + (not end.succeeded), answered)
@@ -684,8 +695,7 @@ def _slice_us(spec: DownstreamSpec) -> int:
 
 
 def _open_us(spec: DownstreamSpec, openings: int, retry_after_seconds: float | None = None) -> int:
-    """Return how long the breaker stays open: as long as the downstream asks, else twice as long at each opening."""
-    if retry_after_seconds is not None:
-        return int(min(retry_after_seconds, RETRY_AFTER_SECONDS_MAX) * _SECOND)
+    """Return how long the breaker stays open: twice as long at each opening, and not less than the downstream asks."""
     longest = max(spec.open_seconds, spec.open_seconds_max)
-    return int(min(longest, spec.open_seconds * 2.0 ** min(openings, 60)) * _SECOND)
+    own = min(longest, spec.open_seconds * 2.0 ** min(openings, 60))
+    return int(max(own, min(retry_after_seconds or 0.0, RETRY_AFTER_SECONDS_MAX)) * _SECOND)

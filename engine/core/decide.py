@@ -24,6 +24,7 @@ that is judged: its numbers 0, 1 and 2 are 0, 2 and 3 here.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from typing import Literal
@@ -38,7 +39,7 @@ from .advice import NOT_JUDGED, TimeoutJudgement, TimeoutVerdict
 from .breaker import DownstreamHealth
 from .failures.tables import is_shape_error, nature_of
 from .outcome import NOT_STARTED, Failure, FailureClass, FailureMode, Outcome, OutcomeKind
-from .policy import RetryPolicy, Uniform, add_retry_after, draw_delay
+from .policy import RetryPolicy, Uniform, add_retry_after, ceiling, draw_delay
 from .projection import RunProjection, RunRow, TaskRow
 from .spec import SlowerThan
 
@@ -82,6 +83,7 @@ class TaskHistory(msgspec.Struct, frozen=True):
     names_downstream: bool = False
     effect_key: str | None = None  # of a task with an external effect, which runs at most once
     health: DownstreamHealth = DownstreamHealth.UP  # how much of the failure its downstream explains
+    silent_seconds: float = 0.0  # for how long no call of its downstream has succeeded
     max_losses: int = 3
     recheck_seconds: float = 30.0
     path_seconds: float = 0.0  # of this task and the longest path below it, by history
@@ -178,6 +180,17 @@ class _FailureCase(msgspec.Struct, frozen=True):
     def failures(self) -> int:
         """The failures of this generation, this one included."""
         return self.history.failures + 1
+
+    @property
+    def tries(self) -> int:
+        """The same, with those that were charged to the downstream: the waits grow with each."""
+        return self.failures + self.history.refusals
+
+    @property
+    def failing_seconds(self) -> float:
+        """How long the task has failed, from its first start on. A sensor has had answers in between: 0."""
+        has_failed = bool(self.history.failed_at) and not self.history.deferrals
+        return _elapsed_seconds(self.history, self.now) if has_failed else 0.0
 
     @property
     def is_spent(self) -> bool:
@@ -341,31 +354,74 @@ def _not_idempotent(case: _FailureCase) -> Decision | None:
 
 #: A machine that starts no process for so long is a failure of its tasks, which somebody must see.
 NOT_STARTED_SECONDS = 3600.0
+NOT_STARTED_FLOOR_MAX = 10.0  # seconds; the floor of the wait doubles up to here, whatever the policy says
 
 
 def _not_started(case: _FailureCase) -> Decision | None:
     """Count a start that the machine refused as a refusal: the task has not run."""
     if case.failure.fingerprint.loose != NOT_STARTED or _elapsed_seconds(case.history, case.now) > NOT_STARTED_SECONDS:
         return None
-    delay, ceiling = draw_delay(case.policy, case.history.refusals, case.history.previous_delay, case.uniform)
-    return Retry(max(delay, 0.1), max(ceiling, 0.1), FailureMode.TRANSIENT, counts="refusals")
+    refusals = case.history.refusals
+    delay, ceiling = draw_delay(case.policy, refusals, case.history.previous_delay, case.uniform)
+    floor = min(NOT_STARTED_FLOOR_MAX, 0.1 * 2.0 ** min(refusals, 60))
+    return Retry(max(delay, floor), max(ceiling, floor), FailureMode.TRANSIENT, counts="refusals")
+
+
+#: A task that its downstream fails for so long ends, whoever else fails.
+HELD_SECONDS_MAX = 86400.0
+HELD_TRIES_MAX = 10  # failures that are charged to a downstream, unless they are transient
 
 
 def _charged_to_downstream(case: _FailureCase) -> Decision | None:
     """Count the failure as a refusal: an outage must not spend the attempts of the tasks that meet it.
 
-    While the breaker is closed the evidence is weaker, and the task gets at most as many attempts again. An error about
-    what was read is charged until it has come for ``poison_seconds``, or siblings prove that it is no outage.
+    While the breaker is closed the evidence is weaker, and the task gets at most as many attempts again; what is
+    ambiguous, and a timeout, is never charged without a limit. A task alone is held before its last attempt is spent.
+    An error about what was read is charged until it has come for ``poison_seconds``, or siblings prove that it is no
+    outage.
     """
     health, refusals = case.history.health, case.history.refusals
-    is_limited = health is DownstreamHealth.FAILING and refusals >= case.policy.max_attempts
-    if health is DownstreamHealth.UP or is_limited:
+    limit = case.policy.max_attempts if health is DownstreamHealth.FAILING else HELD_TRIES_MAX
+    is_explained = health is not DownstreamHealth.FAILING and case.failure.failure_class is FailureClass.TRANSIENT
+    is_limited = refusals >= limit and not is_explained
+    has_attempts = health is DownstreamHealth.SILENT and not case.is_spent
+    if health is DownstreamHealth.UP or is_limited or has_attempts:
         return None
     lasts = case.alike_seconds >= case.policy.poison_seconds or case.history.siblings.are_proof
     if is_shape_error(case.failure) and lasts:
         return None
+    if case.failing_seconds >= HELD_SECONDS_MAX:
+        return Fail(mode_of(case.failure), f"its downstream has failed for {format_seconds(case.failing_seconds)}")
     decision = _retry(case)
     return replace(decision, counts="refusals") if isinstance(decision, Retry) else decision
+
+
+#: Seconds. Behind an open breaker, and alone as long as its outage is short, a task waits no longer than this: the
+#: breaker asks as often. Alone it then waits half as long as no call has succeeded, up to the cap.
+HELD_CAP = 30.0
+HELD_BASE_MIN = 0.1
+
+
+def _waits_by(case: _FailureCase) -> RetryPolicy:
+    """Return the policy of the waits: they grow with each failure, charged or not, as far as the downstream allows."""
+    policy = case.policy
+    planned = ceiling(policy, max(case.failures, policy.max_attempts - 1) - 1)  # the longest of the policy's own
+    if case.history.health is DownstreamHealth.SILENT and case.is_spent:
+        return _held_policy(policy, case.history.silent_seconds)
+    if case.history.health is DownstreamHealth.DOWN:
+        return dataclasses.replace(policy, cap=min(policy.cap, max(HELD_CAP, planned)))
+    return policy if not case.history.refusals else dataclasses.replace(policy, cap=planned)
+
+
+def _held_policy(policy: RetryPolicy, silent_seconds: float) -> RetryPolicy:
+    """Return the policy of a task that is held alone: it has no breaker before it that bounds the calls."""
+    return dataclasses.replace(
+        policy,
+        base=max(policy.base, HELD_BASE_MIN),
+        factor=max(policy.factor, 2.0),
+        cap=max(HELD_CAP, min(policy.cap, silent_seconds / 2)),
+        jitter="equal" if policy.jitter == "full" else policy.jitter,  # so that each wait is longer than the last
+    )
 
 
 def _out_of_memory_again(case: _FailureCase) -> Decision | None:
@@ -471,7 +527,7 @@ def _attempts_spent(case: _FailureCase) -> Decision | None:
 
 
 def _retry(case: _FailureCase) -> Decision:
-    drawn, highest = draw_delay(case.policy, case.failures - 1, case.history.previous_delay, case.uniform)
+    drawn, highest = draw_delay(_waits_by(case), case.tries - 1, case.history.previous_delay, case.uniform)
     floor = case.failure.retry_after_seconds
     delay, ceiling = add_retry_after(floor, drawn, highest)  # never before Retry-After
     slack, shortened_from = _slack_seconds(case), None

@@ -6,11 +6,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from ..domain.event_payloads import BreakerChanged
 from ..domain.states import TaskState
@@ -26,9 +28,11 @@ from .breaker import (
     Bucket,
     CallEnd,
     CallPermit,
+    CallVerdict,
     DownstreamHealth,
     StoredBreaker,
 )
+from .evidence import SEVERAL_TASKS, Outage, TaskEvidence
 from .failures.tables import is_shape_error
 from .outcome import OUTAGE_CLASSES, Failure, FailureClass, Outcome, OutcomeKind
 from .policy import POISON_SECONDS
@@ -80,6 +84,7 @@ class DownstreamStates:
         self._changed_at = dict.fromkeys(self.specs, now_us())  # when the episode of each breaker began
         self._opened_at: dict[str, int] = {}  # since when calls of a downstream are held: probes change nothing
         self._alike: dict[str, dict[str, tuple[int, set[str]]]] = {name: {} for name in self.specs}
+        self._evidence = {name: TaskEvidence(int(spec.window_seconds * 1e6)) for name, spec in self.specs.items()}
         self._hinted: set[str] = set()  # downstreams whose breaker changes by the finding of another executor
         self._dirty: set[str] = set()
 
@@ -101,6 +106,8 @@ class DownstreamStates:
         self._replace(downstream, changed)
         if admission.call is not None:
             self._calls[task] = (downstream, admission.call._replace(number=next(self._numbers)))
+            if admission.call.probe:
+                self._evidence[downstream].probed.add(task)
         return admission
 
     def would_admit(self, downstream: str) -> bool:
@@ -115,24 +122,22 @@ class DownstreamStates:
             if downstream is not None and call is not None:
                 self._replace(downstream, rules.release_call(self._breakers[downstream], call))
 
-    def record(self, task: str, outcome: Outcome, failures_before: int, attempts_max: int) -> DownstreamHealth:
+    def record(self, task: str, outcome: Outcome, failures_before: int, attempts_max: int) -> CallVerdict:
         """Record the end of an attempt; return how much of a failure its downstream explains.
 
-        ``failures_before``: failures that the task was charged with before, of ``attempts_max`` that end it.
+        ``failures_before``: failed tries of the task, of ``attempts_max`` starts that it may spend.
         """
         downstream, call = self._calls.pop(task, (None, None))
         if downstream is None or call is None:
-            return DownstreamHealth.UP
+            return CallVerdict()
         if outcome.kind in _UNCOUNTED_OUTCOMES:
             self._replace(downstream, rules.release_call(self._breakers[downstream], call))
-            return DownstreamHealth.UP
+            return CallVerdict()
         spec, failure, now = self.specs[downstream], outcome.failure, self._now_us()
-        end = CallEnd(
-            task,
-            self._class_of(downstream, task, failure),
-            failures_before,
-            is_last_left=failures_before + 2 == attempts_max,
-            retry_after_seconds=None if failure is None else failure.retry_after_seconds,
+        retry_after_seconds = None if failure is None else failure.retry_after_seconds
+        end = self._counted_end(
+            downstream,
+            CallEnd(task, self._class_of(downstream, task, failure), failures_before, retry_after_seconds),
         )
         self._replace(downstream, rules.record(self._breakers[downstream], spec, call, end, now))
         if end.succeeded:
@@ -141,8 +146,21 @@ class DownstreamStates:
             self._buckets[downstream] = rules.refund(self._buckets[downstream], spec, successes)
         self._dirty.add(downstream)
         if call.probe and failure is not None and is_shape_error(failure):
-            return DownstreamHealth.DOWN  # the maintenance page may still be there
-        return self._health(downstream, call, end, attempts_max)
+            return CallVerdict(DownstreamHealth.DOWN)  # the maintenance page may still be there
+        outage = self._evidence[downstream].outage
+        silent_seconds = 0.0 if outage is None else (now - outage.since) / 1e6
+        return CallVerdict(self._health(downstream, call, end, attempts_max), silent_seconds)
+
+    def _counted_end(self, downstream: str, end: CallEnd) -> CallEnd:
+        """Count the end of a call among those of the other tasks; return it with what it is as evidence."""
+        evidence, now = self._evidence[downstream], self._now_us()
+        if end.failure_class is None:
+            evidence.add_success(end.task)
+        elif end.failure_class in OUTAGE_CLASSES:
+            evidence.add_failure(end.task, end.failure_class, now)
+            is_repeat = evidence.is_repeat(end.task, end.failure_class)
+            return replace(end, is_repeat=is_repeat, tasks_failing=evidence.count_failing(now))
+        return end
 
     def _class_of(self, downstream: str, task: str, failure: Failure | None) -> FailureClass | None:
         """Return what a failure is for the breaker; None: it is none.
@@ -166,7 +184,7 @@ class DownstreamStates:
         self._dirty.add(downstream)
         if not call.probe:  # the attempt as a whole is the probe
             call = call._replace(number=next(self._numbers))
-            end = CallEnd(task, FailureClass.TRANSIENT)
+            end = self._counted_end(downstream, CallEnd(task, FailureClass.TRANSIENT))
             spec, now = self.specs[downstream], self._now_us()
             self._replace(downstream, rules.record(self._breakers[downstream], spec, call, end, now))
 
@@ -177,16 +195,38 @@ class DownstreamStates:
 
     def _health(self, downstream: str, call: CallPermit, end: CallEnd, attempts_max: int) -> DownstreamHealth:
         """Return what a failure says of its downstream. Who asks for one attempt gets one, unless it is a probe."""
-        if end.failure_class not in OUTAGE_CLASSES:
+        if end.failure_class is None or end.failure_class not in OUTAGE_CLASSES:
             return DownstreamHealth.UP
-        if call.probe:
-            return DownstreamHealth.DOWN
-        if attempts_max == 1 or self._breakers[downstream].state in (BreakerState.METRICS_ONLY, BreakerState.DISABLED):
+        is_counted = self._breakers[downstream].state not in (BreakerState.METRICS_ONLY, BreakerState.DISABLED)
+        if not is_counted or (attempts_max == 1 and not call.probe):
             return DownstreamHealth.UP
-        if self.is_down(downstream) or self._breakers[downstream].release_at is not None:
+        evidence = self._evidence[downstream]
+        if evidence.do_others_fail(end.task, end.failure_class, self._now_us()):
+            health = self._health_by_others(downstream, end.failure_class)
+            if health is not DownstreamHealth.UP:
+                return health
+        is_held = end.failure_class is FailureClass.TRANSIENT and not evidence.has_other_answer(end.task)
+        if is_held:
+            evidence.is_holding = True
+        return DownstreamHealth.SILENT if is_held else DownstreamHealth.UP
+
+    def _health_by_others(self, downstream: str, failure_class: FailureClass) -> DownstreamHealth:
+        """Return how it is, while calls of several tasks fail: if most do, a transient failure has no limit."""
+        spec, failed_share = self.specs[downstream], self._failed_share(downstream)
+        most = spec.failure_rate if failure_class is FailureClass.TRANSIENT else math.inf
+        is_releasing = self._breakers[downstream].release_at is not None and failed_share(1) >= rules.FAILING_SHARE
+        least = min(SEVERAL_TASKS, spec.minimum_calls)
+        if self.is_down(downstream) or is_releasing or failed_share(least) >= most:
             return DownstreamHealth.DOWN
-        is_failing = rules.is_failing(self._breakers[downstream], self.specs[downstream], self._now_us())
-        return DownstreamHealth.FAILING if is_failing else DownstreamHealth.UP
+        return DownstreamHealth.FAILING if failed_share(least) >= rules.FAILING_SHARE else DownstreamHealth.UP
+
+    def _failed_share(self, downstream: str) -> Callable[[int], float]:
+        """Return the share of the tasks of the window that have failed in it, if so many tasks have called; else 0."""
+        now = self._now_us()
+        failed = self._evidence[downstream].count_recent(now)
+        found = rules.totals(self._breakers[downstream], self.specs[downstream], now)
+        tasks = failed + found.successes - found.recovered
+        return lambda least: failed / tasks if tasks >= max(1, least) else 0.0
 
     @property
     def changed_names(self) -> tuple[str, ...]:
@@ -230,15 +270,26 @@ class DownstreamStates:
             return breaker.reopens_at is not None and breaker.reopens_at <= self._now_us()
         return breaker.state is BreakerState.HALF_OPEN and breaker.probes.free > 0 and not breaker.probes.running
 
+    def outage(self, downstream: str) -> Outage | None:
+        """Return the failed calls since the latest success; None: there are none, or none that hold a task."""
+        evidence = self._evidence[downstream]
+        is_held = evidence.is_holding or self.is_down(downstream)
+        return evidence.outage if is_held else None
+
     def is_down(self, downstream: str) -> bool:
         """True if failures opened the breaker, also while it probes. False if an operator opened it."""
         return self._breakers[downstream].state in (BreakerState.OPEN, BreakerState.HALF_OPEN)
+
+    def has_probed(self, downstream: str, task: str) -> bool:
+        """Whether a task has asked a downstream how it is since that has answered anybody."""
+        return task in self._evidence[downstream].probed
 
     def shift_clock(self, jump_us: int) -> None:
         """Move all instants after a jump of the wall clock, so that waits keep their length (SPEC 4.10)."""
         for name in self.specs:
             self._breakers[name] = rules.shift_breaker(self._breakers[name], jump_us)
             self._buckets[name] = rules.shift_bucket(self._buckets[name], jump_us)
+            self._evidence[name].shift_clock(jump_us)
             self._changed_at[name] += jump_us
             if name in self._opened_at:
                 self._opened_at[name] += jump_us
@@ -343,15 +394,15 @@ class DownstreamStates:
 
     def change_event(self, name: str) -> BreakerChanged:
         breaker, spec = self._breakers[name], self.specs[name]
-        calls, failures, _ = rules.totals(breaker, spec, self._now_us())
+        found = rules.totals(breaker, spec, self._now_us())
         return BreakerChanged(
             downstream=name,
             state=str(breaker.state),
             since=self._changed_at[name],
             reopens_at=breaker.reopens_at,
             why=breaker.why,
-            calls=calls,
-            failures=failures,
+            calls=found.calls,
+            failures=found.failures,
             tokens=self._buckets[name].tokens,
         )
 
@@ -415,7 +466,7 @@ class Capacity(msgspec.Struct, frozen=True):
 
 
 class LongOutage(NamedTuple):
-    """A downstream that has been down for ``lasts_us`` microseconds and holds ``tasks``."""
+    """A downstream whose calls have failed for ``lasts_us`` microseconds, and the ``tasks`` that it holds."""
 
     downstream: str
     tasks: list[str]
@@ -423,22 +474,22 @@ class LongOutage(NamedTuple):
 
 
 class LongOutages:
-    """Finds outages of ``LONG_OUTAGE_SECONDS`` or more, each once. Shorter outages are normal."""
+    """Finds outages of ``LONG_OUTAGE_SECONDS`` or more, each once. Shorter outages are normal.
+
+    A call must have failed in the later half of that time: nobody knows how a downstream is that nobody asks.
+    """
 
     def __init__(self, ready_queue: ReadyQueue, downstreams: DownstreamStates) -> None:
         self._ready_queue = ready_queue
         self._downstreams = downstreams
         self._held_us = round(causes.LONG_OUTAGE_SECONDS * 1e6)
-        self._since: dict[str, int] = {}
         self._reported: set[str] = set()
 
     def update(self, now_us: int) -> list[LongOutage]:
-        """Return the new long outages that hold tasks. ``now_us``: any steady clock."""
-        down = [name for name in self._downstreams.specs if self._downstreams.is_down(name)]
-        self._since = {name: self._since.get(name, now_us) for name in down}
-        self._reported &= self._since.keys()
-        long = [name for name in down if name not in self._reported and now_us - self._since[name] >= self._held_us]
-        found = [LongOutage(name, self._ready_queue.startable_for(name), now_us - self._since[name]) for name in long]
+        """Return the new long outages that hold tasks. ``now_us``: microseconds UTC."""
+        self._reported = {name for name in self._reported if self._downstreams.outage(name) is not None}
+        long = [(name, now_us - since) for name, since in self._begun().items() if now_us - since >= self._held_us]
+        found = [LongOutage(name, self._ready_queue.held_for(name), lasts_us) for name, lasts_us in long]
         found = [outage for outage in found if outage.tasks]
         self._reported.update(outage.downstream for outage in found)
         return found
@@ -446,4 +497,13 @@ class LongOutages:
     @property
     def due_at(self) -> list[int]:
         """Return when each outage that was not returned yet becomes long, past instants included."""
-        return [since + self._held_us for name, since in self._since.items() if name not in self._reported]
+        return [since + self._held_us for since in self._begun().values()]
+
+    def _begun(self) -> dict[str, int]:
+        """Return since when each downstream that was not returned yet is known to fail, and has gone on to do so."""
+        outages = {name: self._downstreams.outage(name) for name in self._downstreams.specs.keys() - self._reported}
+        return {
+            name: outage.asked_since
+            for name, outage in outages.items()
+            if outage is not None and outage.latest - outage.asked_since >= self._held_us / 2
+        }

@@ -188,6 +188,13 @@ class ReadyQueue:
         names = (name for entries in lanes for _, _, name in entries)
         return [name for name in names if self._is_startable(self._projection.tasks[name])]
 
+    def held_for(self, downstream: str) -> list[str]:
+        """Return the tasks that wait for a downstream: those that could start, then those that wait for a retry."""
+        startable = self.startable_for(downstream)
+        waiting = (row for row in self._projection.tasks.values() if row.state is TaskState.RETRYING)
+        others = [row.name for row in waiting if row.name not in self.due and spec_of(row).downstream == downstream]
+        return [*startable, *others]
+
     def unblocked_by(self, name: str) -> dict[str, int]:
         """Return the children that are READY once this parent succeeds, with their generations."""
         children = (self._projection.tasks[child] for child in self._projection.children.get(name, ()))

@@ -17,7 +17,7 @@ from typing import Protocol
 import msgspec
 
 from ..clock import Clock
-from ..core.breaker import DownstreamHealth
+from ..core.breaker import CallVerdict
 from ..core.decide import Succeed, ending_deadline
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.spec import TaskSpec
@@ -55,7 +55,7 @@ class Released(msgspec.Struct, frozen=True):
     ``freed``: the children that become READY with its success; ``follow_up``: what is claimed with its settlement.
     """
 
-    health: DownstreamHealth
+    verdict: CallVerdict
     freed: Mapping[str, int]
     follow_up: FollowUp | None
 
@@ -246,7 +246,7 @@ class AttemptSupervisor(AttemptListener):
             manager.uniform,
             path_seconds=manager.view.path_seconds.get(claim.name, 0.0),
             deadline_at=ending_deadline(manager.view.projection.run),
-            health=released.health,
+            verdict=released.verdict,
             interrupted=self.is_interrupted,
             is_silent=not self.has_output,
         )
@@ -336,7 +336,7 @@ class AttemptManager:
         clock: Clock,
         *,
         follow_up: Callable[[Mapping[str, int]], FollowUp | None],
-        on_ended: Callable[[Claim, Outcome], DownstreamHealth],
+        on_ended: Callable[[Claim, Outcome], CallVerdict],
         on_error: Callable[[BaseException], None],
         on_retried: Callable[[str], None],
         on_output: OutputListener | None,
@@ -466,11 +466,11 @@ class AttemptManager:
             self._lost_with_zygote.add(claim.name)
         elif self._lost_with_zygote:
             self._lost_with_zygote.discard(claim.name)
-        health = self._on_ended(claim, outcome)
+        verdict = self._on_ended(claim, outcome)
         self._settling_count += 1
         self._idle.clear()
         freed = self._freed_by(claim.name) if outcome.kind is OutcomeKind.SUCCESS else {}
-        return Released(health, freed, self._follow_up(freed))
+        return Released(verdict, freed, self._follow_up(freed))
 
     def on_settled(self, follow_up: FollowUp | None, claimed: list[Claim]) -> None:
         """A settlement is committed."""

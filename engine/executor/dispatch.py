@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..core.breaker import ProbeCandidate, choose_probe
 from ..core.causes import LONG_OUTAGE_SECONDS, PageRequest
@@ -179,15 +179,18 @@ class Dispatcher:
         picked: list[str] = []
         for downstream in self._downstreams.specs:
             while len(picked) < count and self._downstreams.is_probe_due(downstream):
-                candidate = choose_probe(map(self._candidate, self._view.ready_queue.startable_for(downstream)))
+                candidate = choose_probe(self._candidates(downstream))
                 if candidate is None or not self._admits(self._view.projection.tasks[candidate.name]):
                     break
                 self._view.ready_queue.claim(candidate.name)
                 picked.append(candidate.name)
         return picked
 
-    def _candidate(self, name: str) -> ProbeCandidate:
-        return ProbeCandidate(name, self._view.spec(name).idempotent, of_child(self._median_seconds, name, None))
+    def _candidates(self, downstream: str) -> Iterator[ProbeCandidate]:
+        for name in self._view.ready_queue.startable_for(downstream):
+            has_probed = self._downstreams.has_probed(downstream, name)
+            usual_seconds = of_child(self._median_seconds, name, None)
+            yield ProbeCandidate(name, self._view.spec(name).idempotent, usual_seconds, has_probed)
 
     # --- Reject ----------------------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from ..core.breaker import DownstreamHealth
+from ..core.breaker import CallVerdict
 from ..core.causes import LAST_TRIES_SECONDS
 from ..core.downstreams import DownstreamStates
 from ..core.outcome import Outcome, OutcomeKind
@@ -275,13 +275,13 @@ class RunLoop:
             for downstream in event.payload.probes if isinstance(event.payload, OperatorActed) else ():
                 self.downstreams.request_probe(downstream)
 
-    def _on_attempt_ended(self, claim: Claim, outcome: Outcome) -> DownstreamHealth:
+    def _on_attempt_ended(self, claim: Claim, outcome: Outcome) -> CallVerdict:
         """Update the breaker before the next dispatch. The slot is free before the outcome is committed."""
         self._check_clock()
         if outcome.kind is not OutcomeKind.SUCCESS:
             self.zygote_restart.check_before_retry()
-        failures, retry = self.projection.tasks[claim.name].failures, self._view.spec(claim.name).retry
-        return self.downstreams.record(claim.name, outcome, failures, retry.max_attempts)
+        row, retry = self.projection.tasks[claim.name], self._view.spec(claim.name).retry
+        return self.downstreams.record(claim.name, outcome, row.failures + row.refusals, retry.max_attempts)
 
     def _on_call_retried(self, task: str) -> None:
         self._check_clock()

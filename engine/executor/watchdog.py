@@ -69,7 +69,7 @@ class Watchdog:
         self._check_expected()
         self._check_slow()
         now = self._clock.monotonic()
-        for outage in self._outages.update(round(now * 1e6)):
+        for outage in self._outages.update(self._clock.now_us()):
             self._page(self._outage(outage))
         if now - self._swept_at >= states.SWEEP_SECONDS:
             self._swept_at = now
@@ -166,13 +166,13 @@ class Watchdog:
 
     def _outage(self, outage: LongOutage) -> PageRequest:
         downstream, held, lasts_us = outage
-        tasks = "1 task" if len(held) == 1 else f"{len(held)} tasks"
+        tasks = "1 task waits" if len(held) == 1 else f"{len(held)} tasks wait"
         spec = self._projection.tasks[held[0]].spec
         return PageRequest(
             run_id=self._projection.run.run_id,
             task=held[0],
             title=f"{downstream} is down",
-            why=f"{downstream} has failed for {format_duration(lasts_us)}, and its breaker holds {tasks}",
+            why=f"{downstream} has failed for {format_duration(lasts_us)}, and {tasks} for it",
             kind=DeadLetterKind.BREAKER,
             downstream=downstream,
             owner=None if spec is None else spec.owner,

@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..core.advice import NOT_JUDGED, PastDuration, TimeoutJudgement, judge_timeout
-from ..core.breaker import DownstreamHealth
+from ..core.breaker import UNJUDGED, CallVerdict
 from ..core.causes import PageRequest
 from ..core.consequences import (
     Children,
@@ -91,7 +91,7 @@ def settle(
     *,
     path_seconds: float = 0.0,
     deadline_at: int | None = None,
-    health: DownstreamHealth = DownstreamHealth.UP,
+    verdict: CallVerdict = UNJUDGED,
     interrupted: bool = False,
     is_silent: bool = False,
 ) -> Decision | None:
@@ -117,7 +117,7 @@ def settle(
         at=transaction.at,
         path_seconds=path_seconds,
         deadline_at=deadline_at,
-        health=health,
+        verdict=verdict,
     )
     outcome = _with_reason(outcome, history.timeout)
     if interrupted and not history.cancel_requested and outcome.kind is OutcomeKind.CANCELLED:
@@ -356,7 +356,7 @@ def read_history(
     at: int,
     path_seconds: float,
     deadline_at: int | None,
-    health: DownstreamHealth,
+    verdict: CallVerdict,
 ) -> TaskHistory:
     """Load the history of a task for ``decide``: counters of the generation, fingerprints in order, healed failures.
 
@@ -383,7 +383,8 @@ def read_history(
         is_command=spec.kind == "command",
         names_downstream=spec.downstream is not None,
         effect_key=effect_key(claim.run_id, claim.name, stored.key_generation) if spec.effect else None,
-        health=health,
+        health=verdict.health,
+        silent_seconds=verdict.silent_seconds,
         max_losses=spec.max_losses,
         recheck_seconds=spec.recheck_seconds,
         path_seconds=path_seconds,

@@ -42,6 +42,12 @@ class Stage:
     def close(self) -> None:
         self.downstreams.operate("api", "close")
 
+    def probe(self, at: int) -> None:
+        """A task asks at an instant, and fails."""
+        self.now = at
+        assert self.downstreams.admit("t2", "api", is_retry=False).call is not None
+        self.downstreams.record("t2", REFUSED, 0, 3)
+
 
 @pytest.mark.parametrize(("pools", "picked"), [({"db": 3}, 1), ({"db": 4}, 2), ({"db": 1}, 0), ({}, 0)])
 def test_a_task_needs_the_slots_of_its_pool(pools: Mapping[str, int], picked: int) -> None:
@@ -75,23 +81,42 @@ def test_a_long_outage_is_found_once_and_again_after_it_was_over() -> None:
     stage = Stage(3, {}, downstream="api")
     outages = LongOutages(stage.ledger, stage.downstreams)
     assert outages.update(0) == [] and outages.due_at == []
+    stage.now = 5
     stage.open()
-    assert outages.update(5) == [] and outages.due_at == [5 + HELD]
+    stage.probe(5 + HELD // 2)
+    assert outages.update(stage.now) == [] and outages.due_at == [5 + HELD]
     assert outages.update(4 + HELD) == []
     (found,) = outages.update(5 + HELD)
     assert (found.downstream, sorted(found.tasks), found.lasts_us) == ("api", ["t0", "t1", "t2"], HELD)
     assert outages.update(6 + HELD) == [] and outages.due_at == []
-    stage.close()
+    stage.downstreams.operate("api", "probe")
+    assert stage.downstreams.admit("t2", "api", is_retry=False).call is not None
+    stage.downstreams.record("t2", Outcome(OutcomeKind.SUCCESS), 0, 3)
     assert outages.update(7 + HELD) == []
-    stage.now = 10_000 * SECOND  # the careful beginning after a close is over
+    begun = stage.now = 10_000 * SECOND
     stage.open()
-    assert outages.update(8 + HELD) == [] and outages.due_at == [8 + 2 * HELD]
+    stage.probe(begun + HELD // 2)
+    assert outages.update(stage.now) == [] and outages.due_at == [begun + HELD]
+
+
+def test_nobody_knows_how_a_downstream_is_that_nobody_asks() -> None:
+    """An outage of 20 s before a pause of an hour is no outage of an hour."""
+    stage = Stage(3, {}, downstream="api")
+    outages = LongOutages(stage.ledger, stage.downstreams)
+    stage.open()
+    assert outages.update(6 * HELD) == []
+    stage.probe(6 * HELD)
+    assert outages.update(6 * HELD) == []
+    stage.probe(6 * HELD + HELD // 2)
+    assert outages.update(7 * HELD - 1) == []
+    assert [outage.lasts_us for outage in outages.update(7 * HELD)] == [HELD]
 
 
 def test_an_outage_that_holds_nobody_is_found_when_it_holds_somebody() -> None:
     stage = Stage(2, {}, downstream="api")
     stage.open()
     outages = LongOutages(stage.ledger, stage.downstreams)
+    stage.probe(HELD // 2)
     stage.ledger.pop_startable(2, lambda row: True)
     assert outages.update(0) == outages.update(HELD) == []
     stage.ledger.release_claims(["t0"])
