@@ -358,11 +358,9 @@ def probe_now(breaker: Breaker, spec: DownstreamSpec) -> Breaker:
     return _half_open(breaker, max(1, spec.probes), breaker.why)
 
 
-def open_until(breaker: Breaker, reopens_at: int, why: str) -> Breaker:
-    """Open the breaker on the word of another executor."""
-    if breaker.state is BreakerState.OPEN:
-        return replace(breaker, reopens_at=max(breaker.reopens_at or 0, reopens_at))
-    return replace(_shut(breaker, why), reopens_at=reopens_at)
+def open_by_hint(breaker: Breaker, spec: DownstreamSpec, now: int, hint: str, end: CallEnd) -> Breaker:
+    """Open the breaker after one failed call of its own that confirms what another executor has found."""
+    return _opened(breaker, spec, now, f"a call of {end.task} failed, and {hint}", end.retry_after_seconds)
 
 
 def probe_for_new_run(breaker: Breaker, spec: DownstreamSpec) -> Breaker:

@@ -63,9 +63,6 @@ class Finding(NamedTuple):
 #: From so many tasks on that fail alike by what they read, their downstream may have answered them wrongly.
 SIBLINGS_ALIKE = 3
 
-#: Another executor asks this much later than the one that found the outage, whose answer it can use.
-HINT_DELAY_SECONDS = 2.0
-
 
 class DownstreamStates:
     """Admit calls and record their ends. ``on_change(name)`` is called when a breaker begins a new episode."""
@@ -85,6 +82,7 @@ class DownstreamStates:
         self._opened_at: dict[str, int] = {}  # since when calls of a downstream are held: probes change nothing
         self._alike: dict[str, dict[str, tuple[int, set[str]]]] = {name: {} for name in self.specs}
         self._evidence = {name: TaskEvidence(int(spec.window_seconds * 1e6)) for name, spec in self.specs.items()}
+        self._hints: dict[str, Finding] = {}  # outages that another executor has found, and no own call has met yet
         self._hinted: set[str] = set()  # downstreams whose breaker changes by the finding of another executor
         self._dirty: set[str] = set()
 
@@ -140,6 +138,7 @@ class DownstreamStates:
             CallEnd(task, self._class_of(downstream, task, failure), failures_before, retry_after_seconds),
         )
         self._replace(downstream, rules.record(self._breakers[downstream], spec, call, end, now))
+        self._confirm_hint(downstream, end)
         if end.succeeded:
             self._alike[downstream].clear()
             successes = rules.totals(self._breakers[downstream], spec, now).successes
@@ -327,23 +326,35 @@ class DownstreamStates:
         return Finding(now, None) if breaker.state is BreakerState.CLOSED else None
 
     def consider(self, downstream: str, finding: Finding) -> None:
-        """Take the finding of another executor as a hint.
+        """Take the finding of another executor as a hint, for it may mean another system of the same name.
 
-        An outage holds the tasks of a downstream that has answered this executor no call in the window; after a
-        recovery, a breaker that is open by an outage sends its probes at once.
+        An outage holds nothing here: the first call of this executor that fails confirms it, one that succeeds refutes
+        it. After a recovery, a breaker that is open by an outage sends its probes at once.
         """
-        spec, breaker, now = self.specs[downstream], self._breakers[downstream], self._now_us()
-        if not spec.shared:
+        breaker, now = self._breakers[downstream], self._now_us()
+        if not self.specs[downstream].shared:
             return
-        is_open = breaker.state is BreakerState.OPEN and breaker.reopens_at is not None
-        has_answered = rules.totals(breaker, spec, now).successes > 0
-        may_open = is_open or (breaker.state is BreakerState.CLOSED and not has_answered)
+        self._hints.pop(downstream, None)
+        if finding.reopens_at is not None and finding.reopens_at > now:
+            self._hints[downstream] = finding
+        elif finding.reopens_at is None and breaker.state is BreakerState.OPEN and breaker.reopens_at is not None:
+            self._replace_by_hint(downstream, rules.probe_now(breaker, self.specs[downstream]))
+
+    def _confirm_hint(self, downstream: str, end: CallEnd) -> None:
+        """Open a breaker whose own call has failed as another executor has found; a success refutes the finding."""
+        hint, now = self._hints.get(downstream), self._now_us()
+        breaker = self._breakers[downstream]
+        if hint is None or not (end.succeeded or end.failure_class in OUTAGE_CLASSES):
+            return
+        del self._hints[downstream]
+        if not end.succeeded and breaker.state is BreakerState.CLOSED and now < (hint.reopens_at or 0):
+            opened = rules.open_by_hint(breaker, self.specs[downstream], now, hint.why, end)
+            self._replace_by_hint(downstream, opened)
+
+    def _replace_by_hint(self, downstream: str, changed: Breaker) -> None:
+        """Change a breaker, and do not tell others what was told."""
         self._hinted.add(downstream)
-        if finding.reopens_at is None and is_open:
-            self._replace(downstream, rules.probe_now(breaker, spec))
-        elif finding.reopens_at is not None and finding.reopens_at > now and may_open:
-            reopens_at = finding.reopens_at + round(HINT_DELAY_SECONDS * 1e6)
-            self._replace(downstream, rules.open_until(breaker, reopens_at, finding.why))
+        self._replace(downstream, changed)
         self._hinted.discard(downstream)
 
     # --- Operator --------------------------------------------------------------------------------------------------

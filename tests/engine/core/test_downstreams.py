@@ -42,7 +42,7 @@ def test_an_open_breaker_holds_without_spending_attempts_and_lets_all_through_wh
     """000.51-53, SPEC 4.12: with max_attempts=3 alone, tasks would have failed for good in this outage."""
     flow = Flow("f", max_parallel=1)
     flow.downstream("api", minimum_calls=3, open_seconds=0.3, release_per_second=200, bucket_capacity=100)
-    outage(tmp_path, flow, calls=5)
+    outage(tmp_path, flow, calls=9)
     assert "SUCCESS" == run(tmp_path, flow).state
     states = [
         state for (state,) in ask(tmp_path, "SELECT json_extract(data, '$.state') FROM event WHERE kind = 'breaker'")
