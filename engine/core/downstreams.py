@@ -505,11 +505,6 @@ class LongOutages:
         self._reported.update(outage.downstream for outage in found)
         return found
 
-    @property
-    def due_at(self) -> list[int]:
-        """Return when each outage that was not returned yet becomes long, past instants included."""
-        return [since + self._held_us for since in self._begun().values()]
-
     def _begun(self) -> dict[str, int]:
         """Return since when each downstream that was not returned yet is known to fail, and has gone on to do so."""
         outages = {name: self._downstreams.outage(name) for name in self._downstreams.specs.keys() - self._reported}
