@@ -250,6 +250,9 @@ def _identify(
     old = {name: child for name, child in known.items() if child.element is None}
     if old:
         _adopt(connection, run_id, task, found, names, old)
+    is_unclear = mapping["child"].get("effect") and None in names and any(map(has_parts, elements))
+    if is_unclear and any(_has_happened(child) and name not in names for name, child in known.items()):
+        return keyless_effect(task, mapping["over"]), {}
     return None, dict(zip(_with_numbers(task, names, list(known) + list(seeds.values())), ids))
 
 

@@ -168,7 +168,7 @@ class Director:
 
     def _played(self, spec: FlowSpec, code_hash: str) -> FlowSpec:
         """Return the flow without what reaches out of the night: senders of pages, pings, pools of the machine."""
-        tasks = tuple(replace(task, python=None, isolation=_isolation(task)) for task in spec.tasks)
+        tasks = tuple(self._played_task(task) for task in spec.tasks)
         return replace(
             spec,
             tasks=tasks,
@@ -181,6 +181,13 @@ class Director:
             code_hash=code_hash,
             sources={self.source: str(digest_of_file(self.source))},
         )
+
+    def _played_task(self, task: TaskSpec) -> TaskSpec:
+        task = replace(task, python=None, isolation=_isolation(task))
+        listed = None if task.map is None else self._results.get(task.map.over)
+        if task.map is None or not isinstance(listed, list) or listed != list(range(len(listed))):
+            return task
+        return replace(task, map=replace(task.map, identity="value"))  # numbers stand in for elements that have keys
 
     def _require_known_names(self, spec: FlowSpec) -> None:
         """Refuse a fault, result or duration of a task, or a fault of a downstream, that the flow does not have."""

@@ -397,3 +397,13 @@ def test_a_coroutine_is_slow_and_ended_at_its_timeout() -> None:
     night = play(flow, faults=[slow("fetch", 2, attempt=1)])
     first, second = night.attempts("fetch")
     assert (first.outcome, second.outcome) == ("timed_out", "success") and second.duration_us == 20_000_000
+
+
+def test_keys_name_the_children_of_a_played_map() -> None:
+    flow = Flow("keyed", timeout=30)
+    flow.task(lambda: [], name="listed")
+    flow.map(lambda one: one, over="listed", name="pay", key=lambda one: one["id"], kind="effect")
+    played = play(flow, results={"listed": [{"id": "INV-17"}, {"id": "INV-18"}]})
+    assert (played.state, played.starts("pay"), played.starts("pay[INV-17]")) == ("SUCCESS", 2, 1)
+    assert play(flow, results={"listed": [{"id": 1}, {"id": 1}]}).state == "BLOCKED"
+    assert play(flow, results={"listed": [0, 1]}).state == "SUCCESS"  # as of a rehearsal, which has no elements
