@@ -407,7 +407,7 @@ def exit_lines(
     if board is None:
         return []
     run = board.projection.run
-    elapsed = format_duration((run.ended_at or board.projection.run.started_at) - run.started_at)
+    elapsed = format_duration(max((run.ended_at or run.started_at) - run.started_at - run.waited_us, 0))
     state = run_style(run, ALIVE if is_executor_alive else RunnerStatus(RunnerKind.GONE)).word
     lines = [f"{one_line(run.dag_name)} {one_line(run.run_id)}: {state}, {board.finished} of {board.total} done"]
     if run.ended_at is not None:

@@ -114,7 +114,7 @@ class TimeTravel:
         if board is None:
             return
         with errors_shown(self._console.show_message):
-            when = parse_when(text, board.projection.run)
+            when = parse_when(text, board.projection.run, self._console.live.clock_us)
             if when < NUMBER_MAX:
                 self.to_event(when)
             else:

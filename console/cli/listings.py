@@ -422,7 +422,7 @@ def print_replay(endpoint: Endpoint, run_id: str | None, as_json: bool, at: str 
         runner = runner_of(projection.run, session.status)
         if at is None:
             return projection, None, session.now_us(), address, runner
-        when = parse_when(at, projection.run)
+        when = parse_when(at, projection.run, session.now_us())
         history = EventHistory(session, projection)
         await history.load(projection.seq)
         if NUMBER_MAX <= when < projection.run.started_at:

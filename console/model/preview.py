@@ -142,7 +142,7 @@ def preview_requeue(
             overlay.put(name, DerivedState(TaskState.PENDING))
             again.append(name)
         else:
-            overlay.refused[name] = refusal_sentence("requeue", state, board.row(name).cancel_requested_at is not None)
+            overlay.refused[name] = _refusal("requeue", board.row(name), state)
     maps = list(dict.fromkeys(follower for name in again for follower in _followers(board, name)))
     follow = [name for name in maps if overlay.at(name).state in FOLLOWING]
     for name in follow:
@@ -199,13 +199,18 @@ def preview_skip(board: Board, names: Iterable[str], *, is_abandoned: bool = Fal
             overlay.put(name, DerivedState(TaskState.SKIPPED, SkipCause.OPERATOR))
             skipped.append(name)
         else:
-            overlay.refused[name] = refusal_sentence("skip", state, board.row(name).cancel_requested_at is not None)
+            overlay.refused[name] = _refusal("skip", board.row(name), state)
     needed_by = tuple(_children_needing_result(overlay, skipped))
     for name in skipped:
         trigger_rules.propagate(overlay, name)
     _let_go_on(overlay, skipped)
     trigger_rules.unpropagate(overlay, skipped)
     return _summarize("skip", overlay, skipped, (), needed_by)
+
+
+def _refusal(act: str, row: TaskRow, state: TaskState) -> str:
+    requeued = " before" if row.generation else ""
+    return refusal_sentence(act, state, row.cancel_requested_at is not None, requeued)
 
 
 _RULES_PERMITTING_FAILURE = rules_with(ParentStatus.PERMITTED)

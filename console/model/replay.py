@@ -281,25 +281,31 @@ def _require_created(event: Event) -> None:
         )
 
 
-def parse_when(text: str, run: RunRow) -> int:
+def parse_when(text: str, run: RunRow, now_us: int) -> int:
     """Parse a time as microseconds UTC, or the number of an event, which is below NUMBER_MAX.
 
-    ``03:12`` is the first such time after the start of the run. Raises RedriveError for an invalid time.
+    ``03:12`` is the first such time after the start of the run. Raises RedriveError for an invalid time, and for one
+    that was before the run and comes again only later than ``now_us``.
     """
     text = text.strip()
     if text.isdecimal() and text.isascii():
         return min(int(text), NUMBER_MAX - 1)
     start = datetime.fromtimestamp(run.started_at / 1e6).astimezone()
+    is_before = False
     try:
         if "-" in text:
             instant = datetime.fromisoformat(text).astimezone()
         else:
             instant = datetime.combine(start, time.fromisoformat(text), start.tzinfo)
-            instant += _DAY if instant < start.replace(microsecond=0) else timedelta()
+            is_before = instant < start.replace(microsecond=0)
+            instant += _DAY if is_before else timedelta()
     except (ValueError, OverflowError):
         why = f"{text!r} is not a time; write 03:12, 03:12:30, 2026-04-25T03:12:00, or an event's number"
         raise RedriveError(why) from None
-    return round(instant.timestamp() * 1e6)
+    when = round(instant.timestamp() * 1e6)
+    if is_before and when > now_us:
+        raise RedriveError(f"{text} is before run {run.run_id} began: {start:%Y-%m-%d %H:%M:%S}")
+    return when
 
 
 # --- The journal -----------------------------------------------------------------------------------------------------

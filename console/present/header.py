@@ -132,7 +132,10 @@ def _facts(
     if passed is not None:
         facts.append([Piece(passed, Role.WARNING)])
     if run.ended_at is not None:
-        facts += [[Piece(format_duration(run.ended_at - run.started_at))], [Piece(wall(run.ended_at))]]
+        facts += [
+            [Piece(format_duration(max(run.ended_at - run.started_at - run.waited_us, 0)))],
+            [Piece(wall(run.ended_at))],
+        ]
         return state, [_Fact(fact) for fact in facts]
     if run.code_changed:
         facts.append([Piece(f"code changed since start: {one_line(run.code_changed)}", Role.WARNING)])

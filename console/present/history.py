@@ -124,7 +124,7 @@ def _view_of(one: RunSummary, status: SessionStatus, now_us: int) -> RunView:
 def _duration_us(run: RunRow) -> int | None:
     """How long a run lasted, until it was blocked if it is; None while it can go on."""
     end = run.ended_at if run.ended_at is not None else run.blocked_since
-    return None if end is None else end - run.started_at
+    return None if end is None else max(end - run.started_at - run.waited_us, 0)
 
 
 def task_line(

@@ -39,7 +39,7 @@ from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, plain, width
 from ..text.text import cells, one_line, pad, shorten_middle
 from . import states
-from .states import SEVERITY, order_line, row_sign, sign_and_word, waiting_pieces
+from .states import SEVERITY, order_line, row_sign, sign_and_word
 from .tasks import Scene, attempt_of, attempts_text, duration_of, state_facts
 
 _WORD_CELLS = 8
@@ -93,6 +93,10 @@ def waiting_sentence(waiting: Sequence[WaitingRun]) -> str:
     named = first_names(shown, _NAMED_RUNS_MAX, waiting_text)
     need = f"need{'s' if len(shown) == 1 else ''} a human" if alarms else _not_acknowledged(len(shown))
     return f"{counted(len(shown), 'other run')} {need}: {named}"
+
+
+def _need(count: int) -> str:
+    return "needs" if count == 1 else "need"
 
 
 def _not_acknowledged(count: int) -> str:
@@ -548,9 +552,11 @@ def fleet_heading(
     entries: Sequence[FleetEntry], place: str, problem: str, order: FleetOrder, glyphs: Glyphs
 ) -> tuple[Line, Line]:
     """Left and right side of the line above the list. ``problem``: why the list is not that of now."""
-    waiting = sum(bool(entry.attention_count) for entry in entries)
+    waiting = sum(entry.attention_count for entry in entries)  # the number of the inbox and of the metric
     left = [Piece(" "), Piece(counted(len(entries), "state file"), Role.STRONG)]
-    left += [Piece(f" on {one_line(place)}"), *waiting_pieces(waiting, glyphs)]
+    left += [Piece(f" on {one_line(place)}")]
+    if waiting:
+        left += [Piece(f" {glyphs.dot} ", Role.DIM), Piece(f"{counted(waiting, 'thing')} {_need(waiting)} a human")]
     if problem:
         return left, [Piece(f"{one_line(problem)} ", Role.WARNING)]
     return left, order_line(order, glyphs)

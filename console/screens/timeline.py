@@ -227,7 +227,8 @@ class TimelineScreen(ConsoleScreen):
         run = self.board.projection.run
         self._shorten_pauses()
         if run.ended_at is None:
-            self.timeline.extend_to(run.started_at, self._now_us, is_due=self._is_active())
+            is_past = self.console.live.is_past
+            self.timeline.extend_to(run.started_at, self._now_us, is_due=self._is_active(), is_past=is_past)
         elif self.timeline.shows_whole_run:
             self.timeline.show_whole_run(run.started_at, run.ended_at, live=False)
 

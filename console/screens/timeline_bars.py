@@ -88,18 +88,19 @@ class TimelineView(VirtualTable[RowKey]):
 
     # --- The run --------------------------------------------------------------------------------------------------
 
-    def extend_to(self, start: int, now: int, *, is_due: bool = True) -> None:
+    def extend_to(self, start: int, now: int, *, is_due: bool = True, is_past: bool = False) -> None:
         """Extend the run to ``now``. Scrolls only if that leaves a followed view; the caller refreshes changed rows.
 
-        ``is_due``: something comes after now, which needs room.
+        ``is_due``: something comes after now, which needs room; ``is_past``: the axis stays, and now walks on it.
         """
         self._run_span = (start, now, AHEAD_CELLS if is_due else 0)
         ahead = now + AHEAD_CELLS * self.span.per_cell
-        if not self.is_following:
+        is_shown = self.span.start <= (start if self.shows_whole_run else ahead) <= ahead < self.span.end
+        if not self.is_following or (is_shown and is_past):
             return
         if self.shows_whole_run:
             self._fit_run()  # also a finer scale, once a pause is shortened
-        elif not self.span.start <= ahead < self.span.end:
+        elif not is_shown:
             first = replace(self.span, start=ahead).instant(-round(self.span.cells * _NOW_AT))
             self._show(replace(self.span, start=max(first, start)))
 

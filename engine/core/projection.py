@@ -152,6 +152,7 @@ class RunRow(Struct):
     logical_time: int | None = None  # the instant of the schedule that the run is for
     acknowledged_at: int | None = None  # when an operator took note of how it ended
     acknowledged_by: str | None = None
+    waited_us: int = 0  # how long it was blocked, or ended and reopened: nobody worked
 
     @property
     def is_over(self) -> bool:

@@ -374,7 +374,7 @@ def run_view(run: RunRow, runner: RunnerStatus, now_us: int, counts: Counts | No
     fact = _run_fact(run, style, stopped_at, now_us) if is_open else ""
     is_moving = is_open and style in (PAUSED, ONLY_WAITS, RUN_STYLES[RunState.RUNNING])
     is_paused = is_open and style is not PAUSED and run.paused_since is not None
-    return RunView(*style, fact, max(end - run.started_at, 0), is_moving, is_paused)
+    return RunView(*style, fact, max(end - run.started_at - run.waited_us, 0), is_moving, is_paused)
 
 
 def _stopped_at(run: RunRow, runner: RunnerStatus) -> int | None:

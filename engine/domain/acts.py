@@ -145,18 +145,21 @@ def sender_command_id(command_id: str) -> str:
     return command_id[: -len(_RELEASE)] if command_id.endswith(_RELEASE) else command_id
 
 
-def act_refusal(name: str, state: str, is_ending: bool = False) -> Optional[str]:
-    """Why an act cannot change a task in this state; None if it can. ``is_ending``: its attempt was cancelled."""
-    return None if state in BY_NAME[name].states else refusal_sentence(name, state, is_ending)
+def act_refusal(name: str, state: str, is_ending: bool = False, requeued: str = "") -> Optional[str]:
+    """Why an act cannot change a task in this state; None if it can. ``is_ending``: its attempt was cancelled;
+    ``requeued``: by whom and when it was requeued, if it has not started since."""
+    return None if state in BY_NAME[name].states else refusal_sentence(name, state, is_ending, requeued)
 
 
-def refusal_sentence(name: str, state: str, is_ending: bool = False) -> str:
+def refusal_sentence(name: str, state: str, is_ending: bool = False, requeued: str = "") -> str:
     """The sentence that refuses an act for a task in a state outside the act's ``states``."""
     act = BY_NAME[name]
     if state == TaskState.RUNNING and is_ending:
         return "its attempt was cancelled and still runs: {} it when the attempt has ended".format(act.verb)
     if state == TaskState.RUNNING:
         return "it runs: cancel it first, then {} it".format(act.verb)
+    if state == TaskState.PENDING and requeued:
+        return "already requeued{}: it has not started since".format(requeued)
     if state == TaskState.PENDING:
         return "it has not run yet: there is nothing to {}".format(act.verb)
     return "a task in {} cannot be {}".format(state, act.past)

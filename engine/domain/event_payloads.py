@@ -226,6 +226,7 @@ if TYPE_CHECKING:
         logical_time: Optional[int]
         acknowledged_at: Optional[int]
         acknowledged_by: Optional[str]
+        waited_us: int
 
     class PageColumns(TypedDict, total=False):
         """Columns of table ``page`` that change."""

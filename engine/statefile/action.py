@@ -7,11 +7,24 @@ import json
 import sqlite3
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple, cast
 
-from ..domain.acts import BY_NAME, DONE, HELD, REFUSED, RUNNING, Answer, Author, Command, Target, TargetResult, past_of
+from ..domain.acts import (
+    BY_NAME,
+    DONE,
+    HELD,
+    REFUSED,
+    RUNNING,
+    Answer,
+    Author,
+    Command,
+    Target,
+    TargetResult,
+    act_refusal,
+    past_of,
+)
 from ..domain.event_codec import decode
 from ..domain.event_payloads import RunChange, RunChanged, RunColumns, TaskChanged, TaskColumns, TaskMoved
 from ..domain.events import EventKind
-from ..domain.states import RunState
+from ..domain.states import RunState, TaskState
 from ..domain.text import format_duration
 from .transitions import Transaction
 
@@ -159,19 +172,31 @@ def find_cancel_request(connection: sqlite3.Connection, run_id: str, name: str) 
     return None if row is None else CancelRequest(row[0], Author(*row[1:]))
 
 
+#: The index holds operators' events only; that of the run holds every event.
+_LATEST_ACT = (
+    "SELECT at, actor, old, data FROM event INDEXED BY idx_event_command"
+    " WHERE command_id IS NOT NULL AND run_id = ? AND task = ? AND kind = ? ORDER BY seq DESC LIMIT 1"
+)
+
+
 def _change_reason(context: ActionContext, row: TaskSnapshot, state: str, generation: int) -> str:
     now = "now {}".format(row.state) + (" attempt {}".format(row.attempt) if row.attempt else "")
     if len(context.results) < _EXPLAINED_REFUSALS:
-        # This index holds operators' events only; that of the run holds every event.
-        last = context.connection.execute(
-            "SELECT at, actor, old, data FROM event INDEXED BY idx_event_command"
-            " WHERE command_id IS NOT NULL AND run_id = ? AND task = ? AND kind = ? ORDER BY seq DESC LIMIT 1",
-            (context.run_id, row.name, EventKind.TASK),
-        ).fetchone()
+        last = context.connection.execute(_LATEST_ACT, (context.run_id, row.name, EventKind.TASK)).fetchone()
         if last is not None and (row.generation != generation or last[2] == state):
             verb = verb_of(EventKind.TASK, last[3])
             return "already {} by {} {}, {}".format(verb, last[1], ago(context.transaction.at - last[0]), now)
     return "no longer {}: {}".format(state, now)
+
+
+def refusal_of(context: ActionContext, row: TaskSnapshot) -> Optional[str]:
+    """Why the act cannot change a task; None if it can."""
+    requeued = ""
+    if row.state == TaskState.PENDING and row.generation and len(context.results) < _EXPLAINED_REFUSALS:
+        last = context.connection.execute(_LATEST_ACT, (context.run_id, row.name, EventKind.TASK)).fetchone()
+        if last is not None and verb_of(EventKind.TASK, last[3]) == past_of("requeue"):
+            requeued = " by {} {}".format(last[1], ago(context.transaction.at - last[0]))
+    return act_refusal(context.act, row.state, row.cancel_requested_at is not None, requeued)
 
 
 def verb_of(kind: str, data: str) -> str:

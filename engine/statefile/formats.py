@@ -45,6 +45,7 @@ FORMATS: Dict[int, Format] = {
             Column("run", "abandoned_at", "INTEGER"),
             Column("run", "acknowledged_at", "INTEGER"),
             Column("run", "acknowledged_by", "TEXT"),
+            Column("run", "waited_us", "INTEGER NOT NULL DEFAULT 0"),
             Column("task", "notice", "TEXT"),
             Column("executor", "state_path", "TEXT"),
             Column("task", "element", "TEXT"),

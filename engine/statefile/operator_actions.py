@@ -68,6 +68,7 @@ from .action import (
     check_target,
     find_cancel_request,
     read_task,
+    refusal_of,
     summarize,
 )
 from .lists import CHANGED_EFFECTS, IS_APPROVAL, UNACKNOWLEDGED, chunks, dag_name_of, in_list, marks, query
@@ -126,7 +127,7 @@ def skip(context: ActionContext) -> Answer:
             return Answer(False, "a substitute has at most {} characters of JSON".format(SUBSTITUTE_CHARACTERS_MAX))
     together = {target[0] for target in context.targets}
     for row in resolve_targets(context):
-        refused = act_refusal(context.act, row.state, row.cancel_requested_at is not None)
+        refused = refusal_of(context, row)
         needed_by = None if "result" in columns else _needed_by(context, row.name, together)
         if refused:
             context.set_result(row.name, REFUSED, refused)
@@ -507,7 +508,7 @@ def _requeue(context: ActionContext) -> Answer:
     rows: List[TaskSnapshot] = []
     for row in resolve_targets(context):
         rows.append(row)
-        refused = act_refusal(context.act, row.state, row.cancel_requested_at is not None)
+        refused = refusal_of(context, row)
         if row.state == TaskState.UPSTREAM_FAILED:
             blocked.append(row)
         elif refused or is_gone(row.read_spec()):
@@ -571,7 +572,7 @@ def _requeue_rows(context: ActionContext) -> Answer:
         row = check_target(context, target) if target[0] in found else None
         if row is None:
             continue
-        refused = act_refusal(context.act, row.state, row.cancel_requested_at is not None)
+        refused = refusal_of(context, row)
         if refused:
             context.set_result(row.name, REFUSED, refused)
             continue

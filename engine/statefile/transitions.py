@@ -138,7 +138,11 @@ class Transaction(object):
         self.emit(TaskChanged(set, why=why, act=act or self.act), run_id, name, attempt=attempt)
 
     def change_run(self, run_id: str, change: RunChanged, old: Optional[str] = None, new: Optional[str] = None) -> None:
-        """Write the columns ``change.set`` of a run, and emit the change."""
+        """Write the columns ``change.set`` of a run, and emit the change.
+
+        If that ends a time in which the run waited for a human, the time is added to ``waited_us``.
+        """
+        change = self._with_waited_time(run_id, change)
         columns = change.set
         self._before_run_change(run_id, change)
         if columns:
@@ -146,6 +150,18 @@ class Transaction(object):
                 "UPDATE run SET {} WHERE run_id = ?".format(_assign(columns)), list(columns.values()) + [run_id]
             )
         self.emit(change, run_id, old=old, new=new)
+
+    def _with_waited_time(self, run_id: str, change: RunChanged) -> RunChanged:
+        if change.set.get("blocked_since", 0) is not None and change.set.get("ended_at", 0) is not None:
+            return change
+        sql = "SELECT blocked_since, ended_at, waited_us FROM run WHERE run_id = ?"
+        row = self.connection.execute(sql, (run_id,)).fetchone()
+        if row is None or (row[0] is None and row[1] is None):
+            return change
+        began = row[0] if row[0] is not None else row[1]
+        columns: Dict[str, Any] = dict(change.set)
+        columns["waited_us"] = row[2] + max(self.at - began, 0)
+        return change._replace(set=cast(Any, columns))
 
     def _before_change(self, run_id: str, name: str, columns: Mapping[str, object]) -> None:
         """Called before columns of a task change, beside its state and generation."""

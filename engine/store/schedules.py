@@ -103,8 +103,8 @@ _LATEST = (
     " ORDER BY started_at DESC, rowid DESC LIMIT 1"
 )
 _DURATIONS = (
-    "SELECT ended_at - started_at FROM run WHERE dag_name = ? AND state = 'SUCCESS' AND ended_at IS NOT NULL"
-    " ORDER BY started_at DESC LIMIT 20"
+    "SELECT ended_at - started_at - waited_us FROM run"
+    " WHERE dag_name = ? AND state = 'SUCCESS' AND ended_at IS NOT NULL ORDER BY started_at DESC LIMIT 20"
 )
 _MISSED = (
     "SELECT logical_time, decided_at FROM slot WHERE dag_name = ? AND state = 'missed'"

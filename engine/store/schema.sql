@@ -29,7 +29,8 @@ CREATE TABLE run (
     python_path   TEXT,                   -- PYTHONPATH of the start, absolute; NULL: none
     logical_time  INTEGER,                -- the instant of its schedule that it stands for; NULL: started by hand
     acknowledged_at INTEGER,              -- when an operator took note of how it ended; NULL again once it is reopened
-    acknowledged_by TEXT
+    acknowledged_by TEXT,
+    waited_us     INTEGER NOT NULL DEFAULT 0 -- how long it was blocked, or ended and reopened: nobody worked
 );
 
 CREATE INDEX idx_run_late ON run(dag_name) WHERE ended_at IS NULL OR ended_at > deadline_at;

@@ -285,6 +285,9 @@ def test_a_seek_reports_only_the_rows_that_differ():
 # --- Times as they are typed -----------------------------------------------------------------------------------------
 
 
+NEVER = 2**60  # every instant has come by then
+
+
 def run_at(text: str) -> RunRow:
     return RunRow("r", started_at=round(datetime.fromisoformat(text).astimezone().timestamp() * S))
 
@@ -301,18 +304,25 @@ def run_at(text: str) -> RunRow:
 )
 def test_a_clock_time_is_the_first_such_time_after_the_start(text: str, found: str):
     expected = datetime.fromisoformat(found).astimezone()
-    assert parse_when(text, run_at("2026-04-25T23:00:00")) == round(expected.timestamp() * S)
+    assert parse_when(text, run_at("2026-04-25T23:00:00"), NEVER) == round(expected.timestamp() * S)
+
+
+def test_a_time_before_the_run_is_not_the_one_of_tomorrow():
+    run = run_at("2026-04-25T23:00:00")
+    with pytest.raises(RedriveError, match="22:45 is before run r began: 2026-04-25 23:00:00"):
+        parse_when("22:45", run, run.started_at + 600 * S)
+    assert parse_when("22:45", run, run.started_at + 86_400 * S) > run.started_at
 
 
 def test_a_number_is_that_of_an_event():
-    assert parse_when("412", RunRow("r")) == 412 < NUMBER_MAX
-    assert parse_when("9" * 40, RunRow("r")) < NUMBER_MAX
+    assert parse_when("412", RunRow("r"), NEVER) == 412 < NUMBER_MAX
+    assert parse_when("9" * 40, RunRow("r"), NEVER) < NUMBER_MAX
 
 
 @pytest.mark.parametrize("text", ["", "noon", "25:00", "03:12:99", "2026-13-01", "0001-01-01", "²"])
 def test_what_is_no_time_is_refused_with_what_to_write(text: str):
     with pytest.raises(RedriveError, match="03:12:30"):
-        parse_when(text, run_at("2026-04-25T23:00:00"))
+        parse_when(text, run_at("2026-04-25T23:00:00"), NEVER)
 
 
 def test_nothing_has_happened_in_a_blank_run():

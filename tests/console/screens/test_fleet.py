@@ -140,7 +140,7 @@ async def test_what_needs_a_human_comes_first_with_its_count():
             *("revenue.db", "ledger.db", "backup.db", "warehouse-of-all-the-partners.db", "odd.db", "imports.db")
         ]
         assert [row[0] for row in argv_of(app)[:6]] == ["◆12", "◆1", "◆1", "◆1", "◆1", "imports"]
-        assert "8 state files on this machine" in text_of(app) and "5 need a human" in text_of(app)
+        assert "8 state files on this machine" in text_of(app) and "16 things need a human" in text_of(app)
 
 
 async def test_the_help_key_explains_the_counts_and_the_keys_of_the_list():
@@ -194,7 +194,7 @@ async def test_news_change_the_rows_and_keep_the_cursor_on_its_file():
         await files.are_shown()
         await pilot.pause()
         assert app.table.cursor_key == app.table.order[0] == f"{FOLDER}/rates.db"
-        assert "◆3" in argv_of(app)[0] and "6 need a human" in text_of(app)
+        assert "◆3" in argv_of(app)[0] and "19 things need a human" in text_of(app)
 
 
 async def test_a_lost_connection_is_said_and_the_rows_stay():

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.ready_queue import spec_of
 from redrive.engine.core.spec import with_overrides
-from redrive.engine.domain.event_payloads import RunChanged, TaskMoved
+from redrive.engine.domain.event_payloads import RunChange, RunChanged, TaskMoved
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import TaskState
 from redrive.engine.statefile import transitions
+from redrive.engine.statefile.transitions import Transaction
 
 from ..store.conftest import RUN, SECOND, START, StateFile
-from .act_helpers import CHAIN, DIAMOND, results, sentence, table
+from .act_helpers import CHAIN, DIAMOND, ran, results, sentence, table
 
 
 def test_a_requeue_is_a_new_generation_that_keeps_its_attempts(state_file: StateFile) -> None:
@@ -231,3 +232,40 @@ def test_a_late_result_of_the_old_generation_changes_nothing(state_file: StateFi
         lambda j: j.move(RUN, "a", "RUNNING", "SUCCESS", 1, guard=" AND claim_token = ?", guarded=("old",))
     )
     assert (late, also, state_file.states()) == (False, False, {"a": "RUNNING"})
+
+
+@pytest.mark.parametrize("act", ["requeue"])
+def test_a_second_requeue_names_who_was_first(state_file: StateFile, act: str) -> None:
+    """It has run, also twice: only since the requeue it has not."""
+    state_file.create({"a": ""})
+    ran(state_file, "a", "FAILED", ended_at=1)
+    assert results(state_file.act("requeue", "a")) == {"a": "done"}
+    answer = state_file.act(act, "a")
+    assert not answer["ok"]
+    assert "a: already requeued by " in answer["message"] and "it has not started since" in answer["message"]
+
+
+def test_the_time_in_which_a_run_waited_for_a_human_is_counted(state_file: StateFile) -> None:
+    """Blocked, then ended and reopened: what is usual is the work alone."""
+
+    def waited() -> int:
+        return int(state_file.connection.execute("SELECT waited_us FROM run").fetchone()[0])
+
+    def change(at: int, what: str, **columns: Any) -> None:
+        def write(transaction: Transaction) -> None:
+            transaction.at = at
+            transaction.change_run(RUN, RunChanged(what, cast(Any, columns)))
+
+        state_file.write(write)
+
+    state_file.create({"a": ""})
+    change(10_000, RunChange.BLOCKED, blocked_since=10_000)
+    change(12_000, RunChange.UNBLOCKED, blocked_since=None)
+    change(13_000, RunChange.UNBLOCKED, blocked_since=None)
+    assert waited() == 2_000
+    change(15_000, RunChange.ENDED, state="SUCCESS", ended_at=15_000, blocked_since=None)
+    change(20_000, RunChange.REOPENED, state="RUNNING", ended_at=None, blocked_since=None)
+    assert waited() == 7_000
+    change(21_000, RunChange.BLOCKED, blocked_since=21_000)
+    change(26_000, RunChange.ENDED, state="ABANDONED", ended_at=26_000, blocked_since=None)
+    assert waited() == 12_000
