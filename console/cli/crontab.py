@@ -9,9 +9,10 @@ import shlex
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC
 from itertools import count
 
-from ...engine.core.schedule import NAMED_SCHEDULES
+from ...engine.core.schedule import NAMED_SCHEDULES, parse_recurrence
 from ...engine.domain.text import shell_word
 from ..text.text import one_line
 
@@ -94,10 +95,20 @@ def _job_of(number: int, line: str, environment: Mapping[str, str], zone: str, h
     fields = NAMED_SCHEDULES.get(schedule[0].lower()) if line.startswith("@") else " ".join(schedule)
     if fields is None:
         raise ValueError(f"there is no schedule {schedule[0]}")
+    if not line.startswith("@"):
+        _require_schedule(fields)
     shell_line, *inputs = (part.replace(r"\%", "%") for part in _UNESCAPED_PERCENT.split(rest[-1]))
     stdin = "\n".join(inputs) + "\n" if inputs else None
     zone = environment.get("CRON_TZ") or zone
     return Job(number, line, fields, shell_line.strip(), stdin, environment, zone, rest[0] if has_user else None)
+
+
+def _require_schedule(fields: str) -> None:
+    """Raise ValueError for five words that are no schedule, as of a text between the lines."""
+    try:
+        parse_recurrence(fields, UTC)
+    except ValueError as error:
+        raise ValueError(f"no flow is written: {error}") from None
 
 
 # --- The flow of a line ----------------------------------------------------------------------------------------------

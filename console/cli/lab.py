@@ -27,6 +27,7 @@ from ...engine.core.policy import (
     worst_case_elapsed_seconds,
     worst_case_wait_seconds,
 )
+from ...engine.domain.task_options import GRACE_SECONDS
 from ...engine.errors import FlowError
 from ..text.figures import bar, column_chart, downsample, number, number_table
 from ..text.glyphs import glyphs_for
@@ -65,7 +66,13 @@ class BackoffExperiment:
 @click.option("--attempts", default=10, show_default=True, type=click.IntRange(1, 1000), help="Attempts in all.")
 @click.option("--jitter", default="full", show_default=True, help="none, full, equal, decorrelated, add50, or all.")
 @click.option("--timeout", metavar="DURATION", help="Timeout of one attempt, for the worst case.")
-@click.option("--grace", default="0s", metavar="DURATION", help="Between SIGTERM and SIGKILL.")
+@click.option(
+    "--grace",
+    default=f"{GRACE_SECONDS:g}s",
+    show_default=True,
+    metavar="DURATION",
+    help="Between SIGTERM and SIGKILL of each attempt; 0s: of a call, which nothing kills.",
+)
 @click.option("--deadline", metavar="DURATION", help="Compared with the worst case.")
 @click.option(
     "--clients", default=0, type=click.IntRange(0, 1_000_000), metavar="N", help="Plot the retries of N clients."

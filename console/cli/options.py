@@ -233,7 +233,8 @@ def _value_of(name: str, value: str) -> str:
         text = sys.stdin.read() if value == "-" else Path(value[1:]).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not valid UTF-8"
-        raise click.UsageError(f"--param {name}={value}: cannot be read: {why}") from None
+        text_like_it = f"; the text {value!r} itself is {'@' + value!r}" if value.startswith("@") else ""
+        raise click.UsageError(f"--param {name}={value}: cannot be read: {why}{text_like_it}") from None
     return text.removesuffix("\n").removesuffix("\r")
 
 

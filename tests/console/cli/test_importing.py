@@ -485,3 +485,13 @@ def test_aliases_of_a_usual_size_are_read(home: Path) -> None:
     Path("dag.yaml").write_text(text)
     run_redrive("import", "dagu", "dag.yaml")
     assert Path("dag.py").read_text().count("flow.command(") == 2
+
+
+def test_text_between_the_lines_becomes_no_flow(home: Path) -> None:
+    Path("c").write_text(
+        "Run this every day at noon\n0 0 * * Monday /opt/x\n0 1 * * * /opt/first\n31 2 31 2 * /opt/never\n"
+    )
+    done = run_redrive("import", "crontab", "c", "--into", "flows")
+    assert done.returncode == 3 and [path.name for path in Path("flows").iterdir()] == ["first.py"]
+    assert "line 1: no flow is written: 'Run this every day at' is not a schedule" in done.stdout
+    assert all(f"line {number}: no flow is written" in done.stdout for number in (2, 4))

@@ -45,11 +45,16 @@ def test_the_engines_own_policy_waits_six_seconds_and_not_twenty_minutes():
 
 def test_three_tries_of_a_call_of_thirty_seconds_are_ninety_three():
     """004.28, 004.30: the worst case, with the deadline that it is held against."""
-    words = ("--base", "1s", "--attempts", 3, "--timeout", "30s", "--deadline", "1m")
+    words = ("--base", "1s", "--attempts", 3, "--timeout", "30s", "--deadline", "1m", "--grace", "0s")
     output = invoke_redrive("backoff", *words).output
     assert "at the worst 3 x (30 s) + 3 s of waiting = 93 s" in output
     assert "the deadline is 60 s: 33 s too long" in output
     assert 93 == values("backoff", *words)[0]["worst_case_seconds"]
+
+
+def test_an_attempt_has_its_grace_as_well():
+    output = invoke_redrive("backoff", "--base", "1s", "--attempts", 3, "--timeout", "30m").output
+    assert "at the worst 3 x (1800 s + 5 s) + 3 s of waiting = 5418 s" in output
 
 
 def test_a_policy_that_needs_a_word_gets_it():
