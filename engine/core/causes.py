@@ -63,6 +63,16 @@ class PageRequest(msgspec.Struct, frozen=True):
     options: tuple[str, ...] = ()  # of that requeue
 
 
+def may_wait(request: PageRequest, dead_letter_ttl: float | None) -> bool:
+    """Whether a page may wait for another bad run (``Flow(page_after=...)``): it holds up nothing, and nothing is in
+    doubt. ``dead_letter_ttl`` 0: a dead letter counts as failed at once."""
+    if request.kind is None:
+        return request.cause is None and request.failure is not None
+    if request.kind is DeadLetterKind.DEADLINE:
+        return True
+    return dead_letter_ttl == 0 and request.kind is not DeadLetterKind.INDETERMINATE
+
+
 def severity_of(kind: DeadLetterKind | None, failure: Failure | None) -> str:
     """Return the severity of a failed task. ``kind`` None: its budget is spent; a dead letter is at least high."""
     by_class = _BY_CLASS.get(failure.failure_class, "normal") if failure is not None else "normal"

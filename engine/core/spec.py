@@ -198,6 +198,7 @@ class FlowSpec(msgspec.Struct, frozen=True):
     deadline_seconds: float | None = None
     deadline_action: DeadlineAction = "end"  # at the deadline: end the run, or page alone
     dead_letter_ttl: float | None = None  # seconds until a dead letter becomes FAILED
+    page_after: int = 1  # bad runs in a row until what holds up nothing pages
     retention_runs: int | None = None  # ended runs to keep
     retention_seconds: float | None = None  # how long to keep an ended run
     log_limit_mb: int = 64  # of output of one run, as it is stored

@@ -558,6 +558,8 @@ class Flow(TaskDeclarations):
         dead_letter_ttl: duration of 0 or more: a dead letter without a decision for so long, or until the
             deadline, becomes FAILED, so that tasks with the rule "all_done" run below it and the run ends. 0: at once.
             None: it waits for ever.
+        page_after: how many runs in a row have to go wrong, at least 1, until failed tasks and a missed deadline page;
+            1 unless given. What blocks a run, an effect in doubt, and an outage of ten minutes page at once.
         retention: which ended runs of the state file to keep: a duration as "30d", or how many of each flow. Older ones
             are deleted after each run; ``redrive prune --help`` says what stays. None: all are kept.
         log_limit_mb: how much output of tasks a run keeps in the state file, compressed, in megabytes of at least 1;
@@ -623,6 +625,7 @@ class Flow(TaskDeclarations):
         self.deadline_seconds: float | None = options["deadline"]
         self.deadline_action = _deadline_action(name, options)
         self.dead_letter_ttl: float | None = options["dead_letter_ttl"]
+        self.page_after: int = options["page_after"]
         self.retention: dict[str, Any] = options["retention"] or {}
         self.log_limit_mb: int = options["log_limit_mb"]
         self.max_parallel: int | None = options["max_parallel"]
@@ -796,6 +799,7 @@ class Flow(TaskDeclarations):
             deadline_seconds=self.deadline_seconds,
             deadline_action=self.deadline_action,
             dead_letter_ttl=self.dead_letter_ttl,
+            page_after=self.page_after,
             retention_runs=self.retention.get("runs"),
             retention_seconds=self.retention.get("seconds"),
             log_limit_mb=self.log_limit_mb,

@@ -413,6 +413,7 @@ class FlowOptions(DefaultOptions, total=False):
     deadline: Annotated[Duration | None, optional(duration())]
     deadline_action: Annotated[DeadlineAction, choice(*get_args(DeadlineAction))]
     dead_letter_ttl: Annotated[Duration | None, optional(duration(), "a dead letter waits for ever")]
+    page_after: Annotated[int, whole_number(1)]
     retention: Annotated[str | int | None, optional(RETENTION, "no run is deleted")]
     log_limit_mb: Annotated[int, whole_number(1)]
     max_parallel: Annotated[int | None, optional(whole_number(1))]
@@ -433,7 +434,14 @@ class FlowOptions(DefaultOptions, total=False):
 DEFAULTS, FLOW = table_of(DefaultOptions), table_of(FlowOptions)
 
 #: Options of a flow whose default is not None.
-_FLOW_DEFAULTS = {"deadline_action": "end", "log_limit_mb": 64, "timezone": "UTC", "misfire": "one", "splay": 0.0}
+_FLOW_DEFAULTS = {
+    "deadline_action": "end",
+    "page_after": 1,
+    "log_limit_mb": 64,
+    "timezone": "UTC",
+    "misfire": "one",
+    "splay": 0.0,
+}
 
 # --- A task ---------------------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from ..core.causes import (
     CauseHistory,
     PageRequest,
     PageState,
+    may_wait,
     page_cause,
     severity_of,
 )
@@ -29,7 +30,7 @@ from ..domain.events import JsonObject
 from ..domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, NO_CAUSE, NOT_STARTED
 from ..domain.text import shell_command
 from ..statefile import causes
-from ..statefile.lists import in_list
+from ..statefile.lists import in_list, is_whole_run
 from ..statefile.transitions import Transaction
 from .database import path_of
 
@@ -52,7 +53,12 @@ def trigger_held_page(transaction: Transaction, request: PageRequest) -> None:
 
 
 def trigger_page(transaction: Transaction, request: PageRequest) -> None:
-    """Open a page for the cause of a request, or count it up where one is open."""
+    """Open a page for the cause of a request, or count it up where one is open.
+
+    None of it if the flow pages later, and this is not yet the run that it waits for.
+    """
+    if _waits_for_another_run(transaction.connection, request):
+        return
     cause = _cause_of(transaction.connection, request)
     latest = _latest(transaction.connection, cause)
     if latest is None or latest.is_over(transaction.at):
@@ -75,6 +81,28 @@ def trigger_page(transaction: Transaction, request: PageRequest) -> None:
         else None,
     )
     transaction.emit(event, request.run_id, request.task)
+
+
+#: The latest earlier whole runs of the flow, and whether each was bad; of one that goes on: so far.
+_EARLIER_RUNS = (
+    "SELECT earlier.state = 'FAILED' OR earlier.deadline_passed_at IS NOT NULL OR EXISTS (SELECT 1 FROM task"
+    " WHERE task.run_id = earlier.run_id AND task.state IN "
+    + in_list(NEEDS_HUMAN)
+    + ") FROM run JOIN run AS earlier ON earlier.dag_name = run.dag_name AND earlier.started_at < run.started_at"
+    " AND " + is_whole_run("earlier") + " WHERE run.run_id = ? ORDER BY earlier.started_at DESC LIMIT ?"
+)
+
+
+def _waits_for_another_run(connection: sqlite3.Connection, request: PageRequest) -> bool:
+    row = connection.execute("SELECT options FROM run WHERE run_id = ?", (request.run_id,)).fetchone()
+    if row is None or '"page_after"' not in row[0]:
+        return False
+    options = json.loads(row[0])
+    wanted = options.get("page_after", 1) - 1
+    if not may_wait(request, options.get("dead_letter_ttl")):
+        return False
+    earlier = connection.execute(_EARLIER_RUNS, (request.run_id, wanted)).fetchall()
+    return len(earlier) < wanted or not all(is_bad for (is_bad,) in earlier)
 
 
 NOBODY = "no page is configured: the flow names no sender (flow.page)"

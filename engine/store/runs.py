@@ -161,6 +161,8 @@ def options_of(flow: FlowSpec, part: str | None = None, *, is_backfill: bool = F
         options["params"] = flow.param_types
     if flow.deadline_action != END:
         options["deadline_action"] = flow.deadline_action
+    if flow.page_after > 1:
+        options["page_after"] = flow.page_after
     if flow.dead_letter_ttl is not None:
         options["dead_letter_ttl"] = flow.dead_letter_ttl
     return msgspec.json.encode(options).decode()

@@ -7,11 +7,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from redrive.engine import Executor, Flow, PermanentError
+from redrive.engine import Executor, Flow, FlowError, PermanentError
 from redrive.engine.executor.run_options import RunOptions
 from redrive.engine.statefile.needs import NeedKind, needs_of
 from redrive.engine.statefile.state_files import offer_of
-from redrive.engine.testing import error, in_turn, play, play_schedule
+from redrive.engine.testing import down, error, in_turn, killed, play, play_schedule
 
 BROKEN = ConnectionError("refused")
 HOUR = 3600 * 1_000_000
@@ -139,3 +139,45 @@ def test_a_part_and_a_backfill_end_no_episode(tmp_path: Path, options: RunOption
     Executor(flow=flow, state=path, run_id="second", options=options).run()
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT state FROM page").fetchall() == [(state,)]
+
+
+# --- ``page_after`` ---------------------------------------------------------------------------------------------------
+
+
+def paged_runs(night) -> list[str]:
+    return [run_id for (run_id,) in night.query("SELECT run_id FROM page ORDER BY id")]
+
+
+def test_a_failure_may_wait_for_the_second_bad_run_in_a_row() -> None:
+    results = in_turn(BROKEN, 1, BROKEN, BROKEN, 1, BROKEN)
+    night = play(hourly(page_after=2), runs=6, results={"load": results})
+    assert paged_runs(night) == ["night-4"]
+    assert paged_runs(play(hourly(page_after=3), runs=3, results={"load": BROKEN})) == ["night-3"]
+
+
+def test_a_missed_deadline_may_wait_as_well() -> None:
+    flow = hourly(page_after=2, deadline="1m")
+    night = play(flow, runs=2, durations={"load": "10m"})
+    assert [run.state for run in night.runs] == ["FAILED", "FAILED"] and set(paged_runs(night)) == {"night-2"}
+
+
+def test_what_blocks_a_run_or_is_in_doubt_pages_at_once() -> None:
+    assert paged_runs(play(hourly(page_after=2), results={"load": PermanentError("no")})) == ["night"]
+    effect = Flow("pay", page_after=2, dead_letter_ttl=0)
+    effect.task(name="pay", kind="effect")(lambda: 1)
+    assert paged_runs(play(effect, faults=[killed("pay", 9)])) == ["night"]
+    outage = Flow("outage", page_after=2)
+    for number in range(4):
+        outage.task(name=f"a{number}", downstream="api")(lambda: 1)
+    assert paged_runs(play(outage, faults=[down("api", lasts="20m")], until="15m")) == ["night"]
+
+
+def test_a_dead_letter_that_holds_nothing_may_wait() -> None:
+    flow = hourly(page_after=2, dead_letter_ttl=0)
+    assert paged_runs(play(flow, runs=2, results={"load": PermanentError("no")})) == ["night-2"]
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, "2", None])
+def test_page_after_is_a_number_of_runs(value) -> None:
+    with pytest.raises(FlowError, match="page_after"):
+        Flow("x", page_after=value)
