@@ -271,6 +271,7 @@ class CallEnd(msgspec.Struct, frozen=True):
     failure_class: FailureClass | None = None
     failures_before: int = 0  # failed tries of the task before this one
     retry_after_seconds: float | None = None  # as the downstream asks
+    is_by_text: bool = False  # only the text of a program's output says what the failure is
     is_repeat: bool = False  # a failure that its task has met before: counted, and no evidence
     tasks_failing: int = SEVERAL_TASKS  # this one included, counted up to ``SEVERAL_TASKS``
 
@@ -281,12 +282,12 @@ class CallEnd(msgspec.Struct, frozen=True):
 
 def record(breaker: Breaker, spec: DownstreamSpec, call: CallPermit, end: CallEnd, now: int) -> Breaker:
     if end.failure_class is FailureClass.AUTH and _confirms_refusal(breaker, call):
-        return _refused(breaker, end.task)
+        return _refused(breaker, call, end)
     if call.episode != breaker.episode or breaker.state is BreakerState.DISABLED:
         return breaker
     metrics_only = breaker.state is BreakerState.METRICS_ONLY
     if end.failure_class is FailureClass.AUTH and not metrics_only:
-        return _refused(breaker, end.task)
+        return _refused(breaker, call, end)
     if not end.succeeded and end.failure_class not in OUTAGE_CLASSES:
         return release_call(breaker, call)
     if breaker.state is BreakerState.HALF_OPEN:
@@ -306,12 +307,18 @@ def _confirms_refusal(breaker: Breaker, call: CallPermit) -> bool:
     return examines and call.episode == breaker.episode - 1
 
 
-def _refused(breaker: Breaker, task: str) -> Breaker:
-    """Apply the refusal of a task's credential: the first one is examined by a probe, a second one opens."""
+def _refused(breaker: Breaker, call: CallPermit, end: CallEnd) -> Breaker:
+    """Apply the refusal of a task's credential: the first one is examined by a probe, a second one opens.
+
+    One that only a text says holds nobody by itself: a text quotes and counts.
+    """
+    task = end.task
     refused = breaker.refused if task in breaker.refused else (*breaker.refused, task)
     if len(refused) >= REFUSALS_TO_OPEN:
         why = f"credential refused to {refused[0]} and {refused[-1]}: waits for an operator"
         return replace(_shut(breaker, why), refused=refused)
+    if end.is_by_text:
+        return replace(release_call(breaker, call), refused=refused)
     why = f"credential refused to {task}: one other task asks whether it is refused as well"
     return replace(_half_open(breaker, 1, why), refused=refused)
 
@@ -671,7 +678,8 @@ def _counted(breaker: Breaker, spec: DownstreamSpec, call: CallPermit, end: Call
         last.repeats + (not end.succeeded and end.is_repeat),
     )
     before = breaker.streak if window else Streak()  # a downstream that nobody called for a window starts anew
-    return replace(breaker, window=(*earlier, added), streak=_continued(before, spec, call, end))
+    refused = () if end.succeeded else breaker.refused
+    return replace(breaker, window=(*earlier, added), streak=_continued(before, spec, call, end), refused=refused)
 
 
 def _continued(streak: Streak, spec: DownstreamSpec, call: CallPermit, end: CallEnd) -> Streak:

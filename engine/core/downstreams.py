@@ -135,7 +135,13 @@ class DownstreamStates:
         retry_after_seconds = None if failure is None else failure.retry_after_seconds
         end = self._counted_end(
             downstream,
-            CallEnd(task, self._class_of(downstream, task, failure), failures_before, retry_after_seconds),
+            CallEnd(
+                task,
+                self._class_of(downstream, task, failure),
+                failures_before,
+                retry_after_seconds,
+                is_by_text=failure is not None and failure.is_by_text,
+            ),
         )
         self._replace(downstream, rules.record(self._breakers[downstream], spec, call, end, now))
         self._confirm_hint(downstream, end)

@@ -221,6 +221,34 @@ class TestClosed:
         downstream.call(FailureClass.AUTH, task="c")
         assert downstream.state is BreakerState.HALF_OPEN, "the success of b clears a"
 
+    def refuse_by_text(self, downstream, task: str) -> None:
+        end = CallEnd(task, FailureClass.AUTH, is_by_text=True)
+        downstream.breaker = record(downstream.breaker, SPEC, downstream.begin(), end, downstream.now)
+
+    def test_a_refusal_that_only_a_text_says_holds_nobody_by_itself(self, downstream):
+        for _ in range(3):
+            self.refuse_by_text(downstream, "a")
+        assert downstream.state is BreakerState.CLOSED
+        self.refuse_by_text(downstream, "b")
+        assert downstream.breaker.needs_operator, "two tasks say so"
+
+    def test_a_success_between_two_texts_says_otherwise(self, downstream):
+        self.refuse_by_text(downstream, "a")
+        downstream.call(task="c")
+        self.refuse_by_text(downstream, "b")
+        assert downstream.state is BreakerState.CLOSED
+
+    def test_a_text_confirms_the_refusal_that_is_examined(self, downstream):
+        downstream.call(FailureClass.AUTH, task="a")
+        self.refuse_by_text(downstream, "b")
+        assert downstream.breaker.needs_operator
+
+    def test_a_probe_that_only_a_text_refuses_gives_its_permit_back(self, downstream):
+        downstream.break_it()
+        downstream.wait(31)
+        self.refuse_by_text(downstream, "a")
+        assert downstream.state is BreakerState.HALF_OPEN and downstream.begin().probe
+
     def test_the_same_task_refused_again_is_no_second_witness(self, downstream):
         for _ in range(3):
             downstream.call(FailureClass.AUTH, task="a")
