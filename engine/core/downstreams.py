@@ -396,6 +396,8 @@ class DownstreamStates:
                 self._breakers[spec.name], self._buckets[spec.name] = rules.from_row(row, spec)
                 self._changed_at[spec.name] = row["changed_at"]
                 self._date_hold(spec.name, row["opened_at"] or row["changed_at"])
+                if row["opened_at"] != self._opened_at.get(spec.name):  # a task was held alone, in an earlier run
+                    self._dirty.add(spec.name)
                 if is_new_run:
                     self._breakers[spec.name] = rules.probe_for_new_run(self._breakers[spec.name], spec)
                     self._dirty.add(spec.name)
@@ -407,7 +409,10 @@ class DownstreamStates:
 
     def _row(self, name: str) -> StoredBreaker:
         columns = rules.to_row(self._breakers[name], self._buckets[name], self.specs[name])
-        return {**columns, "changed_at": self._changed_at[name], "opened_at": self._opened_at.get(name)}
+        outage = self.outage(name)
+        found = [self._opened_at[name]] if name in self._opened_at else []
+        held_since = min(found + ([outage.since] if outage is not None else []), default=None)
+        return {**columns, "changed_at": self._changed_at[name], "opened_at": held_since}
 
     def change_event(self, name: str) -> BreakerChanged:
         breaker, spec = self._breakers[name], self.specs[name]

@@ -296,7 +296,8 @@ class AskedApproval(NamedTuple):
 
 
 class OpenBreaker(NamedTuple):
-    """A breaker that is not closed, and since when: not since its latest probe."""
+    """A breaker that is not closed, and since when: not since its latest probe. Or a closed one that holds a task whose
+    calls alone fail, since the first of them."""
 
     downstream: str
     state: str
@@ -555,7 +556,8 @@ HELD_ROWS = Listing(
 OPEN_BREAKERS = Listing(
     "open_breakers",
     OpenBreaker,
-    "SELECT downstream, state, coalesce(opened_at, changed_at) AS since FROM breaker WHERE state <> 'CLOSED'"
+    "SELECT downstream, state, coalesce(opened_at, changed_at) AS since FROM breaker"
+    " WHERE state <> 'CLOSED' OR opened_at IS NOT NULL"
     " ORDER BY since",
 )
 #: A page whose sending is tried again, or was given up with its executor.

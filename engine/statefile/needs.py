@@ -185,8 +185,10 @@ def _needs_of_lists(offer: Offer, now_us: int) -> Iterator[Need]:
     for one in offer.changed_effects:
         need = Need(NeedKind.CHANGED_EFFECTS, offer.path, one.since, one.dag_name, one.run_id, True, one.tasks)
         yield need._replace(detail=one.task)
+    goes_on = any(run.ended_at is None for run in offer.runs)
     for breaker in offer.breakers:
-        if breaker.state in HOLDING_BREAKERS and now_us - breaker.since >= BREAKER_GRACE_US:
+        is_holding = breaker.state in HOLDING_BREAKERS or (breaker.state == "CLOSED" and goes_on)
+        if is_holding and now_us - breaker.since >= BREAKER_GRACE_US:
             is_ours = breaker.state == "FORCED_OPEN"  # an operator holds it open
             name = breaker.downstream
             yield Need(NeedKind.BREAKER, offer.path, breaker.since, offer.dag_name, None, is_ours, detail=name)

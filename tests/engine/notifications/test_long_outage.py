@@ -48,3 +48,13 @@ def test_a_breaker_that_an_operator_holds_is_a_notice_since_it_was_opened() -> N
     (need,) = needs_of([offer_of(night.state_file)], night.query("SELECT max(at) FROM event")[0][0] + 20 * MINUTE)[-1:]
     assert need.kind is NeedKind.BREAKER and need.is_notice
     assert need.since - night.projection.run.started_at < MINUTE
+
+
+def test_one_task_alone_that_is_held_is_a_need_like_its_page() -> None:
+    night = play(calls(1), faults=[down("api", lasts="3h")], until="25m")
+    needs = needs_of([offer_of(night.state_file)], night.query("SELECT max(at) FROM event")[0][0])
+    assert len(night.pages) == 1
+    (need,) = [need for need in needs if need.kind is NeedKind.BREAKER]
+    assert need.since - night.projection.run.started_at < MINUTE
+    well = play(calls(1), faults=[down("api", lasts="15m")])
+    assert well.state == "SUCCESS" and needs_of([offer_of(well.state_file)], need.since + 60 * MINUTE) == []
