@@ -168,8 +168,9 @@ def _columns_of(at: int, decision: Decision, outcome: Outcome, history: TaskHist
             if decision.mode in (FailureMode.LOST, FailureMode.SLOW):  # the error of the attempt says less
                 columns["error"] = decision.why[:ERROR_SUMMARY_CHARACTERS]
             return columns
-        case Defer():
-            return {"next_retry_at": at + round(decision.delay * 1e6)}
+        case Defer(has_answered=has_answered):
+            columns = {"next_retry_at": at + round(decision.delay * 1e6), "error": summary(outcome.failure)}
+            return {**columns, "failures": 0} if has_answered and history.failures else columns
         case Skip():
             message = outcome.skip_reason.strip()[:ERROR_SUMMARY_CHARACTERS] or None
             return {"skip_cause": str(SkipCause.CONDITION), "error": message}

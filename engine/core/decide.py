@@ -80,6 +80,7 @@ class TaskHistory(msgspec.Struct, frozen=True):
     timeout: TimeoutJudgement = NOT_JUDGED  # of an attempt that was killed at it
     idempotent: bool = True
     is_command: bool = False  # a shell line, whose exit code says little
+    is_sensor: bool = False
     names_downstream: bool = False
     effect_key: str | None = None  # of a task with an external effect, which runs at most once
     health: DownstreamHealth = DownstreamHealth.UP  # how much of the failure its downstream explains
@@ -130,9 +131,14 @@ class DeadLetter(msgspec.Struct, frozen=True):
 
 
 class Defer(msgspec.Struct, frozen=True):
-    """A sensor runs again after ``delay`` seconds. Until then it holds no slot, and its budget does not change."""
+    """A sensor runs again after ``delay`` seconds. Until then it holds no slot, and its budget does not change.
+
+    ``has_answered``: the check has found nothing yet, which gives back what earlier errors have spent. Else it got no
+    answer.
+    """
 
     delay: float
+    has_answered: bool = True
 
 
 class Skip(msgspec.Struct, frozen=True):
@@ -210,6 +216,11 @@ class _FailureCase(msgspec.Struct, frozen=True):
         return (self.now - self.history.failed_at[-before]) / 1e6 if 0 < before <= len(self.history.failed_at) else 0.0
 
     @property
+    def failing_seconds(self) -> float:
+        """The time since the first failure that counts."""
+        return (self.now - self.history.failed_at[0]) / 1e6 if self.history.failed_at else 0.0
+
+    @property
     def may_be_of_downstream(self) -> bool:
         """Whether the failure is about what the task has perhaps read from its downstream."""
         is_judged = self.policy.poison_after == "evidence" and self.history.names_downstream
@@ -267,7 +278,8 @@ def _fail_canary(case: _FailureCase, decision: Decision) -> Decision:
     """Make a dead letter of a canary that fails with the same fingerprint: no retry, and no descendant fails."""
     if case.history.verifies is None or case.failure.fingerprint.loose != case.history.verifies:
         return decision
-    assert isinstance(decision, Retry | Fail | DeadLetter), "the rules return no other decision"
+    if not isinstance(decision, Retry | Fail | DeadLetter):
+        return decision
     kind = decision.kind if isinstance(decision, DeadLetter) else DeadLetterKind.POISON
     return DeadLetter(kind, decision.mode, "the fix did not help: the same failure as before", fix_failed=True)
 
@@ -350,6 +362,23 @@ def _not_idempotent(case: _FailureCase) -> Decision | None:
         why = "it failed after its start and is not idempotent: find out what it did, then requeue or skip"
         return DeadLetter(DeadLetterKind.INDETERMINATE, FailureMode.OTHER, why)
     return None
+
+
+#: A sensor without ``max_elapsed`` fails when each of its checks has failed for so long.
+NO_ANSWER_SECONDS = 24 * 3600.0
+
+
+def _no_answer(case: _FailureCase) -> Decision | None:
+    """Check a sensor again at its rhythm when what it asks is not there: an outage is what it may well wait for."""
+    if not case.history.is_sensor or case.failure.failure_class is not FailureClass.TRANSIENT:
+        return None
+    if case.policy.max_elapsed is None and case.failing_seconds >= NO_ANSWER_SECONDS:
+        return Fail(FailureMode.TRANSIENT, f"it has had no answer for {format_seconds(NO_ANSWER_SECONDS)}")
+    asked = Outcome(OutcomeKind.DEFERRED, defer_reason=case.failure.message)
+    decision = _decide_deferral(case.history, asked, case.policy, case.now, case.uniform)
+    if not isinstance(decision, Defer):
+        return decision
+    return Defer(max(decision.delay, case.failure.retry_after_seconds or 0.0), has_answered=False)
 
 
 #: A machine that starts no process for so long is a failure of its tasks, which somebody must see.
@@ -591,6 +620,7 @@ FAILURE_RULES: tuple[Callable[[_FailureCase], Decision | None], ...] = (
     _permanent,
     _not_idempotent,
     _not_started,
+    _no_answer,
     _charged_to_downstream,
     _any_failure,
     _out_of_memory_again,

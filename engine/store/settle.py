@@ -291,6 +291,10 @@ _PAST = (
 )
 
 
+#: When a sensor has got its latest answer: errors before it count no more.
+_ANSWERED = "SELECT max(attempt) FROM attempt WHERE run_id = ? AND name = ? AND outcome = 'deferred'"
+
+
 class StoredTask(NamedTuple):
     """What the state file holds when an attempt ends: of its task, and of its output. One statement reads it."""
 
@@ -363,8 +367,7 @@ def read_history(
     ``at``: the end of the attempt, microseconds UTC.
     """
     failure = outcome.failure
-    place = (claim.run_id, claim.name, claim.attempt, claim.generation)
-    past = [] if failure is None else connection.execute(_PAST, place).fetchall()  # read by failures alone
+    past = _past(connection, claim, spec, failure)
     alike = [row for row in past if all(row[4:])]
     return TaskHistory(
         failures=stored.failures,
@@ -375,12 +378,13 @@ def read_history(
         fingerprints=tuple(row[0] for row in alike),
         failed_at=tuple(row[1] for row in alike),
         classes=tuple(FailureClass(row[2]) for row in past if row[2]),
-        healed=0 if failure is None else healed_count(connection, claim.name, failure.fingerprint.strict),
+        healed=_healed(connection, claim, failure),
         siblings=_siblings(connection, claim, failure),
         timeout=_judge_timeout(connection, claim, spec, outcome, at),
         first_started_at=stored.first_started_at,
         idempotent=spec.idempotent,
         is_command=spec.kind == "command",
+        is_sensor=spec.kind == "sensor",
         names_downstream=spec.downstream is not None,
         effect_key=effect_key(claim.run_id, claim.name, stored.key_generation) if spec.effect else None,
         health=verdict.health,
@@ -395,6 +399,26 @@ def read_history(
         changed=() if failure is None else _changed(past, failure.fingerprint.loose),
         verifies=load_overrides(stored.overrides).get("verifies"),
     )
+
+
+def _past(connection: sqlite3.Connection, claim: Claim, spec: TaskSpec, failure: Failure | None) -> list[Row]:
+    """Read the earlier failures; of a sensor those since its latest answer, of which the first alone may count."""
+    place = (claim.run_id, claim.name, claim.attempt, claim.generation)
+    if failure is None:
+        return []
+    if spec.kind != "sensor":
+        return connection.execute(_PAST, place).fetchall()
+    (answered,) = connection.execute(_ANSWERED, place[:2]).fetchone()
+    limit = 1 if failure.failure_class is FailureClass.TRANSIENT else -1
+    sql = _PAST.replace(" ORDER BY", f" AND past.attempt > {answered or 0} ORDER BY") + f" LIMIT {limit}"
+    return connection.execute(sql, place).fetchall()
+
+
+def _healed(connection: sqlite3.Connection, claim: Claim, failure: Failure | None) -> int:
+    """Count how often the failure has healed; a transient one is never poison, and a sensor may have thousands."""
+    if failure is None or failure.failure_class is FailureClass.TRANSIENT:
+        return 0
+    return healed_count(connection, claim.name, failure.fingerprint.strict)
 
 
 def _deadline_passed(stored: StoredTask) -> str | None:

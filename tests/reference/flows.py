@@ -47,7 +47,7 @@ def draw_flow(seed: int) -> list[ScriptedTask]:
         earlier = [task.name for task in tasks]
         script = dice.choice(_SCRIPTS)
         if dice.random() < 0.1:
-            script = ("wait", *script)
+            script = ("wait", *script, *(("ok",) if script[-1] == "transient" else ()))  # else it waits for ever
         tasks.append(
             ScriptedTask(
                 f"t{number}",

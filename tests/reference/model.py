@@ -54,7 +54,7 @@ def end_of_attempts(task: ScriptedTask) -> End:
     while True:
         does = task.script[min(attempts, len(task.script) - 1)]
         attempts += 1
-        if does == "wait":  # spends no attempt of the budget
+        if does == "wait" or (does == "transient" and "wait" in task.script):  # a sensor: spends no attempt
             continue
         if does in ("ok", "skip"):
             return End(frozenset([SUCCESS if does == "ok" else SKIPPED]), attempts)
