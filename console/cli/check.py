@@ -251,7 +251,7 @@ class Rehearsal:
 @click.option(
     "--down", multiple=True, metavar="NAME=10m@2m", help="A downstream fails; NAME=30%:10m: a share of calls."
 )
-@click.option("--fail", multiple=True, metavar="TASK=503x3", help="A status, an exception or exit:75, so many times.")
+@click.option("--fail", multiple=True, metavar="TASK=503x3", help="Or TimeoutError, exit:75, hang, so often.")
 @click.option("--hang", multiple=True, metavar="TASK[=ATTEMPT]", help="Attempts end at their timeout.")
 @click.option("--slow", multiple=True, metavar="TASK=4x", help="Or TASK=+30s.")
 @click.option("--crash", multiple=True, metavar="5m[/10s]", help="The executor is killed, and resumed later.")
@@ -371,10 +371,12 @@ def _down(word: str) -> Fault:
 
 
 def _fail(word: str, spec: FlowSpec) -> Fault:
-    form = "TASK=503x3: a status, an exception as TimeoutError, or exit:75, and how often"
+    form = "TASK=503x3: a status, an exception as TimeoutError, exit:75 or hang, and how often"
     found = _match("fail", r"(?P<task>[^=]+)=(?P<what>\d{3}|exit:\d+|[A-Za-z_]\w*?)(?:x(?P<times>\d+))?", word, form)
     task, what, times = found["task"], found["what"], int(found["times"]) if found["times"] else None
     own = next((one for one in spec.tasks if one.name == task.partition("[")[0]), None)
+    if what in ("hang", "timeout"):
+        return hang(task, times=times)
     if what.startswith("exit:"):
         return exits(task, int(what[5:]), times=times)
     if what.isdigit() and own is not None and own.kind == "command":

@@ -216,7 +216,7 @@ class _FailureCase(msgspec.Struct, frozen=True):
         return (self.now - self.history.failed_at[-before]) / 1e6 if 0 < before <= len(self.history.failed_at) else 0.0
 
     @property
-    def failing_seconds(self) -> float:
+    def unanswered_seconds(self) -> float:
         """The time since the first failure that counts."""
         return (self.now - self.history.failed_at[0]) / 1e6 if self.history.failed_at else 0.0
 
@@ -372,7 +372,7 @@ def _no_answer(case: _FailureCase) -> Decision | None:
     """Check a sensor again at its rhythm when what it asks is not there: an outage is what it may well wait for."""
     if not case.history.is_sensor or case.failure.failure_class is not FailureClass.TRANSIENT:
         return None
-    if case.policy.max_elapsed is None and case.failing_seconds >= NO_ANSWER_SECONDS:
+    if case.policy.max_elapsed is None and case.unanswered_seconds >= NO_ANSWER_SECONDS:
         return Fail(FailureMode.TRANSIENT, f"it has had no answer for {format_seconds(NO_ANSWER_SECONDS)}")
     asked = Outcome(OutcomeKind.DEFERRED, defer_reason=case.failure.message)
     decision = _decide_deferral(case.history, asked, case.policy, case.now, case.uniform)

@@ -82,6 +82,15 @@ def test_every_kind_of_fault_is_read(flow, tmp_path):
     assert "tuesday" in invoke_redrive("runs", tmp_path / "night.db", "--json").output
 
 
+@pytest.mark.parametrize("task", ["load", "extract"])
+@pytest.mark.parametrize("word", ["hang", "timeout"])
+def test_a_hang_is_killed_at_the_timeout_of_its_task(flow, task, word):
+    words = ("--fail", f"{task}={word}x1", "--result", "extract=[1]", "--json")
+    night, fine = (json.loads(rehearse(flow, *one).output) for one in (words, words[2:]))
+    assert night["state"] == "SUCCESS" and night["starts"] == fine["starts"] + 1
+    assert night["seconds"] >= {"load": 600, "extract": 300}[task]
+
+
 def test_tasks_take_as_long_as_in_earlier_runs(flow, tmp_path, monkeypatch):
     before = Flow("revenue")
     before.command("extract", "true", timeout=10)
