@@ -222,8 +222,8 @@ class TestClosed:
         assert downstream.state is BreakerState.HALF_OPEN, "the success of b clears a"
 
     def refuse_by_text(self, downstream, task: str) -> None:
-        end = CallEnd(task, FailureClass.AUTH, is_by_text=True)
-        downstream.breaker = record(downstream.breaker, SPEC, downstream.begin(), end, downstream.now)
+        call, end = downstream.begin(), CallEnd(task, FailureClass.AUTH, is_by_text=True)
+        downstream.breaker = record(downstream.breaker, SPEC, call, end, downstream.now)
 
     def test_a_refusal_that_only_a_text_says_holds_nobody_by_itself(self, downstream):
         for _ in range(3):
