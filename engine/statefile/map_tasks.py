@@ -12,8 +12,9 @@ A child belongs to its element (``domain/elements.py``). When the list has chang
     -------------    ---------------------------    --------------------------------------------------------------
     new              none                           added, with a name that no other element of the run ever had
     as before        SUCCESS                        its result stays, and it is not stale any more
-    other value      SUCCESS                        a new generation
+    other value      SUCCESS, skipped itself        a new generation
     other value      SUCCESS, an effect             stays, stale, and its notice says so: nothing happens twice
+    other value      FAILED, DEAD_LETTER            a new generation, but an effect waits for a human
     other value      RUNNING                        as after its success, when that comes
     any              any other                      unchanged: it gets the element as it is when it starts
     gone             RUNNING, SUCCESS               unchanged, but the map task does not wait for it or collect it
@@ -45,13 +46,13 @@ from ..domain.elements import (
     value_hash,
 )
 from ..domain.event_payloads import TaskColumns, TaskMapped, TaskMoved
-from ..domain.states import FINISHED, LEGAL_MOVES, MOVING, RAN, SkipCause, TaskState, may_have_happened
+from ..domain.states import FINISHED, LEGAL_MOVES, MOVING, NEEDS_HUMAN, RAN, SkipCause, TaskState, may_have_happened
 from ..domain.task_options import MAX_ATTEMPTS, child_name, child_position, child_prefix
 from ..domain.trigger_rules import ALL_SUCCESS, edge_rule
 from .large_results import load
 from .lists import in_list
 from .requeue import abandon_canary, run_again
-from .transitions import Transaction, hold_children, hold_if_blocked, reevaluate, resolve, unpropagate
+from .transitions import Transaction, hold_children, hold_if_blocked, rearm, reevaluate, resolve, unpropagate
 
 TUPLE_TAG = "redrive:tuple"  # of ``core/result_codec.py``
 IS_BACK = "the list has its element again"
@@ -343,6 +344,11 @@ def _place(
     return has_moved
 
 
+def put_aside(transaction: Transaction, run_id: str, name: str) -> None:
+    """Skip a child that is about to start, and whose element has gone while it ran the last time."""
+    _put_aside(transaction, run_id, _read_child(transaction.connection, run_id, name))
+
+
 def _put_aside(transaction: Transaction, run_id: str, child: _Child) -> None:
     """Skip a child whose element is gone, as a branch that is not taken; what it was stays in its row."""
     if child.state in RAN or may_have_happened(child.state, child.dead_letter_kind) or child.aside is not None:
@@ -395,16 +401,27 @@ def _run_again(
     transaction: Transaction, run_id: str, child: _Child, found: _List, index: int, was_linked: bool
 ) -> None:
     """Run a child again whose element has another value now, except an effect: that has happened."""
-    if child.state == TaskState.SUCCESS and (child.stale or not was_linked):
-        if _hash_of_child(read_inputs(transaction.connection, run_id, child.name), found, index) == child.input_hash:
-            if child.stale:
-                transaction.change(run_id, child.name, {"stale": 0, "notice": None})
-        elif _has_happened(child):
-            transaction.change(run_id, child.name, {"stale": 1, "notice": CHANGED_AFTER_EFFECT})
-        else:
-            run_again(transaction, run_id, child.name, child.state, child.generation)
-    elif child.element is None and not was_linked and child.skip_cause in _FORGOTTEN:
+    if child.element is None and not was_linked and child.skip_cause in _FORGOTTEN:
         run_again(transaction, run_id, child.name, child.state, child.generation)
+    elif not _depends_on_value(child, was_linked):
+        return
+    elif _hash_of_child(read_inputs(transaction.connection, run_id, child.name), found, index) == child.input_hash:
+        if child.stale:
+            transaction.change(run_id, child.name, {"stale": 0, "notice": None})
+    elif _has_happened(child):
+        transaction.change(run_id, child.name, {"stale": 1, "notice": CHANGED_AFTER_EFFECT})
+    else:
+        rearm(transaction, run_id, [child.name])
+        run_again(transaction, run_id, child.name, child.state, child.generation)
+
+
+def _depends_on_value(child: _Child, was_linked: bool) -> bool:
+    """Whether the end of a child is one of its element's value, and no human's decision."""
+    if child.state == TaskState.SUCCESS:
+        return bool(child.stale) or not was_linked
+    if child.state == TaskState.SKIPPED:
+        return child.skip_cause == SkipCause.CONDITION and child.attempt > 0  # it has skipped itself
+    return child.state in NEEDS_HUMAN and child.attempt > 0 and not json.loads(child.spec).get("effect")
 
 
 def input_hash(connection: sqlite3.Connection, run_id: str, name: str, item: Optional[Dict[str, Any]]) -> Optional[str]:

@@ -573,8 +573,8 @@ def _requeue_rows(context: ActionContext) -> Answer:
         if row is None:
             continue
         refused = refusal_of(context, row)
-        if refused:
-            context.set_result(row.name, REFUSED, refused)
+        if refused or is_gone(row.read_spec()):
+            context.set_result(row.name, REFUSED, refused or "{}: it comes back with it".format(VANISHED))
             continue
         start_generation(context, row, new_key=True)  # the system that knows the old key has seen all rows
         quarantine.requeue_rows(context, row.name, found[row.name], row.generation + 1)

@@ -151,6 +151,9 @@ _EXCLUDED = frozenset(
         "stack",
         "fingerprint_detail",
         "checkpoint",
+        "element",
+        "aside",
+        "element_keys",
     ]
 )
 _DONE = "SUCCESS"

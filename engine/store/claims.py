@@ -20,6 +20,7 @@ from ..core.downstreams import END_WHEN_OPEN
 from ..core.outcome import unstored_result
 from ..core.spec import TaskSpec
 from ..core.waiting import WAITS, HeldTasks, RunOutcome, WaitReason, evaluate_run
+from ..domain.elements import GONE
 from ..domain.event_codec import decode
 from ..domain.event_payloads import (
     AttemptColumns,
@@ -137,6 +138,9 @@ def dispatch(
 def _claim(transaction: Transaction, run_id: str, order: ClaimOrder, identity: ExecutorIdentity) -> Claim | None:
     token = identity.random_hex(8)
     spec = order.spec
+    if spec.item is not None and spec.item.index == GONE:
+        map_tasks.put_aside(transaction, run_id, order.name)
+        return None
     if spec.map is not None:  # a resume or a requeue may have changed it since its parent succeeded
         map_tasks.expand(transaction, run_id, order.name)
     item = None if spec.item is None else asdict(spec.item)

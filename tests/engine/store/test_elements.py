@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from redrive.engine.core.outcome import Outcome, OutcomeKind
+from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import Identity, TaskSpec, map_task
 from redrive.engine.domain.states import effect_key
@@ -24,6 +24,10 @@ from .mapped import FAILURE, Mapped
 LISTS = "list"
 SUCCESS = Outcome(OutcomeKind.SUCCESS, result="1")
 Element = dict[str, Any]
+
+
+LOST = Outcome(OutcomeKind.LOST, FAILURE)
+ENDED = Outcome(OutcomeKind.ERROR, FAILURE)
 
 
 def tasks_of(identity: Identity, *, effect: bool = True) -> Sequence[TaskSpec]:
@@ -132,6 +136,44 @@ def test_what_is_no_effect_runs_again_when_its_element_changes(state_file: State
     assert payments.states == {"load": "PENDING", "load[B]": "SUCCESS", "load[A]": "PENDING"}
 
 
+@pytest.mark.parametrize(
+    ("outcome", "effect", "state"),
+    [
+        (ENDED, False, "PENDING"),
+        (ENDED, True, "DEAD_LETTER"),  # a human decides whether it has happened
+        (Outcome(OutcomeKind.SKIPPED, skip_reason="cancelled"), False, "PENDING"),
+        (Outcome(OutcomeKind.SKIPPED, skip_reason="cancelled"), True, "PENDING"),
+    ],
+)
+def test_what_ended_by_the_value_of_its_element_runs_again_with_another_one(
+    state_file: StateFile, outcome: Outcome, effect: bool, state: str
+) -> None:
+    payments = Payments(state_file, effect=effect)
+    payments.new_list([pay("A"), pay("B")])
+    payments.begin("load[A]")
+    payments.finish("load[A]", outcome)
+    before = payments.states["load[A]"]
+    payments.new_list([pay("B"), pay("A")])
+    assert payments.states["load[A]"] == before
+    payments.new_list([pay("A", 7), pay("B")])
+    assert payments.states["load[A]"] == state
+
+
+def test_a_child_that_fails_while_its_element_is_gone_is_not_tried_again(state_file: StateFile) -> None:
+    payments = Payments(state_file, effect=False)
+    payments.new_list([pay("A"), pay("B")])
+    payments.begin("load[A]")
+    payments.new_list([pay("B")])
+    failure = Failure("E", "later", FailureClass.TRANSIENT, Fingerprint("b" * 32, "b" * 32))
+    payments.finish("load[A]", Outcome(OutcomeKind.ERROR, failure))
+    assert payments.states["load[A]"] == "RETRYING"
+    payments.file.now += 3600 * SECOND
+    assert payments.claim("load[A]") is None
+    assert payments.states["load[A]"] == "SKIPPED"
+    payments.new_list([pay("A"), pay("B")])
+    assert (payments.states["load[A]"], payments.file.column("load[A]", "failures")) == ("PENDING", 1)
+
+
 def test_an_effect_that_ran_while_its_element_changed_stays(payments: Payments) -> None:
     payments.new_list([pay("A")])
     payments.begin("load[A]")
@@ -141,8 +183,6 @@ def test_an_effect_that_ran_while_its_element_changed_stays(payments: Payments) 
     assert payments.file.column("load[A]", "notice") == CHANGED_AFTER_EFFECT
 
 
-LOST = Outcome(OutcomeKind.LOST, FAILURE)
-ENDED = Outcome(OutcomeKind.ERROR, FAILURE)
 COLUMNS = (
     "state",
     "attempt",
