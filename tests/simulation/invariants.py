@@ -133,19 +133,21 @@ class Checker:
     def _check_mapping(self, task: _Task, mapped: TaskMapped) -> None:
         mapping = task.spec.map
         assert mapping is not None
-        for index in mapped.added:
-            spec = structs.replace(mapping.child, name=f"{task.spec.name}[{index}]")
-            self.tasks.setdefault(spec.name, _Task(spec, set(spec.parents)))
-            self._require(spec.name not in task.parents, f"{spec.name} is added twice")
-            task.parents.add(spec.name)
-        for index in mapped.removed:
-            task.parents.remove(f"{task.spec.name}[{index}]")
+        for name in mapped.came:
+            spec = structs.replace(mapping.child, name=name)
+            self.tasks.setdefault(name, _Task(spec, set(spec.parents)))
+            self._require(name not in task.parents, f"{name} is added twice")
+            task.parents.add(name)
+        for name in mapped.gone:
+            task.parents.remove(name)
         children = {parent for parent in task.parents if parent.startswith(f"{task.spec.name}[")}
         self._require(len(children) == mapped.size, f"{task.spec.name} has {len(children)} children of {mapped.size}")
+        self._require(children == set(mapped.names), f"{task.spec.name} waits for others than those of its list")
 
     def _is_of_operator(self, event: Event, old: str) -> bool:
         """Also what follows from an act: a task above is free again, a canary has ended, a list has changed."""
-        if old in ("SUCCESS", "CANCELLED") and str(event.task).endswith("]"):
+        is_of_map = str(event.task).endswith("]") or self.tasks[str(event.task)].spec.map is not None
+        if old in ("SUCCESS", "CANCELLED") and is_of_map:
             return True
         return event.actor is not None or old in ("UPSTREAM_FAILED", "SKIPPED", "DEAD_LETTER", "FAILED")
 
