@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from functools import cache
@@ -20,9 +21,10 @@ from ...engine.domain.events import Event
 from ..sessions.address import Endpoint
 from ..sessions.open import with_session
 from ..sessions.session import Session
+from ..sessions.target import is_remote
 from ..terminal.capabilities import shows_colours
 from ..text.pieces import Line, Piece, fit, plain, table, width
-from ..text.text import JsonLine, echo_json, sanitize_lines, shorten, table_lines
+from ..text.text import COLUMN_CELLS_MAX, JsonLine, echo_json, sanitize_lines, shorten, table_lines
 
 if TYPE_CHECKING:
     from rich.style import Style
@@ -103,7 +105,8 @@ def shown_table(rows: Sequence[Sequence[str | Piece]]) -> Iterable[Shown]:
     """The lines of ``table``; without colours their text, which costs a third."""
     if _styles():
         return table(rows)
-    return table_lines([cell if isinstance(cell, str) else cell.text for cell in row] for row in rows)
+    texts = ([cell if isinstance(cell, str) else cell.text for cell in row] for row in rows)
+    return table_lines(texts, COLUMN_CELLS_MAX if _is_terminal() else None)  # acts want whole names
 
 
 def print_lines(lines: Iterable[Shown]) -> None:
@@ -173,6 +176,7 @@ def _terminal_styles() -> Mapping[str, Style]:
 Read = Callable[[Session], Awaitable[Iterable[Shown]]]
 
 GATHER_SECONDS = 0.2  # wait for more events before reading again
+_REST_FACTOR = 5  # pause after a read without news, as a multiple of its duration
 
 _HOME, _TO_LINE_END, _TO_SCREEN_END = "\x1b[H", "\x1b[K", "\x1b[J"
 
@@ -183,15 +187,25 @@ def print_view(endpoint: Endpoint, read: Read, *, follow: bool, as_json: bool) -
         print_lines(with_session(endpoint, read))
         return 0
     view = RedrawnView() if sys.stdout.isatty() and not as_json else AppendedView()
+    ticks = isinstance(view, RedrawnView) and not is_remote(endpoint.target)  # over ssh each read costs what it carries
+
+    async def show(session: Session) -> float:
+        """Read and print; return when it may be done again without news."""
+        began = time.monotonic()
+        view.print([*await read(session)])
+        ended = time.monotonic()
+        return ended + _REST_FACTOR * (ended - began)
 
     async def use(session: Session) -> int:
         batches = cast("AsyncGenerator[Sequence[Event]]", session.events(await _head(session)))
-        view.print([*await read(session)])
+        due_at = await show(session)
         async with aclosing(batches):
             async for batch in batches:
                 if batch:
                     await asyncio.sleep(GATHER_SECONDS)
-                    view.print([*await read(session)])
+                # an empty batch comes each second: clocks go on
+                if batch or (ticks and time.monotonic() >= due_at):
+                    due_at = await show(session)
         return 0
 
     return with_session(endpoint, use)

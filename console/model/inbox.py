@@ -73,6 +73,7 @@ class InboxCause(msgspec.Struct, frozen=True):
     first_seen: int
     last_seen: int
     oldest: int  # when the first of them started to wait for a decision
+    messages: int = 1  # how many different ones the tasks have; ``message`` is the first
 
     @property
     def key(self) -> str:
@@ -223,6 +224,7 @@ class Inbox:
             first_seen=min([entry.first_seen for entry in entries]),
             last_seen=max(since),
             oldest=min(since),
+            messages=len({entry.message for entry in entries}),
         )
 
     # --- Expanding ------------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ from ..text.figures import SECOND, age, number, offset, wall, wall_day, weekday
 from ..text.figures import format_bytes as size_of
 from ..text.pieces import Line, Piece, Role, plain, two_sided, wrap, wrapped_rows
 from ..text.text import cells, one_line, pad, sanitize, shorten
-from .inbox import cause_history_lines, task_count, verdict_of, wait_of
+from .inbox import cause_history_lines, message_of, task_count, verdict_of, wait_of
 from .states import sign_and_word, state_sign
 from .tasks import Scene, hang_of, named_task, section
 
@@ -337,7 +337,7 @@ def cause_page(cause: InboxCause, scene: Scene, found: EvidenceData, columns: in
     return [
         head,
         *_indented(_sentence(verdict_of(cause.tasks, scene)), columns, Role.STRONG),
-        *_indented(one_line(cause.message), columns),
+        *_indented(message_of(cause), columns),
         [],
         *(_cause_of_wait(cause, scene) if reason is not None else _cause_of_failure(cause, scene, found, columns)),
     ]

@@ -134,8 +134,14 @@ def cause_row(
         and "message" in shown
         and width(left) + width(right) + _MESSAGE_CELLS_MIN < columns
     ):
-        left.append(Piece(f"  {one_line(cause.message)}", Role.DIM))
+        left.append(Piece(f"  {message_of(cause)}", Role.DIM))
     return [*fit(left, columns - width(right) - 1, glyphs.more), Piece(" "), *right]
+
+
+def message_of(cause: InboxCause) -> str:
+    """The error of its tasks; of several the first, as one of so many."""
+    several = f"{number(cause.messages)} different errors, the first: " if cause.messages > 1 else ""
+    return f"{several}{one_line(cause.message)}"
 
 
 def age_line(since: int, scene: Scene) -> Line:

@@ -254,6 +254,8 @@ def _running_facts(row: TaskRow, scene: Scene) -> Line:
     if attempt is not None and (kill_step := _kill_step(attempt, scene)):
         return kill_step
     bars = bar(part, scene.glyphs, Role.RUNNING, _NODE_BAR_CELLS) if part is not None else []
+    if row.progress_total and part is not None:
+        return [*bars, Piece(f" {int(part * 100)} % done")]  # of its work, not of its time
     hint = _duration_hint(row, attempt, scene, False)
     return [*bars, *(piece._replace(text=f" {piece.text.lstrip(', ')}") for piece in hint)]
 

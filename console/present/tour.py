@@ -9,13 +9,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...engine.domain.states import FAILED_OUTCOMES, TaskState
+from ...engine.domain.text import counted
 from ..keys.keymap import KeyMap
 from ..model.board import Board
 from ..text.pieces import Line, Piece, Role
 
 
 class Stage(NamedTuple):
-    """``failures``: task -> failed attempts with which the stage begins; ``happened``: what the line says then.
+    """``failures``: task -> failed attempts with which the stage begins; ``happened``: what the line says then;
+    empty: what runs now.
 
     ``action``: whose key the line names, and which ends the stage; ``decides``: the task whose decision ends it
     instead.
@@ -29,7 +31,7 @@ class Stage(NamedTuple):
 
 _QUOTES = (("quote_USD", 1), ("quote_GBP", 1), ("quote_JPY", 1))
 STAGES = (
-    Stage((), "six tasks run at a time, others say why not", "details"),
+    Stage((), "", "details"),
     Stage(_QUOTES, "rates-api refused 3 calls, its breaker opened", "view_systems"),
     Stage((("fetch_calendar", 1),), "fetch_calendar hung and had to be killed", "view_timeline"),
     Stage((("settle", 2),), "settle failed twice alike: no third try", "view_inbox"),
@@ -54,8 +56,14 @@ def tour_line(place: int, board: Board, keymap: KeyMap) -> Line:
     stage = STAGES[place]
     if not is_offered(place, board):
         return [Piece(f" {place} of {total} done: ", Role.STRONG), Piece("the next one comes by itself")]
-    sentence = [Piece(f"{stage.happened}; press "), Piece(key(stage.action), Role.KEY)]
+    sentence = [Piece(f"{stage.happened or _what_runs(board)}; press "), Piece(key(stage.action), Role.KEY)]
     return [Piece(f" {place + 1} of {total}: ", Role.STRONG), *sentence]
+
+
+def _what_runs(board: Board) -> str:
+    """How many tasks run now: the first stage may be looked at when none does."""
+    running = board.counts[TaskState.RUNNING]
+    return f"{counted(running, 'task')} at work, others say why not" if running else "no task runs, and each says why"
 
 
 def is_offered(place: int, board: Board) -> bool:

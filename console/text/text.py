@@ -209,15 +209,23 @@ def echo_lines(lines: Iterable[str], *, err: bool = False) -> None:
         echo(line, err=err)
 
 
-def table_lines(rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Rows with aligned columns; control characters are removed from the cells."""
-    for row in aligned(rows):
+COLUMN_CELLS_MAX = 60  # of a table on a terminal
+
+
+def table_lines(rows: Iterable[Sequence[str]], most: int | None = COLUMN_CELLS_MAX) -> Iterator[str]:
+    """Rows with aligned columns; control characters are removed from the cells. ``most``: as for ``aligned``."""
+    for row in aligned(rows, most):
         yield "  ".join(row).rstrip()
 
 
-def aligned(rows: Iterable[Sequence[str]]) -> Iterator[list[str]]:
-    """The cells of each row, cleaned and padded to the width of their column; the last of a row is not padded."""
+def aligned(rows: Iterable[Sequence[str]], most: int | None = COLUMN_CELLS_MAX) -> Iterator[list[str]]:
+    """The cells of each row, cleaned and padded to the width of their column; the last of a row is not padded.
+
+    ``most``: terminal cells of a column, of which a longer text loses its middle; None: texts stay whole.
+    """
     cleaned = [[one_line(cell) for cell in row] for row in rows]
-    widths = [min(60, max(len(row[column]) for row in cleaned)) for column in range(len(cleaned[0]))]
+    widths = [max(cells(row[column]) for row in cleaned) for column in range(len(cleaned[0]))]
+    widths = widths if most is None else [min(width, most) for width in widths]
     for row in cleaned:
-        yield [*(pad(cell, width) for cell, width in zip(row[:-1], widths, strict=False)), row[-1]]
+        padded = (pad(shorten_middle(cell, width), width) for cell, width in zip(row[:-1], widths, strict=False))
+        yield [*padded, row[-1]]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +16,7 @@ import pytest
 from redrive.console.cli.output import AppendedView, RedrawnView
 from support.commands import start_redrive
 from support.marks import parametrize_mostly_long
+from support.pty_terminal import PtyTerminal
 
 FLOW = """
 from redrive.engine import Flow, RetryPolicy
@@ -84,3 +88,20 @@ def test_a_terminal_gets_the_picture_drawn_over_and_nothing_where_nothing_change
     out = capsys.readouterr().out
     assert out.startswith("\x1b[Hone\x1b[K\nthree\x1b[K\n... 3 mor")
     assert out.count("\n") == 3
+
+
+def test_on_a_terminal_the_clocks_of_a_quiet_run_go_on(running: Path) -> None:
+    """The task writes no events: each second its age is another."""
+    program = [sys.executable, "-m", "redrive.console", "tasks", "s.db", "--follow"]
+    terminal = PtyTerminal(["/bin/sh", "-c", f'cd "{running}" && exec {shlex.join(program)}'])
+    try:
+        ages: set[str] = set()
+
+        def seen() -> bool:
+            ages.update(re.findall(r"attempt 1 for (\S+)", terminal.text))
+            return len(ages) > 2
+
+        terminal.until(seen)
+    finally:
+        terminal.signal(signal.SIGINT)
+        terminal.wait()

@@ -28,7 +28,7 @@ from redrive.console.present.graph import (
 )
 from redrive.console.present.header import run_line
 from redrive.console.present.runs import describe_params, incident_summary
-from redrive.console.present.tasks import Scene, TaskNames, attempts_text, named_task, state_facts
+from redrive.console.present.tasks import Scene, TaskNames, attempts_text, named_task, node_facts, state_facts
 from redrive.console.text import figures
 from redrive.console.text.glyphs import ASCII, UTF8
 from redrive.console.text.pieces import Role, plain, width
@@ -556,3 +556,25 @@ def test_a_row_of_the_inbox_has_the_whole_word_of_a_dead_letter_at_80_columns(ki
     box = Inbox(Board(projection))
     line = plain(inbox.task_row(box.entry(row.name), row, 80, 24, UTF8))
     assert f" {kind} " in line
+
+
+def test_a_cause_says_how_many_different_errors_its_tasks_have():
+    projection = projection_of([(f"t{number}", []) for number in range(4)])
+    for number, name in enumerate(projection.tasks):
+        failed_task(projection, name)
+        projection.tasks[name].error = f"row {number % 3} is bad"
+    board = Board(projection)
+    (cause,) = Inbox(board).causes()
+    scene, said = Scene(board, NOW, UTF8), "3 different errors, the first: row 0 is bad"
+    assert said in plain(inbox.cause_row(cause, False, scene, 120))
+    assert said in "\n".join(map(plain, evidence.cause_page(cause, scene, EvidenceData(), 120)))
+
+
+def test_the_bar_of_a_drawing_says_what_it_measures():
+    projection = projection_of([("a", [])])
+    row = projection.tasks["a"]
+    row.state, row.attempt, row.started_at = TaskState.RUNNING, 1, NOW - 60 * S
+    row.attempts[1] = AttemptRow(1, 0, NOW - 60 * S, timeout_us=3600 * S, outcome="running")
+    row.progress_done, row.progress_total = 70, 100
+    facts, _ = node_facts("a", Scene(Board(projection), NOW, UTF8))
+    assert plain(facts).endswith("70 % done") and "timeout" not in plain(facts)

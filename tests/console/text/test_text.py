@@ -3,7 +3,18 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.text.text import abbreviate, cells, cut, one_line, pad, pad_left, sanitize, shorten, shorten_middle
+from redrive.console.text.text import (
+    abbreviate,
+    cells,
+    cut,
+    one_line,
+    pad,
+    pad_left,
+    sanitize,
+    shorten,
+    shorten_middle,
+    table_lines,
+)
 from rich.cells import get_character_cell_size
 
 #: What reached the terminal through every path that was tried, by kind.
@@ -110,3 +121,20 @@ def test_words_of_a_name_give_way_to_their_letters_from_the_left():
 @given(st.text(alphabet="ab_-./é日", max_size=30), st.integers(1, 30))
 def test_an_abbreviated_name_fits(name, size):
     assert cells(abbreviate(name, size, "…")) <= size
+
+
+# --- Columns of a table ----------------------------------------------------------------------------------------------
+
+
+def test_a_column_is_as_wide_as_its_cells_and_not_as_its_characters():
+    rows = [("TASK", "STATE"), ("日本語の抽出処理", "ok"), ("売上集計の報告処理", "ok"), ("a", "ok")]
+    lines = list(table_lines(rows))
+    assert [line.split()[0] for line in lines[1:]] == ["日本語の抽出処理", "売上集計の報告処理", "a"]
+    assert len({cells(line.removesuffix("ok")) for line in lines[1:]}) == 1
+
+
+def test_long_names_lose_their_middle_on_a_terminal_and_nothing_in_a_pipe():
+    names = [f"{'a_very_long_name_of_a_task_' * 3}{end}" for end in "xy"]
+    rows = [("TASK", "STATE"), *((name, "ok") for name in names)]
+    assert len(set(table_lines(rows))) == 3
+    assert [line.split()[0] for line in list(table_lines(rows, most=None))[1:]] == names
