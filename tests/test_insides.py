@@ -68,6 +68,9 @@ ANSWERS: dict[str, dict[str, str | tuple[str, ...]]] = {
         "ctypes.CDLL": PROCESS,  # and AttributeError
         "libc.prctl": PROCESS,
     },
+    "the body of a response that urllib has not read is not shown": {
+        "the name _sock": "engine/core/failures/facts.py",
+    },
     "a command of redrive exec with an input fails, and says that it cannot be started": {
         "/proc/{}/fd/{}": "console/cli/passthrough.py",
     },

@@ -400,6 +400,27 @@ def _diagnostic(error: BaseException, response: object, status: int | None, deta
     return None if text is None else clip(text)
 
 
+_BODY_SECONDS = 0.2
+
+
+def read_rest(error: BaseException) -> str:
+    """Return what urllib has left unread of a response, as far as it comes at once; empty if there is none.
+
+    Call it where nobody else reads it any more.
+    """
+    response = safe_attribute(error, "fp")
+    connection = safe_attribute(safe_attribute(safe_attribute(response, "fp"), "raw"), "_sock")
+    read, limit = safe_attribute(response, "read1"), safe_attribute(connection, "settimeout")
+    if not callable(read) or not callable(limit):
+        return ""
+    try:
+        limit(_BODY_SECONDS)
+        data = read(4 * DIAGNOSTIC_MAX)
+    except Exception:  # it does not come, or has been read and closed
+        return ""
+    return data.decode(errors="replace") if isinstance(data, bytes) else ""
+
+
 def _body(error: BaseException, response: object) -> str | None:
     for holder in (response, error):
         fields = safe_attribute(holder, "__dict__")  # stored values only: a property could fetch

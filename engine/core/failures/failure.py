@@ -22,6 +22,7 @@ from .facts import (
     extract_facts,
     message_of,
     read_program_end,
+    read_rest,
     type_name,
 )
 from .fingerprint import (
@@ -72,10 +73,20 @@ def describe_error(
         failure_class=verdict.failure_class,
         fingerprint=mark,
         traceback=clip(traceback_of(error), TRACEBACK_MAX),
-        diagnostic=verdict.diagnostic,
+        diagnostic=_with_body(verdict.diagnostic, error),
         retry_after_seconds=verdict.retry_after_seconds,
         facts={**facts_as_json(extract_facts(error)), **_by_text(verdict)},
     )
+
+
+def _with_body(diagnostic: str | None, error: BaseException) -> str | None:
+    """Return the diagnostic; that of a bare status with the body of the response, which urllib does not read."""
+    if diagnostic is None or not _BARE_STATUS.fullmatch(diagnostic):
+        return diagnostic
+    return clip(f"{diagnostic}\n{read_rest(error)}".rstrip())
+
+
+_BARE_STATUS = re.compile(r"HTTP \d{3}")
 
 
 def describe_wait_timeout(task: str, why: str, message: str) -> Failure:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import subprocess
 import sys
+import threading
+import urllib.error
+import urllib.request
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -240,3 +244,36 @@ def test_a_timeout_speaks_document_000s_sentence():
     assert failure.diagnostic == "it was at flow.py:9 in wait_for_lock"
     assert failure.fingerprint.fields[1] == ("place", "flow.py:wait_for_lock")
     assert describe_timeout(0.5).diagnostic is None
+
+
+# --- The body of a response that urllib leaves unread ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("head", "sent", "diagnostic"),
+    [
+        ("Content-Length: 17", b'{"amount": "bad"}', 'HTTP 422\n{"amount": "bad"}'),
+        ("Content-Length: 17", b"", "HTTP 422"),  # it never comes
+        ("Content-Length: 0", b"", "HTTP 422"),
+    ],
+)
+def test_the_body_of_a_refused_request_of_urllib_is_shown(head: str, sent: bytes, diagnostic: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(f"HTTP/1.1 422 Unprocessable Entity\r\n{head}\r\n\r\n".encode() + sent)
+                over.wait()
+
+        over = threading.Event()
+        thread = threading.Thread(target=answer)
+        thread.start()
+        try:
+            with pytest.raises(urllib.error.HTTPError) as raised:
+                urllib.request.urlopen(f"http://127.0.0.1:{server.getsockname()[1]}/")
+            assert describe_error(raised.value).diagnostic == diagnostic
+        finally:
+            over.set()
+            thread.join()
