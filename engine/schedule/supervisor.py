@@ -363,9 +363,10 @@ class Supervisor:
         service = self._services[target] = FlowService(
             target, served, state_path, self._shared, source.target, few_tasks=flow.few_tasks
         )
+        stored, control = self._shared.file.claim(target, served.name, state_path)
         if stored is not None and stored.spec:
             service.restore(stored)
-        service.use_control(self._controls.get(target, Control()))
+        service.use_control(control)
 
     def _state_path(self, target: str, name: str, stored: StoredSchedule | None) -> str:
         """Return the state file of a flow. Raises StateFileError, FlowError if another flow has it."""

@@ -40,7 +40,7 @@ CREATE TABLE IF NOT EXISTS schedule (
     file            TEXT NOT NULL,
     object          TEXT,
     flow            TEXT NOT NULL,
-    supervisor_id   TEXT NOT NULL,
+    supervisor_id   TEXT NOT NULL,        -- empty: its file is away; what was decided waits for it
     spec            TEXT NOT NULL,        -- JSON of the flow without tasks: what holds while its file is broken
     state_path      TEXT,
     expression      TEXT,
@@ -180,7 +180,7 @@ def is_served(schedule: ServedSchedule, now_us: int) -> bool:
 _COLUMNS = tuple(name for name in ServedSchedule._fields if name != "missed")
 _SCHEDULES = (
     "SELECT target, {} FROM schedule LEFT JOIN supervisor ON supervisor.id = schedule.supervisor_id"
-    " ORDER BY flow, target"
+    " WHERE supervisor_id <> '' ORDER BY flow, target"
 ).format(", ".join("coalesce(heartbeat_at, 0)" if name == "heartbeat_at" else name for name in _COLUMNS[1:]))
 
 
@@ -343,6 +343,14 @@ def _make(path: str) -> None:
             os.unlink(made)
 
 
+_OF_FLOW = "SELECT target FROM schedule WHERE flow = ? AND state_path = ? AND target <> ? AND supervisor_id IN ('', ?)"
+
+
+def _key_away(flow: str, state_path: str) -> str:
+    """In place of a target, while the flow is in no file."""
+    return "away: {} in {}".format(flow, state_path)
+
+
 class SupervisorFile(object):
     """The file, open for the supervisor ``id``. Raises StateFileError, as every method."""
 
@@ -429,10 +437,41 @@ class SupervisorFile(object):
             self._connection.execute("DELETE FROM request WHERE target = ? AND logical_time = ?", (target, logical))
 
     def remove(self, target: str) -> None:
-        """Remove a schedule that is no longer in its file."""
+        """Remove a schedule that is no longer in its file. What was decided about its flow waits for ``claim``."""
         with self._transaction() as connection:
-            for table in ("schedule", "missed", "request"):
-                connection.execute("DELETE FROM {} WHERE target = ?".format(table), (target,))
+            row = connection.execute("SELECT flow, state_path FROM schedule WHERE target = ?", (target,)).fetchone()
+            if row is not None and row[1] is not None:
+                self._rename(target, _key_away(*row))
+                connection.execute("UPDATE schedule SET supervisor_id = '' WHERE target = ?", (_key_away(*row),))
+            else:
+                self._delete(target)
+
+    def claim(self, target: str, flow: str, state_path: str) -> Tuple[Optional[StoredSchedule], Control]:
+        """What is known of a flow, and what operators decided about it: it is its own, whichever file it is in.
+
+        The caller serves no other flow with this state file.
+        """
+        with self._transaction() as connection:
+            row = connection.execute("SELECT flow, state_path FROM schedule WHERE target = ?", (target,)).fetchone()
+            if row is not None and row[1] is not None and row[0] != flow:
+                self._rename(target, _key_away(*row))  # another flow was in this file
+                connection.execute("UPDATE schedule SET supervisor_id = '' WHERE target = ?", (_key_away(*row),))
+                row = None
+            earlier = connection.execute(_OF_FLOW, (flow, state_path, target, self._id)).fetchone()
+            if row is None and earlier is not None:
+                self._rename(earlier[0], target)
+            controls = self._read_controls(-1)
+        stored = {one.target: one for one in self.stored()}
+        return stored.get(target), controls.get(target, Control())
+
+    def _rename(self, target: str, new: str) -> None:
+        self._delete(new)
+        for table in ("schedule", "missed", "request"):
+            self._connection.execute("UPDATE {} SET target = ? WHERE target = ?".format(table), (new, target))
+
+    def _delete(self, target: str) -> None:
+        for table in ("schedule", "missed", "request"):
+            self._connection.execute("DELETE FROM {} WHERE target = ?".format(table), (target,))
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:

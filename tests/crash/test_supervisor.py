@@ -130,6 +130,29 @@ def test_files_that_come_break_and_go_concern_their_own_flows_alone(folder: Fold
     assert folder.until("one", lambda row: row.start_error).next_at, "its schedule stays"
 
 
+@pytest.mark.parametrize("name", ["night", "moved"])
+def test_what_operators_decided_outlives_the_file_of_the_flow(folder: Folder, name: str):
+    """Away for one look of the supervisor, as in a checkout, or moved: its flow was started, paused or not."""
+    file = folder.write("night", "every 1s", more=", misfire='skip'")
+    folder.serve()
+    folder.until("night", lambda row: row.last_state)
+    assert run_redrive("schedule", "pause", "night").returncode == 0
+    folder.until("night", lambda row: row.is_paused(time.time_ns() // 1000) and row.running_since is None)
+    file.rename(folder.path / "away.txt")
+    wait_until(lambda: folder.row("night") is None)
+    runs = folder.ask("night", "SELECT count(*) FROM run")
+    (folder.path / "away.txt").rename(folder.path / f"{name}.py")
+    assert folder.until("night", lambda row: row.next_at).paused_until == FOREVER
+    folder.processes[0].terminate()
+    folder.processes[0].wait()
+    (folder.path / f"{name}.py").rename(folder.path / "third.py")  # while nobody serves it
+    folder.serve()
+    row = folder.until("night", lambda row: row.file.endswith("third.py") and row.next_at)
+    assert row.paused_until == FOREVER and folder.ask("night", "SELECT count(*) FROM run") == runs
+    assert run_redrive("schedule", "unpause", "night").returncode == 0
+    wait_until(lambda: folder.ask("night", "SELECT count(*) FROM run") > runs)
+
+
 def test_a_changed_file_of_holidays_counts_at_once_and_a_broken_one_is_a_failed_start(folder: Folder):
     days = folder.path / "days.txt"
     days.write_text("# none yet\n")
