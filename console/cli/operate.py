@@ -457,7 +457,7 @@ def postpone_options_of(when: str) -> dict[str, float]:
     seconds = seconds_of(when.removeprefix("+")) if instant is None else (instant - now).total_seconds()
     if seconds <= 0:
         raise click.UsageError(f"{when!r} has passed: write a duration, as 1h, a time to come, as 06:00, or never")
-    return {"seconds": seconds}
+    return {"seconds": seconds} if instant is None else {"seconds": seconds, "is_time": True}
 
 
 def seconds_until(text: str, now: datetime) -> float:

@@ -140,6 +140,7 @@ class RunRow(Struct):
     paused_by: str | None = None
     deadline_at: int | None = None
     deadline_passed_at: int | None = None  # when the deadline has begun to end the run
+    deadline_is_time: int = 0  # 1: a time of day: a step of the clock does not move it
     abandoned_at: int | None = None  # when an operator has ended the run, whose clean-ups still run
     max_parallel: int = 4
     flow_path: str | None = None

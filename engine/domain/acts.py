@@ -232,6 +232,7 @@ OPTION_TYPES: Dict[str, OptionCheck] = {
     "runs": OptionCheck(is_whole, "a whole number"),
     "same_key": _FLAG,
     "seconds": _NUMBER,
+    "is_time": _FLAG,
     "single_shot": _FLAG,
     "text": _TEXT,
     "verifies": _TEXT,

@@ -214,6 +214,7 @@ if TYPE_CHECKING:
         paused_by: Optional[str]
         deadline_at: Optional[int]
         deadline_passed_at: Optional[int]
+        deadline_is_time: int
         abandoned_at: Optional[int]
         max_parallel: int
         flow_path: Optional[str]

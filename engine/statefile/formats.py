@@ -42,6 +42,7 @@ FORMATS: Dict[int, Format] = {
     2: Format(
         columns=(
             Column("run", "deadline_passed_at", "INTEGER"),
+            Column("run", "deadline_is_time", "INTEGER NOT NULL DEFAULT 0"),
             Column("run", "abandoned_at", "INTEGER"),
             Column("run", "acknowledged_at", "INTEGER"),
             Column("run", "acknowledged_by", "TEXT"),

@@ -406,7 +406,7 @@ def lift_passed_deadline(context: ActionContext) -> None:
 
 
 def postpone(context: ActionContext) -> Answer:
-    """Give the run another deadline, in ``seconds`` from now; without ``seconds`` none.
+    """Give the run another deadline, in ``seconds`` from now; without ``seconds`` none. ``is_time``: a time of day.
 
     What the old one had cancelled runs again. Refused while the old one still ends attempts.
     """
@@ -430,7 +430,7 @@ def postpone(context: ActionContext) -> Answer:
     before = "" if deadline_at is None else ", it was {}".format(format_clock(deadline_at))
     new = "the run has no deadline any more" if until is None else "the deadline is {}".format(format_clock(until))
     why = new + before
-    _set_deadline(context, until, why)
+    _set_deadline(context, until, why, is_time=until is not None and bool(context.options.get("is_time")))
     again = _run_again(context, _late_tasks(context))
     if passed_at is not None:
         reopen_run(context.transaction, context.run_id)
@@ -445,8 +445,8 @@ BOUNDED_CLEAN_UPS = (
 )
 
 
-def _set_deadline(context: ActionContext, deadline_at: Optional[int], why: str) -> None:
-    columns: RunColumns = {"deadline_at": deadline_at, "deadline_passed_at": None}
+def _set_deadline(context: ActionContext, deadline_at: Optional[int], why: str, is_time: bool = False) -> None:
+    columns: RunColumns = {"deadline_at": deadline_at, "deadline_passed_at": None, "deadline_is_time": int(is_time)}
     context.transaction.change_run(context.run_id, RunChanged(RunChange.POSTPONED, columns, why=why))
     for (name,) in context.connection.execute(BOUNDED_CLEAN_UPS, (context.run_id,)).fetchall():
         context.transaction.change(context.run_id, name, {"expires_at": None})

@@ -24,6 +24,7 @@ from ..domain.event_payloads import (
     Payload,
     RunChange,
     RunChanged,
+    RunColumns,
     TaskChanged,
     TaskColumns,
     TaskMoved,
@@ -465,7 +466,6 @@ def reevaluate(transaction: Transaction, run_id: str, name: str) -> str:
 
 
 #: Due times, and the start of max_elapsed -> the states in which they count now, or again once a task above allows it.
-#: The deadline of a run is a time of day.
 _INSTANTS = {
     "next_retry_at": WITH_INSTANT | DERIVED,
     "first_started_at": MOVING | DERIVED,
@@ -475,9 +475,9 @@ _INSTANTS = {
 
 def shift_times(transaction: Transaction, run_id: str, jump_us: int) -> None:
     """Shift the stored times of a run by a step of the wall clock."""
-    deadline_at, paused_since = transaction.connection.execute(
-        "SELECT deadline_at, paused_since FROM run WHERE run_id = ?", (run_id,)
-    ).fetchone()
+    values = transaction.connection.execute(_SELECT_RUN, (run_id,)).fetchone()
+    run = cast(RunColumns, dict(zip(_RUN_INSTANTS, values)))
+    deadline_at = run.get("deadline_at") if run.get("deadline_is_time") else None
     rows = transaction.connection.execute(
         "SELECT name, state, next_retry_at, first_started_at, expires_at FROM task WHERE run_id = ? AND"
         " (next_retry_at IS NOT NULL OR first_started_at IS NOT NULL OR expires_at IS NOT NULL)",
@@ -489,9 +489,29 @@ def shift_times(transaction: Transaction, run_id: str, jump_us: int) -> None:
         if shifted:
             transaction.change(run_id, name, shifted)
             count += 1
-    if paused_since is not None:  # how long the pause has lasted decides when it is paged
-        transaction.change_run(run_id, RunChanged(RunChange.CLOCK, {"paused_since": paused_since + jump_us}))
+    moved = shift_run(run, jump_us)
+    if moved:
+        transaction.change_run(run_id, RunChanged(RunChange.CLOCK, moved))
     transaction.emit(ClockMoved(jump_us, count), run_id)
+
+
+_RUN_INSTANTS = ("paused_since", "deadline_at", "deadline_is_time", "deadline_passed_at")
+_SELECT_RUN = "SELECT {} FROM run WHERE run_id = ?".format(", ".join(_RUN_INSTANTS))
+
+
+def shift_run(run: RunColumns, jump_us: int) -> RunColumns:
+    """The instants of a run that move with a step of the clock.
+
+    How long a pause has lasted decides when it is paged. A deadline is a duration after the start, until it has passed;
+    only an operator gives a time of day.
+    """
+    moved: RunColumns = {}
+    paused_since, deadline_at = run.get("paused_since"), run.get("deadline_at")
+    if paused_since is not None:
+        moved["paused_since"] = paused_since + jump_us
+    if deadline_at is not None and not run.get("deadline_is_time") and run.get("deadline_passed_at") is None:
+        moved["deadline_at"] = deadline_at + jump_us
+    return moved
 
 
 def steps_since(connection: sqlite3.Connection, run_id: str, seq: int) -> int:

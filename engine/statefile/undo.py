@@ -32,6 +32,7 @@ from .transitions import (
     propagate,
     reevaluate,
     shift_recorded,
+    shift_run,
     steps_since,
     unpropagate,
 )
@@ -136,15 +137,12 @@ def _restore_run(context: ActionContext, act: RecordedAct, changes: Rows) -> Non
 
 def _shift(context: ActionContext, tasks: Before, runs: Rows, jump_us: int) -> Tuple[Before, Rows]:
     """Shift what an act has recorded by the steps of the clock since then."""
-    sql = "SELECT deadline_at FROM run WHERE run_id = ?"
-    (deadline_at,) = context.connection.execute(sql, (context.run_id,)).fetchone()
+    sql = "SELECT deadline_at FROM run WHERE run_id = ? AND deadline_is_time"
+    (deadline_at,) = context.connection.execute(sql, (context.run_id,)).fetchone() or (None,)
     shifted = {name: shift_recorded(before, deadline_at, jump_us) for name, before in tasks.items()}
-    return shifted, [[what, _shift_pause(before, jump_us)] + other for what, before, *other in runs]
-
-
-def _shift_pause(before: RunColumns, jump_us: int) -> RunColumns:
-    since = before.get("paused_since")
-    return before if since is None else cast(RunColumns, dict(before, paused_since=since + jump_us))
+    return shifted, [
+        [what, cast(RunColumns, dict(before, **shift_run(before, jump_us)))] + other for what, before, *other in runs
+    ]
 
 
 def _has_run_ended(context: ActionContext) -> bool:

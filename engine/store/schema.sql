@@ -17,6 +17,7 @@ CREATE TABLE run (
     paused_by     TEXT,
     deadline_at   INTEGER,                -- NULL: none, or an operator has lifted it
     deadline_passed_at INTEGER,           -- when the deadline has begun to end the run
+    deadline_is_time INTEGER NOT NULL DEFAULT 0, -- 1: a time of day, as an operator gave it: no step of the clock moves it
     abandoned_at INTEGER,                 -- when an operator has ended the run; its clean-ups may still run
     max_parallel  INTEGER NOT NULL DEFAULT 4,
     flow_path     TEXT,                   -- what `resume` starts again; NULL for a flow built in a program

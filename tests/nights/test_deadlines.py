@@ -7,7 +7,7 @@ import time
 import pytest
 from redrive.engine import Flow, PermanentError, RetryPolicy
 from redrive.engine.domain.text import format_clock
-from redrive.engine.testing import crash, down, error, hang, play, play_schedule
+from redrive.engine.testing import clock_step, crash, down, error, hang, play, play_schedule
 
 from .flows import siblings
 
@@ -111,3 +111,13 @@ def test_the_machine_is_off_for_two_days_and_the_run_that_is_made_up_for_is_not_
     made_up = night.runs[0]
     assert made_up.state == "SUCCESS"
     assert any("starts only now" in str(page.body) for page in made_up.pages)
+
+
+@pytest.mark.parametrize("step", [3600, -3600, 86400])
+def test_a_deadline_of_a_duration_moves_with_a_step_of_the_clock(step: int) -> None:
+    """A run of nine seconds was ended by its deadline of half an hour, and had an hour more the other way round."""
+    flow = long_and_child(deadline="30m")
+    night = play(flow, faults=[clock_step("9s", step)])
+    assert night.state == "SUCCESS"
+    late = play(long_and_child(deadline="20s"), faults=[clock_step("9s", step)])
+    assert late.state == "FAILED" and late.states["long"] == "CANCELLED"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from redrive.engine.domain.event_payloads import RunChange, RunChanged
 from redrive.engine.domain.states import TaskState
@@ -98,16 +100,28 @@ def test_times_that_an_undo_restores_follow_the_steps_of_the_clock_since(state_f
     state_file.connection.execute("UPDATE run SET deadline_at = ?", (START + 900 * SECOND,))
     state_file.set_state("waits", "RETRYING", next_retry_at=START + 60 * SECOND)
     state_file.set_state("dead", "DEAD_LETTER", expires_at=START + 600 * SECOND)
-    state_file.set_state(
-        "late", "DEAD_LETTER", expires_at=START + 900 * SECOND
-    )  # with the run's deadline, a time of day
+    state_file.set_state("late", "DEAD_LETTER", expires_at=START + 900 * SECOND)  # with the deadline of the run
     skip_all = state_file.command("skip", "waits", "dead", "late")
     state_file.send(skip_all)
     state_file.write(lambda transaction: shift_times(transaction, RUN, 3600 * SECOND))
     assert state_file.act("undo", command=skip_all["id"])["ok"]
     assert state_file.column("waits", "next_retry_at") == START + 3660 * SECOND
     assert state_file.column("dead", "expires_at") == START + 4200 * SECOND
-    assert state_file.column("late", "expires_at") == START + 900 * SECOND
+    assert state_file.column("late", "expires_at") == state_file.run_column("deadline_at") == START + 4500 * SECOND
+
+
+@pytest.mark.parametrize(("options", "then"), [({}, START + 3660 * SECOND), ({"is_time": True}, START + 60 * SECOND)])
+def test_a_deadline_is_a_duration_unless_an_operator_gives_a_time_of_day(
+    state_file: StateFile, options: dict[str, Any], then: int
+) -> None:
+    state_file.create({"a": ""})
+    state_file.connection.execute("UPDATE run SET deadline_at = ?", (START + 900 * SECOND,))
+    postpone = state_file.command("postpone", seconds=60.0, **options)
+    assert state_file.send(postpone)["ok"]
+    state_file.write(lambda transaction: shift_times(transaction, RUN, 3600 * SECOND))
+    assert state_file.run_column("deadline_at") == then
+    assert state_file.act("undo", command=postpone["id"])["ok"]
+    assert state_file.run_column("deadline_at") == START + 4500 * SECOND
 
 
 def test_a_pause_that_an_undo_restores_began_on_the_clock_of_now(state_file: StateFile) -> None:

@@ -358,9 +358,7 @@ def test_when_the_clock_is_set_what_is_left_and_what_has_passed_stay(state_file:
     state_file.set_state("runs", "RUNNING", first_started_at=START - 60 * SECOND)
     state_file.set_state("done", "SUCCESS", first_started_at=START - 60 * SECOND)
     state_file.set_state("dead", "DEAD_LETTER", expires_at=START + 600 * SECOND)
-    state_file.set_state(
-        "late", "DEAD_LETTER", expires_at=START + 900 * SECOND
-    )  # with the run's deadline, a time of day
+    state_file.set_state("late", "DEAD_LETTER", expires_at=START + 900 * SECOND)  # with the deadline of the run
     state_file.act("pause")
     state_file.write(lambda transaction: shift_times(transaction, RUN, jump * SECOND))
     columns = ("next_retry_at", "first_started_at", "expires_at")
@@ -371,11 +369,12 @@ def test_when_the_clock_is_set_what_is_left_and_what_has_passed_stay(state_file:
         "runs": [None, jump - 60, None],
         "done": [None, -60, None],
         "dead": [None, None, 600 + jump],
-        "late": [None, None, 900],
+        "late": [None, None, 900 + jump],
     }
+    assert state_file.run_column("deadline_at") == START + (900 + jump) * SECOND
     assert state_file.projection().run.paused_since == START + jump * SECOND
     event = state_file.emitted[-1]
-    assert (event.kind, event.payload) == ("clock", ClockMoved(jump * SECOND, 3))
+    assert (event.kind, event.payload) == ("clock", ClockMoved(jump * SECOND, 4))
 
 
 # --- Waking and claiming -------------------------------------------------------------------------------------------
