@@ -616,6 +616,7 @@ _RUN_CHANGES: Mapping[str, tuple[_RunSentence, _RunLine]] = {
     RunChange.UNPAUSED: ("unpaused: tasks start again", _changed_by),
     RunChange.REOPENED: ("open again", _changed_by),
     RunChange.DEADLINE: (lambda event, payload: payload.why or "", _as_sentence),
+    RunChange.ABANDONED: (lambda event, payload: payload.why or "", _as_sentence),
     RunChange.POSTPONED: (lambda event, payload: payload.why or "", _as_sentence),
     RunChange.ACKNOWLEDGED: (_acknowledged, _as_sentence),
     RunChange.FLOW_CHANGED: (

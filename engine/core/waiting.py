@@ -670,14 +670,19 @@ class RunOutcome(msgspec.Struct, frozen=True):
 
 
 def evaluate_run(
-    tasks: Iterable[TaskRow], active: int, held: tuple[HeldTasks, ...] = (), over: str | None = None
+    tasks: Iterable[TaskRow],
+    active: int,
+    held: tuple[HeldTasks, ...] = (),
+    over: str | None = None,
+    *,
+    is_abandoned: bool = False,
 ) -> RunOutcome:
     """Return the outcome of a run. ``active``: ``ReadyQueue.active_count``; ``held``: ``find_held_tasks``.
 
-    ``over``: why no task starts any more, if the deadline has passed: then a dead letter does not keep the run open, so
-    that whoever waits for the run learns of its end. A run with an unresolved dead letter is never SUCCESS. A run never
-    ends with a task that still moves: if nothing will move it, the run is blocked and says so, because what has not run
-    must not pass for a failure.
+    ``over``: why no ordinary task starts any more, if the deadline has passed or the run ``is_abandoned``: then a dead
+    letter does not keep the run open, so that whoever waits for the run learns of its end. A run with an unresolved
+    dead letter is never SUCCESS. A run never ends with a task that still moves: if nothing will move it, the run is
+    blocked and says so, because what has not run must not pass for a failure.
     """
     if active and not held:
         return RunOutcome(RunState.RUNNING)
@@ -688,6 +693,8 @@ def evaluate_run(
     unfinished = [row.name for row in rows if row.state in MOVING]
     if unfinished and over is None:
         return _blocked((_nothing(unfinished),), dead)
+    if is_abandoned:
+        return RunOutcome(RunState.ABANDONED, why=over)
     if dead or any(_fails_the_run(row) for row in rows):
         return RunOutcome(RunState.FAILED, why=over)
     if any(_makes_run_partial(row) for row in rows):

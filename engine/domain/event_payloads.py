@@ -25,6 +25,7 @@ class RunChange(object):
     PAUSED = "paused"
     UNPAUSED = "unpaused"
     DEADLINE = "deadline"  # it has passed and ends the run
+    ABANDONED = "abandoned"  # an operator has ended it; its clean-ups run
     POSTPONED = "postponed"  # the run has another deadline, or none
     ACKNOWLEDGED = "acknowledged"  # an operator took note of its end, or takes that back
     CLOCK = "clock"

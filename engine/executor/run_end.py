@@ -139,7 +139,13 @@ class RunEndCheck:
         held = self._find_held_tasks() if active else ()
         if active and not held:
             return self._go_on()
-        verdict = evaluate_run(self._view.projection.tasks.values(), active, held, passed_reason(run))
+        verdict = evaluate_run(
+            self._view.projection.tasks.values(),
+            active,
+            held,
+            passed_reason(run),
+            is_abandoned=run.abandoned_at is not None,
+        )
         if verdict.is_blocked and run.blocked_since is not None:
             return None if self._options.stay or self._awaits_timeout else self._blocked_result(verdict)
         if not verdict.is_blocked and run.ended_at is not None:

@@ -253,7 +253,7 @@ def reopen_run(transaction: Transaction, run_id: str) -> None:
     state, blocked_since = row
     if state != RunState.RUNNING:
         columns: RunColumns = {"state": str(RunState.RUNNING), "ended_at": None, "blocked_since": None}
-        columns.update({"acknowledged_at": None, "acknowledged_by": None})
+        columns.update({"acknowledged_at": None, "acknowledged_by": None, "abandoned_at": None})
         reopened = RunChanged(RunChange.REOPENED, columns)
         transaction.change_run(run_id, reopened, old=state, new=str(RunState.RUNNING))
     elif blocked_since is not None:

@@ -39,8 +39,10 @@ from ..domain.event_payloads import (
     TaskColumns,
 )
 from ..domain.states import (
+    ABANDONED,
     ABOUT_TO_START,
     HAPPENED,
+    MOVING,
     NEEDS_NO_RESULT,
     OPEN,
     REJECTED,
@@ -71,6 +73,7 @@ from .action import (
     refusal_of,
     summarize,
 )
+from .clean_ups import bound_clean_up, is_clean_up
 from .lists import CHANGED_EFFECTS, IS_APPROVAL, UNACKNOWLEDGED, chunks, dag_name_of, in_list, marks, query
 from .map_tasks import Follower, expand_below, followers, is_gone
 from .pruning import prune
@@ -212,9 +215,12 @@ _OPEN_TASKS = "SELECT name, state, generation FROM task WHERE run_id = ? AND sta
 
 
 def abandon_run(context: ActionContext) -> Answer:
-    """Cancel every task that has not ended, and end the run. Refused, without a change, while a task runs."""
+    """Cancel every task that has not ended, and end the run. Refused, without a change, while a task runs.
+
+    Clean-ups stay and run first; a second time, they are cancelled as well.
+    """
     connection, run_id = context.connection, context.run_id
-    run = connection.execute("SELECT state FROM run WHERE run_id = ?", (run_id,)).fetchone()
+    run = connection.execute("SELECT state, abandoned_at FROM run WHERE run_id = ?", (run_id,)).fetchone()
     if run is None:
         return Answer(False, "there is no such run")
     if run[0] != RunState.RUNNING:
@@ -227,17 +233,35 @@ def abandon_run(context: ActionContext) -> Answer:
     if context.results:
         names = ", ".join(sorted(context.results))
         return Answer(False, "the run goes on: {}".format(names), tuple(context.results.values()))
-    for target in targets:
-        row = read_task(connection, run_id, target.task)
-        if row is not None and row.state in OPEN:
+    rows = [row for row in (read_task(connection, run_id, target.task) for target in targets) if row is not None]
+    stay = [row for row in rows if run[1] is None and row.state in MOVING and is_clean_up(row.read_spec())]
+    for row in rows:
+        if row.state in OPEN and row not in stay:
             end_generation(context.transaction, run_id, row, TaskState.CANCELLED)
             resolve(context.transaction, run_id, row.name)
+    if stay:
+        return _leave_to_clean_ups(context, len(rows) - len(stay), stay)
     ended = RunChanged(
         RunChange.ENDED, {"state": str(RunState.ABANDONED), "ended_at": context.transaction.at, "blocked_since": None}
     )
     context.transaction.change_run(run_id, ended, old=str(RunState.RUNNING), new=str(RunState.ABANDONED))
     resolve_cause(context.transaction, cut_off_cause(run_id))
     return Answer(True, "run {} is abandoned: {} cancelled".format(run_id, counted(len(targets), "task")))
+
+
+def _leave_to_clean_ups(context: ActionContext, cancelled: int, stay: Sequence[TaskSnapshot]) -> Answer:
+    """End the run as soon as its clean-ups have ended, which an executor runs."""
+    transaction, run_id = context.transaction, context.run_id
+    for row in stay:
+        if row.state != TaskState.PENDING:
+            bound_clean_up(transaction, run_id, row.name)
+    who = "{} cleans up".format(stay[0].name) if len(stay) == 1 else "{} clean up".format(counted(len(stay), "task"))
+    columns: RunColumns = {"abandoned_at": transaction.at, "blocked_since": None, "paused_since": None}
+    transaction.change_run(run_id, RunChanged(RunChange.ABANDONED, columns, why="{}: {}".format(ABANDONED, who)))
+    resolve_cause(transaction, cut_off_cause(run_id))
+    answer = "run {} is abandoned: {} cancelled; {} first".format(run_id, counted(cancelled, "task"), who)
+    how = ", which redrive resume starts" if context.is_abandoned else ""
+    return Answer(True, "{}{}; abandon it again to end it at once".format(answer, how))
 
 
 # --- The act ``ack-run``: an operator takes note of how a run has ended, so that it is no longer listed --------------

@@ -18,6 +18,7 @@ from ..core.causes import PageRequest
 from ..core.decide import passed_reason
 from ..core.downstreams import END_WHEN_OPEN
 from ..core.outcome import unstored_result
+from ..core.projection import RunProjection
 from ..core.spec import TaskSpec
 from ..core.waiting import WAITS, HeldTasks, RunOutcome, WaitReason, evaluate_run
 from ..domain.elements import GONE
@@ -513,12 +514,17 @@ def _describe_ended(moving: list[TaskSnapshot], dead: int, stays: list[TaskSnaps
     return ", ".join(parts)
 
 
+def _verdict_of(run: RunProjection) -> RunOutcome:
+    is_abandoned = run.run.abandoned_at is not None
+    return evaluate_run(run.tasks.values(), 0, over=passed_reason(run.run), is_abandoned=is_abandoned)
+
+
 def end_at_deadline(transaction: Transaction, run_id: str) -> None:
     """End a run that its deadline has ended and that no executor runs, unless a task still runs."""
     run = runs.load_run(transaction.connection, run_id, has_attempts=False)
     if run.run.ended_at is not None or any(row.state in MOVING for row in run.tasks.values()):
         return
-    runs.end_run(transaction, run_id, evaluate_run(run.tasks.values(), 0, over=passed_reason(run.run)))
+    runs.end_run(transaction, run_id, _verdict_of(run))
 
 
 # --- Quarantine ------------------------------------------------------------------------------------------------------

@@ -141,6 +141,34 @@ def test_a_requeue_in_the_morning_makes_it_an_ordinary_task_again() -> None:
     assert set(night.states.values()) == {"SUCCESS"} and night.starts("delete") == 2
 
 
+# --- Abandoned -----------------------------------------------------------------------------------------------------
+
+
+def blocked(*acts: Any) -> Night:
+    faults = [error("work", PermanentError("schema"))]
+    return play(cluster(lambda: time.sleep(60), deadline=None), faults=faults, acts=[*acts])
+
+
+def test_an_abandoned_run_cleans_up_and_is_abandoned_then() -> None:
+    night = blocked(("+1h", "abandon"), ("+2h", "resume"))
+    assert night.states == {**ENDED, "work": "CANCELLED"} and night.state == "ABANDONED"
+    assert any("abandoned the run: delete cleans up" in line for line in night.journal)
+
+
+def test_a_run_that_is_abandoned_twice_ends_at_once() -> None:
+    night = blocked(("+1h", "abandon"), ("+61m", "abandon"))
+    assert night.states["delete"] == "CANCELLED" and night.state == "ABANDONED" and night.starts("delete") == 0
+
+
+def test_a_requeue_of_an_abandoned_run_lets_it_go_on() -> None:
+    acts = [("+1h", "abandon"), ("+61m", "requeue", "work"), ("+62m", "resume")]
+    flow = cluster(deadline=None)
+    faults = [error("work", PermanentError("schema"), times=1)]
+    night = play(flow, faults=faults, acts=acts, durations={"work": "1m"})
+    assert night.states["work"] == "SUCCESS" and night.states["delete"] == "SUCCESS"
+    assert night.state != "ABANDONED"
+
+
 # --- Served ------------------------------------------------------------------------------------------------------
 
 
