@@ -133,11 +133,11 @@ def preview_requeue(
             blocked.append(name)
         elif state is TaskState.RUNNING and is_abandoned and not spec_of(board.row(name)).idempotent:
             overlay.refused[name] = f"{LOST_HALFWAY}, once the run is resumed"
+        elif (item := spec_of(board.row(name)).item) is not None and item.index == GONE:
+            overlay.refused[name] = f"{VANISHED}: it comes back with it"
         elif state is TaskState.SUCCESS and spec_of(board.row(name)).effect and not of_rows:
             key = effect_key(board.projection.run.run_id, name, board.row(name).key_generation)
             overlay.refused[name] = describe_repetition(key)
-        elif (item := spec_of(board.row(name)).item) is not None and item.index == GONE:
-            overlay.refused[name] = f"{VANISHED}: it comes back with it"
         elif state in REQUEUE_FROM or (state is TaskState.RUNNING and is_abandoned):
             overlay.put(name, DerivedState(TaskState.PENDING))
             again.append(name)

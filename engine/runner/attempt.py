@@ -498,7 +498,9 @@ class Attempt(RunningAttempt):
         """Mask an outcome. A result with a secret is not stored at all: masked it would be another value."""
         secret = None if outcome.result is None else self._mask.find(outcome.result)
         if secret is not None:
-            outcome = replace(outcome, result=unstored_result(f"result holds {secret}"))
+            outcome = replace(outcome, result=unstored_result(f"result holds {secret}"), element_keys={})
+        elif any(self._mask.find(key) for keys in outcome.element_keys.values() for key in keys):
+            outcome = replace(outcome, element_keys={}) if outcome.result is not None else outcome
         is_clean = outcome.kind is OutcomeKind.SUCCESS and not outcome.attempt_columns.get("stack")  # numbers alone
         return outcome if is_clean else self._mask.value(outcome)
 

@@ -10,10 +10,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from redrive.console.model.board import Board
+from redrive.console.model.preview import preview_requeue
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import Identity, TaskSpec, map_task
+from redrive.engine.domain.acts import REFUSED
 from redrive.engine.domain.states import effect_key
+from redrive.engine.statefile.dry_run import preview
 from redrive.engine.statefile.map_tasks import CHANGED_AFTER_EFFECT
 from redrive.engine.store import runs
 from redrive.engine.store.claims import Claim
@@ -61,7 +65,9 @@ class Payments(Mapped):
     def who(self, index: int) -> Any:
         """Who the element of the list is: its key, or its value with its number among equal ones."""
         one = self.list[index]
-        return one["id"] if self.is_keyed else (one, self.list[:index].count(one))
+        if isinstance(one, dict):
+            return one["id"] if self.is_keyed else json.dumps(one)
+        return one, self.list[:index].count(one)
 
     def begin(self, name: str) -> None:
         claim = self.claim(name)
@@ -298,6 +304,21 @@ def test_a_run_of_places_gives_its_children_to_the_elements_they_ran_with(state_
     assert payments.happened == {(word, 0): 1 for word in "ABCZ"}
 
 
+def test_a_run_of_places_pays_no_changed_invoice_that_it_cannot_know(state_file: StateFile) -> None:
+    payments = Payments(state_file, "place")
+    payments.new_list([pay("A"), pay("B")])
+    payments.pay_all()
+    payments.new_list([pay("B"), pay("A"), pay("C")])  # those that have not changed are known
+    payments.pay_all()
+    assert sum(payments.happened.values()) == 3
+    payments.new_list([pay("B", 5), pay("A"), pay("C")])
+    assert (payments.children(), payments.states["load"]) == ([], "PENDING")
+    claim = payments.claim("load")
+    assert claim is not None
+    payments.end(claim, Outcome(OutcomeKind.DEFERRED, recheck_seconds=0.0, element_keys={"load": ()}))
+    assert payments.states["load"] == "DEAD_LETTER"
+
+
 def test_a_list_that_comes_while_its_map_collects_is_collected_again(payments: Payments) -> None:
     payments.new_list([pay("A")])
     payments.pay_all()
@@ -318,6 +339,24 @@ def test_a_requeue_of_a_list_says_what_follows_and_what_does_not(payments: Payme
     assert "1 task after it is of the old list: --cascade runs it again" in str(answer["message"])
     payments.see()
     assert payments.file.column("load", "state") == "PENDING"
+
+
+def test_the_preview_of_the_console_says_what_the_requeue_of_a_list_does(payments: Payments) -> None:
+    payments.new_list([pay("A"), pay("B"), pay("C")])
+    payments.pay_all()
+    payments.new_list([pay("A"), pay("B")])
+    payments.run("load", [1, 1])
+    payments.run("report")
+    projection, connection = payments.file.projection(), payments.file.connection
+    for names in (["list"], ["load[C]"], ["load"]):
+        targets = [[name, str(projection.tasks[name].state), projection.tasks[name].generation] for name in names]
+        command = {"id": "x", "act": "requeue", "run_id": RUN, "targets": targets, "actor": "me"}
+        theirs, ours = preview(connection, command, at=1), preview_requeue(Board(projection), names)
+        assert (sorted(ours.run_again), sorted(ours.stale)) == (sorted(theirs.run_again), sorted(theirs.stale))
+        assert list(ours.notes) == list(theirs.notes)
+        assert sorted(ours.refused) == sorted(
+            (one.task, one.sentence) for one in theirs.results if one.outcome == REFUSED
+        )
 
 
 # --- Lists that change between requeues, with effects ----------------------------------------------------------------
