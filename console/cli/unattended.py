@@ -76,9 +76,11 @@ def run_quietly(
         handle_signals=True,
     )
     try:
-        result = executor.run_result()
-        if streams is not None:
-            streams.finish()
+        try:
+            result = executor.run_result()
+        finally:
+            if streams is not None:
+                streams.finish()
     except RedriveError:
         _print_record(printer, record.lines())  # the command prints the error itself
         raise

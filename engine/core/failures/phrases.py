@@ -20,11 +20,11 @@ from ..outcome import FailureClass
 _START = r"(?:^|[:;,.!?()\[\]{}<>'\"|=>-])\s*(?:error |the |a |got |got an |failed with )?"
 _STOP = r"\s*(?:$|[:;,!?()\[\]{}<>'\"|\\-]|\.(?![\w-]))"
 #: Words that may follow a phrase: the other side, the time, or what was done meanwhile.
-_MORE = (
-    r" (?:by (?:the )?(?:peer|remote|server|host|other|foreign|\d)|while|when|during|waiting|before|because|due to"
-    r"|(?:after|within|in) \d|(?:to|at|on|from|for|by) \S*[.:/@]\S)"
-)
-_END = rf"(?={_STOP}|{_MORE})"
+_BY = r"by (?:the )?(?:peer|remote|server|host|other|foreign|\d+\.\d)"
+_SPAN = r"(?:after|within|in) [\d.]+ ?(?:m?s|m|h|sec|min|milli|second|tries|attempts|retries|of \d+ tries)"
+_MORE = rf" (?:{_BY}|while|when|during|waiting|before|because|due to|{_SPAN}|(?:to|at|on|from|for|by) \S*[.:/@]\S)"
+_COUNT = r"\s*[:=]\s*\d[\d,.]*\s+[a-z]"  # "timed out: 12 rows"
+_END = rf"(?!{_COUNT})(?={_STOP}|{_MORE})"
 
 
 def _clause(*phrases: str) -> str:
@@ -68,7 +68,9 @@ REFUSED_LOGINS: Mapping[str, str] = {
     "rsync": r"@ERROR: auth failed on module ",
     "git": _opening(r"could not read (?:Username|Password) for '", r"Authentication failed for '"),
     "credentials": _clause(r"invalid (?:username or password|username/password|credentials|client secret)"),
-    "login": _clause(r"(?:530 )?(?:login|logon) (?:incorrect|denied)", r"incorrect username or password"),
+    "login": _clause(
+        r"(?:530 )?(?:login|logon) (?:incorrect|denied)", r"incorrect username or password(?: was specified)?"
+    ),
     "sql server": _opening(r"Login failed for user '", r"(?-i:AADSTS)\d+: Invalid client secret"),
     "mysql": _opening(r"Access denied for user '"),
     "aws": _error_codes(
@@ -110,7 +112,7 @@ _OUTAGES: Mapping[str, str] = {
     "connection": _clause(
         r"(?:(?:existing |database |network |tcp |ssh |ssl |tls |http )*connection|connect)(?: attempt)?"
         r"(?: (?:to|with|from) [^\s:]\S*(?:,? port \d+)?)?(?: was| has been| got| is)?(?: forcibly| already)?"
-        r" (?:refused|reset|aborted|closed|lost|terminated|timed out)(?: by [\w. -]+| unexpectedly| abruptly)?"
+        rf" (?:refused|reset|aborted|closed|lost|terminated|timed out)(?: {_BY}[\w. -]*| unexpectedly| abruptly)?"
     ),
     "kubernetes": r"The connection to the server \S+ was refused"
     r"|Error from server \((?:ServiceUnavailable|TooManyRequests|Timeout|ServerTimeout|InternalError)\): ",

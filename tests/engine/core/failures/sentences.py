@@ -72,6 +72,7 @@ REFUSED_LOGINS = {
         ),
         (
             "Error: invalid credentials table: 3 rows too many",
+            "Error: invalid credentials: 3 rows",
             "ERROR: 7 invalid credentials rows were found in the import",
         ),
     ),
@@ -226,6 +227,8 @@ OUTAGES = {
             "Error: column connection_lost not found",
             "FAILED: connection reset statistics: 3 missing days",
             "Error: the connection refused report is missing",
+            "Error: connection refused in 3 of 400 probes",
+            "Error: connection closed by 3 users",
         ),
     ),
     "kubernetes": Sentences(
@@ -334,6 +337,7 @@ OUTAGES = {
         ),
         (
             "Error: see the timed out list",
+            "ERROR: timed out: 12 rows",
             "ERROR: 12 jobs are in the timed out state",
             "Error: timed out orders: 7",
             "FAILED: column timed_out not found",
