@@ -380,6 +380,7 @@ async def test_above_the_list_of_runs_stands_what_comes_next_and_beside_a_run_by
     )
     answer = {"timezone": "Asia/Kolkata", "next_local": due.isoformat(), "next_at": clock.now + 11_520 * S}
     revenue.lists["schedules"] = [{"dag_name": "revenue", **answer}]
+    revenue.set_status(service_pid=8)
     async with shown(revenue, clock, (120, 40)) as (app, pilot):
         await press(app, pilot, "1")
         heading, listed = rows_of(app)[3:5]

@@ -8,7 +8,7 @@ from redrive.console.text.pieces import plain as text_of_line
 from redrive.engine.domain.states import TaskState
 from redrive.engine.errors import LinkError, SnapshotNeeded
 
-from ..conftest import FakeSession, StillClock, emit_events, press, rows_of, settle, shown, text_of
+from ..conftest import FakeSession, StillClock, emit_events, press, rows_of, settle, shown, text_of, until
 from ..model.runs import START, EventBuilder, S, failed_task, projection_of
 
 
@@ -190,8 +190,7 @@ async def test_a_new_picture_is_taken_when_events_no_longer_lead_to_it(revenue: 
         before = app.live.board
         revenue.projection.tasks["notify"].state = revenue.projection.tasks["extract_orders"].state
         revenue.break_off(SnapshotNeeded("the file was replaced"))
-        await settle(app, pilot)
-        assert app.live.board is not before
+        await until(app, pilot, lambda: app.live.board is not before)
         assert app.selected == "clean_refunds"
         assert any(row.startswith(" ✓") and " notify " in row for row in rows_of(app))
 
