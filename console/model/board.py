@@ -13,12 +13,12 @@ from enum import StrEnum
 
 import msgspec
 
-from ...engine.core.breaker import SHUT
+from ...engine.core.breaker import SHUT, decode
 from ...engine.core.dag import Dag, bits_of
 from ...engine.core.explain import blocking_chain, explain_task
 from ...engine.core.projection import RunProjection, RunRow, TaskRow
-from ...engine.core.ready_queue import is_approval
-from ...engine.core.spec import collector_paused
+from ...engine.core.ready_queue import declared_downstreams, is_approval
+from ...engine.core.spec import DownstreamSpec, collector_paused
 from ...engine.core.views import Asked, CountedState, TaskView, counted_state, task_view
 from ...engine.core.waiting import (
     ALIVE,
@@ -27,12 +27,13 @@ from ...engine.core.waiting import (
     RunnerKind,
     RunnerStatus,
     WaitReason,
+    breaker_view,
     needs_human,
     wait_of,
     waits_for_approval,
 )
 from ...engine.domain.event_payloads import BreakerChanged, PageChange, PageChanged
-from ...engine.domain.events import Event, EventKind, Json
+from ...engine.domain.events import Event, EventKind
 from ...engine.domain.states import (
     ABOUT_TO_START,
     DEADLINE_MODE,
@@ -474,8 +475,11 @@ class RunSnapshot(msgspec.Struct):
 
     def update_lists(self, breakers: Iterable[BreakerRow] = (), pages: Iterable[PageRow] = ()) -> None:
         """Update breakers and page notes from rows of their tables."""
-        for breaker in breakers:
-            self.breakers[breaker.downstream] = _breaker_view(breaker)
+        declared = {spec.name: spec for spec in declared_downstreams(self.projection.run.options)}
+        for row in breakers:
+            spec = declared.get(row.downstream) or DownstreamSpec(row.downstream)
+            stored = decode(row.state, row.reopens_at, row.window, row.tokens, row.detail, spec)
+            self.breakers[row.downstream] = breaker_view(*stored, spec)
         notes: dict[str, str] = {}
         for page in pages:  # the latest first: earlier episodes of a cause no longer count
             notes.setdefault(page.cause, _page_note(page.state, page.acked_by, page.sent_at is not None))
@@ -489,24 +493,6 @@ class RunSnapshot(msgspec.Struct):
             known = self.page_notes.get(payload.cause) if payload.what in _UNCHANGED_PAGE else None
             note = _page_note(payload.what, event.actor, not payload.why) if known is None else known
             self.page_notes[payload.cause] = note
-
-
-def _breaker_view(row: BreakerRow) -> BreakerView:
-    detail = row.detail if isinstance(row.detail, dict) else {}
-    is_spent = row.tokens is not None and row.tokens < 1
-    rate = detail.get("release_rate")
-    return BreakerView(
-        row.state,
-        row.reopens_at,
-        _instant(detail.get("reserve_at")) if is_spent else None,
-        str(detail.get("why") or ""),
-        _instant(detail.get("release_at")),
-        float(rate) if isinstance(rate, int | float) else 0.0,
-    )
-
-
-def _instant(value: Json) -> int | None:
-    return value if isinstance(value, int) else None
 
 
 #: Changes that leave the state of a page as it is: its task was requeued, or it was counted up.

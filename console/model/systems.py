@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ...engine.core import breaker as rules
-from ...engine.core.breaker import PASSING, SHUT, Breaker, BreakerDetail, BreakerState, Streak, WindowSlice
+from ...engine.core.breaker import PASSING, SHUT, Breaker, BreakerState
 from ...engine.core.causes import CauseHistory
 from ...engine.core.projection import TaskRow
 from ...engine.core.ready_queue import declared_downstreams, is_retry, spec_of
@@ -491,29 +491,10 @@ def breaker_status(spec: DownstreamSpec, row: BreakerRow | None) -> BreakerStatu
     """Return the status from a row of the list BREAKERS; None stands for a downstream without calls."""
     if row is None:
         return BreakerStatus(spec, rules.new_breaker(spec), rules.new_bucket(spec).tokens)
-    detail = _parse_detail(row.detail)
-    breaker = Breaker(
-        state=BreakerState(row.state),
-        window=tuple(WindowSlice(*part) for part in row.window or ()),
-        streak=Streak(*detail.streak),
-        reopens_at=row.reopens_at,
-        episode=detail.episode,
-        release_at=detail.release_at,
-        release_rate=detail.release_rate,
-        why=detail.why,
-        refused=detail.refused,
-    )
-    full = rules.new_bucket(spec).tokens
-    tokens = full if row.tokens is None else min(float(row.tokens), full)
-    return BreakerStatus(spec, breaker, tokens, detail.reserve_at, row.opened_at or row.changed_at)
-
-
-def _parse_detail(detail: Json) -> BreakerDetail:
-    """Parse a detail; a damaged one counts as empty."""
-    try:
-        return msgspec.convert(detail, BreakerDetail)
-    except msgspec.ValidationError:
-        return BreakerDetail()
+    breaker, bucket = rules.decode(row.state, row.reopens_at, row.window, row.tokens, row.detail, spec)
+    tokens = min(bucket.tokens, rules.bucket_size(spec))
+    reserve_at = rules.next_retry_at(bucket, spec) or 0
+    return BreakerStatus(spec, breaker, tokens, reserve_at, row.opened_at or row.changed_at)
 
 
 def with_held_tasks(board: Board, status: BreakerStatus, callers: Iterable[str], now_us: int) -> BreakerStatus:

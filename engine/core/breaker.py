@@ -180,7 +180,6 @@ class BreakerDetail(msgspec.Struct, frozen=True):
     episode: int = 0
     release_at: int | None = None
     why: str = ""
-    reserve_at: int = 0  # when an empty bucket admits the next retry
     refused: tuple[str, ...] = ()
     refilled_at: int = 0  # when the column ``tokens`` was true
     release_rate: float = 0.0
@@ -520,7 +519,6 @@ def to_row(breaker: Breaker, bucket: Bucket, spec: DownstreamSpec) -> BreakerCol
         episode=breaker.episode,
         release_at=breaker.release_at,
         why=breaker.why,
-        reserve_at=next_retry_at(bucket, spec) or 0,
         refused=breaker.refused,
         refilled_at=bucket.refilled_at,
         release_rate=breaker.release_rate,
@@ -536,31 +534,61 @@ def to_row(breaker: Breaker, bucket: Bucket, spec: DownstreamSpec) -> BreakerCol
     }
 
 
+def decode(
+    state: str,
+    reopens_at: int | None,
+    window: Iterable[Iterable[int]],
+    tokens: float | None,
+    detail: object,
+    spec: DownstreamSpec,
+) -> tuple[Breaker, Bucket]:
+    """Return what a row says of a downstream as the flow declares it now: for the executor and for all who show it.
+
+    ``window`` and ``detail``: the parsed JSON of the columns; a damaged detail counts as empty.
+    """
+    found = _detail_of(detail)
+    breaker = Breaker(
+        state=BreakerState(state),
+        window=tuple(WindowSlice(*part) for part in window or ()),
+        streak=Streak(*found.streak),
+        reopens_at=reopens_at if state == BreakerState.OPEN else None,
+        openings=found.openings if state == BreakerState.OPEN else 0,
+        episode=found.episode,
+        release_at=found.release_at if spec.release_per_second > 0 else None,
+        release_rate=found.release_rate or spec.release_per_second,
+        why=found.why,
+        refused=found.refused,
+    )
+    bucket = Bucket(bucket_size(spec) if tokens is None else tokens, found.refilled_at)
+    return _as_declared(breaker, spec), bucket
+
+
+def _detail_of(detail: object) -> BreakerDetail:
+    try:
+        return msgspec.convert(detail, BreakerDetail)
+    except msgspec.ValidationError:
+        return BreakerDetail()
+
+
+def _as_declared(breaker: Breaker, spec: DownstreamSpec) -> Breaker:
+    """Return the breaker of a flow that counts alone now, or does so no longer: the reason of its state is gone."""
+    by_failures = (BreakerState.CLOSED, BreakerState.OPEN, BreakerState.HALF_OPEN)
+    if spec.metrics_only and breaker.state in by_failures:
+        counted = Breaker(BreakerState.METRICS_ONLY, breaker.window, breaker.streak, episode=breaker.episode)
+    elif not spec.metrics_only and breaker.state is BreakerState.METRICS_ONLY:
+        counted = replace(breaker, state=BreakerState.CLOSED, why="")
+    else:
+        counted = breaker
+    return counted if counted.release_at is not None else replace(counted, release_rate=0.0)
+
+
 def from_row(row: BreakerColumns, spec: DownstreamSpec) -> tuple[Breaker, Bucket]:
     """Restore the values that ``to_row`` stored. A half-open breaker becomes an open one that is due for a probe."""
-    detail = json.loads(row["detail"])
-    state, reopens_at = BreakerState(row["state"]), row["reopens_at"]
-    if state is BreakerState.HALF_OPEN:
-        state, reopens_at = BreakerState.OPEN, 0
-    if spec.metrics_only and state in (BreakerState.CLOSED, BreakerState.OPEN):
-        state = BreakerState.METRICS_ONLY
-    if not spec.metrics_only and state is BreakerState.METRICS_ONLY:
-        state = BreakerState.CLOSED
-    release_at = detail.get("release_at") if spec.release_per_second > 0 else None
-    breaker = Breaker(
-        state=state,
-        window=tuple(WindowSlice(*part) for part in json.loads(row["window"])),
-        streak=Streak(*detail.get("streak", ())),
-        reopens_at=reopens_at if state is BreakerState.OPEN else None,
-        openings=detail.get("openings", 0) if state is BreakerState.OPEN else 0,
-        episode=detail.get("episode", 0) + 1,
-        release_at=release_at,
-        release_rate=0.0 if release_at is None else detail.get("release_rate") or spec.release_per_second,
-        why=detail.get("why", ""),
-        refused=tuple(detail.get("refused", ())),
-    )
-    tokens = bucket_size(spec) if row["tokens"] is None else row["tokens"]
-    return breaker, Bucket(tokens, detail.get("refilled_at", 0))
+    window, detail = json.loads(row["window"]), json.loads(row["detail"])
+    breaker, bucket = decode(row["state"], row["reopens_at"], window, row["tokens"], detail, spec)
+    if breaker.state is BreakerState.HALF_OPEN:
+        breaker = replace(breaker, state=BreakerState.OPEN, reopens_at=0, openings=_detail_of(detail).openings)
+    return replace(breaker, episode=breaker.episode + 1), bucket
 
 
 # --- transitions --------------------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ from .policy import POISON_SECONDS
 from .projection import TaskRow
 from .ready_queue import ReadyQueue, is_retry, spec_of
 from .spec import DownstreamSpec, FlowSpec
-from .waiting import BreakerView
+from .waiting import BreakerView, breaker_view
 
 #: Actions of an operator, whose name is the last argument.
 BREAKER_ACTIONS: dict[str, Callable[[Breaker, DownstreamSpec, int, str], Breaker]] = {
@@ -255,18 +255,10 @@ class DownstreamStates:
 
     def views(self) -> dict[str, BreakerView]:
         """Return the breakers, as sentences about waiting tasks need them."""
-        found = {}
-        for name, breaker in self._breakers.items():
-            reserve_at = rules.next_retry_at(self._buckets[name], self.specs[name])
-            found[name] = BreakerView(
-                str(breaker.state),
-                breaker.reopens_at,
-                reserve_at,
-                breaker.why,
-                breaker.release_at,
-                breaker.release_rate,
-            )
-        return found
+        return {
+            name: breaker_view(breaker, self._buckets[name], self.specs[name])
+            for name, breaker in self._breakers.items()
+        }
 
     def is_probe_due(self, downstream: str) -> bool:
         """True if the next admitted call is a probe."""

@@ -29,10 +29,10 @@ from ..domain.states import (
 )
 from ..domain.text import counted, format_clock, format_duration
 from ..domain.trigger_rules import STATES_OF, ParentStatus, Verdict, satisfied_rules, verdict
-from .breaker import PASSING, SHUT, is_releasing
+from .breaker import PASSING, SHUT, Breaker, Bucket, is_releasing, next_retry_at
 from .projection import RunProjection, TaskRow
 from .ready_queue import is_approval, is_retry, spec_of, worker_pool
-from .spec import TaskSpec, rule_of_edge
+from .spec import DownstreamSpec, TaskSpec, rule_of_edge
 
 # --- What a run can wait for, who ends each wait, and where it is shown ----------------------------------------------
 #
@@ -215,6 +215,17 @@ class BreakerView(msgspec.Struct, frozen=True):
     why: str = ""
     release_at: int | None = None  # microseconds UTC: the next start of a release; None: nothing is released
     release_rate: float = 0.0  # starts a second
+
+
+def breaker_view(breaker: Breaker, bucket: Bucket, spec: DownstreamSpec) -> BreakerView:
+    return BreakerView(
+        str(breaker.state),
+        breaker.reopens_at,
+        next_retry_at(bucket, spec),
+        breaker.why,
+        breaker.release_at,
+        breaker.release_rate,
+    )
 
 
 class ExplainContext(msgspec.Struct, frozen=True):

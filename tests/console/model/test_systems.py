@@ -112,9 +112,9 @@ def test_what_is_released_one_by_one_is_held_until_it_goes():
 
 
 def test_a_spent_budget_holds_retries_and_never_first_tries():
-    spent = {"state": "CLOSED", "tokens": 0.4, "detail": {"reserve_at": NOW + 9 * S}}
+    spent = {"state": "CLOSED", "tokens": 0.4, "detail": {"refilled_at": NOW}}
     assert ("due",) == alone({}, spent, ready=dict(READY), due=dict(DUE)).held
-    reserve = {"state": "CLOSED", "tokens": 0.4, "detail": {"reserve_at": NOW - S}}
+    reserve = {"state": "CLOSED", "tokens": 0.4, "detail": {"refilled_at": NOW - S}}
     assert () == alone({}, reserve, due=dict(DUE)).held
 
 
