@@ -30,7 +30,8 @@ from ..domain.states import (
 from ..domain.text import counted, format_clock, format_duration
 from ..domain.trigger_rules import STATES_OF, ParentStatus, Verdict, satisfied_rules, verdict
 from .breaker import PASSING, SHUT, Breaker, Bucket, is_releasing, next_retry_at
-from .projection import RunProjection, TaskRow
+from .outcome import NOT_STARTED
+from .projection import RunProjection, RunRow, TaskRow
 from .ready_queue import is_approval, is_retry, spec_of, worker_pool
 from .spec import DownstreamSpec, TaskSpec, rule_of_edge
 
@@ -564,6 +565,51 @@ def waits_for_approval(row: TaskRow) -> bool:
 
 #: Those of them that a human ends. They hold a task also before its instant, so that no countdown is wrong.
 _HOLDS = tuple((reason, holds) for reason, holds in _CAPACITY_REASONS if needs_human(reason))
+
+
+# --- Waits that are told once: they end by themselves, and much later than anybody expects ---------------------------
+
+
+#: Until an instant that somebody else has set (``Retry-After``).
+LONG_WAIT_SECONDS = 3600.0
+#: For a process that the machine does not start.
+UNSTARTED_SECONDS = 600.0
+#: Of a sensor without a bound, which may check for ever.
+UNBOUNDED_SENSOR_SECONDS = 6 * 3600.0
+
+
+class LongWait(NamedTuple):
+    """A wait that somebody should know of. ``cause``: the same for all tasks that wait for one thing."""
+
+    task: str
+    cause: str
+    why: str
+
+
+def long_wait(run: RunRow, row: TaskRow, now: int) -> LongWait | None:
+    """Return the wait of a task that is longer than anybody has planned; None: it is not. ``now``: microseconds UTC."""
+    if row.state not in TIMED or row.first_started_at is None:
+        return None
+    spec, lasts = spec_of(row), (now - row.first_started_at) / 1e6
+    if row.state is TaskState.SENSING:
+        is_bounded = spec.retry.max_elapsed is not None or run.deadline_at is not None
+        why = f"has waited for {format_duration(now - row.first_started_at)} in {row.deferrals} checks, without a bound"
+        told = None if is_bounded or lasts < UNBOUNDED_SENSOR_SECONDS else why
+        return None if told is None else LongWait(row.name, f"wait:{row.name}", f"{row.name} {told}: set max_elapsed")
+    if is_unstarted(row):
+        why = f"no process has started for {format_duration(now - row.first_started_at)}: {row.error or 'refused'}"
+        return None if lasts < UNSTARTED_SECONDS else LongWait(row.name, "wait:start", why)
+    left = ((row.next_retry_at or 0) - now) / 1e6
+    if left <= max(LONG_WAIT_SECONDS, 1.5 * spec.retry.cap):
+        return None
+    asks = spec.downstream or "what it calls"
+    why = f"{asks} asks {row.name} to wait until {format_clock(row.next_retry_at or 0)}: {row.error or 'no reason'}"
+    return LongWait(row.name, f"wait:{spec.downstream or row.name}", why)
+
+
+def is_unstarted(row: TaskRow) -> bool:
+    """Whether the machine has refused to start a process for the latest attempt."""
+    return (row.failure_fingerprint or "").startswith(f"{NOT_STARTED}:")
 
 
 # --- Decide the state of a run: running, blocked, or ended -----------------------------------------------------------

@@ -18,6 +18,7 @@ from ..core.projection import TaskRow
 from ..core.schedule import expected_at
 from ..core.spec import ExpectedBy
 from ..core.views import describe_task, task_view
+from ..core.waiting import long_wait
 from ..domain import states
 from ..domain.event_payloads import AttemptReclaimed, AttemptSilent, StorageChange, StorageChanged
 from ..domain.events import Event, EventKind
@@ -60,6 +61,7 @@ class Watchdog:
         self._known_count = 0  # tasks of which ``_expected`` knows
         self._slow: set[str] = set()  # tokens of attempts whose slowness was noticed
         self._outages = LongOutages(view.ready_queue, downstreams)
+        self._told: set[str] = set()  # causes of long waits that were noticed
 
     def check(self) -> None:
         """Run the checks that are due; called once a second."""
@@ -73,6 +75,7 @@ class Watchdog:
             self._page(self._outage(outage))
         if now - self._swept_at >= states.SWEEP_SECONDS:
             self._swept_at = now
+            self._check_waits()
             self.sweep()
 
     # --- Attempts ---------------------------------------------------------------------------------------------------
@@ -156,6 +159,15 @@ class Watchdog:
                 self._slow.add(token)
                 cause = f"slow:{self._projection.run.run_id}/{name}/{row.generation}"
                 self._notice(row, describe_slow(elapsed, limit, usual), "slower than usual", cause)
+
+    def _check_waits(self) -> None:
+        """Page once for each wait that ends by itself, and much later than anybody expects."""
+        run, now = self._projection.run, self._clock.now_us()
+        found = [wait for row in self._projection.tasks.values() if (wait := long_wait(run, row, now)) is not None]
+        for wait in found:
+            if wait.cause not in self._told:
+                self._notice(self._projection.tasks[wait.task], wait.why, "waits long", wait.cause)
+        self._told = {wait.cause for wait in found}
 
     def _notice(self, row: TaskRow, why: str, title: str, cause: str) -> None:
         run_id, owner = self._projection.run.run_id, None if row.spec is None else row.spec.owner

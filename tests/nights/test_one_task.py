@@ -5,11 +5,12 @@ What one task meets again and again is the fault of the task until calls of othe
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from redrive.engine import AmbiguousError, AuthError, Flow, RetryPolicy, TransientError
-from redrive.engine.testing import Night, down, error, hang, play
+from redrive.engine.testing import Night, down, error, hang, not_started, play
 from redrive.engine.testing.faults import Fault
 
 from .flows import done, siblings
@@ -137,3 +138,33 @@ def test_waits_grow_with_each_failure_charged_or_not() -> None:
     most = max(night.states, key=night.starts)
     ceilings = [attempt.ceiling_us for attempt in night.attempts(most) if attempt.ceiling_us]
     assert len(ceilings) > 3 and ceilings == sorted(ceilings) and ceilings[0] < ceilings[1]
+
+
+def test_a_wait_of_a_day_that_the_server_asks_for_is_told_once() -> None:
+    """429 with Retry-After: 86400 was silent for 20 h."""
+    night = play(siblings(20, downstream="api"), faults=[down("api", lasts="1m", status=429, retry_after=86_400)])
+    (page,) = night.pages
+    assert page.title == "waits long on t0" or "waits long" in page.title
+    assert (page.created_at - night.events[0].at) / 1e6 < 120 and "api asks" in str(page.body)
+
+
+def test_a_machine_that_starts_no_process_is_told_after_ten_minutes() -> None:
+    """It was silent for an hour; and 400 starts in 45 s, with a cap of 50 ms."""
+    policy = RetryPolicy(max_attempts=6, base=0.01, cap=0.05)
+    night = play(siblings(3, retry=policy), faults=[not_started("*", lasts="30m")])
+    assert night.state == "SUCCESS" and night.starts() < 3 * 220
+    (page,) = night.pages
+    assert 600 <= (page.created_at - night.events[0].at) / 1e6 < 700 and "no process has started" in str(page.body)
+    waits = night.waits("t0")
+    assert all(later >= earlier for earlier, later in pairwise(waits[:9])) and min(waits[8:-1]) >= 10
+
+
+def test_a_sensor_without_a_bound_is_told_once() -> None:
+    flow = Flow("files")
+
+    @flow.sensor(every="1m")
+    def arrives() -> bool:
+        return False
+
+    night = play(flow, until="12h")
+    assert [page.title for page in night.pages] == ["waits long on arrives"]
