@@ -6,7 +6,6 @@ A child belongs to its element as long as the run exists, wherever the element s
 by its key, which the flow computes (``Flow.map(key=...)``), or by its value and its number among equal ones.
 """
 
-import hashlib
 import json
 import re
 from datetime import date
@@ -15,7 +14,7 @@ from typing import Any, Dict, Iterable, List, Sequence
 
 from .states import TaskState
 from .task_options import child_prefix
-from .text import counted, percent_encoded
+from .text import counted, percent_encoded, sha256_hex
 
 #: How the elements of a map task are known: ``MapSpec.identity``. PLACE: a run of a version that knew no elements; the
 #: children that it had are given to the elements that they ran with.
@@ -67,7 +66,7 @@ def child_of_key(task: str, key: str) -> str:
     """The name of the child of a map task for the element with this key: printable, on one line."""
     escaped = _escape(key)
     if len(escaped) > KEY_CHARACTERS_MAX:
-        digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+        digest = sha256_hex(key.encode("utf-8", "surrogatepass"))[:12]
         escaped = "{}~{}".format(escaped[:KEY_CHARACTERS_MAX], digest)
     return "{}{}]".format(child_prefix(task), escaped)
 
@@ -89,7 +88,7 @@ def _needs_escape(character: str, is_edge: bool) -> bool:
 def value_hash(element: object) -> str:
     """A hash of the stored form of an element: the same for equal values."""
     text = json.dumps(_ordered(element), sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode("ascii")).hexdigest()[:20]
+    return sha256_hex(text.encode("ascii"))[:20]
 
 
 def _ordered(value: Any) -> Any:
