@@ -15,7 +15,9 @@ from ...engine.domain.states import NEEDS_HUMAN
 from ...engine.domain.text import format_duration, shell_command
 from ...engine.errors import RedriveError
 from ...engine.executor.page_test import try_senders
+from ...engine.notifications.machine_pages import flows_told
 from ...engine.statefile.lists import BREAKERS, PAGES, QUARANTINE, BreakerRow, PageRow, QuarantineRow
+from ...engine.statefile.paths import default_folder
 from ..model.board import Board
 from ..model.systems import BreakerStatus, breaker_status, callers_of, downstream_specs, with_held_tasks
 from ..present.runs import place_line
@@ -147,7 +149,7 @@ def list_or_update_pages(
         return answers, await session.query(PAGES), place, session.status.executor_alive, session.now_us()
 
     answers, rows, place, has_executor, now_us = with_session(endpoint, use)
-    shown = [row for row in rows if _is_shown(row, run_id, everything)]
+    shown = [_with_others(row, endpoint) for row in rows if _is_shown(row, run_id, everything)]
     if as_json:
         echo_values("pages", map(_page_value, shown))
     else:
@@ -169,6 +171,16 @@ def _test_senders(endpoint: Endpoint, run_id: str | None) -> int:
     for one in results:
         echo(one_line(f"{one.sender}: {one.error or one.note or 'accepted'}"))
     return ExitCode.FAILED if any(one.error for one in results) or not results else ExitCode.SUCCESS
+
+
+def _with_others(row: PageRow, endpoint: Endpoint) -> PageRow:
+    """A page with the other flows of this machine that have its cause."""
+    fingerprint = row.body.get("fingerprint")
+    if is_remote(endpoint.target) or row.state == "resolved" or not fingerprint:
+        return row
+    folder = os.path.join(default_folder(), "pages")
+    others = flows_told(folder, str(fingerprint), os.path.abspath(endpoint.target))
+    return row._replace(title=f"{row.title} (also in flows {', '.join(others)})") if others else row
 
 
 def _is_shown(row: PageRow, run_id: str | None, everything: bool) -> bool:
@@ -213,6 +225,8 @@ def _state(row: PageRow, now: int) -> str:
 def _sent(row: PageRow) -> str:
     if row.send_error:
         return f"failed: {row.send_error}"
+    if row.told_by is not None:
+        return f"by the page of flow {row.told_by}"
     return "yes" if row.sent_at is not None else "no"
 
 

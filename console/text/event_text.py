@@ -723,13 +723,16 @@ def _breaker_lines(event: Event, payload: payloads.BreakerChanged) -> Iterator[s
 UNSENT_UNTIL = "the next run, resume or serve on this state file sends it, within 24 h"
 
 
+_SENT = {"digest": "page sent in a digest", "joined": "told by the page of flow {}, which has the same cause"}
+
+
 def _page(event: Event, payload: payloads.PageChanged) -> str:
     title = f": {payload.title}" if payload.title else ""
     return {
         PageChange.OPENED: f"page opened{title}" + (f"; {payload.why}" if payload.why else ""),
         PageChange.FOLDED: f"the open page counts one more failure, {payload.occurrences} in all",
         PageChange.WOKEN: "page no longer snoozed",
-        PageChange.SENT: "page sent in a digest" if payload.how == "digest" else "page sent",
+        PageChange.SENT: _SENT.get(payload.how or "", "page sent").format(payload.sender),
         PageChange.SEND_FAILED: f"page not sent by {payload.sender}: {payload.error}",
         PageChange.UNSENT: f"{payload.error or 'no time was left'}; {UNSENT_UNTIL}",
         PageChange.BELL: "the terminal bell has rung",
@@ -742,7 +745,8 @@ def _page(event: Event, payload: payloads.PageChanged) -> str:
 def _page_lines(event: Event, payload: payloads.PageChanged) -> Iterator[str]:
     if payload.what == PageChange.SENT:
         fingerprint = f" ({_digits(payload.fingerprint)})" if payload.fingerprint else ""
-        yield f"PAGED on-call: {payload.title}{fingerprint}"
+        by = f", by the page of flow {payload.sender}" if payload.how == "joined" else ""
+        yield f"PAGED on-call{by}: {payload.title}{fingerprint}"
     elif payload.what == PageChange.OPENED and payload.why:
         task = f" on {event.task}" if event.task is not None else ""
         yield f"no page is sent about {payload.title}{task}: {payload.why}"

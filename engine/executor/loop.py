@@ -114,7 +114,7 @@ class RunLoop:
         )
         self._server = CommandServer(self, opened.state_path)
         origin = MessageOrigin(opened.flow.name, self.projection.run.run_id, os.path.abspath(opened.state_path))
-        self._notifier = Notifier(opened.flow.pages, origin, opened.writer, clock)
+        self._notifier = Notifier(opened.flow.pages, origin, opened.writer, clock, machine.pages_folder())
         self._health_file = HealthFile(opened.state_path)
         self._storage_pager = StoragePager(opened.flow.pages, origin, machine.pages_folder(), clock)
         self._sends = BackgroundSends(clock.uniform, self._emit_send_failure)

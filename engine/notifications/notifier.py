@@ -23,6 +23,7 @@ from ..core.causes import (
     STORM_WINDOW_US,
     CauseHistory,
     SendPlan,
+    declared_sender,
     describe_last_incident,
     describe_note,
     plan_sending,
@@ -38,12 +39,15 @@ from ..statefile.health_file import FailingSender
 from ..store import pages
 from ..store.pages import PageMessage
 from ..store.writer import Writer
+from . import machine_pages
+from .machine_pages import Claim, Member
 from .senders import Message, Sender, SendError, get, make_senders
 
 #: Backoff after a failed sending.
 RESEND_POLICY = RetryPolicy(base=5.0, cap=300.0, jitter="equal")
 CLOSE_SECONDS = 15.0  # longer than the timeout of a sender, so that the last page is still sent
 ERROR_CHARACTERS = 500
+BUSY_TRIES = 4  # after so many a page is sent, although another flow tries to page the same receiver
 
 _WAKING_CHANGES = frozenset([PageChange.OPENED, PageChange.FOLDED, PageChange.SNOOZED, PageChange.WOKEN])
 
@@ -70,6 +74,8 @@ class _Delivery(msgspec.Struct):
     due_at: float = 0.0  # on the loop's clock
     is_in_flight: bool = False
     counts: dict[int, int] = {}  # by page id: the count in the message
+    told_by: str | None = None  # the flow whose page has told a receiver of the cause
+    rearmed_at: int | None = None  # microseconds UTC: when tasks of the cause were requeued
 
     @property
     def is_waiting(self) -> bool:
@@ -78,12 +84,23 @@ class _Delivery(msgspec.Struct):
 
 
 class Notifier:
-    """Runs from ``start`` to ``close``. Without senders it is idle: the pages stay in the inbox."""
+    """Runs from ``start`` to ``close``. Without senders it is idle: the pages stay in the inbox.
+
+    ``machine_folder``: where flows tell one another what they have paged; None: they do not.
+    """
 
     def __init__(
-        self, declared: Sequence[Mapping[str, object]], origin: MessageOrigin, writer: Writer, clock: Clock
+        self,
+        declared: Sequence[Mapping[str, object]],
+        origin: MessageOrigin,
+        writer: Writer,
+        clock: Clock,
+        machine_folder: str | None = None,
     ) -> None:
         self._senders: list[Sender] = make_senders(declared, self._ring)
+        # By sender: what it is known by to other flows; None: a bell, which rings in consoles of this run.
+        self._receivers = [None if one["sender"] == "bell" else str(declared_sender(one)["hash"]) for one in declared]
+        self._machine_folder = machine_folder
         self._origin = origin
         self._submit = writer.submit
         self._clock = clock
@@ -215,7 +232,9 @@ class Notifier:
         )
         delivery.counts = {message["id"]: message["count"] for message in messages}
         if delivery.how == "page":
-            message = page_message(messages[0], self._origin)
+            page = messages[0]
+            delivery.rearmed_at = await self._submit(lambda transaction: pages.rearmed_at(transaction.connection, page))
+            message = page_message(page, self._origin)
         else:
             message = digest_message(messages, self._origin, self._clock.now_us())
         delivery.tries += 1
@@ -225,23 +244,51 @@ class Notifier:
             wait, _ = draw_delay(RESEND_POLICY, retry_index, None, self._clock.uniform)
             delivery.due_at = asyncio.get_running_loop().time() + wait
         else:
-            await self._submit(lambda transaction: pages.write_sent(transaction, delivery.counts, delivery.how))
+            told_by = delivery.told_by
+            await self._submit(
+                lambda transaction: pages.write_sent(transaction, delivery.counts, delivery.how, told_by)
+            )
         delivery.is_in_flight = False
         self._wake.set()
 
     async def _send(self, delivery: _Delivery, number: int, message: Mapping[str, object]) -> None:
         sender = self._senders[number]
+        found = await self._claim(delivery, number, message)
+        if found.told_by is not None:
+            delivery.told_by = found.told_by
+            delivery.pending.discard(number)
+        if found.told_by is not None or found.is_busy:
+            return
+        if found.others:
+            message = {**message, "text": f"{message['text']}\n{printable('also in flows ' + ', '.join(found.others))}"}
         try:
             await sender.send(message)
+        except asyncio.CancelledError:
+            machine_pages.release(found)
+            raise
         except Exception as raised:  # senders run third-party code, which may raise any error
+            machine_pages.release(found)
             error = (str(raised) or type(raised).__name__)[:ERROR_CHARACTERS]
             since = self.failing[sender.name].since if sender.name in self.failing else self._clock.now_us()
             self.failing[sender.name] = FailingSender(sender.name, error, since)
             ids, tries = delivery.ids, delivery.tries
             await self._submit(lambda transaction: pages.write_send_error(transaction, ids, sender.name, error, tries))
         else:
+            machine_pages.confirm(found, self._member(message), self._clock.now_us())
             self.failing.pop(sender.name, None)
             delivery.pending.discard(number)
+
+    async def _claim(self, delivery: _Delivery, number: int, message: Mapping[str, object]) -> Claim:
+        """Ask whether another flow has paged the receiver about this cause, or does so now."""
+        body, receiver = message.get("body"), self._receivers[number]
+        fingerprint = body.get("fingerprint") if isinstance(body, Mapping) else None
+        if self._machine_folder is None or receiver is None or not fingerprint or delivery.tries > BUSY_TRIES:
+            return Claim()
+        words = (self._machine_folder, str(fingerprint), receiver, self._member(message), self._clock.now_us())
+        return await asyncio.to_thread(machine_pages.claim, *words, delivery.rearmed_at)
+
+    def _member(self, message: Mapping[str, object]) -> Member:
+        return Member(self._origin.flow, self._origin.state, str(message.get("cause")))
 
     async def _ring(self, ids: Sequence[int]) -> None:
         await self._submit(lambda transaction: pages.emit_bell(transaction, ids))

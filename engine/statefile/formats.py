@@ -54,6 +54,7 @@ FORMATS: Dict[int, Format] = {
             Column("task", "element_keys", "TEXT"),
             Column("edge", "rule", "TEXT"),
             Column("breaker", "opened_at", "INTEGER"),
+            Column("page", "told_by", "TEXT"),
         ),
         indexes=(
             "CREATE INDEX idx_run_attention ON run(started_at) WHERE acknowledged_at IS NULL"

@@ -149,6 +149,7 @@ class PageRow(NamedTuple):
     send_error: Optional[str]
     snoozed_until: Optional[int]
     acked_by: Optional[str]
+    told_by: Optional[str] = None
 
 
 class QuarantineRow(NamedTuple):

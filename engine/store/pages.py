@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from typing import TypedDict, cast
 
 import msgspec
@@ -29,8 +30,10 @@ from ..domain.event_payloads import PageChange, PageChanged
 from ..domain.events import JsonObject
 from ..domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, NO_CAUSE, NOT_STARTED
 from ..domain.text import shell_command
+from ..errors import RedriveError
 from ..statefile import causes
 from ..statefile.lists import in_list, is_whole_run
+from ..statefile.opening import open_readonly
 from ..statefile.transitions import Transaction
 from .database import path_of
 
@@ -38,6 +41,16 @@ from .database import path_of
 def is_paged(connection: sqlite3.Connection, cause: str) -> bool:
     """Whether there was a page about this cause, open or not."""
     return connection.execute("SELECT 1 FROM page WHERE cause = ?", (cause,)).fetchone() is not None
+
+
+def is_open_in(state_path: str, cause: str) -> bool:
+    """Whether the episode of a cause goes on in a state file; no, if the file cannot be read."""
+    try:
+        with closing(open_readonly(state_path).connection) as connection:
+            sql = "SELECT 1 FROM page WHERE cause = ? AND state <> 'resolved'"
+            return connection.execute(sql, (cause,)).fetchone() is not None
+    except (RedriveError, sqlite3.Error, OSError):
+        return False
 
 
 def trigger_held_page(transaction: Transaction, request: PageRequest) -> None:
@@ -360,7 +373,8 @@ def _needs_human(connection: sqlite3.Connection, request: PageRequest) -> bool:
 
 _OUTBOX = (
     "SELECT id, severity, count, state, sent_at, sent_count, snoozed_until FROM page"
-    " WHERE state IN ('open', 'snoozed') AND (run_id = :run OR updated_at > :since) ORDER BY id"
+    " WHERE state IN ('open', 'snoozed') AND (told_by IS NULL OR state = 'snoozed')"
+    " AND (run_id = :run OR updated_at > :since) ORDER BY id"
 )
 STALE_AFTER_US = 24 * 3600 * 1_000_000  # older unsent pages of other runs are not sent any more
 
@@ -381,7 +395,8 @@ def _reopen_snoozed(transaction: Transaction) -> None:
     ).fetchall()
     for page_id, run_id, task, cause in rows:
         transaction.connection.execute(
-            "UPDATE page SET state = 'open', snoozed_until = NULL, sent_at = NULL, updated_at = ? WHERE id = ?",
+            "UPDATE page SET state = 'open', snoozed_until = NULL, sent_at = NULL, told_by = NULL, updated_at = ?"
+            " WHERE id = ?",
             (transaction.at, page_id),
         )
         transaction.emit(PageChanged(PageChange.WOKEN, page_id, cause), run_id, task)
@@ -408,14 +423,26 @@ def read_messages(connection: sqlite3.Connection, ids: Iterable[int]) -> list[Pa
     return messages
 
 
-def write_sent(transaction: Transaction, counts: Mapping[int, int], how: str) -> None:
-    """Mark pages as accepted by every sender. ``counts``: by id, the count sent. ``how``: "page" or "digest"."""
+def rearmed_at(connection: sqlite3.Connection, page: PageMessage) -> int | None:
+    """When tasks of the episode before were requeued, in microseconds UTC; None: they were not."""
+    sql = "SELECT updated_at FROM page WHERE cause = ? AND episode = ? AND rearmed = 1"
+    row = connection.execute(sql, (page["cause"], page["episode"] - 1)).fetchone()
+    return None if row is None else int(row[0])
+
+
+def write_sent(transaction: Transaction, counts: Mapping[int, int], how: str, told_by: str | None = None) -> None:
+    """Mark pages as accepted by every sender. ``counts``: by id, the count sent. ``how``: "page" or "digest".
+
+    ``told_by``: the flow whose page has told the receivers.
+    """
     for page_id, count in counts.items():
         transaction.connection.execute(
-            "UPDATE page SET sent_at = coalesce(sent_at, ?), sent_count = ?, send_error = NULL WHERE id = ?",
-            (transaction.at, count, page_id),
+            "UPDATE page SET sent_at = coalesce(sent_at, ?), sent_count = ?, send_error = NULL, told_by = ?"
+            " WHERE id = ?",
+            (transaction.at, count, told_by, page_id),
         )
-        _emit_sending(transaction, page_id, PageChanged(PageChange.SENT, how=how))
+        joined = PageChanged(PageChange.SENT, how="joined", sender=told_by)
+        _emit_sending(transaction, page_id, PageChanged(PageChange.SENT, how=how) if told_by is None else joined)
 
 
 def write_send_error(transaction: Transaction, ids: Iterable[int], sender: str, error: str, tries: int) -> None:

@@ -247,6 +247,7 @@ CREATE TABLE page (                       -- outbox: written with the change tha
     send_error TEXT,
     snoozed_until INTEGER,
     acked_by   TEXT,
+    told_by    TEXT,                      -- the flow whose page has told the receivers: one cause on the machine, one page
     UNIQUE (cause, episode)
 );
 
