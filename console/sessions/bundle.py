@@ -31,7 +31,7 @@ READING = (
 #: What changes a run or reads long texts; sent before the first such request.
 CHANGING = (
     *("domain", "agent/command_client"),
-    *(f"statefile/{name}" for name in ("action", "dry_run", "large_results", "logs", "map_tasks")),
+    *(f"statefile/{name}" for name in ("action", "clean_ups", "dry_run", "large_results", "logs", "map_tasks")),
     *(f"statefile/{name}" for name in ("open_writing", "operator_actions")),
     *(f"statefile/{name}" for name in ("ownership", "pruning", "quarantine", "requeue", "transitions", "undo")),
 )

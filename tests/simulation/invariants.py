@@ -151,17 +151,27 @@ class Checker:
             return True
         return event.actor is not None or old in ("UPSTREAM_FAILED", "SKIPPED", "DEAD_LETTER", "FAILED")
 
+    def _rule(self, task: _Task, parent: str) -> str:
+        """Return the rule by which a parent counts: that of the task, except around a map."""
+        spec = task.spec
+        over = spec.map.over if spec.map is not None else spec.item.over if spec.item is not None else None
+        if parent == over:
+            return "all_success_strict" if spec.rule == "all_success_strict" else "all_success"
+        is_child = spec.map is not None and parent.startswith(f"{spec.name}[")
+        return f"collect:{spec.map.collect or spec.rule}" if is_child and spec.map is not None else spec.rule
+
     def _check_claim(self, event: Event, task: _Task, moved: TaskMoved) -> None:
         name = str(event.task)
         self._require(task.spec.kind != "approval", f"{name} starts, and it is an approval")
         is_late = self.deadline_at is not None and event.at > self.deadline_at + LATE_START_US
-        self._require(not (self.is_over or is_late), f"{name} starts after the deadline")
+        is_clean_up = any(self._rule(task, parent) == "all_done" for parent in task.spec.parents)
+        self._require(is_clean_up or not (self.is_over or is_late), f"{name} starts after the deadline")
         self._require(moved.set["attempt"] == task.attempt + 1, f"{name}: attempt {task.attempt} and then {moved.set}")
         task.attempt += 1
         for parent in sorted(task.parents):
             above = self.tasks[parent]
             self._require(
-                allows(task.spec.rule, above.state, above.skip_cause),
+                allows(self._rule(task, parent), above.state, above.skip_cause, self.is_over),
                 f"{name} ({task.spec.rule}) starts while {parent} is {above.state} {above.skip_cause or ''}",
             )
         self._require(task.succeeded_in != task.generation, f"{name} starts again after its success")
@@ -285,10 +295,13 @@ class Checker:
             raise Violation(what)
 
 
-def allows(rule: str, state: str, skip_cause: str | None) -> bool:
-    """Whether a parent lets a child start."""
+def allows(rule: str, state: str, skip_cause: str | None, is_over: bool = False) -> bool:
+    """Whether a parent lets a child start; ``is_over``: the deadline has passed, and a dead letter counts as ended."""
+    is_collected, rule = rule.startswith("collect:"), rule.removeprefix("collect:")
     if rule == "all_done":
-        return state in _ENDED - {"DEAD_LETTER"}
+        return state in _ENDED - (set() if is_over else {"DEAD_LETTER"})
+    if is_collected and state == "SKIPPED":
+        return rule != "all_success_strict" or skip_cause not in ("operator", "part")
     if state == "SKIPPED" and skip_cause != "imported":
         is_permitted = skip_cause in ("operator", "part")
         return is_permitted if rule == "all_success" else rule == "none_failed"
