@@ -409,9 +409,11 @@ def _mapped(event: Event, payload: payloads.TaskMapped) -> str:
     came, gone = payload.came or payload.added, payload.gone or payload.removed
     words = [f"has {len(came):,} more {'child' if len(came) == 1 else 'children'}"] if came else []
     words += [f"{counted(len(gone), 'element')} {'is' if len(gone) == 1 else 'are'} gone"] if gone else []
+    stayed = len(payload.names) - len(payload.came)
+    words += [f"{stayed:,} {'stays' if stayed == 1 else 'stay'}"] if words and stayed else []
     if payload.why:
         return f"has no children yet, for a list of {payload.size:,}: {payload.why}"
-    return f"{', and '.join(words) or 'has its children in another order'}, for a list of {payload.size:,}"
+    return f"{', '.join(words) or 'has its children in another order'}, for a list of {payload.size:,}"
 
 
 def _started(event: Event, payload: payloads.AttemptStarted) -> str:

@@ -468,3 +468,10 @@ def test_a_run_that_began_without_a_key_goes_on_without_one(tmp_path: Path) -> N
     bank.write(KEYED.replace('invoice["id"]', "invoice"))
     bank.change(["B", "C", "A"])
     assert bank.payments() == ["A r/pay[0]/0", "B r/pay[1]/0", "C r/pay[2]/0"]
+
+
+def test_the_event_of_a_list_says_what_came_went_and_stayed(tmp_path: Path) -> None:
+    bank = Bank(tmp_path, PAYMENTS)
+    assert "pay has 3 more children, for a list of 3" in bank.start(["A", "B", "C"])
+    assert "pay has 1 more child, 1 element is gone, 2 stay, for a list of 3" in bank.change(["Z", "A", "B"])
+    assert "pay has its children in another order, for a list of 3" in bank.change(["B", "A", "Z"])
