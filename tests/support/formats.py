@@ -1,12 +1,19 @@
-"""State files of earlier formats: a run that waits for a human, as the redrive of that time wrote it."""
+"""State files of earlier formats: a run that waits for a human, as the redrive of that time wrote it.
+
+To close the latest format: ``python -m tests.support.formats``, and name its file in ``CLOSED``. From then on a change
+of ``schema.sql`` needs the next number.
+"""
 
 from __future__ import annotations
 
 import sqlite3
+import tempfile
 from contextlib import closing
 from pathlib import Path
 
+from redrive.engine.statefile.formats import SCHEMA_VERSION
 from redrive.engine.statefile.opening import APPLICATION_ID
+from redrive.engine.store import database
 
 _DUMPS = Path(__file__).parents[1] / "engine/statefile/formats"
 #: A file of each format that is closed, by its number. Of format 1 there are two kinds, which both say 1.
@@ -23,3 +30,17 @@ def older_file(name: str, path: Path) -> Path:
         connection.execute("PRAGMA journal_mode=WAL")
     path.chmod(0o600)
     return path
+
+
+def close_latest() -> Path:
+    """Write the dump of a file of the latest format: the last closed one, upgraded."""
+    target = _DUMPS / f"{SCHEMA_VERSION}.sql"
+    with tempfile.TemporaryDirectory() as folder:
+        path = older_file(list(CLOSED)[-1], Path(folder) / "shop.db")
+        with closing(database.open_for_writing(path)) as connection:
+            target.write_text("\n".join(connection.iterdump()) + "\n")
+    return target
+
+
+if __name__ == "__main__":
+    print(close_latest())
