@@ -19,7 +19,6 @@ from ...engine.statefile.needs import Need
 from ..keys.actions import ANSWERS, VIEWS, Action, ScreenName
 from ..keys.keymap import DEFAULT_KEYS, KeyMap
 from ..model.board import Board, BoardUpdate
-from ..model.lists import ColumnChoice
 from ..model.runs import need_of_whole
 from ..model.systems import BadgeCounts
 from ..present.header import lock_reason
@@ -69,9 +68,8 @@ class ConsoleApp(ViewConsole):
         theme: Theme | None = None,
         clock: Clock | None = None,
         launch: LaunchContext | None = None,
-        columns: ColumnChoice | None = None,
     ) -> None:
-        super().__init__(tty or Tty(detect_capabilities()), keymap, theme or load_theme(DEFAULT), launch, columns)
+        super().__init__(tty or Tty(detect_capabilities()), keymap, theme or load_theme(DEFAULT), launch)
         self.live = LiveRun(session, clock or SystemClock(), self)
         self.operator_actions = OperatorActions(self)
         self.systems_actions = SystemsActions(self, self.operator_actions)
@@ -270,7 +268,6 @@ class ConsoleApp(ViewConsole):
             "at": self.time_travel.to_time,
             "manual": lambda topic: self.commands.manual(topic),
             "replay": lambda speed: self.time_travel.play(int(speed)),
-            "save-filter": self.preferences.save_filter,
             "shot": lambda _: save_screen(self),
         }
 
@@ -329,8 +326,6 @@ class ConsoleApp(ViewConsole):
             "help": commands.help,
             "manual": commands.manual,
             "keys": commands.list_keys,
-            "filters": preferences.choose_filter,
-            "columns": preferences.choose_columns,
             "theme": preferences.choose_theme,
             "mouse": preferences.toggle_mouse,
             "bell": preferences.toggle_bell,

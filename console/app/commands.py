@@ -41,11 +41,10 @@ _REPLAY_HELP = "Play the run, from here or from its start, {} times as fast."
 _ARGUMENT_HELP = {
     "at": "Show the run as it was at a time: 03:12, or an event's number.",
     "manual": "The page of the manual about this topic.",
-    "save-filter": "Save the filter of this list under a name: save-filter slow loads.",
 }
 
 _NAVIGATION = frozenset(["open", "back", "quit", "details", "output", "why", "next_pane", "previous_pane"])
-_SEARCHING = frozenset(["filter", "filter_states", "filters", "next", "previous", "palette", "help", "sort", "copy"])
+_SEARCHING = frozenset(["filter", "filter_states", "next", "previous", "palette", "help", "sort", "copy"])
 
 
 _ACTION_CELLS, _KEYS_CELLS = 18, 14  # of the list of all keys
@@ -141,7 +140,6 @@ class CommandMenu:
             for name in theme.theme_names()
         ]
         entries += [ChoiceOption(f"replay:{speed}", f"replay {speed}x", _REPLAY_HELP.format(speed)) for speed in SPEEDS]
-        entries.append(ChoiceOption("save-filter:", "save-filter", _ARGUMENT_HELP["save-filter"]))
         entries.append(ChoiceOption("shot:", "shot", "Save the screen as SVG and as text in the current folder."))
 
         def chosen(value: str | None) -> None:

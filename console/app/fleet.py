@@ -21,14 +21,13 @@ from ...engine.statefile.state_files import Offer
 from ...engine.statefile.supervisor_file import ServedSchedule
 from ..keys.actions import action_named
 from ..keys.keymap import DEFAULT_KEYS, KeyMap
-from ..model.lists import COLUMNS, FLEET, ColumnChoice, next_order
+from ..model.lists import next_order
 from ..model.runs import FleetEntry, FleetOrder, fleet_entries
 from ..present.runs import fleet_heading, fleet_row, fleet_titles, name_cells
 from ..present.schedules import ScheduleAct, decision_sentence, pause_ends, schedule_acts, schedule_state
 from ..present.states import legend_lines
 from ..screens.dialogs import (
     ChoiceOption,
-    ColumnDialog,
     FormDialog,
     FormField,
     TextDialog,
@@ -45,7 +44,6 @@ from ..text.text import one_line
 from ..widgets.bars import Bar, KeyBar, Rule, bindings
 from ..widgets.table import VirtualTable
 from .base_app import ConsoleBase
-from .preferences import save_columns
 from .theme import DEFAULT, Theme, load_theme
 
 MESSAGE_SECONDS = 5.0
@@ -82,7 +80,6 @@ class FleetApp(ConsoleBase):
         clock: Clock | None = None,
         before: str | None = None,
         message: str = "",
-        columns: ColumnChoice | None = None,
         is_read_only: bool = False,
     ) -> None:
         self._console_theme = theme or load_theme(DEFAULT)
@@ -94,7 +91,6 @@ class FleetApp(ConsoleBase):
         self._clock = clock or SystemClock()
         self._before = before
         self._message = message
-        self._columns = columns or ColumnChoice()
         self._is_read_only = is_read_only
         self._problem = ""
         self._offers: Sequence[Offer] = ()
@@ -159,8 +155,7 @@ class FleetApp(ConsoleBase):
         self.table.refresh()
 
     def _show_titles(self) -> None:
-        shown = self._columns.shown_in(FLEET)
-        self.titles.show(fleet_titles(self.size.width, self._name_cells, shown))
+        self.titles.show(fleet_titles(self.size.width, self._name_cells))
 
     def on_resize(self, event: events.Resize) -> None:
         """Fit the titles."""
@@ -181,8 +176,7 @@ class FleetApp(ConsoleBase):
             self.table.rows_changed([*self._entries])
 
     def _row(self, path: str, columns: int) -> Line:
-        shown = self._columns.shown_in(FLEET)
-        return fleet_row(self._entries[path], self._clock.now_us(), columns, self._glyphs, self._name_cells, shown)
+        return fleet_row(self._entries[path], self._clock.now_us(), columns, self._glyphs, self._name_cells)
 
     def on_virtual_table_row_opened(self, message: VirtualTable.RowOpened) -> None:
         """Open the file under the cursor."""
@@ -280,33 +274,17 @@ class FleetApp(ConsoleBase):
         else:
             start({})
 
-    # --- Order and columns ------------------------------------------------------------------------------------------
+    # --- Order ------------------------------------------------------------------------------------------
 
     def change_order(self) -> None:
         """Change to the next order."""
         self._order = next_order(self._order)
         self._show()
 
-    def choose_columns(self) -> None:
-        """Let the operator choose the columns of the list."""
-        shown = self._columns.shown_in(FLEET)
-        self.push_screen(ColumnDialog("Columns of this list", COLUMNS[FLEET], shown, self._glyphs), self._use_columns)
-
     def on_bar_cell_clicked(self, message: Bar.CellClicked) -> None:
-        """A click above the list is the key of its order, on the right, or of its columns."""
-        if message.bar in (self.heading, self.titles):
-            (self.change_order if message.on_right else self.choose_columns)()
-
-    def _use_columns(self, chosen: frozenset[str] | None) -> None:
-        if chosen is None:
-            return
-        self._columns.choose(FLEET, chosen)
-        self._show_titles()
-        self.table.refresh()
-        try:
-            save_columns(self._columns)
-        except OSError as error:
-            self._warn(f"the choice could not be saved: {error.strerror}")
+        """A click above the list, on the right, is the key of its order."""
+        if message.bar is self.heading and message.on_right:
+            self.change_order()
 
     # --- Keys -----------------------------------------------------------------------------------------------------
 
@@ -314,7 +292,6 @@ class FleetApp(ConsoleBase):
         """The methods of this app for the actions that it has a key for."""
         own = {
             "sort": self.change_order,
-            "columns": self.choose_columns,
             "schedule": self.choose_schedule_act,
             "help": self.show_help,
             "quit": self.quit_view,

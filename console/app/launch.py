@@ -34,7 +34,6 @@ from ..text.text import echo, echo_lines, sanitize
 if TYPE_CHECKING:
     from ...engine.executor.run_options import RunOptions
     from ..keys.keymap import KeyMap
-    from ..model.lists import ColumnChoice
     from ..sessions.address import SshOptions
     from ..sessions.open import FleetTarget
     from ..sessions.session import Session
@@ -52,16 +51,14 @@ class UserSettings(NamedTuple):
 
     keymap: KeyMap
     theme: Theme
-    columns: ColumnChoice
 
     @classmethod
     def read(cls) -> UserSettings:
         """Read the files. Raises RedriveError with what is wrong in them."""
         from ..keys.keymap import load_keys
-        from .preferences import load_columns
         from .theme import initial_theme_name, load_theme
 
-        return cls(load_keys(), load_theme(initial_theme_name()), load_columns())
+        return cls(load_keys(), load_theme(initial_theme_name()))
 
 
 def attach(
@@ -117,7 +114,6 @@ async def _choose(
         theme=settings.theme,
         before=before,
         message=message,
-        columns=settings.columns,
         is_read_only=is_read_only,
     )
     code = await app.run_async()
@@ -216,7 +212,6 @@ async def _run_app(
         keymap=settings.keymap,
         theme=settings.theme,
         launch=context,
-        columns=settings.columns,
     )
     try:
         code = await app.run_async()

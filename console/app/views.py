@@ -17,7 +17,6 @@ from ...engine.core.waiting import ALIVE, RunnerStatus
 from ..keys.actions import VIEWS, Action, ScreenName, action_named
 from ..keys.keymap import KeyMap, Refusal
 from ..model.board import SHELL_REMEDY, runner_of
-from ..model.lists import ColumnChoice
 from ..model.runs import WaitingRun
 from ..screens.base import ConsoleScreen, LoadingScreen
 from ..screens.console import MESSAGE_SECONDS
@@ -81,9 +80,7 @@ class ViewConsole(ConsoleBase):
     CommandPalette > Vertical { border: none; border-top: solid $ink; }
     """
 
-    def __init__(
-        self, tty: Tty, keymap: KeyMap, theme: Theme, launch: LaunchContext | None, columns: ColumnChoice | None
-    ) -> None:
+    def __init__(self, tty: Tty, keymap: KeyMap, theme: Theme, launch: LaunchContext | None) -> None:
         self._console_theme = self._for_terminal(theme, tty.capabilities)
         super().__init__(tty, keymap, self._console_theme.palette())
         self.launch = launch or LaunchContext()
@@ -93,7 +90,6 @@ class ViewConsole(ConsoleBase):
         self.page_bell = TerminalBell(self.ring)
         self.history: deque[Stop] = deque(maxlen=STOPS_MAX)
         self.absolute_times = False
-        self.columns = columns or ColumnChoice()
         self.acting_session: Session | None = None
         self.is_stopping = False
         self.returns_to_fleet = False

@@ -72,7 +72,6 @@ VIEWS = tuple(name for name in ScreenName if name not in (ScreenName.ROWS, Scree
 _RUN = EVERYWHERE - {ScreenName.RUNS}
 _TASKS = frozenset({ScreenName.GRAPH, ScreenName.TIMELINE, ScreenName.INBOX, ScreenName.DETAIL})
 _SORTED = frozenset(set(VIEWS) - {ScreenName.LOG, ScreenName.JOURNAL})  # these are in the order of time
-_COLUMNS = frozenset(set(VIEWS) - {ScreenName.LOG})
 _MARKING = frozenset({ScreenName.GRAPH, ScreenName.INBOX, ScreenName.ROWS})
 _FOLDING = frozenset({ScreenName.GRAPH, ScreenName.INBOX})
 _BESIDE_DETAIL = _RUN - {ScreenName.DETAIL}
@@ -236,13 +235,11 @@ _FINDING = (
         "Show only problems; again: only what runs; what waits; everything. In the journal: only failures and acts.",
         frozenset({ScreenName.GRAPH, ScreenName.TIMELINE, ScreenName.HISTORY, ScreenName.JOURNAL}),
     ),
-    Action("filters", ("F",), "filters…", "Use a filter that was saved with :save-filter NAME.", _SEARCHED),
     Action("next", ("n",), "next", "Next match; without a filter, the next problem.", _SEARCHED),
     Action("previous", ("N",), "", "Previous match or problem.", _SEARCHED),
     Action("palette", (":", "ctrl+p"), "commands", "Run any command by its name.", EVERYWHERE),
     Action("help", ("?", "f1"), "keys", "The keys that work here.", EVERYWHERE),
     Action("sort", ("e",), "sort", "Change the order.", _SORTED),
-    Action("columns", ("C",), "columns…", "Choose the columns of the list.", _COLUMNS),
     Action("copy", ("y",), "copy…", "Copy a name, an error, a command line or a summary.", EVERYWHERE),
 )
 

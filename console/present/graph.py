@@ -105,7 +105,7 @@ def graph_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) -> 
 def _rails_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) -> Line:
     name, glyphs = graph.rails.name_at(y), scene.glyphs
     rails: Line = []
-    if "lines" in scene.shown and has_rails(graph, size):
+    if has_rails(graph, size):
         row, columns = graph.rails.line(y, lit.rails), 2 * graph.rails.columns
         rails = [
             *_strokes(row, 0, row.at, scene, lit),
@@ -141,7 +141,7 @@ def _task_row(name: str, size: int, rails: Line, scene: Scene, lit: Highlight, i
     lead = [_mark(name, scene, lit), Piece(" " * indent), _sign(name, scene), Piece(" "), *rails]
     at = width(lead)
     row = scene.board.row(name)
-    has_attempts = size - at >= _TRIES_FROM and "attempts" in scene.shown
+    has_attempts = size - at >= _TRIES_FROM
     room = _name_cells(scene.names.longest, size - at, has_attempts)
     shown = scene.names.short(name, room, scene.glyphs.more)
     attempts = f"{pad_left(attempts_text(row), ATTEMPT_CELLS)} " if has_attempts else ""
@@ -202,7 +202,8 @@ def _group_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) ->
         Piece(pad(title, room), cursor or Role.TEXT),
         Piece(f" {number(len(group.members)):>6} ", cursor or Role.DIM),
         Piece(" "),
-        *([*states.bar(group.counts, glyphs, bar_cells), Piece("  ")] if "bars" in scene.shown else ()),
+        *states.bar(group.counts, glyphs, bar_cells),
+        Piece("  "),
     ]
     return [
         *line,

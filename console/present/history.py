@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, timedelta
 from typing import NamedTuple
 
@@ -15,7 +15,6 @@ from ...engine.domain.states import TaskState
 from ...engine.domain.text import counted, format_duration
 from ...engine.statefile.lists import quantile
 from ..model.board import SessionStatus, runner_of
-from ..model.lists import ALL_COLUMNS
 from ..model.runs import HistoryCell, HistoryOrder, RunDay, RunGrid, TaskTrend, is_bad, weeks_until
 from ..text.figures import CLOCK_CELLS, SECOND, column, column_chart, local_day, number, wall, wall_day
 from ..text.glyphs import Glyphs
@@ -56,16 +55,13 @@ class GridLayout(NamedTuple):
         return range(min(self.first, self.first_wide), self.runs)
 
 
-def grid_layout(grid: RunGrid, columns: int, chosen: Collection[str] = ALL_COLUMNS) -> GridLayout:
-    """A heat map of as many of the latest runs as have room beside the names, then durations of the last of them.
-
-    ``chosen``: the columns beside the durations.
-    """
+def grid_layout(grid: RunGrid, columns: int) -> GridLayout:
+    """A heat map of as many of the latest runs as have room beside the names, then durations of the last of them."""
     count, (low, high) = len(grid.runs), _NAME_CELLS
     longest = max((cells(one_line(task.name)) for task in grid.tasks), default=low)
     name_cells = max(min(longest, high), min(len(_WHOLE_RUN), columns // 4), low)
-    median_cells = _MEDIAN_CELLS if "usual" in chosen else 1
-    wanted = count + 1 if "trend" in chosen and count else 0
+    median_cells = _MEDIAN_CELLS
+    wanted = count + 1 if count else 0
     name_cells = max(min(name_cells, columns - 1 - median_cells - wanted - _WIDE_CELLS), low)
     room = columns - 1 - name_cells - median_cells
     heat_cells = min(wanted, max(room - _WIDE_CELLS, 0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ...engine.core.causes import (
     REASON_CHARACTERS,
@@ -19,7 +19,6 @@ from ...engine.domain.acts import REFUSED, TargetResult
 from ...engine.domain.states import NEEDS_HUMAN, DeadLetterKind, TaskState, describe_doubts
 from ...engine.domain.text import counted, first_names, format_duration
 from ..model.inbox import COMPARED_MAX, Inbox, InboxCause, InboxEntry, compare, failures_of, human_wait, verdict
-from ..model.lists import ALL_COLUMNS
 from ..model.preview import Preview, RedriveProgress, doubts_about
 from ..model.runs import WaitingRun
 from ..text.figures import SECOND, age, number, wall
@@ -111,15 +110,13 @@ def empty_line(total: int, filter_text: str, glyphs: Glyphs, why: str = "") -> L
 # --- Rows ----------------------------------------------------------------------------------------------------------
 
 
-def cause_row(
-    cause: InboxCause, is_open: bool, scene: Scene, columns: int, shown: Collection[str] = ALL_COLUMNS
-) -> Line:
-    """Number of tasks, title, downstream, message, number of held tasks, age. ``shown``: columns."""
+def cause_row(cause: InboxCause, is_open: bool, scene: Scene, columns: int) -> Line:
+    """Number of tasks, title, downstream, message, number of held tasks, age."""
     glyphs = scene.glyphs
     is_held = all(scene.board.row(name).state not in NEEDS_HUMAN for name in cause.tasks)
     state = TaskState.DEAD_LETTER if cause.dead or is_held else TaskState.FAILED
-    right = age_line(cause.oldest, scene) if "age" in shown else []
-    if columns >= _HELD_FROM and cause.held and "holds" in shown:
+    right = age_line(cause.oldest, scene)
+    if columns >= _HELD_FROM and cause.held:
         right = [Piece(pad_left(f"holds {number(cause.held)}", _HELD_CELLS, glyphs.more), Role.DIM), *right]
     left = [
         Piece(f"{glyphs.open if is_open else glyphs.closed} "),
@@ -127,13 +124,9 @@ def cause_row(
         Piece(f" {number(cause.count):>{_COUNT_CELLS}}  ", Role.STRONG),
         Piece(one_line(cause.title) or "unknown"),
     ]
-    if cause.downstream and "downstream" in shown:
+    if cause.downstream:
         left.append(Piece(f" {glyphs.dot} {one_line(cause.downstream)}", Role.DIM))
-    if (
-        cause.message not in ("", cause.title)
-        and "message" in shown
-        and width(left) + width(right) + _MESSAGE_CELLS_MIN < columns
-    ):
+    if cause.message not in ("", cause.title) and width(left) + width(right) + _MESSAGE_CELLS_MIN < columns:
         left.append(Piece(f"  {message_of(cause)}", Role.DIM))
     return [*fit(left, columns - width(right) - 1, glyphs.more), Piece(" "), *right]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 
 from ...engine.core.projection import is_operator_act
@@ -12,7 +12,6 @@ from ...engine.domain.event_codec import encode
 from ...engine.domain.events import Event, EventKind
 from ...engine.domain.states import WAITING, TaskState
 from ...engine.domain.text import counted
-from ..model.lists import ALL_COLUMNS
 from ..model.replay import EventJournal
 from ..text.event_text import describe_event, event_subject, target_results
 from ..text.figures import number, offset, wall, wall_day
@@ -52,23 +51,21 @@ def name_cells(longest: int, columns: int) -> int:
     return _NARROW_NAME_CELLS if columns < _WIDE else max(min(longest, columns // 4, high), low)
 
 
-def event_row(
-    event: Event, started_at: int, absolute: bool, room: int, glyphs: Glyphs, shown: Collection[str] = ALL_COLUMNS
-) -> Line:
+def event_row(event: Event, started_at: int, absolute: bool, room: int, glyphs: Glyphs) -> Line:
     """Time, subject, sentence and actor of an event.
 
-    ``started_at``: of the run, for offsets. ``room``: cells for the subject. ``shown``: columns.
+    ``started_at``: of the run, for offsets. ``room``: cells for the subject.
     """
     is_dim = is_minor(event) and event.actor is None
     name = pad(shorten_middle(one_line(event_subject(event)), room, glyphs.more), room)
     named = event.task is not None or event.kind == EventKind.OPERATOR
     text = Role.DIM if is_dim else Role.TEXT
     return [
-        Piece(f" {_when(event.at, started_at, absolute, glyphs)} " if "time" in shown else " ", Role.DIM),
+        Piece(f" {_when(event.at, started_at, absolute, glyphs)} ", Role.DIM),
         Piece(glyphs.dot, Role.DIM) if is_dim else _sign(event, glyphs),
-        Piece(f" {name} " if "subject" in shown else " ", text if named else Role.DIM),
+        Piece(f" {name} ", text if named else Role.DIM),
         Piece(one_line(describe_event(event)), text),
-        *_actor_and_reason(event, glyphs, shown),
+        *_actor_and_reason(event, glyphs),
     ]
 
 
@@ -88,13 +85,12 @@ def _sign(event: Event, glyphs: Glyphs) -> Piece:
     return Piece(glyphs.of(glyph), role)
 
 
-def _actor_and_reason(event: Event, glyphs: Glyphs, shown: Collection[str]) -> Line:
+def _actor_and_reason(event: Event, glyphs: Glyphs) -> Line:
     if not event.actor:
         return []
-    actor = [Piece(one_line(event.actor), Role.STRONG)] if "actor" in shown else []
-    reason = [Piece(one_line(event.reason))] if event.reason and "reason" in shown else []
-    sentence = join([actor, reason], ": ")
-    return [Piece(f" {glyphs.dot} ", Role.DIM), *sentence] if sentence else []
+    actor = [Piece(one_line(event.actor), Role.STRONG)]
+    reason = [Piece(one_line(event.reason))] if event.reason else []
+    return [Piece(f" {glyphs.dot} ", Role.DIM), *join([actor, reason], ": ")]
 
 
 # --- The line above the list -----------------------------------------------------------------------------------------

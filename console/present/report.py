@@ -198,7 +198,7 @@ def timeline_of(data: ReportData) -> Timeline:
     listed = TimelineRows(board)
     titles = TaskNames((group.title for group in listed.groups), prefix="")
     names = TaskNames(board.projection.tasks, prefix="")
-    scene = replace(data.scene, names=names, titles=titles, shown=("done",))
+    scene = replace(data.scene, names=names, titles=titles, has_durations=False)
     columns = timeline.group_label_columns(listed.groups, scene, 3 * _NAME_CELLS_MAX)
     lanes = _Lanes(data, listed, scene, columns, span, data.now_us if is_live else None)
     axis = ReportRow([Piece(" " * columns), *timeline.axis_line(span, lanes.now_us, UTF8)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -31,7 +31,6 @@ from ...engine.statefile.lists import ScheduleRow, SlaRow
 from ...engine.statefile.needs import NeedKind
 from ..model.board import Board, SessionStatus
 from ..model.inbox import Inbox, has_fingerprint
-from ..model.lists import ALL_COLUMNS
 from ..model.runs import FleetEntry, FleetOrder, WaitingRun
 from ..sessions.address import parse
 from ..text.figures import DAY, SECOND, age, clock, column, number, wall, wall_day
@@ -51,7 +50,6 @@ _WIDEST, _WIDE, _WORDS_FROM, _NARROW = 150, 112, 96, 64
 _SIGNS_CELLS = 16
 _NAMED_RUNS_MAX = 2
 #: What hidden columns leave to the names.
-_COLUMN_CELLS = {"bar": _BAR_CELLS + _BAR_ENDS_CELLS, "done": 9, "took": 7, "counts": 12}
 _UNREMARKABLE = (TaskState.SUCCESS, TaskState.PENDING)
 
 
@@ -149,31 +147,28 @@ def run_row(
     columns: int,
     glyphs: Glyphs,
     longest_name: int = 0,
-    shown: Collection[str] = ALL_COLUMNS,
 ) -> Line:
-    """State, name, progress, duration and counts. ``longest_name``: of all rows, in cells; ``shown``: columns."""
+    """State, name, progress, duration and counts. ``longest_name``: of all rows, in cells."""
     run, shown_view = view.run, view.view(now_us)
     total = sum(view.counts.values())
     done = sum(view.counts.get(state, 0) for state in FINISHED)
     elapsed = clock(shown_view.clock) if shown_view.is_moving else column(shown_view.clock)
     if columns < _NARROW:
-        progress = f"{done}/{total}" if "done" in shown else ""
-        return _narrow_row(view, shown_view, progress, columns, glyphs, "counts" in shown)
+        return _narrow_row(view, shown_view, f"{done}/{total}", columns, glyphs)
     low, high = _NAME_CELLS
-    free = sum(cells for column, cells in _COLUMN_CELLS.items() if column not in shown)
-    name_cells, room = min(longest_name or high, high), columns - _OTHER_COLUMNS_CELLS + free
-    bar = _bar_cells(name_cells, room, columns) if "bar" in shown else 0
-    progress = f" {f'{done}/{total}':>{9 if columns >= _WORDS_FROM else 7}}" if "done" in shown else ""
+    name_cells, room = min(longest_name or high, high), columns - _OTHER_COLUMNS_CELLS
+    bar = _bar_cells(name_cells, room, columns)
+    progress = f" {f'{done}/{total}':>{9 if columns >= _WORDS_FROM else 7}}"
     fixed: Line = [
         *(states.bar(view.counts, glyphs, bar) if bar else ()),
-        Piece(f"{progress}{f'  {elapsed}' if 'took' in shown else ''}  "),
-        *(_counted(view.counts, columns, glyphs, view.runner) if "counts" in shown else ()),
-        *(_notes(view, shown_view, now_us, columns) if "notes" in shown else ()),
+        Piece(f"{progress}  {elapsed}  "),
+        *_counted(view.counts, columns, glyphs, view.runner),
+        *_notes(view, shown_view, now_us, columns),
     ]
     cells = max(min(room if bar else room + _BAR_CELLS + _BAR_ENDS_CELLS, name_cells), low)
     name = shorten_middle(run_name(run, glyphs), cells, glyphs.more)
     line = [*_lead(shown_view, glyphs), Piece(f"{pad(name, cells)} "), *fixed]
-    if columns < _WIDE or "started" not in shown:
+    if columns < _WIDE:
         return line
     return [*fit(line, columns - 16, glyphs.more), Piece(f" {wall_day(run.started_at)}", Role.DIM)]
 
@@ -196,11 +191,9 @@ def _bar_cells(name_cells: int, room: int, columns: int) -> int:
     return _BAR_CELLS if name_cells <= room else 0
 
 
-def _narrow_row(
-    view: RunListEntry, shown: RunView, progress: str, columns: int, glyphs: Glyphs, has_counts: bool
-) -> Line:
+def _narrow_row(view: RunListEntry, shown: RunView, progress: str, columns: int, glyphs: Glyphs) -> Line:
     """A row without bar, for narrow screens."""
-    signs = states.counts_signs(_problems(view.counts), glyphs, 10) if has_counts else []
+    signs = states.counts_signs(_problems(view.counts), glyphs, 10)
     right: Line = [Piece(f" {progress} "), *signs]
     room = columns - _WORD_CELLS - 4 - width(right)
     name = pad(shorten_middle(run_name(view.run, glyphs), room, glyphs.more), room)
@@ -562,13 +555,13 @@ def fleet_heading(
     return left, order_line(order, glyphs)
 
 
-def fleet_titles(columns: int, longest_name: int = 0, shown: Collection[str] = ALL_COLUMNS) -> Line:
+def fleet_titles(columns: int, longest_name: int = 0) -> Line:
     """The titles above the rows of a fleet."""
-    parts = [("", "NEEDS", _COUNT_CELLS), ("", "FLOW", _flow_cells(columns, longest_name)), ("", "STATE", _STATE_CELLS)]
-    parts += [("done", f"{'DONE':>{_DONE_CELLS}}", _DONE_CELLS), ("since", f"{'SINCE':>{_SINCE_CELLS}}", _SINCE_CELLS)]
-    parts += [("executor", "EXECUTOR", _EXECUTOR_CELLS), ("nights", "LAST 14 NIGHTS", _NIGHTS_CELLS)]
-    titles = [pad(title, cells) for name, title, cells in parts if not name or name in shown]
-    last = " NEXT" if _has_next(columns, shown) else ""
+    parts = [("NEEDS", _COUNT_CELLS), ("FLOW", _flow_cells(columns, longest_name)), ("STATE", _STATE_CELLS)]
+    parts += [(f"{'DONE':>{_DONE_CELLS}}", _DONE_CELLS), (f"{'SINCE':>{_SINCE_CELLS}}", _SINCE_CELLS)]
+    parts += [("EXECUTOR", _EXECUTOR_CELLS), ("LAST 14 NIGHTS", _NIGHTS_CELLS)]
+    titles = [pad(title, cells) for title, cells in parts]
+    last = " NEXT" if columns >= _NEXT_FROM else ""
     return [Piece(f" {' '.join(titles)}{last}", Role.DIM)]
 
 
@@ -578,11 +571,10 @@ def fleet_row(
     columns: int,
     glyphs: Glyphs,
     longest_name: int = 0,
-    shown: Collection[str] = ALL_COLUMNS,
 ) -> Line:
     """What needs a human, the flow, how its latest run stands, its executor, its last days and its next start.
 
-    Where there is room, the name of the file. ``shown``: columns; ``longest_name``: of all flows, in cells.
+    Where there is room, the name of the file. ``longest_name``: of all flows, in cells.
     """
     count, offer = entry.attention_count, entry.offer
     needs = f"{glyphs.dead if count else ' '}{_needs_text(entry)}" if entry.needs else ""
@@ -593,13 +585,13 @@ def fleet_row(
     cells = _flow_cells(columns, longest_name)
     line += [
         Piece(f"{pad(shorten_middle(_flow_name(entry), cells, glyphs.more), cells)} "),
-        *_latest_run_pieces(entry, now_us, glyphs, shown),
-        *_executor_pieces(entry, shown),
-        *(_nights_pieces(entry, glyphs) if "nights" in shown else ()),
+        *_latest_run_pieces(entry, now_us, glyphs),
+        _executor_piece(entry),
+        *_nights_pieces(entry, glyphs),
     ]
-    if _has_next(columns, shown):
+    if columns >= _NEXT_FROM:
         line.append(Piece(_next_text(entry, now_us)))
-    if columns < _FLEET_WIDE or "file" not in shown:
+    if columns < _FLEET_WIDE:
         return fit(line, columns, glyphs.more)
     file = pad(shorten_middle(file_name(entry), _FILE_CELLS, glyphs.more), _FILE_CELLS)
     return [*fit(line, columns - _FILE_CELLS - 1, glyphs.more), Piece(f" {file}", Role.DIM)]
@@ -608,10 +600,6 @@ def fleet_row(
 def _padded(piece: Piece, cells: int) -> Line:
     """A piece with blanks behind it that have no colour."""
     return [piece, Piece(" " * max(cells - width([piece]), 0))]
-
-
-def _has_next(columns: int, shown: Collection[str]) -> bool:
-    return "next" in shown and (columns >= _NEXT_FROM or "nights" not in shown)
 
 
 def _flow_cells(columns: int, longest_name: int) -> int:
@@ -625,24 +613,21 @@ def _flow_name(entry: FleetEntry) -> str:
     return one_line(f"{entry.host} {name}" if entry.host else name)
 
 
-def _latest_run_pieces(entry: FleetEntry, now_us: int, glyphs: Glyphs, shown: Collection[str]) -> Line:
+def _latest_run_pieces(entry: FleetEntry, now_us: int, glyphs: Glyphs) -> Line:
     run = entry.run
     if run is None:
         state, done, since = Piece("no run", Role.DIM), "", ""
     else:
         state = sign_and_word(run_style(run, entry.runner, entry.counts), glyphs)
         done, since = _done_text(entry), age(_since_us(run, now_us))
-    facts = [f"{done:>{_DONE_CELLS}} "] if "done" in shown else []
-    facts += [f"{since:>{_SINCE_CELLS}} "] if "since" in shown else []
-    return [*_padded(state, _STATE_CELLS), Piece(" "), *(Piece(fact, Role.DIM) for fact in facts)]
+    facts = f"{done:>{_DONE_CELLS}} {since:>{_SINCE_CELLS}} "
+    return [*_padded(state, _STATE_CELLS), Piece(" "), Piece(facts, Role.DIM)]
 
 
-def _executor_pieces(entry: FleetEntry, shown: Collection[str]) -> Line:
+def _executor_piece(entry: FleetEntry) -> Piece:
     word = executor_text(entry)
     is_missing = word in (_WITHOUT_EXECUTOR, _NOT_SERVED, _CANNOT_START)
-    return (
-        [Piece(f"{word:{_EXECUTOR_CELLS}} ", Role.WARNING if is_missing else Role.DIM)] if "executor" in shown else []
-    )
+    return Piece(f"{word:{_EXECUTOR_CELLS}} ", Role.WARNING if is_missing else Role.DIM)
 
 
 def _nights_pieces(entry: FleetEntry, glyphs: Glyphs) -> Line:

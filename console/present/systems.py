@@ -13,7 +13,6 @@ from ...engine.domain.states import TaskState
 from ...engine.domain.text import counted, first_names, format_duration, format_seconds
 from ...engine.statefile.lists import QuarantineRow
 from ..model.board import OPEN_NOTES, Board
-from ..model.lists import ALL_COLUMNS
 from ..model.systems import BreakerStatus, Page, PageBody, RowGroup, Section, Systems, SystemsRow
 from ..text.figures import SECOND, clock, number, wall, wall_day
 from ..text.glyphs import Glyphs
@@ -103,15 +102,14 @@ def section_row(
     senders: Sequence[str],
     columns: int,
     glyphs: Glyphs,
-    shown: Collection[str] = ALL_COLUMNS,
 ) -> Line:
-    """The heading of a section, with counts; that of breakers has the titles of the columns ``shown`` and the order."""
+    """The heading of a section, with counts; that of breakers has the titles of the columns and the order."""
     known = section in systems.loaded_sections
     facts, right = _HEADS[section](systems, senders, glyphs) if known else ([Piece("reading ...", Role.DIM)], [])
     left: Line = [Piece(f" {_TITLES[section]}", Role.STRONG), Piece("  "), *facts]
     if section is Section.BREAKERS:
         if systems.breakers and known:
-            left = _with_column_titles(left, columns, glyphs, _figures(columns, shown))
+            left = _with_column_titles(left, columns, glyphs, _figures(columns))
         order = order_line(systems.order, glyphs)
         room = columns - width(left) - width(order)
         return [*left, Piece(" " * room), *order] if room > 0 else left
@@ -192,9 +190,9 @@ def more_row(row: SystemsRow, key: str, glyphs: Glyphs) -> Line:
 # --- Breakers ------------------------------------------------------------------------------------------------------
 
 
-def _figures(columns: int, shown: Collection[str]) -> Collection[str]:
-    """The columns of figures that are wanted and have room."""
-    return [name for name, least in _FIGURES_FROM.items() if name in shown and columns >= least]
+def _figures(columns: int) -> Collection[str]:
+    """The columns of figures that have room."""
+    return [name for name, least in _FIGURES_FROM.items() if columns >= least]
 
 
 def _name_cells(columns: int, figures: Collection[str]) -> int:
@@ -234,14 +232,9 @@ def _with_column_titles(left: Line, columns: int, glyphs: Glyphs, figures: Colle
     return [*fit(left, at, glyphs.more), *titles]
 
 
-def breaker_row(
-    guard: BreakerStatus, is_open: bool, scene: Scene, columns: int, shown: Collection[str] = ALL_COLUMNS
-) -> Line:
-    """One breaker: state, share of failed calls, retries left, number of held tasks, next event.
-
-    ``shown``: columns.
-    """
-    glyphs, style, figures = scene.glyphs, breaker_style(guard), _figures(columns, shown)
+def breaker_row(guard: BreakerStatus, is_open: bool, scene: Scene, columns: int) -> Line:
+    """One breaker: state, share of failed calls, retries left, number of held tasks, next event."""
+    glyphs, style, figures = scene.glyphs, breaker_style(guard), _figures(columns)
     sign = (glyphs.open if is_open else glyphs.closed) if guard.held else " "
     cells = _name_cells(columns, figures)
     name = shorten_middle(one_line(guard.name), cells, glyphs.more)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -22,7 +22,6 @@ from ..model.board import Board
 from ..model.eta import is_overdue, stalled_for_us
 from ..model.graph.groups import common_start, shared_prefix
 from ..model.inbox import failures_of
-from ..model.lists import ALL_COLUMNS
 from ..model.log import printable_parts
 from ..text.figures import SECOND, age, clock, column, countdown, format_bytes, wall
 from ..text.glyphs import Glyphs
@@ -103,7 +102,7 @@ _BAR_CELLS = 6
 class Scene(msgspec.Struct):
     """What drawing needs besides the task.
 
-    ``shows_clock_times``: instead of ages; ``shown``: columns of rows.
+    ``shows_clock_times``: instead of ages; ``has_durations``: in the labels of a wide timeline.
     """
 
     board: Board
@@ -114,7 +113,7 @@ class Scene(msgspec.Struct):
     names: TaskNames = msgspec.field(default_factory=TaskNames)
     titles: TaskNames = msgspec.field(default_factory=TaskNames)  # of groups
     columns: int = 80  # of the terminal, for what is drawn over the screen
-    shown: Collection[str] = ALL_COLUMNS
+    has_durations: bool = True
 
     def since(self, at: int) -> str:
         """How long ago ``at`` was, or its clock time."""
@@ -206,7 +205,7 @@ def state_facts(row: TaskRow, scene: Scene, has_room: bool = True) -> Line:
     view = scene.view(row.name)
     if view.instant is not None and row.state is TaskState.RETRYING:
         head: Line = [Piece(f"{view.word} {_due(view.instant, scene)}", Role(view.role))]
-        has_bar = has_room and "bars" in scene.shown and view.reason is WaitReason.RETRY
+        has_bar = has_room and view.reason is WaitReason.RETRY
         return [*head, *_retrying(row, view, scene, has_bar)]
     head = [Piece(view.word, Role(view.role)), Piece(" " * (WORD_CELLS + 1 - len(view.word)))]
     if row.state in MOVING:
@@ -283,8 +282,8 @@ def _running(row: TaskRow, view: views.TaskView, scene: Scene, has_room: bool) -
         return [*line, Piece("  "), *kill_step]
     line += _duration_hint(row, attempt, scene, has_room)
     if row.progress_total:
-        line += [Piece(" "), *_progress(row, scene, has_room and "bars" in scene.shown)]
-    return [*line, *_usage(scene.board.usage.get(row.name))] if has_room and "usage" in scene.shown else line
+        line += [Piece(" "), *_progress(row, scene, has_room)]
+    return [*line, *_usage(scene.board.usage.get(row.name))] if has_room else line
 
 
 def _waiting(row: TaskRow, view: views.TaskView, scene: Scene) -> Line:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import IntEnum
 from itertools import groupby
@@ -396,9 +396,9 @@ def _paint_now(canvas: BarCells, group: GraphGroup, activity: GroupActivity, now
 def group_label_line(
     group: GraphGroup, columns: int, scene: tasks.Scene, *, is_open: bool, role: Role = Role.TEXT, took: str = ""
 ) -> Line:
-    """Whether the group is open, the sign of its worst state, its title, and the columns that are shown."""
+    """Whether the group is open, the sign of its worst state, its title, and how many tasks are done."""
     glyphs, state = scene.glyphs, states.leading_state(group.counts)
-    facts = states.progress(group.counts, glyphs) if "done" in scene.shown else []
+    facts = states.progress(group.counts, glyphs)
     facts = [*facts, Piece(took, Role.DIM)] if took else facts
     sign = state_sign(state, glyphs, scene.runner)
     lead = [Piece(f" {glyphs.open if is_open else glyphs.closed} ", Role.DIM), sign, Piece(" ")]
@@ -413,19 +413,19 @@ def group_duration_text(activity: GroupActivity) -> str:
 
 
 def group_label_columns(groups: Sequence[GraphGroup], scene: tasks.Scene, columns: int) -> int:
-    """Width of the labels of groups and tasks, with the columns that are shown."""
-    names, took = scene.names.longest, TOOK_CELLS if has_duration_column(columns, scene.shown) else 0
+    """Width of the labels of groups and tasks."""
+    names, took = scene.names.longest, TOOK_CELLS if has_duration_column(columns, scene) else 0
     if not groups:
         return fit_label_columns(names, columns) + took
     most = max(len(number(len(group.members))) for group in groups)
-    facts = 2 * most + _FACTS_CELLS if "done" in scene.shown else 0
+    facts = 2 * most + _FACTS_CELLS
     name_cells = max(names + 2 * FOLD_INDENT, scene.titles.longest + FOLD_INDENT + facts)
     return fit_label_columns(name_cells, columns) + took
 
 
-def has_duration_column(columns: int, shown: Collection[str]) -> bool:
+def has_duration_column(columns: int, scene: tasks.Scene) -> bool:
     """Whether rows of ``columns`` cells show how long the attempts ran."""
-    return "took" in shown and columns >= _TOOK_FROM
+    return scene.has_durations and columns >= _TOOK_FROM
 
 
 # --- How many tasks of the whole run ran at once, as a chart on the time axis ----------------------------------------

@@ -40,7 +40,7 @@ from ...engine.domain.states import TaskState
 from ..keys.actions import ANSWERS, BY_NAME, SUSPEND_KEY, VIEWS, Action, ScreenName, footer_of
 from ..model.board import Board, BoardUpdate
 from ..model.eta import critical_path
-from ..model.lists import COLUMNS, describe_state_filter, next_state_filter
+from ..model.lists import describe_state_filter, next_state_filter
 from ..model.systems import blocking_downstream
 from ..present import header
 from ..present.systems import compact
@@ -53,7 +53,7 @@ from ..text.pieces import Line, Piece, Role, plain
 from ..text.text import one_line
 from ..widgets.bars import Bar, Footer, KeyBar, KeyHint, Rule, TextField, bindings, bindings_of
 from ..widgets.line_view import DragSelection, LineView
-from ..widgets.table import MarkRangeToggled, VirtualTable
+from ..widgets.table import MarkRangeToggled
 from .console import Console, RestTimer
 
 JUMP_SECONDS = 1.5  # after a row left from under the cursor: within them a key may still be meant for that row
@@ -171,10 +171,6 @@ class ConsoleScreen(Screen[None]):
         """Switch between panes."""
         self.console.show_message("this screen has one pane")
 
-    def columns_changed(self) -> None:
-        for table in self.query(VirtualTable):
-            table.refresh()
-
     @property
     def guarded_keys(self) -> frozenset[str]:
         """The keys that change the run here; the same key may only navigate on another screen."""
@@ -272,7 +268,7 @@ class ConsoleScreen(Screen[None]):
         self.console.show_message(f"sent to the terminal's clipboard: {what}")
 
     async def on_bar_cell_clicked(self, message: Bar.CellClicked) -> None:
-        """Switch to the tab that was clicked, or change the order or the columns that were clicked."""
+        """Switch to the tab that was clicked, or change the order that was clicked."""
         if message.bar is self.header and message.row == 1:
             place = header.tab_at(self.header.line(1), self._tabs(), message.x)
             if place is not None:
@@ -281,8 +277,6 @@ class ConsoleScreen(Screen[None]):
             change_order: Callable[[], None] | None = getattr(self, "change_order", None)
             if change_order is not None:
                 change_order()
-        elif message.bar.id == "heading" and message.row == 0 and self.PLACE.value in COLUMNS:
-            await self.app.run_action("app.handle('columns')")
 
     @property
     def view(self) -> ScreenName:

@@ -18,7 +18,6 @@ from ...engine.errors import RedriveError
 from ...engine.statefile.needs import Need
 from ..keys.actions import ScreenName
 from ..keys.keymap import KeyMap
-from ..model.lists import ColumnChoice
 from ..model.runs import WaitingRun
 from ..model.systems import ChosenRows, RowsAct
 from ..present.header import ReplayPosition
@@ -70,7 +69,6 @@ class Console(Protocol):
     keymap: KeyMap
     selected: str | None
     absolute_times: bool
-    columns: ColumnChoice
 
     @property
     def size(self) -> Size:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
@@ -12,8 +12,7 @@ from textual.widget import Widget
 
 from ..keys.actions import Action
 from ..keys.keymap import KeyMap, key_label
-from ..model.lists import Column, parse_filter
-from ..text.glyphs import Glyphs
+from ..model.lists import parse_filter
 from ..text.pieces import Line, Piece, Role, fit, plain, wrap
 from ..text.text import one_line, pad
 from ..widgets.bars import Bar, TextField, bindings
@@ -150,56 +149,6 @@ class FormDialog(Modal[Mapping[str, str] | None]):
 # --- Columns ---------------------------------------------------------------------------------------------------------
 #
 # The columns of a list: Space or a click shows or hides one, Enter applies the choice, Esc leaves it as it was.
-
-
-class _ColumnTable(VirtualTable[str]):
-    def on_click(self, event: events.Click) -> None:
-        """Show or hide the column."""
-        if event.y < len(self.order):
-            self.move_to(event.y)
-            self.mark()
-
-
-class ColumnDialog(Modal[frozenset[str] | None]):
-    """Returns the names of the chosen columns, or None."""
-
-    def __init__(self, title: str, columns: Sequence[Column], shown: Collection[str], glyphs: Glyphs) -> None:
-        super().__init__([Piece(title, Role.TITLE)])
-        self._help = {column.name: column.help for column in columns}
-        self._shown = shown
-        self._glyphs = glyphs
-        self._name_cells = max(len(column.name) for column in columns)
-        self.table = _ColumnTable(self._row, mark_sign=" ")
-        self._submit_bar = bar_of([Piece("Enter", Role.KEY), Piece(" takes them")])
-
-    def body(self) -> Iterable[Widget]:
-        """The columns, those marked that are shown."""
-        self.table.styles.height = len(self._help)
-        self.table.set_order([*self._help])
-        self.table.set_marks(self._shown)
-        yield Bar()
-        yield self.table
-        yield Bar()
-        yield bar_of([Piece("Space", Role.KEY), Piece(" shows or hides a column")])
-        yield self._submit_bar
-        yield bar_of([Piece("Esc", Role.KEY), Piece(" leaves them as they were")])
-
-    def first_focus(self) -> Widget:
-        return self.table
-
-    def _row(self, name: str, columns: int) -> Line:
-        sign = self._glyphs.done if name in self.table.marks else " "
-        return [Piece(f"{sign} {pad(name, self._name_cells)}  "), Piece(self._help[name], Role.DIM)]
-
-    def on_virtual_table_row_opened(self, message: VirtualTable.RowOpened) -> None:
-        message.stop()  # the table below has rows of another kind
-        if self.was_readable(message.time):
-            self.dismiss(frozenset(self.table.marks))
-
-    def on_bar_cell_clicked(self, message: Bar.CellClicked) -> None:
-        """A click on the hint of Enter is Enter."""
-        if message.bar is self._submit_bar:
-            self.dismiss(frozenset(self.table.marks))
 
 
 # --- A dialog with scrollable, searchable lines ----------------------------------------------------------------------

@@ -56,7 +56,7 @@ class GraphScreen(SplitScreen):
         self._group_columns = 0  # for which it was laid out
         self._path_key: object = None  # what the critical path was computed from
         self._names, self._titles = TaskNames(), TaskNames()  # of tasks and of groups
-        self.main_pane = self.graph_view = GraphView(self.rows_scene, self._on_selected, id="graph")
+        self.main_pane = self.graph_view = GraphView(self.scene, self._on_selected, id="graph")
         self.detail_pane = self.detail = DetailView(self.scene, id="beside")
         self.strip_view = StripView(self.scene)
         self._refresh_scene()
@@ -240,17 +240,8 @@ class GraphScreen(SplitScreen):
         """The context for rendering rows, as of the last update."""
         return self._scene
 
-    def rows_scene(self) -> Scene:
-        """The same with the columns that the operator has chosen for the rows."""
-        return self._rows_scene
-
     def _refresh_scene(self) -> None:
         self._scene = replace(super().scene(), names=self._names, titles=self._titles)
-        self._rows_scene = replace(self._scene, shown=self.console.columns.shown_in(self.PLACE.value))
-
-    def columns_changed(self) -> None:
-        self._refresh_scene()
-        self.graph_view.refresh()
 
     @property
     def graph(self) -> model.Graph | None:

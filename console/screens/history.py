@@ -139,10 +139,7 @@ class HistoryScreen(ConsoleScreen):
         self._show_all()
 
     def _layout(self, columns: int) -> present.GridLayout:
-        return present.grid_layout(self._grid, columns, self.console.columns.shown_in(self.PLACE.value))
-
-    def columns_changed(self) -> None:
-        self._show_all()
+        return present.grid_layout(self._grid, columns)
 
     def _show_all(self) -> None:
         glyphs = self.console.glyphs

@@ -206,8 +206,7 @@ class InboxScreen(SplitScreen):
         if cause is None:
             return []
         self._painted_ages[row.cause] = plain(present.age_line(cause.oldest, scene))
-        shown = self.console.columns.shown_in(self.PLACE.value)
-        return present.cause_row(cause, self.inbox.is_open(row.cause), scene, columns, shown)
+        return present.cause_row(cause, self.inbox.is_open(row.cause), scene, columns)
 
     def tasks_of(self, row: InboxRow) -> Sequence[str]:
         """The tasks that a row stands for."""

@@ -171,8 +171,7 @@ class JournalScreen(SplitScreen):
     def _row(self, number: int, columns: int) -> Line:
         console, started_at = self.console, self.board.projection.run.started_at
         room = name_cells(self._longest_name, columns)
-        shown = console.columns.shown_in(self.PLACE.value)
-        return event_row(self.journal[number], started_at, console.absolute_times, room, console.glyphs, shown)
+        return event_row(self.journal[number], started_at, console.absolute_times, room, console.glyphs)
 
     def _empty_line(self) -> Line:
         return empty_line(self.filter_text, self._has_read_end)

@@ -174,8 +174,8 @@ class RunsScreen(ConsoleScreen):
         return describe_next_run(self._schedules, live.now_us, is_served=live.status.service_pid is not None)
 
     def _row(self, run_id: str, columns: int) -> Line:
-        console, shown = self.console, self.console.columns.shown_in(self.PLACE.value)
-        return run_row(self._view_of(run_id), console.live.now_us, columns, console.glyphs, self._name_cells, shown)
+        console = self.console
+        return run_row(self._view_of(run_id), console.live.now_us, columns, console.glyphs, self._name_cells)
 
     def _view_of(self, run_id: str) -> RunListEntry:
         board = self.console.live.board

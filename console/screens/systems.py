@@ -225,17 +225,17 @@ class SystemsScreen(ConsoleScreen):
         return line
 
     def _line_of(self, row: model.SystemsRow, columns: int) -> Line:
-        scene, item, shown = self.scene(), self.systems.item(row), self.console.columns.shown_in(self.PLACE.value)
+        scene, item = self.scene(), self.systems.item(row)
         if row.is_head:
             if self._was_past and row.section is not model.Section.BREAKERS:
                 return present.past_section_row(row.section, self.board, columns)
-            return present.section_row(row.section, self.systems, self._senders, columns, scene.glyphs, shown)
+            return present.section_row(row.section, self.systems, self._senders, columns, scene.glyphs)
         if row.hidden:
             return present.more_row(row, self.console.keymap.label("open"), scene.glyphs)
         if row.task:
             return present.held_row(row.task, scene, columns)
         if isinstance(item, model.BreakerStatus):
-            return present.breaker_row(item, self.systems.is_open(row), scene, columns, shown)
+            return present.breaker_row(item, self.systems.is_open(row), scene, columns)
         if isinstance(item, model.Page):
             return present.page_row(item, scene, columns)
         return present.group_row(item, scene, columns) if item is not None else []

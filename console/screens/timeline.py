@@ -98,13 +98,6 @@ class TimelineScreen(ConsoleScreen):
     def _fit_labels(self) -> None:
         self.timeline.set_label_columns(self.labels.columns)
 
-    def columns_changed(self) -> None:
-        """Show the chosen columns of the labels."""
-        self._fit_labels()
-        self.timeline.refresh()
-        self._show_axis()
-        self._show_load()
-
     # --- The run --------------------------------------------------------------------------------------------------
 
     def scene(self) -> Scene:

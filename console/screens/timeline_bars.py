@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from textual import events
 from textual.message import Message
 
-from ..keys.actions import ScreenName
 from ..model.board import Board
 from ..model.timeline import SECOND, STEPS, RowKey, Span, TimelineRows, fitting_span
 from ..present import timeline as present
@@ -198,7 +197,7 @@ def _coarser(per_cell: int) -> int:
 
 # --- Labels ----------------------------------------------------------------------------------------------------------
 #
-# The labels left of the bars of the timeline: a state, a name, and the columns that the operator has chosen.
+# The labels left of the bars of the timeline: a state, a name, and how long its attempts ran.
 
 
 class TimelineLabels:
@@ -222,7 +221,6 @@ class TimelineLabels:
             runner=console.runner,
             names=self._names,
             titles=self._titles,
-            shown=console.columns.shown_in(ScreenName.TIMELINE.value),
         )
 
     @property
@@ -232,7 +230,7 @@ class TimelineLabels:
 
     @property
     def _has_duration_column(self) -> bool:
-        return present.has_duration_column(self._console.size.width, self._scene.shown)
+        return present.has_duration_column(self._console.size.width, self._scene)
 
     def ticks(self, key: RowKey) -> bool:
         """Whether the label shows a running time, which has to be redrawn each second."""

@@ -1,10 +1,7 @@
-"""Filters by state with one key, saved filters, and the legend that help shows first."""
+"""Filters by state with one key, and the legend that help shows first."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from redrive.console.app.preferences import load_filters, save_filter
 from redrive.engine.core.views import STATE_STYLES
 
 from ..conftest import FakeSession, StillClock, press, rows_of, settle, shown, text_of
@@ -37,26 +34,6 @@ async def test_what_changes_its_state_enters_the_filtered_list(revenue: FakeSess
         await press(app, pilot, "j")
         app.tick(clock.now)
         assert not app.screen.graph_view.matches
-
-
-async def test_a_filter_is_saved_under_a_name_and_used_again(
-    revenue: FakeSession, clock: StillClock, own_config: Path
-) -> None:
-    async with shown(revenue, clock) as (app, pilot):
-        await press(app, pilot, "slash", *"clean", "enter", "colon", *"save-filter", "space", *"my loads", "enter")
-        assert "saved as my loads" in rows_of(app)[-1]
-        await press(app, pilot, "escape")
-        assert app.screen.filter_text == ""
-        await press(app, pilot, "F", "enter")
-        assert app.screen.filter_text == "clean"
-    assert (own_config / "filters.toml").read_text() == '"my loads" = "clean"\n'
-
-
-def test_saved_filters_keep_any_text_and_forget_empty_ones(own_config: Path) -> None:
-    save_filter('a "b" \\ ü', 'x !"y z" \\d')
-    save_filter("other", "is:problem")
-    save_filter("other", "")
-    assert load_filters() == {'a "b" \\ ü': 'x !"y z" \\d'}
 
 
 async def test_help_begins_with_what_the_signs_mean(revenue: FakeSession, clock: StillClock) -> None:

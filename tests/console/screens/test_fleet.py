@@ -14,8 +14,6 @@ from typing import Any
 import msgspec
 import pytest
 from redrive.console.app.fleet import FleetApp
-from redrive.console.app.preferences import load_columns
-from redrive.console.model.lists import FLEET
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
 from redrive.engine.core.spec import FlowSpec, ParamSpec
@@ -220,29 +218,6 @@ async def test_esc_at_the_top_level_returns_to_the_list_that_a_console_was_opene
         if not is_of_fleet:
             await settle(app, pilot)
             assert app.is_running
-
-
-async def test_columns_of_the_fleet_are_chosen_and_stored():
-    app = fleet_app(Files(FILES))
-    async with app.run_test(size=(160, 30)) as pilot:
-        await pilot.pause()
-        assert "ledger.db" in text_of(app) and "no executor" in text_of(app)
-        await pilot.press("C", "down", "down", "space", "down", "down", "space", "enter")
-        await pilot.pause()
-        assert (
-            "no executor" not in text_of(app) and "ledger.db" not in text_of(app).partition("\n")[2].rpartition("\n")[0]
-        )
-    assert load_columns().shown_in(FLEET) == {"done", "since", "nights", "next"}
-    app = fleet_app(Files(FILES), columns=load_columns())
-    async with app.run_test(size=(160, 30)) as pilot:
-        await pilot.pause()
-        assert "no executor" not in text_of(app)
-        await pilot.click(offset=(3, 0))
-        await pilot.pause()
-        assert "✓ next" in text_of(app)
-        await pilot.press("q")
-        await pilot.pause()
-        assert app.is_running and "✓ next" not in text_of(app)
 
 
 async def test_the_order_of_the_fleet_by_key_and_by_mouse():

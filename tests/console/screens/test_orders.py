@@ -1,0 +1,68 @@
+"""The orders of lists, by key and by mouse, and what the labels of the timeline have room for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from textual.pilot import Pilot
+
+from ..conftest import FakeSession, StillClock, press, rows_of, settle, shown
+from ..model.runs import S
+from .outages import outage
+
+
+async def test_labels_of_the_timeline_have_the_time_of_attempts_on_wide_screens(
+    revenue: FakeSession, clock: StillClock
+) -> None:
+    async with shown(revenue, clock, (120, 30)) as (app, pilot):
+        await press(app, pilot, "3")
+        assert "took" in rows_of(app)[3] and find(app, "extract_refunds", "   9s ")
+    async with shown(revenue, clock, (80, 24)) as (app, pilot):
+        await press(app, pilot, "3")
+        assert "took" not in rows_of(app)[3]
+
+
+async def test_the_time_of_a_running_attempt_grows(revenue: FakeSession, clock: StillClock) -> None:
+    async with shown(revenue, clock, (120, 30)) as (app, pilot):
+        await press(app, pilot, "3")
+        before = find(app, "clean_orders")
+        clock.now += 5 * S
+        app.tick(clock.now)
+        await settle(app, pilot)
+        label = app.screen.timeline.label_columns
+        assert find(app, "clean_orders")[:label] != before[:label]
+
+
+async def test_the_order_of_the_timeline_by_mouse(revenue: FakeSession, clock: StillClock) -> None:
+    async with shown(revenue, clock, (120, 30)) as (app, pilot):
+        await press(app, pilot, "3")
+        await click_on(app, pilot, "by start")
+        assert "by longest" in rows_of(app)[3]
+
+
+async def test_the_order_of_downstreams_by_key_and_by_mouse(clock: StillClock) -> None:
+    def breakers(app: Any) -> list[str]:
+        return [row.key for row in app.screen.table.order if row.section == "breakers" and row.key and not row.task]
+
+    async with shown(outage(clock), clock, (80, 24)) as (app, pilot):
+        await press(app, pilot, "7")
+        assert rows_of(app)[3].endswith("sort: urgency ▾") and breakers(app) == ["rates-api", "mail", "payments-api"]
+        await press(app, pilot, "e")
+        assert rows_of(app)[3].endswith("sort: name ▾") and breakers(app) == ["rates-api", "mail", "payments-api"]
+        await click_on(app, pilot, "sort: name")
+        assert rows_of(app)[3].endswith("sort: count ▾")
+        await click_on(app, pilot, "sort: count")
+        assert rows_of(app)[3].endswith("sort: urgency ▾")
+
+
+def find(app: Any, name: str, *words: str) -> str:
+    """The list's row of a task, if it has these words; "" if not."""
+    rows = (row for row in rows_of(app)[3:] if name in row[:40])
+    return next((row for row in rows if all(word in row for word in words)), "")
+
+
+async def click_on(app: Any, pilot: Pilot[Any], text: str) -> None:
+    rows = rows_of(app)
+    y = next(place for place, row in enumerate(rows) if text in row)
+    await pilot.click(offset=(rows[y].index(text), y))
+    await settle(app, pilot)
