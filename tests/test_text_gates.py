@@ -76,7 +76,6 @@ EXITS = {
         r"\bHtml\(|html\.escape|from html import",
         {
             "engine/core/secret_mask.py": "finds a secret in its HTML form",
-            "console/app/film.py": "the text of a picture in SVG, which its own function escapes",
         },
     ),
     "a line of JSON": Exit(json_line, r"escape_unsafe\("),

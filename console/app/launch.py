@@ -19,8 +19,6 @@ from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from shutil import copy
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import platformdirs
@@ -147,35 +145,6 @@ async def _embedded(starting: Future[None], state: str, run_options: Mapping[str
     assert isinstance(session, EmbeddedSession)
     session.run_options = run_options
     return session
-
-
-def record_demo(flow: str, options: RunOptions) -> str:
-    """Run the demo in a console without a terminal, by the keys of its tour. Return an animated SVG.
-
-    The run is in a folder of its own, with a copy of the flow: the film shows no path of this machine.
-    """
-    with TemporaryDirectory(prefix="redrive-") as folder:
-        copied = copy(flow, folder)
-        return run_with_log(_record(copied, str(Path(folder) / "demo.db"), options))
-
-
-async def _record(flow: str, state: str, options: RunOptions) -> str:
-    from ..sessions.local import EmbeddedSession
-    from ..sessions.session import new_command
-    from ..terminal.capabilities import TerminalCapabilities
-    from .app import ConsoleApp
-    from .film import FRAME_SECONDS, film, record
-
-    await asyncio.to_thread(_spawn, flow, state, None, options)
-    session = await EmbeddedSession.open(state)
-    context = LaunchContext(state, started_here=True, has_tour=True)
-    app = ConsoleApp(session, tty=Tty(TerminalCapabilities()), launch=context)
-    try:
-        return film(await record(app), FRAME_SECONDS)
-    finally:
-        app.live.close()
-        await session.send(new_command("stop", None, options={"how": "now"}))
-        await session.close()
 
 
 def _run_on_screen(tty: Tty, coroutine: Coroutine[object, object, T]) -> T:

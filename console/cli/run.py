@@ -19,7 +19,6 @@ from ...engine.executor.run_options import RunOptions
 from ...engine.store.flow_path import follow_link, path_for_run, path_of_flow
 from ..sessions.address import Endpoint
 from ..sessions.target import state_for_flow
-from ..text.figures import format_bytes
 from ..text.text import echo
 from .attach import code_of_console
 from .main import code_of_run, command, command_line
@@ -83,35 +82,18 @@ def remote_resume_hint(target: str) -> str:
 
 
 @command("demo")
-@click.option("--tour", type=click.Path(dir_okay=False), metavar="FILE", help="Record its tour, as an animated SVG.")
 @running_options
-def run_demo(tour: str | None, **options: Any) -> int:
+def run_demo(**options: Any) -> int:
     from ...engine import examples
 
     arguments = run_arguments({}, **options)
     flow = str(Path(examples.__file__).with_name("demo.py"))
     state = arguments.state or path_of_flow("demo")
-    if tour is not None:
-        return _record_tour(flow, arguments, tour)
     if (arguments.plain or not has_terminal()) and not (arguments.detach or arguments.run.stay):
         from .unattended import run_scripted
 
         return run_scripted(flow, state, arguments.options(stay=True))
     return start_executor(flow, state, None, arguments, has_tour=True)
-
-
-def _record_tour(flow: str, arguments: RunArguments, path: str) -> int:
-    from ..app.launch import record_demo
-
-    try:
-        Path(path).touch()  # before the demo runs
-    except OSError as error:
-        raise RedriveError(f"{path} cannot be written: {error.strerror}") from error
-    echo("the demo runs, and its tour is recorded: a minute")
-    text = record_demo(flow, arguments.options(stay=True))
-    Path(path).write_text(text, encoding="utf-8")
-    echo(f"{path}: {format_bytes(len(text.encode()))}")
-    return 0
 
 
 def start_executor(

@@ -8,7 +8,6 @@ from xml.etree import ElementTree
 
 import pytest
 from redrive.console.app.app import ConsoleApp
-from redrive.console.app.film import SIZE, film
 from redrive.console.keys.keymap import DEFAULT_KEYS
 from redrive.console.model.board import Board
 from redrive.console.present.tour import STAGES, advance, tour_line
@@ -18,6 +17,7 @@ from redrive.engine.core.projection import RunSummary
 from redrive.engine.domain.events import Event
 from redrive.engine.domain.states import TaskState
 from redrive.engine.flow.loading import load_flow
+from support.film import SIZE, film
 
 from ..conftest import FakeSession, StillClock, emit_events, press, rows_of, settle, shown
 from ..model.runs import START, EventBuilder, failed_task, projection_of
