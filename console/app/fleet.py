@@ -48,7 +48,7 @@ from .theme import DEFAULT, Theme, load_theme
 
 MESSAGE_SECONDS = 5.0
 S = 1_000_000  # microseconds
-_HELP_ACTIONS = tuple(map(action_named, ("open", "schedule", "sort", "columns", "redraw", "help", "quit")))
+_HELP_ACTIONS = tuple(map(action_named, ("open", "schedule", "sort", "redraw", "help", "quit")))
 
 FleetWatch = Callable[[], AsyncIterator[Sequence[Offer]]]
 
@@ -61,13 +61,12 @@ class FleetApp(ConsoleBase):
         place: the machine, for people.
         before: the file under the cursor at first.
         message: shown at first, as why a file could not be opened.
-        columns: the columns of the list.
         is_read_only: whether acts on schedules are refused.
     """
 
     TITLE = "redrive"
     CSS = "Screen, LineView { background: $ground; color: $ink; }"
-    BINDINGS = bindings("quit", "how_to_leave", "redraw", "sort", "columns", "schedule", "help")
+    BINDINGS = bindings("quit", "how_to_leave", "redraw", "sort", "schedule", "help")
 
     def __init__(
         self,
@@ -122,7 +121,7 @@ class FleetApp(ConsoleBase):
     def on_mount(self) -> None:
         """Start to read the list."""
         self.table.focus()
-        keys = ("open", "schedule", "sort", "columns", "help")
+        keys = ("open", "schedule", "sort", "help")
         self.key_bar.show([(self.keymap.label(name), action_named(name).label) for name in keys])
         self.heading.show([Piece(" reading ...")])
         if self._message:

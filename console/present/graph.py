@@ -1,11 +1,10 @@
-"""A row of the graph at each zoom step, as pieces: rails with facts, groups, the drawing, or the silhouette."""
+"""A row of the graph at each zoom step, as pieces: tasks with facts, groups, the drawing, or the silhouette."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import groupby
 from typing import NamedTuple
 
 import msgspec
@@ -13,9 +12,9 @@ import msgspec
 from ...engine.core.views import PROBLEMS, CountedState
 from ...engine.domain.states import UNDER_WAY, WAITING, TaskState
 from ...engine.domain.text import counted, format_duration
-from ..model.graph.drawing import LABEL_SIZES, Drawing, EdgeHighlight, LabelSize, Segment, is_chain
+from ..model.graph.drawing import LABEL_SIZES, Drawing, EdgeHighlight, LabelSize, Segment
 from ..model.graph.groups import GraphGroup, GraphOrder, Step
-from ..model.graph.rails import RailHighlight, RailRow, Silhouette, SilhouetteColumn
+from ..model.graph.rows import Silhouette, SilhouetteColumn
 from ..model.graph.view import GROUP_ROWS, Graph
 from ..text.figures import clock, number
 from ..text.glyphs import ACROSS, Glyphs
@@ -26,11 +25,10 @@ from .states import row_sign, state_sign
 from .tasks import ATTEMPT_CELLS, Scene, attempts_text, node_facts, part_over, state_facts, took_text
 
 _FACTS_CELLS_MIN = 38
-_TRIES_FROM = 56  # cells beside sign and rails: narrower rows leave out the attempts
+_TRIES_FROM = 56  # cells beside the sign: narrower rows leave out the attempts
 _BARS_FROM = 47  # cells for facts: narrower rows leave out bars
 _NAME_CELLS_MIN = 12
 _GROUP_FACTS_CELLS = 40
-_RAILS_MAX = 12  # more are hard to follow
 _GROUP_BAR_CELLS, _GROUP_BAR_CELLS_MAX = 12, 60
 _CLOCK_CELLS = 6
 _LOUD_NAMES = {TaskState.FAILED: Role.FAILED, TaskState.DEAD_LETTER: Role.STRONG}
@@ -38,13 +36,12 @@ _QUIET = states.DONE | {TaskState.PENDING}
 
 
 class Highlight(msgspec.Struct):
-    """What is highlighted: sets of tasks; ``rails`` and ``lines`` are the edges between them."""
+    """What is highlighted: sets of tasks; ``lines`` are the edges between them."""
 
     related: Collection[str] = ()
     critical: Collection[str] = ()
     marked: Collection[str] = ()
     matched: Collection[str] = ()
-    rails: RailHighlight = msgspec.field(default_factory=RailHighlight)
     lines: EdgeHighlight = msgspec.field(default_factory=EdgeHighlight)
     line_role: Role = Role.RELATED
     cursor_role: Role = Role.CURSOR  # of the row under the cursor, where that is not the whole row
@@ -102,43 +99,17 @@ def graph_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) -> 
 # --- Rows of tasks -------------------------------------------------------------------------------------------------
 
 
-def _rails_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) -> Line:
-    name, glyphs = graph.rails.name_at(y), scene.glyphs
-    rails: Line = []
-    if has_rails(graph, size):
-        row, columns = graph.rails.line(y, lit.rails), 2 * graph.rails.columns
-        rails = [
-            *_strokes(row, 0, row.at, scene, lit),
-            Piece(glyphs.nodes[row.arms], lit.line_role if row.at in row.lit else Role.DIM),
-            *_strokes(row, row.at + 1, len(row.cells), scene, lit),
-        ]
-        rails.append(Piece(" " * (columns - width(rails))))
-    return _task_row(name, size, rails, scene, lit)
+def _listed_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) -> Line:
+    return _task_row(graph.rows.name_at(y), size, scene, lit)
 
 
 def _found_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) -> Line:
-    return _task_row(graph.task_at_row(y), size, [], scene, lit)
+    return _task_row(graph.task_at_row(y), size, scene, lit)
 
 
-def has_rails(graph: Graph, size: int) -> bool:
-    """Whether rows of ``size`` cells show the edges: where nothing is drawn above, and all rails leave room."""
-    if graph.is_drawn_above or not any(graph.dag.child_numbers) or is_chain(graph.dag):
-        return False
-    return graph.rails.columns <= min(_RAILS_MAX, (size - _FACTS_CELLS_MIN - ATTEMPT_CELLS - _NAME_CELLS_MIN) // 2)
-
-
-def _strokes(row: RailRow, first: int, end: int, scene: Scene, lit: Highlight) -> Line:
-    """The rails in these cells; equal neighbours are one piece."""
-    signs = scene.glyphs.lines
-    return [
-        Piece("".join([signs[row.cells[x]] for x in cells]), lit.line_role if is_lit else Role.RULE)
-        for is_lit, cells in groupby(range(first, end), row.lit.__contains__)
-    ]
-
-
-def _task_row(name: str, size: int, rails: Line, scene: Scene, lit: Highlight, indent: int = 0) -> Line:
+def _task_row(name: str, size: int, scene: Scene, lit: Highlight, indent: int = 0) -> Line:
     """Mark, state and name, each in its column, then the facts."""
-    lead = [_mark(name, scene, lit), Piece(" " * indent), _sign(name, scene), Piece(" "), *rails]
+    lead = [_mark(name, scene, lit), Piece(" " * indent), _sign(name, scene), Piece(" ")]
     at = width(lead)
     row = scene.board.row(name)
     has_attempts = size - at >= _TRIES_FROM
@@ -191,7 +162,7 @@ def _group_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) ->
     if row.hidden:
         return [Piece(f"      {glyphs.more} {number(row.hidden)} more (Enter)", Role.DIM)]
     if row.task is not None:
-        return _task_row(graph.dag.names[row.task], size, [], scene, lit, indent=2 if group.is_single else 4)
+        return _task_row(graph.dag.names[row.task], size, scene, lit, indent=2 if group.is_single else 4)
     is_open = groups.is_open(row.group) or groups.shows_problems(row.group)
     room = max(min(groups.longest_title, size - _GROUP_FACTS_CELLS), _NAME_CELLS_MIN)
     title = group_title(group, room, scene)
@@ -220,7 +191,7 @@ def group_title(group: GraphGroup, room: int, scene: Scene) -> str:
 
 
 _ROWS: dict[Step, Callable[[Graph, int, int, Scene, Highlight], Line]] = {
-    Step.ROWS: _rails_row,
+    Step.ROWS: _listed_row,
     Step.FOUND: _found_row,
     Step.GROUPS: _group_row,
 }

@@ -443,8 +443,8 @@ class GraphScreen(SplitScreen):
         graph = self.graph
         if graph is None:
             return
-        if graph.zoom is Zoom.GRAPH and (graph.form is GraphForm.RAILS) == (step > 0):
-            graph.form = GraphForm.DRAWING if step > 0 else GraphForm.RAILS
+        if graph.zoom is Zoom.GRAPH and (graph.form is GraphForm.ROWS) == (step > 0):
+            graph.form = GraphForm.DRAWING if step > 0 else GraphForm.ROWS
         elif not graph.zoom_by(step):
             self.console.show_message(f"there is no step with {'more' if step > 0 else 'less'} detail")
             return

@@ -12,7 +12,7 @@ from textual.message import Message
 from ...engine.domain.states import NEEDS_HUMAN, UNDER_WAY, TaskState
 from ..model.board import Board
 from ..model.graph.groups import Step
-from ..model.graph.rails import Silhouette
+from ..model.graph.rows import Silhouette
 from ..model.graph.view import GROUP_ROWS, Graph
 from ..present import graph as present
 from ..present.tasks import Scene
@@ -291,9 +291,7 @@ class GraphView(Canvas):
         related = {name for edge in edges for name in edge} if not path else set()
         self.highlight.related = related if len(related) < len(graph.dag) else ()  # all are: none stands out
         self.highlight.line_role = Role.CRITICAL if path else Role.RELATED
-        if graph.lists_tasks:
-            self.highlight.rails = graph.rails.highlight(edges)
-        else:
+        if not graph.lists_tasks:
             drawn = graph.drawing.dag
             self.highlight.lines = graph.drawing.highlight(
                 [edge for edge in edges if edge[0] in drawn and edge[1] in drawn]

@@ -48,11 +48,6 @@ class Glyphs(msgspec.Struct, frozen=True):
         (" ", "╵", "╷", "│", "╴", "╯", "╮", "┤", "╶", "╰", "╭", "├", "─", "┴", "┬", "┼"),
         (" ", "|", "|", "|", "-", "'", ".", "+", "-", "`", ".", "+", "-", "+", "+", "+"),
     )
-    # a task among rails, by the arms of its cell
-    nodes: tuple[str, ...] = _sign(
-        ("╺", "╹", "╻", "┃", "╸", "┛", "┓", "┫", "╺", "┗", "┏", "┣", "━", "┻", "┳", "╋"),
-        ("@",) * 16,
-    )
     rule: str = _sign("─", "-")
     rule_stale: str = _sign("╌", ".")  # the frame of a stale screen
     rule_past: str = _sign("═", "=")  # the frame of a past instant

@@ -21,7 +21,7 @@ from redrive.console.model.board import Board
 from redrive.console.model.eta import critical_path
 from redrive.console.model.graph.drawing import Drawing
 from redrive.console.model.graph.groups import GraphForm, Zoom
-from redrive.console.model.graph.rails import Rails
+from redrive.console.model.graph.rows import TaskRows
 from redrive.console.model.graph.view import Graph
 from redrive.console.model.inbox import Inbox, InboxOrder
 from redrive.console.model.lists import parse_filter
@@ -99,7 +99,7 @@ def layouts(pairs: Pairs) -> None:
     dag = Dag(pairs)
     report("order, rings, levels", best(lambda: Dag(pairs).levels), f"{dag.depth} levels, {len(dag.components)} parts")
     report("descendants of every task", best(lambda: Dag(pairs).descendant_bits))
-    report("rails", best(lambda: Rails(dag)), f"{Rails(dag).columns} columns")
+    report("rows", best(lambda: TaskRows(dag)))
     if len(dag) <= 5_000:
         drawing = Drawing(dag, [20] * len(dag))
         report(
@@ -133,7 +133,7 @@ def changes(pairs: Pairs) -> None:
     projection = projection_of(pairs)
     board = Board(projection)
     graph = Graph(board, len)
-    _ = graph.rails, graph.silhouette(200), graph.groups.rows
+    _ = graph.rows, graph.silhouette(200), graph.groups.rows
     events = list(_moves(list(projection.tasks)[:1000]))
     started = time.process_time()
     for event in events:

@@ -130,8 +130,8 @@ async def graph(options: argparse.Namespace) -> None:
         await pressed(app, "2", "minus", "minus")
         await report(app, "groups: cursor", there_and_back(app, count, "j", "k"))
         await pressed(app, "equals_sign")
-        await report(app, "rails: page", there_and_back(app, count, "pagedown", "pageup"))
-        await report(app, "rails: cursor", there_and_back(app, count, "j", "k"))
+        await report(app, "rows: page", there_and_back(app, count, "pagedown", "pageup"))
+        await report(app, "rows: cursor", there_and_back(app, count, "j", "k"))
         await pressed(app, "equals_sign")
         await report(app, "drawing: page", there_and_back(app, count, "pagedown", "pageup"))
         await report(app, "drawing: cursor", there_and_back(app, count, "j", "k"))
@@ -151,7 +151,7 @@ async def events(options: argparse.Namespace) -> None:
             seq += len(batch_events)
             session.emit(batch_events)
 
-        await report(app, "200 events at once, rails", [batch] * (options.keys // 2))
+        await report(app, "200 events at once, rows", [batch] * (options.keys // 2))
 
 
 def progress_of(seq: int, name: str) -> Event:

@@ -1,1 +1,1 @@
-"""Layouts of the task graph: rails, drawing, groups, matrix. Pure."""
+"""Layouts of the task graph: list, drawing, groups, silhouette. Pure."""

@@ -291,7 +291,7 @@ class Zoom(IntEnum):
 class GraphForm(IntEnum):
     """The form of the nearest zoom level."""
 
-    RAILS = 0
+    ROWS = 0
     DRAWING = 1
 
 

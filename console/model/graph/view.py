@@ -1,6 +1,6 @@
 """The model of the graph screen: two zoom levels of one graph, with one selection for both.
 
-From far to near: *groups* of tasks with similar names, and the *graph* itself, as rails beside a table or as a drawing.
+From far to near: *groups* of tasks with similar names, and the *graph* itself, as a list or as a drawing.
 Layouts depend on the edges alone and are cached at first use; a change of state only updates counts.
 """
 
@@ -27,7 +27,7 @@ from .drawing import (
     leading_to,
 )
 from .groups import GRAPH_MAX, GraphForm, GraphGroup, GraphOrder, Groups, Step, Zoom, first_zoom, groups_of
-from .rails import Rails, Silhouette
+from .rows import Silhouette, TaskRows
 
 
 class Graph:
@@ -44,7 +44,7 @@ class Graph:
         self.drawings = TaskDrawings(self.dag, label_width)
         self._groups: Groups | None = None
         self.zoom = zoom if zoom is not None else first_zoom(self.dag)
-        self.form = GraphForm.RAILS
+        self.form = GraphForm.ROWS
         self.order = GraphOrder.FLOW
         self._problem_rank: list[int] | None = None  # of each task: 0 for problems and their ancestors
         self.selected: str | None = board.starting_task()
@@ -52,7 +52,7 @@ class Graph:
         self.is_drawn_above = False  # a drawing above the rows shows the edges
         self.found: tuple[str, ...] | None = None  # with a filter: the tasks that are listed instead
         self.found_rows: dict[str, int] = {}
-        self._rails: Rails | None = None
+        self._rows: TaskRows | None = None
         self._silhouette: Silhouette | None = None
 
     @property
@@ -96,7 +96,7 @@ class Graph:
         if self.found is not None:
             return Step.FOUND
         if self.zoom is Zoom.GRAPH:
-            return Step.ROWS if self.form is GraphForm.RAILS else Step.DRAWING
+            return Step.ROWS if self.form is GraphForm.ROWS else Step.DRAWING
         return Step.GROUPS
 
     @property
@@ -111,7 +111,7 @@ class Graph:
 
     def task_at_row(self, row: int) -> str:
         """Return the task of a row, where rows are tasks."""
-        return self.found[row] if self.found is not None else self.rails.name_at(row)
+        return self.found[row] if self.found is not None else self.rows.name_at(row)
 
     @property
     def is_ordered(self) -> bool:
@@ -123,7 +123,7 @@ class Graph:
         self.order = order
         self._problem_rank = leading_to(self.dag, self.board.problems) if order is GraphOrder.PROBLEMS else None
         self.groups.order_by(_problem_key if order is GraphOrder.PROBLEMS else None)
-        self._rails = None
+        self._rows = None
 
     def resize(self, width: int, height: int) -> None:
         """Set the size of the viewport."""
@@ -135,11 +135,11 @@ class Graph:
     # --- Layouts, cached at first use ----------------------------------------------------------------------------
 
     @property
-    def rails(self) -> Rails:
+    def rows(self) -> TaskRows:
         """One row per task."""
-        if self._rails is None:
-            self._rails = Rails(self.dag, self._problem_rank)
-        return self._rails
+        if self._rows is None:
+            self._rows = TaskRows(self.dag, self._problem_rank)
+        return self._rows
 
     @property
     def drawing(self) -> Drawing:
@@ -295,7 +295,7 @@ class _ZoomLevel(msgspec.Struct, frozen=True):
 
 
 def _row_name(graph: Graph, y: int) -> str | None:
-    return graph.rails.name_at(y) if 0 <= y < graph.rails.height else None
+    return graph.rows.name_at(y) if 0 <= y < graph.rows.height else None
 
 
 def _group_name(graph: Graph, y: int) -> str | None:
@@ -356,8 +356,8 @@ _ZOOM_LEVELS: dict[Step, _ZoomLevel] = {
         _move_in_groups,
     ),
     Step.ROWS: _ZoomLevel(
-        lambda graph: graph.rails.height,
-        lambda graph, name: graph.rails.row_of(name),
+        lambda graph: graph.rows.height,
+        lambda graph, name: graph.rows.row_of(name),
         lambda graph, x, y: _row_name(graph, y),
         _move_by_rows,
     ),
@@ -520,9 +520,7 @@ def _choose_for_tasks(drawn: Graph, room: OverviewRoom) -> Overview:
         return Overview.BESIDE
     if _fits(drawn, room.columns, free, TALL_SIZES):
         return Overview.TASKS
-    # few rows need the names in full
-    sizes = LABEL_SIZES if room.rows >= _AROUND_SCREEN_ROWS or is_chain(drawn.dag) else LABEL_SIZES[:1]
-    sizes = (*sizes, SIGNS_ALONE) if is_chain(drawn.dag) else sizes
+    sizes = (*LABEL_SIZES, SIGNS_ALONE) if is_chain(drawn.dag) else LABEL_SIZES
     return Overview.TASKS if _fits(drawn, room.columns, room.most_rows, sizes) else Overview.NOTHING
 
 

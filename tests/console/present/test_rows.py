@@ -294,18 +294,6 @@ def test_attempts_are_counted_as_the_budget_counts_them():
 found = st.dictionaries(st.sampled_from(list(TaskState)), st.integers(1, 5000), min_size=1)
 
 
-def test_rows_of_a_terminal_of_80_columns_show_a_dozen_rails_beside_whole_names():
-    roots = [f"{number:02}_fetch_orders" for number in range(11)]
-    board = Board(projection_of([*((name, []) for name in roots), ("settle", roots)]))
-    scene = Scene(board, NOW, UTF8, names=TaskNames(board.dag.names))
-    graph = Graph(board, lambda name: label_width(name, scene))
-    graph.zoom, graph.form = Zoom.GRAPH, GraphForm.RAILS
-    lines = [plain(graph_row(graph, y, 80, scene, Highlight())) for y in range(graph.height)]
-    assert lines[-1].startswith(" · ┗─┴─┴─┴─┴─┴─┴─┴─┴─┴─╯ settle"), lines[-1]
-    assert all(any(f" {name} " in line for line in lines) for name in roots)
-    assert max(map(len, lines)) <= 80
-
-
 def test_the_fingerprint_of_an_attempt_stands_whole_where_its_text_does_not():
     projection = projection_of([("load", [])])
     row = failed_task(projection, "load")

@@ -150,9 +150,9 @@ def drawing_texts(board, scene):
 
 
 def row_texts(board, scene):
-    graph = graph_of(board, scene, (Zoom.GRAPH, GraphForm.RAILS))
+    graph = graph_of(board, scene, (Zoom.GRAPH, GraphForm.ROWS))
     for y in range(graph.height):
-        yield graph.rails.name_at(y), plain(graph_row(graph, y, 120, scene, Highlight()))
+        yield graph.rows.name_at(y), plain(graph_row(graph, y, 120, scene, Highlight()))
 
 
 def state_cell(entry, now_us):

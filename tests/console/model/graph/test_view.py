@@ -295,7 +295,7 @@ def test_right_opens_a_group_and_left_goes_up_to_it_and_closes_it():
     assert not graph.groups.is_open(1)
 
 
-def test_sideways_in_rails_and_drawing_goes_along_the_edges():
+def test_sideways_in_list_and_drawing_goes_along_the_edges():
     graph = graph_of([("a", []), ("b", ["a"]), ("c", ["a"]), ("d", ["c"])], "c")
     for form in GraphForm:
         graph.form = form
@@ -305,7 +305,7 @@ def test_sideways_in_rails_and_drawing_goes_along_the_edges():
         assert graph.move(-1, 0)
         assert graph.selected == "a"
         assert not graph.move(-1, 0)
-    graph.form = GraphForm.RAILS
+    graph.form = GraphForm.ROWS
     graph.move(1, 0)
     assert graph.selected == "c", "of several children the one that needs a human"
 
@@ -398,9 +398,9 @@ def test_problems_come_first_on_request_and_the_cursor_stays_on_its_task():
     assert group_titles(graph)[0] == "bad"
     assert (graph.selected, graph.groups.group_at(graph.cursor_row)) == ("ok_1", 0)
     graph.zoom = Zoom.GRAPH
-    assert [graph.rails.name_at(0), graph.rails.name_at(1)] == ["bad_2", "ok_0"]
+    assert [graph.rows.name_at(0), graph.rows.name_at(1)] == ["bad_2", "ok_0"]
     graph.order_by(GraphOrder.FLOW)
-    assert graph.rails.name_at(0) == "ok_0"
+    assert graph.rows.name_at(0) == "ok_0"
 
 
 def group_titles(graph):
@@ -447,7 +447,7 @@ def test_a_change_among_ten_thousand_tasks_costs_next_to_nothing():
     projection = projection_of(layered(10_000, 40, seed=2))
     board = Board(projection)
     graph, builder = Graph(board, len), EventBuilder(projection)
-    _ = graph.rails, graph.silhouette(100), graph.groups.rows
+    _ = graph.rows, graph.silhouette(100), graph.groups.rows
     batches = [builder.start(name) for name in list(projection.tasks)[:200]]
     started = time.process_time()
     for batch in batches:
