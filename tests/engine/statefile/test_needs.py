@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from redrive.engine import Executor, Flow, PermanentError, RetryPolicy
 from redrive.engine.domain.states import NO_CAUSE
+from redrive.engine.statefile.health_file import FailingSender, Health
 from redrive.engine.statefile.lists import (
     ATTENTION_RUNS,
     DEAD_LETTER_GROUPS,
@@ -23,6 +24,7 @@ from redrive.engine.statefile.lists import (
     MissedStarts,
     OpenBreaker,
     ScheduleRow,
+    UnsentPages,
     query,
 )
 from redrive.engine.statefile.needs import (
@@ -68,6 +70,23 @@ CASES: dict[str, tuple[Offer, list[str], int]] = {
     "breaker just open": (Offer("f", breakers=[OpenBreaker("api", "OPEN", NOW - MINUTE)]), [], 0),
     "breaker open": (Offer("f", breakers=[OpenBreaker("api", "OPEN", NOW - 11 * MINUTE)]), ["BREAKER"], 3),
     "breaker held": (Offer("f", breakers=[OpenBreaker("api", "FORCED_OPEN", 0)]), ["BREAKER*"], 0),
+    "breaker probes": (Offer("f", breakers=[OpenBreaker("api", "HALF_OPEN", NOW - 11 * MINUTE)]), ["BREAKER"], 3),
+    "one task is held alone": (
+        Offer("f", runs=[run()], executor=ALIVE, breakers=[OpenBreaker("api", "CLOSED", NOW - 11 * MINUTE)]),
+        ["BREAKER"],
+        3,
+    ),
+    "a task was held alone": (Offer("f", breakers=[OpenBreaker("api", "CLOSED", NOW - 11 * MINUTE)]), [], 0),
+    "partial by decisions": (Offer("f", runs=[run("PARTIAL", undecided=0)]), [], 0),
+    "cannot be written": (Offer("f", health=Health("x", NOW, "full")), ["STORAGE"], 3),
+    "no room": (Offer("f", full_since=NOW), ["STORAGE"], 3),
+    "healthy": (Offer("f", health=Health("x")), [], 0),
+    "unsent": (Offer("f", unsent=[UnsentPages(2, NOW, "command: exit status 1")]), ["PAGER"], 3),
+    "unsent on a full disk": (
+        Offer("f", health=Health("x", NOW, "full", senders=[FailingSender("command", "exit status 1", NOW)])),
+        ["STORAGE", "PAGER"],
+        3,
+    ),
     "served": (Offer("f", schedules=[schedule(NOW + MINUTE)], service_pid=7), [], 0),
     "scheduler stopped": (Offer("f", schedules=[schedule(NOW + MINUTE)]), [], 0),
     "scheduler killed": (
