@@ -33,6 +33,7 @@ from ...engine.flow.source import Finding
 from ...engine.schedule.flow_files import FlowFinder, group_by_interpreter, read_flow_files
 from ...engine.store import database, runs
 from ...engine.store.flow_path import path_for_run
+from ...engine.store.machine import flows_that_name
 from ...engine.store.runs import TaskDurations, duration_stats_by_task
 from ...engine.testing import Night, crash, disk_full, down, error, exits, hang, play, slow
 from ...engine.testing.faults import DownstreamFault, Fault, http_error
@@ -112,6 +113,7 @@ def _check(
         _echo_json(checked, flow, findings, seen, verbose)
     else:
         printed = _print_findings(findings)
+        _print_sharing(spec)
         if verbose:
             _print_checklists(checked, seen)
         _print_summary(spec, printed)
@@ -119,6 +121,17 @@ def _check(
     if "error" in levels:
         return ExitCode.BAD_USAGE
     return ExitCode.FAILED if strict and "warning" in levels else ExitCode.SUCCESS
+
+
+def _print_sharing(spec: FlowSpec) -> None:
+    """Name the other flows of this machine that share a downstream with this one: the name alone makes it one."""
+    declared = {one.name: one for one in spec.downstreams}
+    named = dict.fromkeys(work_of(task).downstream for task in spec.tasks)
+    for downstream in filter(None, named):
+        others = [flow for flow in flows_that_name(downstream) if flow != spec.name]
+        if others and (downstream not in declared or declared[downstream].shared):
+            flows = f"{'flow' if len(others) == 1 else 'flows'} {first_names(others, NAMES_SHOWN)}"
+            echo(one_line(f"downstream {downstream} is shared with {flows}: shared=False, if it is another system"))
 
 
 def _observed(state: str | None, flow_name: str) -> Mapping[str, TaskDurations]:

@@ -176,6 +176,8 @@ def _down(case: TaskCase) -> str:
     assert breaker is not None and breaker.reopens_at is not None
     left = breaker.reopens_at - case.now
     when = f"lets a probe through in {format_duration(left)}" if left > 0 else "is about to let a probe through"
+    if left <= 0 and case.has_no_slot():
+        when = "lets a probe through once a slot is free"
     return f"breaker {case.spec.downstream} is open and {when}"
 
 
@@ -231,7 +233,13 @@ def _retrying(case: TaskCase) -> str:
         drew = f" (drew {format_duration(row.delay_us)} of ceiling {format_duration(row.ceiling_us)}{_shortened(case)})"
     after = f", after {error_name(row)}" if error_name(row) else ""
     slow = "; its timeout is too short: redrive extend, while it runs" if row.failure_mode == FailureMode.SLOW else ""
-    return f"retry {row.failures + 1}/{row.max_attempts} {when}{drew}{after}{slow}"
+    return f"retry {row.failures + 1}/{row.max_attempts} {when}{drew}{after}{_charged(case)}{slow}"
+
+
+def _charged(case: TaskCase) -> str:
+    """Return how many failures spend no attempt, because the downstream is charged with them."""
+    refusals, downstream = case.row.refusals, case.spec.downstream
+    return f"; {refusals} more charged to {downstream}" if refusals and downstream is not None else ""
 
 
 def _queued_for_retry(case: TaskCase) -> str:

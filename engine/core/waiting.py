@@ -366,6 +366,11 @@ class TaskCase(msgspec.Struct, frozen=True):
         """Return that an operator holds the breaker of the task's downstream open."""
         return f"breaker {self.spec.downstream} is held open by an operator"
 
+    def has_no_slot(self) -> bool:
+        """Return whether as many attempts run as may."""
+        most = self.projection.run.max_parallel
+        return len(list(islice(self.running_rows(), most))) >= most
+
     def running_rows(self) -> Iterator[TaskRow]:
         tasks, active = self.projection.tasks, self.context.active
         rows = tasks.values() if active is None else map(tasks.__getitem__, active)
@@ -513,11 +518,6 @@ def pool_waits(projection: RunProjection) -> dict[str, str]:
     return {str(pool): str(holders) for pool, holders in waits}
 
 
-def _has_no_slot(case: TaskCase) -> bool:
-    most = case.projection.run.max_parallel
-    return len(list(islice(case.running_rows(), most))) >= most
-
-
 def pool_sizes(projection: RunProjection) -> dict[str, int]:
     """Return the slots of each pool that the flow declares."""
     try:
@@ -552,7 +552,7 @@ _CAPACITY_REASONS: tuple[tuple[WaitReason, Callable[[TaskCase], bool]], ...] = (
     (WaitReason.RETRY_BUDGET, lambda case: case.reserve_at() is not None),
     (WaitReason.RELEASE, lambda case: case.release_against() is not None),
     (WaitReason.POOL, lambda case: case.pool_use() is not None),
-    (WaitReason.SLOT, _has_no_slot),
+    (WaitReason.SLOT, TaskCase.has_no_slot),
     (WaitReason.MACHINE_POOL, lambda case: case.spec.pool in pool_waits(case.projection)),
     (WaitReason.WORKER, lambda case: case.worker_wait() is not None),
 )

@@ -482,7 +482,9 @@ def _breakers_of(machine: Machine, opened: OpenRun, downstreams: DownstreamState
     folder = machine.breakers_folder()
     if folder is None or not downstreams.specs:
         return None
-    return MachineBreakers(folder, downstreams.specs, opened.flow.name, opened.identity.executor_id)
+    found = MachineBreakers(folder, downstreams.specs, opened.flow.name, opened.identity.executor_id)
+    found.register(name for name, spec in downstreams.specs.items() if spec.shared)
+    return found
 
 
 # --- Runs a coroutine to its end, also for a caller whose thread runs an event loop (a notebook) ---------------------

@@ -249,6 +249,21 @@ def _read(path: str) -> SlotHolder | None:
 # consider``): two flows may call different systems by one name, and a system that is down for one is not down for all.
 
 
+_FLOWS = ".flows"  # the folder in which flows name themselves
+NAMED_SECONDS = 30 * 86400.0  # a flow that has not run for so long is no neighbour
+
+
+def flows_that_name(downstream: str, folder: str | None = None) -> list[str]:
+    """Return the flows of this user that have run with a downstream of this name, and are told when it is down."""
+    named = os.path.join(folder or os.path.join(default_folder(), "breakers"), _FLOWS, quote(downstream, safe=""))
+    found: list[str] = []
+    for name in _names(named):
+        with contextlib.suppress(OSError):
+            if time.time() - os.lstat(os.path.join(named, name)).st_mtime <= NAMED_SECONDS:
+                found.append(unquote(name))
+    return found
+
+
 class MachineBreakers:
     """The findings in ``folder``, as one executor writes and reads them. ``flow``: the name that others show."""
 
@@ -258,6 +273,16 @@ class MachineBreakers:
         self._flow = flow
         self._executor_id = executor_id
         self._seen: dict[str, Stamp] = {}  # by downstream: the file that was read last
+
+    def register(self, downstreams: Iterable[str]) -> None:
+        """Name this flow beside downstreams, for ``flows_that_name``. A folder that cannot be written is left alone."""
+        for downstream in downstreams:
+            folder = os.path.join(self._folder, _FLOWS, quote(downstream, safe=""))
+            with contextlib.suppress(OSError):
+                os.makedirs(folder, mode=0o700, exist_ok=True)
+                path = os.path.join(folder, quote(self._flow, safe=""))
+                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600))
+                os.utime(path)
 
     def publish(self, downstream: str, finding: Finding) -> None:
         """Replace the finding of a downstream. A folder that cannot be written is left alone: a hint is missing."""

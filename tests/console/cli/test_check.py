@@ -1,12 +1,15 @@
 """``redrive check``: exit codes, one line a finding, the checklist."""
 
 import json
+import os
 import re
 from pathlib import Path
 
 import pytest
 from redrive.engine import Executor
 from redrive.engine.flow.loading import load_flow
+from redrive.engine.statefile.paths import default_folder
+from redrive.engine.store.machine import MachineBreakers
 from support.commands import invoke_redrive, run_redrive
 from support.marks import parametrize_mostly_long
 
@@ -258,3 +261,15 @@ def test_a_parameter_without_a_value_is_no_reason_to_refuse_the_check(write) -> 
 def test_a_map_task_is_what_its_children_do(write) -> None:
     text = GOOD + "@flow.map(over=a, timeout='1h')\ndef c(one): ...\n"
     assert "c: at the worst 3 x (3600 + 5) + 6 = 10821 s" in invoke_redrive("check", write(text), "--verbose").output
+
+
+def test_flows_that_share_a_downstream_by_its_name_are_named(write, tmp_path, monkeypatch):
+    """A test copy whose sandbox is down shares what is known of it with production."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    folder = os.path.join(default_folder(), "breakers")
+    MachineBreakers(folder, ["bank"], "test-copy", "an executor").register(["bank"])
+    path = write(GOOD.replace("timeout=30", "timeout=30, downstream='bank'"))
+    shared = "downstream bank is shared with flow test-copy: shared=False, if it is another system"
+    assert shared in invoke_redrive("check", path).output
+    apart = GOOD.replace("timeout=30", "timeout=30, downstream='bank'") + "flow.downstream('bank', shared=False)\n"
+    assert "is shared with" not in invoke_redrive("check", write(apart)).output

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
+from redrive import engine
 from redrive.engine.core.downstreams import DownstreamStates, Finding
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.spec import DownstreamSpec, FlowSpec, TaskSpec
-from redrive.engine.store.machine import MachineBreakers
+from redrive.engine.statefile.paths import default_folder
+from redrive.engine.store.machine import MachineBreakers, flows_that_name
 
 SECOND = 1_000_000
 BLIP = Outcome(OutcomeKind.ERROR, Failure("E", "503", FailureClass.TRANSIENT, Fingerprint("s", "l")))
@@ -136,3 +139,29 @@ def test_a_link_is_not_followed_and_a_folder_that_cannot_be_written_only_misses_
     third.call(BLIP, times=10)
     third.beat()
     assert third.state == "OPEN"
+
+
+def test_flows_that_share_a_name_are_known_by_their_names(tmp_path, clock):
+    folder = str(tmp_path / "breakers")
+    for name in ("revenue", "led/ger"):
+        flow = Flow(tmp_path, name, clock)
+        flow.breakers.register(flow.states.specs)
+    assert flows_that_name("bank", folder) == ["led/ger", "revenue"]
+    assert flows_that_name("other", folder) == []
+    os.utime(tmp_path / "breakers" / ".flows" / "bank" / "revenue", (0, 0))
+    assert flows_that_name("bank", folder) == ["led/ger"], "it has not run for a month"
+
+
+def test_a_real_run_is_not_held_by_the_outage_of_another_system_of_the_same_name(tmp_path, monkeypatch):
+    """40 tasks were held for 148 s with no call of their own."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    folder = os.path.join(default_folder(), "breakers")
+    other = MachineBreakers(folder, ["bank"], "test-copy", "another executor")
+    now = time.time_ns() // 1000
+    other.register(["bank"])
+    other.publish("bank", Finding(now, now + 3600 * SECOND, "10 of the last 10 calls failed"))
+    flow = engine.Flow("revenue")
+    for number in range(4):
+        flow.task(int, name=f"t{number}", downstream="bank")
+    assert engine.Executor(run_id="r", flow=flow, state=tmp_path / "state.db").run() == "SUCCESS"
+    assert flows_that_name("bank") == ["revenue", "test-copy"]
