@@ -216,7 +216,9 @@ def test_what_is_asked_for_each_attempt_or_target_walks_no_table(
 ) -> None:
     steps = plan(state_file.connection, sql, *values).split("; ")
     searches = [step for step in steps if not step.startswith(("USE TEMP B-TREE", "CORRELATED SCALAR SUBQUERY"))]
-    assert searches and all(step.startswith("SEARCH") and "run_id=? AND " in step for step in searches)
+    few = "idx_page_task_open"  # of pages that are open
+    assert searches and all(step.startswith("SEARCH") for step in searches)
+    assert all("run_id=? AND " in step or few in step for step in searches)
 
 
 @pytest.mark.parametrize("sql", [runs._AUDIT, runs._CLAIMABLE, runs._PROMOTABLE.format(marks="?")])
