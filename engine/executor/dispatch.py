@@ -69,7 +69,8 @@ class Dispatcher:
         if not self._runner.is_open or self._view.expired_tasks():
             return None
         free = self._free_slots()
-        picked = self._view.ready_queue.pop_startable(free, self._admits)
+        picked = self._pick_probes(free)
+        picked += self._view.ready_queue.pop_startable(free - len(picked), self._admits)
         children = self._waiting_for_a_slot_alone(freed)[: free - len(picked)]
         for name in children:
             self._view.ready_queue.claim(name)

@@ -168,3 +168,9 @@ def test_a_sensor_without_a_bound_is_told_once() -> None:
 
     night = play(flow, until="12h")
     assert [page.title for page in night.pages] == ["waits long on arrives"]
+
+
+def test_the_tasks_of_an_ambiguous_outage_ask_in_turn() -> None:
+    """The second probe of each round was the most urgent task again, until its budget was spent."""
+    night = play(siblings(60, downstream="api"), faults=[down("api", lasts="10m", error=ambiguous)], max_parallel=16)
+    assert done(night) == 60 and max(map(night.starts, night.states)) <= 5
