@@ -507,8 +507,8 @@ ATTENTION_RUNS = Listing(
     + ", ".join(_OPEN_COUNT.format(states, "") for states in ("'READY', 'RUNNING'", "'RETRYING', 'SENSING'"))
     + ", (SELECT count(*) FROM task WHERE task.run_id = run.run_id AND task.state = 'FAILED'), "
     + _OPEN_COUNT.format("'READY'", " AND " + IS_APPROVAL)
-    + ", state <> 'PARTIAL' OR EXISTS (SELECT 1 FROM task WHERE task.run_id = run.run_id AND task.state IN"
-    " ('FAILED', 'UPSTREAM_FAILED', 'CANCELLED'))"
+    + ", state <> 'PARTIAL' OR EXISTS (SELECT 1 FROM task WHERE task.run_id = run.run_id"
+    " AND task.state <> 'SUCCESS' AND task.state <> 'SKIPPED')"
     " OR EXISTS (SELECT 1 FROM quarantine AS held WHERE held.run_id = run.run_id AND held.state = 'held')"
     " FROM run WHERE " + UNACKNOWLEDGED + " ORDER BY started_at DESC, rowid DESC LIMIT :limit",
     {"characters": TEXT_CHARACTERS, "limit": ROWS_MAX},
