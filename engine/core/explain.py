@@ -28,7 +28,7 @@ from ..domain.states import (
 from ..domain.text import format_duration, shell_word
 from .outcome import FailureMode
 from .projection import AttemptRow, RunProjection, TaskRow
-from .ready_queue import is_approval
+from .ready_queue import is_approval, unended_above
 from .waiting import (
     HOLDERS_MAX,
     NO_CONTEXT,
@@ -155,6 +155,9 @@ def _cause(row: TaskRow) -> str:
 
 def _dispatched_next(case: TaskCase) -> str:
     is_pending = case.row.state is TaskState.PENDING
+    above = unended_above(case.projection, case.row.name) if is_pending else None
+    if above is not None:
+        return f"waits for {quoted(above)}, which has not ended: a clean-up of a run that is over starts after it"
     return f"{'all it waits for is done' if is_pending else 'ready'}; the executor starts it next"
 
 

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any
 
 from ..domain.events import EventKind
-from ..domain.states import APPROVAL, TIMED, TaskState
+from ..domain.states import APPROVAL, MOVING, TIMED, TaskState
 from ..domain.trigger_rules import satisfied_rules
 from .projection import RunProjection, TaskRow
 from .spec import DaskOptions, DownstreamSpec, TaskSpec, rule_of_edge
@@ -32,7 +32,8 @@ class ReadyQueue:
     """The startable tasks of one run, by lane and priority, with the counts of its states.
 
     A task is *startable* if only capacity keeps it from starting: it is READY, or PENDING with all parents satisfied,
-    or its timer (retry, recheck, not-before) is due.
+    or its timer (retry, recheck, not-before) is due. Once the run is over, a clean-up waits for all tasks above its
+    parents as well: the deadline ends a parent that has not started before it ends the attempt above that parent.
     """
 
     def __init__(self, projection: RunProjection, remaining_seconds: Mapping[str, float]) -> None:
@@ -45,6 +46,7 @@ class ReadyQueue:
         self.claiming: set[str] = set()  # popped, and the claim is not committed yet
         self.pool_used: Counter[str] = Counter()
         self._deferred: set[str] = set()  # PENDING until a not-before
+        self._early: set[str] = set()  # clean-ups of a run that is over, above whose parents a task has not ended
         self._satisfied: dict[str, frozenset[str]] = {}  # by task: the rules of children that it satisfies, if any
         self._lanes: dict[Lane, list[tuple[float, int, str]]] = {}
         self._enqueued: set[str] = set()
@@ -102,12 +104,19 @@ class ReadyQueue:
         self._remove(row, old)
         self._add(row)
         self._update_children(row)
+        if self._early:
+            self._refresh_all(self._early)
 
     def apply_over(self) -> None:
         """Update the queue after a change of whether the run is over: a dead letter counts as ended then."""
         for row in self._projection.tasks.values():
             if row.state is TaskState.DEAD_LETTER:
                 self._update_children(row)
+        self._refresh_all(self.promotable | self._early)
+
+    def _refresh_all(self, names: Iterable[str]) -> None:
+        for name in tuple(names):
+            self._refresh(self._projection.tasks[name])
 
     def _update_children(self, row: TaskRow) -> None:
         before, now = self._satisfied.get(row.name, _NONE), self._rules_of(row)
@@ -197,6 +206,8 @@ class ReadyQueue:
 
     def unblocked_by(self, name: str) -> dict[str, int]:
         """Return the children that are READY once this parent succeeds, with their generations."""
+        if self._projection.run.is_over:
+            return {}
         children = (self._projection.tasks[child] for child in self._projection.children.get(name, ()))
         return {
             row.name: row.generation for row in children if self.unmet_counts[row.name] == 1 and self._is_unstarted(row)
@@ -254,7 +265,10 @@ class ReadyQueue:
     def _refresh(self, row: TaskRow) -> None:
         """Update ``promotable``, and push the task onto its lane if it is startable and not there yet."""
         name = row.name
-        if self.unmet_counts[name] == 0 and self._is_unstarted(row):
+        is_allowed = self.unmet_counts[name] == 0 and self._is_unstarted(row)
+        is_early = is_allowed and unended_above(self._projection, name) is not None
+        (self._early.add if is_early else self._early.discard)(name)
+        if is_allowed and not is_early:
             self.promotable.add(name)
         elif name in self.promotable:
             self.promotable.remove(name)
@@ -268,6 +282,20 @@ class ReadyQueue:
         if row.name in self.claiming or self.unmet_counts[row.name] or is_approval(row):
             return False
         return row.state is TaskState.READY or row.name in self.promotable or row.name in self.due
+
+
+def unended_above(projection: RunProjection, name: str) -> str | None:
+    """Return a task above a clean-up that has not ended, once the run is over; None: it may start by its parents."""
+    queue = [*projection.parents.get(name, ())] if projection.run.is_over else []
+    seen = set(queue)
+    while queue:
+        above = queue.pop()
+        if projection.tasks[above].state in MOVING:
+            return above
+        new = [parent for parent in projection.parents.get(above, ()) if parent not in seen]
+        seen.update(new)
+        queue += new
+    return None
 
 
 def spec_of(row: TaskRow) -> TaskSpec:

@@ -7,7 +7,7 @@ at that hour. When the run is over, all other tasks end; a clean-up stays:
 
     clean-up             then
     -----------------    ------------------------------------------------------------------------------
-    has not started      starts when its parents have ended; a dead letter counts as ended
+    has not started      starts when all tasks above it have ended; a dead letter counts as ended
     waits or runs        goes on
     either               is ended when its bound has passed since the run was over, or since it could start
 

@@ -92,6 +92,32 @@ def test_at_no_ttl_at_all_it_cleans_up_at_once() -> None:
     assert night.states["delete"] == "SUCCESS" and night.state == "FAILED" and night.seconds < 60
 
 
+def chain() -> Flow:
+    """The clean-ups are no children of the tasks that they clean up after."""
+    flow = Flow("chain", deadline="1h")
+    flow.task(name="work", timeout="5h", grace_seconds=30)(lambda: time.sleep(4 * 3600))
+    flow.task(name="report", after="work")(int)
+    flow.task(name="delete", after="report", rule="all_done", timeout="5m")(lambda: time.sleep(60))
+    flow.task(name="notify", after="delete")(int)
+    flow.task(name="close", after="notify", rule="all_done", timeout="5m")(int)
+    return flow
+
+
+def test_a_clean_up_waits_for_the_attempt_above_its_parents_to_end() -> None:
+    """``report`` and ``notify`` have not started, and are cancelled at once: nothing was deleted under ``work``."""
+    night = play(chain(), faults=[hang("work", ignores_sigterm=True)])
+    (work,), (delete,), (close,) = (night.attempts(name) for name in ("work", "delete", "close"))
+    assert (work.ended_at or 0) <= (delete.started_at or 0) and (delete.ended_at or 0) <= (close.started_at or 0)
+    assert night.why("delete", "1h5s").startswith("waits for work, which has not ended")
+    assert night.state == "FAILED" and 3690 <= night.seconds < 3700
+
+
+def test_a_clean_up_that_waits_survives_the_executor() -> None:
+    hanging = hang("work", ignores_sigterm=True)
+    night = play(chain(), faults=[hanging, crash("executor", at="60m10s")])
+    assert (night.states["delete"], night.states["close"]) == ("SUCCESS", "SUCCESS") and night.starts("delete") == 1
+
+
 def test_an_effect_that_the_deadline_interrupts_does_not_hold_the_clean_up() -> None:
     flow = Flow("cluster", deadline="1h")
     flow.task(name="pay", kind="effect", timeout="5h")(lambda: time.sleep(4 * 3600))
