@@ -185,7 +185,8 @@ def _children_of(board: Board, task: str) -> list[TaskRow]:
 def _note_of_list(overlay: _Overlay, task: str) -> str:
     board = overlay.board
     happened = [row for row in _children_of(board, task) if row.state is TaskState.SUCCESS and spec_of(row).effect]
-    later = sum(overlay.at(name).state is TaskState.SUCCESS for name in board.dag.descendants(task))
+    below = [name for name in board.dag.descendants(task) if not spec_of(board.row(name)).effect]
+    later = sum(overlay.at(name).state is TaskState.SUCCESS for name in below)
     return describe_following(task, len(happened), later)
 
 

@@ -11,7 +11,7 @@ A child belongs to its element (``domain/elements.py``). When the list has chang
     element          child                          then
     -------------    ---------------------------    --------------------------------------------------------------
     new              none                           added, with a name that no other element of the run ever had
-    as before        SUCCESS                        its result stays, and it is not stale any more
+    as before        SUCCESS                        its result stays; not stale any more, unless another parent changed
     other value      SUCCESS, skipped itself        a new generation
     other value      SUCCESS, an effect             stays, stale, and its notice says so: nothing happens twice
     other value      FAILED, DEAD_LETTER            a new generation, but an effect waits for a human
@@ -65,7 +65,7 @@ MAPS_BELOW = (
 )
 _MAPS = MAPS_BELOW.format("?", "?")
 _CHILD_COLUMNS = (
-    "SELECT name, state, generation, attempt, stale, skip_cause, dead_letter_kind, element, aside, spec,"
+    "SELECT name, state, generation, attempt, stale, notice, skip_cause, dead_letter_kind, element, aside, spec,"
     " (SELECT input_hash FROM attempt"
     " WHERE attempt.run_id = task.run_id AND attempt.name = task.name AND attempt.attempt = task.attempt)"
     " FROM task WHERE run_id = ?"
@@ -90,6 +90,7 @@ class _Child(NamedTuple):
     generation: int
     attempt: int
     stale: int
+    notice: Optional[str]
     skip_cause: Optional[str]
     dead_letter_kind: Optional[str]
     element: Optional[str]
@@ -298,9 +299,10 @@ def _adopt(
     inputs = read_inputs(connection, run_id, next(iter(old)))
     ran: Dict[Optional[str], List[str]] = {}
     for one in sorted(old, key=lambda name: number_of(task, name)):
-        ran.setdefault(old[one].input_hash if old[one].attempt else None, []).append(one)
+        ran.setdefault(_element_part(old[one].input_hash) if old[one].attempt else None, []).append(one)
     for place in [place for place, name in enumerate(names) if name is None]:
-        at_place, alike = child_name(task, place), ran.get(_hash_of_child(inputs, found, place), [])
+        known = [ran.get(found_hash, []) for found_hash in _element_hashes(inputs, found, place)]
+        at_place, alike = child_name(task, place), known[0] or known[1]
         if alike:
             names[place] = alike.pop(alike.index(at_place) if at_place in alike else 0)
     for place in [place for place, name in enumerate(names) if name is None]:
@@ -405,16 +407,26 @@ def _run_again(
     """Run a child again whose element has another value now, except an effect: that has happened."""
     if child.element is None and not was_linked and child.skip_cause in _FORGOTTEN:
         run_again(transaction, run_id, child.name, child.state, child.generation)
-    elif not _depends_on_value(child, was_linked):
         return
-    elif _hash_of_child(read_inputs(transaction.connection, run_id, child.name), found, index) == child.input_hash:
-        if child.stale:
-            transaction.change(run_id, child.name, {"stale": 0, "notice": None})
+    if not _depends_on_value(child, was_linked):
+        return
+    inputs = read_inputs(transaction.connection, run_id, child.name)
+    if _element_part(child.input_hash) in _element_hashes(inputs, found, index):
+        has_same_inputs = str(child.input_hash).startswith(_hash_of_all(inputs, found, index))
+        _settle_stale(transaction, run_id, child, has_same_inputs)
     elif _has_happened(child):
         transaction.change(run_id, child.name, {"stale": 1, "notice": CHANGED_AFTER_EFFECT})
     else:
         rearm(transaction, run_id, [child.name])
         run_again(transaction, run_id, child.name, child.state, child.generation)
+
+
+def _settle_stale(transaction: Transaction, run_id: str, child: _Child, has_same_inputs: bool) -> None:
+    """Say of a stale child whose element is as before whether its other inputs are."""
+    if child.stale and has_same_inputs:
+        transaction.change(run_id, child.name, {"stale": 0, "notice": None})
+    elif child.notice == CHANGED_AFTER_EFFECT:
+        transaction.change(run_id, child.name, {"notice": None})
 
 
 def _depends_on_value(child: _Child, was_linked: bool) -> bool:
@@ -451,8 +463,26 @@ def hash_inputs(
 
 
 def _hash_of_child(inputs: List[Any], found: _List, index: int) -> str:
-    element = found.elements[index] if 0 <= index < len(found.elements) else None
-    return hash_of([[found.over, element] if row[0] == found.over else row for row in inputs])
+    """Hash all inputs, and then the element alone: a child belongs to it, whatever other parents return."""
+    return "{}-{}".format(_hash_of_all(inputs, found, index), hash_of(found.over, _element_at(found, index)))
+
+
+def _hash_of_all(inputs: List[Any], found: _List, index: int) -> str:
+    return hash_of([[found.over, _element_at(found, index)] if row[0] == found.over else row for row in inputs])
+
+
+def _element_part(input_hash: Optional[str]) -> Optional[str]:
+    """The hash of the element with which a child ran; of an attempt of an earlier version, that of all its inputs."""
+    return None if input_hash is None else input_hash.rpartition("-")[2]
+
+
+def _element_hashes(inputs: List[Any], found: _List, index: int) -> Tuple[str, str]:
+    """What ``_element_part`` returns if a child ran with this element: now, and in an earlier version."""
+    return hash_of(found.over, _element_at(found, index)), _hash_of_all(inputs, found, index)
+
+
+def _element_at(found: _List, index: int) -> object:
+    return found.elements[index] if 0 <= index < len(found.elements) else None
 
 
 def hash_of(*values: object) -> str:

@@ -669,13 +669,13 @@ def _follow_lists(context: ActionContext) -> List[Follower]:
 
 def _note_lists(context: ActionContext, maps: Sequence[Follower]) -> None:
     """Note what follows the lists by itself, and what stays as it is of the old list."""
-    sql = "SELECT count(*) FROM task WHERE run_id = ? AND state = 'SUCCESS' AND name IN ({})"
+    sql = "SELECT spec FROM task WHERE run_id = ? AND state = 'SUCCESS' AND name IN ({})"
     is_effect_repeated = context.options.get("same_key") or context.options.get("new_key")
     for one in maps:
         later = 0
         for names in chunks(descendants_of(context.connection, context.run_id, one.name)):
-            values = [context.run_id] + names
-            later += context.connection.execute(sql.format(marks(names)), values).fetchone()[0]
+            specs = context.connection.execute(sql.format(marks(names)), [context.run_id] + names)
+            later += sum(is_effect_repeated or not json.loads(spec).get("effect") for (spec,) in specs)
         effects = 0 if is_effect_repeated and context.options.get("cascade") else one.effects
         context.notes.append(describe_following(one.name, effects, later))
 

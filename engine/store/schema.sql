@@ -145,7 +145,7 @@ CREATE TABLE attempt (
     output_bytes  INTEGER NOT NULL DEFAULT 0,
     output_dropped_bytes INTEGER NOT NULL DEFAULT 0,
     code_hash     TEXT,
-    input_hash    TEXT,                   -- of what its parents handed on
+    input_hash    TEXT,                   -- of what its parents handed on; of a map child, "-" and of its element alone
     params_hash   TEXT,
     image_hash    TEXT,                   -- interpreter and packages
     late          INTEGER NOT NULL DEFAULT 0,
