@@ -30,7 +30,7 @@ from ..domain.event_payloads import (
     TaskMoved,
 )
 from ..domain.events import Event, EventKind
-from ..domain.states import LEGAL_MOVES, MOVING, OPEN, RAN, WITH_INSTANT, TaskState
+from ..domain.states import LEGAL_MOVES, MOVING, OPEN, RAN, WITH_INSTANT, TaskState, deadline_cause
 from ..domain.task_options import child_prefix
 from ..domain.trigger_rules import (
     DERIVED,
@@ -270,6 +270,18 @@ def resolve_by_success(transaction: Transaction, run_id: str, name: str) -> None
 def resolve_vanished(transaction: Transaction, run_id: str) -> None:
     """End the episodes of tasks that the flow has no more, once a run has succeeded without them."""
     _resolve_earlier(transaction, run_id, _OF_VANISHED, {})
+
+
+_MISSED_DEADLINES = (
+    "SELECT page.cause FROM run AS later CROSS JOIN page CROSS JOIN run ON run.run_id = page.run_id"
+    " WHERE later.run_id = ? AND page.state <> 'resolved' AND page.cause = ? || run.run_id AND " + FOLLOWS_RUN
+)
+
+
+def resolve_deadlines(transaction: Transaction, run_id: str) -> None:
+    """End the episodes of deadlines that earlier runs have missed, once a run has succeeded."""
+    for (cause,) in transaction.connection.execute(_MISSED_DEADLINES, (run_id, deadline_cause(""))).fetchall():
+        resolve_cause(transaction, cause)
 
 
 def _resolve_earlier(transaction: Transaction, run_id: str, which: str, values: Mapping[str, str]) -> None:

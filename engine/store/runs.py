@@ -59,7 +59,14 @@ from ..statefile.opening import open_readonly
 from ..statefile.pruning import finish_pruning
 from ..statefile.reader import Row, latest_seq
 from ..statefile.snapshot import kill_steps, read_snapshot, unknown_run
-from ..statefile.transitions import RUN_IS_OVER, UNSATISFIED_PARENT, Transaction, reevaluate, resolve_vanished
+from ..statefile.transitions import (
+    RUN_IS_OVER,
+    UNSATISFIED_PARENT,
+    Transaction,
+    reevaluate,
+    resolve_deadlines,
+    resolve_vanished,
+)
 from .pages import trigger_page
 
 _VALUES_PER_INSERT = 30_000
@@ -181,6 +188,7 @@ def end_run(transaction: Transaction, run_id: str, outcome: RunOutcome) -> None:
     transaction.change_run(run_id, ended, old=str(RunState.RUNNING), new=str(outcome.state))
     if outcome.state is RunState.SUCCESS:
         resolve_vanished(transaction, run_id)
+        resolve_deadlines(transaction, run_id)
 
 
 # --- Promote and claim ---------------------------------------------------------------------------------------------

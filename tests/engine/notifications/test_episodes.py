@@ -56,6 +56,15 @@ def test_an_hourly_flow_is_not_silent_for_ever() -> None:
     assert causes(night) == [(number, 1, "resolved") for number in (1, 2, 3)]
 
 
+def test_a_missed_deadline_ends_with_a_run_that_succeeds() -> None:
+    flow = Flow("late", deadline="1m")
+    flow.task(name="load", timeout="1h")(lambda: 1)
+    slow = play(flow, runs=3, durations={"load": in_turn("5m", "5m", "5s")})
+    assert {state for *_, state in causes(slow)} == {"resolved"} and len(causes(slow)) == 2
+    never = play(flow, runs=2, durations={"load": "5m"})
+    assert {state for *_, state in causes(never)} == {"open"}
+
+
 def test_only_the_success_of_the_same_task_counts() -> None:
     flow = hourly()
     flow.task(name="other")(lambda: 1)
