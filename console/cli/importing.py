@@ -142,7 +142,7 @@ def print_comparison(folder: str, jobs: Sequence[Job], files: Sequence[FlowText]
     for job, file, path in zip(jobs, files, paths, strict=True):
         comparison = compare_starts(job, flows[path], now)
         if comparison.agrees and not is_of_line(_text_of_file(folder, file.name) or "", file.text):
-            comparison = replace(comparison, problem="NOT IMPORTED: the file is of something else")
+            comparison = replace(comparison, problem="NOT IMPORTED: the file holds something else")
         is_compared &= comparison.old is not None or bool(comparison.problem)
         rows.append((str(job.number), file.name, *comparison.cells()))
         if not comparison.agrees:

@@ -102,7 +102,10 @@ def print_tasks(endpoint: Endpoint, run_id: str | None, as_json: bool, *, follow
 
 
 #: The state of a task in the place of RUNNING, and why: its executor cannot write how its attempt has ended.
-UNWRITTEN, _UNWRITTEN_NOTE = "UNWRITTEN", "its attempt has ended; how waits in memory until the state file is written"
+UNWRITTEN, _UNWRITTEN_NOTE = (
+    "UNWRITTEN",
+    "its attempt has ended; the outcome is in memory until the state file can be written",
+)
 
 
 def _storage_lines(health: Health | None, now_us: int) -> list[str]:

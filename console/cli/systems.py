@@ -226,7 +226,7 @@ def _sent(row: PageRow) -> str:
     if row.send_error:
         return f"failed: {row.send_error}"
     if row.told_by is not None:
-        return f"by the page of flow {row.told_by}"
+        return f"with the page of flow {row.told_by}"
     return "yes" if row.sent_at is not None else "no"
 
 

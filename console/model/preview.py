@@ -22,7 +22,7 @@ from ...engine.core.ready_queue import spec_of
 from ...engine.core.spec import rule_of_edge
 from ...engine.domain import trigger_rules
 from ...engine.domain.acts import DONE, refusal_sentence
-from ...engine.domain.elements import FOLLOWING, GONE, VANISHED, describe_following
+from ...engine.domain.elements import FOLLOWING, GONE, VANISHED_CHILD, describe_following
 from ...engine.domain.event_payloads import OperatorActed
 from ...engine.domain.events import Event
 from ...engine.domain.states import (
@@ -134,7 +134,7 @@ def preview_requeue(
         elif state is TaskState.RUNNING and is_abandoned and not spec_of(board.row(name)).idempotent:
             overlay.refused[name] = f"{LOST_HALFWAY}, once the run is resumed"
         elif (item := spec_of(board.row(name)).item) is not None and item.index == GONE:
-            overlay.refused[name] = f"{VANISHED}: it comes back with it"
+            overlay.refused[name] = VANISHED_CHILD
         elif state is TaskState.SUCCESS and spec_of(board.row(name)).effect and not of_rows:
             key = effect_key(board.projection.run.run_id, name, board.row(name).key_generation)
             overlay.refused[name] = describe_repetition(key)

@@ -284,8 +284,8 @@ _SENTENCES: Mapping[NeedKind, Callable[[Need, int], str]] = {
     NeedKind.PARTIAL: _run,
     NeedKind.BREAKER: lambda need, now_us: f"breaker {need.detail} open for {format_duration(now_us - need.since)}",
     NeedKind.CHANGED_EFFECTS: lambda need, now_us: (
-        f"{counted(need.counted, 'effect')} stay{'s' if need.counted == 1 else ''} as happened, though the element has"
-        f" changed since: {need.detail}{'' if need.counted == 1 else ', ...'}"
+        f"{counted(need.counted, 'effect')} happened for an element that has changed since:"
+        f" {need.detail}{'' if need.counted == 1 else ', ...'}"
     ),
     NeedKind.PAGER: lambda need, now_us: (
         f"{counted(need.counted, 'page')} {'was' if need.counted == 1 else 'were'} not sent: {need.detail}"

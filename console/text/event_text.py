@@ -725,7 +725,7 @@ def _breaker_lines(event: Event, payload: payloads.BreakerChanged) -> Iterator[s
 UNSENT_UNTIL = "the next run, resume or serve on this state file sends it, within 24 h"
 
 
-_SENT = {"digest": "page sent in a digest", "joined": "told by the page of flow {}, which has the same cause"}
+_SENT = {"digest": "page sent in a digest", "joined": "sent with the page of flow {}, which has the same cause"}
 
 
 def _page(event: Event, payload: payloads.PageChanged) -> str:
@@ -747,7 +747,7 @@ def _page(event: Event, payload: payloads.PageChanged) -> str:
 def _page_lines(event: Event, payload: payloads.PageChanged) -> Iterator[str]:
     if payload.what == PageChange.SENT:
         fingerprint = f" ({_digits(payload.fingerprint)})" if payload.fingerprint else ""
-        by = f", by the page of flow {payload.sender}" if payload.how == "joined" else ""
+        by = f", with the page of flow {payload.sender}" if payload.how == "joined" else ""
         yield f"PAGED on-call{by}: {payload.title}{fingerprint}"
     elif payload.what == PageChange.OPENED and payload.why:
         task = f" on {event.task}" if event.task is not None else ""

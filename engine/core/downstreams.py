@@ -1,7 +1,6 @@
 """The downstreams of one run by name: one breaker and one retry bucket each, and the calls in flight.
 
-``breaker.py`` has the rules. The executor stores the rows (``store/claims.py``); a replay discards them
-(``what_if.py``).
+``breaker.py`` has the rules. The executor stores the rows (``store/claims.py``).
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ GONE = -1  # the index of a child whose element is not in the list now
 #: The states in which a map task runs again when its list is made again.
 FOLLOWING = frozenset([TaskState.SUCCESS, TaskState.FAILED, TaskState.DEAD_LETTER])
 VANISHED = "the list has no such element any more"
+VANISHED_CHILD = VANISHED + ": the task comes back with its element"
 
 _TAG = "redrive:"  # of ``core/result_codec.py``
 _SETS = frozenset([_TAG + "set", _TAG + "frozenset"])
@@ -153,9 +154,9 @@ def describe_following(task: str, effects: int, later: int) -> str:
             counted(effects, "effect") + (" has" if effects == 1 else " have"), "stays" if effects == 1 else "stay"
         )
     if later:
-        verb = "is" if later == 1 else "are"
+        keep, them = ("keeps the result", "it") if later == 1 else ("keep the results", "them")
         sentence += "; {} after it {} of the old list: --cascade runs {} again".format(
-            counted(later, "task"), verb, "it" if later == 1 else "them"
+            counted(later, "task"), keep, them
         )
     return sentence
 

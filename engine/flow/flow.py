@@ -277,8 +277,9 @@ class TaskDeclarations:
     ) -> Returned:
         """Make a function a sensor: a true answer ends the task, a false one calls the function again later.
 
-        Between two calls the task is SENSING and holds no slot. A false answer spends no attempt;
-        ``retry=RetryPolicy(max_elapsed="2h")`` bounds the whole wait.
+        Between two calls the task is SENSING and holds no slot. A false answer and a transient failure spend no
+        attempt; ``retry=RetryPolicy(max_elapsed="2h")`` bounds the whole wait. Without it, a day of transient failures
+        alone makes the sensor FAILED.
 
         Parameters:
             name, after: as for ``task``.
@@ -658,16 +659,17 @@ class Flow(TaskDeclarations):
         retry budget is a token bucket (Brooker, "Fixing retries with token buckets and circuit breakers", 2022): when
         it is empty, retries wait, and first tries do not. A task that waits spends no attempt. While calls of other
         tasks fail as well, a failed attempt is charged to the system: it spends no attempt of its task, at most
-        ``max_attempts`` times; without this limit if the breaker is not closed.
+        ``max_attempts`` times; ten times if the breaker is not closed, and for a day if the failure is transient.
 
         Parameters:
             name: text, not empty.
             failure_rate, minimum_calls, window_seconds: the breaker opens after ``minimum_calls`` failures (at least 1;
                 10) without a success between, or when the share of failed calls in the last ``window_seconds``
                 (duration above 0; 60) is above ``failure_rate`` (above 0, at most 1; 0.5) by more than chance explains.
+                Three tasks at least must have failed, or ``minimum_calls`` if that is less.
             open_seconds, open_seconds_max: durations of 0 or more. An open breaker sends its first probes after
                 ``open_seconds`` (5), and after twice as long each time that they fail, up to ``open_seconds_max`` (30);
-                if the system asks for a wait (Retry-After), after that wait instead.
+                not before a wait for which the system asks (Retry-After), up to 5 minutes.
             probes: up to so many probes, at least 1, ask one after another whether the system is back; most of them
                 must succeed; 3.
             on_open: what becomes of tasks while it is open: "hold" (they wait), "fail" or "dead_letter"; "hold".
@@ -677,8 +679,8 @@ class Flow(TaskDeclarations):
                 a retry takes one, a success puts ``bucket_refund`` (0 or more; 0.5) back, and each second
                 ``bucket_per_second`` (above 0; 5).
             metrics_only: True: count calls and failures, and never open.
-            shared: True: the flows of this machine that name the system tell one another when it is down, and when it
-                answers again. False: another system of the same name.
+            shared: True: the flows of this machine that name the system report to one another that it is down, and that
+                it answers again; a flow holds its tasks after a failed call of its own. False: another system.
             rules: what failures of this system mean: a list of mappings with "class" ("transient", "permanent",
                 "ambiguous", "validation", "auth", "timeout", "oom" or "unclassified") and at least one condition:
                 "status", "error", "grpc", "sqlstate", "message", "exit_code" or "signal". The first that holds wins.

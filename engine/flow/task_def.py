@@ -82,8 +82,9 @@ class TaskDef(msgspec.Struct):
         optional: True: when it fails, the run ends PARTIAL, not FAILED.
         recheck_seconds: seconds above 0 between two checks of a sensor.
         rule: when it may start. "all_success": every parent succeeded, or an operator skipped it;
-            "all_success_strict": every parent succeeded; "none_failed": no parent failed, and one at least was not
-            skipped; "all_done": every parent has ended, however. A parent that is a dead letter holds it, always.
+            "all_success_strict": every parent succeeded; "none_failed": no parent failed, and not all
+            have skipped themselves; "all_done": every parent has ended, however. A parent that is a dead letter holds
+            it; with "all_done" only until the deadline of the run.
         owner: the person or team in charge, whom pages name.
         requires: the parents whose results it cannot do without: an operator can skip one of them only with a
             substitute result. None: those for which ``fn`` has a parameter without a default.

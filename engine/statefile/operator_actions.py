@@ -25,7 +25,7 @@ from ..domain.acts import (
     option_type_refusal,
     storage_refusal,
 )
-from ..domain.elements import FOLLOWING, VANISHED, describe_following
+from ..domain.elements import FOLLOWING, VANISHED_CHILD, describe_following
 from ..domain.event_payloads import (
     BreakerChanged,
     NoteWritten,
@@ -536,7 +536,7 @@ def _requeue(context: ActionContext) -> Answer:
         if row.state == TaskState.UPSTREAM_FAILED:
             blocked.append(row)
         elif refused or is_gone(row.read_spec()):
-            context.set_result(row.name, REFUSED, refused or "{}: it comes back with it".format(VANISHED))
+            context.set_result(row.name, REFUSED, refused or VANISHED_CHILD)
         elif _repeat_refusal(context, row):
             context.set_result(row.name, REFUSED, _repeat_refusal(context, row) or "")
         elif context.options.get("canary"):
@@ -598,7 +598,7 @@ def _requeue_rows(context: ActionContext) -> Answer:
             continue
         refused = refusal_of(context, row)
         if refused or is_gone(row.read_spec()):
-            context.set_result(row.name, REFUSED, refused or "{}: it comes back with it".format(VANISHED))
+            context.set_result(row.name, REFUSED, refused or VANISHED_CHILD)
             continue
         start_generation(context, row, new_key=True)  # the system that knows the old key has seen all rows
         quarantine.requeue_rows(context, row.name, found[row.name], row.generation + 1)

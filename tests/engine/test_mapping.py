@@ -387,7 +387,10 @@ def test_a_late_invoice_is_paid_under_its_own_key_and_no_other_one_again(tmp_pat
     bank.start(["A", "B"])
     said = bank.change(["Z", "A", "B"])
     assert bank.payments() == ["A r/pay[0]/0", "B r/pay[1]/0", "Z r/pay[2]/0"]
-    assert "2 effects have happened and stay; 1 task after it is of the old list: --cascade runs it again" in said
+    assert (
+        "2 effects have happened and stay; 1 task after it keeps the result of the old list: --cascade runs it again"
+        in said
+    )
     found = results(tmp_path / "s.db")
     assert (found["pay"], found["report"]) == (["Z", "A", "B"], ["A", "B"])
 
@@ -400,7 +403,7 @@ def test_a_key_names_the_child_and_the_idempotency_key(tmp_path: Path) -> None:
     assert sorted(line.split("} ")[1] for line in bank.payments()) == keys
     assert "pay[Köln%0A%5B2%5D]" in states(tmp_path / "s.db")
     assert "its element has changed since its effect happened" in bank.redrive("tasks", "s.db")
-    assert "1 effect stays as happened" in bank.redrive("inbox", "s.db")
+    assert "1 effect happened for an element that has changed since" in bank.redrive("inbox", "s.db")
     bank.redrive("ack", "--state", "s.db", "r")
     assert "nothing needs a human" in bank.redrive("inbox", "s.db")
 

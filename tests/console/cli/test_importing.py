@@ -454,7 +454,7 @@ def test_a_file_of_something_else_keeps_its_name_and_the_line_is_not_imported(ho
     text = "from redrive.engine import Flow\nflow = Flow('backup', schedule='0 3 * * *', timezone='UTC')\n"
     Path("flows/backup.py").write_text(f"{text}flow.command('x', 'true')\n")
     done = run_redrive("import", "crontab", source, "--into", "flows", "--timezone", "UTC")
-    assert done.returncode == 3 and "NOT IMPORTED: the file is of something else" in done.stdout
+    assert done.returncode == 3 and "NOT IMPORTED: the file holds something else" in done.stdout
     assert [path.name for path in Path("flows").iterdir()] == ["backup.py"]
 
 

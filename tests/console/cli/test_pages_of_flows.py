@@ -65,7 +65,7 @@ def test_three_flows_with_one_refused_password_are_one_page(flows: Flows) -> Non
     assert flows.told() == ["a"]
     assert [flows.pages(name)[0]["told_by"] for name in "abc"] == [None, "a", "a"]
     assert "(also in flows b, c)" in run_redrive("pages", "a").stdout
-    assert "by the page of flow a" in run_redrive("pages", "b").stdout
+    assert "with the page of flow a" in run_redrive("pages", "b").stdout
     assert run_redrive("inbox", "--quiet").returncode == 3, "each of them waits for a decision"
 
 
