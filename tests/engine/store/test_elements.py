@@ -336,7 +336,7 @@ def test_a_requeue_of_a_list_says_what_follows_and_what_does_not(payments: Payme
     payments.run("report")
     answer = payments.file.act("requeue", "list")
     assert "2 effects have happened and stay" in str(answer["message"])
-    assert "1 task after it is of the old list: --cascade runs it again" in str(answer["message"])
+    assert "1 task after it keeps the result of the old list: --cascade runs it again" in str(answer["message"])
     payments.see()
     assert payments.file.column("load", "state") == "PENDING"
 
