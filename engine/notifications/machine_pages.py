@@ -1,9 +1,11 @@
 """What the executors of one user have paged: one cause in several flows is one page for each receiver.
 
 Each cause and receiver (a sender with its options) has a file in ``<default place>/pages/`` with the flows that have
-the cause. It is a hint alone: whether an episode goes on is read from their state files. Who pages holds a lock on it
-until the receiver has accepted the page, so that the death of an executor lets the next one page. Where nothing can be
-written or read, each flow pages.
+the cause. It is a hint alone: whether an episode goes on is read from their state files. A page tells of what goes on
+or begins after it: a flow in which the cause has ended since then pages itself when it comes back.
+
+Who pages holds a lock on the file until the receiver has accepted the page, so that the death of an executor lets the
+next one page. Where nothing can be written or read, each flow pages.
 """
 
 from __future__ import annotations
@@ -41,9 +43,9 @@ class Claim(NamedTuple):
     lock: int = -1
 
 
-def claim(folder: str | None, fingerprint: str, receiver: str, own: Member, now: int, rearmed_at: int | None) -> Claim:
-    """Ask whether this flow pages. ``rearmed_at``: when an operator has requeued tasks of the cause: a page from before
-    that has told nothing of what came of it. Instants are microseconds UTC."""
+def claim(folder: str | None, fingerprint: str, receiver: str, own: Member, now: int, told_from: int | None) -> Claim:
+    """Ask whether this flow pages. ``told_from``: a page of another flow from before that has told nothing of this
+    one, whose cause has ended meanwhile and come back. Instants are microseconds UTC."""
     path = None if folder is None else _path(folder, fingerprint, receiver)
     lock = -1 if path is None else _open(path)
     if lock < 0:
@@ -58,7 +60,7 @@ def claim(folder: str | None, fingerprint: str, receiver: str, own: Member, now:
         return Claim()
     known = _read(lock)
     others = [one for one in known.members if one.state != own.state and is_open_in(one.state, one.cause)]
-    is_recent = now - known.seen_at <= EPISODE_SILENCE_US and (rearmed_at is None or known.paged_at > rearmed_at)
+    is_recent = now - known.seen_at <= EPISODE_SILENCE_US and (told_from is None or known.paged_at > told_from)
     if not (others and is_recent):
         return Claim(others=[one.flow for one in others], lock=lock)
     _write(lock, known._replace(seen_at=now, members=[*others, own]))

@@ -75,7 +75,7 @@ class _Delivery(msgspec.Struct):
     is_in_flight: bool = False
     counts: dict[int, int] = {}  # by page id: the count in the message
     told_by: str | None = None  # the flow whose page has told a receiver of the cause
-    rearmed_at: int | None = None  # microseconds UTC: when tasks of the cause were requeued
+    told_from: int | None = None  # microseconds UTC: an earlier page of another flow tells nothing of this one
 
     @property
     def is_waiting(self) -> bool:
@@ -233,7 +233,7 @@ class Notifier:
         delivery.counts = {message["id"]: message["count"] for message in messages}
         if delivery.how == "page":
             page = messages[0]
-            delivery.rearmed_at = await self._submit(lambda transaction: pages.rearmed_at(transaction.connection, page))
+            delivery.told_from = await self._submit(lambda transaction: pages.told_from(transaction.connection, page))
             message = page_message(page, self._origin)
         else:
             message = digest_message(messages, self._origin, self._clock.now_us())
@@ -285,7 +285,7 @@ class Notifier:
         if self._machine_folder is None or receiver is None or not fingerprint or delivery.tries > BUSY_TRIES:
             return Claim()
         words = (self._machine_folder, str(fingerprint), receiver, self._member(message), self._clock.now_us())
-        return await asyncio.to_thread(machine_pages.claim, *words, delivery.rearmed_at)
+        return await asyncio.to_thread(machine_pages.claim, *words, delivery.told_from)
 
     def _member(self, message: Mapping[str, object]) -> Member:
         return Member(self._origin.flow, self._origin.state, str(message.get("cause")))

@@ -423,11 +423,15 @@ def read_messages(connection: sqlite3.Connection, ids: Iterable[int]) -> list[Pa
     return messages
 
 
-def rearmed_at(connection: sqlite3.Connection, page: PageMessage) -> int | None:
-    """When tasks of the episode before were requeued, in microseconds UTC; None: they were not."""
-    sql = "SELECT updated_at FROM page WHERE cause = ? AND episode = ? AND rearmed = 1"
-    row = connection.execute(sql, (page["cause"], page["episode"] - 1)).fetchone()
-    return None if row is None else int(row[0])
+def told_from(connection: sqlite3.Connection, page: PageMessage) -> int | None:
+    """From when on the page of another flow has told of this page, in microseconds UTC; None: it always has.
+
+    The end of the episode before (a success, a requeue), or of the time for which this page was snoozed.
+    """
+    is_woken = "episode = ? AND sent_at IS NULL AND sent_count > 0"
+    sql = f"SELECT max(updated_at) FROM page WHERE cause = ? AND (episode = ? OR {is_woken})"
+    row = connection.execute(sql, (page["cause"], page["episode"] - 1, page["episode"])).fetchone()
+    return None if row[0] is None else int(row[0])
 
 
 def write_sent(transaction: Transaction, counts: Mapping[int, int], how: str, told_by: str | None = None) -> None:

@@ -75,20 +75,40 @@ def test_another_receiver_gets_a_page_of_its_own(flows: Flows) -> None:
     assert (flows.told(), flows.told("others")) == (["a"], ["b"])
 
 
-def test_the_episode_of_the_machine_ends_when_all_have_ended(flows: Flows) -> None:
+def test_a_flow_that_was_well_and_fails_again_pages_though_another_goes_on_to_fail(flows: Flows) -> None:
+    """It was silent, also after both pages were acknowledged: for ever, if the other flow does not run again."""
     flows.run("a")
     flows.run("b")
+    for name in "ab":
+        run_redrive("pages", name, "--ack", "1")
     flows.mend()
     flows.run("a")
     flows.break_again()
     flows.run("a")
-    assert flows.told() == ["a"], "b goes on to fail"
+    assert flows.told() == ["a", "a"] and flows.pages("a")[0]["told_by"] is None
+    flows.run("a")
+    flows.run("b")
+    assert flows.told() == ["a", "a"], "nothing has ended since"
+
+
+def test_flows_that_were_well_and_fail_again_are_one_page(flows: Flows) -> None:
+    flows.run("a")
+    flows.run("b")
     flows.mend()
     flows.run("a")
     flows.run("b")
     flows.break_again()
     flows.run("b")
-    assert flows.told() == ["a", "b"]
+    flows.run("a")
+    assert flows.told() == ["a", "b"] and flows.pages("a")[0]["told_by"] == "b"
+
+
+def test_a_page_that_was_snoozed_comes_back_though_another_flow_fails_as_well(flows: Flows) -> None:
+    flows.run("a")
+    flows.run("b")
+    run_redrive("pages", "a", "--snooze", "1", "0.01s")
+    flows.run("a")
+    assert flows.told() == ["a", "a"]
 
 
 def test_a_requeue_that_did_not_help_pages_once_for_all(flows: Flows) -> None:
