@@ -222,7 +222,10 @@ SECTIONS: dict[str, tuple[Listed, ...]] = {
             "Load changed source files of the flow in a living executor; running attempts keep the old code",
         ),
         Listed(
-            "abandon", "acts", "End unfinished runs for good: what has not ended is cancelled, and the run is ABANDONED"
+            "abandon",
+            "acts",
+            "End unfinished runs for good: the run is ABANDONED, and what has not ended is cancelled, except clean-ups:"
+            " redrive resume or serve runs them, and a second abandon ends them",
         ),
         Listed("ack", "needs", "Acknowledge runs that ended badly or late: `redrive inbox` no longer lists them"),
         Listed("undo", "acts", "Take back the last act that can be taken back, of RUN or of any run"),

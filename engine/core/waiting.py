@@ -772,7 +772,7 @@ def _expiry(dead: Sequence[TaskRow]) -> str:
     if first is None:
         return ""
     which = "it" if len(dead) == 1 else "the first"
-    return f" until {format_clock(first)}: then {which} counts as failed, by redrive serve or the next resume"
+    return f" until {format_clock(first)}: then {which} counts as failed, under redrive serve or at the next resume"
 
 
 _FAILED = STATES_OF[ParentStatus.FAILED]

@@ -553,8 +553,9 @@ class Flow(TaskDeclarations):
         name: text, not empty. The state file has this name unless another is given.
         deadline: duration of 0 or more from the start of a run (of a scheduled run: from its logical time) until it
             has to be over. Until then tasks start as always. Then what has not started is CANCELLED, what runs is ended
-            by SIGTERM, its grace and SIGKILL, and the run is FAILED, with one page. Dead letters go on waiting for a
-            human; tasks that an operator runs after that have no deadline. ``redrive postpone`` moves it.
+            by SIGTERM, its grace and SIGKILL, and the run is FAILED, with one page. Clean-ups (tasks with the rule
+            "all_done") still run, each for its ``timeout`` or ten minutes. Dead letters go on waiting for a human;
+            tasks that an operator runs after that have no deadline. ``redrive postpone`` moves it.
         deadline_action: "end": as said. "page": the deadline pages once and changes nothing else.
         dead_letter_ttl: duration of 0 or more: a dead letter without a decision for so long, or until the
             deadline, becomes FAILED, so that tasks with the rule "all_done" run below it and the run ends. 0: at once.
@@ -582,7 +583,7 @@ class Flow(TaskDeclarations):
             version of redrive; the console and the executor stay in their own interpreter. Only for flows in files.
         env_file: a file of variables, as ".env", relative to the flow file, with lines ``NAME=value``. It is read for
             each run, by the line ``Flow(...)``: from there on its variables are in ``os.environ``, also in all tasks,
-            and take the place of those that the process was started with.
+            and take the place of those that the process was started with. A line of another form is a FlowError.
         schedule: when ``redrive serve`` starts a run: the five fields of cron ("0 2 * * *"), a name of theirs
             ("@daily"), or "every 15m". The parameter ``logical_time`` of the run is the instant that it stands for;
             the deadline counts from there.
@@ -592,8 +593,8 @@ class Flow(TaskDeclarations):
             late) or "all".
         splay: duration of 0 or more: runs start later by a share of it that is this flow's own.
         start_within: duration of 0 or more: page when a run has not started so long after it was due.
-        holidays: a file of dates on which no run starts, relative to the flow file, with lines "2026-12-25 Christmas";
-            ``redrive serve`` reads it anew when it changes.
+        holidays: a file of dates on which no run starts, relative to the flow file, with lines "2026-12-25 Christmas"
+            or "2026-12-24 - 2026-12-27"; ``redrive serve`` reads it anew when it changes.
         retry, timeout, downstream: for all tasks that do not say otherwise, also by None. Sensors and tasks with a
             ``kind`` have a timeout of their own; what ``add`` takes stays as it is.
         env: variables for all commands; those of a group and of the command itself are added to them.
@@ -702,7 +703,7 @@ class Flow(TaskDeclarations):
     def page(self, sender: Sender, *, on: PageOccasion = "failure", **options: Unpack[PageOptions]) -> None:
         """Declare a sender of pages, the messages that call a person to a run. Several senders may be declared.
 
-        A sender that fails is tried again with growing waits, after the end of the run for up to two minutes more. A
+        A sender that fails is tried again with growing waits, after the end of the run for up to 30 seconds more. A
         page that is still unsent then is sent by the next executor of the state file. The state file holds the kind of
         a sender, the host of a webhook and a hash; a resumed run takes its senders from the flow file.
 

@@ -74,7 +74,8 @@ def test_lists_call_it_a_copy_and_offer_no_resume(
 ) -> None:
     for command in ("runs", "tasks", "inbox", "why", "doctor"):
         shown = run_redrive(command, *(["gate"] if command == "why" else []), "--state", copied).stdout
-        assert sentence(executor, tmp_path) in shown and "redrive resume" not in shown, (command, shown)
+        assert sentence(executor, tmp_path) in shown, (command, shown)
+        assert "redrive resume" not in shown and "redrive abandon" not in shown, (command, shown)
     monkeypatch.setenv("REDRIVE_STATE", str(copied))
     for command in ("fleet", "inbox"):
         shown = run_redrive(command).stdout
