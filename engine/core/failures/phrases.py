@@ -18,11 +18,13 @@ from ..outcome import FailureClass
 # --- Clauses ---------------------------------------------------------------------------------------------------------
 
 _START = r"(?:^|[:;,.!?()\[\]{}<>'\"|=>-])\s*(?:error |the |a |got |got an |failed with )?"
-_STOP = r"\s*(?:$|[:;,!?()\[\]{}<>'\"|\\-]|\.(?![\w-]))"
 #: Words that may follow a phrase: the other side, the time, or what was done meanwhile.
 _BY = r"by (?:the )?(?:peer|remote|server|host|other|foreign|\d+\.\d)"
 _SPAN = r"(?:after|within|in) [\d.]+ ?(?:m?s|m|h|sec|min|milli|second|tries|attempts|retries|of \d+ tries)"
 _MORE = rf" (?:{_BY}|while|when|during|waiting|before|because|due to|{_SPAN}|(?:to|at|on|from|for|by) \S*[.:/@]\S)"
+#: A quote that ends a clause is followed by a sign, a field or a sentence: what is quoted as a value goes on in words.
+_QUOTE = rf"['\"](?=\s*(?:$|[^\w\s])|\s+[\w.]+=|\s+(?-i:[A-Z])|{_MORE})"
+_STOP = rf"\s*(?:$|[:;,!?()\[\]{{}}<>|\\-]|{_QUOTE}|\.(?![\w-]))"
 _COUNT = r"\s*[:=]\s*\d[\d,.]*\s+[a-z]"  # "timed out: 12 rows"
 _END = rf"(?!{_COUNT})(?={_STOP}|{_MORE})"
 
