@@ -286,7 +286,6 @@ class Dialog(Modal[Reply]):
 
     def on_mount(self) -> None:
         """Take the width that the list needs, as far as the terminal has it."""
-        super().on_mount()
         needed = max(map(width, self.question.preview[:_MEASURED_MAX]), default=0) + _FRAME_COLUMNS
         box = self.query_one(Vertical)
         box.styles.max_width = max(DIALOG_COLUMNS, min(needed, WIDEST_COLUMNS))

@@ -128,15 +128,18 @@ def test_a_making_never_replaces_a_file(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_run_starts_in_what_earlier_versions_left(tmp_path: Path, kind: str) -> None:
     """They wrote in place: the first page, then all tables in a second transaction."""
     path = tmp_path / "state.db"
-    if os.fork() == 0:
-        connection = sqlite3.connect(path, isolation_level=None)
-        connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
-        if kind == "journal":
-            connection.execute("PRAGMA cache_size=1")
-            connection.execute("BEGIN IMMEDIATE")
-            making.create_tables(connection)
-        os.kill(os.getpid(), signal.SIGKILL)
-    os.wait()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            connection = sqlite3.connect(path, isolation_level=None)
+            connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
+            if kind == "journal":
+                connection.execute("PRAGMA cache_size=1")
+                connection.execute("BEGIN IMMEDIATE")
+                making.create_tables(connection)
+        finally:
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(pid, 0)  # other children of this process may end meanwhile
     assert path.stat().st_size >= 4096 and (kind == "blank" or Path(f"{path}-journal").stat().st_size)
     assert "is empty: no run has been recorded" in run_redrive("tasks", path).stderr
     flow = tmp_path / "flow.py"

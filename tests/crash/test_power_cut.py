@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from redrive.engine.agent import command_client
 from redrive.engine.domain.acts import parse_command
+from redrive.engine.errors import CopiedFileError
 from redrive.engine.executor import host
 from support.commands import start_redrive
 from support.waiting import wait_until
@@ -81,11 +82,9 @@ def test_who_resumes_a_copy_leaves_the_original_alone(tmp_path: Path) -> None:
     wait_until(lambda: attempts(state))
     as_by_a_power_cut(state, copy, pid)
     command = {"id": "c", "act": "requeue", "run_id": "r", "actor": "ana@desk", "reason": "again", "options": {}}
-    answer = command_client.send_blocking(
-        str(copy), parse_command({**command, "targets": [["long", "RUNNING", 0]]})
-    ).as_json()
-    assert answer["ok"], answer
-    other = host.spawn(**settings, state=str(copy), options={})
+    with pytest.raises(CopiedFileError, match="is a copy of"):
+        command_client.send_blocking(str(copy), parse_command({**command, "targets": [["long", "RUNNING", 0]]}))
+    other = host.spawn(**settings, state=str(copy), options={"copy": True})
     wait_until(lambda: len(attempts(copy)) == 2)
     ((outcome, attempt_pid),) = attempts(state)
     assert outcome == "running" and Path(f"/proc/{attempt_pid}").exists()

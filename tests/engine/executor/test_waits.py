@@ -13,10 +13,12 @@ import pytest
 from redrive.console.cli.main import ExitCode
 from redrive.engine import Context, Executor, Flow, NotReady, RetryPolicy, RunOptions, TransientError
 from redrive.engine.core import explain, waiting
-from redrive.engine.core.breaker import BreakerRecord
+from redrive.engine.core.breaker import BreakerRecord, decode
 from redrive.engine.core.projection import RunProjection
+from redrive.engine.core.ready_queue import declared_downstreams
+from redrive.engine.core.spec import DownstreamSpec
 from redrive.engine.core.views import run_style
-from redrive.engine.core.waiting import WAITS, BreakerView, EndedBy, ExplainContext, WaitReason, wait_of
+from redrive.engine.core.waiting import WAITS, BreakerView, EndedBy, ExplainContext, WaitReason, breaker_view, wait_of
 from redrive.engine.domain.event_payloads import RunChange, RunChanged
 from redrive.engine.domain.events import Event
 from redrive.engine.domain.states import TaskState
@@ -52,13 +54,15 @@ def test_what_only_a_human_can_end_is_shown_in_four_places():
 
 def load(state: Path) -> tuple[RunProjection, ExplainContext]:
     with sqlite3.connect(state) as connection:
-        views = {row["downstream"]: _view(row) for row in claims.read_breakers(connection)}
-        return runs.load_run(connection, "r"), ExplainContext(views)
+        projection = runs.load_run(connection, "r")
+        specs = {spec.name: spec for spec in declared_downstreams(projection.run.options)}
+        views = {row["downstream"]: _view(row, specs[row["downstream"]]) for row in claims.read_breakers(connection)}
+        return projection, ExplainContext(views)
 
 
-def _view(row: BreakerRecord) -> BreakerView:
-    spent = row["tokens"] is not None and row["tokens"] < 1
-    return BreakerView(row["state"], row["reopens_at"], json.loads(row["detail"])["reserve_at"] if spent else None)
+def _view(row: BreakerRecord, spec: DownstreamSpec) -> BreakerView:
+    window, detail = json.loads(row["window"]), json.loads(row["detail"])
+    return breaker_view(*decode(row["state"], row["reopens_at"], window, row["tokens"], detail, spec), spec)
 
 
 def until_seen(seen: Path) -> None:
