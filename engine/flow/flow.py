@@ -222,7 +222,7 @@ class TaskDeclarations:
 
         When the children have ended, the map task succeeds. Its result is the list of their results in the order of
         the elements, with None for a child that was skipped, by itself or by an operator; over 16 MiB of JSON it is not
-        stored. If all children have skipped themselves, the map task is skipped as well.
+        stored. If all children have skipped themselves, so is the map task, unless ``collect`` is "all_done".
 
         A child belongs to its element, wherever that stands in the list after a requeue of ``over``: an element that
         is as before keeps its result, one whose value has changed runs again (but an effect that has happened does
