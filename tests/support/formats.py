@@ -17,7 +17,7 @@ from redrive.engine.store import database
 
 _DUMPS = Path(__file__).parents[1] / "engine/statefile/formats"
 #: A file of each format that is closed, by its number. Of format 1 there are two kinds, which both say 1.
-CLOSED = {"1-fewer-columns": 1, "1": 1}
+CLOSED = {"1-fewer-columns": 1, "1": 1, "2": 2}
 
 
 def older_file(name: str, path: Path) -> Path:
