@@ -314,7 +314,8 @@ async def test_a_user_who_may_not_write_is_reported_why(connect: Connect, run_fi
     python = sys.executable
     if os.geteuid() == 0:
         script = shared_folder / "python-as-nobody"
-        script.write_text('#!/bin/sh\nexec setpriv --reuid=65534 --clear-groups /usr/bin/env python3 "$@"\n')
+        everybody = "/usr/bin/env PATH=/usr/local/bin:/usr/bin:/bin python3"  # this one may lie in root's folder
+        script.write_text(f'#!/bin/sh\nexec setpriv --reuid=65534 --clear-groups {everybody} "$@"\n')
         script.chmod(0o755)
         python = str(script)
     os.chmod(path, 0o444)
