@@ -438,7 +438,8 @@ def _waits_by(case: _FailureCase) -> RetryPolicy:
     if case.history.health is DownstreamHealth.SILENT and case.is_spent:
         return _held_policy(policy, case.history.silent_seconds)
     if case.history.health is DownstreamHealth.DOWN:
-        return dataclasses.replace(policy, cap=min(policy.cap, max(HELD_CAP, planned)))
+        base = max(policy.base, HELD_BASE_MIN)  # ``base=0`` would ask for a day without a pause
+        return dataclasses.replace(policy, base=base, cap=min(policy.cap, max(HELD_CAP, planned)))
     return policy if not case.history.refusals else dataclasses.replace(policy, cap=planned)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import random
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from redrive.engine.core.decide import HELD_SECONDS_MAX, HELD_TRIES_MAX, Retry, TaskHistory, decide
 from redrive.engine.core.downstreams import DownstreamStates
@@ -83,6 +83,7 @@ def run(behaviours: list[tuple[FailureClass, float]], policy: RetryPolicy, takes
     return tasks
 
 
+@settings(max_examples=60)  # days of a dozen tasks each
 @given(st.lists(BEHAVIOURS, min_size=1, max_size=14), POLICIES, st.sampled_from([0.1, 65.0]), st.integers(0, 9))
 def test_the_starts_of_each_task_are_bounded(
     behaviours: list[tuple[FailureClass, float]], policy: RetryPolicy, takes: float, seed: int
@@ -101,3 +102,12 @@ def test_one_task_that_fails_beside_good_ones_ends_as_without_a_downstream(
     if failure_class is not FailureClass.TRANSIENT:
         assert tasks[0].starts <= policy.max_attempts and not tasks[0].refusals
     assert all(task.starts == 1 for task in tasks[1:])
+
+
+def test_a_policy_without_a_base_waits_as_well_while_its_downstream_is_down() -> None:
+    transient, timeout, ambiguous, other = CLASSES
+    behaviours = [(timeout, 0.9), (timeout, 0.3), (transient, 1.0), (transient, 1.0), (transient, 0.9)]
+    behaviours += [(transient, 1.0), (timeout, 1.0), (ambiguous, 1.0), (transient, 0.0), (timeout, 0.9)]
+    behaviours += [(other, 0.9), (ambiguous, 1.0), (other, 0.3)]
+    policy = RetryPolicy(max_attempts=5, base=0.0, cap=60.0, jitter="full")
+    assert max(task.starts for task in run(behaviours, policy, 0.1, 7)) < 9_000  # 27,812 without a pause
