@@ -116,7 +116,10 @@ class _RowCopier(object):
 
 
 def _group(transaction: Transaction, done: List[str]) -> Dict[str, List[str]]:
-    """Group the changed tasks by their first and last state, and by whether they were targets that were done."""
+    """Group the changed tasks by their first and last state, and by whether they were targets that were done.
+
+    What the act moves away and back again, it does not change.
+    """
     begin: Dict[str, str] = {}
     end: Dict[str, str] = {}
     stale: List[str] = []
@@ -128,7 +131,8 @@ def _group(transaction: Transaction, done: List[str]) -> Dict[str, List[str]]:
             stale.append(str(event.task))
     sorted_names: Dict[str, List[str]] = {kind: [] for kind in CHANGE_KINDS}
     for name, state in end.items():
-        sorted_names[change_kind(begin[name], state, name in done)].append(name)
+        if state != begin[name]:
+            sorted_names[change_kind(begin[name], state, name in done)].append(name)
     return dict(sorted_names, stale=stale)
 
 
