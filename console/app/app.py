@@ -129,8 +129,8 @@ class ConsoleApp(ViewConsole):
 
     def on_board_replaced(self, board: Board) -> None:
         """Give the board to every screen; show the graph for the first board of a run."""
-        if not self.screen_stack:
-            return  # the console ends
+        if not self.is_running or not self.screen_stack:
+            return  # the console ends: its views close one after the other
         self.time_travel.reset()
         self._badge_counts = BadgeCounts(board)
         self.operator_actions.on_board_replaced(board)
@@ -148,6 +148,8 @@ class ConsoleApp(ViewConsole):
 
     def on_board_update(self, update: BoardUpdate) -> None:
         """Update every screen, and redraw the visible one."""
+        if not self.is_running:
+            return
         self.page_bell.ring_for(update.events, self.live.clock_us)
         self.operator_actions.on_events(update.events)
         if self._badge_counts is not None:

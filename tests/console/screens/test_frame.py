@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from redrive.console.model.board import Link
+from redrive.console.screens.runs import RunsScreen
 from redrive.console.text.pieces import plain as text_of_line
 from redrive.engine.domain.states import TaskState
 from redrive.engine.errors import LinkError, SnapshotNeeded
@@ -246,6 +247,25 @@ async def test_a_second_that_passes_while_no_screen_is_there_fails_nothing(
             app.tick(clock.now)
             app.on_board_replaced(app.live.board)
         assert app.failure is None
+
+
+async def test_a_run_that_arrives_while_the_views_are_closed_opens_none(
+    revenue: FakeSession, clock: StillClock, monkeypatch: pytest.MonkeyPatch
+):
+    """The views end one after the other: the graph is gone already when that of the runs ends."""
+    modes = list[str]()
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "1")
+        board = app.live.board
+
+        def arrive(_: RunsScreen) -> None:
+            modes.append(app.current_mode)
+            app.follow(board.projection.run.run_id)
+            app.on_board_replaced(board)
+
+        monkeypatch.setattr(RunsScreen, "on_unmount", arrive, raising=False)
+    assert ["runs"] == modes
+    assert app.failure is None
 
 
 async def test_a_state_file_that_was_deleted_locks_acts_and_is_named(revenue: FakeSession, clock: StillClock):
