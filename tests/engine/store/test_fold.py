@@ -12,7 +12,7 @@ from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.projection import RunProjection, TaskRow
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.domain.acts import Answer
-from redrive.engine.domain.states import MOVING, NEEDS_HUMAN, TaskState
+from redrive.engine.domain.states import MOVING, NEEDS_HUMAN, OPEN, TaskState
 from redrive.engine.domain.task_options import load_overrides
 from redrive.engine.statefile.dry_run import preview
 from redrive.engine.store import runs
@@ -135,6 +135,8 @@ class RandomRun:
                 assert row.attempts[row.attempt].outcome == "running"
             if row.state is TaskState.PENDING:
                 assert not self.is_hopeless(name), name
+            if row.state is TaskState.SKIPPED and row.skip_cause == "cascade":
+                assert not self.has_open_parent(name), name
             assert row.attempt == len(row.attempts)
             if row.canary is not None:
                 assert row.state in NEEDS_HUMAN and self.continues(self.projection.tasks[row.canary]), name
@@ -144,15 +146,28 @@ class RandomRun:
         return "rollout" in load_overrides(first.overrides) and first.state in MOVING | {"UPSTREAM_FAILED", "SKIPPED"}
 
     def is_hopeless(self, name: str) -> bool:
-        """True for one that waits although its parents have decided already that it will never start."""
+        """True for one that waits although its parents have decided already that it will never start.
+
+        A parent that stops it decides at once; one of a branch that is not taken, when all parents have ended.
+        """
         rule = self.projection.tasks[name].spec.rule
-        parents = [self.projection.tasks[parent] for parent in self.projection.parents[name]]
+        parents = self.parents(name)
         if rule == "all_done":
             return False
-        failed = any(parent.state in ("FAILED", "CANCELLED", "UPSTREAM_FAILED") for parent in parents)
-        not_taken = [parent for parent in parents if parent.state == "SKIPPED" and parent.skip_cause != "operator"]
+        by_operator = [parent for parent in parents if parent.state == "SKIPPED" and parent.skip_cause == "operator"]
+        if any(parent.state in ("FAILED", "CANCELLED", "UPSTREAM_FAILED") for parent in parents):
+            return True
+        if rule == "all_success_strict" and by_operator:
+            return True
+        not_taken = sum(parent.state == "SKIPPED" for parent in parents) - len(by_operator)
         enough = len(parents) if rule == "none_failed" else 1
-        return failed or 0 < enough <= len(not_taken)
+        return 0 < enough <= not_taken and not self.has_open_parent(name)
+
+    def parents(self, name: str) -> list[TaskRow]:
+        return [self.projection.tasks[parent] for parent in self.projection.parents[name]]
+
+    def has_open_parent(self, name: str) -> bool:
+        return any(parent.state in OPEN for parent in self.parents(name))
 
     def stuck(self) -> list[str]:
         """READY tasks that no claim can start and no claim has put right."""
