@@ -277,7 +277,7 @@ def verdict_of(names: Sequence[str], scene: Scene, *, is_brief: bool = False) ->
     board, reason = scene.board, wait_of(names, scene)
     if reason is not None:
         why = one_line(_WAIT_VERDICTS.get(reason) or board.explain(names[0], scene.now_us, scene.runner))
-        return why if reason is WaitReason.DEADLINE else f"nothing failed: {why}"
+        return why if reason in _AFTER_FAILURES else f"nothing failed: {why}"
     doubts = doubts_about(board, names)
     if doubts:
         key, more = doubts[0][1], f", and {number(len(doubts) - 1)} more" if len(doubts) > 1 else ""
@@ -298,6 +298,9 @@ def verdict_of(names: Sequence[str], scene: Scene, *, is_brief: bool = False) ->
         return f"{again}; the others failed once{where}"
     return f"{number(same)} of {number(len(several))} failed the same way with nothing changed between{where}"
 
+
+#: The waits of tasks that follow from a failure: of the run, or of a task above.
+_AFTER_FAILURES = frozenset([WaitReason.DEADLINE, WaitReason.NOTHING])
 
 #: Where the sentence of the task names a command that a key of the console replaces.
 _WAIT_VERDICTS = {WaitReason.APPROVAL: "it waits for an answer"}

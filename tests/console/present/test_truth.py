@@ -130,6 +130,10 @@ _CODES = {
 }  # fmt: skip
 
 
+#: How a sentence names a parent that has failed.
+WORDED = {TaskState.FAILED: "failed", TaskState.UPSTREAM_FAILED: "upstream failed"}
+
+
 def scene_of(board, status, now_us):
     now_us = status.shown_at(now_us)
     return Scene(board, now_us, UTF8, runner=runner_of(board.projection.run, status))
@@ -350,9 +354,23 @@ def test_the_inbox_calls_nothing_failed_that_has_not_failed(found):
     scene = scene_of(board, status, NOW)
     for cause in Inbox(board).causes():
         if not any(board.row(name).state in NEEDS_HUMAN for name in cause.tasks):
-            page = "\n".join(map(plain, cause_page(cause, scene, EvidenceData(), 100)))
+            page = " ".join("\n".join(map(plain, cause_page(cause, scene, EvidenceData(), 100))).split())
+            above = {parent for name in cause.tasks for parent in board.dag.ancestors(name)}
+            for name in above:
+                page = page.replace(f"{name}, {WORDED.get(board.row(name).state)},", name)
             assert " failed" not in page.replace("othing failed", ""), page
             assert "failure" not in page, page
+
+
+@pytest.mark.parametrize("state", ["FAILED", "UPSTREAM_FAILED"])
+def test_the_inbox_does_not_say_that_nothing_failed_below_a_failure(state):
+    projection = projection_of([("above", []), ("below", ["above"])])
+    projection.tasks["above"].state, projection.run.blocked_since = TaskState(state), NOW - 5 * S
+    scene = scene_of(Board(projection), SessionStatus(Link.LIVE, executor_alive=True, executor_run_id="run-1"), NOW)
+    (cause,) = [cause for cause in Inbox(scene.board).causes() if cause.tasks == ("below",)]
+    page = " ".join("\n".join(map(plain, cause_page(cause, scene, EvidenceData(), 100))).split())
+    assert f"Waits for above, {WORDED[TaskState(state)]}, which will not end the wait" in page
+    assert "othing failed" not in page
 
 
 @given(
