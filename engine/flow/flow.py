@@ -279,7 +279,7 @@ class TaskDeclarations:
 
         Between two calls the task is SENSING and holds no slot. A false answer and a transient failure spend no
         attempt; ``retry=RetryPolicy(max_elapsed="2h")`` bounds the whole wait. Without it, a day of transient failures
-        alone makes the sensor FAILED.
+        alone makes the sensor FAILED. With ``idempotent=False`` its first failure is a dead letter.
 
         Parameters:
             name, after: as for ``task``.

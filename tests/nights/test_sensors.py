@@ -48,5 +48,12 @@ def test_three_errors_without_an_answer_between_are_the_end() -> None:
     assert night.state == "FAILED" and night.starts("export") == 4
 
 
+def test_a_sensor_that_is_not_idempotent_is_not_called_again_after_a_failure() -> None:
+    flow = Flow("wait")
+    flow.sensor(name="export", every="1m", idempotent=False)(bool)
+    night = play(flow, results={"export": in_turn(False, TransientError("503"), True)})
+    assert night.state == "BLOCKED" and night.starts("export") == 2
+
+
 def waited(checks: Any) -> Night:
     return play(arrived(bool), results={"export": checks})

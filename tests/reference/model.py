@@ -54,7 +54,7 @@ def end_of_attempts(task: ScriptedTask) -> End:
     while True:
         does = task.script[min(attempts, len(task.script) - 1)]
         attempts += 1
-        if does == "wait" or (does == "transient" and "wait" in task.script):  # a sensor: spends no attempt
+        if _asks_again(task, does):
             continue
         if does in ("ok", "skip"):
             return End(frozenset([SUCCESS if does == "ok" else SKIPPED]), attempts)
@@ -62,6 +62,11 @@ def end_of_attempts(task: ScriptedTask) -> End:
         state = _after_failure(task, does, failures)
         if state is not None:
             return End(frozenset([state]), attempts)
+
+
+def _asks_again(task: ScriptedTask, does: str) -> bool:
+    """Whether a sensor is called again and spends no attempt. One that is not idempotent ends at any failure."""
+    return does == "wait" or (does == "transient" and "wait" in task.script and task.idempotent)
 
 
 def _after_failure(task: ScriptedTask, does: str, failures: Sequence[str]) -> str | None:

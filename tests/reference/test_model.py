@@ -37,6 +37,7 @@ def test_a_random_flow_ends_as_the_documents_say(seed: int, tmp_path: Path) -> N
         (ScriptedTask("t", ("same",), max_attempts=5, poison_after=3), End(frozenset(["DEAD_LETTER"]), 3)),
         (ScriptedTask("t", ("other",), max_attempts=3), End(frozenset(["FAILED"]), 3)),
         (ScriptedTask("t", ("wait", "transient", "ok"), max_attempts=2), End(frozenset(["SUCCESS"]), 3)),
+        (ScriptedTask("t", ("wait", "transient", "ok"), idempotent=False), End(frozenset(["DEAD_LETTER"]), 2)),
         (ScriptedTask("t", ("hang",), max_attempts=1, idempotent=False), End(frozenset(["DEAD_LETTER"]), 1)),
     ],
 )
