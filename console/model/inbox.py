@@ -180,6 +180,9 @@ class Inbox:
     def failed(self) -> int:
         return sum(entry.state == TaskState.FAILED for entry in self._entries.values())
 
+    def needs_human(self, name: str) -> bool:
+        return name in self._entries
+
     def entry(self, name: str) -> InboxEntry:
         """Return the entry of a task. Raises KeyError if it does not need a human."""
         return self._entries[name]

@@ -195,6 +195,8 @@ class InboxScreen(SplitScreen):
         """Render a cause, a task or another run."""
         scene = self.scene()
         if row.task is not None:
+            if not self.inbox.needs_human(row.task):
+                return []  # it left while another view was in front; the list is read again once this one is shown
             entry = self.inbox.entry(row.task)
             return present.task_row(entry, self.board.row(row.task), columns, self._name_cells, scene.glyphs)
         if row.run is not None:

@@ -278,6 +278,18 @@ async def test_the_cursor_stays_on_its_row_when_others_come_and_go(session, cloc
         assert driver.app.screen.table.cursor_key == InboxRow("aa11")
 
 
+async def test_a_task_that_left_while_another_view_was_in_front_has_an_empty_row(session, clock):
+    """The first picture of a view that comes to the front may be painted before its list is read again."""
+    async with open_console(session, clock, "4", "enter") as driver:
+        table = driver.app.screen.table
+        y = table.order.index(next(row for row in table.order if row.task == PART))
+        assert table.line(y)
+        await driver.press("2")
+        await driver.emit(session, session.builder.move(PART, "PENDING", generation=1))
+        assert table.order[y].task == PART
+        assert not "".join(piece.text for piece in table.line(y)).strip()
+
+
 async def test_requeue_does_nothing_right_after_the_row_left_from_under_the_cursor(session, clock):
     async with open_console(session, clock, "4", "j") as driver:
         await driver.emit(session, session.builder.move("fetch_invoices", "PENDING", generation=1))
