@@ -490,6 +490,10 @@ def _is_python(pid: int) -> bool:
         return False
 
 
+#: How long the end of a py-spy that was killed is waited for.
+SPY_END_SECONDS = 5.0
+
+
 async def _output_of(command: list[str], pid: int, until: float) -> bytes | None:
     """What a command prints; None if it fails or is not over in time."""
     try:
@@ -512,7 +516,8 @@ async def _output_of(command: list[str], pid: int, until: float) -> bytes | None
     finally:
         if spy.returncode is None:
             _give_up(spy, pid)
-            await spy.wait()
+            with suppress(TimeoutError):  # a process that no signal ends must not hold its executor
+                await asyncio.wait_for(spy.wait(), SPY_END_SECONDS)
     return output if spy.returncode == 0 else None
 
 
