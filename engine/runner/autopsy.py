@@ -490,10 +490,6 @@ def _is_python(pid: int) -> bool:
         return False
 
 
-#: How long the end of a py-spy that was killed is waited for.
-SPY_END_SECONDS = 5.0
-
-
 async def _output_of(command: list[str], pid: int, until: float) -> bytes | None:
     """What a command prints; None if it fails or is not over in time."""
     try:
@@ -516,8 +512,7 @@ async def _output_of(command: list[str], pid: int, until: float) -> bytes | None
     finally:
         if spy.returncode is None:
             _give_up(spy, pid)
-            with suppress(TimeoutError):  # a process that no signal ends must not hold its executor
-                await asyncio.wait_for(spy.wait(), SPY_END_SECONDS)
+            await spy.wait()
     return output if spy.returncode == 0 else None
 
 
