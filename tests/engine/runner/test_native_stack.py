@@ -95,7 +95,7 @@ async def test_a_py_spy_that_takes_too_long_is_ended_and_what_it_stopped_goes_on
             await wait_until_async(has_begun)
         else:
             wait_until(has_begun)
-        assert psutil.Process(hanging).status() == psutil.STATUS_STOPPED
+        wait_until(lambda: psutil.Process(hanging).status() == psutil.STATUS_STOPPED)  # not by the return of ``kill``
         reading.cancel()
         with pytest.raises(asyncio.CancelledError):
             await reading
