@@ -30,7 +30,7 @@ from ...engine.domain.states import TaskState
 from ...engine.errors import LinkError, RedriveError
 from ...engine.statefile.lists import DurationStats, RunLine, unpack_durations
 from ...engine.statefile.logs import AttemptText, FoundChunk, LogChunk, SelectedLines
-from ...engine.statefile.snapshot import attempt_to_instants, to_instants, unpack, unpack_table
+from ...engine.statefile.snapshot import unpack, unpack_table
 from ..model.board import SessionStatus
 
 if TYPE_CHECKING:
@@ -282,8 +282,7 @@ def check_table(table: Columns) -> None:
 
 def _sent_rows(packed: Any) -> int:
     """The number of rows for which a column has a value of its own."""
-    forms = [packed] if isinstance(packed, list) else [packed.get(form) for form in ("step", "at", "kept")]
-    return max((len(form) for form in forms if form is not None), default=0)
+    return len(packed) if isinstance(packed, list) else len(packed.get("step", ()))
 
 
 class _EventColumns(NamedTuple):
@@ -343,15 +342,14 @@ def decode_run(row: JsonObject) -> RunRow:
 
 def decode_projection(board: Columns) -> RunProjection:
     """Decode a snapshot without the history of finished tasks, and without its edges where they are too many."""
-    rows = [to_instants(row) for row in _rows(board["tasks"])]
-    tasks = [_task_of(row) for row in rows]
+    tasks = [_task_of(row) for row in _rows(board["tasks"])]
     names = [task.name for task in tasks]
     parents: dict[str, tuple[str, ...]] = dict.fromkeys(names, ())
     if board["parents"] is not None:
         parents = _parents_of(board["parents"], names, names)
     for task, spec in zip(tasks, _specs_of(board["specs"], names, parents), strict=True):
         task.spec = spec
-    _add_attempts(board, dict(enumerate(tasks)), dict(enumerate(rows)))
+    _add_attempts(board, dict(enumerate(tasks)))
     return RunProjection(
         run=decode_run(board["run"]),
         tasks={task.name: task for task in tasks},
@@ -396,14 +394,14 @@ def merge_history(projection: RunProjection, window: Columns) -> bool:
     names = sorted(projection.tasks)
     if window["names"] != len(names):
         return False
-    rows = [to_instants(row) for row in _rows(window["tasks"])]
+    rows = list(_rows(window["tasks"]))
     places = unpack(window["places"], len(rows))
     tasks = {place: projection.tasks[names[place]] for place in places}
     for place, row in zip(places, rows, strict=True):
         task = tasks[place]
         if task.state is TaskState.SUCCESS and (task.attempt, task.generation) == (row["attempt"], row["generation"]):
             _set_columns(task, row)
-    _add_attempts(window, tasks, dict(zip(places, rows, strict=True)))
+    _add_attempts(window, tasks)
     return True
 
 
@@ -427,12 +425,11 @@ def _set_columns(task: TaskRow, row: Columns) -> None:
     task.state = _STATES[task.state]
 
 
-def _add_attempts(sent: Columns, tasks: Mapping[int, TaskRow], rows: Mapping[int, dict[str, object]]) -> None:
+def _add_attempts(sent: Columns, tasks: Mapping[int, TaskRow]) -> None:
     """Add attempts; those in the projection already came from events, which are newer."""
     added = set()
-    for offsets in _rows(sent["attempts"]):
-        place = offsets["place"]
-        row = attempt_to_instants(offsets, rows[place])
+    for row in _rows(sent["attempts"]):
+        place = row["place"]
         attempts = tasks[place].attempts
         if row["attempt"] not in attempts:
             attempts[row["attempt"]] = AttemptRow(**{name: row[name] for name in row.keys() & _ATTEMPT_FIELDS})

@@ -9,7 +9,6 @@ history follows window by window, and so do the edges if there are very many.
 
 import json
 import sqlite3
-import zlib
 from contextlib import contextmanager
 from typing import Any, Container, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
@@ -19,15 +18,10 @@ from .reader import latest_seq
 
 # --- Packs rows as columns, so that a snapshot of 10,000 tasks crosses a slow line in seconds ------------------------
 #
-# A column has the form that compresses best: one value for all rows, differences between numbers, indexes into a list
-# of distinct words, suffixes of words that start like the previous one, or the plain values. All forms are JSON.
+# A column is one value for all rows, the differences between its numbers, or the plain values. All forms are JSON.
 
 
 Table = Dict[str, Any]
-
-_PREFIX_ZERO = ord("0")  # the counts from here on are printable, without quote and backslash
-_PREFIX_MAX = 40
-_END = "\n"
 
 
 def pack_table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
@@ -48,51 +42,22 @@ def pack(values: Sequence[Any]) -> Any:
     kinds = {type(value) for value in values}
     if len(kinds) <= 1 and all(value == first for value in values):
         return {"all": first}
-    if kinds <= {int, type(None)}:
-        return _smaller(list(values), {"step": _differences(values)})
-    if kinds <= {str, type(None)}:
-        return _pack_texts(values)
-    return list(values)
+    return {"step": _differences(values)} if kinds <= {int, type(None)} else list(values)
 
 
 def unpack(packed: Any, rows: int) -> List[Any]:
     """Unpack one column of ``rows`` values."""
     if isinstance(packed, list):
         return packed
-    if "all" in packed:
-        return [packed["all"]] * rows
-    if "step" in packed:
-        return _sums(packed["step"])
-    if "of" in packed:
-        return [packed["of"][place] for place in packed["at"]]
-    return _join_prefixes(packed["kept"], packed["rest"])
-
-
-def _smaller(one: object, other: object) -> object:
-    return min(one, other, key=lambda form: len(zlib.compress(json.dumps(form).encode(), 1)))
-
-
-def _pack_texts(values: Sequence[Optional[str]]) -> object:
-    places: Dict[Optional[str], int] = {}
-    for value in values:
-        places.setdefault(value, len(places))
-    if len(places) * 4 < len(values):
-        return {"of": list(places), "at": [places[value] for value in values]}
-    words = [value for value in values if value is not None]
-    if len(words) < len(values) or any(_END in word for word in words):
-        return list(values)
-    return _split_prefixes(words)
+    return _sums(packed["step"]) if "step" in packed else [packed["all"]] * rows
 
 
 def _differences(values: Iterable[Optional[int]]) -> List[Optional[int]]:
     steps: List[Optional[int]] = []
     last = 0
     for value in values:
-        if value is None:
-            steps.append(None)
-        else:
-            steps.append(value - last)
-            last = value
+        steps.append(None if value is None else value - last)
+        last = last if value is None else value
     return steps
 
 
@@ -100,38 +65,9 @@ def _sums(steps: Iterable[Optional[int]]) -> List[Optional[int]]:
     values: List[Optional[int]] = []
     last = 0
     for step in steps:
-        if step is None:
-            values.append(None)
-        else:
-            last += step
-            values.append(last)
+        last += step or 0
+        values.append(None if step is None else last)
     return values
-
-
-def _split_prefixes(words: Sequence[str]) -> Dict[str, str]:
-    """Split words into the length of the prefix shared with the previous word, as one character, and the rest."""
-    prefixes: List[str] = []
-    rest: List[str] = []
-    last = ""
-    for word in words:
-        same = 0
-        for one, other in zip(word[:_PREFIX_MAX], last):
-            if one != other:
-                break
-            same += 1
-        prefixes.append(chr(_PREFIX_ZERO + same))
-        rest.append(word[same:])
-        last = word
-    return {"kept": "".join(prefixes), "rest": _END.join(rest)}
-
-
-def _join_prefixes(prefixes: str, rest: str) -> List[object]:
-    words: List[object] = []
-    last = ""
-    for count, end in zip(prefixes, rest.split(_END)):
-        last = last[: min(ord(count) - _PREFIX_ZERO, _PREFIX_MAX)] + end
-        words.append(last)
-    return words
 
 
 # --- The parts of a snapshot -----------------------------------------------------------------------------------------
@@ -161,8 +97,6 @@ _DONE = "SUCCESS"
 _BOARD_COLUMNS = frozenset(
     ["name", "state", "attempt", "max_attempts", "generation", "position", "skip_cause", "stale"]
 )
-#: Instants of a task that are mostly equal to, or soon after, another instant of the task. Ends before starts.
-_FOLLOWS = (("changed_at", "ended_at"), ("ended_at", "started_at"), ("first_started_at", "started_at"))
 
 #: Only events record how attempts were killed.
 KILL_EVENTS = (
@@ -209,8 +143,8 @@ def board(connection: sqlite3.Connection, run_id: Optional[str]) -> Dict[str, An
         "run": run,
         "parents": _pack_parents(parents, specs, places) if sum(map(len, parents)) <= EDGES_AT_ONCE else None,
         "specs": _pack_specs(specs),
-        "attempts": _pack_attempts(attempts, tasks, places),
-        "tasks": _pack_tasks([_board_row(row) for row in tasks]),
+        "attempts": _pack_attempts(attempts, places),
+        "tasks": _pack_rows([_board_row(row) for row in tasks]),
         "ladder": kill_steps,
         "done": len(tasks) - len(unfinished_places),
     }
@@ -251,8 +185,8 @@ def history(connection: sqlite3.Connection, run_id: str, start: int, count: int)
         "names": len(names),
         "next": _next(start, count, names),
         "places": pack([places[row["name"]] for row in tasks]),
-        "attempts": _pack_attempts([row for row in attempts if row["name"] in done], tasks, places),
-        "tasks": _pack_tasks([_without(row, "name", "spec") for row in tasks]),
+        "attempts": _pack_attempts([row for row in attempts if row["name"] in done], places),
+        "tasks": _pack_rows([_without(row, "name", "spec") for row in tasks]),
         "ladder": kill_steps,
     }
 
@@ -339,61 +273,13 @@ def kill_steps(
 # --- Packed --------------------------------------------------------------------------------------------------------
 
 
-def to_offsets(task: Row) -> Row:
-    """Replace the instants in ``_FOLLOWS`` by microseconds after their base."""
-    offsets = dict(task)
-    for name, base in _FOLLOWS:
-        if task[name] is not None and task[base] is not None:
-            offsets[name] = task[name] - task[base]
-    return offsets
-
-
-def to_instants(offsets: Row) -> Row:
-    """Revert ``to_offsets``."""
-    task = dict(offsets)
-    for name, base in reversed(_FOLLOWS):
-        if task[name] is not None and task[base] is not None:
-            task[name] += task[base]
-    return task
-
-
-def attempt_to_offsets(attempt: Row, task: Row) -> Row:
-    """Replace instants by offsets: the latest attempt starts and ends with its task, and so determines the duration."""
-    offsets = dict(attempt, started_at=attempt["started_at"] - (task["started_at"] or 0))
-    if attempt["ended_at"] is not None:
-        offsets["ended_at"] = attempt["ended_at"] - (task["ended_at"] or attempt["started_at"])
-        if attempt["duration_us"] is not None:
-            offsets["duration_us"] = attempt["duration_us"] - (attempt["ended_at"] - attempt["started_at"])
-    return offsets
-
-
-def attempt_to_instants(offsets: Row, task: Row) -> Row:
-    """Revert ``attempt_to_offsets``."""
-    attempt = dict(offsets, started_at=offsets["started_at"] + (task["started_at"] or 0))
-    if offsets["ended_at"] is not None:
-        attempt["ended_at"] = offsets["ended_at"] + (task["ended_at"] or attempt["started_at"])
-        if offsets["duration_us"] is not None:
-            attempt["duration_us"] = offsets["duration_us"] + (attempt["ended_at"] - attempt["started_at"])
-    return attempt
-
-
 def _pack_rows(rows: Sequence[Row]) -> Table:
     names = tuple(rows[0]) if rows else ()
     return pack_table(names, [tuple(row[name] for name in names) for row in rows])
 
 
-def _pack_tasks(tasks: Sequence[Row]) -> Table:
-    return _pack_rows([to_offsets(row) for row in tasks])
-
-
-def _pack_attempts(attempts: Sequence[Row], tasks: Sequence[Row], places: Dict[str, int]) -> Table:
-    by_name = {row["name"]: row for row in tasks}
-    return _pack_rows(
-        [
-            dict(attempt_to_offsets(_without(row, "name"), by_name[row["name"]]), place=places[row["name"]])
-            for row in attempts
-        ]
-    )
+def _pack_attempts(attempts: Sequence[Row], places: Dict[str, int]) -> Table:
+    return _pack_rows([dict(_without(row, "name"), place=places[row["name"]]) for row in attempts])
 
 
 def _pack_parents(parents: Sequence[List[str]], specs: Sequence[Row], places: Dict[str, int]) -> Row:
