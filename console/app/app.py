@@ -366,9 +366,7 @@ class ConsoleApp(ViewConsole):
                 self.show_frames()
 
 
-# --- The end ---------------------------------------------------------------------------------------------------------
-#
-# The end of a console: its result, and a few lines about the run for the terminal.
+# --- The end of a console: its result, and a few lines about the run for the terminal --------------------------------
 
 
 class ConsoleEnd(NamedTuple):

@@ -232,9 +232,7 @@ def write_new_flow(name: str) -> int:
     return ExitCode.SUCCESS
 
 
-# --- ``redrive rehearse`` --------------------------------------------------------------------------------------------
-#
-# ``redrive rehearse``: plays a flow in virtual time with faults, one night as its timeline or many as a table.
+# --- ``redrive rehearse``: plays a flow in virtual time with faults, one night as its timeline or many as a table ----
 #
 # No task runs: each returns what its children need and takes as long as it usually does. So a rehearsal calls nobody.
 

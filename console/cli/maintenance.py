@@ -38,9 +38,7 @@ from .main import ExitCode, command
 from .options import NamedFile, file_options, json_option, state_option, target_argument
 from .output import echo_values, print_table, with_schema
 
-# --- Doctor ----------------------------------------------------------------------------------------------------------
-#
-# ``redrive doctor``: checks versions, the owner and the integrity of a state file, and this machine's isolation.
+# --- ``redrive doctor``: checks versions, the owner and the integrity of a state file, and this machine's isolation ---
 
 
 WAL_RESET_BUG_FIXED = (3, 51, 3)

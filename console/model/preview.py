@@ -333,9 +333,7 @@ def _bit_numbers(bits: int) -> Iterator[int]:
         bits ^= lowest
 
 
-# --- The progress of a redrive ---------------------------------------------------------------------------------------
-#
-# The progress of a requeue of many tasks, from the event of the act and the present rows of its tasks.
+# --- The progress of a requeue of many tasks, from the event of the act and the present rows of its tasks ------------
 
 
 class RedriveProgress(NamedTuple):

@@ -22,9 +22,9 @@ from .board import Board, Delta
 from .graph.groups import GraphGroup, Zoom, first_zoom, groups_of
 from .lists import parse_task_filter
 
-# --- The visible span ------------------------------------------------------------------------------------------------
+# --- The visible span of a time axis: which cell an instant falls into -----------------------------------------------
 #
-# The visible span of a time axis: which cell an instant falls into. Long pauses are shortened.
+# Long pauses are shortened.
 
 
 SECOND = 1_000_000
@@ -152,9 +152,7 @@ def _periods(row: TaskRow, runner: RunnerStatus) -> Iterator[tuple[int, int | No
         yield start, (gone_at if gone_at is not None else None if moves and runner.is_alive else end or start)
 
 
-# --- Rows ------------------------------------------------------------------------------------------------------------
-#
-# The rows of the timeline: tasks in an order; of a large run one row per group, which opens to its tasks.
+# --- The rows of the timeline: tasks in an order; of a large run one row per group, which opens to its tasks ---------
 #
 # A group stands where its first task would stand, so every order of tasks is an order of groups.
 
@@ -436,10 +434,9 @@ class BreakerPeriods:
         return [(at, end, state) for (at, state), end in zip(found, ends, strict=True) if state not in PASSING]
 
 
-# --- Activity of groups ----------------------------------------------------------------------------------------------
+# --- When the tasks of a group ran, waited and failed, as sorted instants --------------------------------------------
 #
-# When the tasks of a group ran, waited and failed, as sorted instants: a cell of a time axis costs a few bisections,
-# however many tasks there are, and a change of one task a few insertions.
+# A cell of a time axis costs a few bisections, however many tasks there are, and a change of one task a few insertions.
 
 
 class CellActivity(NamedTuple):

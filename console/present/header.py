@@ -384,9 +384,7 @@ def _age(seconds: float) -> str:
     return clock(round(seconds * 1_000_000)).strip()
 
 
-# --- At a past instant -----------------------------------------------------------------------------------------------
-#
-# The screen at a past instant: a header that differs clearly from the present, and the last event before it.
+# --- The screen at a past instant: a header that differs clearly from the present, and the last event before it ------
 
 
 _PAST_NAME_CELLS_MIN = 12

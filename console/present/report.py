@@ -336,9 +336,9 @@ def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
     yield ""
 
 
-# --- HTML ------------------------------------------------------------------------------------------------------------
+# --- A report as one HTML file ---------------------------------------------------------------------------------------
 #
-# A report as one HTML file: no network, one style sheet and one script, both known to its Content-Security-Policy.
+# No network, one style sheet and one script, both known to its Content-Security-Policy.
 #
 # Every text of the report becomes part of the page in ``_escaped``, and nowhere else: another text is no ``Html``.
 

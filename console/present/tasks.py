@@ -29,9 +29,7 @@ from ..text.pieces import Line, Piece, Role, join
 from ..text.text import cells, cut, one_line, shorten_middle
 from .states import sign_of
 
-# --- Names in little room --------------------------------------------------------------------------------------------
-#
-# The names of a run's tasks in little room: without the prefix that all share, and no two of them alike.
+# --- The names of a run's tasks in little room: without the prefix that all share, and no two of them alike ----------
 
 
 class TaskNames:

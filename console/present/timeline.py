@@ -23,9 +23,7 @@ from ..text.text import cells, one_line, pad, pad_left, shorten_middle
 from . import states, tasks
 from .states import row_sign, state_sign
 
-# --- Cells -----------------------------------------------------------------------------------------------------------
-#
-# The cells of one bar.
+# --- The cells of one bar --------------------------------------------------------------------------------------------
 #
 # Several things may fall into one cell: the higher ``CellRank`` wins, so that the bar of the next attempt never covers
 # a failure, at any zoom.
@@ -161,9 +159,7 @@ def _label(at: int, tick: int) -> str:
     return wall_day(at)[:5] if text == "00:00:00" else text[:5]
 
 
-# --- Bars of tasks ---------------------------------------------------------------------------------------------------
-#
-# A task's attempts as bars on a time axis, and the label left of them.
+# --- A task's attempts as bars on a time axis, and the label left of them --------------------------------------------
 
 
 FOLD_CELLS = 3  # the sign that opens a group, with its margins
@@ -330,9 +326,9 @@ def fit_label_columns(name_cells: int, columns: int) -> int:
     return max(min(name_cells + 4, columns // 3, _LABEL_COLUMNS_MAX), 12)
 
 
-# --- Bars of groups --------------------------------------------------------------------------------------------------
+# --- A group of tasks as one bar -------------------------------------------------------------------------------------
 #
-# A group of tasks as one bar: the taller, the more of them ran at once; failures and dead letters stand in front.
+# The taller, the more of them ran at once; failures and dead letters stand in front.
 
 
 _FACTS_CELLS = 6  # beside two counts: signs and gaps

@@ -461,9 +461,7 @@ class ConsoleScreen(Screen[None]):
             self.console.open_view(ScreenName.LOG)
 
 
-# --- Frame -----------------------------------------------------------------------------------------------------------
-#
-# What the frame of every screen shows: header, tabs, what locks the keys, where Esc leads, and hidden rows.
+# --- What the frame of every screen shows: header, tabs, what locks the keys, where Esc leads, and hidden rows -------
 
 
 #: Actions that go through the past, each with the one that goes the other way.

@@ -230,9 +230,7 @@ class AttemptLog:
             self.dropped_bytes = rows[0].output_dropped_bytes
 
 
-# --- Searching in memory ---------------------------------------------------------------------------------------------
-#
-# Searches the lines of a log in memory, a slice at a time: the console handles keys between two slices.
+# --- Searches the lines of a log in memory, a slice at a time: the console handles keys between two slices -----------
 
 
 SLICE_CHARACTERS = 32 * 1024

@@ -195,9 +195,7 @@ def _coarser(per_cell: int) -> int:
     return min((step for step in STEPS if step > per_cell), default=STEPS[-1])
 
 
-# --- Labels ----------------------------------------------------------------------------------------------------------
-#
-# The labels left of the bars of the timeline: a state, a name, and how long its attempts ran.
+# --- The labels left of the bars of the timeline: a state, a name, and how long its attempts ran ---------------------
 
 
 class TimelineLabels:

@@ -100,7 +100,7 @@ def _checked_path(path: str) -> str:
 
 # --- The command line of ssh -----------------------------------------------------------------------------------------
 #
-# The command line of ssh: the system's program, so that keys, agents, jump hosts and hardware tokens keep working.
+# The system's program, so that keys, agents, jump hosts and hardware tokens keep working.
 
 
 PROGRAM_ENVIRONMENT = "REDRIVE_SSH"

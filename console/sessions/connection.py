@@ -238,9 +238,7 @@ async def _probe(agent: AgentProcess) -> tuple[float, float]:
         return taken, datetime.fromtimestamp(answer / 1e6, UTC).timestamp() - (wall + taken / 2)
 
 
-# --- A buffer of events ----------------------------------------------------------------------------------------------
-#
-# A buffer of event batches between the connection and the screen.
+# --- A buffer of event batches between the connection and the screen -------------------------------------------------
 
 
 Batch = Sequence[Event]
@@ -306,9 +304,7 @@ class EventBuffer:
         return self._has_heartbeat and self._head is not None and self.received >= self._head
 
 
-# --- One ssh process with an agent -----------------------------------------------------------------------------------
-#
-# One ssh process with an agent behind it: sends requests, receives responses and events.
+# --- One ssh process with an agent behind it: sends requests, receives responses and events --------------------------
 
 
 HELLO_TIMEOUT_SECONDS = 60.0  # for slow connections and shells; ssh itself gives up on a host that does not answer

@@ -95,9 +95,9 @@ def require_known_values() -> None:
         require_known_rows(path)
 
 
-# --- Passwords and unknown keys --------------------------------------------------------------------------------------
+# --- Passwords, second factors and unknown keys ----------------------------------------------------------------------
 #
-# Passwords, second factors and unknown keys: ssh itself asks for them on the terminal, before the console starts.
+# ssh itself asks for them on the terminal, before the console starts.
 #
 # Afterwards ssh keeps the connection open, for a minute or as long as it is used, and the session uses it without a
 # prompt. An operator whose keys suffice never gets here.
@@ -147,9 +147,7 @@ def _sign_out(argv: Sequence[str], folder: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-# --- All state files of a host ---------------------------------------------------------------------------------------
-#
-# The state files in the default place of this machine or of a host: once, or again whenever they change.
+# --- The state files in the default place of this machine or of a host: once, or again whenever they change ----------
 
 
 DEFAULT_OPTIONS = SshOptions()

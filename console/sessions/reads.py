@@ -25,9 +25,7 @@ from ..model.replay import EventWindow, ReplayIndex
 from ..model.runs import RunGrid, latest_runs, run_grid
 from .session import Session
 
-# --- Past events -----------------------------------------------------------------------------------------------------
-#
-# Reads the history of a run through a session, in pages of events.
+# --- Reads the history of a run through a session, in pages of events ------------------------------------------------
 #
 # Users: ``redrive replay`` (``cli/listings.py``) for one instant, and time travel in the console (``time_travel.py``).
 

@@ -417,9 +417,7 @@ class ConsoleTerminal(internals.AppInternals):
 # --- Sequences to the terminal beside its cells: the bell, and the clipboard of the local machine --------------------
 
 
-# --- The bell --------------------------------------------------------------------------------------------------------
-#
-# The terminal's bell: once for each new page, on every console that is attached.
+# --- The terminal's bell: once for each new page, on every console that is attached ----------------------------------
 
 
 VARIABLE = "REDRIVE_BELL"
@@ -461,9 +459,7 @@ class TerminalBell:
             self._rung.popitem(last=False)
 
 
-# --- The clipboard ---------------------------------------------------------------------------------------------------
-#
-# Copy to the clipboard of the local machine through the terminal (OSC 52); works over ssh.
+# --- Copy to the clipboard of the local machine through the terminal (OSC 52); works over ssh ------------------------
 
 
 #: The limit of xterm, before base64; other terminals accept at least as much.

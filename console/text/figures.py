@@ -12,9 +12,9 @@ from ...engine.domain.text import format_duration  # one format for pages, engin
 if TYPE_CHECKING:  # importing msgspec would delay the first frame
     from .glyphs import Glyphs
 
-# --- Durations, instants and sizes -----------------------------------------------------------------------------------
+# --- Formats durations, instants and sizes ---------------------------------------------------------------------------
 #
-# Formats durations, instants and sizes. Clocks keep their width while they tick, and never go below zero.
+# Clocks keep their width while they tick, and never go below zero.
 #
 # All durations are microseconds, as in the state file.
 
@@ -95,9 +95,7 @@ def number(count: int) -> str:
     return f"{count:,}"
 
 
-# --- Charts ----------------------------------------------------------------------------------------------------------
-#
-# Bars, column charts and tables of numbers as plain text.
+# --- Bars, column charts and tables of numbers as plain text ---------------------------------------------------------
 
 
 _BLANK = " "

@@ -215,9 +215,9 @@ def _hint(hint: KeyHint) -> Line:
     return [Piece(key, Role.KEY), Piece(f" {word}")]
 
 
-# --- Bindings of keys ------------------------------------------------------------------------------------------------
+# --- Textual's bindings of keys, made from the table of actions ------------------------------------------------------
 #
-# Textual's bindings, made from the table of actions; ids are names of actions, so ``App.set_keymap`` can move them.
+# Ids are names of actions, so ``App.set_keymap`` can move them.
 
 
 #: Moves that every list understands.

@@ -36,9 +36,7 @@ from ..flow.task_def import parameter_of
 from ..runner.call import CONTEXT_NAME, check_calls, plan_of
 from ..runner.command import SHELLS, argv_of, line_problem, options_of, variable_name, working_folder
 
-# --- Functions -------------------------------------------------------------------------------------------------------
-#
-# Check the functions of a flow: their parameters, the types of their results, and captured objects.
+# --- Check the functions of a flow: their parameters, the types of their results, and captured objects ---------------
 #
 # Functions are inspected and never called: a check may run on a machine where the tasks must not run.
 
@@ -326,9 +324,7 @@ def _all_arguments(arguments: ast.arguments) -> list[ast.arg]:
     return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *rest]
 
 
-# --- Their source ----------------------------------------------------------------------------------------------------
-#
-# Check the source of a flow for endless retries, swallowed errors, blocking waits and late binding.
+# --- Check the source of a flow for endless retries, swallowed errors, blocking waits and late binding ---------------
 #
 # These are the pitfalls of documents 001 and 004. Only the flow file itself is read; no code in it runs.
 
@@ -446,9 +442,7 @@ def _name_of(node: ast.AST | None) -> str:
     return node.attr if isinstance(node, ast.Attribute) else ""
 
 
-# --- Commands --------------------------------------------------------------------------------------------------------
-#
-# Check commands before a run: what is missing on this machine, and what makes a failure look like a success.
+# --- Check commands before a run: what is missing on this machine, and what makes a failure look like a success ------
 #
 # Commands are read and never executed: a check may run on a machine where the tasks must not run.
 

@@ -224,9 +224,7 @@ def _check_required_option(sender: str, name: str, value: object) -> None:
         raise ValueError("the sender 'webhook' needs a url that begins with https:// or http://")
 
 
-# --- Cause history ---------------------------------------------------------------------------------------------------
-#
-# The past incidents of a cause, in words: the same sentence in the inbox, on the command line and in a page.
+# --- The past incidents of a cause, in words: the same sentence in the inbox, on the command line and in a page ------
 #
 # ``statefile/causes.py`` reads them from the state file.
 

@@ -293,9 +293,7 @@ def positions_of(tasks: Sequence[TaskSpec]) -> Iterable[int]:
     return positions(None if task.map is None else task.map.max_size for task in tasks)
 
 
-# --- Many objects at once --------------------------------------------------------------------------------------------
-#
-# Builds many objects at once without the garbage collector, which would traverse all of them many times.
+# --- Builds many objects at once without the garbage collector, which would traverse all of them many times ----------
 
 
 @contextmanager

@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Optional, Sequence, 
 if TYPE_CHECKING:
     from .event_payloads import Payload
 
-# --- JSON ------------------------------------------------------------------------------------------------------------
-#
-# Types for JSON values, as in a state file or on the wire.
+# --- Types for JSON values, as in a state file or on the wire --------------------------------------------------------
 
 
 if TYPE_CHECKING:

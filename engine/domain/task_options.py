@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List,
 
 from .text import format_seconds
 
-# --- Defaults that a stored spec leaves out --------------------------------------------------------------------------
-#
-# Options of a task that its stored spec leaves out if they are the default.
+# --- Options of a task that its stored spec leaves out if they are the default ---------------------------------------
 
 
 MAX_ATTEMPTS = 3
@@ -22,7 +20,7 @@ GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL
 
 # --- Values of parameters --------------------------------------------------------------------------------------------
 #
-# Values of parameters: what a person gives as text becomes the type that the flow declares, or that the default has.
+# What a person gives as text becomes the type that the flow declares, or that the default has.
 #
 # Values are JSON, as in the state file and in the environment of commands: a date is the text "2026-04-25"; a time, a
 # Decimal and a Path are texts as well. A declared type is a mapping: ``type`` (a key of ``_TYPES``), and ``choices``

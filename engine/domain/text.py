@@ -138,9 +138,7 @@ def shell_command(words: Iterable[str]) -> ShellText:
     return ShellText(" ".join(map(shell_word, words)))
 
 
-# --- Digests without OpenSSL -----------------------------------------------------------------------------------------
-#
-# SHA-1 and SHA-256 without OpenSSL, which ``hashlib`` loads: the fork of each attempt would copy its mappings.
+# --- SHA-1 and SHA-256 without OpenSSL, which ``hashlib`` loads: the fork of each attempt would copy its mappings ----
 #
 # Runs on Python 3.6.
 

@@ -521,9 +521,7 @@ def _has_loop() -> bool:
     return True
 
 
-# --- The heartbeat ---------------------------------------------------------------------------------------------------
-#
-# The heartbeat: once a second the executor shows that it is alive and runs its periodic checks.
+# --- The heartbeat: once a second the executor shows that it is alive and runs its periodic checks -------------------
 #
 # It touches the lock file, which costs no commit and is visible to other processes, and writes its row every ten
 # seconds. One of the checks wakes the loop, so that a missed wake-up delays the run by one second at most.

@@ -229,9 +229,7 @@ class Shutdown:
             self._attempts.interrupt_all()
 
 
-# --- Old runs --------------------------------------------------------------------------------------------------------
-#
-# Deletes old runs after a run, while this executor still owns the state file (``Flow(retention=...)``).
+# --- Deletes old runs after a run, while this executor still owns the state file (``Flow(retention=...)``) -----------
 
 
 APPLY_SECONDS = 10.0  # after each run; the next run goes on with what is left

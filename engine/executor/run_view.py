@@ -192,9 +192,7 @@ class FollowUp(msgspec.Struct, frozen=True):
     durable: bool = False
 
 
-# --- Timers ----------------------------------------------------------------------------------------------------------
-#
-# Timers by key, armed on the monotonic clock, so that a step of the wall clock neither delays nor fires a timer.
+# --- Timers by key, armed on the monotonic clock, so that a step of the wall clock neither delays nor fires a timer ---
 
 
 class Timers:

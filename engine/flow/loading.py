@@ -35,9 +35,7 @@ from .source import (
     split_target,
 )
 
-# --- Recorded sources ------------------------------------------------------------------------------------------------
-#
-# Imports the source files of a flow as they were when its executor loaded them, whatever became of them on the disk.
+# --- Imports the source files of a flow as they were when its executor loaded them -----------------------------------
 #
 # For processes that import the flow again while a run goes on (``runner/child.py``): a retry runs the code of the
 # first attempt, also after an edit, until an operator has the executor load the new code.

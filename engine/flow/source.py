@@ -32,9 +32,7 @@ if TYPE_CHECKING:
     from ..core.schedule import Schedule
     from ..core.spec import FlowSpec, ScheduleSpec
 
-# --- The file --------------------------------------------------------------------------------------------------------
-#
-# Finds and reads a flow file, without what imports it: the executor does no more than that.
+# --- Finds and reads a flow file, without what imports it: the executor does no more than that -----------------------
 
 
 #: File types that are refused: reading them would block or return nonsense.
@@ -114,9 +112,7 @@ def _check_text(path: str, code: bytes) -> None:
         raise FlowError(f"{path!r} cannot be read as text: {error.msg}; save it as UTF-8") from None
 
 
-# --- The name of the flow --------------------------------------------------------------------------------------------
-#
-# Reads the name and the interpreter of a flow from the source of its file, without importing it.
+# --- Reads the name and the interpreter of a flow from the source of its file, without importing it ------------------
 #
 # The state file is named after the flow, and is locked before the process that imports the flow exists.
 
@@ -213,9 +209,7 @@ def _literal(node: ast.expr | None) -> str | None:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 
-# --- The line of an error --------------------------------------------------------------------------------------------
-#
-# The line of user code that an error belongs to, as ``revenue.py:12``; frames of this package are skipped.
+# --- The line of user code that an error belongs to, as ``revenue.py:12``; frames of this package are skipped --------
 
 
 _ENGINE_FOLDER = str(Path(__file__).parents[1]) + os.sep
@@ -280,9 +274,7 @@ class Finding(msgspec.Struct, frozen=True):
     line: int | None = None
 
 
-# --- The files of a flow ---------------------------------------------------------------------------------------------
-#
-# The source files of a flow: its own file, and the modules that it imported from beside it.
+# --- The source files of a flow: its own file, and the modules that it imported from beside it -----------------------
 #
 # "Beside it" is the folder of the flow file (for a file in a package: the folder that holds the outermost package) and
 # the folders below. Installed packages do not count. A module that a task imports while it runs does not count either:

@@ -362,9 +362,7 @@ def _cause_history_lines(page: PageMessage) -> list[str]:
     return [*([before] if before else []), *(describe_note(note, now_us) for note in memory.notes)]
 
 
-# --- Sending in the background ---------------------------------------------------------------------------------------
-#
-# Sends in the background what may be lost after a few tries: pings, and notices of success.
+# --- Sends in the background what may be lost after a few tries: pings, and notices of success -----------------------
 
 
 TRIES = 3

@@ -370,9 +370,7 @@ def flush() -> None:
             continue  # closed or replaced by the task
 
 
-# --- Per attempt import ----------------------------------------------------------------------------------------------
-#
-# Imports the flow inside each process that runs attempts, for flows whose import leaves threads running.
+# --- Imports the flow inside each process that runs attempts, for flows whose import leaves threads running ----------
 #
 # A process that is forked beside threads has copies of their locks, but not the threads that would release them. So
 # the zygote of such a flow does not import it (``zygote/zygote.py``), and a process takes one attempt after another,

@@ -262,9 +262,7 @@ def _parse(text: str, where: str, limit: int = RESULT_LIMIT) -> str | None:
         raise ResultError(f"{where} {why}: {clean_text(text, SHOWN_CHARACTERS)}") from None
 
 
-# --- Task environment ------------------------------------------------------------------------------------------------
-#
-# The variables that a task finds in its environment: one table of their names, and their values for one attempt.
+# --- The variables that a task finds in its environment: one table of their names, and their values for one attempt ---
 #
 # A command gets the results of its parents as JSON: together in a file, and each in a variable while they are small,
 # for the kernel refuses to start a program whose environment is too large (E2BIG).

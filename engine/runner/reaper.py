@@ -22,9 +22,9 @@ from typing import NamedTuple, NoReturn
 from ..statefile.ownership import has_token
 from ..statefile.processes import ancestors, pids
 
-# --- Killing by the token --------------------------------------------------------------------------------------------
+# --- Kills processes by the executor's token in their environment, and waits until they are gone ---------------------
 #
-# Kills processes by the executor's token in their environment, and waits until they are gone. Linux only.
+# Linux only.
 #
 # The targets need not be children of this process. A pid that was read from /proc may belong to another process by the
 # time of the signal: so a pidfd is opened first, and the process is matched again while the pidfd holds it.

@@ -18,9 +18,7 @@ from typing import Iterator, List, NamedTuple, Optional, Pattern, Sequence, Tupl
 from ..errors import CorruptFileError, RedriveError
 from .transitions import Transaction
 
-# --- Rows of output and of long texts --------------------------------------------------------------------------------
-#
-# Output and long texts of attempts.
+# --- Output and long texts of attempts -------------------------------------------------------------------------------
 
 
 class LogChunk(NamedTuple):
@@ -335,9 +333,7 @@ def attempt_text(connection: sqlite3.Connection, run_id: str, name: str, attempt
     return AttemptText(*(text or "" for text in row)) if row else AttemptText()
 
 
-# --- Searching -------------------------------------------------------------------------------------------------------
-#
-# Searches the stored output of an attempt, a slice at a time: nothing but the place of a match leaves the file.
+# --- Searches the stored output of an attempt, a slice at a time: nothing but the place of a match leaves the file ---
 #
 # A regular expression that somebody typed can take for ever on one line. So each slice has a limit of processor time,
 # which a signal enforces: the process must call from its main thread.

@@ -18,9 +18,7 @@ from .lock_file import LockHolder, last_holder, lock_path, try_lock
 from .paths import folder_sentence, has_content
 from .processes import EXECUTOR_VARIABLE, read_file, stat_fields
 
-# --- Files beside a state file ---------------------------------------------------------------------------------------
-#
-# Opens a file beside a state file that this process will write, unless another user created it.
+# --- Opens a file beside a state file that this process will write, unless another user created it -------------------
 #
 # In a folder that others may write to, a planted link, pipe or file would be followed, waited for or believed.
 
@@ -145,9 +143,7 @@ def _is_private_group(gid: int, uid: int) -> bool:
     return user.pw_gid == gid and group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
 
 
-# --- The lock --------------------------------------------------------------------------------------------------------
-#
-# Acquires the lock of a state file (``lock_file.py``).
+# --- Acquires the lock of a state file (``lock_file.py``) ------------------------------------------------------------
 #
 # An executor holds the lock while it runs (``lock.py``); a command client acquires it for one command if no executor
 # runs (``command_client.py``). After acquiring it, both check that the path still names the locked file, because an

@@ -7,9 +7,7 @@ import os
 import sys
 from typing import List, NamedTuple, Optional
 
-# --- Default paths ---------------------------------------------------------------------------------------------------
-#
-# Default paths of state files, and the path that the user names.
+# --- Default paths of state files, and the path that the user names --------------------------------------------------
 
 
 STATE_VARIABLE = "REDRIVE_STATE"

@@ -179,9 +179,7 @@ def _wait_seconds(context: ActionContext) -> float:
     return seconds + len(context.results) / rate if rate > 0 else seconds
 
 
-# --- Canaries --------------------------------------------------------------------------------------------------------
-#
-# Canaries: of many tasks with one cause the first is requeued, and the others follow after it has succeeded.
+# --- Canaries: of many tasks with one cause the first is requeued, and the others follow after it has succeeded ------
 #
 # Until then the followers stay dead letters with the canary's name in column ``canary``, so that nothing has to be
 # reverted if the fix does not work. ``settle.py`` handles the end of the canary.
@@ -359,9 +357,7 @@ def _settle(transaction: Transaction, run_id: str, row: TaskSnapshot, state: Tas
     transaction.move(run_id, row.name, row.state, state, row.generation, columns, row.attempt, payload=payload)
 
 
-# --- A run after its deadline ----------------------------------------------------------------------------------------
-#
-# A run after its deadline: an operator lifts the deadline by running tasks again, or gives the run another one.
+# --- A run after its deadline: an operator lifts the deadline by running tasks again, or gives the run another one ---
 #
 # ``domain/states.py`` states the rule; ``store/claims.py`` ends the run at its deadline.
 

@@ -200,9 +200,9 @@ class Transaction(object):
         return seq
 
 
-# --- Pages of tasks --------------------------------------------------------------------------------------------------
+# --- Changes of pages that follow from their tasks -------------------------------------------------------------------
 #
-# Changes of pages that follow from their tasks: a requeue re-arms a page, and its last resolved task resolves it.
+# A requeue re-arms a page, and its last resolved task resolves it.
 
 
 _WAITING = (
@@ -472,9 +472,7 @@ def reevaluate(transaction: Transaction, run_id: str, name: str) -> str:
     return trigger_rules.reevaluate(_RunGraph(transaction, run_id), name)
 
 
-# --- Steps of the wall clock -----------------------------------------------------------------------------------------
-#
-# Steps of the wall clock: the instants that move with it, so that remaining and elapsed times stay the same.
+# --- Steps of the wall clock: the instants that move with it, so that remaining and elapsed times stay the same ------
 
 
 #: Due times, and the start of max_elapsed -> the states in which they count now, or again once a task above allows it.

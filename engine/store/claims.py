@@ -527,9 +527,7 @@ def end_at_deadline(transaction: Transaction, run_id: str) -> None:
     runs.end_run(transaction, run_id, _verdict_of(run))
 
 
-# --- Quarantine ------------------------------------------------------------------------------------------------------
-#
-# Quarantined rows of successful tasks: provisional until the attempt succeeds, then held for an operator.
+# --- Quarantined rows of successful tasks: provisional until the attempt succeeds, then held for an operator ---------
 #
 # A row counts only if its attempt succeeds; otherwise retries would count it twice. Requeued rows run through the same
 # task in a new generation: a row that fails again is held again, the others are resolved (SPEC 000.31, 004.38, 4.15).

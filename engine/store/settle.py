@@ -467,7 +467,7 @@ def _done_before(connection: sqlite3.Connection, claim: Claim) -> int | None:
 
 # --- The end of a canary ---------------------------------------------------------------------------------------------
 #
-# The end of a canary: its success releases the other tasks at a limited rate, its failure holds them (``requeue.py``).
+# Its success releases the other tasks at a limited rate, its failure holds them (``requeue.py``).
 #
 # Written in the transaction of that end. The release is an act of the operator who sent the canary, recorded like any
 # other act, so that it is visible and can be undone.

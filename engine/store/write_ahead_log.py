@@ -20,9 +20,7 @@ from ..statefile.copies import RESCUED
 from ..statefile.opening import file_uri
 from .database import open_for_writing, path_of, restoring_steps
 
-# --- One thread ------------------------------------------------------------------------------------------------------
-#
-# A thread that does one piece of work after another, and calls back.
+# --- A thread that does one piece of work after another, and calls back ----------------------------------------------
 
 
 T = TypeVar("T")
@@ -211,9 +209,7 @@ def _fsync(path: str) -> None:
         os.close(descriptor)
 
 
-# --- Log length ------------------------------------------------------------------------------------------------------
-#
-# Detects a state file or its write-ahead log that was cut short in place (``> state.db``, ``> state.db-wal``).
+# --- Detects a state file or its write-ahead log that was cut short in place (``> state.db``, ``> state.db-wal``) ----
 #
 # SQLite does not notice. Behind the end of a log that it knows, it writes the next commit, and a later checkpoint
 # would copy the hole into the state file; of a state file, it reads the missing pages as zeros. While the writer has
@@ -359,9 +355,7 @@ def _last_commit(connection: sqlite3.Connection) -> tuple[object, ...]:
     return tuple(connection.execute(query).fetchone() for query in queries)
 
 
-# --- Syncing behind the writer ---------------------------------------------------------------------------------------
-#
-# Syncs the write-ahead log behind the writer, and holds back what must not happen before its commit is on the disk.
+# --- Syncs the log behind the writer, and holds back what must not happen before its commit is on the disk -----------
 #
 # SQLite with ``synchronous=NORMAL`` syncs the log before and the database after a checkpoint, and the header of a log
 # that starts again (https://sqlite.org/wal.html, sqlite3WalFrames in wal.c): a power cut leaves a whole file with the

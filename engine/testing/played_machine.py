@@ -26,9 +26,7 @@ from ..runner.stack import without_engine
 from ..runner.zygote.client import ImportOptions
 from ..store.write_ahead_log import OnDone
 
-# --- The runner ------------------------------------------------------------------------------------------------------
-#
-# The runner of a night: each attempt follows a script in virtual time, and the engine's own code ends it.
+# --- The runner of a night: each attempt follows a script in virtual time, and the engine's own code ends it ---------
 #
 # Frames, output, deadline and escalation are those of a real attempt (``runner/attempt.py``); a script only says what
 # the process would have done.
@@ -333,7 +331,7 @@ class _PlayedSampler(ProcSampler):
 
 # --- Virtual time ----------------------------------------------------------------------------------------------------
 #
-# Virtual time: an event loop whose time passes only while it would wait, its clock, and a writer without a thread.
+# An event loop whose time passes only while it would wait, its clock, and a writer without a thread.
 
 
 class Crash(SystemExit):

@@ -389,9 +389,7 @@ def _problem_key(group: GraphGroup) -> tuple[int, int, int]:
     return -problems, not busy, group.index
 
 
-# --- Above the rows --------------------------------------------------------------------------------------------------
-#
-# What is drawn above the rows of the graph: all tasks, all groups, or what surrounds the selected task.
+# --- What is drawn above the rows of the graph: all tasks, all groups, or what surrounds the selected task -----------
 
 
 DEPTH = 2  # edges from the selected task to what is drawn around it at least, unless the operator wants fewer

@@ -27,9 +27,7 @@ from .phrases import (
 )
 from .tables import DECISIVE_EXITS, HTTP, PROGRAM_EXITS, sqlstate_class
 
-# --- Messages --------------------------------------------------------------------------------------------------------
-#
-# Names and messages of errors, and what they have in common with others of their kind.
+# --- Names and messages of errors, and what they have in common with others of their kind ----------------------------
 
 
 _MESSAGE_MAX = 200  # characters
@@ -223,9 +221,7 @@ def _group(match: re.Match[str] | None) -> str | None:
     return None if match is None else match[match.lastindex or 0]
 
 
-# --- Exceptions of libraries -----------------------------------------------------------------------------------------
-#
-# Read facts about a failure from the exceptions of other libraries, without importing those libraries.
+# --- Read facts about a failure from the exceptions of other libraries, without importing those libraries ------------
 #
 # Exceptions are inspected by the shape of their attributes. No function raises or blocks: a response body is read only
 # if the library has fetched it already, because reading a socket now would delay the report of the failure.

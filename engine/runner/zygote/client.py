@@ -609,9 +609,7 @@ class Launch(msgspec.Struct):
         self.on_failed(error)
 
 
-# --- The interpreters of a flow --------------------------------------------------------------------------------------
-#
-# The interpreters that ``Flow(python=...)`` and ``task(python=...)`` name, examined before a run; a hash of one.
+# --- The interpreters that ``Flow(python=...)`` and ``task(python=...)`` name, examined before a run; a hash of one ---
 #
 # The process that imports the flow is the first, so it is read from the source and chosen before the import. Each
 # needs redrive of the same version, because the executor talks to it.

@@ -248,9 +248,9 @@ def serve_file(control: socket.socket, memory: Sequence[int] = ()) -> NoReturn:
     serve(control, load_flow, origin=ProcessOrigin.current())
 
 
-# --- Fork loop -------------------------------------------------------------------------------------------------------
+# --- The event loop of the zygote ------------------------------------------------------------------------------------
 #
-# The event loop of the zygote: forks what it is asked for, reaps it, and kills the processes that it left behind.
+# Forks what it is asked for, reaps it, and kills the processes that it left behind.
 #
 # The zygote and every attempt are subreapers: orphans of a living attempt become its children. So a child of the
 # zygote that the loop did not fork belonged to a dead attempt, and is killed at once.
