@@ -367,19 +367,6 @@ def _memory_lines(memory: CauseHistory, now_us: int) -> Iterator[str]:
         yield f"{'before that' if place else 'last time'} {line}"
 
 
-@command("summary")
-@shared.reading_options
-def print_summary(file: shared.NamedFile, run_id: str | None, as_json: bool) -> int:
-    async def use(session: Session) -> str:
-        board = Board(await session.snapshot(run_id, successes="states"))
-        runner = runner_of(board.projection.run, session.status)
-        return present.incident_summary(board, session.address, session.now_us(), runner)
-
-    text = with_session(file.to_read(), use)
-    echo(json_line(with_schema("summary", {"markdown": text})) if as_json else text, nl=as_json)
-    return 0
-
-
 @command("events")
 @shared.reading_options
 @shared.follow_option
@@ -467,12 +454,25 @@ def _plain(value: object) -> dict[str, object]:
 
 
 _LATE_RUNS_MAX = 100
+_COLUMNS_OF_FILES = 160  # where the output is not a terminal
 
 
 @command("runs")
 @shared.follow_option
+@click.option("--tasks", "has_tasks", is_flag=True, help="Each task in each run: what was slower than usual.")
+@click.option("--flow", metavar="NAME", help="Of --tasks. Default: the flow of the latest run.")
+@click.option(
+    "--sort", type=click.Choice([str(order) for order in HistoryOrder]), help="Of --tasks: their order. Default: flow."
+)
 @shared.file_options
-def print_runs(file: shared.NamedFile, as_json: bool, follow: bool) -> int:
+def print_runs(
+    file: shared.NamedFile, as_json: bool, follow: bool, has_tasks: bool, flow: str | None, sort: str | None
+) -> int:
+    if has_tasks and not follow:
+        return _print_tasks_of_runs(file.to_read(), as_json, flow, HistoryOrder(sort or HistoryOrder.FLOW))
+    if has_tasks or flow is not None or sort is not None:
+        raise click.UsageError("--flow and --sort are of --tasks, which does not go with --follow")
+
     async def read(session: Session) -> Sequence[Shown]:
         schedule_lines, summaries = await _schedule_lines(session), await session.runs()
         status, address, now_us = session.status, session.address, session.now_us()
@@ -522,6 +522,33 @@ def _run_value(
     )
 
 
+def _print_tasks_of_runs(endpoint: Endpoint, as_json: bool, flow: str | None, order: HistoryOrder) -> int:
+    """Print each task in the last runs of ``flow``; None: of the flow of the latest run."""
+
+    async def read(session: Session) -> tuple[RunGrid, SessionStatus, int, list[str]]:
+        runs = await session.runs()
+        names = {one.run.dag_name for one in runs}
+        if not runs:
+            raise RedriveError("no run has been recorded yet")
+        if flow is not None and flow not in names:
+            raise RedriveError(f"no run of a flow {flow!r} in this state file; it has {', '.join(sorted(names))}")
+        grid = await HistoryReader(session).read(flow or runs[0].run.dag_name)
+        return grid, session.status, session.now_us(), await _needing_lines(session)
+
+    grid, status, now_us, needing = with_session(endpoint, read)
+    tasks = grid.in_order(order)
+    if as_json:
+        name = grid.runs[-1].run.dag_name
+        echo_values("run_tasks", ({"flow": name, **history_value(task, grid)} for task in tasks))
+        return 0
+    glyphs = glyphs_for(sys.stdout.encoding)
+    columns = shutil.get_terminal_size((_COLUMNS_OF_FILES, 0)).columns
+    heading, _ = heading_line(grid, len(tasks), "", order, glyphs)
+    print_lines(map(stripped, [heading, *grid_lines(grid, tasks, columns, now_us, glyphs, status)]))
+    echo_lines(needing)
+    return 0
+
+
 async def _schedule_lines(session: Session) -> list[str]:
     """Lines about the next scheduled runs, whether a process serves them, and runs that started late."""
     unserved = "; no process serves it" if session.status.service_pid is None else ""
@@ -549,10 +576,7 @@ def _run_row(summary: RunSummary, runner: RunnerStatus, now_us: int) -> tuple[st
     )
 
 
-# --- ``redrive history``: every task in the last runs of a flow ------------------------------------------------------
-
-
-_COLUMNS_OF_FILES = 160  # where the output is not a terminal
+# --- ``redrive fleet`` -----------------------------------------------------------------------------------------------
 
 
 @command("fleet")
@@ -574,39 +598,3 @@ def print_fleet(file: shared.NamedFile, as_json: bool) -> int:
     else:
         echo(f"there is no state file in the default place of {target or 'this machine'}")
     return ExitCode.SUCCESS
-
-
-@command("history")
-@click.option("--flow", metavar="NAME", help="Default: the flow of the latest run.")
-@click.option(
-    "--sort",
-    type=click.Choice([str(order) for order in HistoryOrder]),
-    default="flow",
-    show_default=True,
-    help="The order of the tasks.",
-)
-@shared.file_options
-def print_history(file: shared.NamedFile, as_json: bool, flow: str | None, sort: str) -> int:
-    async def read(session: Session) -> tuple[RunGrid, SessionStatus, int, list[str]]:
-        runs = await session.runs()
-        names = {one.run.dag_name for one in runs}
-        if not runs:
-            raise RedriveError("no run has been recorded yet")
-        if flow is not None and flow not in names:
-            raise RedriveError(f"no run of a flow {flow!r} in this state file; it has {', '.join(sorted(names))}")
-        grid = await HistoryReader(session).read(flow or runs[0].run.dag_name)
-        return grid, session.status, session.now_us(), await _needing_lines(session)
-
-    grid, status, now_us, needing = with_session(file.to_read(), read)
-    tasks, order = grid.in_order(HistoryOrder(sort)), HistoryOrder(sort)
-    if as_json:
-        name = grid.runs[-1].run.dag_name
-        echo_values("history", ({"flow": name, **history_value(task, grid)} for task in tasks))
-        return 0
-    glyphs = glyphs_for(sys.stdout.encoding)
-    columns = shutil.get_terminal_size((_COLUMNS_OF_FILES, 0)).columns
-    heading, _ = heading_line(grid, len(tasks), "", order, glyphs)
-    lines = [heading, *grid_lines(grid, tasks, columns, now_us, glyphs, status)]
-    print_lines(map(stripped, lines))
-    echo_lines(needing)
-    return 0

@@ -181,17 +181,12 @@ SECTIONS: dict[str, tuple[Listed, ...]] = {
             "why", "listings", "Why a task does not run: what it waits for, down to the task that holds it in the end"
         ),
         Listed("logs", "logs", "The output of tasks"),
-        Listed("runs", "listings", "Every run of a state file"),
-        Listed(
-            "history",
-            "listings",
-            "Every task in the last 40 runs of a flow: state, duration, what was slower than usual",
-        ),
-        Listed("summary", "listings", "A run in a few lines of Markdown, for an incident channel or the next shift"),
+        Listed("runs", "listings", "Every run of a state file; every task in the last 40 runs of a flow"),
         Listed(
             "report",
             "report",
-            "A run as one HTML file to post: the graph, the timeline with a slider, causes, acts, slow tasks",
+            "A run as one HTML file to post: the graph, the timeline with a slider, causes, acts, slow tasks; or in a"
+            " few lines",
         ),
         Listed("events", "listings", "All events, in order"),
         Listed("pages", "systems", "Pages: their causes, and whether they were sent"),
@@ -272,6 +267,8 @@ WORDS_OF_OTHER_TOOLS: dict[str, tuple[str, ...]] = {
     # commands that there were
     "costs": ("report",),
     "classify": ("check",),
+    "summary": ("report --short",),
+    "history": ("runs --tasks",),
 }
 
 TARGETS = (

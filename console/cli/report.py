@@ -37,6 +37,7 @@ from ..present.report import (
     report_html,
     report_markdown,
 )
+from ..present.runs import incident_summary
 from ..sessions.live_run import load_memories
 from ..sessions.open import with_session
 from ..sessions.reads import TEXTS_OF, events_of_run, read_evidence
@@ -51,29 +52,38 @@ from .options import NamedFile, complete_runs, ssh_options, state_option
 @click.argument("run_id", required=False, metavar="[RUN]", shell_complete=complete_runs)
 @state_option
 @click.option("-o", "--output", "path", type=click.Path(dir_okay=False), metavar="FILE", help="Default: print it.")
+@click.option("--short", "is_short", is_flag=True, help="A few lines of Markdown, for an incident channel.")
 @click.option("--markdown", "is_markdown", is_flag=True, help="Markdown instead of HTML.")
 @click.option("--serve", "is_served", is_flag=True, help="Serve it to browsers of this machine, live.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Of --serve. Default: a free one.")
 @ssh_options
 def write_report(
-    file: NamedFile, run_id: str | None, path: str | None, is_markdown: bool, is_served: bool, port: int
+    file: NamedFile,
+    run_id: str | None,
+    path: str | None,
+    is_short: bool,
+    is_markdown: bool,
+    is_served: bool,
+    port: int,
 ) -> int:
     """RUN: default the latest run. The file loads nothing from elsewhere and can be read on a phone."""
-    if is_served and (path is not None or is_markdown):
-        raise click.UsageError("--serve goes with neither -o nor --markdown")
+    if is_served and (path is not None or is_markdown or is_short):
+        raise click.UsageError("--serve goes with none of -o, --markdown and --short")
     if is_served:
         with suppress(KeyboardInterrupt):
             with_session(file.to_read(), lambda session: _serve(session, run_id, port))
         return 0
-    if path is None and not is_markdown and sys.stdout.isatty():
+    if path is None and not (is_markdown or is_short) and sys.stdout.isatty():
         raise click.UsageError("HTML is not for a terminal: name a file with -o night.html, or say --markdown")
 
-    async def read(session: Session) -> ReportData:
-        return await read_report(session, run_id, session.now_us())
+    async def read(session: Session) -> str:
+        if is_short:
+            return await _read_short(session, run_id)
+        data = await read_report(session, run_id, session.now_us())
+        return report_markdown(data) if is_markdown else _html(data)
 
     with collector_paused():  # all that is made stays until the report is written
-        data = with_session(file.to_read(), read)
-        text = report_markdown(data) if is_markdown else _html(data)
+        text = with_session(file.to_read(), read)
     if path is None:
         echo(text, nl=False)
         return 0
@@ -84,6 +94,11 @@ def write_report(
         raise RedriveError(f"{path} cannot be written: {error.strerror}") from error
     echo(f"{path}: {format_bytes(len(text.encode()))}")
     return 0
+
+
+async def _read_short(session: Session, run_id: str | None) -> str:
+    board = Board(await session.snapshot(run_id, successes="states"))
+    return incident_summary(board, session.address, session.now_us(), runner_of(board.projection.run, session.status))
 
 
 def _html(data: ReportData, *, is_live: bool = False) -> str:

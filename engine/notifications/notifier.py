@@ -496,7 +496,7 @@ class SuccessNotices:
 def success_message(origin: MessageOrigin, described: str) -> Message:
     """Return the notice as senders get it: with the fields of a page that make sense for it."""
     title = f"{origin.flow}: run {origin.run_id} succeeded"
-    command = shell_command(["redrive", "summary", origin.state, "--run", origin.run_id])
+    command = shell_command(["redrive", "report", "--short", "--state", origin.state, origin.run_id])
     return {
         "kind": "success",
         "key": f"success/{origin.run_id}",

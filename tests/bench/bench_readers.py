@@ -48,13 +48,13 @@ COMMANDS: dict[str, Sequence[str]] = {
     "inbox": ("inbox", "FILE"),
     "logs TASK": ("logs", "--state", "FILE", TASK),
     "why TASK": ("why", "--state", "FILE", TASK),
-    "summary": ("summary", "FILE"),
+    "report --short": ("report", "--short", "--state", "FILE"),
     "tasks": ("tasks", "FILE"),
     "tasks --json": ("tasks", "FILE", "--json"),
     "events": ("events", "FILE"),
     "events --json": ("events", "FILE", "--json"),
     "report": ("report", "--state", "FILE", "-o", "OUT"),
-    "history": ("history", "--state", "FILE"),
+    "runs --tasks": ("runs", "--tasks", "--state", "FILE"),
 }
 CONSOLE = "console"
 PICTURE_SECONDS = 60.0

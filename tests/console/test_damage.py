@@ -46,7 +46,7 @@ DOORS = (
     ("prune", "--keep", "1", "--state"),
     ("breakers", "--state"),
     ("pause", "--state"),
-    ("summary", "--state"),
+    ("report", "--short", "--state"),
     ("skip", "b", "--reason", "x", "--state"),
 )
 

@@ -183,7 +183,9 @@ def test_the_output_of_tasks_is_the_same_through_ssh(far: Any, run_file: StateFi
 # --- A host whose clock is wrong --------------------------------------------------------------------------------------
 
 
-@parametrize_mostly_long("words", [("tasks",), ("why", "task_00002"), ("summary",), ("inbox", "--run", "night-1")])
+@parametrize_mostly_long(
+    "words", [("tasks",), ("why", "task_00002"), ("report", "--short"), ("inbox", "--run", "night-1")]
+)
 def test_ages_are_counted_by_the_clock_of_the_host(
     far: Any, run_file: StateFileBuilder, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
@@ -199,7 +201,7 @@ def test_ages_are_counted_by_the_clock_of_the_host(
     behind.chmod(0o700)
     name, *more = words
     target = f"ssh://far{run_file.path}"
-    given = ["--state", target, *more] if name == "why" else [target, *more]
+    given = ["--state", target, *more] if name in ("why", "report") else [target, *more]
     result = run_redrive(name, *given, "--python", str(behind))
     said = result.stdout + result.stderr
     assert "the clock of far is 3h00 behind: ages are counted by it" in result.stderr

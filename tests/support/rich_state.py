@@ -26,7 +26,7 @@ LISTINGS: tuple[tuple[str, ...], ...] = (
     ("quarantine", "--all"),
     ("breakers",),
     ("replay",),
-    ("summary",),
+    ("report", "--short", "--state"),
     ("doctor",),
     ("requeue", "broken*", "--dry-run", "--reason", "x", "--state"),
 )

@@ -72,7 +72,7 @@ def test_it_waits_in_the_inbox_and_holds_no_process(folder: Path) -> None:
     assert "publish PENDING: waits for ok, which waits for an approval\n" in below
     pages = redrive(folder, "pages", "s.db").stdout
     assert "approval on ok" in pages
-    summary = redrive(folder, "summary", "s.db").stdout
+    summary = redrive(folder, "report", "--short", "--state", "s.db").stdout
     assert "1 approve?" in summary and "`ok`; holds 1 task" in summary and "fingerprint" not in summary
 
 

@@ -46,7 +46,9 @@ def coloured_words(text: str) -> set[tuple[str, str]]:
     return set(re.findall(r"\x1b\[([0-9;]+)m([^\x1b]*)\x1b\[0m", text))
 
 
-@pytest.mark.parametrize("words", [("tasks",), ("runs",), ("inbox",), ("events",), ("history",), ("why", "task_00005")])
+@pytest.mark.parametrize(
+    "words", [("tasks",), ("runs",), ("inbox",), ("events",), ("runs", "--tasks"), ("why", "task_00005")]
+)
 def test_without_its_colours_a_list_is_what_a_pipe_gets(state: Path, words: tuple[str, ...]) -> None:
     command = (words[0], "--state", state, *words[1:])
     in_colours, in_a_pipe = printed(*command, **_FORCED), printed(*command)

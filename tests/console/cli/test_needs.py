@@ -131,7 +131,7 @@ def test_a_failed_run_needs_a_human_everywhere(machine: Machine) -> None:
     assert "1 × OSError" in done.stdout and done.returncode == machine.quiet_code() == 1
     assert f"or acknowledge it: redrive ack --state {quoted(machine.states / 'etl.db')} night" in done.stdout
     assert "1 run needs a human: redrive inbox" in run_redrive("runs", "etl").stdout
-    assert "1 run needs a human: redrive inbox" in run_redrive("history", "etl").stdout
+    assert "1 run needs a human: redrive inbox" in run_redrive("runs", "etl", "--tasks").stdout
     (value,) = machine.values("inbox")
     assert (value["need"], value["is_notice"], value["tasks"]) == ("failed run", False, ["load"])
 

@@ -98,10 +98,10 @@ def test_the_listing_of_events_has_dates(tmp_path: Path) -> None:
     assert all(re.match(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] ", line) for line in lines)
 
 
-def test_the_summary_of_a_run_is_the_one_that_the_console_copies(tmp_path: Path) -> None:
+def test_the_short_report_of_a_run_is_the_one_that_the_console_copies(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text(BAD)
     run_redrive("run", "bad.py", "--quiet", "--state", "b.db", "--run-id", "night", cwd=tmp_path)
-    done = run_redrive("summary", "b.db", cwd=tmp_path)
+    done = run_redrive("report", "--short", "--state", "b.db", cwd=tmp_path)
     assert done.returncode == 0
     first, second, cause = done.stdout.splitlines()
     assert first.startswith(f"**bad** `night` on `{tmp_path}/b.db`: BLOCKED after ")

@@ -306,7 +306,12 @@ def test_a_command_that_there_is_not_is_told_with_the_one_that_is_meant() -> Non
 
 
 def test_a_command_that_there_was_is_told_with_what_is_in_its_place() -> None:
-    for old, new in {"costs": "report", "classify": "check"}.items():
+    for old, new in {
+        "costs": "report",
+        "classify": "check",
+        "summary": "report --short",
+        "history": "runs --tasks",
+    }.items():
         done = run_redrive(old, "--json")
         assert done.returncode == 2 and f"No such command '{old}'. (Did you mean '{new}'?)" in done.stderr
 

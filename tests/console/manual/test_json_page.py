@@ -22,8 +22,8 @@ SCHEDULED = "from redrive.engine import Flow\nflow = Flow('f', schedule='0 2 * *
 REQUEUE = ("requeue", "--state", "STATE", "broken", "--reason", "repaired")
 #: Schema -> a command that prints lines of it.
 COMMANDS: dict[str, tuple[str, ...]] = {
-    **{name: (name, "STATE") for name in ("runs", "tasks", "inbox", "events", "pages", "breakers", "summary")},
-    "history": ("history", "STATE"),
+    **{name: (name, "STATE") for name in ("runs", "tasks", "inbox", "events", "pages", "breakers")},
+    "run_tasks": ("runs", "STATE", "--tasks"),
     "doctor": ("doctor", "STATE"),
     "pools": ("pools",),
     "logs": ("logs", "--state", "STATE"),

@@ -96,7 +96,7 @@ READINGS = (
     ("runs", 0, "night-1  shop  BLOCKED"),
     ("inbox", 3, "DEAD_LETTER load 2/2 poison: 'price'"),
     ("events", 0, "load RUNNING attempt=2"),
-    ("history", 0, "the whole run"),
+    ("runs --tasks", 0, "the whole run"),
     ("report", 0, "KeyError"),
     ("doctor", 0, "ok      integrity"),
     ("why load", 0, "needs a decision"),
