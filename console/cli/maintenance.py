@@ -32,11 +32,12 @@ from ..sessions.local import LocalSession
 from ..sessions.open import with_session
 from ..sessions.session import Session, current_actor, machine_now_us, new_command
 from ..sessions.target import existing_target, is_remote
+from ..text.columns import Column, Columns
 from ..text.figures import format_bytes, wall_day
 from ..text.text import echo, echo_json, one_line
 from .main import ExitCode, command
 from .options import NamedFile, file_options, json_option, state_option, target_argument
-from .output import echo_values, print_table, with_schema
+from .output import print_list, with_schema
 
 # --- ``redrive doctor``: checks versions, the owner and the integrity of a state file, and this machine's isolation ---
 
@@ -315,23 +316,30 @@ def prune_runs(file: NamedFile, keep: str, dry_run: bool, as_json: bool) -> int:
 # --- ``redrive pools``: who holds slots in the pools of this machine, and who waits for them -------------------------
 
 
+def _slot(entry: PoolEntry, now_us: int) -> str:
+    return "waits" if entry.slot is None else str(entry.slot + 1)
+
+
+POOL_COLUMNS: Columns[PoolEntry, int] = (
+    Column("pool", "POOL", lambda entry, now_us: entry.pool),
+    Column("slot", "SLOT", lambda entry, now_us: entry.slot, _slot),
+    Column("task", "TASK", lambda entry, now_us: entry.holder["task"]),
+    Column("flow", "FLOW", lambda entry, now_us: entry.holder["flow"]),
+    Column("run_id", "RUN", lambda entry, now_us: entry.holder["run_id"]),
+    Column("state_file", None, lambda entry, now_us: entry.holder["state_file"]),
+    Column("pid", "PID", lambda entry, now_us: entry.holder["pid"]),
+    Column(
+        "since",
+        "FOR",
+        lambda entry, now_us: entry.holder["since"],
+        lambda entry, now_us: format_duration(max(0, now_us - entry.holder["since"])),
+    ),
+)
+
+
 @command("pools")
 @json_option
 def print_pools(as_json: bool) -> int:
-    entries, now_us = read_pools(), machine_now_us()
-    if as_json:
-        echo_values("pools", ({"pool": entry.pool, "slot": entry.slot, **entry.holder} for entry in entries))
-    elif entries:
-        print_table(
-            [("POOL", "SLOT", "TASK", "FLOW", "RUN", "PID", "FOR"), *(_row(entry, now_us) for entry in entries)]
-        )
-    else:
-        echo("no pool of this machine is in use: flows declare them by Flow(machine_pools={...})")
+    empty = "no pool of this machine is in use: flows declare them by Flow(machine_pools={...})"
+    print_list("pools", POOL_COLUMNS, read_pools(), machine_now_us(), as_json=as_json, empty=empty)
     return ExitCode.SUCCESS
-
-
-def _row(entry: PoolEntry, now_us: int) -> tuple[str, ...]:
-    slot = "waits" if entry.slot is None else str(entry.slot + 1)
-    holder = entry.holder
-    age = format_duration(max(0, now_us - holder["since"]))
-    return entry.pool, slot, holder["task"], holder["flow"], holder["run_id"], str(holder["pid"]), age

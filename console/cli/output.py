@@ -23,8 +23,9 @@ from ..sessions.open import with_session
 from ..sessions.session import Session
 from ..sessions.target import is_remote
 from ..terminal.capabilities import shows_colours
+from ..text.columns import Columns, Context, Row, json_value, shell_rows
 from ..text.pieces import Line, Piece, fit, plain, table, width
-from ..text.text import COLUMN_CELLS_MAX, JsonLine, echo_json, sanitize_lines, shorten, table_lines
+from ..text.text import COLUMN_CELLS_MAX, JsonLine, echo, echo_json, sanitize_lines, shorten, table_lines
 
 if TYPE_CHECKING:
     from rich.style import Style
@@ -94,6 +95,18 @@ def write_new_file(path: Path, text: str, mode: int = 0o666) -> None:
 
 Shown = str | Line
 _LINES_PER_WRITE = 500
+
+
+def print_list(
+    name: str, columns: Columns[Row, Context], rows: Sequence[Row], context: Context, *, as_json: bool, empty: str
+) -> None:
+    """Print a list: its table, the sentence ``empty`` without a row, or a line of JSON of this name for each row."""
+    if as_json:
+        echo_values(name, (json_value(columns, row, context) for row in rows))
+    elif rows:
+        print_table(shell_rows(columns, rows, context))
+    else:
+        echo(empty)
 
 
 def print_table(rows: Sequence[Sequence[str | Piece]]) -> None:
