@@ -20,7 +20,7 @@ import redrive
 import redrive.console
 import redrive.engine
 import redrive.themes
-from redrive.console.cli.main import SECTIONS
+from redrive.console.cli.group import SECTIONS
 from redrive.console.sessions.bundle import CHANGING, ON_DEMAND, READING, modules_in
 from support.checkout import stop_unless_current
 

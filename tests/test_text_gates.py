@@ -24,7 +24,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from redrive.console.cli import output
-from redrive.console.cli.options import BashCompletion
+from redrive.console.cli.completion import BashCompletion
 from redrive.console.cli.output import painted
 from redrive.console.keys.actions import shell_line
 from redrive.console.present import report
@@ -69,7 +69,7 @@ EXITS = {
     "bash, zsh and fish, completed": Exit(
         BashCompletion.format_completion,
         r"CompletionItem\(",
-        dict.fromkeys(("console/cli/main.py", "console/cli/help.py"), "names of commands and topics"),
+        dict.fromkeys(("console/cli/group.py", "console/cli/help.py"), "names of commands and topics"),
     ),
     "a page of HTML": Exit(
         _escaped,
@@ -84,8 +84,9 @@ EXITS = {
         r"click\.s?echo\(|sys\.std(out|err)\.write\(|(?<![\w.])(?<!def )print\(",
         {
             "console/__main__.py": "a constant sentence, before anything is imported",
+            "console/cli/completion.py": "its script",
+            "console/cli/group.py": "constant sentences: importing the gate would delay every command",
             "console/cli/main.py": "constant sentences, also where nothing could be imported",
-            "console/cli/options.py": "the script of completion",
             "console/cli/output.py": "lines of its own gate, and sequences that redraw a list around them",
             "console/sessions/search_process.py": "JSON through a pipe",
             "engine/asyncio_log.py": "through ``printable``",

@@ -22,17 +22,18 @@ from ..sessions.session import Session, new_command
 from ..text.text import echo
 from . import operate
 from . import options as shared
-from .main import code_of_answers, command
+from .completion import complete_causes, complete_tasks
+from .group import code_of_answers, command
 
 acting_options = shared.options(
-    click.argument("names", nargs=-1, metavar="TASK...", shell_complete=shared.complete_tasks),
+    click.argument("names", nargs=-1, metavar="TASK...", shell_complete=complete_tasks),
     shared.state_option,
     shared.run_option,
     click.option(
         "--fingerprint",
         metavar="FP",
         help="All tasks that failed with this fingerprint.",
-        shell_complete=shared.complete_causes,
+        shell_complete=complete_causes,
     ),
     click.option("--downstream", metavar="NAME", help="With --fingerprint: only tasks that call this."),
     click.option(
@@ -115,7 +116,7 @@ def cancel(file: shared.NamedFile, **options: object) -> int:
 
 
 @command("extend")
-@click.argument("names", nargs=-1, required=True, metavar="TASK...", shell_complete=shared.complete_tasks)
+@click.argument("names", nargs=-1, required=True, metavar="TASK...", shell_complete=complete_tasks)
 @click.argument("duration", metavar="DURATION")
 @shared.reason_option
 @shared.run_options

@@ -17,7 +17,7 @@ from ..sessions.target import is_one_file, is_remote
 from ..terminal.capabilities import TerminalCapabilities, detect_capabilities
 from ..terminal.tty import Tty
 from ..text.text import echo
-from .main import code_of_run, command
+from .group import code_of_run, command
 from .options import hosts_argument, run_option, ssh_options, state_option, target_argument
 
 if TYPE_CHECKING:

@@ -42,7 +42,8 @@ from ..present.evidence import duration_lines
 from ..sessions.target import is_remote
 from ..text.figures import number
 from ..text.text import echo, echo_json, echo_lines, one_line, table_lines
-from .main import ExitCode, command, explain
+from .group import ExitCode, command
+from .main import explain
 from .options import json_option, params_of, seconds_of
 from .output import with_schema, write_new_file
 

@@ -25,7 +25,8 @@ from ..sessions.open import with_session
 from ..sessions.session import Session, new_command
 from ..sessions.target import is_remote
 from ..text.text import echo, echo_lines, one_line
-from .main import ExitCode, code_of_answers, command
+from .completion import complete_runs
+from .group import ExitCode, code_of_answers, command
 from .operate import ActPlace, ActRequest, place_of, postpone_options_of, print_answer, send_action
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def resume_run(
 
 
 @command("rerun")
-@click.argument("run_id", metavar="RUN", shell_complete=shared.complete_runs)
+@click.argument("run_id", metavar="RUN", shell_complete=complete_runs)
 @click.option("--param", multiple=True, metavar="NAME=VALUE", help="Another value than RUN had.")
 @click.option("--trust", is_flag=True, help="Run the flow file also if other users may have written it.")
 @shared.running_options

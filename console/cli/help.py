@@ -12,7 +12,7 @@ from ... import __version__
 from ..manual import CELL_BORDER, CODE, FENCE, TOPICS, Topic, load_topic, load_topics, page_lines
 from ..text.pieces import plain
 from ..text.text import echo
-from .main import EXIT_CODES_HELP, SECTIONS, TARGETS, cli, command
+from .group import EXIT_CODES_HELP, SECTIONS, TARGETS, cli, command
 
 
 def complete_topics(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -41,7 +41,7 @@ from .crontab import (
     plain_name,
     shell_duration,
 )
-from .main import ExitCode, cli, summary_of
+from .group import ExitCode, cli, summary_of
 from .output import print_table, write_new_file
 
 SOURCE_CHARACTERS_MAX = 1_000_000

@@ -32,7 +32,7 @@ from ...engine.errors import FlowError
 from ..text.figures import bar, column_chart, downsample, number, number_table
 from ..text.glyphs import glyphs_for
 from ..text.text import echo, echo_json, echo_lines
-from .main import cli, command, summary_of
+from .group import cli, command, summary_of
 from .options import json_option, options, seconds_of
 from .output import echo_values, with_schema
 

@@ -51,8 +51,9 @@ from ..text.glyphs import glyphs_for
 from ..text.pieces import Line, Piece, Role, stripped
 from ..text.text import echo, echo_lines, json_line, one_line, shorten
 from . import options as shared
+from .completion import complete_target_and_tasks
 from .event_lines import EventLabeller
-from .main import ExitCode, command
+from .group import ExitCode, command
 from .output import Shown, echo_values, print_lines, print_table, print_view, shown_table, with_schema
 from .state_files import files_of
 
@@ -268,9 +269,7 @@ def _cause_of_lost(run: RunRow, open_count: int, advice: str) -> InboxCause:
 
 
 @command("why")
-@click.argument(
-    "names", nargs=-1, required=True, metavar="[TARGET] TASK...", shell_complete=shared.complete_target_and_tasks
-)
+@click.argument("names", nargs=-1, required=True, metavar="[TARGET] TASK...", shell_complete=complete_target_and_tasks)
 @shared.run_options
 def print_explanations(file: shared.NamedFile, names: Sequence[str], run_id: str | None, as_json: bool) -> int:
     """TASK may be a glob, as 'load_*'. A TARGET may stand before the tasks."""

@@ -25,9 +25,10 @@ from ..sessions.session import Session
 from ..sessions.target import is_remote, named_target
 from ..text.figures import format_bytes
 from ..text.text import echo, echo_json, one_line, pad
-from .main import command
+from .completion import complete_target_and_tasks
+from .group import command
 from .operate import names_like
-from .options import NamedFile, complete_target_and_tasks, run_options
+from .options import NamedFile, run_options
 from .output import with_schema
 
 _NAME_CELLS_MAX = 30

@@ -35,7 +35,7 @@ from ..sessions.target import existing_target, is_remote
 from ..text.columns import Column, Columns
 from ..text.figures import format_bytes, wall_day
 from ..text.text import echo, echo_json, one_line
-from .main import ExitCode, command
+from .group import ExitCode, command
 from .options import NamedFile, file_options, json_option, state_option, target_argument
 from .output import print_list, with_schema
 

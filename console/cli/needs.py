@@ -28,8 +28,9 @@ from ..sessions.target import named_target
 from ..text.event_text import FINGERPRINT_DIGITS
 from ..text.text import echo, json_line, one_line
 from . import options as shared
+from .completion import complete_runs
+from .group import code_of_answers, command
 from .listings import inbox_of_run, need_fields
-from .main import code_of_answers, command
 from .operate import ActPlace, place_of, print_answer
 from .output import Shown, print_lines, print_view, with_schema
 from .state_files import files_of, offer_of_session
@@ -205,7 +206,7 @@ class _Ending:
 
 
 @command("ack")
-@click.argument("names", nargs=-1, metavar="[RUN|FLOW]...", shell_complete=shared.complete_runs)
+@click.argument("names", nargs=-1, metavar="[RUN|FLOW]...", shell_complete=complete_runs)
 @shared.state_option
 @click.option("--all", "everything", is_flag=True, help="All runs of the flows; without a name, of all flows.")
 @shared.reason_option

@@ -18,7 +18,7 @@ from ..present.runs import incident_summary
 from ..text.event_text import lines_of_event
 from ..text.glyphs import UTF8
 from ..text.pieces import plain
-from .main import code_of_run
+from .group import code_of_run
 
 _HEADER_CELLS = 160
 _ADDRESS = "a played night"

@@ -31,7 +31,7 @@ from ..sessions.address import Endpoint
 from ..sessions.open import is_interactive, with_session
 from ..sessions.session import Session, new_command
 from ..text.text import echo, echo_json, echo_lines, one_line, shorten
-from .main import ExitCode, code_of_answers
+from .group import ExitCode, code_of_answers
 from .options import NamedFile, params_of, seconds_of
 from .output import with_schema
 

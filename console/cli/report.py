@@ -44,8 +44,9 @@ from ..sessions.reads import TEXTS_OF, events_of_run, read_evidence
 from ..sessions.session import Session
 from ..text.figures import format_bytes
 from ..text.text import echo
-from .main import command
-from .options import NamedFile, complete_runs, ssh_options, state_option
+from .completion import complete_runs
+from .group import command
+from .options import NamedFile, ssh_options, state_option
 
 
 @command("report")

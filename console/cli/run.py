@@ -21,7 +21,7 @@ from ..sessions.address import Endpoint
 from ..sessions.target import state_for_flow
 from ..text.text import echo
 from .attach import code_of_console
-from .main import code_of_run, command, command_line
+from .group import code_of_run, command, command_line
 from .options import params_of, running_options, seconds_of
 
 if TYPE_CHECKING:  # importing the executor would delay the first frame

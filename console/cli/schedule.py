@@ -49,7 +49,7 @@ from ..text.glyphs import ASCII, UTF8
 from ..text.pieces import Piece
 from ..text.text import echo, echo_json, echo_lines, one_line
 from .event_lines import EventPrinter
-from .main import ExitCode, cli, command, summary_of
+from .group import ExitCode, cli, command, summary_of
 from .operate import postpone_options_of
 from .options import json_option, params_of, serving_options
 from .output import echo_values, print_table, with_schema

@@ -30,7 +30,7 @@ from ..text.event_text import UNSENT_UNTIL
 from ..text.pieces import Piece
 from ..text.text import echo, one_line
 from . import operate
-from .main import ExitCode, code_of_answers, command
+from .group import ExitCode, code_of_answers, command
 from .options import NamedFile, reading_options, reason_option, seconds_of
 from .output import echo_values, print_table
 

@@ -43,8 +43,9 @@ from ..sessions.open import with_session
 from ..sessions.reads import events_of_run
 from ..sessions.session import Session, machine_now_us
 from ..text.text import echo, one_line
-from .main import ExitCode, command
-from .options import NamedFile, complete_runs, ssh_options, state_option
+from .completion import complete_runs
+from .group import ExitCode, command
+from .options import NamedFile, ssh_options, state_option
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource

@@ -39,8 +39,8 @@ from ..text.event_text import lines_of_event
 from ..text.pieces import plain
 from ..text.text import echo, one_line
 from .event_lines import EventPrinter
+from .group import ExitCode, code_of_run, command_line
 from .listings import cause_lines, load_board
-from .main import ExitCode, code_of_run, command_line
 from .passthrough import Passthrough
 
 LINES_MAX = 2000  # the latest ones, of tasks with problems and of the run itself

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from redrive.console import manual
+from redrive.console.cli.group import SECTIONS
 from redrive.console.cli.help import man_page
-from redrive.console.cli.main import SECTIONS
 from support.checkout import FOLDERS, ROOT
 from support.marks import needs
 

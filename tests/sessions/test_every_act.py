@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from redrive.console.app.systems_operator import BREAKER_ACTS
-from redrive.console.cli.main import cli
+from redrive.console.cli.group import cli
 from redrive.console.keys.actions import ACTIONS
 from redrive.console.sessions.local import EmbeddedSession, LocalSession
 from redrive.engine import Executor

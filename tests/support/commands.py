@@ -79,7 +79,7 @@ def quoted(path: object) -> str:
 
 def all_commands() -> dict[str, click.Command]:
     """Every command by its name; the group itself imports commands one by one."""
-    from redrive.console.cli.main import cli
+    from redrive.console.cli.group import cli
 
     found = {name: cli.get_command(click.Context(cli), name) for name in cli.list_commands(click.Context(cli))}
     return {name: command for name, command in found.items() if command is not None}
@@ -87,6 +87,6 @@ def all_commands() -> dict[str, click.Command]:
 
 def invoke_redrive(*words: object, **options: Any) -> Result:
     """Run one command in this process: for what starts nothing and ends at once."""
-    from redrive.console.cli.main import cli
+    from redrive.console.cli.group import cli
 
     return CliRunner().invoke(cli, [str(word) for word in words], **{"standalone_mode": False, **options})

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from redrive.console.cli.main import SECTIONS
+from redrive.console.cli.group import SECTIONS
 from support.commands import all_commands, run_redrive, start_redrive
 
 FLOW = """

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner
-from redrive.console.cli.main import cli
+from redrive.console.cli.group import cli
 from redrive.engine import Executor, Flow
 from redrive.engine.errors import FlowError
 from support.commands import REDRIVE

@@ -9,7 +9,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from redrive.console.cli.main import WORDS_OF_OTHER_TOOLS
+from redrive.console.cli.group import GONE, WORDS_OF_OTHER_TOOLS
 from redrive.console.sessions.target import AmbiguousTargetError, acting_target, existing_target
 from redrive.engine import Executor, Flow, PermanentError
 from redrive.engine.statefile.state_files import ActTargets
@@ -306,14 +306,9 @@ def test_a_command_that_there_is_not_is_told_with_the_one_that_is_meant() -> Non
 
 
 def test_a_command_that_there_was_is_told_with_what_is_in_its_place() -> None:
-    for old, new in {
-        "costs": "report",
-        "classify": "check",
-        "summary": "report --short",
-        "history": "runs --tasks",
-    }.items():
+    for old, new in GONE.items():
         done = run_redrive(old, "--json")
-        assert done.returncode == 2 and f"No such command '{old}'. (Did you mean '{new}'?)" in done.stderr
+        assert done.returncode == 2 and f"there is no command '{old}' any more: {new} does its work" in done.stderr
 
 
 def test_what_other_tools_call_a_command_is_one_here() -> None:

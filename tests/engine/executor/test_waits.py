@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from redrive.console.cli.main import ExitCode
+from redrive.console.cli.group import ExitCode
 from redrive.engine import Context, Executor, Flow, NotReady, RetryPolicy, RunOptions, TransientError
 from redrive.engine.core import explain, waiting
 from redrive.engine.core.breaker import BreakerRecord, decode

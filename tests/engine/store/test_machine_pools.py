@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.console.cli.main import ExitCode
+from redrive.console.cli.group import ExitCode
 from redrive.engine import Executor, Flow
 from redrive.engine.errors import OptionError
 from redrive.engine.executor.dispatch import describe_holders
