@@ -38,9 +38,11 @@ from ..present.schedules import (
     TO_RUN,
     backfill_grid,
     decision_sentence,
+    logical_text,
     missed_times,
     schedule_cells,
     schedule_notes,
+    zone_of,
 )
 from ..sessions.session import machine_now_us
 from ..sessions.target import state_for_flow
@@ -418,25 +420,54 @@ def skip_next_run(flow: str, undo: bool) -> int:
 
 @schedule.command("start")
 @flow_argument
-@click.option("--at", metavar="TIME", help="The logical time of the run, as of a missed one; default: now.")
+@click.option("--at", metavar="TIME", help="A logical time, as of a missed run, by the clock of the flow.")
+@click.option("--early", is_flag=True, help="Also a logical time that is still to come, which then starts no more.")
 @click.option("--param", multiple=True, metavar="NAME=VALUE", help="A parameter of the run.")
-def start_now(flow: str, at: str | None, param: tuple[str, ...]) -> int:
+def start_now(flow: str, at: str | None, early: bool, param: tuple[str, ...]) -> int:
     """Start a run of FLOW now, by its supervisor, also while the schedule is paused."""
     (row,) = _rows(flow)
     if not is_served(row, machine_now_us()):
         command = shell_command(["redrive", "run", row.target])
         raise RefusedError(f"no supervisor serves {row.flow}: redrive serve, or {command}")
-    logical = machine_now_us() // 1_000_000 * 1_000_000 if at is None else _instant_here(at)
+    served = decode_spec(supervisor_file.read_spec(row.target))  # None if its file could never be read
+    logical = machine_now_us() // 1_000_000 * 1_000_000 if at is None else _time_to_start(row, served, at, early)
     params = params_of(param)
-    _check_params(row, params)
+    _check_params(served, params)
     supervisor_file.request_start(row.target, logical, params)
     echo(decision_sentence(row, "start", logical))
     return ExitCode.SUCCESS
 
 
-def _check_params(row: ServedSchedule, given: Mapping[str, str]) -> None:
+def _time_to_start(row: ServedSchedule, served: ServedFlow | None, text: str, early: bool) -> int:
+    """Return the logical time that is meant. Raises RefusedError for one that must not start now."""
+    logical = _instant_of(row, text)
+    if served is None:
+        return logical
+    coming = next(served.schedule.after(logical - 1), None)
+    if coming != logical:
+        nearest = "" if coming is None else f"; the next one after it is {logical_text(row, coming)}"
+        raise RefusedError(f"{row.flow} has no run at {logical_text(row, logical)} by its schedule{nearest}")
+    found = backfill_slots(row.state_path, served, logical, logical) if row.state_path else []
+    if found and found[0].run_id is not None:
+        raise RefusedError(
+            f"the run of {row.flow} for {logical_text(row, logical)} has started already: {found[0].run_id};"
+            " redrive backfill --again runs a day anew"
+        )
+    if logical > machine_now_us() and not early and not _starts_early(row, logical):
+        raise RefusedError(f"{row.flow}: nothing is started")
+    return logical
+
+
+def _starts_early(row: ServedSchedule, logical: int) -> bool:
+    """Ask about a run that is still to come. Raises RefusedError without a terminal."""
+    what = f"the run of {row.flow} for {logical_text(row, logical)} is still to come"
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise RefusedError(f"{what}; --early starts it now, and then not at its time; without --at a run of now starts")
+    return click.confirm(one_line(f"{what}: start it now, and then not at its time?"), err=True)
+
+
+def _check_params(served: ServedFlow | None, given: Mapping[str, str]) -> None:
     """Raise FlowError for a parameter that would make the start fail: a failed start holds up those of the schedule."""
-    served = decode_spec(supervisor_file.read_spec(row.target))
     if served is None:  # its file could never be read: the start says why
         return
     flow = served.flow
@@ -462,9 +493,10 @@ def dismiss_missed(flow: str, at: tuple[str, ...]) -> int:
     """Remove missed runs of FLOW from the list; without a TIME all of them."""
     (row,) = _rows(flow)
     known = [run.logical_time for run in row.missed]
-    chosen = [_instant_here(text) for text in at] or known
+    chosen = [_instant_of(row, text) for text in at] or known
     if unknown := set(chosen) - set(known):
-        raise NotFoundError(f"{row.flow} missed no run of {_local(min(unknown))}; it missed {_listed(row) or 'none'}")
+        when = logical_text(row, min(unknown))
+        raise NotFoundError(f"{row.flow} missed no run of {when}; it missed {_listed(row) or 'none'}")
     supervisor_file.dismiss(row.target, chosen)
     echo(decision_sentence(row, "dismiss", count=len(chosen)))
     return ExitCode.SUCCESS
@@ -506,13 +538,10 @@ def _listed(row: ServedSchedule) -> str:
     return ", ".join(missed_times(row))
 
 
-def _instant_here(text: str) -> int:
-    """Parse an instant; without an offset it is of this machine's zone."""
+def _instant_of(row: ServedSchedule, text: str) -> int:
+    """Parse an instant; without an offset it is of the flow's zone."""
     try:
-        return round(datetime.fromisoformat(text).astimezone().timestamp() * 1e6)
+        moment = datetime.fromisoformat(text)
     except ValueError:
         raise click.UsageError(f"{text!r}: write an instant, as 2026-11-24T02:00") from None
-
-
-def _local(at: int) -> str:
-    return f"{datetime.fromtimestamp(at / 1e6).astimezone():%Y-%m-%d %H:%M:%S}"
+    return to_microseconds(moment if moment.tzinfo is not None else moment.replace(tzinfo=zone_of(row)))

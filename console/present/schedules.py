@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from datetime import time as time_of_day
 from typing import NamedTuple
+from zoneinfo import ZoneInfo
 
 from ...engine.core.views import BLOCKED, RUN_STYLES, Sign, StateRole, StateStyle
 from ...engine.domain.states import RunState
 from ...engine.domain.text import counted, format_duration, shell_command
 from ...engine.statefile.needs import Need, NeedKind, attention_count
 from ...engine.statefile.supervisor_file import FOREVER, ServedSchedule, heartbeat_age_us, is_served
-from ..text.figures import DAY, wall, wall_day
+from ..text.figures import DAY, local_day, wall, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Piece, Role
 from ..text.text import one_line
 
 NAMED_MAX = 3  # missed runs in a note, and in the list of acts
 _MORNING = time_of_day(6)
+_FAR_DAYS = 300  # from where on an instant has its year
 SCHEDULE_COLUMNS = ("FLOW", "NEXT", "LAST", "USUAL", "STATE")
 
 
@@ -36,7 +38,10 @@ _DECISIONS = {
 
 def decision_sentence(row: ServedSchedule, act: str, at_us: int = 0, count: int = 0) -> str:
     """What an operator decided about a schedule. ``at_us``: the end of a pause, or a logical time."""
-    time = "" if at_us >= FOREVER else f"{datetime.fromtimestamp(at_us / 1e6, UTC).astimezone():%Y-%m-%d %H:%M:%S}"
+    if act == "pause":
+        time = "" if at_us >= FOREVER else f"{datetime.fromtimestamp(at_us / 1e6, UTC).astimezone():%Y-%m-%d %H:%M:%S}"
+    else:
+        time = logical_text(row, at_us)
     until = f"until {time}" if time else "until redrive schedule unpause"
     words = _DECISIONS[act].format(until=until, time=time, count=count, known=len(row.missed))
     return one_line(f"{row.flow}: {words}")
@@ -182,8 +187,10 @@ def _next_text(row: ServedSchedule, now_us: int) -> str:
 
 
 def _time(at: int, now_us: int) -> str:
-    """``02:00:00`` of this machine within a day, else with its date."""
-    return wall(at) if abs(at - now_us) < 86_400_000_000 else wall_day(at)
+    """``02:00:00`` of this machine within a day, else with its date; with its year if that is far."""
+    if abs(at - now_us) < DAY:
+        return wall(at)
+    return wall_day(at) if abs(at - now_us) < _FAR_DAYS * DAY else f"{local_day(at):%Y}-{wall_day(at)}"
 
 
 def _missed_note(row: ServedSchedule) -> str:
@@ -195,9 +202,23 @@ def _missed_note(row: ServedSchedule) -> str:
 
 
 def missed_times(row: ServedSchedule) -> Iterator[str]:
-    """The logical times of missed runs by the clock of this machine, as the commands take them."""
+    """The logical times of missed runs by the clock of the flow, as the commands take them."""
     for run in row.missed:
-        yield f"{datetime.fromtimestamp(run.logical_time / 1e6, UTC).astimezone():%Y-%m-%dT%H:%M:%S}"
+        yield logical_text(row, run.logical_time)
+
+
+def logical_text(row: ServedSchedule, at: int) -> str:
+    """A logical time by the clock of the flow, with its offset: ``2026-11-22T02:30+0100``."""
+    moment = datetime.fromtimestamp(at // 1_000_000, UTC).astimezone(zone_of(row))
+    return f"{moment:%Y-%m-%dT%H:%M:%S%z}" if moment.second else f"{moment:%Y-%m-%dT%H:%M%z}"
+
+
+def zone_of(row: ServedSchedule) -> tzinfo | None:
+    """The time zone of a schedule; None, which is that of this machine, if it is unknown here."""
+    try:
+        return ZoneInfo(row.timezone or "")
+    except (ValueError, OSError, KeyError):  # no name, a damaged one, no such zone
+        return None
 
 
 # --- What needs a human, in sentences: the same in lists, in the inbox and beside a run ------------------------------

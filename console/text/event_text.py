@@ -797,6 +797,9 @@ def _schedule(event: Event, payload: payloads.ScheduleChanged) -> str:
     if what == ScheduleChange.LATE_START:
         others = f", nor {payload.runs - 1} before it" if payload.runs and payload.runs > 1 else ""
         return f"{flow} of {last} has not started as promised{others}"
+    if what == ScheduleChange.TAKEN_BACK:
+        started = f", except {counted(payload.runs, 'run')}" if payload.runs else ""
+        return f"{flow}: what was decided until {last}, ahead of the clock, is undecided again{started}"
     if what == ScheduleChange.LATE_END:
         return f"not ended by {wall(payload.due_at or 0)}, when it was due"
     return ""

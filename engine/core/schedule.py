@@ -36,6 +36,7 @@ NAMED_SCHEDULES = {
 
 SHORTEST_SECONDS = 1.0
 LATE_SECONDS = 60.0  # misfire="skip": a run is skipped if it would start later than this and than start_within
+CLOCK_STEP_US = 3_600_000_000  # decisions that lie further ahead of the clock are taken back
 LISTED_MAX = 100  # missed logical times that a decision lists one by one, the latest
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -49,6 +50,11 @@ class Every(msgspec.Struct, frozen=True):
     """``every 15m``: multiples of the interval since 1970, so that they do not depend on a start time."""
 
     step_us: int
+
+    @property
+    def meaning(self) -> tuple[object, ...]:
+        """What the expression selects: ``every 60m`` and ``every 1h`` are equal."""
+        return (self.step_us,)
 
     def after(self, instant: int) -> Iterator[int]:
         """Yield the logical times after an instant, in order, without an end."""
@@ -101,6 +107,16 @@ class Cron(msgspec.Struct, frozen=True):
             if changed_at is None:
                 return
             start = changed_at
+
+    @property
+    def meaning(self) -> tuple[object, ...]:
+        """What the expression selects, however it is written: ``0 2`` and ``00 2`` are equal."""
+        fields = CronSim(self.expression, _EPOCH)
+        minute, hour, *_ = self.expression.split()
+        keeps_intervals = minute.startswith("*") or hour.startswith("*")
+        weekdays = {0 if day == 7 else day for day in fields.weekdays}
+        sets = fields.minutes, fields.hours, fields.days, fields.months, weekdays
+        return keeps_intervals, fields.day_and, *(frozenset(map(str, one)) for one in sets)
 
     def matches(self, wall: datetime) -> bool:
         """True if the expression matches this hour and minute; False for a time that a gap of the clock moved."""
@@ -219,13 +235,16 @@ class ScheduleDecision(msgspec.Struct, frozen=True):
     is_all: bool = True  # False: more than ``missed`` are given up
 
 
-def decide_schedule(schedule: Schedule, decided_until: int, already_run: Collection[int], now: int) -> ScheduleDecision:
+def decide_schedule(
+    schedule: Schedule, decided_until: int, already_run: Collection[int], now: int, replaced_at: int | None = None
+) -> ScheduleDecision:
     """Decide about the logical times that became due after ``decided_until``. ``already_run``: those that ran.
 
     Normally one is due, and it runs. Several are due if no process served the schedule, or if a run took longer than
-    its interval: ``misfire`` selects all of them, the latest one, or none that is late.
+    its interval: ``misfire`` selects all of them, the latest one, or none that is late. ``replaced_at``: another
+    schedule holds from then on.
     """
-    until = now - schedule.splay_us
+    until = (now if replaced_at is None else min(now, replaced_at)) - schedule.splay_us
     if schedule.misfire == "all":
         return _oldest_first(schedule, decided_until, already_run, until)
     passed, is_all = schedule.latest(decided_until, until)
@@ -253,11 +272,16 @@ def _tolerance_us(schedule: Schedule) -> int:
     return max(round(LATE_SECONDS * 1e6), schedule.start_within_us or 0)
 
 
-def late_starts(schedule: Schedule, decided_until: int, already_run: Collection[int], now: int) -> list[int]:
-    """Return the latest logical times without a decision that are late by now."""
+def late_starts(
+    schedule: Schedule, decided_until: int, already_run: Collection[int], now: int, replaced_at: int | None = None
+) -> list[int]:
+    """Return the latest logical times without a decision that are late by now, and were due until ``replaced_at``."""
     if schedule.start_within_us is None:
         return []
-    found, _ = schedule.latest(decided_until, now - schedule.splay_us - schedule.start_within_us - 1)
+    until = now - schedule.start_within_us - 1
+    found, _ = schedule.latest(
+        decided_until, (until if replaced_at is None else min(until, replaced_at)) - schedule.splay_us
+    )
     return [at for at in found[-LISTED_MAX:] if at not in already_run]
 
 
@@ -361,6 +385,7 @@ class FlowFacts(msgspec.Struct, frozen=True):
         skip_logical: the logical time that an operator skips.
         record_at: when the next run becomes late, or an unsent page is sent again.
         next_at: when the next run is due, as the state file says; None: it does not say.
+        replaced_at: the flow file has another schedule since then; None: it has the one that is decided about.
     """
 
     is_owned: bool = False
@@ -373,6 +398,7 @@ class FlowFacts(msgspec.Struct, frozen=True):
     skip_logical: int | None = None
     record_at: int | None = None
     next_at: int | None = None
+    replaced_at: int | None = None
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -387,40 +413,59 @@ class Step(msgspec.Struct, frozen=True):
 
 
 def decide_step(schedule: Schedule, facts: FlowFacts, now: int) -> Step:
-    """Decide the next step of a flow."""
+    """Decide the next step of a flow. What was due by a schedule before its edit is decided before the new one holds.
+
+    A pause holds up starts, and no run that has begun.
+    """
     late_since = _late_since(schedule, facts, now)
     if facts.decided_until is None:
         return Step(StepKind.WAIT) if facts.is_owned else Step(StepKind.RECORD)
-    wake_at = _wake_at(schedule, facts, now)
+    waiting = Step(StepKind.WAIT, wake_at=_wake_at(schedule, facts, now), late_since=late_since)
     if facts.is_owned:
-        return Step(StepKind.WAIT, wake_at=wake_at, late_since=late_since)
-    decision = decide_schedule(schedule, facts.decided_until, facts.started, now)
-    if (
-        decision.missed
-        or (facts.record_at is not None and facts.record_at <= now)
-        or (decision.run is None and decision.decided_until != facts.decided_until)
-        or facts.next_at not in (None, _next_undecided(schedule, facts))  # other holidays, or another splay
-    ):
+        return waiting
+    decision = decide_schedule(schedule, facts.decided_until, facts.started, now, facts.replaced_at)
+    if _has_to_record(schedule, facts, decision, now):
         return Step(StepKind.RECORD, late_since=late_since)
     if facts.requested and now >= facts.retry_at:
         return Step(StepKind.START, facts.requested[0], is_requested=True)
     if decision.run is not None and decision.run == facts.skip_logical:
         return Step(StepKind.SKIP, decision.run)
-    if now < max(facts.paused_until, facts.retry_at):
-        return Step(StepKind.WAIT, wake_at=wake_at, late_since=late_since)
+    if now < facts.retry_at:
+        return waiting
     if facts.resumable is not None:
         return Step(StepKind.RESUME, run_id=facts.resumable)
+    if now < facts.paused_until:
+        return waiting
     if decision.run is not None:
         return Step(StepKind.START, decision.run)
-    return Step(StepKind.WAIT, wake_at=wake_at)
+    return Step(StepKind.WAIT, wake_at=waiting.wake_at)
+
+
+def _has_to_record(schedule: Schedule, facts: FlowFacts, decision: ScheduleDecision, now: int) -> bool:
+    """Whether the state file lacks what is decided by now."""
+    if decision.missed or (facts.record_at is not None and facts.record_at <= now):
+        return True
+    if decision.run is None and (decision.decided_until != facts.decided_until or facts.replaced_at is not None):
+        return True
+    if is_ahead(facts.decided_until or 0, now):
+        return True
+    # other holidays, or another splay
+    return facts.replaced_at is None and facts.next_at not in (None, _next_undecided(schedule, facts))
+
+
+def is_ahead(decided_until: int, now: int) -> bool:
+    """Whether more was decided than the clock has reached: it was set back, or ran ahead when that was decided."""
+    return decided_until > now + CLOCK_STEP_US
 
 
 def _next_undecided(schedule: Schedule, facts: FlowFacts) -> int | None:
-    """Return when the first run is due that has not started."""
+    """Return when the first run is due that has not started, unless another schedule holds by then."""
     if facts.decided_until is None:
         return None
-    upcoming = (at for at in schedule.after(facts.decided_until) if at not in facts.started)
-    return None if (logical := next(upcoming, None)) is None else schedule.due_at(logical)
+    upcoming = next((at for at in schedule.after(facts.decided_until) if at not in facts.started), None)
+    if upcoming is None or (facts.replaced_at is not None and schedule.due_at(upcoming) > facts.replaced_at):
+        return None
+    return schedule.due_at(upcoming)
 
 
 def _late_at(schedule: Schedule, facts: FlowFacts, due_at: int) -> int:

@@ -87,6 +87,7 @@ class ScheduleChange(object):
     MISSED = "missed"
     LATE_START = "late-start"
     LATE_END = "late-end"
+    TAKEN_BACK = "taken-back"
 
 
 class CanaryEnd(object):
@@ -501,7 +502,7 @@ class ScheduleChanged(NamedTuple):
     flow: str = ""
     expression: Text = None
     timezone: Text = None
-    runs: Number = None  # MISSED, LATE_START: how many
+    runs: Number = None  # MISSED, LATE_START: how many; TAKEN_BACK: how many have run ahead of the clock
     is_all: Flag = None  # MISSED: whether ``runs`` counts all missed runs
     first: Text = None  # logical times by the clocks of the zone, ISO 8601
     last: Text = None

@@ -17,6 +17,7 @@ import signal
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, replace
+from functools import partial
 
 import msgspec
 
@@ -110,6 +111,7 @@ class FlowService:
         self._failure: StartFailure | None = None
         self._missed_until = self._clock.now_us()
         self._retry_at = self._resend_at = 0
+        self._edits: list[tuple[ServedFlow, int]] = []  # schedules to come, and since when they are in the file
         self._stopped_run_ids: set[str] = set()  # runs stopped by an operator, who decides about their resumption
         self._unusable_run_ids: set[str] = set()  # runs that the current flow cannot resume
         self._saved: object = None
@@ -167,6 +169,8 @@ class FlowService:
 
     def use_flow(self, served: ServedFlow, *, few_tasks: bool) -> None:
         """Apply a flow file that was read: it may have been repaired."""
+        if served.schedule.recurrence != self.served.schedule.recurrence:
+            self._edits.append((served, self._clock.now_us()))
         self.served = served
         self._options = replace(self._options, few_tasks=few_tasks)
         self._unusable_run_ids.clear()
@@ -213,7 +217,9 @@ class FlowService:
         if holder is None and self._run_id is not None:
             await self._handle_end(self._run_id, status)
             self._run_id = None
-        step = decide_step(self.served.schedule, self._facts(status, holder is not None), now)
+        self._note_edits(status, now)
+        schedule = status.replaced or self.served.schedule
+        step = decide_step(schedule, self._facts(status, holder is not None), now)
         self.wake_at = 0
         await self._do(step, status)
         self._save(status, step, holder)
@@ -272,7 +278,23 @@ class FlowService:
         if holds_nothing(self.state_path):
             return ScheduleStatus(None)
         with database.reading(self.state_path) as connection:
-            return schedules.load_status(connection, self.served, now, self._late_from)
+            return schedules.load_status(connection, self.served, now, self._late_from, self._replaced_at)
+
+    def _note_edits(self, status: ScheduleStatus, now: int) -> None:
+        """Forget the edits of the schedule that hold in the state file; one that nobody has seen is of this moment."""
+        if status.replaced is None or status.progress is None:
+            self._edits.clear()
+            return
+        held = status.progress.expression, status.progress.timezone
+        while self._edits and (self._edits[0][0].spec.expression, self._edits[0][0].spec.timezone) == held:
+            del self._edits[0]
+        if not self._edits:
+            self._edits.append((self.served, now))
+
+    @property
+    def _replaced_at(self) -> int | None:
+        """When the schedule that holds in the state file was replaced in the flow file; None: it was not."""
+        return self._edits[0][1] if self._edits else None
 
     def _state_of(self, run_id: str) -> RunState | str:
         with database.reading(self.state_path) as connection:
@@ -300,6 +322,7 @@ class FlowService:
             retry_at=self._retry_at,
             skip_logical=self.control.skip_logical,
             record_at=min(instants, default=None),
+            replaced_at=self._replaced_at,
         )
 
     def _after(self, seconds: float) -> int:
@@ -309,11 +332,10 @@ class FlowService:
 
     async def _record(self) -> None:
         self._resend_at = self._after(RETRY_SECONDS)
-        served, late_from = self.served, self._late_from
+        served, replaced_at = self._edits[0] if self._edits else (self.served, None)
         error = None if self._failure is None else self._failure.error
-        await self._write(
-            lambda change: schedules.update_schedule(change, served, late_from=late_from, start_error=error)
-        )
+        update = partial(schedules.update_schedule, served=served, late_from=self._late_from, start_error=error)
+        await self._write(partial(update, replaced_at=replaced_at))
 
     async def _write(self, change: Callable[[Transaction], None]) -> None:
         """Change the state file under its lock, and send unsent pages."""

@@ -18,12 +18,12 @@ import msgspec
 from ..clock import Clock
 from ..core.causes import PageRequest, schedule_cause
 from ..core.projection import RunRow
-from ..core.schedule import LISTED_MAX, Schedule, decide_schedule, iso_time, late_starts, local_time
+from ..core.schedule import LISTED_MAX, Schedule, decide_schedule, is_ahead, iso_time, late_starts, local_time
 from ..core.spec import FlowSpec, Misfire, ScheduleSpec
 from ..domain.event_payloads import ScheduleChange, ScheduleChanged
 from ..domain.states import ENDED_BADLY, FINISHED, OPEN, DeadLetterKind, RunState, TaskState, deadline_cause
-from ..domain.text import format_clock, format_duration
-from ..errors import RefusedError
+from ..domain.text import counted, format_clock, format_duration
+from ..errors import FlowError, RefusedError
 from ..flow.source import open_schedule
 from ..statefile import lock_file
 from ..statefile.lists import in_list
@@ -55,6 +55,7 @@ class ScheduleProgress(msgspec.Struct, frozen=True):
 
     expression: str
     timezone: str
+    misfire: Misfire
     decided_until: int
     next_at: int | None
 
@@ -62,13 +63,15 @@ class ScheduleProgress(msgspec.Struct, frozen=True):
 class ScheduleStatus(msgspec.Struct, frozen=True):
     """A snapshot of a schedule and its runs. ``unfinished``: runs that can be resumed, oldest first.
 
-    ``progress`` None: the schedule has not started in this file, or was changed. ``fired``: logical times after
+    ``progress`` None: the schedule has not started in this file. ``replaced``: the schedule that holds in this file, if
+    the flow has another one now. ``fired``: logical times after
     ``progress.decided_until`` that have a run. ``next_late_at``: when the next run becomes late, in microseconds UTC.
     ``next_expiry``: when an approval or a dead letter of a blocked run fails without a decision. ``usual_us``: the
     median duration of the latest successful runs. ``missed``: the latest logical times that were given up.
     """
 
     progress: ScheduleProgress | None
+    replaced: Schedule | None = None
     fired: frozenset[int] = frozenset()
     unfinished: tuple[str, ...] = ()
     next_late_at: int | None = None
@@ -117,21 +120,25 @@ def _run_of(row: tuple[Any, ...]) -> RunRow:
     return RunRow(run_id, dag_name, started_at, ended_at, RunState(state), blocked_since, paused_since)
 
 
-def load_status(connection: sqlite3.Connection, served: ServedFlow, now: int, late_from: int = 0) -> ScheduleStatus:
+def load_status(
+    connection: sqlite3.Connection, served: ServedFlow, now: int, late_from: int = 0, replaced_at: int | None = None
+) -> ScheduleStatus:
     """Return the status of a flow's schedule; the file must have the current schema.
 
-    ``late_from``: no start is late before, because the flow was paused.
+    ``late_from``: no start is late before, because the flow was paused. ``replaced_at``: as for ``update_schedule``.
     """
-    progress, name = _load_unchanged(connection, served), served.name
+    progress, name = _load_progress(connection, served.name), served.name
+    held = _held(served, progress)
     latest = connection.execute(_LATEST, (name,)).fetchone()
     durations = [seconds for (seconds,) in connection.execute(_DURATIONS, (name,))]
     undecided = dict(connection.execute(_UNDECIDED, (name,)).fetchall())
     expired = [run_id for run_id, expires_at in undecided.items() if expires_at <= now]
     return ScheduleStatus(
         progress,
+        None if held is served else held.schedule,
         frozenset() if progress is None else _fired_after(connection, name, progress.decided_until),
         (*(str(run_id) for (run_id,) in connection.execute(_UNFINISHED, (name,))), *expired),
-        _next_late_at(connection, served, progress, late_from),
+        _next_late_at(connection, held, progress, late_from, None if held is served else replaced_at or now),
         connection.execute(_UNSENT, (now - STALE_AFTER_US,)).fetchone() is not None,
         latest=None if latest is None else _run_of(latest),
         usual_us=round(median(durations)) if durations else None,
@@ -159,15 +166,24 @@ def next_at(connection: sqlite3.Connection, flow: str) -> int | None:
 
 
 def _load_progress(connection: sqlite3.Connection, flow: str) -> ScheduleProgress | None:
-    sql = "SELECT expression, timezone, decided_until, next_at FROM schedule WHERE dag_name = ?"
+    sql = "SELECT expression, timezone, misfire, decided_until, next_at FROM schedule WHERE dag_name = ?"
     row = connection.execute(sql, (flow,)).fetchone()
     return None if row is None else ScheduleProgress(*row)
 
 
-def _load_unchanged(connection: sqlite3.Connection, served: ServedFlow) -> ScheduleProgress | None:
-    """Return the progress of the schedule as it is now: a changed one has none, and no deadlines yet."""
-    progress = _load_progress(connection, served.name)
-    return None if progress is None or _is_changed(progress, served.spec) else progress
+def _held(served: ServedFlow, progress: ScheduleProgress | None) -> ServedFlow:
+    """Return the flow with the schedule that holds in this file: another one, until what was due by it is decided."""
+    if progress is None or (progress.expression, progress.timezone) == (served.spec.expression, served.spec.timezone):
+        return served
+    named = progress.expression, progress.timezone, progress.misfire
+    spec = msgspec.structs.replace(served.spec, **dict(zip(("expression", "timezone", "misfire"), named, strict=True)))
+    try:
+        schedule = open_schedule(spec, served.name)
+    except FlowError:  # of another version, or a zone that this machine has no more
+        return served
+    if schedule.recurrence.meaning == served.schedule.recurrence.meaning and progress.timezone == served.spec.timezone:
+        return served
+    return msgspec.structs.replace(served, spec=spec, schedule=schedule)
 
 
 def _fired_after(connection: sqlite3.Connection, flow: str, after: int) -> frozenset[int]:
@@ -175,38 +191,86 @@ def _fired_after(connection: sqlite3.Connection, flow: str, after: int) -> froze
     return frozenset(at for (at,) in connection.execute(sql, (flow, after)))
 
 
-def _is_changed(progress: ScheduleProgress, spec: ScheduleSpec) -> bool:
-    return (progress.expression, progress.timezone) != (spec.expression, spec.timezone)
-
-
 # --- Update --------------------------------------------------------------------------------------------------------
 
 
 def update_schedule(
-    transaction: Transaction, served: ServedFlow, *, late_from: int = 0, start_error: str | None = None
+    transaction: Transaction,
+    served: ServedFlow,
+    *,
+    replaced_at: int | None = None,
+    late_from: int = 0,
+    start_error: str | None = None,
 ) -> None:
     """Record a new or changed schedule, late runs, and missed logical times as of now.
 
-    Starts no run: ``claim_slot`` belongs to the transaction of its run. ``late_from``: no start is late before;
-    ``start_error``: why the latest start failed, for the page.
+    Starts no run: ``claim_slot`` belongs to the transaction of its run. ``replaced_at``: when the schedule of this file
+    was replaced by that of ``served``, which holds once what was due until then is decided; ``late_from``: no start is
+    late before; ``start_error``: why the latest start failed, for the page.
     """
-    progress = _load_progress(transaction.connection, served.name)
-    if progress is None or _is_changed(progress, served.spec):
-        _start_schedule(transaction, served, progress)
-    record_late_runs(transaction, served, late_from=late_from, start_error=start_error)
-    progress = _load_progress(transaction.connection, served.name)
-    assert progress is not None
-    fired = _fired_after(transaction.connection, served.name, progress.decided_until)
-    decision = decide_schedule(served.schedule, progress.decided_until, fired, transaction.at)
+    if _load_progress(transaction.connection, served.name) is None:
+        _start_schedule(transaction, served, transaction.at, ScheduleChange.BEGUN)
+    _take_back(transaction, served)
+    progress = _progress(transaction, served)
+    held = _held(served, progress)
+    replaced_at = max(progress.decided_until, transaction.at if replaced_at is None else replaced_at)
+    record_late_runs(transaction, served, start_error=start_error, late_from=late_from, replaced_at=replaced_at)
+    if held is served:
+        _give_up(transaction, served)
+        return
+    if not _give_up(transaction, held, replaced_at):
+        _start_schedule(transaction, served, replaced_at, ScheduleChange.CHANGED)
+        _give_up(transaction, served)
+
+
+def _give_up(transaction: Transaction, served: ServedFlow, replaced_at: int | None = None) -> bool:
+    """Decide as of now, write down what is given up, and return whether a run is to start."""
+    until = _progress(transaction, served).decided_until
+    fired = _fired_after(transaction.connection, served.name, until)
+    decision = decide_schedule(served.schedule, until, fired, transaction.at, replaced_at)
     if decision.missed:
         _record_missed(transaction, served, decision.missed, is_all=decision.is_all, misfire=served.spec.misfire)
     _advance(transaction, served, decision.decided_until)
+    return decision.run is not None
+
+
+def _progress(transaction: Transaction, served: ServedFlow) -> ScheduleProgress:
+    progress = _load_progress(transaction.connection, served.name)
+    assert progress is not None
+    return progress
+
+
+def _take_back(transaction: Transaction, served: ServedFlow) -> None:
+    """Take back what was decided of times that lie ahead of the clock; those that have run stay so. Page."""
+    progress, now = _progress(transaction, served), transaction.at
+    if not is_ahead(progress.decided_until, now):
+        return
+    values = served.name, now
+    ahead = "DELETE FROM slot WHERE dag_name = ? AND logical_time > ? AND state = 'missed'"
+    transaction.connection.execute(ahead, values)
+    (runs_ahead,) = transaction.connection.execute(
+        "SELECT count(*) FROM slot WHERE dag_name = ? AND logical_time > ?", values
+    ).fetchone()
+    last = iso_time(progress.decided_until, served.schedule.zone)
+    transaction.emit(ScheduleChanged(ScheduleChange.TAKEN_BACK, served.name, runs=runs_ahead, last=last))
+    _advance(transaction, _held(served, progress), now)
+    trigger_page(transaction, _clock_page(served, last, runs_ahead))
+
+
+def _clock_page(served: ServedFlow, last: str, runs_ahead: int) -> PageRequest:
+    why = (
+        f"runs until {last[:16].replace('T', ' ')} were decided about, which is ahead of the clock of this machine:"
+        f" it was wrong then, or is now. They are undecided again, except {counted(runs_ahead, 'run')} that started"
+    )
+    title, cause = f"the clock of {served.name} is not that of its runs", schedule_cause(served.name)
+    return PageRequest(None, None, title, why, kind=DeadLetterKind.DEADLINE, cause=cause)
 
 
 def skip_slot(transaction: Transaction, served: ServedFlow, logical: int) -> None:
     """Give up a logical time that an operator skips."""
-    _record_missed(transaction, served, (logical,))
-    _advance(transaction, served, logical)
+    held = _held(served, _load_progress(transaction.connection, served.name))
+    _record_missed(transaction, held, (logical,))
+    _advance(transaction, held, logical)
 
 
 def claim_slot(
@@ -230,7 +294,8 @@ def claim_slot(
         raise RefusedError(f"the run of {served.name!r} for {when} has been decided about already")
     progress = _load_progress(transaction.connection, served.name)
     if progress is not None:
-        _advance(transaction, served, progress.decided_until if again else max(progress.decided_until, logical))
+        until = progress.decided_until if again else max(progress.decided_until, logical)
+        _advance(transaction, _held(served, progress), until)
     late_at = served.schedule.late_at(logical)
     if not again and (late_at is None or transaction.at <= late_at):
         resolve_cause(transaction, schedule_cause(served.name))
@@ -254,16 +319,15 @@ def _reassign_slot(
     return transaction.connection.execute(sql, values).rowcount == 1
 
 
-def _start_schedule(transaction: Transaction, served: ServedFlow, progress: ScheduleProgress | None) -> None:
-    """Start a schedule from now on; due runs of a previous expression are dropped."""
+def _start_schedule(transaction: Transaction, served: ServedFlow, since: int, what: str) -> None:
+    """Start a schedule: logical times after ``since`` are its own. ``what``: one of ScheduleChange."""
     sql = (
         "INSERT OR REPLACE INTO schedule (dag_name, expression, timezone, misfire, flow_path, since, decided_until)"
         " VALUES (?,?,?,?,?,?,?)"
     )
-    spec, now = served.spec, transaction.at
-    values = (served.name, spec.expression, spec.timezone, spec.misfire, served.flow.path, now, now)
+    spec = served.spec
+    values = (served.name, spec.expression, spec.timezone, spec.misfire, served.flow.path, since, since)
     transaction.connection.execute(sql, values)
-    what = ScheduleChange.BEGUN if progress is None else ScheduleChange.CHANGED
     transaction.emit(ScheduleChanged(what, served.name, spec.expression, spec.timezone))
 
 
@@ -289,6 +353,8 @@ def _advance(transaction: Transaction, served: ServedFlow, decided_until: int) -
     fired = _fired_after(transaction.connection, served.name, decided_until)
     upcoming = _first_unfired(served.schedule, decided_until, fired)
     columns = {
+        "expression": served.spec.expression,  # equal ones may be written in another way
+        "timezone": served.spec.timezone,
         "decided_until": decided_until,
         "misfire": served.spec.misfire,
         "flow_path": served.flow.path,
@@ -322,16 +388,19 @@ def record_late_runs(
     running: str | None = None,
     *,
     late_from: int = 0,
+    replaced_at: int | None = None,
     start_error: str | None = None,
 ) -> int | None:
     """Record late starts and ends as of now, page once for each, and return when the next run becomes late.
 
     A late run is ended unless its deadline pages alone. ``running``: the run whose executor calls this, and ends it.
-    ``late_from``, ``start_error``: as for ``update_schedule``.
+    ``late_from``, ``replaced_at``, ``start_error``: as for ``update_schedule``.
     """
-    progress = _load_unchanged(transaction.connection, served)
+    progress = _load_progress(transaction.connection, served.name)
+    held = _held(served, progress)
+    until = None if held is served else transaction.at if replaced_at is None else replaced_at
     if progress is not None and transaction.at > late_from:
-        _record_late_starts(transaction, served, progress, start_error)
+        _record_late_starts(transaction, held, progress, until, start_error)
     for run_id, logical, due_at in transaction.connection.execute(_LATE, (served.name, transaction.at)).fetchall():
         _record_late(transaction, served, logical, "end", due_at, run_id)
         transaction.emit(ScheduleChanged(ScheduleChange.LATE_END, served.name, due_at=due_at), run_id)
@@ -339,19 +408,25 @@ def record_late_runs(
             _page_late_end(transaction, run_id, due_at)
         elif run_id != running:
             claims.end_at_deadline(transaction, run_id)
-    return _next_late_at(transaction.connection, served, progress, late_from)
+    return _next_late_at(transaction.connection, held, progress, late_from, until)
 
 
 def _next_late_at(
-    connection: sqlite3.Connection, served: ServedFlow, progress: ScheduleProgress | None, late_from: int
+    connection: sqlite3.Connection,
+    served: ServedFlow,
+    progress: ScheduleProgress | None,
+    late_from: int,
+    until: int | None,
 ) -> int | None:
+    """Return when the next run becomes late. ``until``: starts that are due later are not the schedule's."""
     (deadline,) = connection.execute(_NEXT_DEADLINE, (served.name,)).fetchone()
     instants = [] if deadline is None else [int(deadline)]
     if progress is not None and served.schedule.start_within_us is not None:
         (reported,) = connection.execute(_LAST_LATE_START, (served.name,)).fetchone()
         fired = _fired_after(connection, served.name, progress.decided_until)
         upcoming = _first_unfired(served.schedule, max(progress.decided_until, reported or 0), fired)
-        late_at = None if upcoming is None else served.schedule.late_at(upcoming)
+        is_ours = upcoming is not None and (until is None or served.schedule.due_at(upcoming) <= until)
+        late_at = served.schedule.late_at(upcoming) if upcoming is not None and is_ours else None
         instants += [] if late_at is None else [max(late_at, late_from) + 1]
     return min(instants, default=None)
 
@@ -366,11 +441,15 @@ def _record_late(
 
 
 def _record_late_starts(
-    transaction: Transaction, served: ServedFlow, progress: ScheduleProgress, start_error: str | None
+    transaction: Transaction,
+    served: ServedFlow,
+    progress: ScheduleProgress,
+    until: int | None,
+    start_error: str | None,
 ) -> None:
     schedule = served.schedule
     fired = _fired_after(transaction.connection, served.name, progress.decided_until)
-    late = late_starts(schedule, progress.decided_until, fired, transaction.at)
+    late = late_starts(schedule, progress.decided_until, fired, transaction.at, until)
     new = [at for at in late if _record_late(transaction, served, at, "start", schedule.late_at(at) or at, None)]
     if not new:
         return

@@ -237,6 +237,8 @@ def test_what_operators_decide(folder: Folder):
     assert run_redrive("schedule", "unpause", "--all").returncode == 0
     missed = folder.until("held", lambda row: len(row.missed) > 1).missed[0].logical_time
     at = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(missed / SECOND))
+    done = run_redrive("schedule", "start", "held", "--at", at.replace("+", ".5+"))
+    assert done.returncode == 1 and "held has no run at " in done.stderr
     assert run_redrive("schedule", "start", "held", "--at", at).returncode == 0
     folder.until("held", lambda row: missed not in [run.logical_time for run in row.missed])
     wait_until(lambda: folder.ask("held", f"SELECT 1 FROM run WHERE logical_time = {missed} AND state = 'SUCCESS'"))
@@ -244,6 +246,11 @@ def test_what_operators_decide(folder: Folder):
     assert folder.until("held", has_stopped).missed
     assert run_redrive("schedule", "dismiss", "held").returncode == 0
     assert folder.until("held", lambda row: True).missed == ()
+    done = run_redrive("schedule", "start", "held", "--at", at)
+    assert done.returncode == 1 and "has started already" in done.stderr
+    coming = time.gmtime((other.next_logical or 0) / SECOND)
+    done = run_redrive("schedule", "start", "other", "--at", time.strftime("%Y-%m-%dT%H:%M", coming))
+    assert done.returncode == 1 and "is still to come; --early starts it now" in done.stderr
 
 
 def test_a_served_flow_is_found_alike_by_all_commands(folder: Folder):

@@ -58,8 +58,8 @@ class Files:
         self.emitted += [{**encode(event.payload), "kind": event.kind} for event in transaction.events]
         return result
 
-    def settle(self) -> None:
-        self.write(lambda transaction: schedules.update_schedule(transaction, self.served))
+    def settle(self, **options: Any) -> None:
+        self.write(lambda transaction: schedules.update_schedule(transaction, self.served, **options))
 
     def start(self, logical: int, **options: Any) -> None:
         def item(transaction: Transaction) -> None:
@@ -78,11 +78,18 @@ class Files:
 
         self.write(item)
 
+    def progress(self) -> Any:
+        return schedules.load_status(self.connection, self.served, self.now).progress
+
     def decision(self) -> Any:
         status = schedules.load_status(self.connection, self.served, self.now)
         if status.progress is None:
             return None
-        return decide_schedule(self.served.schedule, status.progress.decided_until, status.fired, self.now)
+        schedule = status.replaced or self.served.schedule
+        return decide_schedule(schedule, status.progress.decided_until, status.fired, self.now)
+
+    def changes(self) -> list[str]:
+        return [one["what"] for one in self.emitted if one["kind"] == "schedule"]
 
     def ask(self, sql: str) -> list[Any]:
         return self.connection.execute(sql).fetchall()
@@ -219,16 +226,61 @@ def test_what_a_backfill_has_run_ahead_of_the_schedule_is_not_run_again(files):
     assert [(SIX + 3 * HOUR,)] == file.ask("SELECT next_at FROM schedule")
 
 
-def test_another_expression_holds_from_now_on_and_owes_nothing(files):
+def test_what_was_due_before_an_edit_runs_or_is_listed_and_then_the_new_schedule_holds(files):
     file = files()
     file.settle()
-    file.now = SIX + 5 * HOUR + 1
+    file.now = SIX + 3 * HOUR + 1
     file.served = file.of("*/5 * * * *")
-    assert file.decision() is None
     file.settle()
-    assert file.decision().run is None
-    assert [] == file.ask("SELECT * FROM slot")
-    assert ["begun", "changed"] == [one["what"] for one in file.emitted]
+    assert [(SIX + hour * HOUR, "missed") for hour in (1, 2)] == file.ask("SELECT logical_time, state FROM slot")
+    assert "0 * * * *" == file.progress().expression and SIX + 3 * HOUR == file.decision().run
+    file.start(SIX + 3 * HOUR)
+    file.settle()
+    assert "*/5 * * * *" == file.progress().expression and file.decision().run is None
+    assert ["begun", "missed", "changed"] == file.changes()
+
+
+def test_an_edit_counts_from_when_it_was_seen(files):
+    """A run went on: times of the old schedule before the edit, and of the new one after it."""
+    file = files(misfire="skip")
+    file.settle()
+    file.now = SIX + 3 * HOUR + 1
+    file.served = file.of("30 * * * *", misfire="skip")
+    file.settle(replaced_at=SIX + HOUR + HOUR // 4)
+    hours = [1, 1.5, 2.5]
+    assert [(SIX + round(hour * HOUR),) for hour in hours] == file.ask("SELECT logical_time FROM slot")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("0 2 * * 7", "00 02 * * sun"), ("@daily", "0 0 * * *"), ("every 60m", "every 1h")]
+)
+def test_an_expression_of_equal_meaning_changes_nothing(files, before, after):
+    file = files(expression=before)
+    file.settle()
+    due = next(file.served.schedule.after(SIX))
+    file.now = due
+    file.served = file.of(after)
+    assert due == file.decision().run
+    file.start(due)
+    assert ["begun"] == file.changes() and after == file.progress().expression
+
+
+def test_times_ahead_of_the_clock_are_undecided_again_but_for_runs_with_one_page(files):
+    file = files()
+    file.settle()
+    year = 365 * 24 * HOUR
+    file.now = SIX + year
+    file.settle()
+    file.start(SIX + year)
+    file.now = SIX + HOUR // 2
+    file.settle()
+    assert SIX + HOUR == file.progress().next_at
+    assert [(SIX + year, "run")] == file.ask("SELECT logical_time, state FROM slot")
+    assert ["begun", "missed", "taken-back"] == file.changes()
+    file.settle()
+    assert 1 == len(pages(file)) and "ahead of the clock" in file.ask("SELECT body FROM page")[0][0]
+    file.now = SIX + HOUR
+    assert SIX + HOUR == file.decision().run
 
 
 # --- Promises ------------------------------------------------------------------------------------------------------
