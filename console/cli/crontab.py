@@ -6,15 +6,27 @@ import os
 import pwd
 import re
 import shlex
+import subprocess
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC
 from itertools import count
 
 from ...engine.core.schedule import NAMED_SCHEDULES, parse_recurrence
+from ...engine.core.secret_mask import SHORTEST
 from ...engine.domain.text import shell_word
 from ..text.text import one_line
+from .shell_text import (
+    NOWHERE,
+    Kind,
+    Token,
+    as_condition,
+    is_single,
+    tokens_of,
+    unquoted,
+    without_nowhere,
+)
 
 _LINE_MAX = 100
 
@@ -33,7 +45,7 @@ class Job:
         number: of the line, from 1; ``text``: the line as it is.
         fields: the five fields of its schedule.
         line: what cron gives to the shell; ``stdin``: what follows the first ``%``.
-        environment: the variables of the lines above it.
+        environment: the variables of the lines above it, for the command; ``settings``: those for cron itself.
         user: of a system crontab.
     """
 
@@ -43,8 +55,19 @@ class Job:
     line: str
     stdin: str | None
     environment: Mapping[str, str]
+    settings: Mapping[str, str]
     zone: str
     user: str | None = None
+
+    @property
+    def shell(self) -> str:
+        """The shell that runs it, as the crontab names it."""
+        return self.settings.get("SHELL", "/bin/sh")
+
+    @property
+    def mail_to(self) -> str:
+        """Who gets its output by mail; empty for nobody, or the user."""
+        return self.settings.get("MAILTO", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +79,21 @@ class Crontab:
 
 
 _VARIABLE = re.compile(r"""\s*("[^"]*"|'[^']*'|[^\s="']+)\s*=\s*(.*?)\s*$""")
+
+
+#: Variables by which a crontab steers cron; a command has no use for them.
+_SETTINGS = frozenset(
+    [
+        "SHELL",
+        "MAILTO",
+        "MAILFROM",
+        "CRON_TZ",
+        "RANDOM_DELAY",
+        "CONTENT_TYPE",
+        "CONTENT_TRANSFER_ENCODING",
+        "NO_MAIL_OUTPUT",
+    ]
+)
 
 
 _UNESCAPED_PERCENT = re.compile(r"(?<!\\)%")
@@ -70,17 +108,13 @@ def parse_crontab(text: str, zone: str, *, has_user: bool) -> Crontab:
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         if (variable := _VARIABLE.match(line)) is not None:
-            environment[_unquoted(variable[1])] = _unquoted(variable[2])
+            environment[unquoted(variable[1])] = unquoted(variable[2])
             continue
         try:
             jobs.append(_job_of(number, line.strip(), dict(environment), zone, has_user))
         except ValueError as error:
             left_out.append((number, str(error)))
     return Crontab(jobs, left_out)
-
-
-def _unquoted(text: str) -> str:
-    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text
 
 
 def _job_of(number: int, line: str, environment: Mapping[str, str], zone: str, has_user: bool) -> Job:
@@ -96,11 +130,24 @@ def _job_of(number: int, line: str, environment: Mapping[str, str], zone: str, h
     if fields is None:
         raise ValueError(f"there is no schedule {schedule[0]}")
     if not line.startswith("@"):
+        if _FIELD.fullmatch(rest[-1].split()[0]):
+            raise ValueError("it has six fields in front of its command, and cron reads five")
         _require_schedule(fields)
     shell_line, *inputs = (part.replace(r"\%", "%") for part in _UNESCAPED_PERCENT.split(rest[-1]))
+    shell_line, user = shell_line.strip(), rest[0] if has_user else None
     stdin = "\n".join(inputs) + "\n" if inputs else None
-    zone = environment.get("CRON_TZ") or zone
-    return Job(number, line, fields, shell_line.strip(), stdin, environment, zone, rest[0] if has_user else None)
+    settings = {name: environment[name] for name in environment if name in _SETTINGS}
+    variables = {name: environment[name] for name in environment if name not in _SETTINGS}
+    zone = (settings.get("CRON_TZ") if cron_reads_zones() else None) or zone
+    return Job(number, line, fields, shell_line, stdin, variables, settings, zone, user)
+
+
+_FIELD = re.compile(r"[\d*,/-]+|\?")  # a word that can only be a field of a schedule
+
+
+def cron_reads_zones() -> bool:
+    """Whether the cron of this machine reads ``CRON_TZ``: ``crond`` of cronie does, ``cron`` of Debian not."""
+    return os.path.exists("/usr/sbin/crond") or not os.path.exists("/usr/sbin/cron")
 
 
 def _require_schedule(fields: str) -> None:
@@ -122,6 +169,9 @@ class Shape:
         prefix: programs in front that stay, as ``nice``.
         lock: the file of a ``flock`` that is taken out.
         log: the file that its output goes to.
+        is_background: whether a ``&`` at its end is taken out.
+        is_guarded: whether it runs on a condition.
+        is_silent: whether its output goes nowhere.
     """
 
     line: str
@@ -131,18 +181,15 @@ class Shape:
     grace: str | None = None
     lock: str | None = None
     log: str | None = None
+    is_background: bool = False
+    is_guarded: bool = False
+    is_silent: bool = False
 
 
 _WORD = r"""(?:"[^"$`\\]*"|'[^']*'|(?:\$HOME\b|\$\{HOME\}|[\w./~@%+,:=-])+)"""
-
-
 _DURATION = r"[\d.]+[smhd]?"
 
-
 #: What may stand in front of a command; each group is a field of ``Shape``.
-_CHANGE_FOLDER = re.compile(rf"cd\s+(?P<cwd>{_WORD})\s*&&\s*")
-
-
 _PREFIXES = (
     re.compile(
         r"(?P<prefix>(?:\S*/)?(?:nice(?:\s+-n\s*-?\d+|\s+--?\d+|\s+--adjustment=-?\d+)?"
@@ -159,40 +206,50 @@ _PREFIXES = (
 )
 
 
-#: The end of a line that sends its stdout, or both, to nowhere: the whole of it, so that what is left is a command. One
-#: for stderr alone stays, as does each that a digit, a sign of another redirection or no blank stands before.
-_NOWHERE = r">>?\s*/dev/null(?:\s+2>>?\s*(?:&1|/dev/null))?\s*$"
-_TO_NOWHERE = re.compile(rf"(?<=[^\s\d<>&|\\;])(?:\s+1?)?{_NOWHERE}|(?<=\d)\s+1?{_NOWHERE}")
-_BOTH_TO_NOWHERE = re.compile(r"(?<=[^\s<>&|\\;])\s+&>>?\s*/dev/null\s*$")  # of bash: to other shells it is a "&"
-
-#: Where the end of a line may be no part of its command: quotes of other kinds, inputs, comments.
-_NOT_PLAIN_SHELL = re.compile(r"\$\(|`|\$\{|<<|#")
-
-
-_LOG_FILE = re.compile(rf"\s(?:1?>>|&>>)\s*(?P<log>{_WORD})|\s(?:1?>|&>)\s*(?P<other>[^\s>;&|]+\.(?:log|out|err))\b")
-
-
 def shape_of(line: str, shell: str = "sh") -> Shape:
-    """Take out of a line what a flow does itself. A line of several commands keeps all but its ``cd`` in front."""
-    if _NOT_PLAIN_SHELL.search(line) is None and _has_whole_quotes(line):
-        line = (_BOTH_TO_NOWHERE if shell == "bash" else _TO_NOWHERE).sub("", _TO_NOWHERE.sub("", line))
-    shape = Shape(line)
-    if (moved := _CHANGE_FOLDER.match(line)) is not None and _is_known_folder(_unquoted(moved["cwd"])):
-        shape = Shape(line[moved.end() :], cwd=_unquoted(moved["cwd"]))
-    if _is_single(shape.line):
-        while (found := next(filter(None, (one.match(shape.line) for one in _PREFIXES)), None)) is not None:
-            fields = {name: _unquoted(value) for name, value in found.groupdict().items() if value}
-            fields["prefix"] = shape.prefix + fields.get("prefix", "")
-            shape = replace(shape, line=_line_of_words(shape.line[found.end() :]), **fields)
-    log = _LOG_FILE.search(shape.line)
-    return replace(shape, line=shape.prefix + shape.line, log=None if log is None else log["log"] or log["other"])
+    """Take out of a line what a flow does itself. A line of several commands keeps all but its ``cd`` in front.
+
+    A line that is more than words, operators and redirections stays as it is.
+    """
+    found = tokens_of(line, shell)
+    if not found:
+        return Shape(line)
+    shape = Shape(line, is_background=len(found) > 1 and found[-1].text == "&")
+    tokens = without_nowhere(line, found[:-1] if shape.is_background else found)
+    shape = replace(shape, is_silent=tokens[-1] is not found[-1 - shape.is_background])
+    cwd = _folder_in_front(tokens)
+    if cwd is not None:
+        shape, tokens = replace(shape, cwd=cwd), tokens[3:]
+    shape = replace(shape, line=line[tokens[0].start : tokens[-1].end], log=_log_of(tokens))
+    if is_single(tokens):
+        return _without_prefixes(shape)
+    guarded = as_condition(line, tokens)
+    return replace(shape, line=guarded, is_guarded=True) if guarded != line else shape
 
 
-def _has_whole_quotes(line: str) -> bool:
-    try:
-        return bool(shlex.split(line))
-    except ValueError:
-        return False
+def _folder_in_front(tokens: Sequence[Token]) -> str | None:
+    """The folder of ``cd FOLDER &&`` in front of a command; None without one that is known."""
+    if len(tokens) < 4 or [tokens[0].text, tokens[2].text] != ["cd", "&&"] or not re.fullmatch(_WORD, tokens[1].text):
+        return None
+    folder = unquoted(tokens[1].text)
+    return folder if _is_known_folder(folder) else None
+
+
+def _log_of(tokens: Iterable[Token]) -> str | None:
+    """The file that gets the output: one that is appended to, or that has a name of a log."""
+    outputs = (one for one in tokens if one.kind is Kind.REDIRECTION and one.is_output and one.target != NOWHERE)
+    return next((one.target for one in outputs if ">>" in one.text or one.target.endswith(_LOG_SUFFIXES)), None)
+
+
+_LOG_SUFFIXES = (".log", ".out", ".err")
+
+
+def _without_prefixes(shape: Shape) -> Shape:
+    while (found := next(filter(None, (one.match(shape.line) for one in _PREFIXES)), None)) is not None:
+        fields = {name: unquoted(value) for name, value in found.groupdict().items() if value}
+        fields["prefix"] = shape.prefix + fields.get("prefix", "")
+        shape = replace(shape, line=_line_of_words(shape.line[found.end() :]), **fields)  # type: ignore[arg-type]
+    return replace(shape, line=shape.prefix + shape.line)
 
 
 def _is_known_folder(folder: str) -> bool:
@@ -206,22 +263,21 @@ def _line_of_words(line: str) -> str:
     return words[0] if is_quoted else line
 
 
-def _is_single(line: str) -> bool:
-    """Whether the line is one command, so that what stands in front of it holds for all of it."""
-    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
-    lexer.commenters = ""
-    try:
-        return "\n" not in line and not any(set(token) <= set(";&|()") for token in lexer if token)
-    except ValueError:  # a quote without its end
-        return False
-
-
 @dataclass(frozen=True, slots=True)
 class FlowText:
-    """A flow file to write: its name without suffix, and its text."""
+    """A file to write: its name, with a suffix if that is not ``.py``, and its text.
+
+    Attributes:
+        env: its file of variables, if some of them may be secret.
+        changed: the line that it runs, with what the flow does itself; empty if it is that of the crontab.
+        remarks: what an operator has to know that the flow does not say.
+    """
 
     name: str
     text: str
+    env: FlowText | None = None
+    changed: str = ""
+    remarks: Sequence[str] = ()
 
 
 def flows_of_crontab(jobs: Sequence[Job], source: str, text_of: Callable[[str], str | None]) -> list[FlowText]:
@@ -229,17 +285,38 @@ def flows_of_crontab(jobs: Sequence[Job], source: str, text_of: Callable[[str], 
 
     ``text_of``: returns the file of a name that is there already. If it is of another line, the name gets a number.
     """
-    shapes = [shape_of(job.line, _shell_of(job)) for job in jobs]
+    shapes = [shape_of(job.line, os.path.basename(job.shell)) for job in jobs]
     locks = [shape.lock for shape in shapes if shape.lock is not None]
     shared = {lock for lock in locks if locks.count(lock) > 1}
     found: dict[str, FlowText] = {}
+    variables: dict[str, FlowText] = {}
     for job, shape in zip(jobs, shapes, strict=True):
+        env = _env_file(job, variables, text_of)
         for name in _numbered(name_of_line(shape.line) or "job"):
-            file = FlowText(name, _flow_text(name, job, shape, source, shared))
+            file = _flow_text(name, job, shape, source, shared, env)
             if name not in found and _is_free(text_of(name), file.text):
                 found[name] = file
                 break
     return list(found.values())
+
+
+_SECRET = re.compile(r"PASS|PWD.|SECRET|TOKEN|KEY|CREDENTIAL|_DSN|_URL$", re.IGNORECASE)
+
+
+def _env_file(job: Job, files: dict[str, FlowText], text_of: Callable[[str], str | None]) -> FlowText | None:
+    """The file of the variables of a line, if one of them may be a secret; lines with the same ones have one file."""
+    if not any(map(_SECRET.search, job.environment)):
+        return None
+    text = "".join(f"{name}={_env_value(value)}\n" for name, value in job.environment.items())
+    if text not in files:
+        taken = {file.name for file in files.values()}
+        names = (f"{name}.env" for name in _numbered("crontab"))
+        files[text] = FlowText(next(one for one in names if one not in taken and text_of(one) in (None, text)), text)
+    return files[text]
+
+
+def _env_value(value: str) -> str:
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 _HEAD = re.compile(r"\A# Imported by `redrive import crontab` from (.*), line (\d+):\n#     (.*)\n")
@@ -264,51 +341,120 @@ def _is_free(earlier: str | None, text: str) -> bool:
     return is_of_line(earlier, text) or before.groups()[:2] == now.groups()[:2]
 
 
-def _flow_text(name: str, job: Job, shape: Shape, source: str, shared: Collection[str | None]) -> str:
-    environment = {key: value for key, value in job.environment.items() if key not in ("MAILTO", "CRON_TZ", "SHELL")}
+def _flow_text(
+    name: str, job: Job, shape: Shape, source: str, shared: Collection[str | None], env: FlowText | None
+) -> FlowText:
     pool = shape.lock if shape.lock in shared else None
-    shell = _shell_of(job)
-    flow = {"schedule": job.fields, "timezone": job.zone, "misfire": "skip", "machine_pools": pool and {pool: 1}}
-    task = {
-        "shell": "bash" if shell == "bash" else None,
+    delay = job.settings.get("RANDOM_DELAY", "")
+    flow = {
+        "schedule": job.fields,
+        "timezone": job.zone,
+        "misfire": "skip",
+        "splay": f"{delay}m" if delay.isdigit() and int(delay) else None,
+        "machine_pools": pool and {pool: 1},
+        "env_file": env and env.name,
+        "secrets": _secrets_of(job) or None,
+    }
+    own = {
         "cwd": _folder_of(job, shape),
-        "env": environment or None,
-        "stdin": job.stdin,
         "timeout": shell_duration(shape.timeout),
         "grace_seconds": shell_duration(shape.grace),
         "pool": pool,
-        "max_attempts": 1,
     }
-    line: object = shape.line if shell in ("sh", "bash", "dash") else [job.environment["SHELL"], "-c", shape.line]
+    options = {**own, "env": None if env else dict(job.environment) or None, "stdin": job.stdin, "max_attempts": 1}
+    is_plain = os.path.basename(job.shell) in ("sh", "dash")
+    remarks = _remarks(job, shape, pool is not None)
     lines = [f"# Imported by `redrive import crontab` from {one_line(source)}, line {job.number}:"]
-    lines.append(f"#     {one_line(job.text)}")
-    lines += [f"# {one_line(sentence)}" for sentence in _remarks(job, shape, pool is not None)]
+    lines += [f"#     {one_line(job.text)}", *(f"# {one_line(sentence)}" for sentence in remarks)]
     lines += ["", "from redrive.engine import Flow", "", call_text("flow = Flow", [name], flow)]
-    mail = job.environment.get("MAILTO", "")
-    if mail and not mail.startswith("-"):
-        page = f"mail -s {shell_word(f'redrive: {name}')} {shell_word(mail)}"
+    if job.mail_to and not job.mail_to.startswith("-"):
+        page = f"mail -s {shell_word(f'redrive: {name}')} {shell_word(job.mail_to)}"
         lines.append(call_text("flow.page", ["command"], {"line": page}))
-    lines.append(call_text("flow.command", [name, line], task))
-    return "\n".join(lines) + "\n"
+    lines.append(call_text("flow.command", [name, shape.line if is_plain else [job.shell, "-c", shape.line]], options))
+    taken = [f"{key}={value}" for key, value in own.items() if value is not None and (key != "cwd" or shape.cwd)]
+    aside = f" ({', '.join(taken)})" if taken else ""
+    changed = f"{shape.line}{aside}" if shape.line != job.line else ""
+    return FlowText(name, "\n".join(lines) + "\n", env, changed, remarks)
+
+
+def _secrets_of(job: Job) -> list[str]:
+    return [name for name, value in job.environment.items() if _SECRET.search(name) and len(value) >= SHORTEST]
+
+
+#: What a line may be without, or have more of, as a flow; a sentence each, for the file and the screen.
+_GUARD = "The condition in front is an `if`: a job whose condition does not hold has not failed."
+_BACKGROUND = "The `&` at its end is taken out: a flow kills what is left when its command has ended."
+_OTHER_BACKGROUND = "What it leaves in the background (`&`) is killed when the line has ended: let it end with `wait`."
+_NEVER_RAN = "The cron of Debian refuses this line, so that there it has never run; as a flow it does."
 
 
 def _remarks(job: Job, shape: Shape, is_shared: bool) -> list[str]:
     """What an operator has to know that the flow does not say."""
-    lock, log, user = shape.lock, shape.log, job.user
+    lock, log = shape.lock, shape.log
     remarks = {
         f"flock {lock} is left out: a flow has one run at a time. Put it back if others take it.": lock
         and not is_shared,
         f"flock {lock} is a pool, for which the flows of this lock wait. Put it back if others take it.": is_shared,
         f"Its output goes to {log} as before; without this redirection `redrive logs` has it.": log,
-        "CRON_TZ is read as cronie does; the cron of Debian ignores it.": "CRON_TZ" in job.environment,
-        "bash runs it with pipefail: a failure inside a pipe counts.": _shell_of(job) == "bash",
-        f"cron ran it as {user}: serve it as that user.": user not in (None, pwd.getpwuid(os.getuid()).pw_name),
+        f"cron mails its output to {job.mail_to}; the flow mails only when it needs a human: `redrive logs`.": (
+            job.mail_to and log is None and not shape.is_silent
+        ),
+        _GUARD: shape.is_guarded,
+        _BACKGROUND: shape.is_background,
+        _OTHER_BACKGROUND: re.search(r"(?<![>&|])&(?![>&\d])", shape.line),
+        "CRON_TZ is read as cronie does; the cron of Debian ignores it.": "CRON_TZ" in job.settings
+        and cron_reads_zones(),
+        "CRON_TZ is ignored, as the cron of this machine does.": "CRON_TZ" in job.settings and not cron_reads_zones(),
+        _NEVER_RAN: not _is_of_debian(job.text),
+        f"cron ran it as {job.user}: serve it as that user.": job.user not in (None, pwd.getpwuid(os.getuid()).pw_name),
     }
     return [sentence for sentence, holds in remarks.items() if holds]
 
 
-def _shell_of(job: Job) -> str:
-    return os.path.basename(job.environment.get("SHELL", "sh"))
+_DEBIAN_VALUE = r"(?:\d+|[A-Za-z]{3})"
+_DEBIAN_PART = rf"(?:(?:\*|{_DEBIAN_VALUE}-{_DEBIAN_VALUE})(?:/\d+)?|{_DEBIAN_VALUE})"
+_DEBIAN_FIELD = re.compile(rf"{_DEBIAN_PART}(?:,{_DEBIAN_PART})*")
+
+
+def _is_of_debian(text: str) -> bool:
+    """Whether the cron of Debian reads a line: ``@daily`` in small letters, no ``L``, a step after ``*`` or a range."""
+    if text.startswith("@"):
+        return (name := text.split(None, 1)[0]) == name.lower()
+    return all(_DEBIAN_FIELD.fullmatch(field) for field in text.split()[:5])
+
+
+# --- The program of a line -------------------------------------------------------------------------------------------
+
+_PATH_OF_CRON = "/usr/bin:/bin"
+
+
+def missing_program(job: Job) -> str:
+    """The program that a line starts, if this machine has none of that name; else empty.
+
+    A shell looks for it, and starts nothing of the line. A program that is started on a condition may be missing.
+    """
+    shape = shape_of(job.line, os.path.basename(job.shell))
+    program = program_of_line(shape.line)
+    if not program or shape.is_guarded or re.search(r"[^\w./+-]", program):
+        return ""
+    return "" if _has_program(job, program, _folder_of(job, shape)) else program
+
+
+def names_user(job: Job) -> bool:
+    """Whether the first word of a line is a user of this machine, and no program."""
+    word = job.line.split()[0]
+    try:
+        pwd.getpwnam(word)
+    except KeyError:
+        return False
+    return len(job.line.split()) > 1 and not _has_program(job, word, "/")
+
+
+def _has_program(job: Job, program: str, folder: str) -> bool:
+    words = ["/bin/sh", "-c", 'cd "$1" 2>/dev/null; command -v -- "$2"', "sh", folder, program]
+    path = job.environment.get("PATH", _PATH_OF_CRON)
+    done = subprocess.run(words, env={"PATH": path}, stdin=subprocess.DEVNULL, capture_output=True)
+    return done.returncode == 0
 
 
 def _folder_of(job: Job, shape: Shape) -> str:

@@ -23,7 +23,7 @@ from ...engine.asyncio_log import run_with_log
 from ...engine.clock import SystemClock
 from ...engine.core.schedule import local_time, to_microseconds
 from ...engine.core.spec import FlowSpec
-from ...engine.domain.text import shell_command, shell_word
+from ...engine.domain.text import counted, shell_command, shell_word
 from ...engine.domain.trigger_rules import ALL_DONE
 from ...engine.errors import RedriveError
 from ...engine.schedule.flow_files import read_flow_files
@@ -37,12 +37,15 @@ from .crontab import (
     flows_of_crontab,
     is_of_line,
     local_zone,
+    missing_program,
+    names_user,
     parse_crontab,
     plain_name,
     shell_duration,
 )
 from .group import ExitCode, cli, summary_of
 from .output import print_table, write_new_file
+from .shell_text import unquoted
 
 SOURCE_CHARACTERS_MAX = 1_000_000
 DAYS = 30  # of start times that are compared
@@ -69,21 +72,57 @@ def import_crontab(source: str | None, folder: str, system: bool, zone: str | No
     """Write a flow file for each line of a crontab, and compare when they start.
 
     FILE is a crontab, or - for stdin; without it `crontab -l` is read. No file is overwritten, and the crontab stays as
-    it is. Exit code 3: a line was left out, or its flow starts at other times.
+    it is. Exit code 3: a line was left out, its flow starts at other times, or, without FILE, its program is missing.
     """
-    has_user = system or (source or "").startswith(_SYSTEM_CRONTABS)
+    has_user = system or os.path.abspath(source or "").startswith(_SYSTEM_CRONTABS)
     crontab = parse_crontab(_text_of(source), zone or local_zone(), has_user=has_user)
-    files = flows_of_crontab(crontab.jobs, _SOURCES.get(source, source) or "", lambda name: _text_of_file(folder, name))
-    if not files and not crontab.left_out:
+    left_out = list(crontab.left_out)
+    jobs = []
+    for job in crontab.jobs:
+        if not has_user and names_user(job):
+            left_out.append((job.number, f"it names a user, {job.line.split()[0]}: --system"))
+        else:
+            jobs.append(job)
+    files = flows_of_crontab(jobs, _SOURCES.get(source, source) or "", lambda name: _text_of_file(folder, name))
+    if not files and not left_out:
         raise RedriveError("there is no line in it that starts a command")
     write_new_files(folder, files)
-    code = print_comparison(folder, crontab.jobs, files)
-    for number, sentence in crontab.left_out:
+    code = print_comparison(folder, jobs, files)
+    _print_changes(jobs, files)
+    missing = _print_remarks(jobs, files)
+    for number, sentence in sorted(left_out):
         echo(one_line(f"line {number}: {sentence}"))
+    if left_out or (missing and source is None):
         code = ExitCode.PARTIAL_OR_BLOCKED
     if files:
         echo(one_line(f"next: take the lines out of the crontab, then: {shell_command(['redrive', 'serve', folder])}"))
     return code
+
+
+def _print_changes(jobs: Sequence[Job], files: Sequence[FlowText]) -> None:
+    """Print each line that a flow has in another form, old and new."""
+    changed = [(job, file.changed) for job, file in zip(jobs, files, strict=True) if file.changed]
+    if changed:
+        echo("lines that are changed:")
+    for job, line in changed:
+        echo(f"{job.number:>5} - {one_line(job.line)}")
+        echo(f"      + {one_line(line)}")
+
+
+def _print_remarks(jobs: Sequence[Job], files: Sequence[FlowText]) -> bool:
+    """Print what an operator has to know, with the lines of which it is true. Whether a program is missing."""
+    found: dict[str, list[int]] = {}
+    missing = False
+    for job, file in zip(jobs, files, strict=True):
+        sentences = list(file.remarks)
+        if program := missing_program(job):
+            missing = True
+            sentences.append(f"{program} is no program that is found on this machine by the PATH of the line.")
+        for sentence in sentences:
+            found.setdefault(sentence, []).append(job.number)
+    for sentence, numbers in found.items():
+        echo(one_line(f"{'lines' if numbers[1:] else 'line'} {', '.join(map(str, numbers))}: {sentence}"))
+    return missing
 
 
 def _text_of(source: str | None) -> str:
@@ -108,11 +147,15 @@ def _text_of(source: str | None) -> str:
 
 def _text_of_file(folder: str, name: str) -> str | None:
     """The text of a flow file; None without one, and empty if it cannot be read."""
-    path = Path(folder, f"{name}.py")
+    path = Path(folder, _path_of(name))
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return "" if os.path.lexists(path) else None
+
+
+def _path_of(name: str) -> str:
+    return name if name.endswith(".env") else f"{name}.py"
 
 
 def write_new_files(folder: str, files: Iterable[FlowText]) -> None:
@@ -120,11 +163,13 @@ def write_new_files(folder: str, files: Iterable[FlowText]) -> None:
     try:
         os.makedirs(folder, exist_ok=True)
         for file in files:
-            path = Path(folder, f"{file.name}.py")
+            path = Path(folder, _path_of(file.name))
             if os.path.lexists(path):
                 echo(one_line(f"{path} is there already and stays as it is"))
                 continue
             write_new_file(path, file.text, mode=0o600)  # its variables may be secret, as in a crontab
+            if file.env is not None and not os.path.lexists(env := Path(folder, file.env.name)):
+                write_new_file(env, file.env.text, mode=0o600)
     except OSError as error:
         raise RedriveError(f"{folder} cannot be written: {error.strerror}") from None
 
@@ -257,14 +302,15 @@ def import_dagu(source: str, folder: str) -> int:
 
 
 def _dag_of(text: str, source: str) -> Mapping[str, Any]:
-    """The first document of a YAML file. Raises RedriveError."""
+    """The first document of a YAML file, with ``documents``: how many there are. Raises RedriveError."""
     try:
         import yaml
     except ModuleNotFoundError:
         raise RedriveError("DAGs of dagu need a library: pip install 'redrive[import]'") from None
     try:
         _require_small(yaml.parse(text, Loader=yaml.SafeLoader), source)
-        dag = _plain_keys(next(iter(yaml.safe_load_all(text)), None))
+        documents = [*yaml.safe_load_all(text)]
+        dag = {**_plain_keys(documents[0] if documents else None), "documents": len(documents)}
     except (yaml.YAMLError, ValueError) as error:  # a date that is none is a ValueError
         raise RedriveError(f"{source} is no YAML: {error}") from None
     if not isinstance(dag.get("steps"), list | dict):
@@ -315,7 +361,17 @@ def _plain_keys(value: object) -> dict[str, Any]:
 
 
 _COMMON_KEYS = frozenset(("name", "description", "env", "workingdir", "timeoutsec", "preconditions", "shell"))
-_DAG_KEYS = _COMMON_KEYS | {"group", "tags", "labels", "type", "schedule", "params", "maxactivesteps", "steps"}
+_DAG_KEYS = _COMMON_KEYS | {
+    "documents",
+    "group",
+    "tags",
+    "labels",
+    "type",
+    "schedule",
+    "params",
+    "maxactivesteps",
+    "steps",
+}
 _STEP_KEYS = _COMMON_KEYS | {"id", "command", "run", "script", "dir", "depends", "retrypolicy", "continueon"}
 _WHEN = '''
 def when(*checks, **options):
@@ -338,7 +394,10 @@ class DaguDag:
         self._folder = str(dag.get("workingdir") or os.path.dirname(os.path.abspath(source)))
         stem = os.path.splitext(os.path.basename(source))[0]
         self.name = plain_name(str(dag.get("name") or stem)) or "dag"
-        self.left_out: list[str] = []
+        others = dag["documents"] - 1
+        self.left_out = (
+            [f"{counted(others, 'further document')} of the file: a DAG is a file of its own"] if others > 0 else []
+        )
         given = dag["steps"]
         named = given.items() if isinstance(given, dict) else ((None, step) for step in given)
         self._steps = [{"name": name, **_step_of(step)} for name, step in named]
@@ -396,12 +455,12 @@ class DaguDag:
         }
         if checks := self._add_checks(body, f"{name} when", step, place, start):
             start = {"after": checks}
-        line = self._line(owner, step)
-        shell = str(step.get("shell") or self._dag.get("shell") or "sh").split()[0]
+        program = dict(self._program(owner, step))
+        line = program.pop("line")
         options = {
             **start,
             **place,
-            "shell": "bash" if os.path.basename(shell) == "bash" and isinstance(line, str) else None,
+            **program,
             "timeout": shell_duration(step.get("timeoutsec")),
             "optional": True if name in self._may_fail else None,
             **self._retry(owner, step),
@@ -432,19 +491,28 @@ class DaguDag:
             return [self._names.get(str(one), str(one)) for one in _listed(step["depends"])]
         return [self._steps[number - 1]["name"]] if self._is_chain and number else []
 
-    def _line(self, owner: str, step: Mapping[str, Any]) -> object:
-        """The line of the shell, or the words, of a step."""
+    def _program(self, owner: str, step: Mapping[str, Any]) -> Mapping[str, object]:
+        """The line of the shell, or the words, of a step, as arguments of ``flow.command``."""
         run, command, script = (step.get(key) for key in ("run", "command", "script"))
-        if isinstance(run, list):
-            return "set -e\n" + "\n".join(map(str, run))
         if script is not None and command is not None:
-            return [*shlex.split(str(command)), "-c", str(script)]
-        if isinstance(command, list):
-            return [str(word) for word in command]
-        line = next((str(one) for one in (run, script, command) if one), "")
-        if not line:
+            return _words([*shlex.split(_text(command)), "/dev/stdin"], _text(script))
+        if script is not None and (interpreter := _SHEBANG.match(_text(script))):
+            return _words([*shlex.split(interpreter[1]), "/dev/stdin"], _text(script))
+        if isinstance(command, list) and not any(" " in _text(word) for word in command):
+            return _words([_text(word) for word in command])
+        given = next((one for one in (run, script, command) if one is not None and one != ""), None)
+        if given is None:
             self.left_out.append(f"{owner} has no command: it fails until it has one")
-        return line or f"echo 'what {self.name} did here is not imported' >&2; exit 1"
+            return {"line": f"echo 'what {self.name} did here is not imported' >&2; exit 1"}
+        line = "\n".join(map(_text, _listed(given)))
+        return self._shell_line(step, f"set -e\n{line}" if re.search(r"[\n;]", line.strip()) else line)
+
+    def _shell_line(self, step: Mapping[str, Any], line: str) -> Mapping[str, object]:
+        shell = step.get("shell") or self._dag.get("shell") or "sh"
+        words = [_text(word) for word in shell] if isinstance(shell, list) else shlex.split(_text(shell))
+        if len(words) > 1 or os.path.basename(words[0]) not in ("sh", "bash", "dash"):
+            return _words([*words, "-c", line])
+        return {"line": line, "shell": "bash" if os.path.basename(words[0]) == "bash" else None}
 
     def _retry(self, owner: str, step: Mapping[str, Any]) -> Mapping[str, object]:
         policy = _plain_keys(step.get("retrypolicy"))
@@ -483,16 +551,21 @@ class DaguDag:
         return {"schedule": fields, "timezone": zone, "misfire": "skip"}
 
     def _variables(self, owner: str, of: Mapping[str, Any]) -> dict[str, object]:
-        found = {str(key): str(value) for one in _listed(of.get("env")) for key, value in _pairs(one)}
+        found = {str(key): _text(value) for one in _listed(of.get("env")) for key, value in _pairs(one)}
         for name in [name for name, value in found.items() if "$" in value or "`" in value]:
             self.left_out.append(f"{owner}: the variable {name} is {found[name]!r} as it stands; nothing is put in")
         return dict(found)
 
     def _params(self) -> dict[str, str]:
         given = self._dag.get("params")
-        words = shlex.split(given) if isinstance(given, str) else _listed(given)
-        found = {str(key): str(value) for one in words for key, value in _pairs(one)}
+        words = [unquoted_value(one) for one in _PARAM.findall(given)] if isinstance(given, str) else _listed(given)
+        found = {str(key): _text(value) for one in words for key, value in _pairs(one)}
         self.left_out += [f"params: {one}" for one in words if not isinstance(one, dict) and not list(_pairs(one))]
+        self.left_out += [
+            f"params: {name} is {value!r} as it stands; nothing is put in"
+            for name, value in found.items()
+            if "$" in value or "`" in value
+        ]
         return found
 
     def _leave_out_unknown(self, owner: str, of: Mapping[str, Any], known: frozenset[str]) -> None:
@@ -504,6 +577,26 @@ def _step_of(step: object) -> dict[str, Any]:
     return _plain_keys(
         {"parallel": step} if isinstance(step, list) else {"command": step} if isinstance(step, str) else step
     )
+
+
+_SHEBANG = re.compile(r"#!\s*(\S.*)")
+_PARAM = re.compile(r"""(?:[^\s"'`]|"[^"]*"|'[^']*'|`[^`]*`)+""")  # a word of the params; a command in it is one word
+
+
+def unquoted_value(word: str) -> str:
+    """``NAME="two words"`` without the quotes of its value."""
+    name, equals, value = word.partition("=")
+    return f"{name}{equals}{unquoted(value)}" if equals else unquoted(word)
+
+
+def _words(words: Sequence[str], script: str | None = None) -> Mapping[str, object]:
+    """A program with its words. ``script``: what it reads as the file ``/dev/stdin``."""
+    return {"line": words, "stdin": script}
+
+
+def _text(value: object) -> str:
+    """A value as YAML writes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _listed(value: object) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from redrive.console.cli.crontab import Shape, name_of_line, parse_crontab, shape_of
+from redrive.console.cli.crontab import Shape, cron_reads_zones, name_of_line, parse_crontab, shape_of
 from redrive.console.cli.importing import compare_starts
 from redrive.engine import Flow
 from redrive.engine.core.schedule import to_microseconds
@@ -68,14 +69,14 @@ def run_flow(name: str) -> str:
 def test_twelve_lines_start_when_they_did(home: Path) -> None:
     done = imported("crontab", "--into", "flows", "--timezone", "Europe/Berlin")
     assert done.returncode == 0, done.stdout + done.stderr
-    rows = [line.split() for line in done.stdout.splitlines()[2:-1]]
+    rows = [line.split() for line in done.stdout.split("lines that are changed:")[0].splitlines()[2:]]
     assert len(rows) == 12 and all(row[-2:] == ["the", "same"] and row[2] == row[3] for row in rows)
     assert {row[1]: int(row[2].replace(",", "")) for row in rows if row[1] in ("backup", "poll")}["backup"] in (29, 30)
     assert done.stdout.splitlines()[-1] == "next: take the lines out of the crontab, then: redrive serve flows"
     for path in Path("flows").iterdir():
         check = run_redrive("check", path)
         assert check.returncode == 0, check.stdout
-    assert "timezone='Asia/Kolkata'" in Path("flows/india.py").read_text()
+    assert ("timezone='Asia/Kolkata'" in Path("flows/india.py").read_text()) == cron_reads_zones()
 
 
 def test_a_flow_does_what_its_line_did(home: Path) -> None:
@@ -193,7 +194,7 @@ def test_the_two_readers_agree_where_cron_is_odd(zone: str) -> None:
         ("timeout 1h a.sh && b.sh", Shape("timeout 1h a.sh && b.sh")),
         ("timeout 90 a 'b;c'", Shape("a 'b;c'", timeout="90")),
         ("timeout -s KILL 90 a", Shape("timeout -s KILL 90 a")),
-        ("/usr/bin/flock -xn /l a > /dev/null", Shape("a", lock="/l")),
+        ("/usr/bin/flock -xn /l a > /dev/null", Shape("a", lock="/l", is_silent=True)),
         ("flock -s /l a", Shape("flock -s /l a")),
         ("flock -n /l -c 'a | b'", Shape("a | b", lock="/l")),
         (
@@ -204,6 +205,18 @@ def test_the_two_readers_agree_where_cron_is_odd(zone: str) -> None:
         ("a > b.log", Shape("a > b.log", log="b.log")),
         ("pg_dump a > a.sql", Shape("pg_dump a > a.sql")),
         ("echo 'it", Shape("echo 'it")),
+        ("a b & ", Shape("a b", is_background=True)),
+        ("(sleep 2; b) >/dev/null 2>&1 &", Shape("(sleep 2; b)", is_background=True, is_silent=True)),
+        ("a & b", Shape("a & b")),
+        ("[ -x /a ] && /a b > /dev/null 2>&1", Shape("if [ -x /a ]; then /a b; fi", is_guarded=True, is_silent=True)),
+        ("test -d x && [ ! -e y ] && a | b", Shape("if test -d x && [ ! -e y ]; then a | b; fi", is_guarded=True)),
+        ("cd /x && command -v a >&2 && a", Shape("if command -v a >&2; then a; fi", cwd="/x", is_guarded=True)),
+        ("! [ -e stop ] && (a; b)", Shape("if ! [ -e stop ]; then (a; b); fi", is_guarded=True)),
+        ("[ -x /a ] && a || b", Shape("[ -x /a ] && a || b")),
+        ("[ -x /a ] && a; b", Shape("[ -x /a ] && a; b")),
+        ("test -x /a || (cd / && b)", Shape("test -x /a || (cd / && b)")),
+        ("a && b", Shape("a && b")),
+        ('[ "$(date +%u)" = 1 ] && a', Shape('[ "$(date +%u)" = 1 ] && a')),
     ],
 )
 def test_what_a_flow_does_itself_is_taken_out_of_a_line(line: str, shape: Shape) -> None:
@@ -282,6 +295,41 @@ def test_a_dag_of_dagu_runs_as_a_flow(home: Path) -> None:
         "fragile": "FAILED",
     }
     assert {task["name"]: task["max_attempts"] for task in tasks}["extract"] == 2
+
+
+def test_what_a_step_runs_is_what_dagu_runs(home: Path) -> None:
+    """A script stops at its first error, and is that of its interpreter; a shell has its options; `true` is a word."""
+    Path("etl.yaml").write_text(
+        """
+params: 'DAY=`date +%F` NAME="two words"'
+steps:
+  - {name: stops, script: "false\\ntouch after\\n", continueOn: failure}
+  - {name: too, run: ["false", "touch after"], continueOn: failure}
+  - {name: line, command: "false; touch after", continueOn: failure}
+  - {name: python, script: "#!/usr/bin/env python3\\nimport sys; print(len(sys.argv), 'snake')"}
+  - {name: perl, command: python3 -u, script: "print('given')"}
+  - {name: strict, shell: bash -eu, command: 'echo "$NAME"'}
+  - {name: listed, shell: [bash, -e], command: '[[ -n $NAME ]] && echo bash'}
+  - {name: several, command: [echo one, echo two]}
+  - {name: words, command: [echo, three]}
+  - {name: really, command: true, env: {FLAG: true}}
+  - {name: flag, command: 'echo "flag $FLAG"', env: {FLAG: true}}
+---
+steps: [echo other]
+"""
+    )
+    done = run_redrive("import", "dagu", "etl.yaml")
+    assert done.returncode == 3, done.stderr
+    assert [line.removeprefix("./etl.py: ") for line in done.stdout.splitlines()[:-1]] == [
+        "1 further document of the file: a DAG is a file of its own",
+        "params: DAY is '`date +%F`' as it stands; nothing is put in",
+    ]
+    run = run_redrive("run", "etl.py", "--plain", "--output")
+    assert run.returncode == 3 and not Path("after").exists(), run.stdout
+    for text in ("1 snake", "given", "two words", "| bash", "| one", "| two", "| three", "flag true"):
+        assert text in run.stdout, text
+    tasks = [json.loads(line) for line in run_redrive("tasks", "etl", "--json").stdout.splitlines()]
+    assert [task["name"] for task in tasks if task["state"] != "SUCCESS"] == ["stops", "too", "line"]
 
 
 def test_steps_without_depends_come_one_after_another(home: Path) -> None:
@@ -369,7 +417,8 @@ def test_without_the_other_reader_one_line_says_how_to_compare(home: Path) -> No
         "/opt/args one &>/dev/null",  # of sh: it goes to the background
         "/opt/args one >&2",
         "/opt/args one 2>/dev/null 1>&2",
-        "/opt/args one >/dev/null 2>&1 &",
+        "/opt/args one >a >/dev/null",
+        "/opt/args one 2>a >/dev/null 2>&1",
         "/opt/args '> /dev/null",
         "/opt/args `date +%F` > /dev/null",
         "/opt/args $(date) > /dev/null",
@@ -495,3 +544,145 @@ def test_text_between_the_lines_becomes_no_flow(home: Path) -> None:
     assert done.returncode == 3 and [path.name for path in Path("flows").iterdir()] == ["first.py"]
     assert "line 1: no flow is written: 'Run this every day at' is not a schedule" in done.stdout
     assert all(f"line {number}: no flow is written" in done.stdout for number in (2, 4))
+
+
+def stdout_of(crontab: str, *words: object, code: int = 0) -> list[str]:
+    """What the import of a crontab prints."""
+    Path("c").write_text(crontab)
+    done = imported("c", "--into", "flows", *words)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+def test_what_a_flow_does_in_another_way_stands_on_the_screen(home: Path) -> None:
+    lines = stdout_of(
+        "MAILTO=ops@example.com\n0 1 * * * cd /tmp && timeout 1h /bin/true a > /dev/null 2>&1\n"
+        "0 2 * * * [ -x /opt/none ] && /opt/none\n0 3 * * * (/bin/true) &\n0 4 5/15 * * /opt/gone >> /tmp/x\n"
+        "0 5 * * * /bin/true & /bin/true\n"
+    )
+    changed, remarks = lines[lines.index("lines that are changed:") + 1 : -1][:6], lines[-8:-1]
+    assert changed == [
+        "    2 - cd /tmp && timeout 1h /bin/true a > /dev/null 2>&1",
+        "      + /bin/true a (cwd=/tmp, timeout=1h)",
+        "    3 - [ -x /opt/none ] && /opt/none",
+        "      + if [ -x /opt/none ]; then /opt/none; fi",
+        "    4 - (/bin/true) &",
+        "      + (/bin/true)",
+    ]
+    starts = [one.split(":")[0] for one in remarks]
+    assert starts == ["lines 3, 4, 6", "line 3", "line 4", "line 5", "line 5", "line 5", "line 6"]
+    for line, part in zip(remarks, ("mails", "`if`", "`&`", "/tmp/x", "Debian", "/opt/gone", "`wait`"), strict=True):
+        assert part in line
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("0 5 * * * root /opt/x", "it names a user, root: --system"),
+        ("0 30 5 * * * /opt/x", "it has six fields in front of its command, and cron reads five"),
+        ("*/5 * * * * ? /opt/x", "it has six fields in front of its command, and cron reads five"),
+    ],
+)
+def test_a_line_of_another_kind_of_crontab_is_left_out(home: Path, line: str, why: str) -> None:
+    assert stdout_of(f"{line}\n", code=3)[-1] == f"line 1: {why}"
+
+
+def test_a_program_that_has_the_name_of_a_user_is_a_program(home: Path) -> None:
+    (home / "bin").mkdir()
+    (home / "bin/mail").symlink_to("/bin/true")
+    stdout_of(f"PATH={home}/bin:/usr/bin\n0 5 * * * mail ops\n")
+    assert [path.name for path in Path("flows").iterdir()] == ["mail.py"]
+
+
+def test_a_program_of_this_machine_that_is_missing_is_named(home: Path) -> None:
+    program = home / "bin/crontab"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho '5 5 * * * nice /opt/gone/backup --full'\n")
+    program.chmod(0o755)
+    path = f"{program.parent}:{os.environ['PATH']}"
+    done = run_redrive("import", "crontab", "--into", "flows", env={**os.environ, "PATH": path})
+    assert done.returncode == 3 and "line 1: /opt/gone/backup is no program that is found" in done.stdout
+
+
+def test_variables_that_may_be_secret_have_a_file_of_their_own(home: Path) -> None:
+    line = '0 1 * * * printf \'%s %s\' "$PGPASSWORD" "$PGHOST" > {out}\n'.replace("%", r"\%")
+    text = "PGHOST=db\nPGPASSWORD=it's \\a $X\n" + line.format(out="one") + line.format(out="two")
+    stdout_of(f"{text}PGHOST=other\n{line.format(out='three')}HOME=/\nMAILTO=x\n")
+    files = {path.name: path for path in Path("flows").iterdir()}
+    assert sorted(files) == ["crontab.env", "crontab_2.env", "printf.py", "printf_2.py", "printf_3.py"]
+    assert {path.stat().st_mode & 0o777 for path in files.values()} == {0o600}
+    assert not any("it's" in files[name].read_text() for name in ("printf.py", "printf_2.py", "printf_3.py"))
+    assert "secrets=['PGPASSWORD']" in files["printf.py"].read_text()
+    text = files["printf_3.py"].read_text()
+    files["printf_3.py"].write_text(text.replace(os.path.expanduser("~"), str(home)))
+    run_flow("printf_3")
+    assert (home / "three").read_text() == "it's \\a $X other"
+    assert "stays as it is" in "\n".join(stdout_of(Path("c").read_text())) and len(list(Path("flows").iterdir())) == 5
+
+
+def test_what_steers_cron_is_no_variable_of_the_command(home: Path) -> None:
+    stdout_of("MAILFROM=a@example.com\nRANDOM_DELAY=30\nSHELL=/bin/bash\n0 1 * * * yes | head -1\n")
+    text = Path("flows/yes.py").read_text()
+    assert "splay='30m'" in text and "env=" not in text and "MAILFROM" not in text
+    assert "| y" in run_flow("yes")  # bash without pipefail, as under cron
+
+
+#: What a line starts, and what the probe has to say of it both times.
+PROBES = [
+    "{probe} a 'b c' \"d\" 2>/dev/null",
+    "{probe} one > /dev/null 2>&1",
+    "cd {home}/old && {probe} 7 >> {home}/log 2>&1",
+    "[ -x {probe} ] && {probe} guarded",
+    "[ -x {probe}.none ] && {probe} guarded",
+    "{probe} in%first%second \\% third",
+    "nice -n 5 {probe} $HOME/x ~/y '*' \"$A\"",
+    "umask 027; {probe} &",
+    'timeout 9 {probe} "$SHELL"; exit 3',
+    "true | {probe} | cat; false",
+    "{probe} \\> \\& a\\ b #c > d",
+]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("shell", ["/bin/sh", "/bin/bash"])
+def test_a_probe_sees_the_same_under_the_flow_as_under_cron(home: Path, shell: str) -> None:
+    """What cron does: `/bin/sh -c LINE` in the home folder, with its variables and the text behind `%` as stdin."""
+    variables = {"A": "two  words", "PATH": "/usr/bin:/bin", "HOME": str(home)}
+    for number, text in enumerate(PROBES):
+        line = text.format(probe=probe_of(home), home=home)
+        settings = "".join(f'{name}="{value}"\n' for name, value in {**variables, "SHELL": shell}.items())
+        Path("c").write_text(f"{settings}0 1 * * * {line}\n")
+        expected, code = under_cron(home, line, {**variables, "SHELL": shell})
+        assert imported("c", "--into", f"flows{number}").returncode == 0
+        (flow,) = Path(f"flows{number}").glob("*.py")
+        done = run_redrive("run", flow, "--plain", "--state", home / f"{number}.db", env={**os.environ, "SHELL": shell})
+        assert seen_by_probe(home) == expected, (line, done.stdout)
+        assert (done.returncode == 0) == (code == 0 or ".none" in line), (line, done.stdout)
+
+
+def probe_of(home: Path) -> Path:
+    """A program that writes down what it is given."""
+    path = home / "probe"
+    names = "[os.environ.get(name) for name in ('A', 'PATH')]"
+    seen = f"[sys.argv[1:], sys.stdin.read(), os.getcwd(), mask, os.nice(0), {names}]"
+    lines = ["import json, os, sys", "mask = os.umask(0)", f"print(json.dumps({seen}), file=open('{home}/seen', 'a'))"]
+    path.write_text("\n".join([f"#!{sys.executable}", *lines, ""]))
+    path.chmod(0o755)
+    return path
+
+
+def seen_by_probe(home: Path) -> str:
+    text = (home / "seen").read_text() if (home / "seen").exists() else ""
+    (home / "seen").unlink(missing_ok=True)
+    return text
+
+
+def under_cron(home: Path, line: str, variables: dict[str, str]) -> tuple[str, int]:
+    """What the probe says, and the exit code."""
+    command, *texts = (part.replace("\\%", "%") for part in re.split(r"(?<!\\)%", line))
+    stdin = "\n".join(texts) + "\n" if texts else ""
+    words = [variables["SHELL"], "-c", command]
+    code = subprocess.run(words, env=variables, cwd=home, input=stdin, text=True).returncode
+    if command.endswith("&"):
+        wait_until((home / "seen").exists)
+    return seen_by_probe(home), code
