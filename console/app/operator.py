@@ -27,18 +27,17 @@ from ...engine.domain.events import Event
 from ...engine.domain.states import ENDED_BADLY, TaskState
 from ...engine.errors import RedriveError
 from ...engine.statefile import lists
-from ...engine.statefile.lists import EventRow
 from ..keys.actions import ANSWERS
 from ..model.board import Board
 from ..model.inbox import causes_of, is_sole_cause, targets_of
 from ..model.preview import Preview, latest_redrive, preview_requeue, preview_skip, progress_of, requeued_names
-from ..model.replay import event_of, last_undoable
+from ..model.replay import last_undoable
 from ..present.header import since
 from ..present.inbox import answer_line, redrive_line, refusals, result_lines, task_count
 from ..present.tasks import Scene
 from ..screens.console import run_latest
 from ..screens.dialogs import ChoiceOption, TextDialog, choose
-from ..sessions.session import new_command
+from ..sessions.session import listed_events, new_command
 from ..text.figures import clock, wall
 from ..text.pieces import Line, Piece, Role, wrap
 from ..text.text import one_line
@@ -291,11 +290,13 @@ class OperatorActions:
         run_latest(self._console, partial(self._find_redrive, board), "redrive", shows_errors=False)
 
     async def _find_redrive(self, board: Board) -> None:
-        self.on_events(list(map(event_of, await self._latest_acts(board))))
+        self.on_events(await self._latest_acts(board))
 
-    async def _latest_acts(self, board: Board) -> Sequence[EventRow]:
+    async def _latest_acts(self, board: Board) -> Sequence[Event]:
         run_id = board.projection.run.run_id
-        return await self._console.live.session.query(lists.JOURNAL, run_id=run_id, acts=1, limit=_JOURNAL_ROWS)
+        return await listed_events(
+            self._console.live.session, lists.JOURNAL, run_id=run_id, acts=1, limit=_JOURNAL_ROWS
+        )
 
     def on_events(self, events: Sequence[Event]) -> None:
         """Follow the latest requeue of several tasks."""

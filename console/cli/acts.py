@@ -18,7 +18,7 @@ from ...engine.statefile.lists import OPERATOR_ACTS
 from ...engine.statefile.state_files import ActTargets
 from ..model.replay import last_undoable
 from ..sessions.open import with_session
-from ..sessions.session import Session, new_command
+from ..sessions.session import Session, listed_events, new_command
 from ..text.text import echo
 from . import operate
 from . import options as shared
@@ -255,8 +255,8 @@ def undo_last(file: shared.NamedFile, run_id: str | None, as_json: bool, dry_run
     """Tasks that have moved since stay as they are."""
 
     async def use(session: Session) -> tuple[Answer, operate.ActPlace]:
-        rows = await session.query(OPERATOR_ACTS)
-        found = last_undoable([row for row in rows if run_id in (None, row.run_id)])
+        acts = await listed_events(session, OPERATOR_ACTS)
+        found = last_undoable([act for act in acts if run_id in (None, act.run_id)])
         if found is None:
             of_run = "this file" if run_id is None else f"run {run_id}"
             raise RedriveError(f"there is no act in {of_run} that can be taken back; see: redrive events")

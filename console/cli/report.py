@@ -26,7 +26,6 @@ from ...engine.statefile import lists
 from ..app.theme import load_theme
 from ..model.board import Board, runner_of
 from ..model.inbox import Inbox, failures_of
-from ..model.replay import event_of
 from ..present.report import (
     CAUSES_MAX,
     MOVES_MAX,
@@ -41,7 +40,7 @@ from ..present.runs import incident_summary
 from ..sessions.live_run import load_memories
 from ..sessions.open import with_session
 from ..sessions.reads import TEXTS_OF, events_of_run, read_evidence
-from ..sessions.session import Session
+from ..sessions.session import Session, listed_events
 from ..text.figures import format_bytes
 from ..text.text import echo
 from .completion import complete_runs
@@ -311,7 +310,7 @@ async def read_report(session: Session, run_id: str | None, now_us: int) -> Repo
 
 
 async def _events_of(session: Session, run_id: str, kind: str) -> list[Event]:
-    return [event_of(row) for row in await session.query(lists.EVENTS_OF_KIND, run_id=run_id, kind=kind)]
+    return await listed_events(session, lists.EVENTS_OF_KIND, run_id=run_id, kind=kind)
 
 
 async def _moves(session: Session, projection: RunProjection) -> Sequence[Move]:

@@ -23,11 +23,9 @@ from ...engine.core.projection import RunProjection, RunRow, TaskRow, is_operato
 from ...engine.core.views import KILL_STYLES
 from ...engine.core.waiting import BreakerView
 from ...engine.domain.acts import UNDOABLE
-from ...engine.domain.event_codec import decode, unreadable
 from ...engine.domain.event_payloads import (
     BreakerChanged,
     OperatorActed,
-    Payload,
     RunChange,
     RunChanged,
     TaskChanged,
@@ -35,8 +33,7 @@ from ...engine.domain.event_payloads import (
 )
 from ...engine.domain.events import Event, EventKind
 from ...engine.domain.states import NEEDS_HUMAN, TaskState
-from ...engine.errors import RedriveError, StateFileError
-from ...engine.statefile.lists import EventRow
+from ...engine.errors import RedriveError
 from ..keys.actions import shell_line
 from ..text.event_text import describe_event, event_subject, target_tasks
 from ..text.figures import wall_day
@@ -318,22 +315,10 @@ EVENTS_MAX = 20_000  # earlier events are read again when the user scrolls there
 _DROPPED_AT_ONCE = 2_000
 
 
-def event_of(row: EventRow) -> Event:
-    """Return the event of a row of the list JOURNAL; an unreadable payload is kept as it is."""
-    return Event(*row[:-1], _payload_of(row.kind, row.data))
-
-
-def _payload_of(kind: str, data: object) -> Payload:
-    try:
-        return decode(kind, data)
-    except StateFileError:
-        return unreadable(data)
-
-
-def last_undoable(rows: Sequence[EventRow]) -> tuple[Event, OperatorActed] | None:
-    """The latest act in rows of the journal (oldest first) that changed something and was not undone."""
+def last_undoable(events: Sequence[Event]) -> tuple[Event, OperatorActed] | None:
+    """The latest act of ``events`` (oldest first) that changed something and was not undone."""
     undone: set[str] = set()
-    for event in map(event_of, rows[::-1]):
+    for event in reversed(events):
         acted = event.payload
         if not isinstance(acted, OperatorActed) or not acted.answer.get("ok"):
             continue

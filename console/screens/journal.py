@@ -13,8 +13,9 @@ from ...engine.statefile.lists import JOURNAL
 from ..keys.actions import ScreenName
 from ..model.board import Board, BoardUpdate
 from ..model.lists import parse_filter
-from ..model.replay import EVENTS_MAX, IS_PROBLEM, EventJournal, command_line, event_of
+from ..model.replay import EVENTS_MAX, IS_PROBLEM, EventJournal, command_line
 from ..present.journal import empty_line, event_lines, event_row, heading_line, name_cells
+from ..sessions.session import listed_events
 from ..text.pieces import Line, Piece, Role
 from ..text.text import cells, one_line
 from ..widgets.bars import Bar, bindings
@@ -131,12 +132,12 @@ class JournalScreen(SplitScreen):
         is_search = self.filter_text or self._seek_seq is not None
         limit = SEARCHED_ROWS if is_search and self._has_read_end else WINDOW_ROWS
         session = self.console.live.session
-        rows = await session.query(JOURNAL, run_id=journal.run_id, before=journal.first, limit=limit)
+        events = await listed_events(session, JOURNAL, run_id=journal.run_id, before=journal.first, limit=limit)
         if journal is not self.journal:
             return
         first = journal.first
-        journal.prepend([event_of(row) for row in rows])
-        journal.is_complete = len(rows) < limit or journal.first == first
+        journal.prepend(events)
+        journal.is_complete = len(events) < limit or journal.first == first
         begun, self._has_read_end = self._has_read_end, True
         self._show_order(to_the_end=not begun)
         self._seek()

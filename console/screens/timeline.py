@@ -15,13 +15,13 @@ from ...engine.statefile.lists import EVENTS_OF_KIND, HISTORY
 from ..keys.actions import ScreenName
 from ..model.board import Board, BoardUpdate
 from ..model.lists import next_order
-from ..model.replay import event_of
 from ..model.runs import TaskTrend, trend_of_attempts
 from ..model.systems import downstream_specs
 from ..model.timeline import BreakerPeriods, Pause, RowKey, RunActivity, Span, TimelineRows, activity_of
 from ..present import timeline as present
 from ..present.history import duration_lines, timeout_of
 from ..present.tasks import Scene
+from ..sessions.session import listed_events
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Role
 from ..text.text import one_line
@@ -127,8 +127,8 @@ class TimelineScreen(ConsoleScreen):
 
     async def _read_breakers(self) -> None:
         run_id = self.board.projection.run.run_id
-        rows = await self.console.live.session.query(EVENTS_OF_KIND, run_id=run_id, kind=EventKind.BREAKER)
-        self._breakers = BreakerPeriods(map(event_of, rows))
+        events = await listed_events(self.console.live.session, EVENTS_OF_KIND, run_id=run_id, kind=EventKind.BREAKER)
+        self._breakers = BreakerPeriods(events)
         self._fit_text()
 
     @property

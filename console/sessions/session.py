@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from types import GenericAlias, MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 from msgspec import structs
@@ -24,8 +24,8 @@ from ...engine.clock import wall_time_us
 from ...engine.core.projection import AttemptRow, RunProjection, RunRow, RunSummary, TaskRow
 from ...engine.core.spec import TaskSpec
 from ...engine.domain.acts import Command, Target, clean_actor
-from ...engine.domain.event_codec import decode
-from ...engine.domain.events import KILL_STEPS, Event, JsonObject
+from ...engine.domain.event_codec import event_of, listed_event
+from ...engine.domain.events import KILL_STEPS, Event, EventRow, JsonObject
 from ...engine.domain.states import TaskState
 from ...engine.errors import LinkError, RedriveError
 from ...engine.statefile.lists import DurationStats, RunLine, unpack_durations
@@ -285,35 +285,21 @@ def _sent_rows(packed: Any) -> int:
     return len(packed) if isinstance(packed, list) else len(packed.get("step", ()))
 
 
-class _EventColumns(NamedTuple):
-    """The columns of table ``event``, in order."""
-
-    seq: int
-    at: int
-    kind: str
-    run_id: str | None
-    task: str | None
-    old: str | None
-    new: str | None
-    attempt: int | None
-    generation: int | None
-    actor: str | None
-    reason: str | None
-    command_id: str | None
-    data: str
-
-
-def decode_events(rows: Sequence[Sequence[object]]) -> list[Event]:
-    """Decode events from their columns. Raises LinkError."""
+def decode_events(rows: object) -> list[Event]:
+    """Decode events from rows of their table. Raises LinkError."""
     with decoding("events"):
-        return [decode_event(row) for row in rows]
+        found = rows_of(EventRow, rows)
+        for row in found:
+            check_instant(row.at)
+        return [event_of(row, _parse) for row in found]
 
 
-def decode_event(row: Sequence[object]) -> Event:
-    """Decode an event from its columns in order, ``data`` as JSON text. Raises LinkError for another type."""
-    columns = row_of(_EventColumns, row)
-    check_instant(columns.at)
-    return Event._make([*columns[:-1], decode(columns.kind, msgspec.json.decode(columns.data))])
+_parse = msgspec.json.Decoder().decode
+
+
+async def listed_events(session: Session, listing: Listing[EventRow], **options: Option) -> list[Event]:
+    """Read a list of events; a malformed payload hides no other event."""
+    return list(map(listed_event, await session.query(listing, **options)))
 
 
 def check_instant(instant_us: int) -> None:

@@ -30,7 +30,7 @@ from .session import (
     Session,
     Value,
     current_actor,
-    decode_event,
+    decode_events,
     decode_projection,
     decoding,
     merge_history,
@@ -273,7 +273,7 @@ class SshSession(Session):
         if self._buffer is None:
             return
         try:
-            events = [decode_event(row) for row in rows]
+            events = decode_events(rows)
         except StateFileError as error:  # a reconnection would not help
             self._buffer.fail(error)
         else:

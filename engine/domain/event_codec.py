@@ -6,9 +6,10 @@ A file may come from another version: an unknown kind becomes an UnknownPayload,
 missing key leaves its field blank. A value whose JSON type differs from that of its field is an error.
 """
 
+import json
 from itertools import compress
 from operator import is_not
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Tuple, Type, cast
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Sequence, Tuple, Type, cast
 
 from ..errors import CorruptFileError
 from . import event_payloads as payloads
@@ -146,6 +147,27 @@ def decode(kind: str, data: Any) -> Payload:
     return shape.make(values)
 
 
+def event_of(row: Sequence[Any], parse: Callable[[str], Any] = json.loads) -> Event:
+    """Return the event of a row of its table (``EventRow``). ``parse``: a faster parser of JSON.
+
+    Raises CorruptFileError if its payload is malformed.
+    """
+    text = row[-1]
+    try:
+        data = {} if text == _NO_DATA else parse(text)
+    except ValueError:  # what another version may have written: NaN, half of a surrogate pair
+        data = json.loads(text)
+    return Event._make((*row[:-1], decode(row[2], data)))
+
+
+def listed_event(row: Sequence[Any]) -> Event:
+    """Return the event of a row for a list, where a malformed payload must not hide the others: it is kept as it is."""
+    try:
+        return event_of(row)
+    except (CorruptFileError, TypeError, ValueError):
+        return Event._make((*row[:-1], unreadable(row[-1])))
+
+
 def row_of(event: Event) -> Dict[str, object]:
     """Return an event as a row of its table; ``data`` as a JSON object."""
     row = event._asdict()
@@ -153,9 +175,16 @@ def row_of(event: Event) -> Dict[str, object]:
     return dict(row)
 
 
-def unreadable(data: object) -> UnknownPayload:
-    """Return a payload for malformed ``data``, which keeps it as it is in the file."""
+def unreadable(text: object) -> UnknownPayload:
+    """Return a payload for malformed ``text``, which keeps it as it is in the file if it is a JSON object."""
+    try:
+        data = json.loads(text)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        data = None
     return _unknown(data if isinstance(data, dict) else {})
+
+
+_NO_DATA = "{}"
 
 
 def _unknown(data: Dict[str, object]) -> UnknownPayload:

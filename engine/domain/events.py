@@ -27,6 +27,24 @@ JsonObject = Mapping[str, Json]
 # --- Events ----------------------------------------------------------------------------------------------------------
 
 
+class EventRow(NamedTuple):
+    """One row of table ``event``: the columns of an ``Event``, and its payload as JSON text."""
+
+    seq: int
+    at: int
+    kind: str
+    run_id: Optional[str]
+    task: Optional[str]
+    old: Optional[str]
+    new: Optional[str]
+    attempt: Optional[int]
+    generation: Optional[int]
+    actor: Optional[str]
+    reason: Optional[str]
+    command_id: Optional[str]
+    data: str
+
+
 class Event(NamedTuple):
     """One event. ``seq`` orders all events of a state file; the numbers may have gaps."""
 

@@ -24,7 +24,7 @@ from typing import (
     Union,
 )
 
-from ..domain.events import Json, JsonObject
+from ..domain.events import EventRow, Json, JsonObject
 from ..errors import RedriveError
 from .copies import living_original
 from .processes import is_gone
@@ -179,24 +179,6 @@ class QuarantineGroup(NamedTuple):
     last_at: int
     last_id: int
     error: Optional[str]
-
-
-class EventRow(NamedTuple):
-    """One row of table ``event``, with parsed JSON."""
-
-    seq: int
-    at: int
-    kind: str
-    run_id: Optional[str]
-    task: Optional[str]
-    old: Optional[str]
-    new: Optional[str]
-    attempt: Optional[int]
-    generation: Optional[int]
-    actor: Optional[str]
-    reason: Optional[str]
-    command_id: Optional[str]
-    data: JsonObject
 
 
 class ScheduleRow(NamedTuple):
@@ -613,7 +595,7 @@ LISTINGS: Dict[str, "Listing[Any]"] = {
     )
 }
 #: Fields that are JSON texts in the file -> the value of a damaged text.
-JSON_FIELDS: Dict[str, Json] = {"data": {}, "body": {}, "window": [], "detail": {}}
+JSON_FIELDS: Dict[str, Json] = {"body": {}, "window": [], "detail": {}}
 
 
 # --- Reads lists from a state file, the same for local and remote sessions -------------------------------------------

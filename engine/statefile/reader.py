@@ -15,10 +15,11 @@ from functools import partial
 from importlib import import_module
 from typing import Any, Generator, List, Mapping, NamedTuple, Optional, Tuple, TypeVar
 
+from ..domain.events import EventRow
 from ..errors import SnapshotNeeded
 from .opening import open_readonly
 
-EVENT_COLUMNS = "seq, at, kind, run_id, task, old, new, attempt, generation, actor, reason, command_id, data"
+EVENT_COLUMNS = ", ".join(EventRow._fields)
 
 _UUID = "SELECT value FROM meta WHERE key = 'uuid'"
 _HEAD = "SELECT seq FROM sqlite_sequence WHERE name = 'event'"

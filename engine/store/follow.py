@@ -12,16 +12,19 @@ import sqlite3
 from collections.abc import AsyncIterator, Iterable, Sequence
 
 import aiosqlite
+import msgspec
 
+from ..domain.event_codec import event_of
 from ..domain.events import Event
 from ..statefile import opening
 from ..statefile.reader import IDLE_SECONDS, Follower, Result, Steps, WriteNotices, lenient_text
 from .database import translate
-from .runs import event_from_row
 
 POLL_SECONDS = 0.05  # between two looks while events arrive, and always without inotify
 BUSY_SECONDS = 0.25  # after a notice or an event: the commit may follow its notice
 BATCH_EVENTS = 500
+
+_parse = msgspec.json.Decoder().decode
 
 
 async def follow(
@@ -77,7 +80,7 @@ class _AsyncReader:
     async def events(self, since: int) -> list[Event]:
         assert self._database is not None
         rows = await _run_queries(self._database, self._follower.events(since, BATCH_EVENTS))
-        return [event_from_row(row) for row in rows]
+        return [event_of(row, _parse) for row in rows]
 
     async def _open(self) -> aiosqlite.Connection:
         await self.close()

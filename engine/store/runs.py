@@ -35,9 +35,8 @@ from ..core.projection import (
 )
 from ..core.spec import FlowSpec, TaskSpec, collector_paused, positions_of, rule_of_edge, with_overrides
 from ..core.waiting import RunOutcome
-from ..domain.event_codec import decode
 from ..domain.event_payloads import AttemptColumns, RunChange, RunChanged, RunColumns, TaskColumns, TaskMoved
-from ..domain.events import KILL_STEPS, Event
+from ..domain.events import KILL_STEPS
 from ..domain.states import (
     APPROVAL,
     DEADLINE_MODE,
@@ -698,20 +697,6 @@ def unfinished_run_ids(connection: sqlite3.Connection) -> list[str]:
     """Return the runs that have not ended, the latest first."""
     rows = connection.execute("SELECT run_id FROM run WHERE ended_at IS NULL ORDER BY started_at DESC, rowid DESC")
     return [run_id for (run_id,) in rows]
-
-
-def event_from_row(row: Row) -> Event:
-    """Decode a row of table ``event``."""
-    text = row[-1]
-    try:
-        data = {} if text == _NO_DATA else _decode_json(text)
-    except ValueError:  # what another version may have written: NaN, half of a surrogate pair
-        data = json.loads(text)
-    return Event._make((*row[:-1], decode(row[2], data)))
-
-
-_NO_DATA = "{}"
-_decode_json = msgspec.json.Decoder().decode
 
 
 # --- Statistics of earlier runs --------------------------------------------------------------------------------------

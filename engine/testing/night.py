@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from ..core.option_types import Duration, parse_duration
 from ..core.projection import AttemptRow, RunProjection
+from ..domain.event_codec import event_of
 from ..domain.events import Event
 from ..statefile.lists import PAGES, PageRow, query
 from ..statefile.reader import events_query
@@ -119,7 +120,7 @@ class Night:
         """All events of the run and of the file itself, in order."""
         with self._connect() as connection:
             found = connection.execute(*events_query(0, 2**40, self.run_id))
-            return list(map(runs.event_from_row, found))
+            return list(map(event_of, found))
 
     def query(self, sql: str, *values: object) -> list[Any]:
         """Rows of the state file."""

@@ -20,6 +20,7 @@ from redrive.console.text.event_text import lines_of_event
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import Line
 from redrive.engine import Executor, Flow, RetryPolicy
+from redrive.engine.domain.event_codec import event_of
 from redrive.engine.domain.events import EventKind
 from redrive.engine.notifications.notifier import MessageOrigin, page_message
 from redrive.engine.statefile import logs
@@ -69,7 +70,7 @@ def test_the_sentence_stands_everywhere_and_the_evidence_has_all_of_it(tmp_path:
     with sqlite3.connect(path) as connection:
         projection = runs.load_run(connection, "r")
         texts = logs.attempt_text(connection, "r", "load", 1)
-        events = [runs.event_from_row(row) for row in connection.execute(*events_query(0, 500))]
+        events = [event_of(row) for row in connection.execute(*events_query(0, 500))]
         page = page_message(pages.read_messages(connection, [1])[0], MessageOrigin("nightly", "r", str(path)))
         (body,) = connection.execute("SELECT body FROM page").fetchone()
     row, board = projection.tasks["load"], Board(projection)

@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from redrive.console.model.board import Board
 from redrive.console.model.replay import ReplayIndex
 from redrive.engine.core.spec import FlowSpec, TaskSpec
+from redrive.engine.domain.event_codec import event_of
 from redrive.engine.domain.event_payloads import AttemptColumns, AttemptStarted, RunChanged, TaskColumns, TaskMoved
 from redrive.engine.statefile import lists
 from redrive.engine.statefile.transitions import Transaction
@@ -144,7 +145,7 @@ def model(folder: Path, options: argparse.Namespace) -> Iterator[str]:
 
 
 def _events(connection: sqlite3.Connection, after: int = 0, limit: int = -1) -> list[Any]:
-    return [runs.event_from_row(row) for row in lists.read_events(connection, RUN, after, limit)]
+    return [event_of(row) for row in lists.read_events(connection, RUN, after, limit)]
 
 
 def _steps(connection: sqlite3.Connection, reel: ReplayIndex, board: Board) -> Iterator[str]:

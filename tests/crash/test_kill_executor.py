@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 from redrive.engine.core.projection import RunProjection, RunRow, TaskRow
+from redrive.engine.domain.event_codec import event_of
 from redrive.engine.statefile.reader import events_query
 from redrive.engine.store import runs
 from support.commands import start_redrive
@@ -106,6 +107,6 @@ def projection_is_table(connection: sqlite3.Connection) -> None:
     projection = RunProjection(RunRow("r"))
     for name, row in now.tasks.items():
         projection.tasks[name] = TaskRow(name, max_attempts=row.max_attempts, position=row.position, spec=row.spec)
-    for event in map(runs.event_from_row, connection.execute(*events_query(0, 1_000_000))):
+    for event in map(event_of, connection.execute(*events_query(0, 1_000_000))):
         projection.apply(event)
     assert now.tasks == projection.tasks

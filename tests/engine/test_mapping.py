@@ -14,6 +14,7 @@ from redrive.console.sessions.session import decode_projection
 from redrive.engine import Executor, Flow, FlowError, SkipTask, TaskDef
 from redrive.engine.core.projection import RunProjection, RunRow, TaskRow
 from redrive.engine.core.spec import ItemSpec
+from redrive.engine.domain.event_codec import event_of
 from redrive.engine.domain.states import RunState
 from redrive.engine.statefile import snapshot
 from redrive.engine.statefile.reader import events_query
@@ -238,7 +239,7 @@ def check_projection(state: Path) -> None:
     """The events, applied to the tasks with which the run was created, give the tables."""
     with database.reading(str(state)) as connection:
         now = runs.load_run(connection, "r")
-        events = [runs.event_from_row(row) for row in connection.execute(*events_query(0, 1_000_000))]
+        events = [event_of(row) for row in connection.execute(*events_query(0, 1_000_000))]
     specs = [row.spec for row in now.tasks.values() if row.spec is not None and row.spec.item is None]
     tasks = {spec.name: TaskRow(spec.name, position=now.tasks[spec.name].position, spec=spec) for spec in specs}
     projection = RunProjection(RunRow("r"), tasks, {spec.name: spec.parents for spec in specs})

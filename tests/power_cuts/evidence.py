@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from redrive.engine.core.projection import RunProjection, RunRow, TaskRow
+from redrive.engine.domain.event_codec import event_of
 from redrive.engine.statefile.reader import events_query
 from redrive.engine.store import runs
 
@@ -139,7 +140,7 @@ def _projection(connection: sqlite3.Connection, now: RunProjection) -> RunProjec
     projection = RunProjection(RunRow(now.run.run_id), parents=dict(now.parents))
     for name, row in now.tasks.items():
         projection.tasks[name] = TaskRow(name, max_attempts=row.max_attempts, position=row.position, spec=row.spec)
-    for event in map(runs.event_from_row, connection.execute(*events_query(0, 1_000_000))):
+    for event in map(event_of, connection.execute(*events_query(0, 1_000_000))):
         projection.apply(event)
     return projection
 

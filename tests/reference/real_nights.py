@@ -12,6 +12,7 @@ from typing import Any
 from redrive.engine import Executor, Flow, NotReady, PermanentError, RetryPolicy, RunOptions, SkipTask, TaskDef
 from redrive.engine.core.projection import RunProjection
 from redrive.engine.domain.acts import Author, Command, Target
+from redrive.engine.domain.event_codec import event_of
 from redrive.engine.domain.event_payloads import TaskChanged, TaskMapped, TaskMoved
 from redrive.engine.domain.events import Event
 from redrive.engine.errors import TransientError
@@ -61,7 +62,7 @@ class RealExecutor:
 
     def _new_events(self) -> list[Event]:
         with database.reading(str(self._path)) as connection:
-            events = list(map(runs.event_from_row, connection.execute(*events_query(self._seq, 1_000_000))))
+            events = list(map(event_of, connection.execute(*events_query(self._seq, 1_000_000))))
         self._seq = events[-1].seq if events else self._seq
         return events
 

@@ -59,7 +59,7 @@ async def test_lists_beside_a_run_are_values(open_session: OpenSession, run_file
     session = await open_session(run_file.path)
     run_file.write(lambda transaction: transaction.emit(OperatorActed(what="ack"), "night-1"), actor="ana@desk")
     (act,) = await session.query(lists.JOURNAL, run_id="night-1", acts=1)
-    assert (act.actor, act.data) == ("ana@desk", {"what": "ack"})
+    assert (act.actor, act.data) == ("ana@desk", '{"what":"ack"}')
     assert [row.attempt for row in await session.query(lists.HISTORY, task="task_00002")] == [1]
     assert [] == await session.query(lists.BREAKERS) == await session.query(lists.SCHEDULES)
     assert [] == await session.query(lists.SLA)

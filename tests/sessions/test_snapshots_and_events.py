@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from redrive.engine.core.spec import FlowSpec, TaskSpec
+from redrive.engine.domain.event_codec import event_of
 from redrive.engine.domain.states import TaskState
 from redrive.engine.errors import (
     RefusedError,
@@ -123,7 +124,7 @@ async def test_events_come_in_order_and_none_twice(open_session: OpenSession, ru
     run_file.emit_idle_events(300)
     rest = await read_events(events, run_file.head())
     assert [event.seq for event in first + rest] == list(range(1, run_file.head() + 1))
-    assert first == [runs.event_from_row(row) for row in run_file.connection.execute(*events_query(0, len(first)))]
+    assert first == [event_of(row) for row in run_file.connection.execute(*events_query(0, len(first)))]
 
 
 async def test_events_begin_after_the_one_named(open_session: OpenSession, run_file: StateFileBuilder) -> None:

@@ -17,6 +17,7 @@ from redrive.console.model.inbox import Inbox
 from redrive.engine.core.projection import RunProjection, RunRow, TaskRow
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.core.waiting import BreakerView
+from redrive.engine.domain.event_codec import event_of
 from redrive.engine.domain.event_payloads import BreakerChanged, OperatorActed, RunChanged, TaskMapped, TaskMoved
 from redrive.engine.domain.events import Event
 from redrive.engine.runner.protocol import AttemptOrder
@@ -94,7 +95,7 @@ class Checker:
 
     def catch_up(self, connection: sqlite3.Connection) -> None:
         """Check the events of the file that no executor lived to report."""
-        self.handle(map(runs.event_from_row, connection.execute(*events_query(self.seq, 1_000_000))))
+        self.handle(map(event_of, connection.execute(*events_query(self.seq, 1_000_000))))
 
     def _handle(self, event: Event) -> None:
         payload = event.payload
@@ -222,7 +223,7 @@ class Checker:
             for name, row in now.tasks.items():
                 place, attempts = row.position, row.max_attempts
                 self.projection.tasks[name] = TaskRow(name, max_attempts=attempts, position=place, spec=row.spec)
-            for event in map(runs.event_from_row, connection.execute(*events_query(0, 1_000_000))):
+            for event in map(event_of, connection.execute(*events_query(0, 1_000_000))):
                 self.projection.apply(event)
         self._require(self.projection.seq == now.seq, f"event {now.seq} of the file was not checked")
         self._compare("the projection of the events", self.projection, now)

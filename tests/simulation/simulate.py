@@ -21,6 +21,7 @@ from typing import Any
 
 from redrive.engine.core.spec import FlowSpec
 from redrive.engine.domain.acts import BY_NAME, Command, Scope, Target, parse_command
+from redrive.engine.domain.event_codec import event_of
 from redrive.engine.domain.events import Event
 from redrive.engine.errors import StorageError
 from redrive.engine.executor.executor import Executor
@@ -30,7 +31,7 @@ from redrive.engine.runner.protocol import AttemptOrder
 from redrive.engine.statefile import operator_actions
 from redrive.engine.statefile.reader import events_query
 from redrive.engine.statefile.transitions import Transaction
-from redrive.engine.store import database, runs
+from redrive.engine.store import database
 from redrive.engine.testing.played_machine import Crash, PlayedRunner, PlayedWriter, Stuck, VirtualClock
 from redrive.engine.testing.playing import Stage
 
@@ -390,7 +391,7 @@ class _Session:
 
 
 def _events_after(connection: sqlite3.Connection, seq: int) -> list[Event]:
-    return list(map(runs.event_from_row, connection.execute(*events_query(seq, 1_000_000))))
+    return list(map(event_of, connection.execute(*events_query(seq, 1_000_000))))
 
 
 def _line(event: Event) -> str:

@@ -10,11 +10,10 @@ from redrive.console.cli.event_lines import EventLabeller
 from redrive.console.text.event_text import lines_of_event
 from redrive.console.text.pieces import plain
 from redrive.engine import Executor, Flow, RetryPolicy
-from redrive.engine.domain.event_codec import decode
+from redrive.engine.domain.event_codec import decode, event_of
 from redrive.engine.domain.event_payloads import RunChange, RunChanged
 from redrive.engine.domain.events import Event
 from redrive.engine.statefile.reader import events_query
-from redrive.engine.store import runs
 from support.commands import invoke_redrive, quoted
 from support.pty_terminal import in_time
 
@@ -23,7 +22,7 @@ def lines_of_run(tmp_path: Path, flow: Flow) -> list[str]:
     """The lines of a run, without their clock, and without what a run is told of the threads of its tests."""
     Executor(run_id="r", flow=flow, state=tmp_path / "state.db").run()
     with sqlite3.connect(tmp_path / "state.db") as connection:
-        events = [runs.event_from_row(row) for row in connection.execute(*events_query(0, 100_000))]
+        events = [event_of(row) for row in connection.execute(*events_query(0, 100_000))]
     lines = [line for event in events for line in lines_of_event(event)]
     assert all(re.fullmatch(r"\[\d\d:\d\d:\d\d\] .*", line) for line in lines)
     return [line[11:] for line in lines if not line[11:].startswith("warning: this program runs")]
@@ -168,7 +167,7 @@ def test_a_sensor_that_checks_often_writes_few_lines(tmp_path):
 
     Executor(run_id="r", flow=flow, state=tmp_path / "state.db").run()
     with sqlite3.connect(tmp_path / "state.db") as connection:
-        events = [runs.event_from_row(row) for row in connection.execute(*events_query(0, 100_000))]
+        events = [event_of(row) for row in connection.execute(*events_query(0, 100_000))]
     labeller, each = EventLabeller(), EventLabeller(has_each_check=True)
     lines = [plain(line) for event in events for line in labeller.lines(event)]
     few = [line.partition("] ")[2] for line in lines if "file_is_there" in line]

@@ -8,14 +8,12 @@ from typing import cast
 import pytest
 from redrive.console.model import replay as module
 from redrive.console.model.lists import parse_filter
-from redrive.console.model.replay import EventJournal, command_line, event_of
+from redrive.console.model.replay import EventJournal, command_line
 from redrive.console.text.event_text import describe_event, event_subject
 from redrive.console.text.figures import wall
-from redrive.engine.domain.event_codec import encode
 from redrive.engine.domain.event_payloads import TaskMoved
-from redrive.engine.domain.events import Event, EventKind, JsonObject
+from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.domain.states import TaskState
-from redrive.engine.statefile.lists import EventRow
 
 from .runs import EventBuilder, S, projection_of
 
@@ -195,12 +193,6 @@ def test_what_is_notable_is_found_round_and_round(builder: EventBuilder) -> None
     assert journal.next_notable(first.seq) == dead.seq
     assert journal.next_notable(dead.seq) == first.seq
     assert journal.next_notable(first.seq, -1) == dead.seq
-
-
-def test_rows_of_the_file_are_events(builder: EventBuilder) -> None:
-    event = act(builder)
-    data = cast(JsonObject, encode(event.payload))
-    assert event_of(EventRow(*event[:-1], data)) == event
 
 
 def test_it_is_bounded_at_the_old_end_while_it_is_followed(

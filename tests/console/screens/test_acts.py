@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from unittest.mock import AsyncMock
 
 import pytest
@@ -278,7 +279,7 @@ async def test_an_old_act_is_undone_after_a_question(revenue: FakeSession, clock
 
 def _act(command_id: str, act: str, was: dict, at: int, options: dict | None = None) -> dict:
     data = {"act": act, "was": was, "options": options or {}, "answer": {"ok": True, "message": f"1 {act}"}}
-    return {"kind": "operator", "at": at, "actor": "bob@ops-2", "command_id": command_id, "data": data}
+    return {"kind": "operator", "at": at, "actor": "bob@ops-2", "command_id": command_id, "data": json.dumps(data)}
 
 
 @pytest.mark.parametrize("key", ["r", "s", "x", "b", "p", "z"])

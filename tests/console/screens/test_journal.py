@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
 import pytest
 from redrive.console.app.app import ConsoleApp
-from redrive.console.model.replay import event_of
-from redrive.engine.domain.event_codec import row_of
-from redrive.engine.domain.events import EventKind
+from redrive.engine.domain.event_codec import encode, listed_event
+from redrive.engine.domain.events import Event, EventKind, EventRow
 from redrive.engine.errors import LinkError
-from redrive.engine.statefile.lists import EventRow
 
-from ..conftest import REVENUE, FakeSession, build_row, make_app, revenue_events
+from ..conftest import REVENUE, FakeSession, make_app, revenue_events
 from ..model.runs import START, EventBuilder, S, projection_of
 from .screen_driver import ScreenDriver, open_console
 
@@ -22,7 +21,7 @@ class Door(FakeSession):
     """A door to a journal that is read in windows; ``asked`` are the options of each reading."""
 
     asked: list[Any]
-    rows: list[Any]
+    rows: list[EventRow]
 
     async def query(self, listing, **options):
         if listing.name != "journal":
@@ -31,8 +30,12 @@ class Door(FakeSession):
         if not options.get("acts"):  # the header reads the acts for the progress of a redrive
             self.asked.append(options)
         before = options.get("before")
-        rows = [row for row in self.rows if before is None or row["seq"] < before]
-        return [build_row(listing.row, row) for row in rows[-options["limit"] :]]
+        rows = [row for row in self.rows if before is None or row.seq < before]
+        return rows[-options["limit"] :]
+
+
+def row_of(event: Event) -> EventRow:
+    return EventRow(*event[:-1], json.dumps(encode(event.payload)))
 
 
 def act(builder, name="clean_refunds", what="requeue", reason="the table is mended", **options):
@@ -246,7 +249,7 @@ async def test_a_session_that_fails_says_so(session, clock):
 async def test_other_runs_are_read_again(session, clock):
     async with open_console(session, clock, "6") as driver:
         session.projection.run.run_id = "run-2"
-        session.rows = [row | {"run_id": "run-2"} for row in session.rows[:1]]
+        session.rows = [row._replace(run_id="run-2") for row in session.rows[:1]]
         driver.app.live.follow("run-2")
         await driver.settle()
         await driver.press("6")
@@ -275,7 +278,7 @@ async def test_a_second_repaints_nothing(session, clock, monkeypatch):
 async def test_twenty_thousand_events_are_filtered_without_a_wait(session, clock):
     async with open_console(session, clock, "6") as driver:
         screen = driver.app.screen
-        screen.journal.append(event_of(build_row(EventRow, row)) for row in many(session.builder, 19_000))
+        screen.journal.append(listed_event(row) for row in many(session.builder, 19_000))
         began = time.thread_time()
         screen.filter_changed("clean !ready")
         screen.filter_changed("")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from redrive.console.model.eta import critical_path
 from redrive.console.model.timeline import Span
@@ -11,6 +13,7 @@ from redrive.console.text.pieces import Role, plain
 from redrive.engine.core.projection import AttemptRow
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.core.waiting import RunnerKind, RunnerStatus
+from redrive.engine.domain.event_codec import encode
 from redrive.engine.domain.events import EventKind
 from redrive.engine.statefile.logs import AttemptText
 
@@ -529,7 +532,7 @@ async def test_a_breaker_that_opened_has_a_band_below_the_bars(clock):
 
 def event_row(event, at):
     """A row of the table of events."""
-    return {**event._asdict(), "at": at, "data": event.payload._asdict()}
+    return {**event._asdict(), "at": at, "data": json.dumps(encode(event.payload))}
 
 
 async def test_free_rows_show_how_long_earlier_attempts_took_beside_the_timeout(revenue, clock):

@@ -20,6 +20,7 @@ from redrive.engine import (
     TransientError,
 )
 from redrive.engine.core.projection import RunProjection, RunRow, TaskRow
+from redrive.engine.domain.event_codec import event_of
 from redrive.engine.statefile.reader import events_query
 from redrive.engine.store import runs
 
@@ -393,7 +394,7 @@ def assert_projection_is_table(state: Path, run_id: str) -> None:
     projection = RunProjection(RunRow(run_id))
     for name, row in now.tasks.items():
         projection.tasks[name] = TaskRow(name, max_attempts=row.max_attempts, position=row.position, spec=row.spec)
-    for event in map(runs.event_from_row, connection.execute(*events_query(0, 1_000_000))):
+    for event in map(event_of, connection.execute(*events_query(0, 1_000_000))):
         projection.apply(event)
     assert now.tasks == projection.tasks
     assert now.run == projection.run

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from redrive.engine.domain.event_codec import encode
+from redrive.engine.domain.event_codec import encode, listed_event
 from redrive.engine.domain.events import EventKind
 from redrive.engine.errors import RedriveError
 from redrive.engine.statefile.lists import (
@@ -110,7 +110,8 @@ def test_a_list_is_asked_for_by_its_name_where_its_row_is_not_known(loaded):
 def test_json_that_is_damaged_counts_as_none(loaded):
     for text in ('{"cut', "[]", '"text"'):
         loaded.connection.execute("INSERT INTO event (at, kind, run_id, data) VALUES (1, 'note', ?, ?)", (RUN, text))
-        assert {} == query(loaded.connection, JOURNAL, {"run_id": RUN, "limit": 1})[0].data
+        (row,) = query(loaded.connection, JOURNAL, {"run_id": RUN, "limit": 1})
+        assert {} == encode(listed_event(row).payload)
     loaded.connection.execute("INSERT INTO breaker VALUES ('api', 'OPEN', NULL, '[[1', 1.0, '{', 1, NULL)")
     ((window, detail),) = [(row.window, row.detail) for row in query(loaded.connection, BREAKERS, {})]
     assert ([], {}) == (window, detail)

@@ -15,6 +15,7 @@ from redrive.engine.core.projection import new_projection
 from redrive.engine.core.spec import DownstreamSpec, FlowSpec, TaskSpec, map_task
 from redrive.engine.core.waiting import RunOutcome
 from redrive.engine.domain.acts import parse_command
+from redrive.engine.domain.event_codec import event_of
 from redrive.engine.domain.event_payloads import (
     AttemptDeadline,
     AttemptSigkill,
@@ -166,7 +167,7 @@ def test_events_come_in_windows_and_of_one_run_with_those_of_the_file(state_file
             transaction.emit(ClockMoved(number), ["one", "two", None][number % 3])
 
     def read(since: int, run_id: str | None = None, limit: int = 500) -> list[Event]:
-        return [runs.event_from_row(row) for row in state_file.connection.execute(*events_query(since, limit, run_id))]
+        return [event_of(row) for row in state_file.connection.execute(*events_query(since, limit, run_id))]
 
     state_file.write(emit)
     everything = read(0)

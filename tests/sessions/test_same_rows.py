@@ -1,0 +1,110 @@
+"""Random rows of a state file are the same values to the engine, through each session, and in a shell."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sqlite3
+from collections.abc import Callable
+from typing import Any
+
+from redrive.console.sessions.session import listed_events
+from redrive.engine.domain.event_codec import PAYLOAD_TYPES, event_of, row_of
+from redrive.engine.domain.events import Event, EventKind, EventRow
+from redrive.engine.domain.states import TaskState
+from redrive.engine.errors import CorruptFileError
+from redrive.engine.statefile import lists
+from redrive.engine.statefile.reader import events_query
+from redrive.engine.store import runs
+from support.commands import invoke_redrive
+from support.marks import parametrize_mostly_long
+from support.state_file import StateFileBuilder
+
+from .conftest import OpenSession
+from .session_helpers import read_events, without_tokens
+
+SEEDS = range(8)
+#: What another version, or another program, may have written; ``json`` reads all of it.
+_ODD_TEXTS = ['{"later": NaN}', '{"why": "\\ud800"}', '{"set": null}', "{ }", '{"one": 1, "one": 2}']
+_VALUES: list[Any] = [None, 0, 1, 2**40, -3, 0.5, "", "x", "\u2028\x1b[31m", True, [], ["a"], {}, {"a": 1}]
+
+
+def write_event(connection: sqlite3.Connection, dice: random.Random) -> None:
+    """Insert an event whose payload has the fields of its kind, with values that may be of another type."""
+    kind = dice.choice([*PAYLOAD_TYPES, "a.kind.of.tomorrow"])
+    fields = getattr(PAYLOAD_TYPES.get(kind), "_fields", ("what", "set"))
+    data = {dice.choice([field, "later"]): dice.choice(_VALUES) for field in fields if dice.random() < 0.4}
+    text = dice.choice(_ODD_TEXTS) if dice.random() < 0.1 else json.dumps(data)
+    row = (
+        *(dice.randrange(10**15), kind, "night-1", dice.choice([None, "task_00001", "no-such"]), None, None),
+        *(dice.choice([None, 1]), dice.choice([None, 0]), None, dice.choice([None, "why"]), None, text),
+    )
+    try:
+        event_of((0, *row))
+    except (CorruptFileError, ValueError):
+        return  # an error of the file, which no session follows
+    columns = ", ".join(EventRow._fields[1:])
+    connection.execute(f"INSERT INTO event ({columns}) VALUES ({','.join('?' * len(row))})", row)
+
+
+def texts(events: list[Event]) -> list[str]:
+    """The events as texts: NaN is not equal to itself."""
+    return list(map(repr, events))
+
+
+@parametrize_mostly_long("seed", SEEDS)
+async def test_an_event_is_the_same_through_each_door(
+    open_session: OpenSession, run_file: StateFileBuilder, seed: int
+) -> None:
+    dice, connection = random.Random(seed), run_file.connection
+    for _ in range(60):
+        write_event(connection, dice)
+    expected = [event_of(row) for row in connection.execute(*events_query(0, 1000))]
+    session = await open_session(run_file.path)
+    followed = await read_events(session.events(expected[0].seq - 1), expected[-1].seq)
+    assert texts(followed) == texts(expected)
+    assert texts(list(await session.run_events("night-1", 0, 1000))) == texts(expected)
+    assert texts(await listed_events(session, lists.JOURNAL, run_id="night-1")) == texts(expected)
+    of_kind = await listed_events(session, lists.EVENTS_OF_KIND, run_id="night-1", kind=EventKind.PAGE)
+    assert texts(of_kind) == texts([event for event in expected if event.kind == EventKind.PAGE])
+    result = await asyncio.to_thread(invoke_redrive, "events", "--state", run_file.path, "--json")
+    assert [without_schema(line) for line in result.stdout.splitlines()] == [
+        json.dumps(row_of(event)) for event in expected
+    ]
+
+
+def without_schema(line: str) -> str:
+    return json.dumps({key: value for key, value in json.loads(line).items() if key != "schema"})
+
+
+# --- Tasks and attempts ---------------------------------------------------------------------------------------------
+
+
+def scramble(connection: sqlite3.Connection, table: str, dice: random.Random, kept: set[str]) -> None:
+    """Give the columns of each row random values that they may have."""
+    columns = [row for row in connection.execute(f"PRAGMA table_info({table})").fetchall() if row[1] not in kept]
+    for (key,) in connection.execute(f"SELECT name FROM {table}").fetchall():
+        for _, column, kind, is_needed, *_ in columns:
+            choices: list[Any] = [0, 1, 7, 10**15] if kind == "INTEGER" else ["", "x", "two words", "\u00e9\x1b"]
+            value = dice.choice(choices if is_needed else [*choices, None])
+            if dice.random() < 0.5:
+                connection.execute(f"UPDATE {table} SET {column} = ? WHERE name = ?", (value, key))
+
+
+@parametrize_mostly_long("seed", SEEDS)
+async def test_a_task_and_its_attempts_are_the_same_through_each_door(
+    open_session: OpenSession, make_run_file: Callable[..., StateFileBuilder], seed: int
+) -> None:
+    dice, run_file = random.Random(seed), make_run_file()
+    for number in range(6):
+        run_file.finish(f"task_{number:05}")
+    scramble(run_file.connection, "task", dice, {"run_id", "name", "state", "rule", "spec", "position"})
+    for number in range(6):
+        run_file.connection.execute(
+            "UPDATE task SET state = ? WHERE name = ?", (str(dice.choice([*TaskState])), f"task_{number:05}")
+        )
+    scramble(run_file.connection, "attempt", dice, {"run_id", "name", "attempt", "outcome"})
+    expected = without_tokens(runs.load_run(run_file.connection, "night-1"))
+    session = await open_session(run_file.path)
+    assert without_tokens(await session.snapshot()) == expected
