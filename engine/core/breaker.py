@@ -434,7 +434,7 @@ def is_degraded(breaker: Breaker, spec: DownstreamSpec, now: int) -> bool:
 class ProbeCandidate(NamedTuple):
     """A task that waits for the downstream and could be the probe."""
 
-    name: str
+    task: str
     idempotent: bool = True
     seconds: float | None = None  # expected duration, by history
     has_probed: bool = False  # in this outage
@@ -447,7 +447,7 @@ def choose_probe(candidates: Iterable[ProbeCandidate]) -> ProbeCandidate | None:
     """
     return min(
         candidates,
-        key=lambda one: (not one.idempotent, one.has_probed, one.seconds is None, one.seconds or 0.0, one.name),
+        key=lambda one: (not one.idempotent, one.has_probed, one.seconds is None, one.seconds or 0.0, one.task),
         default=None,
     )
 

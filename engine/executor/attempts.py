@@ -102,7 +102,7 @@ class AttemptSupervisor(AttemptListener):
 
     @property
     def task(self) -> str:
-        return self.claim.name
+        return self.claim.task
 
     @property
     def controls(self) -> RunningAttempt:
@@ -142,7 +142,7 @@ class AttemptSupervisor(AttemptListener):
         self._output.append(text)
         self.has_output = True
         self.latest_output = (self.latest_output + text)[-LATEST_CHARACTERS:]
-        self._manager.notify_output(self.claim.name, text)
+        self._manager.notify_output(self.claim.task, text)
         self._schedule_output_flush()
 
     def written(self, stream: int, data: bytes) -> None:
@@ -164,7 +164,7 @@ class AttemptSupervisor(AttemptListener):
 
     def retried(self, retry: AttemptRetry) -> None:
         """Count a retry inside the attempt, and emit it, sampled."""
-        self._manager.on_retried(self.claim.name)
+        self._manager.on_retried(self.claim.task)
         self._emit_retry(self._retry_sampler.sample(retry, self._manager.loop.time()))
 
     def quarantined(self, row: BadRow) -> None:
@@ -237,14 +237,14 @@ class AttemptSupervisor(AttemptListener):
         if chunk:
             _append_output(transaction, claim, chunk, manager.log_limit_bytes)
         if self.has_output:
-            logs.finish(transaction, claim.run_id, claim.name, claim.attempt)
+            logs.finish(transaction, claim.run_id, claim.task, claim.attempt)
         decision = settle(
             transaction,
             claim,
             self.spec,
             outcome,
             manager.uniform,
-            path_seconds=manager.view.path_seconds.get(claim.name, 0.0),
+            path_seconds=manager.view.path_seconds.get(claim.task, 0.0),
             deadline_at=ending_deadline(manager.view.projection.run),
             verdict=released.verdict,
             interrupted=self.is_interrupted,
@@ -268,7 +268,7 @@ class AttemptSupervisor(AttemptListener):
         event_columns.pop("pid_start_ticks", None)
 
         def item(transaction: Transaction) -> None:
-            transaction.change_attempt(claim.run_id, claim.name, claim.attempt, columns)
+            transaction.change_attempt(claim.run_id, claim.task, claim.attempt, columns)
             claims.emit(transaction, claim, AttemptStarted(event_columns))
 
         self._manager.write(item)
@@ -284,7 +284,7 @@ class AttemptSupervisor(AttemptListener):
 
         def item(transaction: Transaction) -> None:
             beat: TaskColumns = {**columns, "last_heartbeat_at": transaction.at}
-            transaction.change(claim.run_id, claim.name, beat, attempt=claim.attempt)
+            transaction.change(claim.run_id, claim.task, beat, attempt=claim.attempt)
 
         self._manager.write(item)
 
@@ -391,10 +391,10 @@ class AttemptManager:
         a function gets in a type which JSON does not have; ``rules``: classification rules of its downstream.
         """
         supervisor = AttemptSupervisor(self, claim, spec)
-        self.running[claim.name] = supervisor
+        self.running[claim.task] = supervisor
         order = AttemptOrder(
             run_id=claim.run_id,
-            task=claim.name,
+            task=claim.task,
             attempt=claim.attempt,
             generation=claim.generation,
             spec=spec,
@@ -406,13 +406,13 @@ class AttemptManager:
             checkpoint=claim.checkpoint,
             earlier_result=claim.earlier_result,
             missing=tuple((missing or {}).items()),
-            idempotency_key=effect_key(claim.run_id, claim.name, claim.key_generation),
+            idempotency_key=effect_key(claim.run_id, claim.task, claim.key_generation),
             trace_id=self._trace_id,
             streams=0 if self.streams is None or spec.kind != "command" else self.streams.count,
             stdin="" if self.streams is None else self.streams.stdin(),
         )
         self._idle.clear()
-        is_apart = claim.name in self._lost_with_zygote
+        is_apart = claim.task in self._lost_with_zygote
         self._runner.launch(order, supervisor, supervisor.attach, supervisor.start_failed, is_apart=is_apart)
 
     def record_later(self, supervisor: AttemptSupervisor) -> None:
@@ -460,16 +460,16 @@ class AttemptManager:
         """Free the slot of an attempt that has ended."""
         claim = supervisor.claim
         self._unrecorded.pop(supervisor, None)
-        if self.running.get(claim.name) is supervisor:
-            del self.running[claim.name]
+        if self.running.get(claim.task) is supervisor:
+            del self.running[claim.task]
         if outcome.is_with_zygote:
-            self._lost_with_zygote.add(claim.name)
+            self._lost_with_zygote.add(claim.task)
         elif self._lost_with_zygote:
-            self._lost_with_zygote.discard(claim.name)
+            self._lost_with_zygote.discard(claim.task)
         verdict = self._on_ended(claim, outcome)
         self._settling_count += 1
         self._idle.clear()
-        freed = self._freed_by(claim.name) if outcome.kind is OutcomeKind.SUCCESS else {}
+        freed = self._freed_by(claim.task) if outcome.kind is OutcomeKind.SUCCESS else {}
         return Released(verdict, freed, self._follow_up(freed))
 
     def on_settled(self, follow_up: FollowUp | None, claimed: list[Claim]) -> None:
@@ -510,7 +510,7 @@ def _join_json(results: Mapping[str, str | None]) -> str:
 
 
 def _append_output(transaction: Transaction, claim: Claim, chunk: OutputChunk, limit_bytes: int) -> None:
-    key = (claim.run_id, claim.name, claim.attempt)
+    key = (claim.run_id, claim.task, claim.attempt)
     logs.append(transaction, *key, chunk.head, limit_bytes=limit_bytes)
     logs.append(transaction, *key, chunk.tail, dropped=chunk.dropped_bytes, limit_bytes=limit_bytes)
 

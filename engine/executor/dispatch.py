@@ -127,7 +127,7 @@ class Dispatcher:
 
     def _launch_all(self, picked: Sequence[str], claimed: Sequence[Claim]) -> None:
         self._view.ready_queue.release_claims(picked)
-        self._downstreams.release_calls(set(picked) - {claim.name for claim in claimed})
+        self._downstreams.release_calls(set(picked) - {claim.task for claim in claimed})
         for claim in claimed:
             self._launch(claim)
 
@@ -139,9 +139,9 @@ class Dispatcher:
         return ClaimOrder(row.name, row.generation, self._view.spec(row.name), is_ready, is_first)
 
     def _launch(self, claim: Claim) -> None:
-        projection, spec, large = self._view.projection, self._view.spec(claim.name), claim.large_inputs
+        projection, spec, large = self._view.projection, self._view.spec(claim.task), claim.large_inputs
         gone = {name: unstored_reason(why) for name, text in large.items() if (why := reason_of_unstored(text))}
-        parents: Sequence[str] = projection.parents.get(claim.name, ())
+        parents: Sequence[str] = projection.parents.get(claim.task, ())
         if spec.map is not None:  # it collects the results of its children in the order of the list
             parents = sorted(parents, key=lambda name: projection.tasks[name].position)
         self._attempts.launch(
@@ -149,12 +149,12 @@ class Dispatcher:
             spec,
             self._view.flow.params,
             {parent: large.get(parent, projection.tasks[parent].result) for parent in parents},
-            missing={**missing_inputs(projection, claim.name), **gone},
+            missing={**missing_inputs(projection, claim.task), **gone},
             typed=self._view.flow.typed_params,
             rules=self._downstreams.classification_rules(spec.downstream),
         )
-        if projection.tasks[claim.name].cancel_requested_at is not None:  # in the same commit as the claim
-            self._attempts.cancel(claim.name, "cancelled before it started")
+        if projection.tasks[claim.task].cancel_requested_at is not None:  # in the same commit as the claim
+            self._attempts.cancel(claim.task, "cancelled before it started")
 
     # --- Slots -----------------------------------------------------------------------------------------------------
 
@@ -181,10 +181,10 @@ class Dispatcher:
         for downstream in self._downstreams.specs:
             while len(picked) < count and self._downstreams.is_probe_due(downstream):
                 candidate = choose_probe(self._candidates(downstream))
-                if candidate is None or not self._admits(self._view.projection.tasks[candidate.name]):
+                if candidate is None or not self._admits(self._view.projection.tasks[candidate.task]):
                     break
-                self._view.ready_queue.claim(candidate.name)
-                picked.append(candidate.name)
+                self._view.ready_queue.claim(candidate.task)
+                picked.append(candidate.task)
         return picked
 
     def _candidates(self, downstream: str) -> Iterator[ProbeCandidate]:
@@ -200,7 +200,7 @@ class Dispatcher:
 
         def item(transaction: Transaction) -> None:
             for order in orders:
-                claims.reject(transaction, run_id, order, names[order.name])
+                claims.reject(transaction, run_id, order, names[order.task])
 
         return Commit(item)
 

@@ -280,8 +280,8 @@ class RunLoop:
         self._check_clock()
         if outcome.kind is not OutcomeKind.SUCCESS:
             self.zygote_restart.check_before_retry()
-        row, retry = self.projection.tasks[claim.name], self._view.spec(claim.name).retry
-        return self.downstreams.record(claim.name, outcome, row.failures + row.refusals, retry.max_attempts)
+        row, retry = self.projection.tasks[claim.task], self._view.spec(claim.task).retry
+        return self.downstreams.record(claim.task, outcome, row.failures + row.refusals, retry.max_attempts)
 
     def _on_call_retried(self, task: str) -> None:
         self._check_clock()

@@ -71,7 +71,7 @@ class Claim(msgspec.Struct, frozen=True):
     """An attempt that was started. ``token``: the task accepts the outcome of the attempt with its current token."""
 
     run_id: str
-    name: str
+    task: str
     attempt: int
     generation: int
     token: str
@@ -83,13 +83,13 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 def emit(transaction: Transaction, claim: Claim, payload: Payload) -> None:
-    transaction.emit(payload, claim.run_id, claim.name, attempt=claim.attempt, generation=claim.generation)
+    transaction.emit(payload, claim.run_id, claim.task, attempt=claim.attempt, generation=claim.generation)
 
 
 class ClaimOrder(msgspec.Struct, frozen=True):
     """A task to be claimed, in the generation that the executor saw."""
 
-    name: str
+    task: str
     generation: int
     spec: TaskSpec
     is_ready: bool = False  # no promotion is needed; the claim itself checks the state once more
@@ -128,7 +128,7 @@ def dispatch(
 
     ``promote``: by name, the generation that the caller saw.
     """
-    ordered = {order.name: order.generation for order in orders if not order.is_ready}
+    ordered = {order.task: order.generation for order in orders if not order.is_ready}
     if promote or ordered:
         promoted = runs.promote(transaction, run_id, {**promote, **ordered})
         runs.wake(transaction, run_id, {name: ordered[name] for name in ordered.keys() - promoted})
@@ -140,13 +140,13 @@ def _claim(transaction: Transaction, run_id: str, order: ClaimOrder, identity: E
     token = identity.random_hex(8)
     spec = order.spec
     if spec.item is not None and spec.item.index == GONE:
-        map_tasks.put_aside(transaction, run_id, order.name)
+        map_tasks.put_aside(transaction, run_id, order.task)
         return None
     if spec.map is not None:  # a resume or a requeue may have changed it since its parent succeeded
-        map_tasks.expand(transaction, run_id, order.name)
+        map_tasks.expand(transaction, run_id, order.task)
     item = None if spec.item is None else asdict(spec.item)
     has_parents = bool(spec.parents) or spec.map is not None
-    inputs = map_tasks.read_inputs(transaction.connection, run_id, order.name) if has_parents else []
+    inputs = map_tasks.read_inputs(transaction.connection, run_id, order.task) if has_parents else []
     columns: AttemptColumns = {
         "executor_id": identity.executor_id,
         "host": identity.host,
@@ -157,38 +157,38 @@ def _claim(transaction: Transaction, run_id: str, order: ClaimOrder, identity: E
         "timeout_us": None if spec.timeout is None else round(spec.timeout * 1e6),
         "grace_us": round(spec.grace_seconds * 1e6),
     }
-    attempt = runs.claim(transaction, run_id, order.name, order.generation, token, columns, is_first=order.is_first)
+    attempt = runs.claim(transaction, run_id, order.task, order.generation, token, columns, is_first=order.is_first)
     if not attempt:
         return None
     only_rows = (
-        requeued_rows(transaction.connection, run_id, order.name, order.generation)
+        requeued_rows(transaction.connection, run_id, order.task, order.generation)
         if order.generation  # a requeue begins a generation
         else ()
     )
-    earlier = earlier_result(transaction.connection, run_id, order.name) if only_rows else None
-    earlier = large_results.load(transaction.connection, run_id, order.name, earlier)
+    earlier = earlier_result(transaction.connection, run_id, order.task) if only_rows else None
+    earlier = large_results.load(transaction.connection, run_id, order.task, earlier)
     checkpoint, key_generation = None, 0  # of a first attempt
     if attempt > 1 or order.generation:
         checkpoint, key_generation = transaction.connection.execute(
-            "SELECT checkpoint, key_generation FROM task WHERE run_id = ? AND name = ?", (run_id, order.name)
+            "SELECT checkpoint, key_generation FROM task WHERE run_id = ? AND name = ?", (run_id, order.task)
         ).fetchone()
     if spec.effect:
-        effect = AttemptEffect(effect_key(run_id, order.name, key_generation))
-        transaction.emit(effect, run_id, order.name, attempt=attempt, generation=order.generation)
+        effect = AttemptEffect(effect_key(run_id, order.task, key_generation))
+        transaction.emit(effect, run_id, order.task, attempt=attempt, generation=order.generation)
     large = {
         parent: large_results.load(transaction.connection, run_id, parent, text) or unstored_result("it is gone")
         for parent, _, text in inputs
         if large_results.is_large(text)
     }
     rows = (only_rows, checkpoint, earlier)
-    return Claim(run_id, order.name, attempt, order.generation, token, *rows, key_generation, large)
+    return Claim(run_id, order.task, attempt, order.generation, token, *rows, key_generation, large)
 
 
 def save_checkpoint(transaction: Transaction, claim: Claim, value: str) -> None:
     """Store JSON for the next attempt; emits no event, and ignores a late attempt."""
     transaction.connection.execute(
         "UPDATE task SET checkpoint = ? WHERE run_id = ? AND name = ? AND claim_token = ?",
-        (value, claim.run_id, claim.name, claim.token),
+        (value, claim.run_id, claim.task, claim.token),
     )
 
 
@@ -203,17 +203,17 @@ def write_notice(transaction: Transaction, run_id: str, name: str, notice: str, 
 def extend_timeout(transaction: Transaction, claim: Claim, timeout: float, seconds: float) -> None:
     """Record that an operator extended a timeout by ``seconds`` to ``timeout`` seconds in total."""
     columns: AttemptColumns = {"timeout_us": round(timeout * 1e6)}
-    transaction.change_attempt(claim.run_id, claim.name, claim.attempt, columns)
+    transaction.change_attempt(claim.run_id, claim.task, claim.attempt, columns)
     emit(transaction, claim, AttemptExtended(seconds, columns))
 
 
 def reject(transaction: Transaction, run_id: str, order: ClaimOrder, how: str) -> None:
     """End a task whose downstream is open. ``how``: ``on_open`` of the downstream, ``fail`` or ``dead_letter``."""
-    seen = {order.name: order.generation}
+    seen = {order.task: order.generation}
     runs.promote(transaction, run_id, seen)
     runs.wake(transaction, run_id, seen)
     refusals, overrides = transaction.connection.execute(
-        "SELECT refusals, overrides FROM task WHERE run_id = ? AND name = ?", (run_id, order.name)
+        "SELECT refusals, overrides FROM task WHERE run_id = ? AND name = ?", (run_id, order.task)
     ).fetchone()
     why = f"{order.spec.downstream} is open"
     columns: TaskColumns = {"ended_at": transaction.at, "error": why, "refusals": refusals + 1}
@@ -222,11 +222,11 @@ def reject(transaction: Transaction, run_id: str, order: ClaimOrder, how: str) -
     if state is TaskState.DEAD_LETTER:
         columns["dead_letter_kind"] = str(DeadLetterKind.BREAKER)
         columns["expires_at"] = expires_at(transaction.connection, run_id, transaction.at)
-    if not transaction.move(run_id, order.name, TaskState.READY, state, order.generation, set=columns):
+    if not transaction.move(run_id, order.task, TaskState.READY, state, order.generation, set=columns):
         return
-    abandon_canary(transaction, run_id, order.name, overrides)
+    abandon_canary(transaction, run_id, order.task, overrides)
     if state is TaskState.FAILED:
-        propagate(transaction, run_id, order.name)
+        propagate(transaction, run_id, order.task)
     trigger_page(transaction, _rejected(run_id, order))
 
 
@@ -234,7 +234,7 @@ def _rejected(run_id: str, order: ClaimOrder) -> PageRequest:
     downstream = order.spec.downstream
     return PageRequest(
         run_id=run_id,
-        task=order.name,
+        task=order.task,
         title=f"{downstream} is down",
         why=f"the breaker of {downstream} is open, and the flow wants no waiting",
         kind=DeadLetterKind.BREAKER,
@@ -541,7 +541,7 @@ ERROR_CHARACTERS = 200  # in events; the row has the full text
 
 def add_rows(transaction: Transaction, claim: Claim, rows: Sequence[BadRow]) -> None:
     """Write quarantined rows of a running attempt."""
-    place = (claim.run_id, claim.name, claim.attempt, claim.generation)
+    place = (claim.run_id, claim.task, claim.attempt, claim.generation)
     transaction.connection.executemany(
         "INSERT INTO quarantine (run_id, name, attempt, generation, row_key, payload, error, fingerprint, at)"
         " VALUES (?,?,?,?,?,?,?,?,?)",
@@ -557,7 +557,7 @@ def confirm_rows(transaction: Transaction, claim: Claim) -> None:
 
     Call it if the task has rows. These are the requeued rows of its generation, or else all earlier rows of the task.
     """
-    connection, task = transaction.connection, (claim.run_id, claim.name)
+    connection, task = transaction.connection, (claim.run_id, claim.task)
     resolved = connection.execute(
         "UPDATE quarantine SET state = 'resolved' WHERE run_id = ? AND name = ? AND state = 'requeued'"
         " AND generation = ?",
@@ -580,7 +580,7 @@ def discard_rows(transaction: Transaction, claim: Claim, *, final: bool) -> None
 
     ``final``: no automatic retry follows, so requeued rows are held again.
     """
-    task = (claim.run_id, claim.name)
+    task = (claim.run_id, claim.task)
     if not _has_rows(transaction.connection, *task):
         return
     dropped = drop_provisional(transaction, *task, claim.attempt)

@@ -112,7 +112,7 @@ def _running_attempts(connection: sqlite3.Connection, executor_id: str) -> list[
 
 def _settle_as_lost(transaction: Transaction, claim: Claim, uniform: Uniform) -> None:
     _drop_old_losses(transaction, claim)
-    emit_reclaimed(transaction, claim.run_id, claim.name, claim.attempt, claim.generation)
+    emit_reclaimed(transaction, claim.run_id, claim.task, claim.attempt, claim.generation)
     spec = _spec(transaction.connection, claim)
     settle(transaction, claim, spec, Outcome(OutcomeKind.LOST), uniform)
     if spec.isolation == "dask":
@@ -121,7 +121,7 @@ def _settle_as_lost(transaction: Transaction, claim: Claim, uniform: Uniform) ->
 
 def _delay_until_fence(transaction: Transaction, claim: Claim, spec: TaskSpec) -> None:
     """Delay the retry until the attempt on another host, which no sweep reaches, has ended by its fence."""
-    key = (claim.run_id, claim.name)
+    key = (claim.run_id, claim.task)
     earliest = transaction.at + round(fence_seconds(spec.grace_seconds) * 1e6)
     row = transaction.connection.execute(
         "SELECT next_retry_at FROM task WHERE run_id = ? AND name = ? AND state = 'RETRYING'", key
@@ -131,7 +131,7 @@ def _delay_until_fence(transaction: Transaction, claim: Claim, spec: TaskSpec) -
 
 
 def _drop_old_losses(transaction: Transaction, claim: Claim) -> None:
-    key = (claim.run_id, claim.name)
+    key = (claim.run_id, claim.task)
     row = transaction.connection.execute("SELECT losses FROM task WHERE run_id = ? AND name = ?", key).fetchone()
     (recent,) = transaction.connection.execute(
         "SELECT count(*) FROM attempt WHERE run_id = ? AND name = ? AND generation = ? AND outcome = 'lost'"
@@ -144,9 +144,9 @@ def _drop_old_losses(transaction: Transaction, claim: Claim) -> None:
 
 def _spec(connection: sqlite3.Connection, claim: Claim) -> TaskSpec:
     text, overrides = connection.execute(
-        "SELECT spec, overrides FROM task WHERE run_id = ? AND name = ?", (claim.run_id, claim.name)
+        "SELECT spec, overrides FROM task WHERE run_id = ? AND name = ?", (claim.run_id, claim.task)
     ).fetchone()
-    return with_overrides(_decode(claim.name, text), overrides)
+    return with_overrides(_decode(claim.task, text), overrides)
 
 
 def _decode(name: str, text: str) -> TaskSpec:

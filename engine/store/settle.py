@@ -100,7 +100,7 @@ def settle(
     ``interrupted``: the executor terminated it because the executor stops. ``is_silent``: it has written no output.
     """
     if outcome.result is not None:  # before the maps below read it
-        stored_as = large_results.store(transaction.connection, claim.run_id, claim.name, outcome.result)
+        stored_as = large_results.store(transaction.connection, claim.run_id, claim.task, outcome.result)
         outcome = outcome if stored_as is outcome.result else replace(outcome, result=stored_as)
     is_plain = is_silent and spec.map is None and outcome.kind is OutcomeKind.SUCCESS
     if is_plain and _settle_plain_success(transaction, claim, outcome):
@@ -126,24 +126,24 @@ def settle(
     else:
         decision = decide(history, outcome, spec.retry, transaction.at, uniform)
     if isinstance(decision, Fail) and outcome.failure is None:
-        outcome = replace(outcome, failure=describe_wait_timeout(claim.name, decision.why, outcome.defer_reason))
+        outcome = replace(outcome, failure=describe_wait_timeout(claim.task, decision.why, outcome.defer_reason))
     end = consequences_of(transaction.at, claim.run_id, spec, decision, outcome, history)
     with _attributed_to_requester(transaction, claim) if isinstance(decision, Cancel) else nullcontext():
         if not _write(transaction, claim, end, stored, is_map=spec.map is not None):
             _write_late(transaction, claim, outcome)
             return None
         if stored.overrides:
-            finish_canary(transaction, claim.run_id, claim.name, decision, load_overrides(stored.overrides))
+            finish_canary(transaction, claim.run_id, claim.task, decision, load_overrides(stored.overrides))
     return decision
 
 
 def _with_children(transaction: Transaction, claim: Claim, outcome: Outcome) -> Outcome:
     """Give a map task its children; return the failure if its elements cannot be known."""
-    keys = outcome.element_keys.get(claim.name, ())
-    refusal = set_keys(transaction, claim.run_id, claim.name, keys)
+    keys = outcome.element_keys.get(claim.task, ())
+    refusal = set_keys(transaction, claim.run_id, claim.task, keys)
     if refusal is None:
         return outcome
-    fingerprint = Fingerprint(strict="elements", loose="elements", explain=f"the elements of {claim.name}")
+    fingerprint = Fingerprint(strict="elements", loose="elements", explain=f"the elements of {claim.task}")
     return Outcome(
         OutcomeKind.ERROR, Failure("PermanentError", refusal, FailureClass.PERMANENT, fingerprint), element_keys={}
     )
@@ -163,7 +163,7 @@ def _settle_plain_success(transaction: Transaction, claim: Claim, outcome: Outco
 @contextmanager
 def _attributed_to_requester(transaction: Transaction, claim: Claim) -> Iterator[None]:
     """Emit the events of a cancel in the name of the operator who requested it."""
-    request = find_cancel_request(transaction.connection, claim.run_id, claim.name)
+    request = find_cancel_request(transaction.connection, claim.run_id, claim.task)
     before = transaction.author
     if request is not None:
         transaction.author = request.author
@@ -189,13 +189,13 @@ def _write(
         _change_rows(transaction, claim, end.rows)
     _change_children(transaction, claim, end.children, stored)
     if is_map and end.state is TaskState.SUCCESS:
-        collect_again(transaction, claim.run_id, claim.name)
+        collect_again(transaction, claim.run_id, claim.task)
     if end.page is not None:
         trigger_page(transaction, end.page)
     elif end.pages is Pages.RESOLVE and stored.has_pages:
-        (resolve_by_success if end.state is TaskState.SUCCESS else resolve)(transaction, claim.run_id, claim.name)
+        (resolve_by_success if end.state is TaskState.SUCCESS else resolve)(transaction, claim.run_id, claim.task)
     if end.proven is not None:
-        end_siblings(transaction, claim.run_id, claim.name, end.proven)
+        end_siblings(transaction, claim.run_id, claim.task, end.proven)
     return True
 
 
@@ -209,14 +209,14 @@ def _change_rows(transaction: Transaction, claim: Claim, rows: Rows) -> None:
 def _change_children(transaction: Transaction, claim: Claim, children: Children, stored: StoredTask) -> None:
     match children:
         case Children.PROPAGATE:
-            propagate(transaction, claim.run_id, claim.name)
+            propagate(transaction, claim.run_id, claim.task)
         case Children.EXPAND:
             if stored.has_maps_below:
-                expand_below(transaction, claim.run_id, claim.name)
+                expand_below(transaction, claim.run_id, claim.task)
             if stored.has_skips:
-                propagate(transaction, claim.run_id, claim.name)
+                propagate(transaction, claim.run_id, claim.task)
         case Children.WAIT:
-            hold_if_blocked(transaction, claim.run_id, claim.name)
+            hold_if_blocked(transaction, claim.run_id, claim.task)
         case _:
             pass
 
@@ -234,7 +234,7 @@ def _write_end(
     guard: str,
 ) -> bool:
     """Move the task, if ``guard`` holds of its claim token, and close the attempt's row."""
-    place, token = (claim.run_id, claim.name), (claim.token,)
+    place, token = (claim.run_id, claim.task), (claim.token,)
     moved = transaction.move(
         *place,
         TaskState.RUNNING,
@@ -270,7 +270,7 @@ def _write_late(transaction: Transaction, claim: Claim, outcome: Outcome) -> Non
     """Record the end of an attempt whose task has moved on; the task stays unchanged (SPEC 4.9)."""
     columns = attempt_columns(transaction.at, outcome, None)
     columns["late"] = 1
-    transaction.change_attempt(claim.run_id, claim.name, claim.attempt, columns)
+    transaction.change_attempt(claim.run_id, claim.task, claim.attempt, columns)
     claims.discard_rows(transaction, claim, final=False)
     emit(transaction, claim, AttemptLate(without_long_texts(columns)))
 
@@ -346,7 +346,7 @@ IS_PLAIN_SUCCESS = (
 def read_stored(connection: sqlite3.Connection, claim: Claim, *, is_success: bool) -> StoredTask:
     """Read the row of the task of an attempt; the defaults if there is none."""
     asked = (is_success, is_success)
-    row = connection.execute(_READ, (*asked, claim.attempt, claim.run_id, claim.name)).fetchone()
+    row = connection.execute(_READ, (*asked, claim.attempt, claim.run_id, claim.task)).fetchone()
     return StoredTask() if row is None else StoredTask(*row)
 
 
@@ -386,7 +386,7 @@ def read_history(
         is_command=spec.kind == "command",
         is_sensor=spec.kind == "sensor",
         names_downstream=spec.downstream is not None,
-        effect_key=effect_key(claim.run_id, claim.name, stored.key_generation) if spec.effect else None,
+        effect_key=effect_key(claim.run_id, claim.task, stored.key_generation) if spec.effect else None,
         health=verdict.health,
         silent_seconds=verdict.silent_seconds,
         max_losses=spec.max_losses,
@@ -403,7 +403,7 @@ def read_history(
 
 def _past(connection: sqlite3.Connection, claim: Claim, spec: TaskSpec, failure: Failure | None) -> list[Row]:
     """Read the earlier failures; of a sensor those since its latest answer, of which the first alone may count."""
-    place = (claim.run_id, claim.name, claim.attempt, claim.generation)
+    place = (claim.run_id, claim.task, claim.attempt, claim.generation)
     if failure is None:
         return []
     if spec.kind != "sensor":
@@ -418,7 +418,7 @@ def _healed(connection: sqlite3.Connection, claim: Claim, failure: Failure | Non
     """Count how often the failure has healed; a transient one is never poison, and a sensor may have thousands."""
     if failure is None or failure.failure_class is FailureClass.TRANSIENT:
         return 0
-    return healed_count(connection, claim.name, failure.fingerprint.strict)
+    return healed_count(connection, claim.task, failure.fingerprint.strict)
 
 
 def _deadline_passed(stored: StoredTask) -> str | None:
@@ -436,7 +436,7 @@ def _changed(past: Sequence[Row], loose: str) -> tuple[str, ...]:
 def _siblings(connection: sqlite3.Connection, claim: Claim, failure: Failure | None) -> Siblings:
     if failure is None or nature_of(failure) is None or not failure.fingerprint.strict:
         return NO_SIBLINGS
-    return read_siblings(connection, claim.run_id, claim.name, failure.fingerprint.strict)
+    return read_siblings(connection, claim.run_id, claim.task, failure.fingerprint.strict)
 
 
 # --- Timeouts ------------------------------------------------------------------------------------------------------
@@ -453,13 +453,13 @@ def _judge_timeout(
     if outcome.kind is not OutcomeKind.TIMED_OUT or spec.timeout is None:
         return NOT_JUDGED
     weekday = weekday_of(at)
-    past = [*past_attempts(connection, claim.name), PastDuration(weekday, spec.timeout, succeeded=False)]
+    past = [*past_attempts(connection, claim.task), PastDuration(weekday, spec.timeout, succeeded=False)]
     return judge_timeout(past, spec.timeout, weekday, outcome.progress, _done_before(connection, claim))
 
 
 def _done_before(connection: sqlite3.Connection, claim: Claim) -> int | None:
     """Return the progress of the attempt that timed out before this one, if it had any."""
-    place = (claim.run_id, claim.name, claim.attempt, claim.generation)
+    place = (claim.run_id, claim.task, claim.attempt, claim.generation)
     row = connection.execute(_TIMED_OUT_BEFORE, place).fetchone()
     done = json.loads(row[0] or "{}").get("facts", {}).get(PROGRESS_FACT) if row is not None else None
     return done if isinstance(done, int) else None

@@ -151,7 +151,7 @@ def test_a_cancel_that_is_committed_together_with_the_claim_is_not_lost(tmp_path
     def dispatch_and_cancel(transaction, *arguments):
         taken = dispatch(transaction, *arguments)
         for claim in taken:
-            operator_actions.apply(transaction, parse_command(command("cancel", (claim.name, "RUNNING", 0))))
+            operator_actions.apply(transaction, parse_command(command("cancel", (claim.task, "RUNNING", 0))))
         return taken
 
     monkeypatch.setattr(claims, "dispatch", dispatch_and_cancel)

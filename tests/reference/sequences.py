@@ -212,7 +212,7 @@ class Engine:
         ]
         claimed = self._write(lambda transaction: claims.dispatch(transaction, RUN, promote, orders, _IDENTITY))
         self._queue.release_claims(picked)
-        self.running.update({claim.name: claim for claim in claimed})
+        self.running.update({claim.task: claim for claim in claimed})
         return claimed
 
     def end(self, name: str, outcome: Outcome) -> None:
@@ -450,8 +450,8 @@ class SteppedNight(Night):
 
     def _started(self, claimed: list[claims.Claim]) -> None:
         for claim in claimed:
-            self.log.append(f"{claim.name} starts attempt {claim.attempt}")
-            self.model.start(claim.name, claim.attempt)
+            self.log.append(f"{claim.task} starts attempt {claim.attempt}")
+            self.model.start(claim.task, claim.attempt)
         self._check()
 
     def _end(self, name: str) -> None:

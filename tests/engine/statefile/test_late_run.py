@@ -31,7 +31,7 @@ def begin(state_file: StateFile, name: str) -> Claim:
 
 
 def end(state_file: StateFile, claim: Claim, outcome: Outcome) -> None:
-    state_file.write(lambda j: settle(j, claim, TaskSpec(claim.name), outcome, lambda low, high: low))
+    state_file.write(lambda j: settle(j, claim, TaskSpec(claim.task), outcome, lambda low, high: low))
 
 
 def late(state_file: StateFile) -> Claim:

@@ -64,7 +64,7 @@ class Mapped:
         self.end(claim, Outcome(OutcomeKind.ERROR, FAILURE) if is_failure else outcome)
 
     def end(self, claim: Claim, outcome: Outcome) -> None:
-        spec = self.file.projection().tasks[claim.name].spec or CHILD
+        spec = self.file.projection().tasks[claim.task].spec or CHILD
         self.file.write(lambda transaction: settle(transaction, claim, spec, outcome, lambda low, high: low))
         self.see()
 

@@ -34,7 +34,7 @@ def start(state_file: StateFile, name: str) -> Claim:
 
 
 def end(state_file: StateFile, claim: Claim, outcome: Outcome, **spec: Any) -> None:
-    state_file.write(lambda j: settle(j, claim, TaskSpec(claim.name, **spec), outcome, lambda low, high: low))
+    state_file.write(lambda j: settle(j, claim, TaskSpec(claim.task, **spec), outcome, lambda low, high: low))
 
 
 def pass_deadline(state_file: StateFile, after: int = 0) -> bool:
