@@ -316,9 +316,16 @@ class Board:
         """Return (task, sentence) from the task up to the task that blocks it in the end."""
         return blocking_chain(self.projection, name, now_us, self._explain_context(runner))
 
-    def _explain_context(self, runner: RunnerStatus) -> ExplainContext:
+    def wait(self, name: str, now_us: int, breakers: Mapping[str, BreakerView] | None = None) -> WaitReason | None:
+        """What a task waits for; ``breakers``: by downstream, in the place of those that the board knows."""
+        return wait_of(self.projection, name, now_us, self._explain_context(ALIVE, breakers))
+
+    def _explain_context(
+        self, runner: RunnerStatus, breakers: Mapping[str, BreakerView] | None = None
+    ) -> ExplainContext:
         known = self.active, self.undecided, self._holders
-        return ExplainContext(self.snapshot.breakers, runner, self.snapshot.page_notes, *known)
+        found = self.snapshot.breakers if breakers is None else breakers
+        return ExplainContext(found, runner, self.snapshot.page_notes, *known)
 
 
 def is_late(row: TaskRow) -> bool:

@@ -18,12 +18,11 @@ from msgspec.structs import replace
 from ...engine.core import breaker as rules
 from ...engine.core.breaker import PASSING, SHUT, Breaker, BreakerState
 from ...engine.core.causes import CauseHistory
-from ...engine.core.projection import TaskRow
-from ...engine.core.ready_queue import declared_downstreams, is_retry, spec_of
+from ...engine.core.ready_queue import declared_downstreams, spec_of
 from ...engine.core.spec import DownstreamSpec
-from ...engine.core.waiting import unmet_parents
+from ...engine.core.waiting import BREAKER_WAITS, BreakerView
 from ...engine.domain.events import Json
-from ...engine.domain.states import TIMED, TaskState
+from ...engine.domain.states import TaskState
 from ...engine.statefile.lists import BreakerRow, PageRow, QuarantineGroup, QuarantineRow
 from ..text.pieces import Line
 from .board import OPEN_NOTES, Board
@@ -435,6 +434,14 @@ class BreakerStatus(msgspec.Struct, frozen=True):
         return rules.describe_release(self.breaker) if self.breaker.release_at else "the retry budget is spent"
 
     @property
+    def view(self) -> BreakerView:
+        """What explains why tasks wait for it."""
+        found = self.breaker
+        return BreakerView(
+            found.state, found.reopens_at, self.reserve_at or None, found.why, found.release_at, found.release_rate
+        )
+
+    @property
     def is_blocking(self) -> bool:
         """Whether no call passes."""
         return self.state in SHUT
@@ -501,41 +508,22 @@ def with_held_tasks(board: Board, status: BreakerStatus, callers: Iterable[str],
     """Return ``status`` with the tasks that it holds now and the number of calls in progress."""
     calls = [row for row in map(board.row, board.active) if spec_of(row).downstream == status.name]
     running = sum(1 for row in calls if row.state is TaskState.RUNNING)
-    held: tuple[str, ...] = ()
-    if _holds_all(status, now_us) or _holds_retries(status, now_us):
-        holds_all = _holds_all(status, now_us)
-        rows = (row for row in map(board.row, callers) if holds_all or is_retry(row))
-        held = tuple(row.name for row in rows if _could_start(board, row, now_us))
+    breakers = {status.name: status.view}
+    names = callers if _may_hold(status, now_us) else ()
+    held = tuple(name for name in names if board.wait(name, now_us, breakers) in BREAKER_WAITS)
     return status if (held, running) == (status.held, status.running) else replace(status, held=held, running=running)
 
 
-def _holds_all(status: BreakerStatus, now_us: int) -> bool:
-    """Whether every call has to wait."""
-    breaker = status.breaker
-    if breaker.state not in PASSING:
+def _may_hold(status: BreakerStatus, now_us: int) -> bool:
+    """Whether a call may have to wait: each, those that are released one by one, or retries."""
+    if status.state not in PASSING:
         return status.spec.on_open == "hold" or not status.is_blocking
-    return breaker.is_releasing(now_us)
-
-
-def _holds_retries(status: BreakerStatus, now_us: int) -> bool:
-    """Whether a retry has to wait for the budget."""
-    return status.is_budget_exhausted and status.reserve_at > now_us
+    return status.breaker.is_releasing(now_us) or (status.is_budget_exhausted and status.reserve_at > now_us)
 
 
 def blocking_downstream(board: Board, name: str, now_us: int) -> str | None:
     """Return the downstream whose breaker keeps a task from starting; None if none does."""
-    row = board.row(name)
-    downstream = spec_of(row).downstream
-    view = board.snapshot.breakers.get(downstream) if downstream is not None else None
-    is_held = view is not None and view.state not in PASSING and _could_start(board, row, now_us)
-    return downstream if is_held else None
-
-
-def _could_start(board: Board, row: TaskRow, now_us: int) -> bool:
-    due = row.next_retry_at is None or row.next_retry_at <= now_us
-    if row.state is TaskState.PENDING:
-        return due and not unmet_parents(board.projection, row.name)
-    return row.state is TaskState.READY or (row.state in TIMED and due)
+    return spec_of(board.row(name)).downstream if board.wait(name, now_us) in BREAKER_WAITS else None
 
 
 # --- Allowed actions ------------------------------------------------------------------------------------------------

@@ -532,6 +532,18 @@ def by_start(row: TaskRow) -> tuple[int, int]:
     return row.started_at or 0, row.position
 
 
+#: What holds the calls of a downstream.
+BREAKER_WAITS = frozenset(
+    [
+        WaitReason.PROBE,
+        WaitReason.FORCED_OPEN,
+        WaitReason.CREDENTIAL,
+        WaitReason.OUTAGE,
+        WaitReason.RETRY_BUDGET,
+        WaitReason.RELEASE,
+    ]
+)
+
 #: States in which a task waits for one thing only.
 _STATE_REASONS = {TaskState.RUNNING: WaitReason.ATTEMPT, TaskState.DEAD_LETTER: WaitReason.DECISION}
 

@@ -72,7 +72,7 @@ def alone(spec: dict[str, Any], row: dict[str, Any], **tasks: dict[str, Any]) ->
 
 READY = {"state": TaskState.READY}
 DUE = {"state": TaskState.RETRYING, "next_retry_at": NOW - S, "failures": 1}
-LATER = {"state": TaskState.RETRYING, "next_retry_at": NOW + S, "failures": 1}
+LATER = {"state": TaskState.RETRYING, "next_retry_at": NOW + 2 * S, "failures": 1}
 
 # --- Who is held ----------------------------------------------------------------------------------------------------
 
