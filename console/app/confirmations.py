@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from ...engine.core.breaker import BreakerStatus
 from ...engine.core.projection import RunSummary, TaskRow
 from ...engine.core.ready_queue import spec_of
 from ...engine.core.views import Sign, row_style
@@ -19,7 +20,6 @@ from ..model.board import Board
 from ..model.graph.groups import shared_prefix
 from ..model.inbox import InboxCause
 from ..model.preview import Preview
-from ..model.systems import BreakerStatus
 from ..present.inbox import task_count
 from ..present.states import sign_of
 from ..present.tasks import Scene, TaskNames

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from ...engine.core.breaker import BreakerStatus
 from ...engine.core.causes import DEFAULT_REASON
 from ...engine.domain.acts import Answer, Command
 from ...engine.statefile import lists
 from ..model.inbox import targets_of
 from ..model.preview import preview_requeue
-from ..model.systems import BreakerStatus, ChosenRows, Page, RowsAct, Systems, refusal
+from ..model.systems import ChosenRows, Page, RowsAct, Systems, refusal
 from ..present.inbox import answer_line
 from ..present.systems import breaker_style
 from ..screens.console import run_latest

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import click
 
 from ...engine.asyncio_log import run_with_log
+from ...engine.core.breaker import BreakerStatus
 from ...engine.core.projection import RunProjection
 from ...engine.domain.acts import Answer, Command, Target
 from ...engine.domain.event_payloads import RowsChange
+from ...engine.domain.rows import BreakerRow
 from ...engine.domain.states import NEEDS_HUMAN
 from ...engine.domain.text import format_duration, shell_command
 from ...engine.errors import RedriveError
 from ...engine.executor.page_test import try_senders
 from ...engine.notifications.machine_pages import flows_told
-from ...engine.statefile.lists import BREAKERS, PAGES, QUARANTINE, BreakerRow, PageRow, QuarantineRow
+from ...engine.statefile.lists import BREAKERS, PAGES, QUARANTINE, PageRow, QuarantineRow
 from ...engine.statefile.paths import default_folder
 from ..model.board import Board
-from ..model.systems import BreakerStatus, breaker_status, callers_of, downstream_specs, with_held_tasks
+from ..model.systems import callers_of, counted_breakers
 from ..present.runs import place_line
 from ..present.systems import breaker_style, page_style, row_state_style
 from ..sessions.address import Endpoint
@@ -63,32 +65,25 @@ def list_or_set_breakers(
     if not acts and not as_json:
         echo(place_line(place.run, place.address))
     if not acts:
-        _print_breakers(_guards(board, rows, place.now_us), as_json, place.now_us)
+        board.update_lists(rows)
+        guards = counted_breakers(board, callers_of(board), place.now_us).values()
+        _print_breakers(guards, as_json, place.now_us)
     return code_of_answers(*answers)
 
 
-def _guards(board: Board, rows: Sequence[BreakerRow], now_us: int) -> list[BreakerStatus]:
-    known, callers = {row.downstream: row for row in rows}, callers_of(board)
-    specs = downstream_specs(board).items()
-    return [
-        with_held_tasks(board, breaker_status(spec, known.get(name)), callers.get(name, ()), now_us)
-        for name, spec in specs
-    ]
-
-
-def _print_breakers(guards: Sequence[BreakerStatus], as_json: bool, now_us: int) -> None:
+def _print_breakers(guards: Collection[BreakerStatus], as_json: bool, now_us: int) -> None:
     if as_json:
-        echo_values("breakers", (_breaker_value(guard, now_us) for guard in guards))
+        echo_values("breakers", (breaker_value(guard, now_us) for guard in guards))
         return
     if not guards:
         echo("no task of this run names a downstream")
         return
     lines: list[Sequence[str | Piece]] = [("DOWNSTREAM", "STATE", "FAILED", "REOPENS", "HELD", "RETRIES LEFT", "WHY")]
-    print_table(lines + [_breaker_row(guard, now_us) for guard in guards])
+    print_table(lines + [breaker_cells(guard, now_us) for guard in guards])
 
 
-def _breaker_row(guard: BreakerStatus, now_us: int) -> tuple[str | Piece, ...]:
-    calls, failures = guard.totals(now_us)
+def breaker_cells(guard: BreakerStatus, now_us: int) -> tuple[str | Piece, ...]:
+    calls, failures, *_ = guard.totals(now_us)
     at = guard.breaker.reopens_at
     reopens = "" if at is None or not guard.is_blocking else "in " + format_duration(max(at - now_us, 0))
     left = f"{guard.tokens:g} of {guard.spec.bucket_capacity:g}"
@@ -96,8 +91,8 @@ def _breaker_row(guard: BreakerStatus, now_us: int) -> tuple[str | Piece, ...]:
     return guard.name, state, f"{failures} of {calls}", reopens, str(len(guard.held)), left, guard.why
 
 
-def _breaker_value(guard: BreakerStatus, now_us: int) -> dict[str, object]:
-    calls, failures = guard.totals(now_us)
+def breaker_value(guard: BreakerStatus, now_us: int) -> dict[str, object]:
+    calls, failures, *_ = guard.totals(now_us)
     return {
         "downstream": guard.name,
         "state": str(guard.state),

@@ -13,27 +13,26 @@ from enum import StrEnum
 
 import msgspec
 
-from ...engine.core.breaker import SHUT, decode
+from ...engine.core.breaker import BreakerStatus, after_event, decode, new_status
 from ...engine.core.dag import Dag, bits_of
 from ...engine.core.explain import blocking_chain, explain_task
 from ...engine.core.projection import RunProjection, RunRow, TaskRow
-from ...engine.core.ready_queue import declared_downstreams, is_approval
+from ...engine.core.ready_queue import declared_downstreams, downstreams_of, is_approval, spec_of
 from ...engine.core.spec import DownstreamSpec, collector_paused
 from ...engine.core.views import Asked, CountedState, TaskView, counted_state, task_view
 from ...engine.core.waiting import (
     ALIVE,
-    BreakerView,
     ExplainContext,
     RunnerKind,
     RunnerStatus,
     WaitReason,
-    breaker_view,
     needs_human,
     wait_of,
     waits_for_approval,
 )
 from ...engine.domain.event_payloads import BreakerChanged, PageChange, PageChanged
 from ...engine.domain.events import Event, EventKind
+from ...engine.domain.rows import BreakerRow
 from ...engine.domain.states import (
     ABOUT_TO_START,
     DEADLINE_MODE,
@@ -46,7 +45,7 @@ from ...engine.domain.states import (
     TaskState,
     TaskUsage,
 )
-from ...engine.statefile.lists import BreakerRow, DurationStats, PageRow
+from ...engine.statefile.lists import DurationStats, PageRow
 
 #: An instant at which every timer is due: a retry that is held by a breaker is held also before it is due.
 _ANY_TIME_US = 2**62
@@ -235,7 +234,7 @@ class Board:
         run, now_us = self.projection.run, _ANY_TIME_US
         tasks = self.projection.tasks.items() if self.counts[TaskState.CANCELLED] else ()
         late = {name: WaitReason.DEADLINE for name, row in tasks if is_late(row)}
-        shut = any(view.state in SHUT and view.reopens_at is None for view in self.snapshot.breakers.values())
+        shut = any(one.breaker.needs_operator for one in self.snapshot.breakers.values())
         late.update(dict.fromkeys(self.asked, WaitReason.APPROVAL))
         is_blocked = run.blocked_since is not None
         is_pause_forgotten = is_blocked and run.paused_since is not None
@@ -316,16 +315,14 @@ class Board:
         """Return (task, sentence) from the task up to the task that blocks it in the end."""
         return blocking_chain(self.projection, name, now_us, self._explain_context(runner))
 
-    def wait(self, name: str, now_us: int, breakers: Mapping[str, BreakerView] | None = None) -> WaitReason | None:
-        """What a task waits for; ``breakers``: by downstream, in the place of those that the board knows."""
-        return wait_of(self.projection, name, now_us, self._explain_context(ALIVE, breakers))
+    def waits(self, names: Iterable[str], now_us: int) -> dict[str, WaitReason | None]:
+        """What tasks wait for, by name."""
+        context = self._explain_context(ALIVE)
+        return {name: wait_of(self.projection, name, now_us, context) for name in names}
 
-    def _explain_context(
-        self, runner: RunnerStatus, breakers: Mapping[str, BreakerView] | None = None
-    ) -> ExplainContext:
+    def _explain_context(self, runner: RunnerStatus) -> ExplainContext:
         known = self.active, self.undecided, self._holders
-        found = self.snapshot.breakers if breakers is None else breakers
-        return ExplainContext(found, runner, self.snapshot.page_notes, *known)
+        return ExplainContext(self.snapshot.breakers, runner, self.snapshot.page_notes, *known)
 
 
 def is_late(row: TaskRow) -> bool:
@@ -465,7 +462,7 @@ class RunSnapshot(msgspec.Struct):
     """
 
     projection: RunProjection
-    breakers: dict[str, BreakerView] = {}
+    breakers: dict[str, BreakerStatus] = {}
     page_notes: dict[str, str] = {}
     is_past: bool = False
 
@@ -482,11 +479,10 @@ class RunSnapshot(msgspec.Struct):
 
     def update_lists(self, breakers: Iterable[BreakerRow] = (), pages: Iterable[PageRow] = ()) -> None:
         """Update breakers and page notes from rows of their tables."""
-        declared = {spec.name: spec for spec in declared_downstreams(self.projection.run.options)}
+        specs = self.downstreams if breakers else {}
         for row in breakers:
-            spec = declared.get(row.downstream) or DownstreamSpec(row.downstream)
-            stored = decode(row.state, row.reopens_at, row.window, row.tokens, row.detail, spec)
-            self.breakers[row.downstream] = breaker_view(*stored, spec)
+            spec = specs.get(row.downstream) or DownstreamSpec(row.downstream)
+            self.breakers[row.downstream] = decode(row, spec)
         notes: dict[str, str] = {}
         for page in pages:  # the latest first: earlier episodes of a cause no longer count
             notes.setdefault(page.cause, _page_note(page.state, page.acked_by, page.sent_at is not None))
@@ -495,11 +491,25 @@ class RunSnapshot(msgspec.Struct):
     def _apply_notice(self, event: Event) -> None:
         payload = event.payload
         if isinstance(payload, BreakerChanged) and payload.downstream and payload.state:
-            self.breakers[payload.downstream] = BreakerView(payload.state, payload.reopens_at, why=payload.why or "")
+            self.breakers[payload.downstream] = after_event(self._breaker(payload.downstream), payload)
         elif isinstance(payload, PageChanged) and payload.cause:
-            known = self.page_notes.get(payload.cause) if payload.what in _UNCHANGED_PAGE else None
-            note = _page_note(payload.what, event.actor, not payload.why) if known is None else known
+            known_note = self.page_notes.get(payload.cause) if payload.what in _UNCHANGED_PAGE else None
+            note = _page_note(payload.what, event.actor, not payload.why) if known_note is None else known_note
             self.page_notes[payload.cause] = note
+
+    def _breaker(self, downstream: str) -> BreakerStatus:
+        known = self.breakers.get(downstream)
+        return new_status(self.downstreams.get(downstream) or DownstreamSpec(downstream)) if known is None else known
+
+    @property
+    def downstreams(self) -> dict[str, DownstreamSpec]:
+        """The downstreams of the run, as its flow declares them or its tasks name them."""
+        specs = map(spec_of, self.projection.tasks.values())
+        return downstreams_of(declared_downstreams(self.projection.run.options), specs)
+
+    def breakers_of_run(self) -> dict[str, BreakerStatus]:
+        """The breakers of the run's downstreams, in the order of the flow."""
+        return {name: self.breakers.get(name) or new_status(spec) for name, spec in self.downstreams.items()}
 
 
 #: Changes that leave the state of a page as it is: its task was requeued, or it was counted up.

@@ -320,7 +320,7 @@ def held_entry_of(board: Board, name: str, reason: WaitReason) -> InboxEntry:
         WaitReason.NOTHING: "all tasks above it have ended, and it was not told",
     }
     view = None if reason in whys else board.snapshot.breakers.get(entry.downstream or "")
-    why = whys.get(reason, "") if view is None else view.why
+    why = whys.get(reason, "") if view is None else view.breaker.why
     named = {WaitReason.APPROVAL: name}.get(reason) if view is None else entry.downstream
     has_end = reason is WaitReason.APPROVAL and board.row(name).expires_at is not None  # an answer after it is refused
     words = (f"{why};", "until then" if has_end else "", wait.how, named and shell_word(named))

@@ -19,9 +19,9 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from ...engine.core.breaker import BreakerStatus
 from ...engine.core.projection import RunProjection, RunRow, TaskRow, is_operator_act
 from ...engine.core.views import KILL_STYLES
-from ...engine.core.waiting import BreakerView
 from ...engine.domain.acts import UNDOABLE
 from ...engine.domain.event_payloads import (
     BreakerChanged,
@@ -61,7 +61,7 @@ class _ReplayFrame(msgspec.Struct, frozen=True):
     seq: int
     rows: tuple[TaskRow, ...]
     run: RunRow
-    breakers: dict[str, BreakerView]
+    breakers: dict[str, BreakerStatus]
     page_notes: dict[str, str]
 
 

@@ -7,7 +7,7 @@ here.
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Literal, NamedTuple
@@ -15,15 +15,14 @@ from typing import Literal, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from ...engine.core import breaker as rules
-from ...engine.core.breaker import PASSING, SHUT, Breaker, BreakerState
+from ...engine.core.breaker import PASSING, SHUT, BreakerState, BreakerStatus
 from ...engine.core.causes import CauseHistory
-from ...engine.core.ready_queue import declared_downstreams, spec_of
-from ...engine.core.spec import DownstreamSpec
-from ...engine.core.waiting import BREAKER_WAITS, BreakerView
+from ...engine.core.ready_queue import spec_of
+from ...engine.core.waiting import BREAKER_WAITS
 from ...engine.domain.events import Json
+from ...engine.domain.rows import BreakerRow
 from ...engine.domain.states import TaskState
-from ...engine.statefile.lists import BreakerRow, PageRow, QuarantineGroup, QuarantineRow
+from ...engine.statefile.lists import PageRow, QuarantineGroup, QuarantineRow
 from ..text.pieces import Line
 from .board import OPEN_NOTES, Board
 from .lists import Filter
@@ -199,22 +198,13 @@ class Systems(msgspec.Struct):
 
     def load_breakers(self, rows: Iterable[BreakerRow], now_us: int) -> None:
         """Load rows of the list BREAKERS; rows for downstreams of other flows are ignored."""
-        read = {row.downstream: row for row in rows}
-        self.breakers = {
-            name: breaker_status(spec, read.get(name)) for name, spec in downstream_specs(self.board).items()
-        }
+        self.board.update_lists(rows)
         self.loaded_sections.add(Section.BREAKERS)
         self.refresh(now_us)
 
     def refresh(self, now_us: int) -> bool:
-        """Update the held tasks of each breaker. True if they changed."""
-        before, self.breakers = (
-            self.breakers,
-            {
-                name: with_held_tasks(self.board, breaker, self._callers.get(name, ()), now_us)
-                for name, breaker in self.breakers.items()
-            },
-        )
+        """Update the breakers of the board with the tasks that they hold. True if they changed."""
+        before, self.breakers = self.breakers, counted_breakers(self.board, self._callers, now_us)
         return before != self.breakers
 
     def load_pages(self, rows: Iterable[PageRow]) -> None:
@@ -226,13 +216,7 @@ class Systems(msgspec.Struct):
         self.loaded_sections.add(Section.ROWS)
 
     def load_snapshot(self, now_us: int) -> None:
-        """Load the breakers of a past snapshot from the board, and the tasks that they held."""
-        known = self.board.snapshot.breakers
-        self.breakers = {}
-        for name, spec in downstream_specs(self.board).items():
-            view = known.get(name)
-            breaker = Breaker() if view is None else Breaker(BreakerState(view.state), reopens_at=view.reopens_at)
-            self.breakers[name] = BreakerStatus(spec, breaker, spec.bucket_capacity)
+        """Show the breakers of a past snapshot of the board, and the tasks that they held."""
         self.pages.clear()
         self.groups.clear()
         self.loaded_sections = {Section.BREAKERS}
@@ -304,7 +288,7 @@ class Systems(msgspec.Struct):
 
     def needs_human(self, row: SystemsRow) -> bool:
         item = self.item(row)
-        return item is not None and item.needs_human
+        return item.is_blocking if isinstance(item, BreakerStatus) else item is not None and item.needs_human
 
     def item(self, row: SystemsRow) -> BreakerStatus | Page | RowGroup | None:
         """Return the item of a row; None for heads, for "more", and for items that are gone."""
@@ -397,91 +381,7 @@ def _merge_groups(rows: Iterable[QuarantineGroup]) -> dict[GroupKey, RowGroup]:
     return found
 
 
-# --- The status of a circuit breaker and its retry budget: state, held tasks, allowed actions ------------------------
-#
-# The rules are those of ``engine/core/breaker.py``, applied to the rows of the state file. A task is held if it could
-# start but for the breaker, or, where it is a retry, but for the budget.
-
-
-class BreakerStatus(msgspec.Struct, frozen=True):
-    """The breaker of one downstream with its budget. ``held``: names of tasks; ``running``: calls in progress.
-
-    ``since``: start of the state in microseconds UTC, None before the first call; of a breaker that holds calls, of the
-    hold, whatever its probes have found.
-    """
-
-    spec: DownstreamSpec
-    breaker: Breaker = msgspec.field(default_factory=Breaker)
-    tokens: float = 0.0
-    reserve_at: int = 0  # microseconds UTC: the next retry of an exhausted budget
-    since: int | None = None
-    held: tuple[str, ...] = ()
-    running: int = 0
-
-    @property
-    def name(self) -> str:
-        return self.spec.name
-
-    @property
-    def state(self) -> BreakerState:
-        return self.breaker.state
-
-    @property
-    def why(self) -> str:
-        """The reason of the state, or of the hold of tasks by a closed breaker, in one sentence; may be empty."""
-        if self.breaker.why or not self.held or self.state is not BreakerState.CLOSED:
-            return self.breaker.why
-        return rules.describe_release(self.breaker) if self.breaker.release_at else "the retry budget is spent"
-
-    @property
-    def view(self) -> BreakerView:
-        """What explains why tasks wait for it."""
-        found = self.breaker
-        return BreakerView(
-            found.state, found.reopens_at, self.reserve_at or None, found.why, found.release_at, found.release_rate
-        )
-
-    @property
-    def is_blocking(self) -> bool:
-        """Whether no call passes."""
-        return self.state in SHUT
-
-    @property
-    def needs_human(self) -> bool:
-        """Whether the breaker needs attention: it blocks calls."""
-        return self.is_blocking
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether all calls pass and no task is held."""
-        return self.state in (BreakerState.CLOSED, BreakerState.METRICS_ONLY) and not self.held
-
-    @property
-    def is_budget_exhausted(self) -> bool:
-        """Whether retries wait for the budget."""
-        return self.tokens < 1
-
-    def totals(self, now_us: int) -> tuple[int, int]:
-        """Return calls and failures in the window that ends now."""
-        calls, failures, *_ = rules.totals(self.breaker, self.spec, now_us)
-        return calls, failures
-
-    def would_open(self, now_us: int) -> bool:
-        """Whether a breaker that only counts would be open."""
-        is_counting = self.state is BreakerState.METRICS_ONLY
-        return is_counting and bool(rules.evidence_of_outage(self.breaker, self.spec, now_us))
-
-    def is_degraded(self, now_us: int) -> bool:
-        """Whether calls complete, but most of them only when retried."""
-        return rules.is_degraded(self.breaker, self.spec, now_us)
-
-
-def downstream_specs(board: Board) -> dict[str, DownstreamSpec]:
-    """Return the downstreams of a run, as its flow declares them or its tasks name them."""
-    declared = {spec.name: spec for spec in declared_downstreams(board.projection.run.options)}
-    named = (spec_of(row).downstream for row in board.projection.tasks.values())
-    names = dict.fromkeys([*declared, *(name for name in named if name is not None)])
-    return {name: declared.get(name) or DownstreamSpec(name) for name in names}
+# --- Which tasks a breaker holds -------------------------------------------------------------------------------------
 
 
 def callers_of(board: Board) -> dict[str, tuple[str, ...]]:
@@ -494,36 +394,28 @@ def callers_of(board: Board) -> dict[str, tuple[str, ...]]:
     return {downstream: tuple(names) for downstream, names in found.items()}
 
 
-def breaker_status(spec: DownstreamSpec, row: BreakerRow | None) -> BreakerStatus:
-    """Return the status from a row of the list BREAKERS; None stands for a downstream without calls."""
-    if row is None:
-        return BreakerStatus(spec, rules.new_breaker(spec), rules.new_bucket(spec).tokens)
-    breaker, bucket = rules.decode(row.state, row.reopens_at, row.window, row.tokens, row.detail, spec)
-    tokens = min(bucket.tokens, rules.bucket_size(spec))
-    reserve_at = rules.next_retry_at(bucket, spec) or 0
-    return BreakerStatus(spec, breaker, tokens, reserve_at, row.opened_at or row.changed_at)
+def counted_breakers(board: Board, callers: Mapping[str, Iterable[str]], now_us: int) -> dict[str, BreakerStatus]:
+    """Return the breakers of a run with the tasks that they hold now, and the calls in progress."""
+    calls = (row for row in map(board.row, board.active) if row.state is TaskState.RUNNING)
+    running = Counter(spec_of(row).downstream for row in calls)
+    found = board.snapshot.breakers_of_run()
+    return {
+        name: replace(one, held=_held_by(board, one, callers.get(name, ()), now_us), running=running[name])
+        for name, one in found.items()
+    }
 
 
-def with_held_tasks(board: Board, status: BreakerStatus, callers: Iterable[str], now_us: int) -> BreakerStatus:
-    """Return ``status`` with the tasks that it holds now and the number of calls in progress."""
-    calls = [row for row in map(board.row, board.active) if spec_of(row).downstream == status.name]
-    running = sum(1 for row in calls if row.state is TaskState.RUNNING)
-    breakers = {status.name: status.view}
-    names = callers if _may_hold(status, now_us) else ()
-    held = tuple(name for name in names if board.wait(name, now_us, breakers) in BREAKER_WAITS)
-    return status if (held, running) == (status.held, status.running) else replace(status, held=held, running=running)
-
-
-def _may_hold(status: BreakerStatus, now_us: int) -> bool:
-    """Whether a call may have to wait: each, those that are released one by one, or retries."""
-    if status.state not in PASSING:
-        return status.spec.on_open == "hold" or not status.is_blocking
-    return status.breaker.is_releasing(now_us) or (status.is_budget_exhausted and status.reserve_at > now_us)
+def _held_by(board: Board, status: BreakerStatus, callers: Iterable[str], now_us: int) -> tuple[str, ...]:
+    """Return the tasks that wait for a breaker or its budget; an open one ends those that may not wait."""
+    is_held = status.state not in PASSING or status.breaker.is_releasing(now_us) or status.reserve_at is not None
+    is_ending = status.is_blocking and status.spec.on_open != "hold"
+    waits = board.waits(callers, now_us) if is_held and not is_ending else {}
+    return tuple(name for name, reason in waits.items() if reason in BREAKER_WAITS)
 
 
 def blocking_downstream(board: Board, name: str, now_us: int) -> str | None:
     """Return the downstream whose breaker keeps a task from starting; None if none does."""
-    return spec_of(board.row(name)).downstream if board.wait(name, now_us) in BREAKER_WAITS else None
+    return spec_of(board.row(name)).downstream if board.waits([name], now_us)[name] in BREAKER_WAITS else None
 
 
 # --- Allowed actions ------------------------------------------------------------------------------------------------
@@ -553,7 +445,7 @@ class BadgeCounts:
 
     def __init__(self, board: Board) -> None:
         self._board = board
-        self._downstreams = frozenset(downstream_specs(board))
+        self._downstreams = frozenset(board.snapshot.downstreams)
         self._with_bad_rows = {name for name, row in board.projection.tasks.items() if row.bad_rows}
 
     def update(self, names: Iterable[str]) -> None:

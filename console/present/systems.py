@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from ...engine.core.breaker import BreakerState
+from ...engine.core.breaker import BreakerState, BreakerStatus
 from ...engine.core.causes import describe_incident, describe_note
 from ...engine.core.ready_queue import spec_of
 from ...engine.core.spec import ROWS_LIMIT
@@ -13,7 +13,7 @@ from ...engine.domain.states import TaskState
 from ...engine.domain.text import counted, first_names, format_duration, format_seconds
 from ...engine.statefile.lists import QuarantineRow
 from ..model.board import OPEN_NOTES, Board
-from ..model.systems import BreakerStatus, Page, PageBody, RowGroup, Section, Systems, SystemsRow
+from ..model.systems import Page, PageBody, RowGroup, Section, Systems, SystemsRow
 from ..text.figures import SECOND, clock, number, wall, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, join, width, wrap
@@ -255,7 +255,7 @@ def breaker_row(guard: BreakerStatus, is_open: bool, scene: Scene, columns: int)
 
 def rate(guard: BreakerStatus, scene: Scene, size: int) -> Line:
     """The share of failed calls, as a bar and in figures; without failures in figures only."""
-    calls, failures = guard.totals(scene.now_us)
+    calls, failures, *_ = guard.totals(scene.now_us)
     rate = pad(f"{compact(failures)}/{compact(calls)}" if calls else "none", _RATE_CELLS)
     if not failures:
         return [Piece(f"{' ' * (size + 3)}{rate}", Role.DIM)]
@@ -288,7 +288,7 @@ def _next_step(guard: BreakerStatus, scene: Scene) -> tuple[str, Role]:
         return "probing", Role.WAITING
     if guard.held and breaker.is_releasing(now):
         return f"at {breaker.release_rate:.3g}/s", Role.WAITING
-    if guard.held and guard.is_budget_exhausted:
+    if guard.held and guard.reserve_at is not None:
         return _due("retry", guard.reserve_at, scene), Role.WAITING
     if guard.would_open(now):
         return "would open", Role.WARNING
@@ -501,7 +501,7 @@ def _breaker_head(guard: BreakerStatus, scene: Scene) -> Line:
 
 def _breaker_lines(guard: BreakerStatus, scene: Scene) -> Iterator[Line]:
     spec, dot = guard.spec, scene.glyphs.dot
-    calls, failures = guard.totals(scene.now_us)
+    calls, failures, *_ = guard.totals(scene.now_us)
     share = f" ({failures * 100 // calls} %)" if failures else ""
     yield [
         Piece(f"{number(failures)} of {number(calls)} calls failed{share}"),

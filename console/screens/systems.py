@@ -11,6 +11,7 @@ from textual import events
 from textual.message import Message
 from textual.widget import Widget
 
+from ...engine.core.breaker import BreakerStatus
 from ...engine.core.ready_queue import spec_of
 from ...engine.domain.events import Event, EventKind
 from ...engine.errors import RedriveError
@@ -43,7 +44,7 @@ _SECTION_OF_EVENT = {
 
 #: What the footer names beside what works everywhere, by what is under the cursor.
 _KEYS: Mapping[type, tuple[str, ...]] = {
-    model.BreakerStatus: ("force_open", "close_breaker", "probe", "disable_breaker", "open"),
+    BreakerStatus: ("force_open", "close_breaker", "probe", "disable_breaker", "open"),
     model.Page: ("acknowledge_page", "snooze_page", "open", "details"),
     model.RowGroup: ("requeue_rows", "discard_rows", "open", "details"),
 }
@@ -234,7 +235,7 @@ class SystemsScreen(ConsoleScreen):
             return present.more_row(row, self.console.keymap.label("open"), scene.glyphs)
         if row.task:
             return present.held_row(row.task, scene, columns)
-        if isinstance(item, model.BreakerStatus):
+        if isinstance(item, BreakerStatus):
             return present.breaker_row(item, self.systems.is_open(row), scene, columns)
         if isinstance(item, model.Page):
             return present.page_row(item, scene, columns)
@@ -242,7 +243,7 @@ class SystemsScreen(ConsoleScreen):
 
     # --- What is selected -----------------------------------------------------------------------------------------
 
-    def subject(self) -> model.BreakerStatus | model.Page | model.RowGroup | None:
+    def subject(self) -> BreakerStatus | model.Page | model.RowGroup | None:
         row = self.table.cursor_key
         return self.systems.item(row) if row is not None else None
 
@@ -292,7 +293,7 @@ class SystemsScreen(ConsoleScreen):
         row, item = self.table.cursor_key, self.subject()
         if row is None:
             return
-        if row.hidden or (isinstance(item, model.BreakerStatus) and item.held and not row.task):
+        if row.hidden or (isinstance(item, BreakerStatus) and item.held and not row.task):
             self._toggle(row)
         elif row.task:
             self.show_details()

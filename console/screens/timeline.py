@@ -16,7 +16,6 @@ from ..keys.actions import ScreenName
 from ..model.board import Board, BoardUpdate
 from ..model.lists import next_order
 from ..model.runs import TaskTrend, trend_of_attempts
-from ..model.systems import downstream_specs
 from ..model.timeline import BreakerPeriods, Pause, RowKey, RunActivity, Span, TimelineRows, activity_of
 from ..present import timeline as present
 from ..present.history import duration_lines, timeout_of
@@ -118,7 +117,7 @@ class TimelineScreen(ConsoleScreen):
         self._rows = rows
         self._labels = TimelineLabels(self.console, board, rows)
         self._breakers = BreakerPeriods()
-        if downstream_specs(board):
+        if board.snapshot.downstreams:
             run_latest(self, self._read_breakers, "breakers", shows_errors=False)
         self._find_activity()
         self._fit_labels()

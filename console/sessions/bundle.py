@@ -24,7 +24,7 @@ _PACKAGE = "redrive.engine"
 
 #: What reading needs; sent first. Files and folders below ``engine/``, without their subfolders.
 READING = (
-    *("errors", "domain/events", "agent/agent", "agent/executor_socket"),
+    *("errors", "domain/events", "domain/rows", "agent/agent", "agent/executor_socket"),
     *(f"statefile/{name}" for name in ("copies", "formats", "lists", "lock_file", "opening", "paths", "processes")),
     *("statefile/reader", "statefile/snapshot"),
 )

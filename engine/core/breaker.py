@@ -29,21 +29,23 @@ operator acts (``REFUSALS_TO_OPEN``); if it succeeds, the breaker closes. A new 
 Each change of state begins an episode. A call belongs to the episode that admitted it, and its outcome counts only
 there: calls in flight when the breaker opened can neither open it again nor close it.
 
-Times are microseconds UTC and arguments. The values are stored by ``to_row`` and restored by ``from_row``. Calls in
-flight do not survive a restart, so a half-open breaker is restored as an open one that is due for a probe.
+Times are microseconds UTC and arguments. ``encode`` makes the row of the state file, ``decode`` reads it, ``restore``
+for another executor. Calls in flight do not survive a restart, so a half-open breaker is restored as an open one that
+is due for a probe.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple
 
 import msgspec
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
+from ..domain.event_payloads import BreakerChanged
+from ..domain.rows import BreakerRow
 from ..domain.states import SHUT_BREAKERS
 from .evidence import SEVERAL_TASKS
 from .outcome import OUTAGE_CLASSES, FailureClass
@@ -68,6 +70,8 @@ FAILING_SHARE = 0.1
 
 #: A task waits as long as its downstream asks (Retry-After); all others no longer than this, until one of them asks.
 RETRY_AFTER_SECONDS_MAX = 300.0
+
+BUDGET_SPENT = "the retry budget is spent"
 
 #: So many different tasks whose credential was refused, without a success between, open the breaker for all.
 REFUSALS_TO_OPEN = 2
@@ -171,46 +175,8 @@ class Breaker(msgspec.Struct, frozen=True):
 
     def is_releasing(self, now: int) -> bool:
         """Whether calls start at a rate, because the breaker has closed a short time ago."""
-        return is_releasing(self.state, self.release_at, now)
-
-
-class BreakerDetail(msgspec.Struct, frozen=True):
-    """Column ``detail`` of table ``breaker``, as JSON. Instants are microseconds UTC."""
-
-    episode: int = 0
-    release_at: int | None = None
-    why: str = ""
-    refused: tuple[str, ...] = ()
-    refilled_at: int = 0  # when the column ``tokens`` was true
-    release_rate: float = 0.0
-    openings: int = 0
-    streak: tuple[int, int] = (0, 0)
-
-
-class BreakerColumns(TypedDict):
-    """Columns of table ``breaker`` that hold a breaker and its bucket; ``window`` and ``detail`` are JSON."""
-
-    state: str
-    reopens_at: int | None
-    window: str
-    tokens: float | None
-    detail: str
-
-
-class StoredBreaker(BreakerColumns):
-    """A row of table ``breaker`` without its key, with instants in microseconds UTC.
-
-    ``opened_at``: since when calls are held, whatever probes have found; None: they pass.
-    """
-
-    changed_at: int
-    opened_at: int | None
-
-
-class BreakerRecord(StoredBreaker):
-    """A row of table ``breaker``."""
-
-    downstream: str
+        is_paced = self.state is BreakerState.CLOSED and self.release_at is not None
+        return is_paced and (self.release_at or 0) + RELEASE_WINDOW_US > now
 
 
 class WindowTotals(NamedTuple):
@@ -329,16 +295,6 @@ def release_call(breaker: Breaker, call: CallPermit) -> Breaker:
     return breaker
 
 
-def shift_breaker(breaker: Breaker, jump_us: int) -> Breaker:
-    """Move all instants by ``jump_us`` after a jump of the wall clock."""
-    return replace(
-        breaker,
-        window=tuple(part._replace(started_at=part.started_at + jump_us) for part in breaker.window),
-        reopens_at=None if breaker.reopens_at is None else breaker.reopens_at + jump_us,
-        release_at=None if breaker.release_at is None else breaker.release_at + jump_us,
-    )
-
-
 # --- actions of an operator ---------------------------------------------------------------------------------------
 
 
@@ -425,12 +381,6 @@ def _excess(streak: Streak, spec: DownstreamSpec) -> float:
     return 0.0 if spec.failure_rate >= 1 else streak.failures - successes / (1 - spec.failure_rate)
 
 
-def is_degraded(breaker: Breaker, spec: DownstreamSpec, now: int) -> bool:
-    """True if most successes needed a retry: a warning before an outage."""
-    found = totals(breaker, spec, now)
-    return found.successes >= max(1, spec.minimum_calls) and found.recovered / found.successes >= DEGRADED_SHARE
-
-
 class ProbeCandidate(NamedTuple):
     """A task that waits for the downstream and could be the probe."""
 
@@ -485,7 +435,7 @@ def acquire_token(bucket: Bucket, spec: DownstreamSpec) -> tuple[Bucket, Admissi
     """Request one retry from a bucket that is refilled."""
     if bucket.tokens >= 1:
         return spend_tokens(bucket, 1), Admission(CallPermit(0))
-    return bucket, Admission(None, next_retry_at(bucket, spec), "the retry budget is spent")
+    return bucket, Admission(None, next_retry_at(bucket, spec), BUDGET_SPENT)
 
 
 def spend_tokens(bucket: Bucket, count: int) -> Bucket:
@@ -505,72 +455,122 @@ def next_retry_at(bucket: Bucket, spec: DownstreamSpec) -> int | None:
     return bucket.refilled_at + math.ceil((1 - bucket.tokens) / spec.bucket_per_second * _SECOND)
 
 
-def shift_bucket(bucket: Bucket, jump_us: int) -> Bucket:
-    """Move the instant of the bucket by ``jump_us`` after a jump of the wall clock."""
-    return replace(bucket, refilled_at=bucket.refilled_at + jump_us) if bucket.refilled_at else bucket
+# --- the breaker of one downstream, in an executor, in its row, and on a screen ------------------------------------
 
 
-# --- as a row of the state file -----------------------------------------------------------------------------------
+class BreakerStatus(msgspec.Struct, frozen=True):
+    """The breaker of one downstream with its budget. Instants: microseconds UTC.
+
+    Attributes:
+        changed_at: since when the breaker is in its state; None before the first call.
+        opened_at: since when calls are held, whatever probes have found; None: they pass.
+        held: the tasks that it keeps from starting; running: calls in progress. Both as far as they were counted.
+    """
+
+    spec: DownstreamSpec
+    breaker: Breaker
+    bucket: Bucket
+    changed_at: int | None = None
+    opened_at: int | None = None
+    held: tuple[str, ...] = ()
+    running: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def state(self) -> BreakerState:
+        return self.breaker.state
+
+    @property
+    def since(self) -> int | None:
+        """Since when calls are held; else since when it is in its state."""
+        return self.opened_at or self.changed_at
+
+    @property
+    def reserve_at(self) -> int | None:
+        """When an exhausted budget lets the next retry start; None: at once."""
+        return next_retry_at(self.bucket, self.spec)
+
+    @property
+    def tokens(self) -> float:
+        """The retries left, of a bucket of the size that the flow declares."""
+        return min(self.bucket.tokens, bucket_size(self.spec))
+
+    @property
+    def why(self) -> str:
+        """The reason of the state, or of the hold of tasks by a closed breaker, in one sentence; may be empty."""
+        if self.breaker.why or not self.held or self.state is not BreakerState.CLOSED:
+            return self.breaker.why
+        return describe_release(self.breaker) if self.breaker.release_at else BUDGET_SPENT
+
+    @property
+    def is_blocking(self) -> bool:
+        """Whether no call passes, which needs the attention of a human."""
+        return self.state in SHUT
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all calls pass and no task is held."""
+        return self.state in (BreakerState.CLOSED, BreakerState.METRICS_ONLY) and not self.held
+
+    def totals(self, now: int) -> WindowTotals:
+        """Count the calls in the window that ends now."""
+        return totals(self.breaker, self.spec, now)
+
+    def would_open(self, now: int) -> bool:
+        """Whether a breaker that only counts would be open."""
+        is_counting = self.state is BreakerState.METRICS_ONLY
+        return is_counting and bool(evidence_of_outage(self.breaker, self.spec, now))
+
+    def is_degraded(self, now: int) -> bool:
+        """Whether calls complete, but most of them only when retried: a warning before an outage."""
+        found = self.totals(now)
+        is_known = found.successes >= max(1, self.spec.minimum_calls)
+        return is_known and found.recovered / found.successes >= DEGRADED_SHARE
 
 
-def to_row(breaker: Breaker, bucket: Bucket, spec: DownstreamSpec) -> BreakerColumns:
-    """Return the columns of table ``breaker``."""
-    detail = BreakerDetail(
-        episode=breaker.episode,
-        release_at=breaker.release_at,
-        why=breaker.why,
-        refused=breaker.refused,
-        refilled_at=bucket.refilled_at,
-        release_rate=breaker.release_rate,
-        openings=breaker.openings,
-        streak=breaker.streak[:2],
-    )
-    return {
-        "state": str(breaker.state),
-        "reopens_at": breaker.reopens_at,
-        "window": json.dumps(breaker.window, separators=(",", ":")),
-        "tokens": bucket.tokens,
-        "detail": json.dumps(asdict(detail), separators=(",", ":")),
-    }
+def new_status(spec: DownstreamSpec, changed_at: int | None = None) -> BreakerStatus:
+    """Return the breaker of a downstream that was never called."""
+    return BreakerStatus(spec, new_breaker(spec), new_bucket(spec), changed_at)
 
 
-def decode(
-    state: str,
-    reopens_at: int | None,
-    window: Iterable[Iterable[int]],
-    tokens: float | None,
-    detail: object,
-    spec: DownstreamSpec,
-) -> tuple[Breaker, Bucket]:
+_STORED = ("episode", "release_at", "why", "refused", "release_rate", "openings")  # fields in the column ``detail``
+
+
+def encode(status: BreakerStatus) -> BreakerRow:
+    breaker, bucket = status.breaker, status.bucket
+    detail = {name: getattr(breaker, name) for name in _STORED}
+    detail |= {"refilled_at": bucket.refilled_at, "streak": breaker.streak[:2]}
+    stored = (str(breaker.state), breaker.reopens_at, breaker.window, bucket.tokens, detail)
+    return BreakerRow(status.name, *stored, status.changed_at or 0, status.opened_at)
+
+
+def decode(row: BreakerRow, spec: DownstreamSpec) -> BreakerStatus:
     """Return what a row says of a downstream as the flow declares it now: for the executor and for all who show it.
 
-    ``window`` and ``detail``: the parsed JSON of the columns; a damaged detail counts as empty.
+    A damaged detail counts as empty.
     """
-    found = _detail_of(detail)
-    breaker = Breaker(
-        state=BreakerState(state),
-        window=tuple(WindowSlice(*part) for part in window or ()),
-        streak=Streak(*found.streak),
-        reopens_at=reopens_at if state == BreakerState.OPEN else None,
-        openings=found.openings if state == BreakerState.OPEN else 0,
-        episode=found.episode,
-        release_at=found.release_at if spec.release_per_second > 0 else None,
-        release_rate=found.release_rate or spec.release_per_second,
-        why=found.why,
-        refused=found.refused,
-    )
-    bucket = Bucket(bucket_size(spec) if tokens is None else tokens, found.refilled_at)
-    return _as_declared(breaker, spec), bucket
-
-
-def _detail_of(detail: object) -> BreakerDetail:
+    columns = {"state": row.state, "window": row.window or (), "reopens_at": row.reopens_at}
     try:
-        return msgspec.convert(detail, BreakerDetail)
-    except msgspec.ValidationError:
-        return BreakerDetail()
+        stored = msgspec.convert({**row.detail, **columns}, Breaker)
+        refilled_at = msgspec.convert(row.detail.get("refilled_at", 0), int)
+    except (msgspec.ValidationError, TypeError, AttributeError):
+        stored, refilled_at = msgspec.convert({**columns, "window": ()}, Breaker), 0
+    is_open = stored.state is BreakerState.OPEN
+    breaker = replace(
+        stored,
+        reopens_at=stored.reopens_at if is_open else None,
+        openings=stored.openings if is_open or stored.state is BreakerState.HALF_OPEN else 0,
+        release_at=stored.release_at if spec.release_per_second > 0 else None,
+        release_rate=stored.release_rate or spec.release_per_second,
+    )
+    bucket = Bucket(bucket_size(spec) if row.tokens is None else row.tokens, refilled_at)
+    return _dated(BreakerStatus(spec, as_declared(breaker, spec), bucket, row.changed_at), row.since)
 
 
-def _as_declared(breaker: Breaker, spec: DownstreamSpec) -> Breaker:
+def as_declared(breaker: Breaker, spec: DownstreamSpec) -> Breaker:
     """Return the breaker of a flow that counts alone now, or does so no longer: the reason of its state is gone."""
     by_failures = (BreakerState.CLOSED, BreakerState.OPEN, BreakerState.HALF_OPEN)
     if spec.metrics_only and breaker.state in by_failures:
@@ -582,13 +582,56 @@ def _as_declared(breaker: Breaker, spec: DownstreamSpec) -> Breaker:
     return counted if counted.release_at is not None else replace(counted, release_rate=0.0)
 
 
-def from_row(row: BreakerColumns, spec: DownstreamSpec) -> tuple[Breaker, Bucket]:
-    """Restore the values that ``to_row`` stored. A half-open breaker becomes an open one that is due for a probe."""
-    window, detail = json.loads(row["window"]), json.loads(row["detail"])
-    breaker, bucket = decode(row["state"], row["reopens_at"], window, row["tokens"], detail, spec)
+def _dated(status: BreakerStatus, held_since: int | None) -> BreakerStatus:
+    """Return a status that holds calls since an instant, unless they pass."""
+    return replace(status, opened_at=None if status.state in PASSING else held_since)
+
+
+def restore(row: BreakerRow, spec: DownstreamSpec) -> BreakerStatus:
+    """Return the breaker of a row for another executor: a half-open one becomes an open one that is due for a probe."""
+    found = decode(row, spec)
+    breaker = replace(found.breaker, episode=found.breaker.episode + 1)
     if breaker.state is BreakerState.HALF_OPEN:
-        breaker = replace(breaker, state=BreakerState.OPEN, reopens_at=0, openings=_detail_of(detail).openings)
-    return replace(breaker, episode=breaker.episode + 1), bucket
+        breaker = replace(breaker, state=BreakerState.OPEN, reopens_at=0)
+    return replace(found, breaker=breaker)
+
+
+def shift_clock(status: BreakerStatus, jump_us: int) -> BreakerStatus:
+    """Move all instants by ``jump_us`` after a jump of the wall clock."""
+
+    def moved(at: int | None) -> int | None:
+        return at and at + jump_us
+
+    breaker, refilled_at = status.breaker, moved(status.bucket.refilled_at) or 0
+    window = tuple(part._replace(started_at=part.started_at + jump_us) for part in breaker.window)
+    instants = {"reopens_at": moved(breaker.reopens_at), "release_at": moved(breaker.release_at)}
+    return replace(
+        status,
+        breaker=replace(breaker, window=window, **instants),
+        bucket=replace(status.bucket, refilled_at=refilled_at),
+        changed_at=moved(status.changed_at),
+        opened_at=moved(status.opened_at),
+    )
+
+
+def after_change(status: BreakerStatus, changed: Breaker, at: int | None) -> BreakerStatus:
+    """Return the status with another breaker, whose state began ``at``."""
+    return _dated(replace(status, breaker=changed, changed_at=at), status.opened_at or at)
+
+
+def after_event(status: BreakerStatus, event: BreakerChanged) -> BreakerStatus:
+    """Return what a console knows after the event of a change: no calls; a breaker that has closed now releases."""
+    changed = replace(
+        status.breaker,
+        state=BreakerState(event.state),
+        reopens_at=event.reopens_at,
+        why=event.why or "",
+    )
+    if event.since != status.changed_at:
+        is_paced = changed.state is BreakerState.CLOSED and event.since is not None
+        rate = status.spec.release_per_second if is_paced else 0.0
+        changed = replace(changed, release_at=event.since if rate else None, release_rate=rate)
+    return after_change(status, changed, event.since)
 
 
 # --- transitions --------------------------------------------------------------------------------------------------
@@ -653,11 +696,6 @@ def _admit_paced(breaker: Breaker, now: int) -> tuple[Breaker, Admission]:
     if now - release_at > max(interval, _SECOND):
         return replace(breaker, release_at=None, release_rate=0.0), Admission(CallPermit(breaker.episode))
     return replace(breaker, release_at=now + interval), Admission(CallPermit(breaker.episode))
-
-
-def is_releasing(state: str, release_at: int | None, now: int) -> bool:
-    """Return whether a breaker in ``state`` lets calls start at a rate; ``release_at``: the next or the latest one."""
-    return state == BreakerState.CLOSED and release_at is not None and release_at + RELEASE_WINDOW_US > now
 
 
 def describe_release(breaker: Breaker) -> str:

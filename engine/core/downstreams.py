@@ -14,31 +14,29 @@ import msgspec
 from msgspec.structs import replace
 
 from ..domain.event_payloads import BreakerChanged
+from ..domain.rows import BreakerRow
 from ..domain.states import TaskState
 from ..errors import RefusedError
 from . import breaker as rules
 from . import causes
 from .breaker import (
-    PASSING,
     Admission,
     Breaker,
-    BreakerRecord,
     BreakerState,
+    BreakerStatus,
     Bucket,
     CallEnd,
     CallPermit,
     CallVerdict,
     DownstreamHealth,
-    StoredBreaker,
 )
 from .evidence import SEVERAL_TASKS, Outage, TaskEvidence
 from .failures.tables import is_shape_error
 from .outcome import OUTAGE_CLASSES, Failure, FailureClass, Outcome, OutcomeKind
 from .policy import POISON_SECONDS
 from .projection import TaskRow
-from .ready_queue import ReadyQueue, is_retry, spec_of
+from .ready_queue import ReadyQueue, downstreams_of, is_retry, spec_of
 from .spec import DownstreamSpec, FlowSpec
-from .waiting import BreakerView, breaker_view
 
 #: Actions of an operator, whose name is the last argument.
 BREAKER_ACTIONS: dict[str, Callable[[Breaker, DownstreamSpec, int, str], Breaker]] = {
@@ -67,18 +65,13 @@ class DownstreamStates:
     """Admit calls and record their ends. ``on_change(name)`` is called when a breaker begins a new episode."""
 
     def __init__(self, flow: FlowSpec, now_us: Callable[[], int], on_change: Callable[[str], None]) -> None:
-        declared = {spec.name: spec for spec in flow.downstreams}
-        named = (task.map.child.downstream if task.map else task.downstream for task in flow.tasks)
-        names = dict.fromkeys([*declared, *(name for name in named if name is not None)])
-        self.specs = {name: declared.get(name) or DownstreamSpec(name) for name in names}
+        self.specs = downstreams_of(flow.downstreams, flow.tasks)
         self._now_us = now_us
         self._on_change = on_change
-        self._breakers = {name: rules.new_breaker(spec) for name, spec in self.specs.items()}
-        self._buckets = {name: rules.new_bucket(spec) for name, spec in self.specs.items()}
+        self._statuses = {name: rules.new_status(spec, now_us()) for name, spec in self.specs.items()}
         self._calls: dict[str, tuple[str, CallPermit]] = {}  # task -> (downstream, permission)
         self._numbers = count(1)
-        self._changed_at = dict.fromkeys(self.specs, now_us())  # when the episode of each breaker began
-        self._opened_at: dict[str, int] = {}  # since when calls of a downstream are held: probes change nothing
+        self._adapted: set[str] = set()  # downstreams whose row said another state
         self._alike: dict[str, dict[str, tuple[int, set[str]]]] = {name: {} for name in self.specs}
         self._evidence = {name: TaskEvidence(int(spec.window_seconds * 1e6)) for name, spec in self.specs.items()}
         self._hints: dict[str, Finding] = {}  # outages that another executor has found, and no own call has met yet
@@ -94,10 +87,10 @@ class DownstreamStates:
         paced start, which is for a first try then.
         """
         spec, now = self.specs[downstream], self._now_us()
-        changed, admission = rules.admit(self._breakers[downstream], spec, now)
+        changed, admission = rules.admit(self._breaker(downstream), spec, now)
         if is_retry and admission.call is not None and not admission.call.probe:
-            self._buckets[downstream], afforded = rules.acquire_token(self._refilled(downstream), spec)
-            self._dirty.add(downstream)
+            bucket, afforded = rules.acquire_token(self._refilled(downstream), spec)
+            self._fill(downstream, bucket)
             if afforded.call is None:
                 return afforded
         self._replace(downstream, changed)
@@ -109,7 +102,7 @@ class DownstreamStates:
 
     def would_admit(self, downstream: str) -> bool:
         """True if the breaker admits a call now; the budget of retries is not asked."""
-        _, admission = rules.admit(self._breakers[downstream], self.specs[downstream], self._now_us())
+        _, admission = rules.admit(self._breaker(downstream), self.specs[downstream], self._now_us())
         return admission.call is not None
 
     def release_calls(self, tasks: Iterable[str]) -> None:
@@ -117,7 +110,7 @@ class DownstreamStates:
         for task in tasks:
             downstream, call = self._calls.pop(task, (None, None))
             if downstream is not None and call is not None:
-                self._replace(downstream, rules.release_call(self._breakers[downstream], call))
+                self._replace(downstream, rules.release_call(self._breaker(downstream), call))
 
     def record(self, task: str, outcome: Outcome, failures_before: int, attempts_max: int) -> CallVerdict:
         """Record the end of an attempt; return how much of a failure its downstream explains.
@@ -128,7 +121,7 @@ class DownstreamStates:
         if downstream is None or call is None:
             return CallVerdict()
         if outcome.kind in _UNCOUNTED_OUTCOMES:
-            self._replace(downstream, rules.release_call(self._breakers[downstream], call))
+            self._replace(downstream, rules.release_call(self._breaker(downstream), call))
             return CallVerdict()
         spec, failure, now = self.specs[downstream], outcome.failure, self._now_us()
         retry_after_seconds = None if failure is None else failure.retry_after_seconds
@@ -142,12 +135,12 @@ class DownstreamStates:
                 is_by_text=failure is not None and failure.is_by_text,
             ),
         )
-        self._replace(downstream, rules.record(self._breakers[downstream], spec, call, end, now))
+        self._replace(downstream, rules.record(self._breaker(downstream), spec, call, end, now))
         self._confirm_hint(downstream, end)
         if end.succeeded:
             self._alike[downstream].clear()
-            successes = rules.totals(self._breakers[downstream], spec, now).successes
-            self._buckets[downstream] = rules.refund(self._buckets[downstream], spec, successes)
+            successes = self._statuses[downstream].totals(now).successes
+            self._fill(downstream, rules.refund(self._statuses[downstream].bucket, spec, successes))
         self._dirty.add(downstream)
         if call.probe and failure is not None and is_shape_error(failure):
             return CallVerdict(DownstreamHealth.DOWN)  # the maintenance page may still be there
@@ -184,24 +177,26 @@ class DownstreamStates:
         downstream, call = self._calls.get(task, (None, None))
         if downstream is None or call is None:
             return
-        self._buckets[downstream] = rules.spend_tokens(self._refilled(downstream), 1)
-        self._dirty.add(downstream)
+        self._fill(downstream, rules.spend_tokens(self._refilled(downstream), 1))
         if not call.probe:  # the attempt as a whole is the probe
             call = call._replace(number=next(self._numbers))
             end = self._counted_end(downstream, CallEnd(task, FailureClass.TRANSIENT))
             spec, now = self.specs[downstream], self._now_us()
-            self._replace(downstream, rules.record(self._breakers[downstream], spec, call, end, now))
+            self._replace(downstream, rules.record(self._breaker(downstream), spec, call, end, now))
 
     def _refilled(self, downstream: str) -> Bucket:
-        spec, now = self.specs[downstream], self._now_us()
-        successes = rules.totals(self._breakers[downstream], spec, now).successes
-        return rules.refill(self._buckets[downstream], spec, now, successes)
+        status, now = self._statuses[downstream], self._now_us()
+        return rules.refill(status.bucket, status.spec, now, status.totals(now).successes)
+
+    def _fill(self, downstream: str, bucket: Bucket) -> None:
+        self._statuses[downstream] = replace(self._statuses[downstream], bucket=bucket)
+        self._dirty.add(downstream)
 
     def _health(self, downstream: str, call: CallPermit, end: CallEnd, attempts_max: int) -> DownstreamHealth:
         """Return what a failure says of its downstream. Who asks for one attempt gets one, unless it is a probe."""
         if end.failure_class is None or end.failure_class not in OUTAGE_CLASSES:
             return DownstreamHealth.UP
-        is_counted = self._breakers[downstream].state not in (BreakerState.METRICS_ONLY, BreakerState.DISABLED)
+        is_counted = self._breaker(downstream).state not in (BreakerState.METRICS_ONLY, BreakerState.DISABLED)
         if not is_counted or (attempts_max == 1 and not call.probe):
             return DownstreamHealth.UP
         evidence = self._evidence[downstream]
@@ -218,7 +213,7 @@ class DownstreamStates:
         """Return how it is, while calls of several tasks fail: if most do, a transient failure has no limit."""
         spec, failed_share = self.specs[downstream], self._failed_share(downstream)
         most = spec.failure_rate if failure_class is FailureClass.TRANSIENT else math.inf
-        is_releasing = self._breakers[downstream].release_at is not None and failed_share(1) >= rules.FAILING_SHARE
+        is_releasing = self._breaker(downstream).release_at is not None and failed_share(1) >= rules.FAILING_SHARE
         least = min(SEVERAL_TASKS, spec.minimum_calls)
         if self.is_down(downstream) or is_releasing or failed_share(least) >= most:
             return DownstreamHealth.DOWN
@@ -228,15 +223,17 @@ class DownstreamStates:
         """Return the share of the tasks of the window that have failed in it, if so many tasks have called; else 0."""
         now = self._now_us()
         failed = self._evidence[downstream].count_recent(now)
-        found = rules.totals(self._breakers[downstream], self.specs[downstream], now)
+        found = self._statuses[downstream].totals(now)
         tasks = failed + found.successes - found.recovered
         return lambda least: failed / tasks if tasks >= max(1, least) else 0.0
 
     @property
     def changed_names(self) -> tuple[str, ...]:
-        """Return the downstreams whose breaker has left its initial state."""
+        """Return the downstreams whose breaker has left its initial state, or the state that its row said."""
         return tuple(
-            name for name, spec in self.specs.items() if self._breakers[name].state is not rules.new_breaker(spec).state
+            name
+            for name, spec in self.specs.items()
+            if name in self._adapted or self._breaker(name).state is not rules.new_breaker(spec).state
         )
 
     def classification_rules(self, downstream: str | None) -> tuple[Mapping[str, object], ...]:
@@ -245,23 +242,24 @@ class DownstreamStates:
     def is_open(self, downstream: str) -> bool:
         """True if no call passes now, not even a probe."""
         return self.needs_operator(downstream) or (
-            self._breakers[downstream].state is BreakerState.OPEN and not self.is_probe_due(downstream)
+            self._breaker(downstream).state is BreakerState.OPEN and not self.is_probe_due(downstream)
         )
 
     def needs_operator(self, downstream: str) -> bool:
         """True if no call passes until an operator acts."""
-        return self._breakers[downstream].needs_operator
+        return self._breaker(downstream).needs_operator
 
-    def views(self) -> dict[str, BreakerView]:
-        """Return the breakers, as sentences about waiting tasks need them."""
-        return {
-            name: breaker_view(breaker, self._buckets[name], self.specs[name])
-            for name, breaker in self._breakers.items()
-        }
+    @property
+    def statuses(self) -> Mapping[str, BreakerStatus]:
+        """The breakers with their budgets, by downstream."""
+        return self._statuses
+
+    def _breaker(self, downstream: str) -> Breaker:
+        return self._statuses[downstream].breaker
 
     def is_probe_due(self, downstream: str) -> bool:
         """True if the next admitted call is a probe."""
-        breaker = self._breakers[downstream]
+        breaker = self._breaker(downstream)
         if breaker.state is BreakerState.OPEN:
             return breaker.reopens_at is not None and breaker.reopens_at <= self._now_us()
         return breaker.state is BreakerState.HALF_OPEN and breaker.probes.free > 0 and not breaker.probes.running
@@ -274,7 +272,7 @@ class DownstreamStates:
 
     def is_down(self, downstream: str) -> bool:
         """True if failures opened the breaker, also while it probes. False if an operator opened it."""
-        return self._breakers[downstream].state in (BreakerState.OPEN, BreakerState.HALF_OPEN)
+        return self._breaker(downstream).state in (BreakerState.OPEN, BreakerState.HALF_OPEN)
 
     def has_probed(self, downstream: str, task: str) -> bool:
         """Whether a task has asked a downstream how it is since that has answered anybody."""
@@ -283,30 +281,20 @@ class DownstreamStates:
     def shift_clock(self, jump_us: int) -> None:
         """Move all instants after a jump of the wall clock, so that waits keep their length (SPEC 4.10)."""
         for name in self.specs:
-            self._breakers[name] = rules.shift_breaker(self._breakers[name], jump_us)
-            self._buckets[name] = rules.shift_bucket(self._buckets[name], jump_us)
+            self._statuses[name] = rules.shift_clock(self._statuses[name], jump_us)
             self._evidence[name].shift_clock(jump_us)
-            self._changed_at[name] += jump_us
-            if name in self._opened_at:
-                self._opened_at[name] += jump_us
             self._dirty.add(name)
 
     def _replace(self, downstream: str, changed: Breaker) -> None:
-        before = self._breakers[downstream]
-        if changed is before:
+        before = self._statuses[downstream]
+        if changed is before.breaker:
             return
-        self._breakers[downstream] = changed
         self._dirty.add(downstream)
-        if changed.episode != before.episode:
-            self._changed_at[downstream] = self._now_us()
-            self._date_hold(downstream, self._changed_at[downstream])
-            self._on_change(downstream)
-
-    def _date_hold(self, downstream: str, at: int) -> None:
-        if self._breakers[downstream].state in PASSING:
-            self._opened_at.pop(downstream, None)
+        if changed.episode == before.breaker.episode:
+            self._statuses[downstream] = replace(before, breaker=changed)
         else:
-            self._opened_at.setdefault(downstream, at)
+            self._statuses[downstream] = rules.after_change(before, changed, self._now_us())
+            self._on_change(downstream)
 
     # --- Other executors ---------------------------------------------------------------------------------------
 
@@ -315,7 +303,7 @@ class DownstreamStates:
 
         A refused credential and an act of an operator concern one flow; what came from another executor is known.
         """
-        breaker, now = self._breakers[downstream], self._now_us()
+        breaker, now = self._breaker(downstream), self._now_us()
         if downstream in self._hinted or not self.specs[downstream].shared:
             return None
         if breaker.state is BreakerState.OPEN and breaker.reopens_at is not None and breaker.reopens_at > now:
@@ -328,7 +316,7 @@ class DownstreamStates:
         An outage holds nothing here: the first call of this executor that fails confirms it, one that succeeds refutes
         it. After a recovery, a breaker that is open by an outage sends its probes at once.
         """
-        breaker, now = self._breakers[downstream], self._now_us()
+        breaker, now = self._breaker(downstream), self._now_us()
         if not self.specs[downstream].shared:
             return
         self._hints.pop(downstream, None)
@@ -340,7 +328,7 @@ class DownstreamStates:
     def _confirm_hint(self, downstream: str, end: CallEnd) -> None:
         """Open a breaker whose own call has failed as another executor has found; a success refutes the finding."""
         hint, now = self._hints.get(downstream), self._now_us()
-        breaker = self._breakers[downstream]
+        breaker = self._breaker(downstream)
         if hint is None or not (end.succeeded or end.failure_class in OUTAGE_CLASSES):
             return
         del self._hints[downstream]
@@ -363,60 +351,56 @@ class DownstreamStates:
             raise RefusedError(f"this flow has no downstream {downstream!r}; it has: {known}")
         if how not in BREAKER_ACTIONS:
             raise RefusedError(f"the action on a breaker is one of {', '.join(BREAKER_ACTIONS)}, not {how!r}")
-        self._replace(
-            downstream, BREAKER_ACTIONS[how](self._breakers[downstream], self.specs[downstream], self._now_us(), by)
-        )
-        return f"{downstream} is {self._breakers[downstream].state} now"
+        spec = self.specs[downstream]
+        changed = BREAKER_ACTIONS[how](self._breaker(downstream), spec, self._now_us(), by)
+        self._replace(downstream, rules.as_declared(changed, spec))
+        return f"{downstream} is {self._breaker(downstream).state} now"
 
     def request_probe(self, downstream: str) -> None:
         """Admit a probe after the refused credential was renewed."""
-        breaker = self._breakers.get(downstream)
-        if breaker is not None and breaker.state is BreakerState.OPEN and breaker.reopens_at is None:
-            self._replace(downstream, rules.probe_now(breaker, self.specs[downstream]))
+        status = self._statuses.get(downstream)
+        if status is not None and status.state is BreakerState.OPEN and status.breaker.reopens_at is None:
+            self._replace(downstream, rules.probe_now(status.breaker, status.spec))
 
     # --- Storing ---------------------------------------------------------------------------------------------------
 
-    def load(self, rows: Iterable[BreakerRecord], *, is_new_run: bool = False) -> None:
-        """Load breakers and buckets from rows of the state file.
+    def load(self, rows: Iterable[BreakerRow], *, is_new_run: bool = False) -> None:
+        """Load breakers and buckets from rows of the state file, which are written again as the flow declares them now.
 
         A new run probes once what an earlier run left open for an operator.
         """
         for row in rows:
-            spec = self.specs.get(row["downstream"])
+            spec = self.specs.get(row.downstream)
             if spec is not None:
-                self._breakers[spec.name], self._buckets[spec.name] = rules.from_row(row, spec)
-                self._changed_at[spec.name] = row["changed_at"]
-                self._date_hold(spec.name, row["opened_at"] or row["changed_at"])
-                if row["opened_at"] != self._opened_at.get(spec.name):  # a task was held alone, in an earlier run
-                    self._dirty.add(spec.name)
-                if is_new_run:
-                    self._breakers[spec.name] = rules.probe_for_new_run(self._breakers[spec.name], spec)
-                    self._dirty.add(spec.name)
+                found = rules.restore(row, spec)
+                breaker = rules.probe_for_new_run(found.breaker, spec) if is_new_run else found.breaker
+                self._statuses[spec.name] = replace(found, breaker=breaker)
+                self._dirty.add(spec.name)
+                if breaker.state != row.state:
+                    self._adapted.add(spec.name)
 
-    def drain_dirty_rows(self) -> dict[str, StoredBreaker]:
+    def drain_dirty_rows(self) -> list[BreakerRow]:
         """Return the changed rows by name, and mark them as stored."""
         dirty, self._dirty = self._dirty, set()
-        return {name: self._row(name) for name in sorted(dirty)}
+        return [self._row(name) for name in sorted(dirty)]
 
-    def _row(self, name: str) -> StoredBreaker:
-        columns = rules.to_row(self._breakers[name], self._buckets[name], self.specs[name])
-        outage = self.outage(name)
-        found = [self._opened_at[name]] if name in self._opened_at else []
-        held_since = min(found + ([outage.since] if outage is not None else []), default=None)
-        return {**columns, "changed_at": self._changed_at[name], "opened_at": held_since}
+    def _row(self, name: str) -> BreakerRow:
+        row, outage = rules.encode(self._statuses[name]), self.outage(name)
+        found = [at for at in (row.opened_at, None if outage is None else outage.since) if at is not None]
+        return row._replace(opened_at=min(found, default=None))
 
     def change_event(self, name: str) -> BreakerChanged:
-        breaker, spec = self._breakers[name], self.specs[name]
-        found = rules.totals(breaker, spec, self._now_us())
+        status = self._statuses[name]
+        breaker, found = status.breaker, status.totals(self._now_us())
         return BreakerChanged(
             downstream=name,
             state=str(breaker.state),
-            since=self._changed_at[name],
+            since=status.changed_at,
             reopens_at=breaker.reopens_at,
             why=breaker.why,
             calls=found.calls,
             failures=found.failures,
-            tokens=self._buckets[name].tokens,
+            tokens=status.bucket.tokens,
         )
 
 

@@ -350,6 +350,20 @@ def declared_downstreams(options: str) -> Iterator[DownstreamSpec]:
         yield DownstreamSpec(**{name: value for name, value in one.items() if name in _DOWNSTREAM_FIELDS})
 
 
+def downstreams_of(declared: Iterable[DownstreamSpec], tasks: Iterable[TaskSpec]) -> dict[str, DownstreamSpec]:
+    """Return the downstreams of a run by name, as its flow declares them or its tasks name them."""
+    found = {spec.name: spec for spec in declared}
+    for name in map(downstream_of, tasks):
+        if name is not None and name not in found:
+            found[name] = DownstreamSpec(name)
+    return found
+
+
+def downstream_of(spec: TaskSpec) -> str | None:
+    """Return the downstream that a task calls; of a map task, that its children call."""
+    return spec.map.child.downstream if spec.map else spec.downstream
+
+
 def _read(options: str) -> dict[str, Any]:
     try:
         found = json.loads(options)

@@ -29,11 +29,11 @@ from ..domain.states import (
 )
 from ..domain.text import counted, format_clock, format_duration
 from ..domain.trigger_rules import STATES_OF, ParentStatus, Verdict, satisfied_rules, verdict
-from .breaker import PASSING, SHUT, Breaker, Bucket, is_releasing, next_retry_at
+from .breaker import PASSING, Breaker, BreakerStatus
 from .outcome import NOT_STARTED
 from .projection import RunProjection, RunRow, TaskRow
 from .ready_queue import is_approval, is_retry, spec_of, worker_pool
-from .spec import DownstreamSpec, TaskSpec, rule_of_edge
+from .spec import TaskSpec, rule_of_edge
 
 # --- What a run can wait for, who ends each wait, and where it is shown ----------------------------------------------
 #
@@ -207,32 +207,10 @@ def may_promise(reason: WaitReason | None, runner: RunnerStatus) -> bool:
 # --- What a task waits for -------------------------------------------------------------------------------------------
 
 
-class BreakerView(msgspec.Struct, frozen=True):
-    """The part of a circuit breaker that explains why a task waits for it."""
-
-    state: str  # CLOSED OPEN HALF_OPEN FORCED_OPEN DISABLED METRICS_ONLY
-    reopens_at: int | None = None  # microseconds UTC
-    reserve_at: int | None = None  # microseconds UTC: the next retry of an exhausted budget; None: retries may start
-    why: str = ""
-    release_at: int | None = None  # microseconds UTC: the next start of a release; None: nothing is released
-    release_rate: float = 0.0  # starts a second
-
-
-def breaker_view(breaker: Breaker, bucket: Bucket, spec: DownstreamSpec) -> BreakerView:
-    return BreakerView(
-        str(breaker.state),
-        breaker.reopens_at,
-        next_retry_at(bucket, spec),
-        breaker.why,
-        breaker.release_at,
-        breaker.release_rate,
-    )
-
-
 class ExplainContext(msgspec.Struct, frozen=True):
     """Facts outside the projection of a run. A field that is left out does not appear in the sentences."""
 
-    breakers: Mapping[str, BreakerView] = {}  # by downstream
+    breakers: Mapping[str, BreakerStatus] = {}  # by downstream
     runner: RunnerStatus = ALIVE
     page_notes: Mapping[str, str] = {}  # by cause: "page acked by ana"
     active: Collection[str] | None = None  # tasks among which are all that run; None: look at every task
@@ -323,21 +301,25 @@ class TaskCase(msgspec.Struct, frozen=True):
                     break
         return best
 
-    def breaker_against(self) -> BreakerView | None:
+    def breaker_status(self) -> BreakerStatus | None:
+        """Return the breaker of the task's downstream with its budget; None if it has no downstream."""
+        return self.context.breakers.get(self.spec.downstream or "")
+
+    def breaker_against(self) -> Breaker | None:
         """Return the breaker that lets no call of the task through; None if there is none."""
-        breaker = self.context.breakers.get(self.spec.downstream or "")
-        return None if breaker is None or breaker.state in PASSING else breaker
+        status = self.breaker_status()
+        return None if status is None or status.state in PASSING else status.breaker
 
     def reserve_at(self) -> int | None:
         """Return when an exhausted budget lets the next retry start; None: at once."""
-        breaker = self.context.breakers.get(self.spec.downstream or "")
-        instant = breaker.reserve_at if breaker is not None and is_retry(self.row) else None
+        status = self.breaker_status()
+        instant = status.reserve_at if status is not None and is_retry(self.row) else None
         return instant if instant is not None and instant > self.now else None
 
-    def release_against(self) -> BreakerView | None:
+    def release_against(self) -> Breaker | None:
         """Return the breaker that starts its tasks at a rate; None if there is none."""
-        breaker = self.context.breakers.get(self.spec.downstream or "")
-        return breaker if breaker is not None and is_releasing(breaker.state, breaker.release_at, self.now) else None
+        status = self.breaker_status()
+        return status.breaker if status is not None and status.breaker.is_releasing(self.now) else None
 
     def pool_use(self) -> tuple[int, int, list[TaskRow]] | None:
         """Return the slots of the pool, those in use, and their holders; None while the task has room."""
@@ -643,7 +625,9 @@ def find_held_tasks(projection: RunProjection, now_us: int, context: ExplainCont
 
     Empty: some task goes on by itself, or none is left that could start.
     """
-    may_be_held = projection.run.paused_since is not None or any(map(_needs_operator, context.breakers.values()))
+    may_be_held = projection.run.paused_since is not None or any(
+        one.breaker.needs_operator for one in context.breakers.values()
+    )
     if not may_be_held and not any(map(waits_for_approval, projection.tasks.values())):
         return ()  # asked whenever nothing runs, of 10,000 tasks as well
     found: dict[tuple[WaitReason, str | None], list[str]] = {}
@@ -680,11 +664,6 @@ def _asked(rows: Sequence[TaskRow]) -> HeldTasks:
     return HeldTasks(WaitReason.APPROVAL, names, f"{len(names)} approvals wait ({_shown(names)}){first}")
 
 
-def _needs_operator(breaker: BreakerView) -> bool:
-    """Whether only an operator can close a breaker: he has opened it, or a credential was refused."""
-    return breaker.state in SHUT and breaker.reopens_at is None
-
-
 #: The waits for a breaker, which name its downstream.
 _OF_BREAKERS = frozenset([WaitReason.CREDENTIAL, WaitReason.FORCED_OPEN])
 
@@ -717,7 +696,7 @@ def _holder(projection: RunProjection, now_us: int, context: ExplainContext, dow
         lasts = format_duration(now_us - (run.paused_since or now_us))
         return f"a pause of {run.paused_by or 'an operator'}, which has lasted {lasts}"
     view = context.breakers.get(downstream)
-    reason = f" ({view.why})" if view is not None and view.why else ""
+    reason = f" ({view.breaker.why})" if view is not None and view.breaker.why else ""
     return f"the breaker of {downstream}, which only an operator can close{reason}"
 
 

@@ -298,6 +298,7 @@ class RunLoop:
         self._view.start()
         for downstream in self.downstreams.changed_names:  # so that the events of this run show their state
             self._emit_breaker(downstream)
+        self._store_breakers()
         self._heartbeat.start()
 
     async def save_file(self) -> None:

@@ -23,7 +23,6 @@ from msgspec.structs import replace
 
 from ..clock import Clock, ClockWatch, SystemClock
 from ..core import flow_difference
-from ..core.breaker import BreakerRecord
 from ..core.part import Part, PartChoice, plan_part
 from ..core.policy import Uniform
 from ..core.projection import RunProjection, RunRow, new_projection
@@ -31,6 +30,7 @@ from ..core.secret_mask import require_secrets
 from ..core.spec import Durability, FlowSpec, TaskSpec, collector_paused, work_of
 from ..domain.event_payloads import ExecutorChange, ExecutorChanged, RunChange, RunChanged, RunColumns
 from ..domain.events import Event
+from ..domain.rows import BreakerRow
 from ..domain.states import END, RunState, cut_off_cause
 from ..domain.text import printable
 from ..errors import (
@@ -46,6 +46,7 @@ from ..flow.source import environment_of
 from ..runner.command import remove_folders
 from ..runner.zygote.client import Runner, environment_hash
 from ..statefile.copies import refuse_copy
+from ..statefile.lists import BREAKERS, query
 from ..statefile.opening import holds_nothing
 from ..statefile.paths import default_folder
 from ..statefile.transitions import Transaction, resolve_cause
@@ -102,7 +103,7 @@ class OpenRun(msgspec.Struct):
     stored_tasks: Sequence[TaskSpec]  # those of ``flow`` as the state file holds them
     projection: RunProjection
     durations: PastDurations  # of earlier runs
-    breaker_rows: Sequence[BreakerRecord]
+    breaker_rows: Sequence[BreakerRow]
     runner: Runner
     writer: Writer
     lease: StateFileLease
@@ -371,7 +372,7 @@ class _FirstWrite(msgspec.Struct, frozen=True):
     uniform: Uniform
     part: Part | None = None
 
-    def write(self, transaction: Transaction) -> tuple[RunProjection, PastDurations, list[BreakerRecord]]:
+    def write(self, transaction: Transaction) -> tuple[RunProjection, PastDurations, list[BreakerRow]]:
         """Write, and return the run (a new one without its tasks), durations by task, and the breakers."""
         run_id, connection = self.requested.run_id, transaction.connection
         _register_executor(transaction, self.identity, run_id, self.lease.runner)
@@ -387,7 +388,7 @@ class _FirstWrite(msgspec.Struct, frozen=True):
                 if whole
                 else runs.load_run(connection, run_id, has_attempts=False)
             )
-        return projection, runs.durations(connection, self.flow.name), claims.read_breakers(connection)
+        return projection, runs.durations(connection, self.flow.name), query(connection, BREAKERS, {})
 
     def _create_run(self, transaction: Transaction) -> None:
         flow, options, run_id = self.flow, self.lease.request.options, self.requested.run_id

@@ -187,7 +187,7 @@ class RunEndCheck:
         )
 
     def _find_held_tasks(self) -> tuple[HeldTasks, ...]:
-        context = ExplainContext(self._downstreams.views())
+        context = ExplainContext(self._downstreams.statuses)
         return find_held_tasks(self._view.projection, self._view.now_us(), context)
 
     def _go_on(self) -> Commit | None:

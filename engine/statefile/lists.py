@@ -25,6 +25,7 @@ from typing import (
 )
 
 from ..domain.events import EventRow, Json, JsonObject
+from ..domain.rows import BreakerRow
 from ..errors import RedriveError
 from .copies import living_original
 from .processes import is_gone
@@ -113,19 +114,6 @@ class ExecutorRow(NamedTuple):
     stopped_at: Optional[int]
     run_id: Optional[str]
     state_path: Optional[str]
-
-
-class BreakerRow(NamedTuple):
-    """One row of table ``breaker``, with parsed JSON."""
-
-    downstream: str
-    state: str
-    reopens_at: Optional[int]
-    window: Sequence[Sequence[int]]
-    tokens: Optional[float]
-    detail: JsonObject
-    changed_at: int
-    opened_at: Optional[int] = None
 
 
 class PageRow(NamedTuple):
@@ -275,15 +263,6 @@ class AskedApproval(NamedTuple):
     run_id: str
     dag_name: str
     task: str
-    since: int
-
-
-class OpenBreaker(NamedTuple):
-    """A breaker that is not closed, and since when: not since its latest probe. Or a closed one that holds a task whose
-    calls alone fail, since the first of them."""
-
-    downstream: str
-    state: str
     since: int
 
 
@@ -536,12 +515,12 @@ HELD_ROWS = Listing(
     " WHERE quarantine.state = 'held' GROUP BY run_id ORDER BY min(at) LIMIT :limit",
     {"limit": ROWS_MAX},
 )
+#: Also a closed one that holds a task whose calls alone fail, since the first of them.
 OPEN_BREAKERS = Listing(
     "open_breakers",
-    OpenBreaker,
-    "SELECT downstream, state, coalesce(opened_at, changed_at) AS since FROM breaker"
-    " WHERE state <> 'CLOSED' OR opened_at IS NOT NULL"
-    " ORDER BY since",
+    BreakerRow,
+    "SELECT {columns} FROM breaker WHERE state <> 'CLOSED' OR opened_at IS NOT NULL"
+    " ORDER BY coalesce(opened_at, changed_at)",
 )
 #: A page whose sending is tried again, or was given up with its executor.
 UNSENT_PAGES = Listing(

@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..domain.events import JsonObject
+from ..domain.rows import BreakerRow
 from ..domain.states import FINISHED, RunState
 from ..errors import CorruptFileError, RedriveError, StateFileError
 from .health_file import Health, full_since, read_health
@@ -30,14 +31,12 @@ from .lists import (
     UNSENT_PAGES,
     AskedApproval,
     AttentionRun,
-    BreakerRow,
     ChangedEffects,
     DeadLetterGroup,
     ExecutorState,
     HeldRows,
     Listing,
     MissedStarts,
-    OpenBreaker,
     ScheduleRow,
     UnsentPages,
     executor,
@@ -120,7 +119,7 @@ class Offer(NamedTuple):
     approvals: Sequence[AskedApproval] = ()
     held_rows: Sequence[HeldRows] = ()
     changed_effects: Sequence[ChangedEffects] = ()
-    breakers: Sequence[OpenBreaker] = ()
+    breakers: Sequence[BreakerRow] = ()
     missed: Sequence[MissedStarts] = ()
     tasks: int = 0
     finished: int = 0

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import cast
 
 import msgspec
 from msgspec.structs import asdict
 
 from ... import __version__
-from ..core.breaker import PASSING, BreakerRecord, StoredBreaker
+from ..core.breaker import PASSING
 from ..core.causes import PageRequest
 from ..core.decide import passed_reason
 from ..core.downstreams import END_WHEN_OPEN
@@ -40,6 +39,7 @@ from ..domain.event_payloads import (
     TaskMoved,
 )
 from ..domain.events import EventKind
+from ..domain.rows import BreakerRow
 from ..domain.states import (
     DEADLINE_MODE,
     MOVING,
@@ -57,7 +57,7 @@ from ..runner.protocol import BadRow
 from ..statefile import large_results, map_tasks, processes
 from ..statefile.action import TaskSnapshot, read_task, reopen_run
 from ..statefile.clean_ups import bound_clean_up, describe_bound, is_clean_up
-from ..statefile.lists import IS_APPROVAL, in_list
+from ..statefile.lists import IS_APPROVAL, in_list, marks
 from ..statefile.operator_actions import release_runs
 from ..statefile.quarantine import drop_provisional, emit_and_count, hold_requeued_rows
 from ..statefile.requeue import abandon_canary, end_generation
@@ -324,24 +324,16 @@ def mark_executor_stopped(transaction: Transaction, executor_id: str) -> None:
 # --- Table ``breaker``: breakers and retry budgets, kept across restarts ---------------------------------------------
 
 
-def read_breakers(connection: sqlite3.Connection) -> list[BreakerRecord]:
-    names = tuple(BreakerRecord.__annotations__)
-    cursor = connection.execute(f"SELECT {', '.join(names)} FROM breaker")
-    return [cast("BreakerRecord", dict(zip(names, values, strict=True))) for values in cursor.fetchall()]
-
-
-def store_breakers(transaction: Transaction, rows: Mapping[str, StoredBreaker]) -> None:
+def store_breakers(transaction: Transaction, rows: Iterable[BreakerRow]) -> None:
     """Write breaker rows; emits no event."""
-    for name, columns in rows.items():
-        transaction.connection.execute(
-            f"INSERT OR REPLACE INTO breaker (downstream, {', '.join(columns)}) VALUES (?{',?' * len(columns)})",
-            (name, *columns.values()),
-        )
+    columns = ", ".join(BreakerRow._fields)
+    sql = f"INSERT OR REPLACE INTO breaker ({columns}) VALUES ({marks(BreakerRow._fields)})"
+    for row in rows:
+        texts = {name: json.dumps(getattr(row, name), separators=(",", ":")) for name in ("window", "detail")}
+        transaction.connection.execute(sql, list({**row._asdict(), **texts}.values()))
 
 
-def emit_change(
-    transaction: Transaction, run_id: str, change: BreakerChanged, rows: Mapping[str, StoredBreaker]
-) -> None:
+def emit_change(transaction: Transaction, run_id: str, change: BreakerChanged, rows: Iterable[BreakerRow]) -> None:
     """Write breaker rows with the event of a change of state."""
     store_breakers(transaction, rows)
     transaction.emit(change, run_id)

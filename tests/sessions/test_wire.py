@@ -8,9 +8,10 @@ import pytest
 from redrive.console.sessions.session import row_of, rows_of
 from redrive.engine.core.causes import CauseHistory, PastIncident
 from redrive.engine.core.projection import RunRow
+from redrive.engine.domain.rows import BreakerRow
 from redrive.engine.domain.states import RunState
 from redrive.engine.errors import LinkError
-from redrive.engine.statefile.lists import BreakerRow, SlaRow
+from redrive.engine.statefile.lists import SlaRow
 
 SLA = SlaRow("f", 1, "start", 2, None, 3)
 BREAKER = BreakerRow("api", "OPEN", 5, [[1, 2, 3, 4]], 2.5, {"why": "6 of 7 failed"}, 7)

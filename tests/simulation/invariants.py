@@ -16,13 +16,13 @@ from redrive.console.model.board import Board
 from redrive.console.model.inbox import Inbox
 from redrive.engine.core.projection import RunProjection, RunRow, TaskRow
 from redrive.engine.core.spec import FlowSpec, TaskSpec
-from redrive.engine.core.waiting import BreakerView
 from redrive.engine.domain.event_codec import event_of
 from redrive.engine.domain.event_payloads import BreakerChanged, OperatorActed, RunChanged, TaskMapped, TaskMoved
 from redrive.engine.domain.events import Event
 from redrive.engine.runner.protocol import AttemptOrder
+from redrive.engine.statefile.lists import BREAKERS, query
 from redrive.engine.statefile.reader import events_query
-from redrive.engine.store import claims, runs
+from redrive.engine.store import runs
 
 _MOVES = {
     # of the executor alone
@@ -265,8 +265,7 @@ class Checker:
     def _check_inbox(self, connection: sqlite3.Connection) -> None:
         """Check that each task that waits has a task above it, or itself, in the inbox of the console."""
         board = Board(runs.load_run(connection, self.run_id))
-        for row in claims.read_breakers(connection):
-            board.snapshot.breakers[row["downstream"]] = BreakerView(row["state"], row["reopens_at"])
+        board.update_lists(query(connection, BREAKERS, {}))
         listed = {name for cause in Inbox(board).causes() for name in cause.tasks}
         waiting = [name for name, task in self.tasks.items() if task.state not in _ENDED or task.state == "DEAD_LETTER"]
         for name in waiting:

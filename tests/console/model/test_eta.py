@@ -8,10 +8,10 @@ from redrive.console.present.header import run_line
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import plain
 from redrive.engine.core.projection import AttemptRow
-from redrive.engine.core.waiting import BreakerView
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import TaskState
 from redrive.engine.statefile.lists import DurationStats
+from support.breakers import status_of
 
 from .graphs import layered
 from .runs import MINUTE, START, EventBuilder, S, projection_of
@@ -120,7 +120,7 @@ def test_the_band_goes_from_the_usual_to_the_slow_durations():
 def test_a_held_breaker_blocks_the_run_as_a_dead_letter_does():
     projection = projection_of(CHAIN, {"b": {"downstream": "api"}}, max_parallel=8)
     board = Board(projection)
-    board.snapshot.breakers["api"] = BreakerView("FORCED_OPEN")
+    board.snapshot.breakers["api"] = status_of("FORCED_OPEN")
     projection.tasks["a"].state, projection.tasks["b"].state = TaskState.SUCCESS, TaskState.READY
     forecast = estimate(board, START, HISTORY)
     assert (forecast.path, forecast.held, forecast.is_blocked_then) == (("side",), 2, True)

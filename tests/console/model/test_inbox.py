@@ -18,8 +18,8 @@ from redrive.console.model.inbox import (
 )
 from redrive.console.model.lists import Filter, parse_filter
 from redrive.engine.core.projection import AttemptRow
-from redrive.engine.core.waiting import BreakerView
 from redrive.engine.domain.states import TaskState
+from support.breakers import status_of
 
 from .runs import MINUTE, START, EventBuilder, S, failed_task, projection_of
 
@@ -230,6 +230,6 @@ def test_a_command_to_type_quotes_the_name_of_a_downstream():
     projection = projection_of([("load", [])], {"load": {"downstream": "api; rm -rf ~"}})
     projection.tasks["load"].state = TaskState.READY
     board = Board(projection)
-    board.snapshot.breakers["api; rm -rf ~"] = BreakerView("FORCED_OPEN")
+    board.snapshot.breakers["api; rm -rf ~"] = status_of("FORCED_OPEN")
     (cause,) = Inbox(board).causes()
     assert cause.message.endswith("redrive breakers --close 'api; rm -rf ~'")

@@ -1,84 +1,186 @@
-"""Engine and console read one row of a breaker as one thing, whatever its flow declares now."""
+"""Engine, board, list, shell, JSON, metric and inbox say the same of one breaker, whatever its row and its flow say."""
 
 from __future__ import annotations
 
 import json
+import re
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import redrive.engine.store
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
-from redrive.console.model.systems import breaker_status
-from redrive.engine.core.breaker import (
-    BreakerColumns,
-    BreakerDetail,
-    BreakerState,
-    decode,
-    from_row,
-    next_retry_at,
-)
-from redrive.engine.core.downstreams import DownstreamStates
+from redrive.console.cli.systems import breaker_cells, breaker_value
+from redrive.console.model.board import Board
+from redrive.console.model.systems import BadgeCounts, Systems
+from redrive.engine.core.breaker import SHUT, BreakerState, BreakerStatus, decode, encode
+from redrive.engine.core.downstreams import BREAKER_ACTIONS, DownstreamStates
 from redrive.engine.core.spec import DownstreamSpec, FlowSpec, TaskSpec
-from redrive.engine.core.waiting import breaker_view
-from redrive.engine.statefile.lists import BreakerRow
+from redrive.engine.core.waiting import BREAKER_WAITS, ExplainContext, wait_of
+from redrive.engine.domain.events import Event, EventKind
+from redrive.engine.domain.rows import BreakerRow
+from redrive.engine.domain.states import HOLDING_BREAKERS, TaskState
+from redrive.engine.statefile.lists import BREAKERS, OPEN_BREAKERS, query
+from redrive.engine.store.claims import store_breakers
+
+from .runs import projection_of
 
 NOW = 1_700_000_000_000_000
 INSTANTS = st.integers(NOW - 10**9, NOW + 10**9)
-SPECS = st.builds(
-    DownstreamSpec,
+PAST = st.integers(NOW - 10**9, NOW)
+DECLARED = {
+    "metrics_only": st.booleans(),
+    "on_open": st.sampled_from(["hold", "fail", "dead_letter"]),
+    "release_per_second": st.sampled_from([0.0, 5.0]),
+    "bucket_capacity": st.sampled_from([0.0, 1.0, 10.0]),
+    "minimum_calls": st.sampled_from([1, 10]),
+    "failure_rate": st.sampled_from([0.1, 0.5, 1.0]),
+    "window_seconds": st.sampled_from([1.0, 60.0]),
+}
+SPECS = st.fixed_dictionaries({}, optional=DECLARED)
+DETAILS = st.fixed_dictionaries(
+    {"episode": st.integers(0, 9)},
+    optional={
+        "why": st.text(max_size=9),
+        "release_at": st.none() | INSTANTS,
+        "release_rate": st.floats(0, 50),
+        "openings": st.integers(0, 9),
+        "refused": st.lists(st.sampled_from("ab"), max_size=2),
+        "refilled_at": PAST,
+        "streak": st.tuples(st.integers(0, 9), st.integers(0, 9)).map(list),
+    },
+)
+ROWS = st.builds(
+    BreakerRow,
     st.just("api"),
-    metrics_only=st.booleans(),
-    release_per_second=st.sampled_from([0.0, 5.0]),
-    bucket_capacity=st.sampled_from([0.0, 1.0, 10.0]),
+    st.sampled_from([str(state) for state in BreakerState]),
+    st.none() | INSTANTS,
+    st.lists(st.lists(st.integers(0, 9), min_size=4, max_size=5), max_size=3),
+    st.none() | st.floats(0, 20),
+    DETAILS | st.sampled_from([{}, {"why": 3}]),
+    PAST,
+    st.none() | PAST,
 )
-ROWS = st.fixed_dictionaries(
-    {
-        "state": st.sampled_from([str(state) for state in BreakerState]),
-        "reopens_at": st.none() | INSTANTS,
-        "window": st.lists(st.lists(st.integers(0, 9), min_size=4, max_size=5), max_size=3).map(json.dumps),
-        "tokens": st.none() | st.floats(0, 20),
-        "detail": st.one_of(
-            st.builds(
-                lambda why, release_at, rate, openings: json.dumps(
-                    {"why": why, "release_at": release_at, "release_rate": rate, "openings": openings, "episode": 3}
-                ),
-                st.text(max_size=9),
-                st.none() | INSTANTS,
-                st.floats(0, 50),
-                st.integers(0, 9),
-            ),
-            st.sampled_from(["{}", '{"why": 3}', "[]", "null"]),
-        ),
-    }
+ACTS = st.lists(st.sampled_from(sorted(BREAKER_ACTIONS)), max_size=2)
+_NO_COLUMNS: tuple[None, None, None, None, None, None, None, None] = (None,) * 8
+TABLE = re.search(
+    r"CREATE TABLE breaker \(.*?\n\)", (Path(redrive.engine.store.__file__).parent / "schema.sql").read_text(), re.S
 )
+
+
+class Executor:
+    """The breakers of a flow that has loaded a row, with the table that it writes and the events that it emits."""
+
+    def __init__(self, row: BreakerRow, declared: dict[str, Any], is_new_run: bool) -> None:
+        flow = FlowSpec("f", (TaskSpec("t", downstream="api"),), downstreams=(DownstreamSpec("api", **declared),))
+        self.events: list[Event] = []
+        self.now = NOW
+        self.states = DownstreamStates(flow, lambda: self.now, self._emit)
+        self.states.load([row], is_new_run=is_new_run)
+        for name in self.states.changed_names:
+            self._emit(name)
+
+    def _emit(self, name: str) -> None:
+        seq = len(self.events) + 1
+        self.events.append(Event(seq, NOW, EventKind.BREAKER, "run-1", *_NO_COLUMNS, self.states.change_event(name)))
+
+    @property
+    def status(self) -> BreakerStatus:
+        return self.states.statuses["api"]
+
+    def table(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(":memory:")
+        assert TABLE is not None
+        connection.execute(TABLE[0])
+        store_breakers(SimpleNamespace(connection=connection), self.states.drain_dirty_rows())  # type: ignore[arg-type]
+        return connection
+
+
+def board_of(declared: dict[str, Any], rows: Sequence[BreakerRow]) -> Board:
+    options = json.dumps({"downstreams": [{"name": "api", **declared}]})
+    specs = {name: {"downstream": "api"} for name in ("first", "again")}
+    projection = projection_of([("first", []), ("again", [])], specs, options=options, max_parallel=9)
+    projection.tasks["first"].state = TaskState.READY
+    again = projection.tasks["again"]
+    again.state, again.failures, again.next_retry_at = TaskState.RETRYING, 1, NOW - 1
+    board = Board(projection)
+    board.update_lists(rows)
+    return board
+
+
+def said(status: BreakerStatus, now: int) -> tuple[object, ...]:
+    return status.state, status.breaker.reopens_at, status.breaker.why, status.since, status.breaker.is_releasing(now)
+
+
+@given(ROWS, SPECS, st.booleans(), ACTS)
+def test_all_say_the_same_of_a_breaker(row, declared, is_new_run, acts):
+    executor = Executor(row, declared, is_new_run)
+    attached = board_of(declared, [row])  # a console that has read the row before
+    for act in acts:
+        executor.now += 1
+        executor.states.operate("api", act, "ana")
+    now = executor.now
+    attached.apply(executor.events)
+    with executor.table() as connection:
+        rows, open_rows = query(connection, BREAKERS, {}), query(connection, OPEN_BREAKERS, {})
+    board, engine = board_of(declared, rows), executor.status
+    systems = Systems(board)
+    systems.load_breakers(rows, now)
+    shown = systems.breakers["api"]
+    assert said(engine, now) == said(shown, now) == said(attached.snapshot.breakers_of_run()["api"], now)
+
+    context = ExplainContext(executor.states.statuses)
+    for name in ("first", "again"):
+        reason = wait_of(board.projection, name, now, context)
+        assert board.waits([name], now) == attached.waits([name], now) == {name: reason}
+        is_held = reason in BREAKER_WAITS and not (shown.is_blocking and shown.spec.on_open != "hold")
+        assert (name in shown.held) == is_held
+    assert executor.states.would_admit("api") or wait_of(board.projection, "first", now, context) in BREAKER_WAITS
+    assert not executor.states.is_open("api") or not executor.states.would_admit("api")
+
+    value, cells = breaker_value(shown, now), breaker_cells(shown, now)
+    assert (value["state"], value["reopens_at"], value["changed_at"]) == (
+        engine.state,
+        said(engine, now)[1],
+        engine.since,
+    )
+    assert (str(getattr(cells[1], "text", cells[1])), cells[-1]) == (engine.state, value["why"])
+    assert str(value["why"]).startswith(engine.breaker.why)
+    assert BadgeCounts(board).count == (engine.state in SHUT)
+    assert [(one.state, one.since) for one in open_rows if one.state in HOLDING_BREAKERS] == (
+        [(engine.state, engine.since)] if engine.state in HOLDING_BREAKERS else []
+    )
 
 
 @given(ROWS, SPECS)
-def test_engine_and_console_say_the_same_of_any_row(columns: BreakerColumns, spec: DownstreamSpec) -> None:
-    window, detail = json.loads(columns["window"]), json.loads(columns["detail"])
-    row = BreakerRow("api", columns["state"], columns["reopens_at"], window, columns["tokens"], detail, NOW)
-    status = breaker_status(spec, row)
-    engine = DownstreamStates(FlowSpec("f", (TaskSpec("t"),), downstreams=(spec,)), lambda: NOW, lambda name: None)
-    engine.load([{"downstream": "api", **columns, "changed_at": NOW, "opened_at": None}])
-    view = engine.views()["api"]
-    shown = breaker_view(*decode(*row[1:6], spec), spec)
-    assert (status.why, status.reserve_at or None) == (shown.why, shown.reserve_at) == (view.why, view.reserve_at)
-    if status.state is BreakerState.HALF_OPEN:  # the next executor asks again
-        assert (view.state, view.reopens_at) == ("OPEN", 0)
-        return
-    assert str(status.state) == shown.state == view.state
-    assert status.breaker == replace(from_row(columns, spec)[0], episode=status.breaker.episode)
-    assert shown == view and status.breaker.reopens_at == view.reopens_at
+def test_a_row_says_the_same_before_an_executor_has_it(row, declared):
+    stored, engine = board_of(declared, [row]).snapshot.breakers["api"], Executor(row, declared, False).status
+    if stored.state is BreakerState.HALF_OPEN:  # the next executor asks again
+        assert (engine.state, engine.breaker.reopens_at) == (BreakerState.OPEN, 0)
+    else:
+        assert (stored.state, stored.breaker.reopens_at) == (engine.state, engine.breaker.reopens_at)
+    assert (stored.breaker.why, stored.bucket, stored.reserve_at) == (
+        engine.breaker.why,
+        engine.bucket,
+        engine.reserve_at,
+    )
 
 
 def test_a_flow_that_only_counts_now_has_no_reason_of_an_outage_left() -> None:
-    detail = {"why": "5 of 5 calls failed in 60 s"}
-    row = BreakerRow("api", "OPEN", NOW, [], 10.0, detail, NOW)
-    status = breaker_status(DownstreamSpec("api", metrics_only=True), row)
+    row = BreakerRow("api", "OPEN", NOW, [], 10.0, {"why": "5 of 5 calls failed in 60 s"}, NOW)
+    status = decode(row, DownstreamSpec("api", metrics_only=True))
     assert (status.state, status.why, status.is_blocking) == (BreakerState.METRICS_ONLY, "", False)
-    assert breaker_status(DownstreamSpec("api"), row).why == detail["why"]
+    assert decode(row, DownstreamSpec("api")).why == row.detail["why"]
 
 
 def test_a_row_of_an_earlier_version_has_a_whole_bucket() -> None:
-    breaker, bucket = decode("CLOSED", None, [], None, {}, DownstreamSpec("api"))
-    assert (bucket.tokens, next_retry_at(bucket, DownstreamSpec("api"))) == (10.0, None)
-    assert BreakerDetail().why == breaker.why == ""
+    status = decode(BreakerRow("api", "CLOSED", None, [], None, {}, NOW), DownstreamSpec("api"))
+    assert (status.tokens, status.reserve_at, status.why) == (10.0, None, "")
+
+
+def test_a_damaged_row_counts_as_empty() -> None:
+    row = BreakerRow("api", "OPEN", NOW, [[]], 10.0, {"streak": "x"}, NOW)
+    assert encode(decode(row, DownstreamSpec("api")))[:4] == ("api", "OPEN", NOW, ())

@@ -9,7 +9,6 @@ import pytest
 from redrive.console.model.board import Board, RunSnapshot
 from redrive.console.model.replay import NUMBER_MAX, ReplayIndex, initial_projection, is_step, parse_when, problem_of
 from redrive.engine.core.projection import RunProjection, RunRow
-from redrive.engine.core.waiting import BreakerView
 from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.domain.states import TaskState
 from redrive.engine.errors import RedriveError
@@ -160,8 +159,8 @@ def test_breakers_and_pages_are_those_of_the_moment():
     for place, event in enumerate(events):
         events[place] = event._replace(seq=place + 1)
     reel = reel_of(events)
-    assert moment_of(reel, events, 3).breakers == {"bank": BreakerView("OPEN", 7)}
-    assert moment_of(reel, events, 6).breakers == {"bank": BreakerView("CLOSED", None)}
+    breakers = [moment_of(reel, events, number).breakers["bank"].breaker for number in (3, 6)]
+    assert [(one.state, one.reopens_at) for one in breakers] == [("OPEN", 7), ("CLOSED", None)]
     assert moment_of(reel, events, 6).page_notes == {"f00d": "page acked by ana@desk"}
     assert moment_of(reel, events, 1).breakers == {}
 

@@ -10,7 +10,6 @@ from redrive.console.model.board import Board
 from redrive.console.model.lists import parse_filter
 from redrive.console.model.systems import (
     BadgeCounts,
-    BreakerStatus,
     GroupKey,
     Section,
     Systems,
@@ -20,7 +19,7 @@ from redrive.console.model.systems import (
     refusal,
     sender_names,
 )
-from redrive.engine.core.breaker import BreakerState
+from redrive.engine.core.breaker import BreakerState, BreakerStatus
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import TaskState
 from redrive.engine.statefile.lists import (
@@ -120,8 +119,8 @@ def test_a_spent_budget_holds_retries_and_never_first_tries():
 
 def test_what_has_left_the_window_counts_no_more(clock):
     guard = downstreams_of(clock).breakers["rates-api"]
-    assert (7, 6) == guard.totals(clock.now)
-    assert (0, 0) == guard.totals(clock.now + 60 * S)
+    assert (7, 6, 0, 0) == guard.totals(clock.now)
+    assert (0, 0, 0, 0) == guard.totals(clock.now + 60 * S)
 
 
 def test_the_board_alone_knows_who_holds_a_task(clock):

@@ -20,7 +20,6 @@ from redrive.engine.core.projection import AttemptRow
 from redrive.engine.core.views import task_view
 from redrive.engine.core.waiting import (
     ALIVE,
-    BreakerView,
     ExplainContext,
     RunnerKind,
     RunnerStatus,
@@ -30,6 +29,7 @@ from redrive.engine.core.waiting import (
 )
 from redrive.engine.domain.states import MOVING, TaskState
 from redrive.engine.statefile.lists import DurationStats
+from support.breakers import status_of
 
 from ..model.graphs import dags, edges
 from ..model.runs import START, S, projection_of
@@ -70,7 +70,7 @@ def boards(draw):
         row.attempts[1] = AttemptRow(1, NOW - 41 * S, timeout_us=300 * S, ended_at=ended_at, outcome=outcome)
     board = Board(projection)
     state = draw(st.sampled_from(["CLOSED", "OPEN", "HALF_OPEN", "FORCED_OPEN"]))
-    board.snapshot.breakers["api"] = BreakerView(state, draw(st.sampled_from([None, NOW + 30 * S])))
+    board.snapshot.breakers["api"] = status_of(state, draw(st.sampled_from([None, NOW + 30 * S])))
     board.duration_stats = {name: DurationStats(20, 5 * S, 9 * S) for name in dag.names}
     return board
 

@@ -40,10 +40,10 @@ from redrive.console.text.pieces import Role, plain, table
 from redrive.engine.core.projection import AttemptRow, RunSummary
 from redrive.engine.core.ready_queue import spec_of
 from redrive.engine.core.views import Asked, run_code
-from redrive.engine.core.waiting import BreakerView
 from redrive.engine.domain.states import MOVING, NEEDS_HUMAN, TIMED, TaskState
 from redrive.engine.statefile.lists import AttentionRun, DurationStats, ExecutorState, ScheduleRow
 from redrive.engine.statefile.state_files import Offer, ScheduleFacts
+from support.breakers import status_of
 
 from ..model.graphs import dags, edges
 from ..model.runs import START, S, projection_of
@@ -109,7 +109,7 @@ def boards(draw):
             row.attempt, row.attempts = 0, {}
     board = Board(projection)
     state = draw(st.sampled_from(["CLOSED", "OPEN", "HALF_OPEN", "FORCED_OPEN"]))
-    board.snapshot.breakers["api"] = BreakerView(state, draw(st.sampled_from([None, NOW + 30 * S])))
+    board.snapshot.breakers["api"] = status_of(state, draw(st.sampled_from([None, NOW + 30 * S])))
     status = SessionStatus(
         **EXECUTORS[draw(st.sampled_from(list(EXECUTORS)))], **LINKS[draw(st.sampled_from(list(LINKS)))]
     )
@@ -281,7 +281,7 @@ def is_moved(row, board, status):
     """Whether somebody takes the next step of a task without a human."""
     run = board.projection.run
     has_executor = status.has_executor_of(run)
-    breaker = board.snapshot.breakers["api"]
+    breaker = board.snapshot.breakers["api"].breaker
     is_held = breaker.state in ("OPEN", "FORCED_OPEN") and breaker.reopens_at is None
     is_held = run.paused_since is not None or is_held or breaker.state == "FORCED_OPEN"
     return row.state in MOVING and has_executor and (row.state is TaskState.RUNNING or not is_held)

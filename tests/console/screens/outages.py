@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from redrive.engine.domain.events import Event, EventKind
-from redrive.engine.statefile.lists import BreakerRow, Listing, Row
+from redrive.engine.domain.rows import BreakerRow
+from redrive.engine.statefile.lists import Listing, Row
 
 from ..conftest import FakeSession, StillClock, build_row
 from ..model.runs import START, EventBuilder, S, projection_of

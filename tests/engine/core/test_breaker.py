@@ -14,6 +14,7 @@ from redrive.engine.core.breaker import (
     Admission,
     Breaker,
     BreakerState,
+    BreakerStatus,
     Bucket,
     CallEnd,
     CallPermit,
@@ -22,12 +23,12 @@ from redrive.engine.core.breaker import (
     admit,
     choose_probe,
     disable,
+    encode,
     evidence_of_outage,
     force_open,
-    from_row,
-    is_degraded,
     new_breaker,
     new_bucket,
+    new_status,
     probe_for_new_run,
     probe_now,
     record,
@@ -35,11 +36,12 @@ from redrive.engine.core.breaker import (
     refund,
     release_call,
     reset,
-    to_row,
+    restore,
     totals,
 )
 from redrive.engine.core.outcome import FailureClass
 from redrive.engine.core.spec import DownstreamSpec
+from redrive.engine.domain.rows import BreakerRow
 
 SECOND = 1_000_000
 START = 1_700_000_000 * SECOND
@@ -60,6 +62,10 @@ class Downstream:
     @property
     def state(self) -> BreakerState:
         return self.breaker.state
+
+    @property
+    def status(self) -> BreakerStatus:
+        return BreakerStatus(self.spec, self.breaker, new_bucket(self.spec), START)
 
     def wait(self, seconds: float) -> None:
         self.now += int(seconds * SECOND)
@@ -525,10 +531,10 @@ def test_a_downstream_that_needs_retries_is_degraded_before_it_fails(downstream)
         downstream.call()
     for _ in range(3):
         downstream.call(failures_before=2)
-    assert not is_degraded(downstream.breaker, SPEC, downstream.now)
+    assert not downstream.status.is_degraded(downstream.now)
     downstream.call(failures_before=1)
-    assert is_degraded(downstream.breaker, SPEC, downstream.now)
-    assert not is_degraded(new_breaker(SPEC), SPEC, START)
+    assert downstream.status.is_degraded(downstream.now)
+    assert not new_status(SPEC).is_degraded(START)
 
 
 class TestBucket:
@@ -586,10 +592,14 @@ def test_a_pace_from_a_clock_that_was_ahead_holds_for_the_longest_wait_at_most()
     assert admit(breaker, spec, START + 300 * SECOND)[1].call is not None
 
 
+def restored(status: BreakerStatus, spec: DownstreamSpec) -> BreakerStatus:
+    """What the next executor has, whose flow declares ``spec``."""
+    return restore(BreakerRow(*json.loads(json.dumps(encode(status)))), spec)
+
+
 class TestStored:
     def stored(self, downstream: Downstream) -> Breaker:
-        row = json.loads(json.dumps(to_row(downstream.breaker, new_bucket(downstream.spec), downstream.spec)))
-        return from_row(row, downstream.spec)[0]
+        return restored(downstream.status, downstream.spec).breaker
 
     def test_a_restart_does_not_reset_it(self, downstream):
         """4.12: persisted: open stays open until the same instant, with its reason."""
@@ -634,9 +644,8 @@ class TestStored:
 
     def test_pacing_ends_with_the_rate_of_the_flow(self, downstream):
         """As after "breakers --close" without an executor, or a change of the flow."""
-        row = to_row(replace(downstream.breaker, release_at=START), new_bucket(SPEC), SPEC)
-        unpaced = replace(SPEC, release_per_second=0)
-        closed, _ = from_row(row, unpaced)
+        downstream.breaker, unpaced = replace(downstream.breaker, release_at=START), replace(SPEC, release_per_second=0)
+        closed = restored(downstream.status, unpaced).breaker
         assert admit(closed, unpaced, START)[1].call is not None
 
     def test_forced_and_disabled_are_kept(self, downstream):
@@ -646,16 +655,15 @@ class TestStored:
 
     def test_the_flow_decides_whether_it_only_measures(self, downstream):
         downstream.break_it()
-        row = to_row(downstream.breaker, new_bucket(SPEC), SPEC)
-        measuring, _ = from_row(row, replace(SPEC, metrics_only=True))
+        measuring = restored(downstream.status, replace(SPEC, metrics_only=True))
         assert measuring.state is BreakerState.METRICS_ONLY
-        back, _ = from_row(to_row(measuring, new_bucket(SPEC), SPEC), SPEC)
+        back = restored(measuring, SPEC)
         assert back.state is BreakerState.CLOSED
 
     def test_the_bucket_is_kept(self):
-        row = to_row(new_breaker(SPEC), Bucket(7.5, START), SPEC)
-        assert from_row(row, SPEC)[1] == Bucket(7.5, START)
-        assert from_row({**row, "tokens": None}, SPEC)[1].tokens == SPEC.bucket_capacity
+        stored = replace(new_status(SPEC), bucket=Bucket(7.5, START))
+        assert restored(stored, SPEC).bucket == Bucket(7.5, START)
+        assert restore(encode(stored)._replace(tokens=None), SPEC).tokens == SPEC.bucket_capacity
 
 
 @given(
@@ -689,9 +697,7 @@ def test_whatever_happens_it_never_stays_shut_by_itself(steps):
                 downstream.breaker = reset(downstream.breaker, downstream.spec, downstream.now)
             case "restart":
                 on_their_way.clear()
-                downstream.breaker, _ = from_row(
-                    to_row(downstream.breaker, Bucket(1), downstream.spec), downstream.spec
-                )
+                downstream.breaker = restored(downstream.status, downstream.spec).breaker
         assert 0 <= downstream.breaker.probes.free <= 2
     for call in on_their_way:
         downstream.breaker = release_call(downstream.breaker, call)

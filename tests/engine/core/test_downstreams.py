@@ -149,15 +149,11 @@ def test_a_breaker_reports_since_when_and_by_whom_it_is_held():
     downstreams.operate("api", "open", "ana@ops-1")
     now[0] = 9_000_000
     downstreams.operate("mail", "disable", "bob@ops-2")
-    rows = downstreams.drain_dirty_rows()
-    assert [("FORCED_OPEN", 1_000_000), ("DISABLED", 9_000_000)] == [
-        (rows[name]["state"], rows[name]["changed_at"]) for name in ("api", "mail")
-    ]
-    assert ["held by ana@ops-1", "disabled by bob@ops-2"] == [
-        json.loads(rows[name]["detail"])["why"] for name in ("api", "mail")
-    ]
+    api, mail = downstreams.drain_dirty_rows()
+    assert [("FORCED_OPEN", 1_000_000), ("DISABLED", 9_000_000)] == [(row.state, row.changed_at) for row in (api, mail)]
+    assert ["held by ana@ops-1", "disabled by bob@ops-2"] == [row.detail["why"] for row in (api, mail)]
     again = DownstreamStates(FlowSpec("f", tasks), lambda: now[0], lambda name: None)
-    again.load([{"downstream": "api", **rows["api"]}])
+    again.load([api])
     again.admit("t", "api", is_retry=True)
     again.operate("mail", "open")
     assert 1_000_000 == again.change_event("api").since
@@ -207,12 +203,12 @@ def test_whatever_a_downstream_waits_for_moves_with_the_clock():
     failure = Failure("Boom", "boom", FailureClass.TRANSIENT, Fingerprint("strict", "loose"))
     downstreams.record("t", Outcome(OutcomeKind.ERROR, failure), 0, 3)
     assert downstreams.is_open("api")
-    before = downstreams.drain_dirty_rows()["api"]
+    (before,) = downstreams.drain_dirty_rows()
     for jump in (3_600_000_000, -7_200_000_000):
         now[0] += jump
         downstreams.shift_clock(jump)
-        after = downstreams.drain_dirty_rows()["api"]
-        assert after["reopens_at"] is not None and before["reopens_at"] is not None
-        assert after["reopens_at"] - before["reopens_at"] == after["changed_at"] - before["changed_at"] == jump
+        (after,) = downstreams.drain_dirty_rows()
+        assert after.reopens_at is not None and before.reopens_at is not None
+        assert after.reopens_at - before.reopens_at == after.changed_at - before.changed_at == jump
         assert downstreams.admit("t", "api", is_retry=False).call is None
         before = after

@@ -8,9 +8,10 @@ from redrive.engine.core.explain import blocking_chain, explain_task
 from redrive.engine.core.projection import AttemptRow, RunProjection, RunRow, TaskRow
 from redrive.engine.core.spec import DaskOptions, TaskSpec
 from redrive.engine.core.views import task_view
-from redrive.engine.core.waiting import BreakerView, ExplainContext, RunnerKind, RunnerStatus, unmet_parents
+from redrive.engine.core.waiting import ExplainContext, RunnerKind, RunnerStatus, unmet_parents
 from redrive.engine.domain.states import TaskState
 from redrive.engine.domain.text import format_clock
+from support.breakers import status_of
 
 S = 1_000_000
 MINUTE = 60 * S
@@ -144,13 +145,13 @@ def test_without_a_free_slot_the_longest_runner_is_named():
 @pytest.mark.parametrize(
     ("breaker", "expected"),
     [
-        (BreakerView("OPEN", NOW + 12 * S), "breaker api is open and lets a probe through in 12s"),
-        (BreakerView("OPEN", NOW - S), "breaker api is open and is about to let a probe through"),
-        (BreakerView("HALF_OPEN"), "breaker api is letting probes through; this task waits for their answer"),
-        (BreakerView("FORCED_OPEN"), "breaker api is held open by an operator"),
-        (BreakerView("OPEN"), "breaker api is open until an operator closes it: a credential was refused"),
-        (BreakerView("CLOSED"), "ready; the executor starts it next"),
-        (BreakerView("METRICS_ONLY"), "ready; the executor starts it next"),
+        (status_of("OPEN", NOW + 12 * S), "breaker api is open and lets a probe through in 12s"),
+        (status_of("OPEN", NOW - S), "breaker api is open and is about to let a probe through"),
+        (status_of("HALF_OPEN"), "breaker api is letting probes through; this task waits for their answer"),
+        (status_of("FORCED_OPEN"), "breaker api is held open by an operator"),
+        (status_of("OPEN"), "breaker api is open until an operator closes it: a credential was refused"),
+        (status_of("CLOSED"), "ready; the executor starts it next"),
+        (status_of("METRICS_ONLY"), "ready; the executor starts it next"),
     ],
 )
 def test_a_breaker_that_holds_a_task_is_named(breaker, expected):
@@ -160,7 +161,7 @@ def test_a_breaker_that_holds_a_task_is_named(breaker, expected):
 
 def test_a_row_says_as_the_sentence_that_an_operator_holds_the_breaker():
     projection = projection_of(("task", [], "READY", {"spec": {"downstream": "api"}}))
-    context = ExplainContext({"api": BreakerView("FORCED_OPEN")})
+    context = ExplainContext({"api": status_of("FORCED_OPEN")})
     assert task_view(projection, "task", NOW, context).fact == explain_task(projection, "task", NOW, context)
 
 

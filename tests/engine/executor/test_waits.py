@@ -13,16 +13,16 @@ import pytest
 from redrive.console.cli.group import ExitCode
 from redrive.engine import Context, Executor, Flow, NotReady, RetryPolicy, RunOptions, TransientError
 from redrive.engine.core import explain, waiting
-from redrive.engine.core.breaker import BreakerRecord, decode
+from redrive.engine.core.breaker import decode
 from redrive.engine.core.projection import RunProjection
 from redrive.engine.core.ready_queue import declared_downstreams
-from redrive.engine.core.spec import DownstreamSpec
 from redrive.engine.core.views import run_style
-from redrive.engine.core.waiting import WAITS, BreakerView, EndedBy, ExplainContext, WaitReason, breaker_view, wait_of
+from redrive.engine.core.waiting import WAITS, EndedBy, ExplainContext, WaitReason, wait_of
 from redrive.engine.domain.event_payloads import RunChange, RunChanged
 from redrive.engine.domain.events import Event
 from redrive.engine.domain.states import TaskState
-from redrive.engine.store import claims, runs
+from redrive.engine.statefile.lists import BREAKERS, query
+from redrive.engine.store import runs
 from support.commands import invoke_redrive, run_redrive
 from support.pools import hold_slot
 from support.waiting import wait_until
@@ -56,13 +56,8 @@ def load(state: Path) -> tuple[RunProjection, ExplainContext]:
     with sqlite3.connect(state) as connection:
         projection = runs.load_run(connection, "r")
         specs = {spec.name: spec for spec in declared_downstreams(projection.run.options)}
-        views = {row["downstream"]: _view(row, specs[row["downstream"]]) for row in claims.read_breakers(connection)}
-        return projection, ExplainContext(views)
-
-
-def _view(row: BreakerRecord, spec: DownstreamSpec) -> BreakerView:
-    window, detail = json.loads(row["window"]), json.loads(row["detail"])
-    return breaker_view(*decode(row["state"], row["reopens_at"], window, row["tokens"], detail, spec), spec)
+        rows = query(connection, BREAKERS, {})
+        return projection, ExplainContext({row.downstream: decode(row, specs[row.downstream]) for row in rows})
 
 
 def until_seen(seen: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from redrive.engine import Executor, Flow, PermanentError, RetryPolicy
+from redrive.engine.domain.rows import BreakerRow
 from redrive.engine.domain.states import NO_CAUSE
 from redrive.engine.statefile.health_file import FailingSender, Health
 from redrive.engine.statefile.lists import (
@@ -22,7 +23,6 @@ from redrive.engine.statefile.lists import (
     ExecutorState,
     HeldRows,
     MissedStarts,
-    OpenBreaker,
     ScheduleRow,
     UnsentPages,
     query,
@@ -49,6 +49,10 @@ def schedule(next_at: int | None) -> ScheduleRow:
     return ScheduleRow("etl", "* * * * *", "UTC", "one", None, 0, 0, next_at, None)
 
 
+def breaker(name: str, state: str, since: int) -> BreakerRow:
+    return BreakerRow(name, state, None, [], None, {}, since)
+
+
 ALIVE = ExecutorState(True, run_id="r")
 
 #: Facts of a file -> the kinds of its needs (with * for a notice), and the exit code.
@@ -67,16 +71,16 @@ CASES: dict[str, tuple[Offer, list[str], int]] = {
     "failed twice": (Offer("f", runs=[run("FAILED", later_successes=1), run("FAILED")]), ["FAILED", "FAILED*"], 1),
     "held rows": (Offer("f", held_rows=[HeldRows("r", "etl", 3, NOW)]), ["HELD_ROWS*"], 0),
     "changed": (Offer("f", changed_effects=[ChangedEffects("r", "etl", 3, "pay[1]", NOW)]), ["CHANGED_EFFECTS*"], 0),
-    "breaker just open": (Offer("f", breakers=[OpenBreaker("api", "OPEN", NOW - MINUTE)]), [], 0),
-    "breaker open": (Offer("f", breakers=[OpenBreaker("api", "OPEN", NOW - 11 * MINUTE)]), ["BREAKER"], 3),
-    "breaker held": (Offer("f", breakers=[OpenBreaker("api", "FORCED_OPEN", 0)]), ["BREAKER*"], 0),
-    "breaker probes": (Offer("f", breakers=[OpenBreaker("api", "HALF_OPEN", NOW - 11 * MINUTE)]), ["BREAKER"], 3),
+    "breaker just open": (Offer("f", breakers=[breaker("api", "OPEN", NOW - MINUTE)]), [], 0),
+    "breaker open": (Offer("f", breakers=[breaker("api", "OPEN", NOW - 11 * MINUTE)]), ["BREAKER"], 3),
+    "breaker held": (Offer("f", breakers=[breaker("api", "FORCED_OPEN", 0)]), ["BREAKER*"], 0),
+    "breaker probes": (Offer("f", breakers=[breaker("api", "HALF_OPEN", NOW - 11 * MINUTE)]), ["BREAKER"], 3),
     "one task is held alone": (
-        Offer("f", runs=[run()], executor=ALIVE, breakers=[OpenBreaker("api", "CLOSED", NOW - 11 * MINUTE)]),
+        Offer("f", runs=[run()], executor=ALIVE, breakers=[breaker("api", "CLOSED", NOW - 11 * MINUTE)]),
         ["BREAKER"],
         3,
     ),
-    "a task was held alone": (Offer("f", breakers=[OpenBreaker("api", "CLOSED", NOW - 11 * MINUTE)]), [], 0),
+    "a task was held alone": (Offer("f", breakers=[breaker("api", "CLOSED", NOW - 11 * MINUTE)]), [], 0),
     "partial by decisions": (Offer("f", runs=[run("PARTIAL", undecided=0)]), [], 0),
     "cannot be written": (Offer("f", health=Health("x", NOW, "full")), ["STORAGE"], 3),
     "no room": (Offer("f", full_since=NOW), ["STORAGE"], 3),

@@ -46,7 +46,7 @@ class Flow:
 
     @property
     def state(self) -> str:
-        return self.states.views()["bank"].state
+        return self.states.statuses["bank"].state
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_a_flow_that_starts_in_an_outage_of_another_asks_once_itself_before_it_w
     second.beat()
     assert second.state == "CLOSED"
     second.call(BLIP)
-    assert second.state == "OPEN" and second.states.views()["bank"].why.endswith("(flow revenue)")
+    assert second.state == "OPEN" and second.states.statuses["bank"].why.endswith("(flow revenue)")
     assert not second.published, "what it was told is not told again"
     clock[0] += 4 * SECOND
     first.states.operate("bank", "probe")
@@ -91,7 +91,7 @@ def test_an_outage_of_another_system_moves_no_probe(tmp_path, clock):
     first.call(BLIP, times=10)
     second.beat()
     second.call(BLIP)
-    due = second.states.views()["bank"].reopens_at
+    due = second.states.statuses["bank"].breaker.reopens_at
     assert due == clock[0] + 5 * SECOND
     clock[0] = due
     first.call(BLIP, times=2)
