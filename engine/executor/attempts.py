@@ -20,10 +20,12 @@ from ..clock import Clock
 from ..core.breaker import CallVerdict
 from ..core.decide import Succeed, ending_deadline
 from ..core.outcome import Outcome, OutcomeKind
+from ..core.schedule import local_time
 from ..core.spec import TaskSpec
 from ..domain.event_payloads import AttemptColumns, AttemptRetry, AttemptStarted, Payload, TaskColumns
 from ..domain.states import HEARTBEAT_SECONDS, effect_key
 from ..errors import StorageError
+from ..flow.source import open_zone
 from ..runner.attempt import Attempt
 from ..runner.command import trace_id
 from ..runner.outcome_of_exit import lost, not_started
@@ -351,6 +353,8 @@ class AttemptManager:
         self.view = view
         run = view.projection.run
         self._trace_id = trace_id(run.dag_name, run.run_id, run.started_at)
+        zone = open_zone(opened.flow.timezone, opened.flow.name)
+        self._date = local_time(run.logical_time or run.started_at, zone).date().isoformat()
         self._freed_by = view.ready_queue.unblocked_by
         self._follow_up = follow_up
         self._on_ended = on_ended
@@ -408,6 +412,7 @@ class AttemptManager:
             missing=tuple((missing or {}).items()),
             idempotency_key=effect_key(claim.run_id, claim.task, claim.key_generation),
             trace_id=self._trace_id,
+            date=self._date,
             streams=0 if self.streams is None or spec.kind != "command" else self.streams.count,
             stdin="" if self.streams is None else self.streams.stdin(),
         )

@@ -288,7 +288,7 @@ def variables_of(order: AttemptOrder) -> dict[str, str]:
         "REDRIVE_ATTEMPT": str(order.attempt),
         "REDRIVE_IDEMPOTENCY_KEY": order.idempotency_key,
         "REDRIVE_LOGICAL_TIME": logical_time,
-        "REDRIVE_DATE": logical_time.partition("T")[0],
+        "REDRIVE_DATE": logical_time.partition("T")[0] or order.date,
         "REDRIVE_PARAMS": _json(params),
         **{variable_name("REDRIVE_PARAM_", name): _raw_or_json(value) for name, value in params.items()},
         **({"TRACEPARENT": _trace_parent(order)} if order.trace_id else {}),

@@ -144,6 +144,7 @@ class Context:
         self.params = params
         self.inputs = {**inputs, **{name: Missing(name, why) for name, why in order.missing}}
         self.item: Any = None if order.spec.item is None else _element(order.spec.item, self.inputs)
+        self._run_date = date.fromisoformat(order.date) if order.date else None
         self._spec = order.spec
         self._send = send
         self._is_cancelled = is_cancelled
@@ -176,13 +177,13 @@ class Context:
 
     @property
     def date(self) -> date | None:
-        """The day of ``logical_time`` in the time zone of the flow; None without a schedule.
+        """The day of ``logical_time`` in the time zone of the flow, else that of the start; None outside of a run.
 
         ``logical_time`` is when the run was due, and so the end of the interval whose data it processes, not its start:
         a run of "0 2 * * *" on the 26th has the 26th, and yesterday's data are of ``ctx.date - timedelta(days=1)``.
         """
         instant = self.logical_time
-        return None if instant is None else instant.date()
+        return self._run_date if instant is None else instant.date()
 
     # --- Cancellation -------------------------------------------------------------------------------------------------
 

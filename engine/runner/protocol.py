@@ -41,6 +41,7 @@ class AttemptOrder(msgspec.Struct, frozen=True, array_like=True, omit_defaults=T
     ``folder``: where a command finds the results of its parents and leaves its own; set by the runner.
     ``typed``: the parameters that are texts here and that a function gets in another type, each with its name.
     ``trace_id``: of the run, in hexadecimal; empty: no trace context is handed on.
+    ``date``: the day of the run, as ``YYYY-MM-DD``.
     ``streams``: of a command: how many streams of its caller it writes to. With 2 its stdout is the result pipe, apart
     from its stderr; with 1 both are one; with 0 its output goes to the log alone.
     ``stdin``: a path that a command without an input of its own reads; empty: none.
@@ -62,6 +63,7 @@ class AttemptOrder(msgspec.Struct, frozen=True, array_like=True, omit_defaults=T
     folder: str = ""
     typed: Mapping[str, str] = {}
     trace_id: str = ""
+    date: str = ""
     streams: int = 0
     stdin: str = ""
 

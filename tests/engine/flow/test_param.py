@@ -262,3 +262,18 @@ def test_a_task_gets_what_its_flow_declares(tmp_path: Path) -> None:
 def test_a_default_that_would_arrive_as_a_text_is_refused(value: object) -> None:
     with pytest.raises(OptionError, match=r"parameter 'wait' is .*, which cannot be kept as JSON"):
         Flow("f", params={"wait": value})
+
+
+def test_a_run_by_hand_has_the_day_of_its_start_also_where_it_goes_on_later(tmp_path: Path) -> None:
+    """An empty variable in `rm -r out/$REDRIVE_DATE` would remove all days."""
+    (tmp_path / "out.py").write_text(
+        "from redrive.engine import Flow\nflow = Flow('out', timezone='Pacific/Kiritimati')\n"
+        "@flow.task(timeout=9)\ndef day(ctx):\n    print(f'task {ctx.date} {ctx.logical_time}')\n"
+        "flow.command('line', 'echo \"line $REDRIVE_DATE $REDRIVE_LOGICAL_TIME.\"', timeout=9)\n"
+    )
+    assert run_redrive("run", "out.py", "--plain", "--state", "s.db", cwd=tmp_path).returncode == 0
+    with sqlite3.connect(tmp_path / "s.db") as connection:
+        (at,) = connection.execute("SELECT started_at FROM run").fetchone()
+        logs = "".join(text for (text,) in connection.execute("SELECT text FROM log"))
+    today = datetime.fromtimestamp(at / 1e6, ZoneInfo("Pacific/Kiritimati")).date()
+    assert f"task {today} None\n" in logs and f"line {today} .\n" in logs

@@ -95,7 +95,7 @@ async def test_the_environment_says_who_the_attempt_is(bench: Any) -> None:
         def env():
             return {name: value for name, value in os.environ.items() if name.startswith("REDRIVE_")}
     """)
-    outcome, _ = await bench.run("env", attempt=4, idempotency_key="k-1", params={"day-of": 3})
+    outcome, _ = await bench.run("env", attempt=4, idempotency_key="k-1", params={"day-of": 3}, date="2026-04-25")
     assert json.loads(outcome.result) == {
         "REDRIVE_EXECUTOR": bench.executor_id,
         "REDRIVE_RUN_ID": "run-1",
@@ -103,7 +103,7 @@ async def test_the_environment_says_who_the_attempt_is(bench: Any) -> None:
         "REDRIVE_ATTEMPT": "4",
         "REDRIVE_IDEMPOTENCY_KEY": "k-1",
         "REDRIVE_LOGICAL_TIME": "",
-        "REDRIVE_DATE": "",
+        "REDRIVE_DATE": "2026-04-25",
         "REDRIVE_PARAMS": '{"day-of": 3}',
         "REDRIVE_PARAM_DAY_OF": "3",
     }
