@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 from redrive.console.app.app import ConsoleApp
+from redrive.console.keys.actions import VIEWS, ScreenName
 from redrive.console.model.board import Link, SessionStatus
 from redrive.console.model.log import LogText
 from redrive.console.sessions.session import Cause, Value
@@ -259,6 +260,18 @@ def done(command: Command) -> Answer:
 def make_app(session: FakeSession, clock: StillClock, terminal: TerminalCapabilities | None = None) -> ConsoleApp:
     """The console on a session, not yet running; nothing is taken of the terminal of whoever runs the tests."""
     return ConsoleApp(session, clock=clock, tty=Tty(terminal or TerminalCapabilities()))
+
+
+_VIEW_KEYS = {str(number): view for number, view in enumerate(VIEWS, 1) if view is not ScreenName.RUNS}
+
+
+def keys_from_first_view(app: ConsoleApp, *keys: str) -> tuple[str, ...]:
+    """The keys that are left when the app opens with the view of the first one: as somebody sees it who presses the key
+    before the run has been read. Half of an app's start is the view that it opens with, here one instead of two."""
+    if keys and keys[0] in _VIEW_KEYS:
+        app.switch_view(_VIEW_KEYS[keys[0]])
+        return keys[1:]
+    return keys
 
 
 @asynccontextmanager

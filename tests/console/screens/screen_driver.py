@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,7 +12,7 @@ from support.idle import is_settled
 from textual.pilot import Pilot
 from textual.widget import Widget
 
-from ..conftest import FakeSession, StillClock, make_app
+from ..conftest import FakeSession, StillClock, keys_from_first_view, make_app
 from ..model.runs import EventBuilder, S, projection_of
 
 DECODING = {
@@ -160,12 +160,26 @@ class ScreenDriver:
         return next((line for line in self.lines if words in line), "")
 
 
+def pressing(app: Any, *keys: str) -> Callable[[Pilot[Any]], Awaitable[None]]:
+    """What is done before a picture is taken: these keys."""
+    keys = keys_from_first_view(app, *keys)
+
+    async def prepare(pilot: Pilot[Any]) -> None:
+        driver = ScreenDriver(app, pilot)
+        await driver.settle()
+        for key in keys:
+            await driver.press(key)
+
+    return prepare
+
+
 @asynccontextmanager
 async def open_console(
     session: FakeSession, clock: StillClock, *keys: str, size: tuple[int, int] = (80, 24)
 ) -> AsyncIterator[ScreenDriver]:
     """The console on a session, after some keys."""
     app = make_app(session, clock)
+    keys = keys_from_first_view(app, *keys)
     async with app.run_test(size=size) as pilot:
         driver = ScreenDriver(app, pilot)
         await driver.settle()

@@ -13,7 +13,7 @@ from textual.geometry import Region
 
 from ..conftest import FakeSession, StillClock, make_app
 from ..model.runs import START, S, projection_of
-from .screen_driver import ScreenDriver, open_console, poisoned_run
+from .screen_driver import open_console, poisoned_run, pressing
 
 PART = "load_part_0001"
 
@@ -469,22 +469,14 @@ def test_picture(size, clock, snap_compare):
     session = poisoned_run(clock, 1_247)
     session.memories = {"c0ffee": remembered(clock.now, reason="schema reloaded")}
     app = make_app(session, clock)
-
-    async def prepare(pilot):
-        await ScreenDriver(app, pilot).press("4", "enter", "j", "space", "space")
-
-    assert snap_compare(app, terminal_size=size, run_before=prepare)
+    assert snap_compare(app, terminal_size=size, run_before=pressing(app, "4", "enter", "j", "space", "space"))
 
 
 def test_picture_of_the_cause_history(clock, snap_compare):
     session = poisoned_run(clock, 1_247)
     session.memories = {"c0ffee": remembered(clock.now, reason="schema reloaded")}
     app = make_app(session, clock)
-
-    async def prepare(pilot):
-        await ScreenDriver(app, pilot).press("4")
-
-    assert snap_compare(app, terminal_size=(80, 24), run_before=prepare)
+    assert snap_compare(app, terminal_size=(80, 24), run_before=pressing(app, "4"))
 
 
 def test_picture_of_evidence(clock, snap_compare):
@@ -492,11 +484,7 @@ def test_picture_of_evidence(clock, snap_compare):
     session.memories = {"c0ffee": remembered(clock.now, reason="schema reloaded")}
     session.projection.tasks[PART].attempts[2].host = "ops-2"
     app = make_app(session, clock)
-
-    async def prepare(pilot):
-        await ScreenDriver(app, pilot).press("4", "enter", "j", "enter")
-
-    assert snap_compare(app, terminal_size=(80, 24), run_before=prepare)
+    assert snap_compare(app, terminal_size=(80, 24), run_before=pressing(app, "4", "enter", "j", "enter"))
 
 
 async def test_n_says_that_there_is_no_other_cause(revenue, clock):

@@ -14,7 +14,7 @@ from redrive.engine.errors import LinkError
 
 from ..conftest import REVENUE, FakeSession, make_app, revenue_events
 from ..model.runs import START, EventBuilder, S, projection_of
-from .screen_driver import ScreenDriver, open_console
+from .screen_driver import open_console, pressing
 
 
 class Door(FakeSession):
@@ -291,20 +291,12 @@ async def test_twenty_thousand_events_are_filtered_without_a_wait(session, clock
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 15)], ids=lambda size: "x".join(map(str, size)))
 def test_picture(size, session, clock, snap_compare):
     app = make_app(session, clock)
-
-    async def prepare(pilot):
-        await ScreenDriver(app, pilot).press("6", "k")
-
-    assert snap_compare(app, terminal_size=size, run_before=prepare)
+    assert snap_compare(app, terminal_size=size, run_before=pressing(app, "6", "k"))
 
 
 def test_picture_of_an_act(session, clock, snap_compare):
     app = make_app(session, clock)
-
-    async def prepare(pilot):
-        await ScreenDriver(app, pilot).press("6", "enter")
-
-    assert snap_compare(app, terminal_size=(80, 24), run_before=prepare)
+    assert snap_compare(app, terminal_size=(80, 24), run_before=pressing(app, "6", "enter"))
 
 
 async def test_m_leaves_failures_and_acts_and_shows_all_again(session, clock):

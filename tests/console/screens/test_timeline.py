@@ -20,7 +20,7 @@ from redrive.engine.statefile.logs import AttemptText
 from ..conftest import FakeSession, make_app
 from ..model.runs import START, EventBuilder, S, projection_of
 from .outages import outage
-from .screen_driver import ScreenDriver, open_console
+from .screen_driver import open_console, pressing
 
 FLOW = [("first", []), ("second", []), ("hang", []), ("third", ["first"]), ("last", ["third"])]
 
@@ -417,11 +417,7 @@ async def test_the_critical_path_is_set_off_on_c(session, clock):
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 15)], ids=lambda size: "x".join(map(str, size)))
 def test_picture(size, clock, snap_compare):
     app = make_app(_eventful(clock), clock)
-
-    async def prepare(pilot):
-        await ScreenDriver(app, pilot).press("3", "g", "j", "j")
-
-    assert snap_compare(app, terminal_size=size, run_before=prepare)
+    assert snap_compare(app, terminal_size=size, run_before=pressing(app, "3", "g", "j", "j"))
 
 
 def _eventful(clock):

@@ -12,7 +12,7 @@ from redrive.console.text.pieces import Role, plain, width
 
 from ..conftest import FakeSession, make_app
 from ..model.runs import START, S, projection_of
-from .screen_driver import ScreenDriver, open_console
+from .screen_driver import open_console, pressing
 
 LOADS = [f"load_{number:02}" for number in range(40)]
 CHECKS = [f"check_{number:02}" for number in range(40)]
@@ -58,7 +58,7 @@ async def test_a_group_has_one_row_with_its_title_and_its_counts(session, clock)
 
 
 async def test_the_bar_of_a_group_is_as_tall_as_many_tasks_ran_and_shows_what_failed(session, clock):
-    async with open_console(session, clock, "3", "g") as driver:
+    async with open_console(session, clock, "2", "3", "g") as driver:
         loads, checks = driver.find(" load  "), driver.find(" check  ")
         bar = loads[driver.app.screen.timeline.label_columns :]
         assert bar.count("◆") == 2
@@ -110,7 +110,7 @@ async def test_a_click_on_the_sign_of_a_group_opens_it(session, clock):
 
 
 async def test_a_task_that_is_jumped_to_is_listed_below_its_closed_group(session, clock):
-    async with open_console(session, clock, "3") as driver:
+    async with open_console(session, clock, "2", "3") as driver:
         assert driver.app.selected == "load_20"
         assert order(driver) == [FETCH, LOAD, "load_20", CHECK, REPORT]
         await driver.press("n")
@@ -128,7 +128,7 @@ async def test_a_task_selected_on_another_screen_is_listed(session, clock):
 
 
 async def test_the_filter_lists_tasks_without_groups(session, clock):
-    async with open_console(session, clock, "3", "slash") as driver:
+    async with open_console(session, clock, "2", "3", "slash") as driver:
         await driver.type("dead_letter")
         assert order(driver) == ["load_20", "load_30"]
         await driver.press("escape")
@@ -144,7 +144,7 @@ async def test_a_group_stands_where_its_first_task_stands_in_each_order(session,
 
 
 async def test_an_act_on_a_group_is_meant_for_what_needs_a_human(session, clock):
-    async with open_console(session, clock, "3", "g", "j") as driver:
+    async with open_console(session, clock, "2", "3", "g", "j") as driver:
         assert driver.app.screen.target_tasks() == ["load_20", "load_30"]
         await driver.press("j", "j", "r")
         assert "nothing in this group needs a human" in driver.lines[-1]
@@ -187,11 +187,7 @@ def test_the_legend_drops_whole_entries(glyphs, columns):
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 15)], ids=lambda size: "x".join(map(str, size)))
 def test_picture(size, session, clock, snap_compare):
     app = make_app(session, clock)
-
-    async def prepare(pilot):
-        await ScreenDriver(app, pilot).press("3")
-
-    assert snap_compare(app, terminal_size=size, run_before=prepare)
+    assert snap_compare(app, terminal_size=size, run_before=pressing(app, "3"))
 
 
 # --- How many ran at once ---------------------------------------------------------------------------------------------
