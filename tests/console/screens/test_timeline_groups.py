@@ -51,14 +51,14 @@ def order(driver):
 
 
 async def test_a_group_has_one_row_with_its_title_and_its_counts(session, clock):
-    async with open_console(session, clock, "3") as driver:
+    async with open_console(session, clock, "2", "3") as driver:
         assert order(driver) == [FETCH, LOAD, "load_20", CHECK, REPORT]
         assert "▾ ◆ load      ◆2/40 " in driver.find(" load ")
         assert "▸ ● check        40 " in driver.find(" check ")
 
 
 async def test_the_bar_of_a_group_is_as_tall_as_many_tasks_ran_and_shows_what_failed(session, clock):
-    async with open_console(session, clock, "2", "3", "g") as driver:
+    async with open_console(session, clock, "3", "g") as driver:
         loads, checks = driver.find(" load  "), driver.find(" check  ")
         bar = loads[driver.app.screen.timeline.label_columns :]
         assert bar.count("◆") == 2
@@ -187,7 +187,7 @@ def test_the_legend_drops_whole_entries(glyphs, columns):
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 15)], ids=lambda size: "x".join(map(str, size)))
 def test_picture(size, session, clock, snap_compare):
     app = make_app(session, clock)
-    assert snap_compare(app, terminal_size=size, run_before=pressing(app, "3"))
+    assert snap_compare(app, terminal_size=size, run_before=pressing(app, "2", "3"))
 
 
 # --- How many ran at once ---------------------------------------------------------------------------------------------
