@@ -21,7 +21,7 @@ from ..domain.acts import BY_NAME, Command, Scope, Target
 from ..domain.states import NEEDS_HUMAN, RunState
 from ..errors import FlowError, RedriveError, StorageError
 from ..executor.executor import Executor
-from ..executor.opening import HEARTBEAT_SECONDS, Machine
+from ..executor.opening import Machine
 from ..executor.run_end import RunResult
 from ..executor.run_options import RunOptions, RunRequest
 from ..executor.state_file_lease import StateFileLease
@@ -127,7 +127,7 @@ class PlayedService:
 
 START = "2026-01-05T22:00:00+00:00"
 EXECUTORS_MAX = 1000  # in one run
-SERVICE_HEARTBEAT_SECONDS = 10.0  # a schedule is played for days
+HEARTBEAT_SECONDS = 10.0  # each beat costs as much as a commit, and nights last days; nothing waits for a beat
 LIMIT = "1d"
 REOPEN_SECONDS = 10.0
 _FOLDER = "/dev/shm" if os.path.isdir("/dev/shm") else None  # a sync costs nothing there
@@ -216,7 +216,7 @@ def play_schedule(
         FlowError: the flow cannot be run, or has no schedule.
     """
     with modules_restored():
-        night = _Play(flow, heartbeat_seconds=SERVICE_HEARTBEAT_SECONDS, **scene)
+        night = _Play(flow, **scene)
         night.play_service(parse_duration(lasts))
         night.end_acts()
     return night.close(keep)
@@ -274,7 +274,6 @@ class _Play:
         acts: Sequence[Act] = (),
         seed: object = 0,
         max_parallel: int | None = None,
-        heartbeat_seconds: float = HEARTBEAT_SECONDS,
     ) -> None:
         _require_no_loop()
         start = _instant(at)
@@ -300,9 +299,7 @@ class _Play:
         self._acts = sorted(self._planned(number, act) for number, act in enumerate(acts))
         self._answers: list[tuple[str, bool, str]] = []
         writer = PlayedWriter()
-        self._stage = Stage(
-            self._clock, writer, self._new_runner, self._read_flow, seed=seed, heartbeat_seconds=heartbeat_seconds
-        )
+        self._stage = Stage(self._clock, writer, self._new_runner, self._read_flow, seed=seed)
         full = [
             (self._times.seconds(fault.at), parse_duration(fault.lasts))
             for fault in faults
