@@ -20,7 +20,7 @@ from ...engine.core.causes import CauseHistory, describe_history, describe_last_
 from ...engine.core.explain import explain_task
 from ...engine.core.part import describe_part
 from ...engine.core.projection import RunProjection, RunRow, RunSummary, TaskRow
-from ...engine.core.views import counted_states, row_style, run_code, run_style, run_view, state_code
+from ...engine.core.views import counted_states, row_style, run_code, run_style, state_code
 from ...engine.core.waiting import ALIVE, ExplainContext, RunnerStatus
 from ...engine.domain.event_codec import row_of
 from ...engine.domain.events import Event
@@ -35,9 +35,9 @@ from ..keys.actions import shell_line
 from ..model.board import Board, SessionStatus, runner_of
 from ..model.inbox import Inbox, has_fingerprint
 from ..model.replay import NUMBER_MAX, parse_when
-from ..model.runs import HistoryOrder, RunGrid, fleet_entries, is_lost, waiting_runs
+from ..model.runs import HistoryOrder, RunGrid, WaitingRun, fleet_entries, is_lost, usual_durations, waiting_runs
 from ..present import runs as present
-from ..present.history import grid_lines, heading_line, history_value
+from ..present.run_grid import grid_lines, history_value
 from ..present.schedules import ack_command
 from ..present.tasks import attempt_label, describe_skip, stale_text
 from ..sessions.address import Endpoint, parse
@@ -46,6 +46,7 @@ from ..sessions.open import with_session
 from ..sessions.reads import HistoryReader
 from ..sessions.session import Session, machine_now_us
 from ..sessions.target import is_remote
+from ..text import columns as text_columns
 from ..text.event_text import FINGERPRINT_DIGITS
 from ..text.glyphs import glyphs_for
 from ..text.pieces import Line, Piece, Role, stripped
@@ -229,7 +230,7 @@ async def inbox_of_run(
     lines += _executor_advice_lines(run, session)
     if may_be_acknowledged:
         lines.append(f"{begin} it: {ack_command(address, run.run_id, session.ssh_arguments)}")
-    if is_lost(run, session.status) and session.status.executor.original is None:
+    if is_lost(run, session.status) and session.status.original is None:
         abandon = ["redrive", "abandon", "--state", address, *session.ssh_arguments, run.run_id]
         lines.append(one_line(f"or end it: {shell_command(abandon)}"))
     runner = runner_of(run, status)
@@ -487,12 +488,21 @@ def print_runs(
                 )
                 for one in summaries
             ]
-        rows: list[Sequence[str | Piece]] = [("RUN", "FLOW", "STATE", "TASKS", "OK", "DEAD", "ELAPSED", "")]
-        rows += [
-            (*_run_row(one, runner_of(one.run, status), now_us), _run_note(one.run, status, address, now_us))
+        place = present.ListPlace(now_us, glyphs_for(sys.stdout.encoding))
+        waiting, durations = await _waiting_by_run(session), usual_durations(summaries)
+        rows = [
+            present.ListedRun(
+                one.run,
+                counted_states(one.counts, one.asked),
+                runner_of(one.run, status),
+                durations[one.run.dag_name],
+                waiting.get(one.run.run_id),
+                _run_note(one.run, status, address, now_us),
+            )
             for one in summaries
         ]
-        return [present.place_line(None, address), *shown_table(rows), *await _needing_lines(session), *schedule_lines]
+        table = shown_table(text_columns.shell_rows(present.RUN_COLUMNS, rows, place))
+        return [present.place_line(None, address), *table, *await _needing_lines(session), *schedule_lines]
 
     return print_view(file.to_read(), read, follow=follow, as_json=as_json)
 
@@ -502,9 +512,14 @@ def _run_note(run: RunRow, status: SessionStatus, address: str, now_us: int) -> 
     return one_line("; ".join(filter(None, notes)))
 
 
+async def _waiting_by_run(session: Session) -> dict[str, WaitingRun]:
+    rows = await session.query(lists.ATTENTION_RUNS)
+    return {one.run.run_id: one for one in waiting_runs(rows, session.status, session.now_us())}
+
+
 async def _needing_lines(session: Session) -> list[str]:
     """How many runs need a human; nothing if none does."""
-    waiting = waiting_runs(await session.query(lists.ATTENTION_RUNS), session.status, session.now_us())
+    waiting = [*(await _waiting_by_run(session)).values()]
     command = shell_command(["redrive", "inbox", session.address, *session.ssh_arguments])
     return [f"{present.needing_sentence(waiting)}: {command}"] if waiting else []
 
@@ -531,7 +546,7 @@ def _print_tasks_of_runs(endpoint: Endpoint, as_json: bool, flow: str | None, or
             raise RedriveError("no run has been recorded yet")
         if flow is not None and flow not in names:
             raise RedriveError(f"no run of a flow {flow!r} in this state file; it has {', '.join(sorted(names))}")
-        grid = await HistoryReader(session).read(flow or runs[0].run.dag_name)
+        grid = await HistoryReader(session).read(runs, flow or runs[0].run.dag_name)
         return grid, session.status, session.now_us(), await _needing_lines(session)
 
     grid, status, now_us, needing = with_session(endpoint, read)
@@ -542,8 +557,7 @@ def _print_tasks_of_runs(endpoint: Endpoint, as_json: bool, flow: str | None, or
         return 0
     glyphs = glyphs_for(sys.stdout.encoding)
     columns = shutil.get_terminal_size((_COLUMNS_OF_FILES, 0)).columns
-    heading, _ = heading_line(grid, len(tasks), "", order, glyphs)
-    print_lines(map(stripped, [heading, *grid_lines(grid, tasks, columns, now_us, glyphs, status)]))
+    print_lines(map(stripped, grid_lines(grid, tasks, columns, now_us, glyphs, status)))
     echo_lines(needing)
     return 0
 
@@ -557,22 +571,6 @@ async def _schedule_lines(session: Session) -> list[str]:
     ]
     late = await session.query(lists.SLA, limit=_LATE_RUNS_MAX)
     return coming + present.describe_missed_starts(late, session.now_us())
-
-
-def _run_row(summary: RunSummary, runner: RunnerStatus, now_us: int) -> tuple[str | Piece, ...]:
-    run, counts = summary.run, counted_states(summary.counts, summary.asked)
-    elapsed_us = run_view(run, runner, now_us).clock
-    total, done = sum(counts.values()), counts.get(TaskState.SUCCESS, 0)
-    elapsed = ", ".join(filter(None, (format_duration(elapsed_us), present.lateness(run, now_us))))
-    return (
-        run.run_id,
-        run.dag_name,
-        Piece(run_code(run, runner, counts), run_style(run, runner, counts).role),
-        str(total),
-        str(done),
-        str(summary.dead_letters),
-        elapsed,
-    )
 
 
 # --- ``redrive fleet`` -----------------------------------------------------------------------------------------------

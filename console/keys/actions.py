@@ -29,7 +29,6 @@ class ScreenName(Enum):
     LOG = "log"
     JOURNAL = "journal"
     SYSTEMS = "systems"
-    HISTORY = "history"
     ROWS = "rows"
     DETAIL = "detail"
 
@@ -83,6 +82,7 @@ _JOURNAL = frozenset({ScreenName.JOURNAL})
 _RECORDED = _TASKS | {ScreenName.JOURNAL, ScreenName.SYSTEMS}
 _TIMELINE = frozenset({ScreenName.TIMELINE})
 _SYSTEMS = frozenset({ScreenName.SYSTEMS})
+_ZOOMED = _FOLDING | _TIMELINE | _RUNS
 _QUARANTINE = frozenset({ScreenName.SYSTEMS, ScreenName.ROWS})
 _SEARCHED = EVERYWHERE - {ScreenName.ROWS}  # the rows screen reads only the rows in view
 _CONFIRM, _CHANGE = ActionEffect.CONFIRM, ActionEffect.CHANGE
@@ -206,16 +206,19 @@ _OF_SYSTEMS = (
 )
 
 _VIEWS = (
-    Action("view_runs", ("1",), "Runs", "Every run of this state file.", EVERYWHERE),
+    Action(
+        "view_runs",
+        ("1",),
+        "Runs",
+        "Every run of this state file, and each task in the last ones.",
+        EVERYWHERE,
+    ),
     Action("view_graph", ("2",), "Graph", "The tasks and what they wait for.", EVERYWHERE),
     Action("view_timeline", ("3",), "Timeline", "Attempts, backoffs and kills along the clock.", EVERYWHERE),
     Action("view_inbox", ("4",), "Inbox", "What needs a decision, by cause.", EVERYWHERE),
     Action("view_log", ("5",), "Log", "The output of the selected task.", EVERYWHERE),
     Action("view_journal", ("6",), "Journal", "Everything that happened, and who did what.", EVERYWHERE),
     Action("view_systems", ("7",), "Systems", "Breakers, pages and quarantined rows.", EVERYWHERE),
-    Action(
-        "view_history", ("8",), "History", "Every task in the last 40 runs: states, durations, slow tasks.", EVERYWHERE
-    ),
     Action("open", ("enter",), "open", "Drill in; fold or unfold a group.", EVERYWHERE - {ScreenName.LOG}),
     Action("back", ("escape",), "back", "Back; clear the filter; return to the present.", EVERYWHERE),
     Action("quit", ("q",), "quit", "Back; at the top level leave the console: the run goes on.", EVERYWHERE, _CONFIRM),
@@ -233,7 +236,7 @@ _FINDING = (
         ("m",),
         "only…",
         "Show only problems; again: only what runs; what waits; everything. In the journal: only failures and acts.",
-        frozenset({ScreenName.GRAPH, ScreenName.TIMELINE, ScreenName.HISTORY, ScreenName.JOURNAL}),
+        frozenset({ScreenName.GRAPH, ScreenName.TIMELINE, ScreenName.RUNS, ScreenName.JOURNAL}),
     ),
     Action("next", ("n",), "next", "Next match; without a filter, the next problem.", _SEARCHED),
     Action("previous", ("N",), "", "Previous match or problem.", _SEARCHED),
@@ -250,10 +253,8 @@ _MARKS = (
 )
 
 _SHOWING = (
-    Action("fold", ("-",), "less", "One step less detail; on the timeline, a longer span.", _FOLDING | _TIMELINE),
-    Action(
-        "unfold", ("=", "+"), "more", "One step more detail; on the timeline, a shorter span.", _FOLDING | _TIMELINE
-    ),
+    Action("fold", ("-",), "less", "One step less detail; on the timeline, a longer span.", _ZOOMED),
+    Action("unfold", ("=", "+"), "more", "One step more detail; on the timeline, a shorter span.", _ZOOMED),
     Action("follow", ("f",), "follow", "Follow the end of the log, or what runs.", _GRAPH | _TIMELINE | _LOG),
     Action("show_all", ("0",), "all", "The whole run over the whole width.", _TIMELINE),
     Action("farther", (".",), "farther", "Draw one edge more around the selected task.", _GRAPH),
@@ -335,7 +336,7 @@ SUSPEND_KEY = _BY_ANY_NAME["suspend"].keys[0]
 
 
 _FOOTERS: Mapping[ScreenName, tuple[str, ...]] = {
-    ScreenName.RUNS: ("open", "abandon_run", "filter", "sort", "help", "quit"),
+    ScreenName.RUNS: ("open", "abandon_run", "unfold", "next_pane", "next", "filter", "sort", "help", "quit"),
     ScreenName.GRAPH: ("requeue", "skip", "details", "output", "why", "next", "filter", "help", "quit"),
     ScreenName.TIMELINE: ("requeue", "skip", "details", "fold", "unfold", "follow", "sort", "help", "quit"),
     ScreenName.INBOX: ("requeue", "skip", "mark", "open", "undo", "note", "details", "help", "quit"),
@@ -357,7 +358,6 @@ _FOOTERS: Mapping[ScreenName, tuple[str, ...]] = {
         *("force_open", "close_breaker", "probe", "acknowledge_page", "snooze_page", "requeue_rows", "discard_rows"),
         *("open", "next", "help", "quit"),
     ),
-    ScreenName.HISTORY: ("open", "next", "filter", "sort", "help", "quit"),
     ScreenName.ROWS: ("requeue_rows", "discard_rows", "mark", "mark_all", "open", "undo", "help", "quit"),
     ScreenName.DETAIL: ("requeue", "skip", "output", "why", "copy", "help", "quit"),
 }

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import date, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
+from ...engine.core.part import part_of
 from ...engine.core.projection import RunRow, RunSummary
 from ...engine.core.waiting import ALIVE, RunnerStatus
-from ...engine.domain.rows import NO_EXECUTOR, ExecutorState
 from ...engine.domain.states import FAILED_OUTCOMES, RunState, TaskState
 from ...engine.statefile import needs
 from ...engine.statefile.lists import (
     AttentionRun,
     DurationStats,
+    ExecutorState,
     PastAttemptRow,
     RunTaskRow,
     ScheduleRow,
@@ -67,7 +67,7 @@ def is_lost(run: RunRow, status: SessionStatus) -> bool:
 
 
 def _has_process(run_id: str, status: SessionStatus) -> bool:
-    is_executed = status.executor.alive and status.executor.run_id in (None, run_id)
+    is_executed = status.executor_alive and status.executor_run_id in (None, run_id)
     return is_executed or status.service_pid is not None
 
 
@@ -120,11 +120,15 @@ def _run_of(row: AttentionRun) -> RunRow:
 # The state files of a machine as one list: the latest run of each, and what needs a human in any of its runs.
 
 
+_NO_EXECUTOR = ExecutorState(False)
+
+
 class RunOrder(StrEnum):
     """The order of the runs of a state file."""
 
     LATEST = "latest"
-    DEAD_LETTERS = "dead letters"
+    NEEDS = "needs a human"
+    SLOWEST = "slower than usual"
     NAME = "name"
 
 
@@ -154,7 +158,7 @@ class FleetEntry(msgspec.Struct, frozen=True):
     @property
     def executor(self) -> ExecutorState:
         """The latest executor."""
-        return self.offer.executor or NO_EXECUTOR
+        return self.offer.executor or _NO_EXECUTOR
 
     @property
     def flow(self) -> str | None:
@@ -213,7 +217,18 @@ _ORDERS: Mapping[FleetOrder, Callable[[FleetEntry], tuple[object, ...]]] = {
 
 def status_of(offer: Offer) -> SessionStatus:
     """Who runs the runs of a state file, as a session on the file would say it."""
-    return SessionStatus(Link.LIVE, executor=offer.executor or NO_EXECUTOR, service_pid=offer.service_pid)
+    executor = offer.executor or _NO_EXECUTOR
+    return SessionStatus(
+        Link.LIVE,
+        executor_alive=executor.alive,
+        executor_gone_at=executor.gone_at,
+        executor_pid=executor.pid,
+        executor_run_id=executor.run_id,
+        executor_stopped=executor.stopped,
+        executor_elsewhere=executor.elsewhere,
+        original=executor.original,
+        service_pid=offer.service_pid,
+    )
 
 
 def _entry(offer: Offer, now_us: int) -> FleetEntry:
@@ -242,13 +257,27 @@ def _latest_run(offer: Offer) -> RunRow | None:
 
 # --- The last runs of a flow -----------------------------------------------------------------------------------------
 #
-# The last runs of a flow side by side: each task in each run, how long it took, and what was slower than usual.
-#
-# Also the calendar of a state file: what became of the runs of each day.
+# The last runs of a flow side by side: each task in each run, how long it took, and what is unusual.
 
 
 RUNS_MAX = 40
-_WEEK_DAYS = 7
+
+
+class Pace(NamedTuple):
+    """How long something took beside what is usual. ``times``: of the usual; ``is_slow``, ``is_quick``: by far."""
+
+    times: float
+    is_slow: bool
+    is_quick: bool
+
+
+def pace_of(lasts_us: int, others: Sequence[int]) -> Pace | None:
+    """The pace of what took ``lasts_us``. ``others``: the durations of the successes beside it, ascending."""
+    if not others or not (usual_us := quantile(others, 0.5)):
+        return None
+    stats = DurationStats(usual_us, quantile(others, 0.95), len(others))
+    quickest = DurationStats(lasts_us, lasts_us, len(others))
+    return Pace(lasts_us / usual_us, is_overdue(lasts_us, stats), is_overdue(quantile(others, 0.05), quickest))
 
 
 class HistoryCell(NamedTuple):
@@ -283,16 +312,18 @@ class TaskTrend(msgspec.Struct, frozen=True):
 
     def is_slow(self, place: int) -> bool:
         """Whether the task took far longer in the run at ``place`` than in the others."""
-        cell = self.cells[place]
-        if cell is None or cell.duration_us is None:
-            return False
-        others = self.durations
-        if cell.ok_us is not None:
-            others.remove(cell.ok_us)
-        if not others:
-            return False
-        usual = DurationStats(quantile(others, 0.5), quantile(others, 0.95), len(others))
-        return is_overdue(cell.duration_us, usual)
+        pace = pace_beside(self.cells[place], self.durations)
+        return pace is not None and pace.is_slow
+
+
+def pace_beside(cell: HistoryCell | None, durations: Sequence[int]) -> Pace | None:
+    """The pace of a cell. ``durations``: ascending, with its own if it is a success."""
+    if cell is None or cell.duration_us is None:
+        return None
+    others = list(durations)
+    if cell.ok_us in others:
+        others.remove(cell.ok_us)
+    return pace_of(cell.duration_us, others)
 
 
 def trend_of_attempts(name: str, rows: Iterable[PastAttemptRow]) -> TaskTrend:
@@ -300,6 +331,32 @@ def trend_of_attempts(name: str, rows: Iterable[PastAttemptRow]) -> TaskTrend:
     states = {"success": TaskState.SUCCESS, **dict.fromkeys(FAILED_OUTCOMES, TaskState.FAILED)}
     found = [HistoryCell(states[row.outcome], 1, row.duration_us) for row in rows if row.outcome in states]
     return TaskTrend(name, tuple(reversed(found)))
+
+
+WHOLE_RUN = "the whole run"
+_CELL_STATES: Mapping[RunState, TaskState] = {
+    RunState.RUNNING: TaskState.RUNNING,
+    RunState.SUCCESS: TaskState.SUCCESS,
+    RunState.FAILED: TaskState.FAILED,
+    RunState.ABANDONED: TaskState.FAILED,
+    RunState.PARTIAL: TaskState.SKIPPED,
+}
+
+
+def run_cell(run: RunRow) -> HistoryCell:
+    """A run as a cell of the grid. One of a part of the flow is no measure of what is usual."""
+    end = run.ended_at if run.ended_at is not None else run.blocked_since
+    lasts_us = None if end is None else max(end - run.started_at - run.waited_us, 0)
+    is_blocked = run.ended_at is None and run.blocked_since is not None
+    state = TaskState.DEAD_LETTER if is_blocked else _CELL_STATES[run.state]
+    is_part = state is TaskState.SUCCESS and bool(part_of(run.options))
+    return HistoryCell(TaskState.SKIPPED if is_part else state, 1, lasts_us)
+
+
+def usual_durations(summaries: Sequence[RunSummary]) -> dict[str, list[int]]:
+    """Flow -> how long its last runs took that succeeded, ascending. ``summaries``: the latest first."""
+    flows = dict.fromkeys(one.run.dag_name for one in summaries)
+    return {flow: run_grid(latest_runs(summaries, flow), {}).whole.durations for flow in flows}
 
 
 class HistoryOrder(StrEnum):
@@ -322,12 +379,25 @@ class RunGrid(msgspec.Struct, frozen=True):
     tasks: tuple[TaskTrend, ...] = ()
     left_out: int = 0
 
+    @property
+    def whole(self) -> TaskTrend:
+        """The runs themselves."""
+        return TaskTrend(WHOLE_RUN, tuple(run_cell(one.run) for one in self.runs))
+
+    @property
+    def flow(self) -> str | None:
+        return self.runs[-1].run.dag_name if self.runs else None
+
+    def place_of(self, run_id: str | None) -> int | None:
+        """The column of a run; None: it has none."""
+        return next((place for place, one in enumerate(self.runs) if one.run.run_id == run_id), None)
+
     def in_order(self, order: HistoryOrder) -> list[TaskTrend]:
         """The tasks in an order."""
         return list(self.tasks) if order is HistoryOrder.FLOW else sorted(self.tasks, key=_ORDER_KEYS[order])
 
 
-def latest_runs(summaries: Sequence[RunSummary], dag_name: str) -> tuple[RunSummary, ...]:
+def latest_runs(summaries: Sequence[RunSummary], dag_name: str | None) -> tuple[RunSummary, ...]:
     """The last runs of a flow, the oldest first. ``summaries``: the latest first."""
     return tuple(reversed([one for one in summaries if one.run.dag_name == dag_name][:RUNS_MAX]))
 
@@ -361,40 +431,3 @@ _ORDER_KEYS: Mapping[HistoryOrder, Callable[[TaskTrend], tuple[int, int] | str]]
     HistoryOrder.DURATION: lambda task: (-(task.typical_us or 0), 0),
     HistoryOrder.NAME: lambda task: task.name,
 }
-
-
-# --- The calendar --------------------------------------------------------------------------------------------------
-
-
-class RunDay(NamedTuple):
-    """The runs of one day: how many, and the one that matters most."""
-
-    runs: int
-    worst: RunSummary
-
-
-def days_of(summaries: Iterable[RunSummary], day_of: Callable[[int], date]) -> dict[date, RunDay]:
-    """Day -> its runs. ``day_of``: the local day of an instant (microseconds UTC)."""
-    days: dict[date, RunDay] = {}
-    for one in summaries:
-        day = day_of(one.run.started_at if one.run.logical_time is None else one.run.logical_time)
-        known = days.get(day)
-        worst = one if known is None else min(known.worst, one, key=lambda summary: severity(summary.run))
-        days[day] = RunDay(1 if known is None else known.runs + 1, worst)
-    return days
-
-
-def weeks_until(last: date, count: int) -> list[list[date]]:
-    """The ``count`` weeks up to that of ``last``, Monday first, the oldest first."""
-    monday = last - timedelta(days=last.weekday())
-    starts = (monday - timedelta(weeks=back) for back in reversed(range(count)))
-    return [[start + timedelta(days=day) for day in range(_WEEK_DAYS)] for start in starts]
-
-
-_SEVERITY = (RunState.FAILED, RunState.ABANDONED, RunState.PARTIAL, RunState.RUNNING, RunState.SUCCESS)
-
-
-def severity(run: RunRow) -> int:
-    """0 for the run that matters most: one that waits for a human."""
-    is_blocked = run.state is RunState.RUNNING and run.blocked_since is not None
-    return 0 if is_blocked else 1 + _SEVERITY.index(run.state)

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import heapq
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 import msgspec
 
 from ...engine.core.decide import passed_reason
-from ...engine.core.part import describe_part
-from ...engine.core.projection import RunRow, TaskRow
+from ...engine.core.part import describe_part, part_of
+from ...engine.core.projection import RunRow
 from ...engine.core.spec import LOGICAL_TIME
 from ...engine.core.views import (
-    PROBLEMS,
     RUN_STYLES,
+    Asked,
     RunView,
     Sign,
-    counted_state,
     describe_run,
     run_code,
     run_style,
@@ -27,42 +26,22 @@ from ...engine.core.views import (
 from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.states import FINISHED, RunState, TaskState
 from ...engine.domain.text import counted, first_names, format_duration, format_seconds, shell_command
-from ...engine.statefile.lists import ScheduleRow, SlaRow
+from ...engine.statefile.lists import ScheduleRow, SlaRow, quantile
 from ...engine.statefile.needs import NeedKind
 from ..model.board import Board, SessionStatus
 from ..model.inbox import Inbox, has_fingerprint
-from ..model.runs import FleetEntry, FleetOrder, WaitingRun
+from ..model.runs import FleetEntry, FleetOrder, Pace, WaitingRun, pace_beside, pace_of, run_cell
 from ..sessions.address import parse
+from ..text import columns as text_columns
+from ..text.columns import FILL, Column, Columns, Fitted, longest_cells
 from ..text.figures import DAY, SECOND, age, clock, column, number, wall, wall_day
 from ..text.glyphs import Glyphs
-from ..text.pieces import Line, Piece, Role, fit, plain, width
+from ..text.pieces import Line, Piece, Role, fit, join, plain, width
 from ..text.text import cells, one_line, pad, shorten_middle
 from . import states
-from .states import SEVERITY, order_line, row_sign, sign_and_word
-from .tasks import Scene, attempt_of, attempts_text, duration_of, state_facts
+from .states import order_line, sign_and_word
 
-_WORD_CELLS = 8
-_BAR_CELLS, _WIDE_BAR_CELLS = 8, 24
-_BAR_ENDS_CELLS = 2
-_NAME_CELLS = (12, 40)
-_OTHER_COLUMNS_CELLS = 56  # state, bar, progress, how long and counts
-_WIDEST, _WIDE, _WORDS_FROM, _NARROW = 150, 112, 96, 64
-_SIGNS_CELLS = 16
 _NAMED_RUNS_MAX = 2
-#: What hidden columns leave to the names.
-_UNREMARKABLE = (TaskState.SUCCESS, TaskState.PENDING)
-
-
-class RunListEntry(msgspec.Struct, frozen=True):
-    """A run, its counts, and who runs it."""
-
-    run: RunRow
-    counts: states.Counts
-    runner: RunnerStatus = ALIVE
-
-    def view(self, now_us: int) -> RunView:
-        """What is true of the run; the word has room for eight cells."""
-        return run_view(self.run, self.runner, now_us, self.counts)
 
 
 def deadline_note(run: RunRow) -> str:
@@ -104,15 +83,24 @@ def _not_acknowledged(count: int) -> str:
 def waiting_text(one: WaitingRun) -> str:
     """A run and why it needs a human: ``night-1 (BLOCKED, 2 dead letters)``."""
     run, need = one.run, one.need
-    is_late = need.kind is NeedKind.LATE
-    whys = ["BLOCKED" if run.blocked_since is not None else "no executor" if one.is_lost else "late" if is_late else ""]
-    whys += [str(run.state)] if run.ended_at is not None and not is_late else []
-    whys += [counted(one.dead, "dead letter")] if one.dead else []
-    asked, failed = one.count_of(NeedKind.APPROVAL), one.count_of(NeedKind.FAILED_TASKS)
-    whys += [counted(asked, "approval")] if asked else []
-    whys += [f"{number(failed)} failed"] if failed else []
+    whys = ["BLOCKED" if run.blocked_since is not None else "late" if need.kind is NeedKind.LATE else ""]
+    whys += [str(run.state)] if run.ended_at is not None and need.kind is not NeedKind.LATE else []
+    whys += _need_words(one)
     whys += [f"{counted(need.later_successes, 'later run')} succeeded"] if need.later_successes else []
     return f"{one_line(run.run_id)} ({', '.join(filter(None, whys))})"
+
+
+#: What the tasks of a run need, and the run itself beside what its state says.
+_NEED_WORDS: Mapping[NeedKind, Callable[[int], str]] = {
+    NeedKind.DEAD_LETTERS: lambda count: counted(count, "dead letter"),
+    NeedKind.APPROVAL: lambda count: counted(count, "approval"),
+    NeedKind.FAILED_TASKS: lambda count: f"{number(count)} failed",
+    NeedKind.LOST: lambda count: "no executor",
+}
+
+
+def _need_words(one: WaitingRun) -> list[str]:
+    return [_NEED_WORDS[need.kind](need.counted) for need in (one.need, *one.others) if need.kind in _NEED_WORDS]
 
 
 def needing_sentence(waiting: Sequence[WaitingRun]) -> str:
@@ -125,96 +113,144 @@ def needing_sentence(waiting: Sequence[WaitingRun]) -> str:
 
 
 def heading_line(
-    shown: int, known: int, waiting: int, filter_text: str, sort: str, glyphs: Glyphs, coming: str = ""
+    shown: int, known: int, waiting: int, filter_text: str, sort: str, glyphs: Glyphs, more: Sequence[Line] = ()
 ) -> tuple[Line, Line]:
     """Left and right side of the line above the list.
 
-    ``waiting``: number of runs that need a human; ``coming``: the next scheduled run.
+    ``waiting``: number of runs that need a human; ``more``: of the grid, and of the next scheduled run.
     """
-    dot = Piece(f" {glyphs.dot} ", Role.DIM)
+    dot = f" {glyphs.dot} "
     left = [Piece(" "), Piece(counted(known, "run"), Role.STRONG)]
     if filter_text:
-        left += [dot, Piece(f"/{one_line(filter_text)}: {number(shown)}", Role.MATCH)]
+        left += [Piece(dot, Role.DIM), Piece(f"/{one_line(filter_text)}: {number(shown)}", Role.MATCH)]
     left += states.waiting_pieces(waiting, glyphs)
-    if coming:
-        left += [dot, Piece(coming)]
-    return left, states.order_line(sort, glyphs)
+    return join([left, *more], dot), order_line(sort, glyphs)
 
 
-def run_row(
-    view: RunListEntry,
-    now_us: int,
-    columns: int,
-    glyphs: Glyphs,
-    longest_name: int = 0,
-) -> Line:
-    """State, name, progress, duration and counts. ``longest_name``: of all rows, in cells."""
-    run, shown_view = view.run, view.view(now_us)
-    total = sum(view.counts.values())
-    done = sum(view.counts.get(state, 0) for state in FINISHED)
-    elapsed = clock(shown_view.clock) if shown_view.is_moving else column(shown_view.clock)
-    if columns < _NARROW:
-        return _narrow_row(view, shown_view, f"{done}/{total}", columns, glyphs)
-    low, high = _NAME_CELLS
-    name_cells, room = min(longest_name or high, high), columns - _OTHER_COLUMNS_CELLS
-    bar = _bar_cells(name_cells, room, columns)
-    progress = f" {f'{done}/{total}':>{9 if columns >= _WORDS_FROM else 7}}"
-    fixed: Line = [
-        *(states.bar(view.counts, glyphs, bar) if bar else ()),
-        Piece(f"{progress}  {elapsed}  "),
-        *_counted(view.counts, columns, glyphs, view.runner),
-        *_notes(view, shown_view, now_us, columns),
-    ]
-    cells = max(min(room if bar else room + _BAR_CELLS + _BAR_ENDS_CELLS, name_cells), low)
-    name = shorten_middle(run_name(run, glyphs), cells, glyphs.more)
-    line = [*_lead(shown_view, glyphs), Piece(f"{pad(name, cells)} "), *fixed]
-    if columns < _WIDE:
-        return line
-    return [*fit(line, columns - 16, glyphs.more), Piece(f" {wall_day(run.started_at)}", Role.DIM)]
+# --- A run in one row: the columns of the screen, of the shell and of JSON -------------------------------------------
 
 
-def _notes(view: RunListEntry, shown: RunView, now_us: int, columns: int) -> Line:
-    """How late the run is, and why it makes no progress."""
-    notes = [
-        lateness(view.run, now_us),
-        "paused" if shown.is_paused else "",
-        shown.fact if shown.sign is Sign.CUT_OFF else "",
-    ]
-    gap = Piece("  " if columns >= _WORDS_FROM else "")
-    return [piece for note in notes if note for piece in (gap, Piece(note, Role.WARNING))]
+class ListedRun(msgspec.Struct, frozen=True):
+    """A run, its counts, who runs it, and what it needs. ``durations``: of the successes of its flow, ascending."""
+
+    run: RunRow
+    counts: states.Counts
+    runner: RunnerStatus = ALIVE
+    durations: Sequence[int] = ()
+    waiting: WaitingRun | None = None
+    note: str = ""
+
+    def view(self, now_us: int) -> RunView:
+        """What is true of the run."""
+        return run_view(self.run, self.runner, now_us, self.counts)
+
+    def pace(self, now_us: int) -> Pace | None:
+        """How long it took, or has taken so far, beside the other runs of its flow; one that goes on is not quick."""
+        view, cell = self.view(now_us), run_cell(self.run)
+        if view.is_moving:
+            pace = pace_of(view.clock, self.durations)
+            return None if pace is None else pace._replace(is_quick=False)
+        return None if part_of(self.run.options) else pace_beside(cell, self.durations)
+
+    def usual_sentence(self, now_us: int) -> str:
+        """How long it took beside the other runs of its flow; empty if there are none."""
+        pace = self.pace(now_us)
+        if pace is None:
+            return ""
+        usual, runs = format_duration(quantile(self.durations, 0.5)), counted(len(self.durations), "run")
+        return f"{_times(pace)} times the usual {usual} ({runs})"
 
 
-def _bar_cells(name_cells: int, room: int, columns: int) -> int:
-    """Width of the bar; 0 if names need its room, because runs of one flow must stay distinguishable."""
-    if columns >= _WIDEST:
-        return _WIDE_BAR_CELLS
-    return _BAR_CELLS if name_cells <= room else 0
+class ListPlace(NamedTuple):
+    """Where and when a list is shown."""
+
+    now_us: int
+    glyphs: Glyphs
 
 
-def _narrow_row(view: RunListEntry, shown: RunView, progress: str, columns: int, glyphs: Glyphs) -> Line:
-    """A row without bar, for narrow screens."""
-    signs = states.counts_signs(_problems(view.counts), glyphs, 10)
-    right: Line = [Piece(f" {progress} "), *signs]
-    room = columns - _WORD_CELLS - 4 - width(right)
-    name = pad(shorten_middle(run_name(view.run, glyphs), room, glyphs.more), room)
-    return [*_lead(shown, glyphs), Piece(name), *right]
+def _state(row: ListedRun, place: ListPlace) -> Piece:
+    style = run_style(row.run, row.runner, row.counts)
+    return Piece(run_code(row.run, row.runner, row.counts), Role(style.role))
 
 
-def _lead(view: RunView, glyphs: Glyphs) -> Line:
-    """Sign and word of a run, as a column."""
-    return [Piece(" "), sign_and_word(view, glyphs), Piece(" " * (_WORD_CELLS - len(view.word) + 1))]
+def _done(row: ListedRun, place: ListPlace) -> str:
+    total = sum(row.counts.values())
+    return f"{number(sum(row.counts.get(state, 0) for state in FINISHED))}/{number(total)}"
 
 
-def _counted(found: states.Counts, columns: int, glyphs: Glyphs, runner: RunnerStatus) -> Line:
-    """Counts of states that are neither done nor pending; as signs where words have no room."""
-    if columns >= _WORDS_FROM:
-        return states.counts_line(found, glyphs, without=_UNREMARKABLE, runner=runner)
-    noted = {state: count for state, count in found.items() if state not in _UNREMARKABLE}
-    return states.counts_signs(noted, glyphs, _SIGNS_CELLS, runner)
+def _took(row: ListedRun, place: ListPlace) -> str:
+    view = row.view(place.now_us)
+    return clock(view.clock) if view.is_moving else column(view.clock)
 
 
-def _problems(found: states.Counts) -> states.Counts:
-    return {state: count for state, count in found.items() if state in PROBLEMS}
+def _beside_usual(row: ListedRun, place: ListPlace) -> Piece:
+    """How many times the usual: a sign and a colour if that is far more or far less."""
+    pace, glyphs = row.pace(place.now_us), place.glyphs
+    if pace is None:
+        return Piece("")
+    sign = f"{glyphs.up} " if pace.is_slow else f"{glyphs.down} " if pace.is_quick else ""
+    return Piece(f"{sign}{_times(pace)}{glyphs.times}", Role.WARNING if sign else Role.DIM)
+
+
+def _times(pace: Pace) -> str:
+    return f"{pace.times:.1f}" if pace.times < _WHOLE_TIMES else number(round(pace.times))
+
+
+def _needs(row: ListedRun, place: ListPlace) -> Line:
+    """What a human has to do, how late the run is and why it makes no progress, then what its tasks do."""
+    waiting, shown = row.waiting, row.view(place.now_us)
+    parts: list[Line] = []
+    if waiting is not None:
+        words = _need_words(waiting) or ([_ACKNOWLEDGE] if row.run.ended_at is not None else [])
+        count, _, rest = (
+            ", ".join(words).partition(" ") if words and words[0][0].isdigit() else ("", "", ", ".join(words))
+        )
+        alarm = [Piece(f"{place.glyphs.dead}{count}", Role.HUMAN), Piece(f" {rest}")]
+        parts.append([Piece(", ".join(words), Role.DIM)] if waiting.is_notice else alarm)
+    notes = [lateness(row.run, place.now_us), "paused" if shown.is_paused else ""]
+    notes += [shown.fact] if shown.sign is Sign.CUT_OFF and waiting is None else []
+    parts += [[Piece(note, Role.WARNING)] for note in notes if note]
+    known = (TaskState.FAILED,) if waiting is not None else ()
+    parts.append(states.counts_line(row.counts, place.glyphs, (*_UNREMARKABLE, *known), row.runner))
+    return join([part for part in parts if part])
+
+
+_WHOLE_TIMES = 9.95  # from so many times the usual on, no tenths
+_ACKNOWLEDGE = "not acknowledged"
+_UNREMARKABLE = (TaskState.SUCCESS, TaskState.PENDING, TaskState.DEAD_LETTER, Asked.APPROVAL)
+
+RUN_COLUMNS: Columns[ListedRun, ListPlace] = (
+    Column("run_id", "RUN", words=lambda row, place: row.run.run_id, least=10, most=40, is_name=True),
+    Column("dag_name", "FLOW", words=lambda row, place: row.run.dag_name, least=8, most=24, rank=3, is_name=True),
+    Column(
+        "state",
+        "STATE",
+        words=_state,
+        screen=lambda row, place: sign_and_word(row.view(place.now_us), place.glyphs),
+        least=11,
+    ),
+    Column("done", "DONE", words=_done, least=7, most=11, rank=4, is_right=True),
+    Column("took", "TOOK", words=_took, least=5, is_right=True, rank=1),
+    Column("usual", "USUAL", words=_beside_usual, least=6, is_right=True, rank=2),
+    Column("needs", "NEEDS", words=_needs, least=16, most=48, gap=2),
+    Column(
+        "params", "PARAMS", words=lambda row, place: Piece(describe_params(row.run)), least=12, most=FILL, rank=5, gap=2
+    ),
+    Column("started", "STARTED", words=lambda row, place: wall_day(row.run.started_at), least=14, rank=6, gap=2),
+    Column("note", "", words=lambda row, place: row.note),
+)
+
+
+def run_columns(rows: Sequence[ListedRun], size: int, place: ListPlace) -> Fitted[ListedRun, ListPlace]:
+    """The columns that these rows need, and for which ``size`` cells have room."""
+    flows = {row.run.dag_name for row in rows}
+    unused = {"dag_name"} if len(flows) < 2 else set()
+    unused |= set() if any(describe_params(row.run) for row in rows) else {"params"}
+    shown = [column for column in RUN_COLUMNS if column.name not in unused]
+    names = {"run_id": longest_cells([row.run.run_id for row in rows]), "dag_name": longest_cells([*flows])}
+    needs = max((width(_needs(row, place)) for row in rows), default=0)
+    done = longest_cells([_done(row, place) for row in rows])
+    return text_columns.fit(shown, size, {**names, "needs": needs, "done": done})
 
 
 # --- The executor ----------------------------------------------------------------------------------------------------
@@ -233,10 +269,10 @@ def executor_advice(run: RunRow, status: SessionStatus, target: str, now_us: int
     if run.ended_at is not None:
         return ""
     if status.has_executor_of(run):
-        silent_seconds = status.executor.silent_seconds
+        silent_seconds = status.heartbeat_age_seconds or 0.0
         is_silent, lasts = silent_seconds >= SILENT_SECONDS, format_seconds(round(silent_seconds))
-        return f"executor {status.executor.pid} silent for {lasts}: redrive doctor" if is_silent else ""
-    if status.executor.original is not None:
+        return f"executor {status.executor_pid} silent for {lasts}: redrive doctor" if is_silent else ""
+    if status.original is not None:
         return one_line(f"{status.copy_sentence}: act there")
     if status.service_pid is not None and run.blocked_since is not None:
         return f"redrive serve (pid {status.service_pid}) resumes it after a decision"
@@ -245,21 +281,21 @@ def executor_advice(run: RunRow, status: SessionStatus, target: str, now_us: int
 
 def describe_executor_loss(run: RunRow, status: SessionStatus, now_us: int) -> str:
     """Why no executor runs an unfinished run."""
-    if status.executor.original is not None:
+    if status.original is not None:
         return one_line(status.copy_sentence)
-    if status.executor.alive:
-        return f"no executor runs it: executor {status.executor.pid} runs {status.executor.run_id}"
-    if status.executor.gone_at is None:
+    if status.executor_alive:
+        return f"no executor runs it: executor {status.executor_pid} runs {status.executor_run_id}"
+    if status.executor_gone_at is None:
         return "no executor runs it"
-    since = (wall if now_us - status.executor.gone_at < DAY else wall_day)(status.executor.gone_at)
-    if status.executor.run_id not in (None, run.run_id):
+    since = (wall if now_us - status.executor_gone_at < DAY else wall_day)(status.executor_gone_at)
+    if status.executor_run_id not in (None, run.run_id):
         return f"no executor since {since}"
-    pid = "its process" if status.executor.pid is None else f"pid {status.executor.pid}"
-    if status.executor.elsewhere is not None:
-        return f"no sign since {since} of its executor ({pid} on {one_line(status.executor.elsewhere)})"
+    pid = "its process" if status.executor_pid is None else f"pid {status.executor_pid}"
+    if status.executor_elsewhere is not None:
+        return f"no sign since {since} of its executor ({pid} on {one_line(status.executor_elsewhere)})"
     return (
         f"no executor since {since} ({pid} stopped)"
-        if status.executor.stopped
+        if status.executor_stopped
         else f"executor dead since {since} ({pid} gone)"
     )
 
@@ -270,7 +306,7 @@ def resume_command(run: RunRow, status: SessionStatus, target: str) -> str:
     if target.startswith("ssh://"):
         authority, _, _ = target.removeprefix("ssh://").partition("/")
         host, path = f"on {authority}: ", parse(target).path  # over there it is a path, without %20
-    wait = ["--wait"] if status.executor.alive else []
+    wait = ["--wait"] if status.executor_alive else []
     return host + shell_command(["redrive", "resume", path, "--run", run.run_id, *wait])
 
 
@@ -278,9 +314,9 @@ def executor_json(run: RunRow, status: SessionStatus, target: str, now_us: int) 
     """The same for JSON: ``alive`` is about this run; ``advice`` is None if there is nothing to do."""
     return {
         "alive": status.has_executor_of(run),
-        "pid": status.executor.pid,
-        "gone_at": status.executor.gone_at,
-        "stopped": status.executor.stopped,
+        "pid": status.executor_pid,
+        "gone_at": status.executor_gone_at,
+        "stopped": status.executor_stopped,
         "advice": executor_advice(run, status, target, now_us) or None,
     }
 
@@ -344,37 +380,10 @@ def lateness(run: RunRow, now_us: int) -> str:
     return f"late {format_duration(late_us)}" if late_us > 0 else ""
 
 
-# --- The selected run ------------------------------------------------------------------------------------------------
-#
-# The selected run of the list in a few rows: its parameters, then its tasks, what needs a human first.
+# --- The parameters of a run -----------------------------------------------------------------------------------------
 
 
-_NAME_CELLS_MAX = 48
 _VALUE_CHARACTERS = 40
-_ATTEMPTS_FROM = 64  # columns
-#: Consequences and what has not begun: the other tasks say why.
-_LEFT_OUT = frozenset([TaskState.UPSTREAM_FAILED, TaskState.PENDING, TaskState.SKIPPED])
-
-
-def preview_lines(scene: Scene, columns: int, rows: int) -> list[Line]:
-    """At most ``rows`` rows; of tasks in the same state the one with the longest latest attempt comes first."""
-    tasks = [row for row in scene.board.projection.tasks.values() if row.state not in _LEFT_OUT]
-    shown = heapq.nsmallest(rows - 1, tasks, key=lambda row: _rank(row, scene.now_us))
-    name_cells = min(max((cells(one_line(row.name)) for row in shown), default=0), _NAME_CELLS_MAX, columns * 2 // 5)
-    has_attempts = columns >= _ATTEMPTS_FROM
-    task_lines = (_task_line(row, name_cells, scene, has_attempts=has_attempts) for row in shown)
-    lines = [_heading(scene.board.projection.run, scene.glyphs), *task_lines]
-    return [fit(line, columns, scene.glyphs.more) for line in lines]
-
-
-def _rank(row: TaskRow, now_us: int) -> tuple[int, int, int]:
-    attempt = attempt_of(row)
-    ran_us = duration_of(attempt, now_us) if attempt is not None else 0
-    return SEVERITY.index(counted_state(row)), -ran_us, row.position
-
-
-def _heading(run: RunRow, glyphs: Glyphs) -> Line:
-    return [Piece(" "), Piece(run_name(run, glyphs), Role.TITLE), Piece(f"  {describe_params(run)}", Role.DIM)]
 
 
 def describe_params(run: RunRow) -> str:
@@ -391,12 +400,6 @@ def describe_params(run: RunRow) -> str:
 def _value(value: object) -> str:
     text = one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
     return text if len(text) <= _VALUE_CHARACTERS else f"{text[:_VALUE_CHARACTERS]}..."
-
-
-def _task_line(row: TaskRow, name_cells: int, scene: Scene, *, has_attempts: bool) -> Line:
-    sign = row_sign(row, scene.glyphs, scene.runner)
-    tried = f"{attempts_text(row):<5}  " if has_attempts else ""
-    return [Piece("   "), sign, Piece(f" {pad(one_line(row.name), name_cells)}  {tried}"), *state_facts(row, scene)]
 
 
 # --- A run as a few lines of Markdown, for an incident channel or the next shift -------------------------------------
@@ -482,7 +485,7 @@ def _next_text(entry: FleetEntry, now_us: int) -> str:
 
 
 def _state_piece(run: RunRow, entry: FleetEntry) -> Piece:
-    return Piece(_state(entry), run_style(run, entry.runner, entry.counts).role)
+    return Piece(_fleet_state(entry), run_style(run, entry.runner, entry.counts).role)
 
 
 def _done_text(entry: FleetEntry) -> str:
@@ -517,7 +520,7 @@ def fleet_value(entry: FleetEntry) -> Mapping[str, object]:
         "state_file": offer.path,
         "flow": entry.flow,
         "run_id": offer.run_id,
-        "state": _state(entry) or None,
+        "state": _fleet_state(entry) or None,
         "started_at": offer.started_at or None,
         "ended_at": offer.ended_at,
         "needs_human": entry.attention_count,
@@ -534,7 +537,7 @@ def fleet_value(entry: FleetEntry) -> Mapping[str, object]:
     }
 
 
-def _state(entry: FleetEntry) -> str:
+def _fleet_state(entry: FleetEntry) -> str:
     run = entry.run
     if run is None:
         return ""

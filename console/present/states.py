@@ -182,7 +182,7 @@ def _signed(
 
 
 def counts_line(
-    counts: Counts, glyphs: Glyphs, without: Sequence[TaskState] = (), runner: RunnerStatus = ALIVE
+    counts: Counts, glyphs: Glyphs, without: Sequence[CountedState] = (), runner: RunnerStatus = ALIVE
 ) -> Line:
     """``◆3  2 failed  41 running  1,204 ok``, the worst state first; ``◆3`` counts all that waits for a decision."""
     kept = _without(counts, without)
@@ -208,7 +208,7 @@ def counts_text(counts: Counts, runner: RunnerStatus) -> str:
 
 
 def counts_within(
-    counts: Counts, glyphs: Glyphs, size: int, without: Sequence[TaskState] = (), runner: RunnerStatus = ALIVE
+    counts: Counts, glyphs: Glyphs, size: int, without: Sequence[CountedState] = (), runner: RunnerStatus = ALIVE
 ) -> Line:
     """The counts as words, or as signs if the words need more than ``size`` cells."""
     words = counts_line(counts, glyphs, without, runner)

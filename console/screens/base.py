@@ -3,7 +3,7 @@
 How to write a screen
 ---------------------
 Subclass ``ConsoleScreen``, set ``PLACE``, which binds the keys of the place, and implement ``content()``. The app maps
-the keys 1 to 8 to screen classes. ``keys/actions.py`` maps each key to a method of the focused widget, else of the
+the keys 1 to 7 to screen classes. ``keys/actions.py`` maps each key to a method of the focused widget, else of the
 screen, or of a controller of the app.
 
 - **Board**: ``self.board`` is the followed run; ``self.console.live`` follows it (``live.now_us``, ``live.status``,

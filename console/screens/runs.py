@@ -1,9 +1,8 @@
-"""The list of all runs in the state file."""
+"""All runs of the state file, and above them the last runs of a flow side by side: a row per task, a column per run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import cast
 
 from textual import events
 from textual.widget import Widget
@@ -11,95 +10,139 @@ from textual.widget import Widget
 from ...engine.core.projection import RunSummary
 from ...engine.core.views import counted_states
 from ...engine.domain.events import EventKind
-from ...engine.domain.states import RunState
-from ...engine.statefile.lists import ATTENTION_RUNS, SCHEDULES, AttentionRun, ScheduleRow
+from ...engine.domain.states import RunState, TaskState
+from ...engine.statefile.lists import ATTENTION_RUNS, SCHEDULES, ScheduleRow
 from ..keys.actions import Action, ScreenName
 from ..model.board import Board, BoardUpdate, runner_of
-from ..model.lists import next_order, parse_filter
-from ..model.runs import RunOrder, days_of, waiting_runs
+from ..model.lists import next_order, parse_task_filter
+from ..model.runs import (
+    HistoryOrder,
+    RunGrid,
+    RunOrder,
+    TaskTrend,
+    WaitingRun,
+    is_bad,
+    run_cell,
+    usual_durations,
+    waiting_runs,
+)
+from ..present import run_grid as grids
 from ..present.header import ReplayPosition
-from ..present.history import YEAR_ROWS, calendar_lines
-from ..present.runs import RunListEntry, describe_next_run, heading_line, preview_lines, run_name, run_row
-from ..present.tasks import Scene
-from ..text.figures import local_day
-from ..text.pieces import Line
-from ..text.text import cells
-from ..widgets.bars import Bar
+from ..present.runs import ListedRun, ListPlace, describe_next_run, heading_line, run_columns
+from ..present.schedules import need_sentence
+from ..sessions.reads import HistoryReader
+from ..text import columns as text_columns
+from ..text.columns import Fitted
+from ..text.pieces import Line, Piece, Role
+from ..text.text import one_line
+from ..widgets.bars import Bar, Rule
+from ..widgets.line_view import LineView
 from ..widgets.table import VirtualTable
-from .base import ConsoleScreen
-from .console import Console, RestTimer, run_latest
+from .base import ConsoleScreen, rule_style
+from .console import run_latest
 
 _REFRESH_SECONDS = 5  # how often runs that are not followed are counted again
-_CALENDAR_FROM, _YEAR_FROM = 20, 30  # rows of the screen
-_FRAME_ROWS = 6  # header, tabs, two rules, heading, keys
-_PREVIEW_FROM, _PREVIEW_ROWS = 36, 8  # from this height on, a long list leaves so many rows to the selected run
-_PREVIEW_ROWS_MIN = 3
+_GRID_FROM = 30  # rows of the screen: below it the grid is shown when it is asked for
+_FRAME_ROWS = 7  # header, tabs, two rules, heading, titles, keys
+_GRID_FRAME_ROWS = 3  # its titles, the runs themselves, a rule
+_LIST_ROWS_MIN = 5
+_CHART_ROWS = (4, 10)
+_WORDS_ROWS = 2  # the run under the cursor, and what it needs; with a grid as many for the task
+
+
+class GridTable(VirtualTable[str]):
+    """The rows of the grid; the cursor is on the name and on one run, so that states keep their colours."""
+
+    def row_role(self, y: int) -> str | None:
+        """None, because the row itself shows the selected cell."""
+        return None
 
 
 class RunsScreen(ConsoleScreen):
-    """See the module."""
+    """See the module. The keys act on the list, after ``Tab`` on the grid; each has a filter and an order."""
 
     PLACE = ScreenName.RUNS
 
     def __init__(self) -> None:
         super().__init__()
         self._summaries: dict[str, RunSummary] = {}
+        self._waiting: dict[str, WaitingRun] = {}
+        self._durations: dict[str, list[int]] = {}  # of the successes of a flow
         self._schedules: Sequence[ScheduleRow] = ()
-        self._attention: Sequence[AttentionRun] = ()
-        self._shown_count = 0
-        self._name_cells = 0
+        self._columns: Fitted[ListedRun, ListPlace] = ()
         self._order = RunOrder.LATEST
+        self._grid = RunGrid()
+        self._reader: HistoryReader | None = None
+        self._tasks: dict[str, TaskTrend] = {}
+        self._task_order = HistoryOrder.FLOW
+        self._grid_choice: bool | None = None  # of the operator
+        self._other_filter = ""  # of the pane without the keys
+        self._is_stale = False
         self.heading = Bar(id="heading")
-        self.table: VirtualTable[str] = VirtualTable(self._row, id="runs")
-        self.preview = RunPreview()
-        self.calendar = Bar(YEAR_ROWS, id="calendar")
+        self.grid_bar = Bar(0, id="runs-bar")
+        self.grid = GridTable(self.task_row, id="grid")
+        self.chart = Bar(0, id="chart")
+        self.middle_rule = Rule(self.console.glyphs.rule, id="middle")
+        self.titles = Bar(id="titles")
+        self.table: VirtualTable[str] = VirtualTable(self._row, always_lit=True, id="runs")
+        self.words_bar = Bar(_WORDS_ROWS, id="words")
 
     def content(self) -> Iterable[Widget]:
         yield self.heading
+        yield self.grid_bar
+        yield self.grid
+        yield self.chart
+        yield self.middle_rule
+        yield self.titles
         yield self.table
 
     def widgets_below(self) -> Iterable[Widget]:
-        yield self.preview
-        yield self.calendar
+        """Yield the words for the run and the task under the cursors."""
+        yield self.words_bar
+
+    # --- Reading ----------------------------------------------------------------------------------------------------
 
     def on_mount(self) -> None:
         """Read the runs that are not followed again every few seconds."""
         self.set_interval(_REFRESH_SECONDS, self._read_again)
 
     def on_shown(self) -> None:
-        self.table.focus()
+        (self.grid if self.is_in_grid else self.table).focus()
+        self._lay_out()
         self._read()
+        if self.console.selected is not None:
+            self.grid.move_to_key(self.console.selected)
 
     def board_replaced(self, board: Board) -> None:
         """Read the list again; the board counts the followed run."""
         self._read()
 
     def on_news(self, news: BoardUpdate) -> None:
-        """Read the list after run events; repaint the followed run after task changes."""
-        if any(event.kind == EventKind.RUN for event in news.events):
+        """Read the list after events of runs; repaint the followed run after changes of tasks."""
+        self._is_stale |= bool(news.delta.moves)
+        if news.delta.are_problems_changed or any(event.kind == EventKind.RUN for event in news.events):
             self._read()
         elif news.delta.tasks:
             self.table.row_changed(self.board.projection.run.run_id)
-            self.preview.update_lines()
+            self._show_words()
 
     def tick(self, now_us: int) -> None:
         """Update elapsed times."""
         self.table.rows_changed(self._running_runs())
-        self.preview.update_lines()
+        self._show_runs_of_grid()
+        self._show_words()
         if self._schedules:
-            self._show_heading(self._shown_count)  # what comes next comes nearer
+            self._show_heading()  # what comes next comes nearer
 
     def past_summary(self, position: ReplayPosition) -> str:
         """Say that only the followed run is shown as of the past."""
         return "the other runs are those of now"
 
-    # --- The list -------------------------------------------------------------------------------------------------
-
     def _running_runs(self) -> list[str]:
         return [name for name, one in self._summaries.items() if one.run.state is RunState.RUNNING]
 
     def _read_again(self) -> None:
-        if self._running_runs() or self._schedules:
+        if self._is_stale or self._running_runs() or self._schedules:
             self._read()
 
     def _read(self) -> None:
@@ -107,174 +150,325 @@ class RunsScreen(ConsoleScreen):
             run_latest(self, self._read_list, "runs")
 
     async def _read_list(self) -> None:
-        summaries = await self.console.live.session.runs()
-        self._schedules = await self.console.live.session.query(SCHEDULES)
-        self._attention = await self.console.live.session.query(ATTENTION_RUNS)
+        live = self.console.live
+        self._is_stale = False
+        summaries = await live.session.runs()
+        self._schedules = await live.session.query(SCHEDULES)
+        waiting = waiting_runs(await live.session.query(ATTENTION_RUNS), live.status, live.now_us)
+        self._waiting = {one.run.run_id: one for one in waiting}
+        self._durations = usual_durations(summaries)
         self._summaries = {one.run.run_id: one for one in summaries}
-        self._name_cells = max((cells(run_name(one.run, self.console.glyphs)) for one in summaries), default=0)
         self._show_order()
-        self._show_calendar()
-        self._show_preview()
-        self.table.refresh()
+        self._lay_out()
+        await self._read_grid()
         self.show_key_bar()
 
-    def on_resize(self, event: events.Resize) -> None:
-        """Show as much of the calendar as leaves most rows to the list."""
-        self._show_calendar()
-        self._show_preview()
-
-    def _show_preview(self) -> None:
-        """Show the selected run in the rows that the list leaves free; on tall screens at least in a few."""
-        rows = self.app.size.height
-        calendar = self.calendar.row_count if self.calendar.display else 0
-        free = self.screen_rows - _FRAME_ROWS - calendar - max(len(self.table.order), 1)
-        free = max(free, _PREVIEW_ROWS if rows >= _PREVIEW_FROM else 0)
-        key = self.table.cursor_key
-        run = self._summaries.get(key) if key is not None else None
-        self.preview.show_run(run, free if free >= _PREVIEW_ROWS_MIN else 0, has_gap=bool(calendar))
-
-    def _show_calendar(self) -> None:
-        """Show the worst run of each day of a year, or of the last days; nothing on small screens or of one day."""
-        columns, rows = self.app.size
-        found = days_of(self._summaries.values(), local_day)
-        self.calendar.display = rows >= _CALENDAR_FROM and len(found) > 1
-        if not self.calendar.display:
+    async def _read_grid(self) -> None:
+        """Read the grid of the flow of the run under the cursor, if it is shown."""
+        run, session = self.selected_run, self.console.live.session
+        if run is None or not self.has_grid:
             return
-        count = YEAR_ROWS if rows >= _YEAR_FROM else 1
-        last = max(*found, local_day(self.console.live.now_us))
-        self.calendar.set_row_count(count)
-        lines = calendar_lines(found, last, count, columns, self.console.glyphs, self.console.live.status)
-        for row, line in enumerate(lines):
-            self.calendar.show(line, row=row)
+        if self._reader is None:
+            self._reader = HistoryReader(session)
+        self._grid = await self._reader.read([*self._summaries.values()], run.run.dag_name)
+        self._tasks = {task.name: task for task in self._grid.tasks}
+        is_first = not self.grid.order
+        self._show_tasks()
+        if is_first and self.console.selected is not None:
+            self.grid.move_to_key(self.console.selected)
+
+    # --- The list ---------------------------------------------------------------------------------------------------
+
+    @property
+    def selected_run(self) -> RunSummary | None:
+        """The run under the cursor."""
+        return None if self.table.cursor_key is None else self._summaries.get(self.table.cursor_key)
 
     def _show_order(self) -> None:
-        wanted = parse_filter(self.filter_text)
+        wanted = parse_task_filter(self._other_filter if self.is_in_grid else self.filter_text)
         found = [
-            one for one in self._summaries.values() if wanted.matches(f"{one.run.dag_name} {one.run.run_id}".casefold())
+            one
+            for one in self._summaries.values()
+            if wanted.matches_task(f"{one.run.dag_name} {one.run.run_id}".casefold(), run_cell(one.run).state)
         ]
-        if self._order is RunOrder.DEAD_LETTERS:
-            found.sort(key=lambda one: -one.dead_letters)
+        if self._order is RunOrder.NEEDS:
+            found.sort(key=lambda one: -self._weight(one))
+        elif self._order is RunOrder.SLOWEST:
+            found.sort(key=self._slowness, reverse=True)
         elif self._order is RunOrder.NAME:
             found.sort(key=lambda one: (one.run.dag_name, one.run.run_id))
         self.table.set_order([one.run.run_id for one in found])
-        self._show_heading(len(found))
+        self._fit()
+        self.table.refresh()
+        self._show_heading()
+        self._show_words()
 
-    def _show_heading(self, shown: int) -> None:
-        rows = waiting_runs(self._attention, self.console.live.status, self.console.live.now_us)
-        waiting = sum(not one.is_notice for one in rows)
+    def _weight(self, one: RunSummary) -> int:
+        waiting = self._waiting.get(one.run.run_id)
+        return 0 if waiting is None else waiting.weight
+
+    def _slowness(self, one: RunSummary) -> float:
+        pace = self._listed(one.run.run_id).pace(self.console.live.now_us)
+        return 0.0 if pace is None else pace.times
+
+    def _fit(self) -> None:
+        """Lay out the columns of the list for the width of the screen."""
+        place, columns = self._place(), self.app.size.width
+        self._columns = run_columns([self._listed(name) for name in self.table.order], columns - 1, place)
+        self.titles.show(text_columns.screen_titles(self._columns))
+
+    def _show_heading(self) -> None:
+        live, glyphs = self.console.live, self.console.glyphs
+        waiting = sum(not one.is_notice for one in self._waiting.values())
+        coming = describe_next_run(self._schedules, live.now_us, is_served=live.status.service_pid is not None)
+        more = [*(grids.grid_parts(self._grid, glyphs) if self.has_grid and self._grid.runs else ()), [Piece(coming)]]
+        order = self._task_order if self.is_in_grid else self._order
+        shown = len((self.grid if self.is_in_grid else self.table).order)
         known = len(self._summaries)
-        coming, self._shown_count = self._coming(), shown
         self.heading.show(
-            *heading_line(shown, known, waiting, self.filter_text, self._order, self.console.glyphs, coming)
+            *heading_line(shown, known, waiting, self.filter_text, order, glyphs, more if coming else more[:-1])
         )
 
-    def _coming(self) -> str:
-        """The next scheduled run."""
-        live = self.console.live
-        return describe_next_run(self._schedules, live.now_us, is_served=live.status.service_pid is not None)
+    def _place(self) -> ListPlace:
+        return ListPlace(self.console.live.now_us, self.console.glyphs)
 
     def _row(self, run_id: str, columns: int) -> Line:
-        console = self.console
-        return run_row(self._view_of(run_id), console.live.now_us, columns, console.glyphs, self._name_cells)
+        return text_columns.screen_line(self._columns, self._listed(run_id), self._place(), self.console.glyphs.more)
 
-    def _view_of(self, run_id: str) -> RunListEntry:
-        board = self.console.live.board
+    def _listed(self, run_id: str) -> ListedRun:
+        board, one = self.console.live.board, self._summaries[run_id]
+        known = self._durations.get(one.run.dag_name, ()), self._waiting.get(run_id)
         if board is not None and board.projection.run.run_id == run_id:
-            return RunListEntry(board.projection.run, board.counts, self.console.runner)
-        summary = self._summaries[run_id]
-        runner = runner_of(summary.run, self.console.live.status)
-        return RunListEntry(summary.run, counted_states(summary.counts, summary.asked), runner)
+            return ListedRun(board.projection.run, board.counts, self.console.runner, *known)
+        runner = runner_of(one.run, self.console.live.status)
+        return ListedRun(one.run, counted_states(one.counts, one.asked), runner, *known)
 
-    # --- Keys -----------------------------------------------------------------------------------------------------
+    # --- The grid ---------------------------------------------------------------------------------------------------
+
+    @property
+    def has_grid(self) -> bool:
+        """Whether the grid is shown: where there is room for it, or as the operator has chosen."""
+        if self._grid_choice is not None:
+            return self._grid_choice
+        return self.screen_rows >= _GRID_FROM and bool(self._summaries)
+
+    @property
+    def is_in_grid(self) -> bool:
+        """Whether the keys act on the grid."""
+        return self.has_grid and self._is_grid_chosen
+
+    _is_grid_chosen = False
+
+    @property
+    def place(self) -> int | None:
+        """The column of the run under the cursor."""
+        return self._grid.place_of(self.table.cursor_key)
+
+    def _show_tasks(self) -> None:
+        wanted = parse_task_filter(self.filter_text if self.is_in_grid else self._other_filter)
+        found = [
+            task
+            for task in self._grid.in_order(self._task_order)
+            if wanted.matches_task(one_line(task.name).casefold(), _state_of(task))
+        ]
+        self.grid.set_order([task.name for task in found])
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        """Divide the rows of the screen: the list needs some, the grid has a row per task, the chart what is left."""
+        has_grid, words = self.has_grid, _WORDS_ROWS
+        for widget in (self.grid, self.middle_rule):
+            widget.display = has_grid
+        self.grid_bar.set_row_count(2 if has_grid else 0)
+        chart = 0
+        if has_grid:
+            words *= 2
+            room = self.screen_rows - _FRAME_ROWS - _GRID_FRAME_ROWS - words
+            listed = min(max(len(self.table.order), 1), max(room // 2, _LIST_ROWS_MIN))
+            rows = max(min(len(self.grid.order), room - listed), 1)
+            chart = min(room - listed - rows, _CHART_ROWS[1])
+            chart = chart if chart >= _CHART_ROWS[0] else 0
+            self.grid.styles.height = rows
+        self.words_bar.set_row_count(words)
+        self._show_grid(chart)
+        self._show_heading()
+        self._show_words()
+
+    def _show_grid(self, chart_rows: int) -> None:
+        columns, glyphs, task = self.app.size.width, self.console.glyphs, self._tasks.get(self.grid.cursor_key or "")
+        self._show_runs_of_grid()
+        self.grid.refresh()
+        layout = grids.grid_layout(self._grid, columns)
+        trend = task if task is not None and self.is_in_grid else self._grid.whole
+        board = self.console.live.board
+        row = board.projection.tasks.get(trend.name) if board is not None and trend is task else None
+        timeout_us = grids.timeout_of(row) if row is not None else None
+        label_cells, title = 1 + layout.name_cells + layout.median_cells, f"{one_line(trend.name)} {glyphs.dot} "
+        slots = grids.slots_of(layout)
+        lines = grids.duration_lines(trend, timeout_us, chart_rows, label_cells, slots, glyphs, self.place, title=title)
+        self.chart.set_row_count(len(lines))
+        self.chart.show_lines(lines)
+
+    def _show_runs_of_grid(self) -> None:
+        if not self.has_grid or not self._grid.runs or self.grid_bar.row_count < 2:
+            return
+        console, layout = self.console, grids.grid_layout(self._grid, self.app.size.width)
+        self.grid_bar.show(grids.title_line(self._grid, layout, self.place))
+        status, now_us = console.live.status, console.live.now_us
+        place, role = self.place, Role.STRONG
+        line = grids.row_line(self._grid, None, layout, console.glyphs, status, now_us, place, role)
+        self.grid_bar.show(line, row=1)
+
+    def task_row(self, name: str, columns: int) -> Line:
+        console, is_selected = self.console, self.is_in_grid and name == self.grid.cursor_key
+        layout, status = grids.grid_layout(self._grid, columns), console.live.status
+        role = Role.CURSOR if is_selected else Role.TEXT
+        place = self.place if is_selected else None
+        return grids.row_line(
+            self._grid, self._tasks[name], layout, console.glyphs, status, console.live.now_us, place, role
+        )
+
+    # --- Words ------------------------------------------------------------------------------------------------------
+
+    def _show_words(self) -> None:
+        """Show the run under the cursor, what it needs, and the task under the cursor of the grid."""
+        run, live, glyphs = self.selected_run, self.console.live, self.console.glyphs
+        if run is None:
+            self.words_bar.show_lines([[Piece(" no run yet" if not self._summaries else "", Role.DIM)]])
+            return
+        waiting, listed = self._waiting.get(run.run.run_id), self._listed(run.run.run_id)
+        needs = () if waiting is None else (waiting.need, *waiting.others)
+        sentence = "; ".join(need_sentence(need, live.now_us) for need in needs) or listed.usual_sentence(live.now_us)
+        lines = [grids.run_words(listed.run, listed.view(live.now_us), glyphs), [Piece(f" {sentence}")]]
+        self.words_bar.show_lines([*lines, *(self._task_words() if self.has_grid else ())])
+
+    def _task_words(self) -> list[Line]:
+        """The task under the cursor of the grid; without one, what failed or was slow in the run."""
+        task, place, glyphs = self._tasks.get(self.grid.cursor_key or ""), self.place, self.console.glyphs
+        status = self.console.live.status
+        if place is None or task is None:
+            return []
+        if self.is_in_grid:
+            return grids.cell_lines(self._grid, task, place, glyphs, status)
+        runner = runner_of(self._grid.runs[place].run, status)
+        notable = [one for name, one in self._tasks.items() if self._is_notable(name)]
+        return [grids.cell_line(one, place, runner, glyphs) for one in notable[:_WORDS_ROWS]]
+
+    def show_frame(self) -> None:
+        """Update also the rule between the grid and the list."""
+        super().show_frame()
+        sign, role = rule_style(self.console)
+        self.middle_rule.show(sign, self.hidden_row_marks(self.middle_rule), role)
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Lay out rows and columns for the new size."""
+        self._fit()
+        self._lay_out()
+        self._read()
+
+    # --- Keys -------------------------------------------------------------------------------------------------------
+
+    def next_pane(self) -> None:
+        """Give the keys to the grid, or to the list, each with its own filter."""
+        if not self.has_grid:
+            self.console.show_message(f"{self.console.keymap.label('unfold')} shows the tasks of the last runs")
+            return
+        self._is_grid_chosen = not self._is_grid_chosen
+        self.filter_text, self._other_filter = self._other_filter, self.filter_text
+        (self.grid if self.is_in_grid else self.table).focus()
+        self._lay_out()
+        self.show_frame()
+
+    def zoom(self, step: int) -> None:
+        """Show the grid, or only the list."""
+        if self.has_grid is (step > 0):
+            self.console.show_message("the tasks of the last runs are shown" if step > 0 else "only the runs are shown")
+            return
+        if self.is_in_grid:
+            self.next_pane()
+        self._grid_choice = step > 0
+        self._lay_out()
+        self._read()
+
+    def move_columns(self, step: int) -> None:
+        """Select an earlier or later run of the flow that is listed."""
+        place = self.place
+        while place is not None and 0 <= place + step < len(self._grid.runs):
+            place += step
+            if self.table.move_to_key(self._grid.runs[place].run.run_id):
+                return
+
+    def row_in(self, view: LineView, task: str) -> int | None:
+        return self.grid.place_of(task) if view is self.grid else None
 
     def filter_changed(self, text: str) -> None:
-        """Show only runs whose flow or name match."""
-        self._show_order()
+        """Show only the runs, or in the grid only the tasks, that match."""
+        if self.is_in_grid:
+            self._show_tasks()
+        else:
+            self._show_order()
 
     def change_order(self) -> None:
         """Change to the next order."""
-        self._order = next_order(self._order)
-        self._show_order()
+        if self.is_in_grid:
+            self._task_order = next_order(self._task_order)
+            self._show_tasks()
+            self.grid.move_to(0)
+        else:
+            self._order = next_order(self._order)
+            self._show_order()
 
     def go_to_next(self, step: int) -> None:
-        """To the next run that needs a human, or the one before; with a filter, to the next match."""
+        """To the next run that needs a human or ended badly, in the grid to the next such task; else to a match."""
+        if self.is_in_grid:
+            if not self.grid.move_to_next(step, lambda name: bool(self.filter_text) or self._is_notable(name)):
+                self.console.show_message("no task of this run failed or was slow", Role.DIM, 3)
+            return
         before = self.table.cursor
-        self.table.move_to_next(step, lambda name: bool(self.filter_text or self._summaries[name].dead_letters))
+        self.table.move_to_next(step, lambda name: bool(self.filter_text) or name in self._waiting)
         if self.table.cursor == before:
-            self.console.show_message("no other run matches" if self.filter_text else "no other run has dead letters")
+            self.console.show_message("no other run matches" if self.filter_text else "no other run needs a human")
+
+    def _is_notable(self, name: str) -> bool:
+        task, place = self._tasks[name], self.place
+        return place is not None and (task.is_slow(place) or is_bad(task.cells[place]))
 
     def subject(self) -> object:
-        return None if self.table.cursor_key is None else self._summaries.get(self.table.cursor_key)
+        return self.selected_run
 
     def is_offered(self, action: Action) -> bool:
         """Whether an action can do anything to the selected run: one that has ended is not abandoned."""
-        run = self.subject()
-        has_ended = isinstance(run, RunSummary) and run.run.ended_at is not None
+        run = self.selected_run
+        has_ended = run is not None and run.run.ended_at is not None
+        if action.name in ("unfold", "next_pane"):
+            return self.has_grid == (action.name == "next_pane")
         return not (action.name == "abandon_run" and has_ended) and super().is_offered(action)
 
     def on_virtual_table_cursor_moved(self, message: VirtualTable.CursorMoved) -> None:
-        self._show_preview()
+        """Show the column of the run, of another flow its grid; select the task on all screens, if their run has it."""
+        run, board = self.selected_run, self.console.live.board
+        if run is not None and self.has_grid and run.run.dag_name != self._grid.flow:
+            run_latest(self, self._read_grid, "runs")
+        if self.is_in_grid and board is not None and self.grid.cursor_key in board.projection.tasks:
+            self.console.selected = self.grid.cursor_key
+        self._lay_out()
         self.show_key_bar()
 
     def on_virtual_table_row_opened(self, message: VirtualTable.RowOpened) -> None:
-        self.console.follow(str(message.key))
-
-
-# --- The selected run in the rows that the list of runs leaves free --------------------------------------------------
-
-
-TASKS_MAX = 2_000  # of a run that is read for its preview
-
-
-class RunPreview(Bar):
-    """What a run was about: its parameters and the tasks that matter most. Other runs than the followed are read."""
-
-    def __init__(self) -> None:
-        super().__init__(0, id="preview")
-        self._run: RunSummary | None = None
-        self._rows = 0
-        self._has_gap = False
-        self._read_board: Board | None = None  # of another run than the followed
-        self._rest_timer = RestTimer(self, self._start_reading)
-
-    def show_run(self, run: RunSummary | None, rows: int, *, has_gap: bool) -> None:
-        """Show a run in at most ``rows`` rows; with ``has_gap`` the last one is empty."""
-        self._run, self._rows, self._has_gap = run, rows - has_gap, has_gap
-        if self._board() is None and self._is_small and rows > 0:
-            self._rest_timer.start()
-        self.update_lines()
-
-    def update_lines(self) -> None:
-        """Paint the run as of now; a run that has not been read leaves its rows empty."""
-        board, console = self._board(), cast(Console, self.app)
-        if self._run is None or self._rows < 1 or not self._is_small:
-            self.set_row_count(0)
-        elif board is not None:
-            runner = runner_of(board.projection.run, console.live.status)
-            scene = Scene(board, console.live.now_us, console.glyphs, console.absolute_times, runner=runner)
-            lines = preview_lines(scene, self.app.size.width, self._rows)
-            self.set_row_count(len(lines) + self._has_gap)
-            self.show_lines(lines)
-        else:
-            self.show_lines([])
-
-    @property
-    def _is_small(self) -> bool:
-        return self._run is not None and sum(self._run.counts.values()) <= TASKS_MAX
-
-    def _board(self) -> Board | None:
-        """The board of the run, if it is known."""
-        wanted = self._run.run.run_id if self._run is not None else None
-        known = (cast(Console, self.app).live.board, self._read_board)
-        return next((one for one in known if one is not None and one.projection.run.run_id == wanted), None)
-
-    def _start_reading(self) -> None:
-        # the header shows an error; the next move of the cursor reads again
-        run_latest(self, self._read, "preview", shows_errors=False)
-
-    async def _read(self) -> None:
-        wanted = self._run
-        if wanted is None or self._board() is not None:
+        """Open the run, from the grid at the task."""
+        run, board, task = self.selected_run, self.console.live.board, self.grid.cursor_key
+        if run is None:
             return
-        self._read_board = Board(await cast(Console, self.app).live.session.snapshot(wanted.run.run_id))
-        self.update_lines()
+        if self.is_in_grid and board is not None and run.run.run_id == board.projection.run.run_id:
+            self.console.selected = task
+            self.console.open_view(ScreenName.GRAPH)
+            return
+        self.console.follow(run.run.run_id)
+        if self.is_in_grid:
+            self.console.selected = task
+
+
+def _state_of(task: TaskTrend) -> TaskState:
+    """The state in the latest run."""
+    last = task.cells[-1] if task.cells else None
+    return TaskState.PENDING if last is None else last.state

@@ -18,7 +18,7 @@ from ..model.lists import next_order
 from ..model.runs import TaskTrend, trend_of_attempts
 from ..model.timeline import BreakerPeriods, Pause, RowKey, RunActivity, Span, TimelineRows, activity_of
 from ..present import timeline as present
-from ..present.history import duration_lines, timeout_of
+from ..present.run_grid import CHART_LABEL_CELLS, duration_lines, even_slots, timeout_of
 from ..present.tasks import Scene
 from ..sessions.session import listed_events
 from ..text.glyphs import Glyphs
@@ -353,7 +353,9 @@ class TimelineScreen(ConsoleScreen):
             return []
         timeout_us = timeout_of(self.board.row(name))
         rows = min(rows, _DURATION_ROWS_MAX)
-        return [[], *duration_lines(past, timeout_us, rows, columns, self.console.glyphs, each="attempt")]
+        slots, glyphs = even_slots(past, columns - CHART_LABEL_CELLS), self.console.glyphs
+        title = f"{one_line(name)} in each attempt {glyphs.dot} "
+        return [[], *duration_lines(past, timeout_us, rows, CHART_LABEL_CELLS, slots, glyphs, title=title)]
 
     def _fit_text(self) -> None:
         """Give the chart and the words the rows that the tasks do not need."""

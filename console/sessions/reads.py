@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from ...engine.core.causes import CauseHistory
-from ...engine.core.projection import RunProjection
+from ...engine.core.projection import RunProjection, RunSummary
 from ...engine.domain.events import Event
 from ...engine.errors import RedriveError
 from ...engine.statefile import lists
@@ -215,9 +215,9 @@ class HistoryReader:
         self._session = session
         self._ended: dict[tuple[str, int | None, tuple[tuple[str, int], ...]], list[RunTaskRow]] = {}
 
-    async def read(self, dag_name: str) -> RunGrid:
-        """Read the grid. Raises RedriveError."""
-        runs = latest_runs(await self._session.runs(), dag_name)
+    async def read(self, summaries: Sequence[RunSummary], dag_name: str) -> RunGrid:
+        """Read the grid. ``summaries``: the runs of the file, the latest first. Raises RedriveError."""
+        runs = latest_runs(summaries, dag_name)
         rows: dict[str, list[RunTaskRow]] = {}
         kept = {}
         keys = [(one.run.run_id, one.run.ended_at, tuple(sorted(one.counts.items()))) for one in runs]

@@ -17,17 +17,19 @@ from redrive.console.app.app import ConsoleApp
 from redrive.console.keys.actions import VIEWS, ScreenName
 from redrive.console.model.board import Link, SessionStatus
 from redrive.console.model.log import LogText
+from redrive.console.present.runs import ListedRun, ListPlace, run_columns
 from redrive.console.sessions.session import Cause, Value
 from redrive.console.sessions.target import LaunchContext
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
-from redrive.console.text.pieces import Line
+from redrive.console.text.columns import screen_line
+from redrive.console.text.glyphs import UTF8
+from redrive.console.text.pieces import Line, plain
 from redrive.console.widgets.bars import KeyBar
 from redrive.engine.core.causes import CauseHistory
 from redrive.engine.core.projection import RunProjection, RunSummary, Successes
 from redrive.engine.domain.acts import Answer, Command, TargetResult
 from redrive.engine.domain.events import Event, EventKind
-from redrive.engine.domain.rows import ExecutorState
 from redrive.engine.domain.states import RunState, TaskUsage
 from redrive.engine.errors import RedriveError, RefusedError
 from redrive.engine.statefile.dry_run import ActPreview
@@ -41,7 +43,7 @@ from textual.pilot import Pilot
 
 from .model.runs import START, EventBuilder, S, projection_of
 
-LIVE = SessionStatus(Link.LIVE, executor=ExecutorState(alive=True, age_us=300000))
+LIVE = SessionStatus(Link.LIVE, executor_alive=True, heartbeat_age_seconds=0.3)
 
 
 class StillClock:
@@ -75,6 +77,12 @@ def attention_run(one: RunSummary, known: Sequence[RunSummary] = ()) -> Attentio
     ends = (run.blocked_since, run.paused_since, run.deadline_at, one.dead_letters)
     row = AttentionRun(run.run_id, run.dag_name, run.started_at, run.ended_at, str(run.state), *ends)
     return row._replace(later_successes=successes)
+
+
+def run_text(listed: ListedRun, now_us: int, columns: int = 150) -> str:
+    """The row of a run in the list of runs."""
+    place = ListPlace(now_us, UTF8)
+    return plain(screen_line(run_columns([listed], columns, place), listed, place))
 
 
 class FakeSession:

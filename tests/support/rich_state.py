@@ -26,7 +26,6 @@ LISTINGS: tuple[tuple[str, ...], ...] = (
     ("quarantine", "--all"),
     ("breakers",),
     ("replay",),
-    ("report", "--short", "--state"),
     ("doctor",),
     ("requeue", "broken*", "--dry-run", "--reason", "x", "--state"),
 )

@@ -5,16 +5,18 @@ from __future__ import annotations
 import pytest
 from redrive.console.model.board import Board
 from redrive.console.model.graph.view import Graph
+from redrive.console.model.runs import WaitingRun
 from redrive.console.present import states
-from redrive.console.present.runs import RunListEntry, run_row
+from redrive.console.present.runs import ListedRun
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import plain
 from redrive.engine.core.views import Asked
 from redrive.engine.core.waiting import ALIVE
 from redrive.engine.domain.states import TaskState
+from redrive.engine.statefile.needs import Need, NeedKind
 
-from ..conftest import FakeSession, StillClock
-from ..model.runs import EventBuilder, projection_of
+from ..conftest import FakeSession, StillClock, run_text
+from ..model.runs import START, EventBuilder, projection_of
 from .screen_driver import open_console
 
 
@@ -43,7 +45,9 @@ def test_it_is_counted_with_what_needs_a_human_in_every_view(session: FakeSessio
     assert states.counts_text(board.counts, ALIVE) == "1 approve?, 1 running, 1 ok, 1 pending"
     assert states.leading_state(board.counts) is Asked.APPROVAL
     assert plain(states.counts_signs({**board.counts, TaskState.DEAD_LETTER: 2}, UTF8, 30)).startswith("◆3 ●1")
-    assert "◆1" in plain(run_row(RunListEntry(board.projection.run, board.counts), board.projection.seq, 150, UTF8))
+    run, need = board.projection.run, Need(NeedKind.APPROVAL, "", START)
+    waiting = WaitingRun(run, 0, need)
+    assert "◆1 approval" in run_text(ListedRun(run, board.counts, waiting=waiting), board.projection.seq)
     assert sum(counts[Asked.APPROVAL] for counts in asked) == 3 and not any(counts[TaskState.READY] for counts in asked)
     graph.apply(board.apply([session.builder.move("ok", "SUCCESS")]))
     assert not any(counts[Asked.APPROVAL] for counts in asked)

@@ -312,7 +312,10 @@ async def test_the_list_of_runs_distinguishes_them_and_opens_one(revenue: FakeSe
     ]
     async with shown(revenue, clock, (120, 40)) as (app, pilot):
         await press(app, pilot, "1")
-        heading, now, before = rows_of(app)[3:6]
+        heading = rows_of(app)[3]
+        now, before = (
+            next(row for row in rows_of(app)[10:] if row.startswith(f" run-2026-04-{day}")) for day in (25, 24)
+        )
         assert heading.startswith(" 2 runs · 2 need a human")
         assert "● running" in now
         assert "2/10" in now
@@ -325,41 +328,42 @@ async def test_the_list_of_runs_distinguishes_them_and_opens_one(revenue: FakeSe
 
 
 async def test_the_run_that_is_followed_is_counted_live(revenue: FakeSession, clock: StillClock):
-    async with shown(revenue, clock, (120, 40)) as (app, pilot):
+    async with shown(revenue, clock, (120, 24)) as (app, pilot):
         await press(app, pilot, "1")
-        assert "2/10" in rows_of(app)[4]
+        assert "2/10" in rows_of(app)[5]
         await emit_events(app, pilot, revenue, revenue.builder.succeed("clean_orders"))
-        assert "3/10" in rows_of(app)[4]
+        assert "3/10" in rows_of(app)[5]
 
 
 async def test_runs_are_filtered_and_sorted(revenue: FakeSession, clock: StillClock):
-    runs = [RunRow(f"run-{n}", "etl", START - n * S, START, RunState.SUCCESS) for n in range(3)]
+    runs = [RunRow(f"run-{n}", "etl", START - n * S, None, RunState.RUNNING, START) for n in range(3)]
+    runs[0].ended_at, runs[0].state = START, RunState.SUCCESS
     revenue.summaries = [
         RunSummary(run, {"SUCCESS": 1, "DEAD_LETTER": dead}) for run, dead in zip(runs, (0, 5, 1), strict=True)
     ]
     async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "1", "e")
-        assert "sort: dead letters" in rows_of(app)[3]
-        assert ["run-1" in rows_of(app)[4], "run-2" in rows_of(app)[5]] == [True, True]
+        assert "sort: needs a human" in rows_of(app)[3]
+        assert ["run-1" in rows_of(app)[5], "run-2" in rows_of(app)[6]] == [True, True]
         await press(app, pilot, "slash", *"run-2", "enter")
         assert "/run-2: 1" in rows_of(app)[3]
-        assert "run-2" in rows_of(app)[4]
+        assert "run-2" in rows_of(app)[5]
         assert "run-1" not in text_of(app)
 
 
-async def test_n_goes_to_the_next_run_with_dead_letters(revenue: FakeSession, clock: StillClock):
+async def test_n_goes_to_the_next_run_that_needs_a_human(revenue: FakeSession, clock: StillClock):
     revenue.summaries = [
-        RunSummary(RunRow(f"night-{number}", "revenue", started_at=START, state=RunState.FAILED), {"DEAD_LETTER": dead})
-        for number, dead in enumerate((0, 2, 0, 1))
+        RunSummary(RunRow(f"night-{number}", "revenue", START, START, RunState(state)), {"SUCCESS": 1})
+        for number, state in enumerate(("SUCCESS", "FAILED", "SUCCESS", "PARTIAL"))
     ]
     async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "1", "n")
         assert app.screen.table.cursor_key == "night-1"
-        await press(app, pilot, "n", "n", "N")
+        await press(app, pilot, "n")
         assert app.screen.table.cursor_key == "night-3"
         revenue.summaries = revenue.summaries[:1]
         await press(app, pilot, "ctrl+l", "n")
-        assert "no other run has dead letters" in rows_of(app)[-1]
+        assert "no other run needs a human" in rows_of(app)[-1]
 
 
 async def test_a_list_of_runs_that_cannot_be_read_says_why(revenue: FakeSession, clock: StillClock):
@@ -381,8 +385,8 @@ async def test_above_the_list_of_runs_stands_what_comes_next_and_beside_a_run_by
     answer = {"timezone": "Asia/Kolkata", "next_local": due.isoformat(), "next_at": clock.now + 11_520 * S}
     revenue.lists["schedules"] = [{"dag_name": "revenue", **answer}]
     revenue.set_status(service_pid=8)
-    async with shown(revenue, clock, (120, 40)) as (app, pilot):
+    async with shown(revenue, clock, (120, 24)) as (app, pilot):
         await press(app, pilot, "1")
-        heading, listed = rows_of(app)[3:5]
+        heading, _, listed = rows_of(app)[3:6]
         assert "next " in heading and "Asia/Kolkata, in 3h12" in heading
         assert "late 30s" in listed

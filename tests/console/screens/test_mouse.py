@@ -57,7 +57,7 @@ async def test_a_click_on_the_order_changes_it(revenue: FakeSession, clock: Stil
         await settle(app, pilot)
         assert "sort: latest" in rows_of(app)[3]
         await click_on(app, pilot, "sort: latest")
-        assert "sort: dead letters" in rows_of(app)[3]
+        assert "sort: needs a human" in rows_of(app)[3]
 
 
 async def click_on(app: Any, pilot: Pilot[Any], text: str) -> None:

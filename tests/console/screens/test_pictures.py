@@ -16,9 +16,8 @@ from redrive.console.sessions.target import LaunchContext
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
 from redrive.console.text.pieces import Line, Piece, Role
-from redrive.engine.core.projection import AttemptRow, RunProjection, RunRow, RunSummary
-from redrive.engine.domain.rows import ExecutorState
-from redrive.engine.domain.states import RunState, TaskState
+from redrive.engine.core.projection import AttemptRow, RunProjection
+from redrive.engine.domain.states import TaskState
 from redrive.engine.statefile.logs import AttemptText, LogChunk
 from support.idle import is_settled
 
@@ -104,16 +103,6 @@ def test_picture_of_details(size, session, clock, snap_compare):
     assert snap_compare(app, terminal_size=size, run_before=keys(app, "d"))
 
 
-@pytest.mark.parametrize("size", SIZES, ids=size_id)
-def test_picture_of_runs(size, session, clock, snap_compare):
-    session.summaries = [
-        RunSummary(session.projection.run, {"SUCCESS": 2, "DEAD_LETTER": 1, "PENDING": 7}),
-        *past_runs(),
-    ]
-    app = make_app(session, clock)
-    assert snap_compare(app, terminal_size=size, run_before=keys(app, "1"))
-
-
 #: Rows as those of help, under its legend: the keys themselves are asserted in ``test_commands``.
 HELP_ROWS: list[Line] = [
     [],
@@ -170,7 +159,7 @@ def test_picture_of_an_old_picture(session, clock, snap_compare):
 
 
 def test_picture_of_an_executor_that_has_gone(session, clock, snap_compare):
-    session.set_status(executor=ExecutorState(gone_at=clock.now - 60 * S))
+    session.set_status(executor_alive=False, heartbeat_age_seconds=None, executor_gone_at=clock.now - 60 * S)
     app = ConsoleApp(
         session, clock=clock, tty=Tty(TerminalCapabilities()), launch=LaunchContext(state_path="/srv/revenue.db")
     )
@@ -248,20 +237,3 @@ def ran_task(projection: RunProjection, name: str, started_at: int, duration_us:
     row.attempts[1] = AttemptRow(
         1, started_at=started_at, ended_at=row.ended_at, outcome="success", duration_us=duration_us
     )
-
-
-def past_runs() -> list[RunSummary]:
-    day = 86400 * S
-    states = [
-        (RunState.SUCCESS, {"SUCCESS": 10}),
-        (RunState.PARTIAL, {"SUCCESS": 9, "SKIPPED": 1}),
-        (RunState.FAILED, {"SUCCESS": 5, "FAILED": 1, "UPSTREAM_FAILED": 4}),
-        (RunState.SUCCESS, {"SUCCESS": 10}),
-    ]
-    found = []
-    for number, (state, counts) in enumerate(states, start=1):
-        at = START - number * day
-        run = RunRow(f"run-2026-04-{25 - number}", "revenue", at, at + (2000 + 300 * number) * S, state)
-        found.append(RunSummary(run, counts))
-    blocked = RunRow("run-2026-04-20", "revenue", START - 5 * day, None, RunState.RUNNING, START - 4 * day)
-    return [*found, RunSummary(blocked, {"SUCCESS": 8, "DEAD_LETTER": 1, "PENDING": 1})]

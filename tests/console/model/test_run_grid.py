@@ -1,8 +1,9 @@
-"""The grid of the last runs: every task in every run, what was slower than usual; and the calendar of nights."""
+"""The grid of the last runs: every task in every run, and what was slower than usual."""
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -11,10 +12,12 @@ from redrive.console.model.runs import (
     HistoryCell,
     HistoryOrder,
     TaskTrend,
-    days_of,
+    is_bad,
     latest_runs,
+    pace_of,
+    run_cell,
     run_grid,
-    weeks_until,
+    usual_durations,
 )
 from redrive.engine.core.projection import RunRow, RunSummary
 from redrive.engine.domain.states import RunState, TaskState
@@ -99,20 +102,28 @@ def test_problems_come_first_the_latest_before_the_frequent() -> None:
     assert [task.name for task in grid.in_order(HistoryOrder.FLOW)] == ["good", "early", "late"]
 
 
-def test_a_day_shows_its_worst_run_and_counts_all() -> None:
-    blocked = summary(0, RunState.RUNNING, blocked_since=MONDAY)
-    runs = [summary(0), blocked, summary(0, RunState.FAILED), summary(2)]
-    days = days_of(runs, lambda at: datetime.fromtimestamp(at / S, UTC).date())
-    assert days[date(2026, 4, 20)].runs == 3 and days[date(2026, 4, 20)].worst is blocked
-    assert days[date(2026, 4, 22)].runs == 1 and date(2026, 4, 21) not in days
+def test_a_run_is_slow_or_quick_beside_the_successes_of_its_flow() -> None:
+    assert pace_of(600 * S, [200 * S] * 4) == (3.0, True, False)
+    assert pace_of(20 * S, [200 * S] * 4) == (0.1, False, True)
+    assert pace_of(220 * S, [200 * S] * 4) == (1.1, False, False)
+    assert pace_of(600 * S, [200 * S] * 2) == (3.0, False, False), "two runs say nothing of the usual"
+    assert pace_of(600 * S, []) is None
 
 
-def test_a_run_of_a_schedule_belongs_to_the_day_that_it_stands_for() -> None:
-    late = summary(1, logical_time=MONDAY)
-    assert list(days_of([late], lambda at: datetime.fromtimestamp(at / S, UTC).date())) == [date(2026, 4, 20)]
+def test_a_failure_and_a_part_of_a_flow_are_no_measure_of_what_is_usual() -> None:
+    part = json.dumps({"part": "--only load"})
+    ends = [("SUCCESS", 100, "{}"), ("FAILED", 5, "{}"), ("SUCCESS", 7, part), ("ABANDONED", 900, "{}")]
+    runs = [
+        summary(number, RunState(state), ended_at=MONDAY + number * DAY + seconds * S, options=options)
+        for number, (state, seconds, options) in enumerate(ends)
+    ]
+    assert usual_durations(runs[::-1]) == {"revenue": [100 * S]}
+    cells = [run_cell(one.run) for one in runs]
+    assert [cell.state for cell in cells] == [TaskState.SUCCESS, TaskState.FAILED, TaskState.SKIPPED, TaskState.FAILED]
+    assert [is_bad(cell) for cell in cells] == [False, True, False, True]
 
 
-def test_weeks_begin_on_monday_and_end_with_the_week_of_the_day() -> None:
-    weeks = weeks_until(date(2026, 4, 22), 2)
-    assert [week[0] for week in weeks] == [date(2026, 4, 13), date(2026, 4, 20)]
-    assert weeks[-1][-1] == date(2026, 4, 26)
+def test_a_run_lasts_until_it_is_blocked_without_the_time_in_which_nobody_worked() -> None:
+    blocked = summary(0, RunState.RUNNING, blocked_since=MONDAY + 300 * S, waited_us=100 * S)
+    assert run_cell(blocked.run) == HistoryCell(TaskState.DEAD_LETTER, 1, 200 * S)
+    assert run_cell(summary(0, RunState.RUNNING).run).duration_us is None

@@ -1,0 +1,346 @@
+"""The grid of the last runs of a flow: each task in each run, and how long it took."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ...engine.core.projection import RunRow, RunSummary, TaskRow
+from ...engine.core.ready_queue import spec_of
+from ...engine.core.views import RunView, Signed, counted_states, run_view, state_style
+from ...engine.core.waiting import RunnerStatus
+from ...engine.domain.states import TaskState
+from ...engine.domain.text import counted, format_duration
+from ..model.board import SessionStatus, runner_of
+from ..model.runs import WHOLE_RUN, HistoryCell, RunGrid, TaskTrend, is_bad, pace_beside
+from ..text.figures import CLOCK_CELLS, SECOND, column, column_chart, number, wall, wall_day
+from ..text.glyphs import Glyphs
+from ..text.pieces import Line, Piece, Role, join
+from ..text.text import cells, one_line, pad, pad_left, shorten_middle
+from .runs import describe_params
+from .states import sign_and_word
+
+_NAME_CELLS = (12, 40)
+_WIDE_CELLS = 2 + CLOCK_CELLS + 1  # sign, mark, duration, gap
+_MEDIAN_CELLS = CLOCK_CELLS + 2
+_DATE_CELLS = 5
+_DATE_STEP = 8  # cells from one date above the heat map to the next
+_CHART_ROWS_MIN = 4
+
+#: Up to which multiple of the usual duration a cell of the heat map has which of the shades.
+_SHADES = (0.67, 1.5, 2.5)
+
+
+class GridLayout(NamedTuple):
+    """The widths of the grid. ``first``: the first run of the heat map, which has a cell for each run from it on;
+    ``first_wide``: the first one with a duration.
+
+    ``heat_cells``: with a blank behind them; 0 without a heat map.
+    """
+
+    name_cells: int
+    median_cells: int
+    heat_cells: int
+    first: int
+    first_wide: int
+    runs: int
+
+    @property
+    def places(self) -> range:
+        """The runs that can be selected."""
+        return range(min(self.first, self.first_wide), self.runs)
+
+
+def grid_layout(grid: RunGrid, columns: int) -> GridLayout:
+    """A heat map of as many of the latest runs as have room beside the names, then durations of the last of them."""
+    count, (low, high) = len(grid.runs), _NAME_CELLS
+    longest = max((cells(one_line(task.name)) for task in grid.tasks), default=low)
+    name_cells = max(min(longest, high), min(len(WHOLE_RUN), columns // 4), low)
+    median_cells = _MEDIAN_CELLS
+    wanted = count + 1 if count else 0
+    name_cells = max(min(name_cells, columns - 1 - median_cells - wanted - _WIDE_CELLS), low)
+    room = columns - 1 - name_cells - median_cells
+    heat_cells = min(wanted, max(room - _WIDE_CELLS, 0))
+    wide = max(min(count, (room - heat_cells) // _WIDE_CELLS), 0)
+    return GridLayout(name_cells, median_cells, heat_cells, count - max(heat_cells - 1, 0), count - wide, count)
+
+
+def title_line(grid: RunGrid, layout: GridLayout, place: int | None = None) -> Line:
+    """The names of the columns: the day of each run, or its time if all runs are of one day."""
+    days = {wall_day(one.run.started_at)[:_DATE_CELLS] for one in grid.runs}
+    line: Line = [Piece(f" {pad('task', layout.name_cells)}{_median_cell('usual', layout)}", Role.DIM)]
+
+    def when(at: int) -> str:
+        started_at = grid.runs[at].run.started_at
+        return wall_day(started_at)[:_DATE_CELLS] if len(days) > 1 else wall(started_at)[:_DATE_CELLS]
+
+    if layout.heat_cells:
+        last = layout.first + layout.heat_cells - _DATE_CELLS  # a date that is cut would be another one
+        dates = "".join(f"{when(at):{_DATE_STEP}}" for at in range(layout.first, layout.runs, _DATE_STEP) if at <= last)
+        line.append(Piece(pad(dates.rstrip(), layout.heat_cells)[: layout.heat_cells], Role.DIM))
+    for at in range(layout.first_wide, layout.runs):
+        line.append(Piece(f"{when(at):>{_WIDE_CELLS - 1}} ", Role.STRONG if at == place else Role.DIM))
+    return line
+
+
+def _median_cell(text: str, layout: GridLayout) -> str:
+    return f"{pad_left(text, layout.median_cells - 1)} " if layout.median_cells > 1 else " "
+
+
+class _Look(NamedTuple):
+    """A cell as it is shown. ``ok_us``: of a success; ``is_slow``: far beyond the other runs."""
+
+    style: Signed
+    lasts_us: int | None
+    ok_us: int | None
+    is_slow: bool
+
+
+def _looks(grid: RunGrid, task: TaskTrend | None, status: SessionStatus, now_us: int) -> Iterator[_Look | None]:
+    """The cells of a task, or of the runs themselves."""
+    trend = grid.whole if task is None else task
+    durations = trend.durations
+    for one, cell in zip(grid.runs, trend.cells, strict=True):
+        if cell is None:
+            yield None
+            continue
+        pace = pace_beside(cell, durations)
+        view = view_of(one, status, now_us) if task is None else None
+        style = state_style(cell.state, runner_of(one.run, status)) if view is None else view
+        lasts_us = cell.duration_us if view is None else view.clock
+        yield _Look(style, lasts_us, cell.ok_us, pace is not None and pace.is_slow)
+
+
+def view_of(one: RunSummary, status: SessionStatus, now_us: int) -> RunView:
+    """What is true of a run; its tasks decide whether it works or waits."""
+    return run_view(one.run, runner_of(one.run, status), now_us, counted_states(one.counts, one.asked))
+
+
+def row_line(
+    grid: RunGrid,
+    task: TaskTrend | None,
+    layout: GridLayout,
+    glyphs: Glyphs,
+    status: SessionStatus,
+    now_us: int,
+    place: int | None = None,
+    name_role: Role = Role.TEXT,
+) -> Line:
+    """A task in each run; None: the runs themselves. ``place``: the run under the cursor, if that is shown."""
+    trend = grid.whole if task is None else task
+    typical_us, found = trend.typical_us, [*_looks(grid, task, status, now_us)]
+    line: Line = [
+        Piece(" "),
+        Piece(pad(shorten_middle(one_line(trend.name), layout.name_cells, glyphs.more), layout.name_cells), name_role),
+        Piece(_median_cell("" if typical_us is None else format_duration(typical_us), layout), Role.DIM),
+    ]
+    if layout.heat_cells:
+        line += [_heat_cell(found[at], typical_us, glyphs, at == place) for at in range(layout.first, layout.runs)]
+        line.append(Piece(" "))
+    for at in range(layout.first_wide, layout.runs):
+        line += _wide_cell(found[at], glyphs, at == place)
+    return line
+
+
+def _heat_cell(look: _Look | None, usual_us: int | None, glyphs: Glyphs, is_selected: bool) -> Piece:
+    """One cell: the darker, the longer a success took beside what is usual; anything else has its own sign."""
+    if look is None:
+        return Piece(" ", _under(Role.DIM, is_selected))
+    if look.ok_us is None or not usual_us:
+        return Piece(glyphs.of(look.style.sign), _under(look.style.role, is_selected))
+    shade = glyphs.heat[bisect_left(_SHADES, look.ok_us / usual_us)]
+    return Piece(shade, Role.WARNING if look.is_slow else Role.STRONG if is_selected else Role.DONE)
+
+
+def _wide_cell(look: _Look | None, glyphs: Glyphs, is_selected: bool) -> Iterator[Piece]:
+    if look is None:
+        yield Piece(" " * _WIDE_CELLS, _under(Role.DIM, is_selected))
+        return
+    is_slow, lasts_us = look.is_slow, look.lasts_us
+    yield Piece(glyphs.of(look.style.sign), _under(look.style.role, is_selected))
+    yield Piece(glyphs.up if is_slow else " ", _under(Role.WARNING, is_selected))
+    text = column(lasts_us) if lasts_us is not None else " " * CLOCK_CELLS
+    yield Piece(text, _under(Role.WARNING if is_slow else Role.TEXT, is_selected))
+    yield Piece(" ")
+
+
+def _under(role: str, is_selected: bool) -> str:
+    return Role.CURSOR if is_selected else role
+
+
+# --- How long a task took in each run, beside its timeout ------------------------------------------------------------
+
+
+CHART_LABEL_CELLS = CLOCK_CELLS + 2
+_BAR_CELLS = 3  # under a duration
+_COLUMN_CELLS_MAX = 4  # of a run, with a gap
+_TIMEOUT_SHOWN = 4.0  # at most so many times the longest duration; a higher timeout would make all columns flat
+
+
+class Slot(NamedTuple):
+    """Where the column of a cell stands: ``lead`` blanks, then as many ``cells``. ``at``: the place of the cell."""
+
+    at: int
+    lead: int
+    cells: int
+
+
+def slots_of(layout: GridLayout) -> list[Slot]:
+    """Each column under its run."""
+    heat = range(layout.first, layout.runs) if layout.heat_cells else ()
+    wide = range(layout.first_wide, layout.runs)
+    return [*(Slot(at, 0, 1) for at in heat), *(Slot(at, _WIDE_CELLS - _BAR_CELLS, _BAR_CELLS) for at in wide)]
+
+
+def even_slots(task: TaskTrend, room: int) -> list[Slot]:
+    """The last ended cells of a task side by side."""
+    found = [at for at, cell in enumerate(task.cells) if cell is not None and cell.duration_us]
+    size = max(min(room // max(len(found), 1), _COLUMN_CELLS_MAX), 1)
+    return [Slot(at, size > 1, max(size - 1, 1)) for at in found[-(room // size) :]]
+
+
+def duration_lines(
+    task: TaskTrend,
+    timeout_us: int | None,
+    rows: int,
+    label_cells: int,
+    slots: Sequence[Slot],
+    glyphs: Glyphs,
+    place: int | None = None,
+    title: str = "",
+) -> list[Line]:
+    """A column per slot, as high as it took long, with the timeout as a line across.
+
+    Failures have their colour. The first of the ``rows`` lines says what is shown, after ``title``; ``place``: the run
+    under the cursor. Empty if nothing has ended, or without room.
+    """
+    lasted = [(cell.duration_us or 0) if cell is not None else 0 for cell in task.cells]
+    longest, height = max(lasted, default=0), rows - 1
+    if rows < _CHART_ROWS_MIN or not longest:
+        return []
+    limit_us = timeout_us if timeout_us is not None and timeout_us <= _TIMEOUT_SHOWN * longest else None
+    most = max(longest, limit_us or 0)
+    limit_row = height - max(-(-limit_us * height // most), 1) if limit_us is not None else -1
+    roles = [_column_role(task, slot.at, place) for slot in slots]
+    is_narrow = label_cells < len(f" timeout {format_duration(limit_us or 0)} ")
+    lines: list[Line] = [[Piece(f" {title}{_describe_durations(task, timeout_us, longest, glyphs)}", Role.DIM)]]
+    for row, text in enumerate(column_chart([lasted[slot.at] for slot in slots], most, height, glyphs)):
+        label = format_duration(most) if row == 0 else ""
+        if limit_us is not None and row == limit_row:
+            label = format_duration(limit_us) if is_narrow else f"timeout {format_duration(limit_us)}"
+        line: Line = [Piece(f"{pad_left(label, label_cells - 1)} ", Role.DIM)]
+        across = glyphs.backoff if row == limit_row else " "
+        for sign, role, slot in zip(text.ljust(len(slots)), roles, slots, strict=True):
+            line.append(Piece(across * slot.lead, Role.WARNING))
+            line.append(Piece((across if sign == " " else sign) * slot.cells, Role.WARNING if sign == " " else role))
+        if row == limit_row and is_narrow:
+            line.append(Piece(f"{glyphs.backoff} timeout", Role.WARNING))
+        lines.append(line)
+    return lines
+
+
+def timeout_of(row: TaskRow) -> int | None:
+    """The timeout of a task in microseconds; None without one."""
+    limit = spec_of(row).timeout
+    return None if limit is None else round(limit * SECOND)
+
+
+def _column_role(task: TaskTrend, at: int, place: int | None) -> Role:
+    if at == place:
+        return Role.STRONG
+    return Role.FAILED if is_bad(task.cells[at]) else Role.WARNING if task.is_slow(at) else Role.DONE
+
+
+def _describe_durations(task: TaskTrend, timeout_us: int | None, longest: int, glyphs: Glyphs) -> str:
+    """What a timeout is chosen by: how long is usual, the longest, and the timeout beside it."""
+    parts = [f"usually {format_duration(typical)}"] if (typical := task.typical_us) is not None else []
+    parts.append(f"at most {format_duration(longest)}")
+    if timeout_us is not None:
+        parts.append(f"timeout {format_duration(timeout_us)} ({timeout_us / longest:.1f} times that)")
+    return f" {glyphs.dot} ".join(parts)
+
+
+# --- What is said above and below the grid ---------------------------------------------------------------------------
+
+
+def grid_parts(grid: RunGrid, glyphs: Glyphs) -> list[Line]:
+    """What the heading says of a grid."""
+    parts: list[Line] = [[Piece(counted(len(grid.tasks), "task"))]]
+    if grid.left_out:
+        parts.append([Piece(f"{number(grid.left_out)} more not listed", Role.WARNING)])
+    if slow := slow_count(grid):
+        parts.append([Piece(f"{number(slow)} slower than usual {glyphs.up}", Role.WARNING)])
+    return parts
+
+
+def slow_count(grid: RunGrid) -> int:
+    """How many tasks of the latest run took far longer than in the runs before."""
+    last = len(grid.runs) - 1
+    return sum(task.is_slow(last) for task in grid.tasks) if last >= 0 else 0
+
+
+def run_words(run: RunRow, view: RunView, glyphs: Glyphs) -> Line:
+    """The run under the cursor, in words, with its parameters."""
+    return [
+        Piece(f" {one_line(run.run_id)}", Role.TITLE),
+        Piece(f"  {wall_day(run.started_at)}  ", Role.DIM),
+        sign_and_word(view, glyphs),
+        Piece("" if view.is_moving else f" after {', '.join(filter(None, (format_duration(view.clock), view.fact)))}"),
+        Piece(f"  {describe_params(run)}", Role.DIM),
+    ]
+
+
+def cell_lines(grid: RunGrid, task: TaskTrend, place: int, glyphs: Glyphs, status: SessionStatus) -> list[Line]:
+    """The task under the cursor, in the run at ``place`` and in all of them, in words."""
+    return [cell_line(task, place, runner_of(grid.runs[place].run, status), glyphs), _task_line(task, glyphs)]
+
+
+def cell_line(task: TaskTrend, place: int, runner: RunnerStatus, glyphs: Glyphs) -> Line:
+    cell = task.cells[place]
+    name = Piece(f" {one_line(task.name)}", Role.TITLE)
+    if cell is None:
+        return [name, Piece("  this run did not have it", Role.DIM)]
+    duration = "" if cell.duration_us is None else f" {format_duration(cell.duration_us)}"
+    tries = f" {glyphs.dot} {cell.attempts} attempts" if cell.attempts > 1 else ""
+    line = [name, Piece("  "), sign_and_word(state_style(cell.state, runner), glyphs), Piece(f"{duration}{tries}")]
+    pace = pace_beside(cell, task.durations)
+    if pace is not None and pace.is_slow:
+        line.append(Piece(f" {glyphs.dot} {glyphs.up} {pace.times:.1f} times the usual", Role.WARNING))
+    return line
+
+
+def _task_line(task: TaskTrend, glyphs: Glyphs) -> Line:
+    durations, bad = task.durations, sum(map(is_bad, task.cells))
+    known = sum(cell is not None and cell.state is not TaskState.PENDING for cell in task.cells)
+    parts = [f"failed in {bad} of {known} runs" if bad else f"never failed in {counted(known, 'run')}"]
+    if durations:
+        low, high = format_duration(durations[0]), format_duration(durations[-1])
+        parts.append(f"took {low} to {high}" if low != high else f"took {low}")
+    return [Piece(f" {f' {glyphs.dot} '.join(parts)}", Role.DIM)]
+
+
+def grid_lines(
+    grid: RunGrid, tasks: Sequence[TaskTrend], columns: int, now_us: int, glyphs: Glyphs, status: SessionStatus
+) -> list[Line]:
+    """The whole grid, as the shell prints it."""
+    layout = grid_layout(grid, columns)
+    rows = (row_line(grid, task, layout, glyphs, status, now_us) for task in (None, *tasks))
+    count = [Piece(f" {counted(len(grid.runs), 'run')}", Role.STRONG)]
+    return [join([count, *grid_parts(grid, glyphs)], f" {glyphs.dot} "), title_line(grid, layout), *rows]
+
+
+def history_value(task: TaskTrend, grid: RunGrid) -> dict[str, object]:
+    """A task with its runs, for JSON."""
+    runs = [_cell_value(task, place, cell, grid) for place, cell in enumerate(task.cells) if cell is not None]
+    return {"task": task.name, "usual_us": task.typical_us, "runs": runs}
+
+
+def _cell_value(task: TaskTrend, place: int, cell: HistoryCell, grid: RunGrid) -> dict[str, object]:
+    return {
+        "run_id": grid.runs[place].run.run_id,
+        "state": str(cell.state),
+        "attempts": cell.attempts,
+        "duration_us": cell.duration_us,
+        "slow": task.is_slow(place),
+    }

@@ -1,0 +1,262 @@
+"""The list of runs, and above it the grid of the last ones: what was, how it went, and what is unusual."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from redrive.console.model.runs import HistoryCell, TaskTrend, run_grid
+from redrive.console.present.run_grid import Slot, duration_lines, grid_layout, slots_of, title_line
+from redrive.console.text.glyphs import UTF8
+from redrive.console.text.pieces import Role, plain
+from redrive.engine.core.projection import RunRow, RunSummary
+from redrive.engine.core.spec import TaskSpec
+from redrive.engine.domain.states import RunState, TaskState
+from redrive.engine.statefile.lists import RUN_TASKS, Listing, Row
+
+from ..conftest import FakeSession, StillClock, make_app
+from ..model.runs import START, S, projection_of
+from .screen_driver import ScreenDriver, open_console
+
+DAY = 86_400 * S
+NAMES = ("extract_orders", "clean_orders", "settle", "load_dashboard", "notify")
+SECONDS = (12, 95, 230, 41, 0.4)
+
+
+class ManyRuns(FakeSession):
+    """Fourteen nights: settle failed twice, the last clean_orders took four times as long, notify is new."""
+
+    nights: Sequence[RunSummary]
+
+    def __init__(self) -> None:
+        projection = projection_of([(name, []) for name in NAMES])
+        projection.run.run_id, projection.run.dag_name = "night-14", "revenue"
+        super().__init__(projection)
+        self.nights = self.summaries = [summary(number) for number in range(14, 0, -1)]
+        self.asked: list[str] = []
+
+    async def query(self, listing: Listing[Row], **options: Any) -> Sequence[Row]:
+        if listing is not RUN_TASKS:
+            return await super().query(listing, **options)
+        self.asked.append(options["run_id"])
+        number = int(options["run_id"].partition("-")[2])
+        return [listing.row._make(row) for row in tasks_of(number)]
+
+
+def summary(number: int) -> RunSummary:
+    at = START - (14 - number) * DAY
+    ended = number not in (6, 11)
+    state = RunState.SUCCESS if ended else RunState.RUNNING
+    run = RunRow(f"night-{number}", "revenue", started_at=at, state=state)
+    run.ended_at = at + 400 * S if ended else None
+    run.blocked_since = None if ended else at + 300 * S
+    return RunSummary(run, {"SUCCESS": 5} if ended else {"SUCCESS": 2, "DEAD_LETTER": 1, "PENDING": 2})
+
+
+def tasks_of(number: int) -> list[tuple[str, str, int, int | None]]:
+    """Name, state, attempts, duration of each task of a night."""
+    failed = number in (6, 11)
+    rows: list[tuple[str, str, int, int | None]] = []
+    for place, (name, seconds) in enumerate(zip(NAMES, SECONDS, strict=True)):
+        lasts = round(seconds * S * (0.9 + 0.03 * ((number * (place + 3)) % 8)))
+        if name == "clean_orders" and number == 14:
+            lasts *= 4
+        state, attempts = ("DEAD_LETTER", 2) if failed and name == "settle" else ("SUCCESS", 1)
+        if name == "notify" and number < 5:
+            continue
+        is_pending = failed and place > 2
+        rows.append((name, "PENDING", 0, None) if is_pending else (name, state, attempts, lasts))
+    return rows
+
+
+@pytest.fixture
+def session() -> ManyRuns:
+    return ManyRuns()
+
+
+def row_of(driver: ScreenDriver, name: str) -> str:
+    return next(line for line in driver.lines[4:-6] if name in line)
+
+
+async def test_every_task_is_shown_in_every_run(session: ManyRuns, clock: StillClock) -> None:
+    async with open_console(session, clock, "1", "=") as driver:
+        assert "14 runs · 2 need a human · 5 tasks · 1 slower than usual ↑" in driver.lines[3]
+        assert row_of(driver, "settle")[:40].count("◆") == 2
+        assert row_of(driver, "notify")[:40].count("▒") == 8 and row_of(driver, "notify").count("·") >= 2
+        assert row_of(driver, "clean_orders").endswith("✓↑ 5m42")
+        assert row_of(driver, "the whole run")[:40].count("◆") == 2
+
+
+async def test_a_cell_of_the_heat_map_is_as_dark_as_the_task_took_long(session: ManyRuns, clock: StillClock) -> None:
+    async with open_console(session, clock, "1", size=(120, 40)) as driver:
+        column = driver.lines[4].index("04-11")
+        heat = {name: row_of(driver, name)[column : column + 14] for name in NAMES}
+        assert heat["clean_orders"] == "▒" * 13 + "█", "the last night took 3.5 times the usual"
+        assert heat["settle"] == "▒▒▒▒▒◆▒▒▒▒◆▒▒▒" and heat["notify"][:4] == " " * 4, "dead twice; not in the flow yet"
+        slow = next(piece for piece in driver.app.screen.task_row("clean_orders", 120) if piece.text == "█")
+        assert slow.role is Role.WARNING
+
+
+async def test_the_grid_needs_room_or_a_key(session: ManyRuns, clock: StillClock) -> None:
+    async with open_console(session, clock, "1") as driver:
+        assert "the whole run" not in driver.text and driver.lines[4].split()[:6] == [
+            *("RUN", "STATE", "DONE", "TOOK", "USUAL", "NEEDS")
+        ]
+        assert session.asked == [], "what is not shown is not read"
+        await driver.press("=")
+        assert "the whole run" in driver.text and "night-14" in driver.text
+        await driver.press("-")
+        assert "the whole run" not in driver.text
+        await driver.press("-")
+        assert "only the runs are shown" in driver.lines[-1]
+
+
+async def test_a_row_says_how_long_a_run_took_beside_what_is_usual(session: ManyRuns, clock: StillClock) -> None:
+    slow = session.nights[2].run
+    slow.ended_at, slow.params = slow.started_at + 1500 * S, '{"day": "2026-04-22", "note": "\\u001b[2Jx"}'
+    async with open_console(session, clock, "1", "j", "j", size=(120, 24)) as driver:
+        titles, *rows = driver.lines[4:]
+        row = next(line for line in rows if "night-12" in line)
+        assert row[: titles.index("NEEDS")].split() == ["night-12", "✓", "success", "5/5", "25m00", "↑", "3.8×"]
+        assert "day=2026-04-22  note=␛[2Jx" in row
+        assert "1.0×" in next(line for line in rows if "night-13" in line)
+        assert driver.lines[-2].strip() == "3.8 times the usual 6m40 (12 runs)"
+        *_, usual = [piece for piece in driver.app.screen._row("night-12", 120) if "3.8×" in piece.text]
+        assert usual.role is Role.WARNING, "a sign and a colour"
+
+
+async def test_a_row_says_what_a_run_needs_and_the_words_below_why(session: ManyRuns, clock: StillClock) -> None:
+    async with open_console(session, clock, "1", "n", size=(120, 24)) as driver:
+        assert driver.app.screen.table.cursor_key == "night-11"
+        row = next(line for line in driver.lines[5:] if "night-11" in line)
+        assert "◆ BLOCKED" in row and "◆1 dead letter" in row
+        assert "night-11" in driver.lines[-3] and "BLOCKED after 5m00" in driver.lines[-3]
+        assert driver.lines[-2].strip() == "1 dead letter"
+
+
+async def test_orders_of_runs(session: ManyRuns, clock: StillClock) -> None:
+    slow = session.nights[2].run
+    slow.ended_at = slow.started_at + 1500 * S
+    async with open_console(session, clock, "1", "e") as driver:
+        assert "sort: needs a human" in driver.lines[3] and "night-11" in driver.lines[5]
+        await driver.press("e")
+        assert "sort: slower than usual" in driver.lines[3] and "night-12" in driver.lines[5]
+        await driver.press("e")
+        assert "sort: name" in driver.lines[3] and "night-1 " in driver.lines[5]
+
+
+async def test_the_runs_before_those_with_a_duration_can_be_selected(session: ManyRuns, clock: StillClock) -> None:
+    async with open_console(session, clock, "1", *["left"] * 20, size=(120, 40)) as driver:
+        assert "night-1 " in driver.lines[-5] and driver.app.screen.table.cursor_key == "night-1"
+
+
+async def test_the_duration_of_each_run_stands_beside_the_timeout(session: ManyRuns, clock: StillClock) -> None:
+    session.projection.tasks["settle"].spec = TaskSpec("settle", timeout=600.0)
+    session.projection.tasks["clean_orders"].spec = TaskSpec("clean_orders", timeout=7200.0)
+    async with open_console(session, clock, "1", size=(120, 40)) as driver:
+        assert "the whole run · usually 6m40 · at most 6m40" in driver.text
+        await driver.press("tab", "j", "j")
+        assert "settle · usually 3m54 · at most 4m15 · timeout 10m00 (2.4 times that)" in driver.text
+        across = driver.find(" timeout 10m00 ┄")
+        assert "┄" * 14 in across and "█" not in across
+        await driver.press("k")
+        assert "timeout 2h00 (2" in driver.text
+        assert "┄┄" not in driver.text, "so far away, it would make all columns flat"
+
+
+async def test_each_bar_stands_under_its_run(session: ManyRuns, clock: StillClock) -> None:
+    async with open_console(
+        session, clock, "1", "tab", "j", size=(120, 40)
+    ) as driver:  # the last clean_orders was slow
+        titles, top = driver.lines[4], driver.lines[driver.lines.index(driver.find("clean_orders · usually")) + 1]
+        heat = titles.index("04-11") + 13
+        ends = [titles.index(day) + len(day) for day in ("04-24",)]
+        assert [at for at, sign in enumerate(top) if sign == "█"] == [heat, *range(ends[0] - 3, ends[0])]
+
+
+def test_a_timeout_that_cut_off_runs_crosses_their_columns() -> None:
+    cells = [HistoryCell(TaskState.SUCCESS, 1, 2 * S), HistoryCell(TaskState.FAILED, 1, 4 * S)]
+    lines = duration_lines(TaskTrend("a", tuple(cells)), 3 * S, 5, 7, [Slot(0, 0, 3), Slot(1, 1, 3)], UTF8)
+    assert [plain(line).rstrip() for line in lines[1:]] == [
+        "    4s     ███",
+        "    3s ┄┄┄┄███┄ timeout",
+        "       ███ ███",
+        "       ███ ███",
+    ]
+    assert duration_lines(TaskTrend("a", (None,)), None, 5, 7, [], UTF8) == []
+
+
+def test_a_date_without_room_above_a_heat_map_of_two_runs_is_left_out() -> None:
+    grid = run_grid([summary(13), summary(14)], {})
+    layout = grid_layout(grid, 80)
+    assert plain(title_line(grid, layout)).split() == ["task", "usual", "04-23", "04-24"]
+    assert [slot.at for slot in slots_of(layout)] == [0, 1, 0, 1]
+
+
+async def test_wide_screens_show_durations(session: ManyRuns, clock: StillClock) -> None:
+    async with open_console(session, clock, "1", size=(200, 55)) as driver:
+        assert row_of(driver, "clean_orders").endswith("✓  1m36 ✓↑ 5m42")
+        assert "04-24" in driver.lines[4] and "04-11" in driver.lines[4]
+
+
+async def test_the_cell_under_the_cursor_is_reported_in_words(session: ManyRuns, clock: StillClock) -> None:
+    async with open_console(session, clock, "1", "tab", "j", size=(120, 40)) as driver:
+        assert "night-14" in driver.lines[-5] and "clean_orders" in driver.lines[-3]
+        assert "times the usual" in driver.lines[-3]
+        await driver.press("j", "left", "left", "left")
+        assert "night-11" in driver.lines[-5] and "BLOCKED after 5m00" in driver.lines[-5]
+        assert "DEAD" in driver.lines[-3] and "2 attempts" in driver.lines[-3]
+        assert "failed in 2 of 14 runs" in driver.lines[-2]
+
+
+async def test_without_a_cursor_in_the_grid_the_words_name_what_was_unusual(
+    session: ManyRuns, clock: StillClock
+) -> None:
+    async with open_console(session, clock, "1", size=(120, 40)) as driver:
+        assert driver.lines[-3].startswith(" clean_orders  ✓ ok 5m42 · ↑ 3.5 times the usual")
+        await driver.press("left", "left", "left")
+        assert driver.lines[-3].startswith(" settle  ◆ DEAD")
+
+
+async def test_enter_opens_the_run_at_the_task(session: ManyRuns, clock: StillClock) -> None:
+    async with open_console(session, clock, "1", "tab", "j", "j", "enter", size=(120, 40)) as driver:
+        assert driver.app.selected == "settle" and driver.app.console_screen.PLACE.value == "graph"
+
+
+async def test_each_pane_has_its_order_and_its_filter(session: ManyRuns, clock: StillClock) -> None:
+    async with open_console(session, clock, "1", "tab", "e", size=(120, 40)) as driver:
+        assert "sort: problems" in driver.lines[3]
+        assert "settle" in driver.lines[6]
+        await driver.press("slash")
+        await driver.submit("load")
+        assert "/load: 1" in driver.lines[3] and "load_dashboard" in driver.lines[6]
+        await driver.press("tab")
+        assert "sort: latest" in driver.lines[3] and "/load" not in driver.lines[3] and "load_dashboard" in driver.text
+        await driver.press("m")
+        assert driver.app.screen.table.order == ["night-11", "night-6"], "the runs that ended badly"
+
+
+async def test_ended_runs_are_read_once(session: ManyRuns, clock: StillClock) -> None:
+    async with open_console(session, clock, "1", "2", "1", size=(120, 40)) as driver:
+        assert session.asked.count("night-3") == 1
+        assert session.asked.count("night-11") > 1, "a blocked run can go on"
+        assert driver.app.console_screen.PLACE.value == "runs"
+
+
+async def test_the_grid_is_that_of_the_flow_of_the_run_under_the_cursor(session: ManyRuns, clock: StillClock) -> None:
+    session.nights[3].run.dag_name = "hourly"
+    async with open_console(session, clock, "1", size=(120, 40)) as driver:
+        assert "FLOW" in driver.find(" RUN ") and driver.app.screen.place == 12
+        await driver.press("j", "j", "j")
+        assert driver.app.screen.place == 0 and len(driver.app.screen._grid.runs) == 1
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 55)], ids=lambda size: "x".join(map(str, size)))
+def test_picture_of_the_runs(size: tuple[int, int], session: ManyRuns, clock: StillClock, snap_compare: Any) -> None:
+    app = make_app(session, clock)
+
+    async def prepare(pilot: Any) -> None:
+        await ScreenDriver(app, pilot).press("1", "j")
+
+    assert snap_compare(app, terminal_size=size, run_before=prepare)
