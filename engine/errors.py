@@ -180,6 +180,10 @@ class StartInterrupted(RedriveError):
     """A signal arrived before the run was opened. Nothing was started."""
 
 
+class NotRunError(RedriveError):
+    """A command that ``redrive exec`` was to run did not run, or its output was lost."""
+
+
 class RefusedError(RedriveError):
     """An operator's act does not apply any more, because the state has changed."""
 

@@ -22,6 +22,7 @@ from ...engine.domain.text import shell_command
 if TYPE_CHECKING:
     from ...engine.domain.acts import Answer
     from ...engine.domain.states import RunState
+    from ...engine.executor.run_end import RunResult
 
 
 class Listed(NamedTuple):
@@ -288,6 +289,9 @@ class ExitCode(IntEnum):
     FAILED = 1
     BAD_USAGE = 2  # also a flow or a state file that cannot be used
     PARTIAL_OR_BLOCKED = 3
+    TIMED_OUT = 124  # of `exec`, as the three behind it are those of GNU timeout and env
+    NOT_RUN = 125
+    NOT_STARTED = 126
     BUSY = 75  # another executor owns the state file; EX_TEMPFAIL: try again later
     INTERRUPTED = 130
 
@@ -296,6 +300,7 @@ class ExitCode(IntEnum):
 EXIT_CODES: tuple[tuple[type[errors.RedriveError], ExitCode], ...] = (
     (errors.ExecutorBusyError, ExitCode.BUSY),
     (errors.StartInterrupted, ExitCode.INTERRUPTED),
+    (errors.NotRunError, ExitCode.NOT_RUN),
     (errors.FlowError, ExitCode.BAD_USAGE),
     (errors.StateFileError, ExitCode.BAD_USAGE),
     (errors.NotFoundError, ExitCode.BAD_USAGE),
@@ -316,6 +321,13 @@ def code_of_error(error: errors.RedriveError) -> ExitCode:
     return next(code for kind, code in EXIT_CODES if isinstance(error, kind))
 
 
+def code_of_usage(error: click.ClickException) -> ExitCode:
+    """The exit code of words that a command does not take; that of ``exec`` cannot be one of what it would run."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    is_exec = context is not None and context.command.name == "exec"
+    return ExitCode.NOT_RUN if is_exec else ExitCode.BAD_USAGE
+
+
 def code_of_answers(*answers: Answer) -> ExitCode:
     """The exit code of acts: 1 if one changed nothing, 3 if one was refused for some of its targets."""
     from ...engine.domain.acts import REFUSED
@@ -329,6 +341,11 @@ def code_of_answers(*answers: Answer) -> ExitCode:
 def command_line(name: str, state: str, run_id: str) -> str:
     """Return a command on a run, as a user types it."""
     return shell_command(("redrive", name, state, "--run", run_id))
+
+
+def code_of_result(result: RunResult) -> ExitCode:
+    """The exit code of a run whose executor was this process."""
+    return code_of_run(result.run_state, interrupted=result.interrupted, blocked=result.blocked)
 
 
 def code_of_run(state: RunState, *, interrupted: bool, blocked: bool) -> ExitCode:

@@ -15,7 +15,7 @@ from typing import NoReturn
 import click
 
 from ...engine import errors
-from .group import ExitCode, cli, code_of_error
+from .group import ExitCode, cli, code_of_error, code_of_usage
 
 __all__ = ["cli", "main"]
 
@@ -37,7 +37,7 @@ def main() -> None:
         _exit_with("interrupted", ExitCode.INTERRUPTED)
     except click.ClickException as error:
         error.show()
-        sys.exit(ExitCode.BAD_USAGE)
+        sys.exit(code_of_usage(error))
     except BrokenPipeError:
         sys.stderr.close()  # the reader has closed the pipe
         sys.exit(ExitCode.SUCCESS)

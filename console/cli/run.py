@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 import click
 
 from ...engine.domain.text import shell_command, shell_word
-from ...engine.errors import FlowError, RedriveError
+from ...engine.errors import FlowError, NotRunError, RedriveError
 from ...engine.executor.run_options import RunOptions
 from ...engine.store.flow_path import follow_link, path_for_run, path_of_flow
 from ..sessions.address import Endpoint
 from ..sessions.target import state_for_flow
 from ..text.text import echo
 from .attach import code_of_console
-from .group import code_of_run, command, command_line
+from .group import ExitCode, code_of_error, code_of_result, command, command_line
 from .options import params_of, running_options, seconds_of
 
 if TYPE_CHECKING:  # importing the executor would delay the first frame
@@ -111,15 +111,16 @@ def start_executor(
     if arguments.quiet:
         from .unattended import run_quietly
 
-        return run_quietly(flow, state, run_id, arguments.options(resume=resume))
+        return code_of_result(run_quietly(flow, state, run_id, arguments.options(resume=resume)))
     if arguments.plain or arguments.output or not has_terminal():
-        return run_plain(flow, state, run_id, arguments.options(resume=resume), output=arguments.output)
+        options = arguments.options(resume=resume)
+        return code_of_result(run_plain(flow, state, run_id, options, output=arguments.output))
     from .attach import splash_screen
 
     with splash_screen(f"{Path(state).name} - starting ...") as hold:
         options = arguments.options(resume=resume, stay=True)
         if hold is None:
-            return run_plain(flow, state, run_id, options)
+            return code_of_result(run_plain(flow, state, run_id, options))
         from ..app.launch import start  # behind the first frame: it imports the engine
 
         return code_of_console(start(hold, flow, state, run_id, options, has_tour=has_tour))
@@ -143,7 +144,9 @@ def _detach(flow: str | None, state: str, run_id: str | None, options: RunOption
     return 0
 
 
-def run_plain(flow: str | None, state: str, run_id: str | None, options: RunOptions, *, output: bool = False) -> int:
+def run_plain(
+    flow: str | None, state: str, run_id: str | None, options: RunOptions, *, output: bool = False
+) -> RunResult:
     """Run the executor in this process, and print one line per event; with ``output``, what the tasks print as well."""
     from ...engine.executor.executor import Executor
     from .event_lines import EventPrinter
@@ -162,7 +165,7 @@ def run_plain(flow: str | None, state: str, run_id: str | None, options: RunOpti
     if not printer.has_printed_end:
         printer.write(f"{end_sentence(result, state)}\n")
     printer.write("".join(f"{line}\n" for line in other_runs_lines(state, result.run_id)))
-    return exit_code(result)
+    return result
 
 
 def other_runs_lines(state: str, run_id: str) -> list[str]:
@@ -208,11 +211,6 @@ def end_sentence(result: RunResult, state: str) -> str:
     return f"run {result.run_id} has ended already: {result.state}; requeue a task to go on with it"
 
 
-def exit_code(result: RunResult) -> int:
-    """The exit code of a run whose executor was this process."""
-    return code_of_run(result.run_state, interrupted=result.interrupted, blocked=result.blocked)
-
-
 # --- ``redrive exec``: a command as a flow of one task, for a line of cron -------------------------------------------
 #
 # The flow is a file beside the state file, so that ``resume``, ``requeue`` and the console handle its runs as any
@@ -232,6 +230,8 @@ def exit_code(result: RunResult) -> int:
     help="Start it again at most N times. Default: 0, because a command may not bear it.",
 )
 @click.option("--downstream", metavar="NAME", help="The system that it calls: its breaker and retry budget apply.")
+@click.option("--page", "page_line", metavar="LINE", help="Gets the message, if a human is needed.")
+@click.option("--ping", "ping_url", metavar="URL", help="Is requested at the start and at the end.")
 @click.option("--state", metavar="FILE", help="The state file. Default: that of the flow.")
 @click.option("--output", is_flag=True, help="Print the events and the output as lines, as on a terminal.")
 @click.option("--log-only", is_flag=True, help="Leave the output of the command in the log, and nowhere else.")
@@ -242,6 +242,8 @@ def run_command(
     timeout: str | None,
     retries: int,
     downstream: str | None,
+    page_line: str | None,
+    ping_url: str | None,
     state: str | None,
     output: bool,
     log_only: bool,
@@ -251,35 +253,61 @@ def run_command(
 
     It runs in this folder with these variables. Where stdout is no terminal, the input and the output of the command
     are those of this line, and the log has the output as well; with --retry, stdout gets that of the last attempt.
-    Reports are on stderr. The exit code is that of redrive run.
+    Reports are on stderr. The exit code is that of the command: 124 after a timeout, 128 and the signal if one killed
+    it, 126 if it cannot be started; 125 if it did not run, 75 if the last one runs still, 130 if it was interrupted.
     """
-    is_named, name = name is not None, name or _name_of(words)
     job = _Job(words, os.getcwd())
-    options = {
-        "cwd": job.folder,
-        "max_attempts": retries + 1,
-        "timeout": None if timeout is None else seconds_of(timeout, "--timeout"),
-        "downstream": downstream,
-    }
-    text = _flow_text(name, words, {key: value for key, value in options.items() if value is not None})
-    folder = os.path.dirname(path_for_run(state, lambda: name))
-    file = Path(folder, os.path.basename(path_of_flow(name))).with_suffix(".exec.py")
-    earlier = None if is_named else _earlier_job(file)
-    flow = _write_flow(file, text)
-    path = path_for_run(state, lambda: name, flow)
-    run_options = RunOptions(trust=True, wait=wait, few_tasks=True)
-    if output or (has_terminal() and is_terminal(sys.stdout) and not log_only):
-        code = run_plain(flow, path, None, run_options, output=True)
-    else:
-        from .passthrough import Passthrough
-        from .unattended import run_quietly
+    try:
+        is_named, name = name is not None, name or _name_of(words)
+        options = {
+            "cwd": job.folder,
+            "max_attempts": retries + 1,
+            "timeout": None if timeout is None else seconds_of(timeout, "--timeout"),
+            "downstream": downstream,
+        }
+        folder = os.path.dirname(path_for_run(state, lambda: name))
+        file = Path(folder, os.path.basename(path_of_flow(name))).with_suffix(".exec.py")
+        earlier = None if is_named else _earlier_job(file)
+        flow = _write_flow(file, _flow_text(name, words, options, page_line, ping_url))
+        path = path_for_run(state, lambda: name, flow)
+        run_options = RunOptions(trust=True, wait=wait, few_tasks=True)
+        if output or (has_terminal() and is_terminal(sys.stdout) and not log_only):
+            result = run_plain(flow, path, None, run_options, output=True)
+        else:
+            from .passthrough import Passthrough
+            from .unattended import run_quietly
 
-        streams = None if log_only else Passthrough(spools=retries > 0)
-        code = run_quietly(flow, path, None, run_options, report=sys.stderr, streams=streams)
+            streams = None if log_only else Passthrough(spools=retries > 0)
+            result = run_quietly(flow, path, None, run_options, report=sys.stderr, streams=streams)
+    except RedriveError as error:
+        if code_of_error(error) is ExitCode.BAD_USAGE:
+            raise NotRunError(str(error)) from error
+        raise
     sentence = _other_job_sentence(name, earlier, job)
     if sentence is not None:
         echo(sentence, err=True)
-    return code
+    return _code_of_command(result, name, path)
+
+
+def _code_of_command(result: RunResult, name: str, state: str) -> int:
+    """The exit code of the command, as GNU timeout and env give it."""
+    from ...engine.core.outcome import COMMAND_START_ERROR, OutcomeKind
+    from ...engine.statefile.lists import HISTORY, query
+    from ...engine.store import database
+
+    code = code_of_result(result)
+    if code in (ExitCode.SUCCESS, ExitCode.INTERRUPTED):
+        return code
+    with database.reading(state) as connection:
+        attempts = query(connection, HISTORY, {"task": name, "limit": 1})
+    if not attempts or attempts[0].run_id != result.run_id:
+        return ExitCode.NOT_RUN
+    attempt = attempts[0]
+    if attempt.outcome == OutcomeKind.TIMED_OUT:
+        return ExitCode.TIMED_OUT
+    if attempt.error_type == COMMAND_START_ERROR:
+        return ExitCode.NOT_STARTED
+    return 128 + attempt.signal if attempt.signal else attempt.exit_code or ExitCode.NOT_RUN
 
 
 def _name_of(words: tuple[str, ...]) -> str:
@@ -362,9 +390,13 @@ def _command_of(words: tuple[str, ...]) -> str | list[str]:
     return words[0] if len(words) == 1 else list(words)
 
 
-def _flow_text(name: str, words: tuple[str, ...], options: Mapping[str, object]) -> str:
-    arguments = "".join(f"    {key}={value!r},\n" for key, value in options.items())
-    return _FLOW.format(name=name, line=_command_of(words), arguments=arguments)
+def _flow_text(
+    name: str, words: tuple[str, ...], options: Mapping[str, object], page_line: str | None, ping_url: str | None
+) -> str:
+    arguments = "".join(f"    {key}={value!r},\n" for key, value in options.items() if value is not None)
+    calls = f"flow.page('command', line={page_line!r})\n" if page_line else ""
+    calls += f"flow.ping({ping_url!r})\n" if ping_url else ""
+    return _FLOW.format(name=name, line=_command_of(words), arguments=arguments, calls=calls)
 
 
 def _write_flow(path: Path, text: str) -> str:
@@ -388,7 +420,7 @@ _FLOW = '''"""Written by ``redrive exec``, which writes it anew when its command
 from redrive.engine import Flow
 
 flow = Flow({name!r})
-flow.command(
+{calls}flow.command(
     {name!r},
     {line!r},
 {arguments})

@@ -21,7 +21,7 @@ from ...engine.domain.event_payloads import RunChange, RunChanged, TaskMoved
 from ...engine.domain.events import Event
 from ...engine.domain.states import ENDED_BADLY, NEEDS_HUMAN, TIMED, RunState
 from ...engine.domain.text import shell_command
-from ...engine.errors import RedriveError
+from ...engine.errors import NotRunError, RedriveError
 from ...engine.executor.executor import Executor
 from ...engine.executor.run_end import RunResult
 from ...engine.executor.run_options import RunOptions
@@ -37,9 +37,9 @@ from ..sessions.reads import OutputStream
 from ..sessions.session import Session, new_command
 from ..text.event_text import lines_of_event
 from ..text.pieces import plain
-from ..text.text import echo, one_line
+from ..text.text import one_line
 from .event_lines import EventPrinter
-from .group import ExitCode, code_of_run, command_line
+from .group import ExitCode, code_of_result, command_line
 from .listings import cause_lines, load_board
 from .passthrough import Passthrough
 
@@ -59,10 +59,13 @@ def run_quietly(
     *,
     report: TextIO | None = None,
     streams: Passthrough | None = None,
-) -> int:
-    """Run the executor in this process; print a report unless the exit code is 0.
+) -> RunResult:
+    """Run the executor in this process; print a report unless the run has succeeded.
 
     ``report``: where to, if not on stdout; ``streams``: they have the output of the tasks, which the report leaves out.
+
+    Raises:
+        NotRunError: a stream did not take all of the output.
     """
     record = FailureRecord(state)
     printer = EventPrinter(report or sys.stdout, state)
@@ -84,17 +87,15 @@ def run_quietly(
     except RedriveError:
         _print_record(printer, record.lines())  # the command prints the error itself
         raise
-    code = code_of_run(result.run_state, interrupted=result.interrupted, blocked=result.blocked)
-    if code != ExitCode.SUCCESS:
+    if code_of_result(result) != ExitCode.SUCCESS:
         _print_record(printer, record.lines())
         path = os.path.abspath(state)  # the reader of the mail is in another folder
         has_output = streams is None
         lines = with_session(Endpoint(path), lambda session: _report(session, path, result, has_output=has_output))
         _print_record(printer, lines)
     if streams is not None and streams.failure:
-        echo(f"redrive: {streams.failure}", err=True)
-        return code or ExitCode.FAILED
-    return code
+        raise NotRunError(streams.failure)
+    return result
 
 
 def _print_record(printer: EventPrinter, lines: Iterable[str]) -> None:

@@ -102,6 +102,10 @@ class Failure(msgspec.Struct, frozen=True):
         return bool(self.facts.get(BY_TEXT_FACT))
 
 
+#: The type of a failure to start the program of a command.
+COMMAND_START_ERROR = "CommandStartError"
+
+
 class KnownCauseError(PermanentError):
     """A permanent failure that the engine itself has found; no line of the user has raised it.
 

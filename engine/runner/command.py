@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import NoReturn
 
-from ..core.outcome import FILE_ADVICE, KnownCauseError, unstored_result
+from ..core.outcome import COMMAND_START_ERROR, FILE_ADVICE, KnownCauseError, unstored_result
 from ..core.result_codec import UnstorableError, dump_result, plain_result
 from ..core.spec import LOGICAL_TIME, CommandOptions, TaskSpec
 from ..domain.text import sha256_hex
@@ -103,7 +103,7 @@ _FIRST_LINE_BYTES = 256  # that the kernel reads of a script
 
 
 def _not_started(why: str) -> KnownCauseError:
-    return KnownCauseError(why, why, "CommandStartError")
+    return KnownCauseError(why, why, COMMAND_START_ERROR)
 
 
 def start_problem(path: str, shown: str = "") -> str | None:

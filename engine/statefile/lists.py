@@ -297,6 +297,8 @@ class PastAttemptRow(NamedTuple):
     error: Optional[str]
     fingerprint: Optional[str]
     fingerprint_loose: Optional[str]
+    exit_code: Optional[int] = None
+    signal: Optional[int] = None
 
 
 class RunTaskRow(NamedTuple):

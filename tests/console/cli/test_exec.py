@@ -37,26 +37,44 @@ def test_a_command_alone_is_a_line_of_the_shell_and_arguments_are_words(states: 
 
 def test_a_failure_is_reported_with_its_output_and_stays_in_the_inbox(states: Path) -> None:
     done = run_redrive("exec", "--name", "backup", "--retry", "1", "--", "sh", "-c", "echo disk is full >&2; exit 4")
-    assert done.returncode == 1
+    assert done.returncode == 4
     assert "disk is full" in done.stderr and "2 of 2 attempts failed" in done.stderr
     assert "exit status 4: disk is full" in run_redrive("inbox", "backup").stdout
 
 
 def test_a_command_that_is_killed_from_outside_is_not_started_again(states: Path) -> None:
     done = run_redrive("exec", "--name", "pay", "--", "echo x >> starts; kill -9 $$")
-    assert done.returncode == 3 and "DEAD_LETTER killed from outside (SIGKILL) in its only attempt" in done.stderr
+    assert done.returncode == 137 and "DEAD_LETTER killed from outside (SIGKILL) in its only attempt" in done.stderr
     assert Path("starts").read_text() == "x\n"
 
 
 def test_a_missing_program_is_named_once(states: Path) -> None:
     done = run_redrive("exec", "--", "no-such-program", "x")
     (line,) = [line for line in done.stderr.splitlines() if "program DEAD_LETTER" in line]
-    assert line.count("there is no such program: 'no-such-program'") == 1 and done.returncode == 3
+    assert line.count("there is no such program: 'no-such-program'") == 1 and done.returncode == 126
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [("exit 2", 2), ("exit 75", 75), ("exit 126", 126), ("no-such-program-here", 127), ("kill -TERM $$", 143)],
+)
+def test_the_exit_code_is_that_of_the_command(states: Path, line: str, code: int) -> None:
+    """As in a line of cron: ``redrive exec -- a && b``."""
+    assert run_redrive("exec", "--name", "job", "--", line).returncode == code
+
+
+def test_its_page_gets_the_message_and_its_ping_is_declared(states: Path, tmp_path: Path) -> None:
+    words = ("exec", "--name", "job", "--page", f"cat > {tmp_path}/page", "--ping", "http://127.0.0.1:9/x", "--")
+    assert run_redrive(*words, "echo full >&2; exit 6").returncode == 6
+    assert "exit status 6: full" in (tmp_path / "page").read_text()
+    assert "flow.ping('http://127.0.0.1:9/x')" in (states / "job.exec.py").read_text()
+    done = run_redrive("exec", "--name", "job", "--ping", "ftp://x", "--", "true")
+    assert done.returncode == 125 and "https://" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_a_command_that_hangs_is_killed_at_its_timeout(states: Path) -> None:
     done = run_redrive("exec", "--timeout", "1s", "--", "sleep", "300")
-    assert done.returncode == 1 and "task exceeded 1s: asleep" in done.stderr
+    assert done.returncode == 124 and "task exceeded 1s: asleep" in done.stderr
 
 
 def test_the_second_of_two_at_a_time_is_refused(states: Path) -> None:
@@ -91,7 +109,7 @@ def test_a_killed_one_is_resumed_with_the_command_that_it_had(states: Path) -> N
 )
 def test_a_line_that_cannot_run_is_refused_in_one_sentence(states: Path, words: tuple[str, ...], sentence: str) -> None:
     done = run_redrive("exec", *words)
-    assert done.returncode == 2 and sentence in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode == 125 and sentence in done.stderr and "Traceback" not in done.stderr
 
 
 def test_two_scripts_of_one_interpreter_are_two_flows(states: Path, tmp_path: Path) -> None:
@@ -203,7 +221,7 @@ def test_a_state_folder_that_cannot_be_made_is_one_sentence(
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     done = run_redrive("exec", "--", "true")
-    assert done.returncode == 2 and "cannot be made" in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode == 125 and "cannot be made" in done.stderr and "Traceback" not in done.stderr
     assert run_redrive("exec", "--state", "here.db", "--", "true").returncode == 0
     assert sorted(path.name for path in tmp_path.glob("*.exec.py")) == ["true.exec.py"]
 
@@ -211,7 +229,9 @@ def test_a_state_folder_that_cannot_be_made_is_one_sentence(
 def test_a_flow_file_that_cannot_be_written_is_one_sentence(states: Path, tmp_path: Path) -> None:
     (tmp_path / "true.exec.py").mkdir()
     done = run_redrive("exec", "--state", "here.db", "--", "true")
-    assert done.returncode == 2 and "true.exec.py cannot be written: " in done.stderr and "Traceback" not in done.stderr
+    assert (
+        done.returncode == 125 and "true.exec.py cannot be written: " in done.stderr and "Traceback" not in done.stderr
+    )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["true.exec.py"]
 
 

@@ -52,7 +52,7 @@ def test_cron_gets_what_the_command_prints() -> None:
 
 def test_a_report_is_on_stderr_and_repeats_no_output() -> None:
     done = shell("$R exec --name backup -- sh -c 'echo rows; echo disk is full >&2; exit 4' > out")
-    assert (done.returncode, done.stdout, Path("out").read_text()) == (1, b"", "rows\n")
+    assert (done.returncode, done.stdout, Path("out").read_text()) == (4, b"", "rows\n")
     report = done.stderr.decode()
     assert report.startswith("disk is full\n") and "backup | disk is full" not in report
     assert "exit status 4: disk is full" in report and "redrive requeue" in report
@@ -93,7 +93,7 @@ def test_large_input_and_output_pass_a_command_that_copies() -> None:
 
 def test_a_reader_that_is_gone_ends_the_command_by_sigpipe() -> None:
     done = shell("{ $R exec --timeout 1m --name yes -- sh -c 'echo first; exec yes' 2> err; echo $? >&2; } | head -1")
-    assert (done.stdout, done.stderr) == (b"first\n", b"1\n")
+    assert (done.stdout, done.stderr) == (b"first\n", b"141\n")
     report = Path("err").read_text()
     assert "yes FAILED ended by SIGPIPE" in report and "Traceback" not in report
 
@@ -117,7 +117,7 @@ def test_a_timeout_comes_although_nobody_reads() -> None:
     process, out = start("--name", "stuck", "--timeout", "1s", "--", "yes")
     wait_until(lambda: "exceeded 1s" in run_redrive("tasks", "stuck").stdout)
     assert out.read()
-    assert process.wait(LIMIT_SECONDS) == 1
+    assert process.wait(LIMIT_SECONDS) == 124
 
 
 def test_a_command_killed_while_it_waits_for_its_reader_is_over(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_full_disk_is_told(states: Path) -> None:
     if not os.path.exists("/dev/full"):
         pytest.fail("this kernel has no /dev/full")
     done = shell("$R exec --name full -- seq 1 5 > /dev/full")
-    assert done.returncode == 1
+    assert done.returncode == 125
     assert b"redrive: its stdout cannot be written: No space left on device" in done.stderr
     assert b"Traceback" not in done.stderr
 
