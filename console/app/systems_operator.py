@@ -11,10 +11,11 @@ from collections.abc import Collection, Mapping
 from ...engine.core.breaker import BreakerStatus
 from ...engine.core.causes import DEFAULT_REASON
 from ...engine.domain.acts import Answer, Command
+from ...engine.domain.rows import PageRow
 from ...engine.statefile import lists
 from ..model.inbox import targets_of
 from ..model.preview import preview_requeue
-from ..model.systems import ChosenRows, Page, RowsAct, Systems, refusal
+from ..model.systems import ChosenRows, RowsAct, Systems, refusal
 from ..present.inbox import answer_line
 from ..present.systems import breaker_style
 from ..screens.console import run_latest
@@ -120,9 +121,9 @@ class SystemsActions:
             send = self._actions.send
             self._actions.choose_time(title, lambda late: send("snooze", (), "", {"pages": pages, "seconds": late}))
 
-    def _actionable_page(self, page: object, states: Collection[str]) -> Page | None:
+    def _actionable_page(self, page: object, states: Collection[str]) -> PageRow | None:
         """Return the page if an act can change it; else say why not."""
-        if not isinstance(page, Page):
+        if not isinstance(page, PageRow):
             self._actions.show_warning(_NO_PAGE)
         elif self._actions.actionable_board(None) is not None:
             if page.state in states:

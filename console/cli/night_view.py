@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from ...engine.core.projection import RunProjection
 from ...engine.domain.events import Event
-from ...engine.statefile.lists import BREAKERS, PAGES, PageRow, query
+from ...engine.domain.rows import PageRow
+from ...engine.statefile.lists import BREAKERS, PAGES, query
 from ...engine.testing.night import Cause
 from ..model.board import Board
 from ..model.inbox import Inbox, InboxCause

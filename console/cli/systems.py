@@ -12,13 +12,13 @@ from ...engine.core.breaker import BreakerStatus
 from ...engine.core.projection import RunProjection
 from ...engine.domain.acts import Answer, Command, Target
 from ...engine.domain.event_payloads import RowsChange
-from ...engine.domain.rows import BreakerRow
+from ...engine.domain.rows import BreakerRow, PageRow
 from ...engine.domain.states import NEEDS_HUMAN
 from ...engine.domain.text import format_duration, shell_command
 from ...engine.errors import RedriveError
 from ...engine.executor.page_test import try_senders
 from ...engine.notifications.machine_pages import flows_told
-from ...engine.statefile.lists import BREAKERS, PAGES, QUARANTINE, PageRow, QuarantineRow
+from ...engine.statefile.lists import BREAKERS, PAGES, QUARANTINE, QuarantineRow
 from ...engine.statefile.paths import default_folder
 from ..model.board import Board
 from ..model.systems import callers_of, counted_breakers
@@ -194,13 +194,9 @@ def _print_pages(rows: Sequence[PageRow], has_executor: bool, now_us: int) -> No
     lines: list[Sequence[str | Piece]] = [("ID", "SEVERITY", "STATE", "COUNT", "AGE", "SENT", "TITLE")]
     lines += [_page_row(row, now_us) for row in rows]
     print_table(lines)
-    if any(_is_unsent(row) for row in rows):
+    if any(row.is_unsent for row in rows):
         sentence = "the executor goes on trying" if has_executor else UNSENT_UNTIL
         echo(f"unsent: {sentence}")
-
-
-def _is_unsent(row: PageRow) -> bool:
-    return row.state == "open" and row.sent_at is None and row.send_error is not None
 
 
 def _page_row(row: PageRow, now: int) -> tuple[str | Piece, ...]:

@@ -32,7 +32,7 @@ from ...engine.core.waiting import (
 )
 from ...engine.domain.event_payloads import BreakerChanged, PageChange, PageChanged
 from ...engine.domain.events import Event, EventKind
-from ...engine.domain.rows import BreakerRow
+from ...engine.domain.rows import BreakerRow, PageRow
 from ...engine.domain.states import (
     ABOUT_TO_START,
     DEADLINE_MODE,
@@ -45,7 +45,7 @@ from ...engine.domain.states import (
     TaskState,
     TaskUsage,
 )
-from ...engine.statefile.lists import DurationStats, PageRow
+from ...engine.statefile.lists import DurationStats
 
 #: An instant at which every timer is due: a retry that is held by a breaker is held also before it is due.
 _ANY_TIME_US = 2**62

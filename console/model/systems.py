@@ -16,13 +16,12 @@ import msgspec
 from msgspec.structs import replace
 
 from ...engine.core.breaker import PASSING, SHUT, BreakerState, BreakerStatus
-from ...engine.core.causes import CauseHistory
 from ...engine.core.ready_queue import spec_of
 from ...engine.core.waiting import BREAKER_WAITS
 from ...engine.domain.events import Json
-from ...engine.domain.rows import BreakerRow
+from ...engine.domain.rows import BreakerRow, PageRow
 from ...engine.domain.states import TaskState
-from ...engine.statefile.lists import PageRow, QuarantineGroup, QuarantineRow
+from ...engine.statefile.lists import QuarantineGroup, QuarantineRow
 from ..text.pieces import Line
 from .board import OPEN_NOTES, Board
 from .lists import Filter
@@ -67,49 +66,6 @@ class SystemsRow(NamedTuple):
     @property
     def is_head(self) -> bool:
         return self.key is None and not self.hidden
-
-
-class Page(PageRow):
-    """One row of table ``page`` without its body, as an item of the list."""
-
-    __slots__ = ()
-
-    @property
-    def needs_human(self) -> bool:
-        """Whether no operator has acknowledged it."""
-        return self.state == "open"
-
-    @property
-    def is_idle(self) -> bool:
-        return self.state == "resolved"
-
-    @property
-    def is_unsent(self) -> bool:
-        """Whether its sender failed."""
-        return self.send_error is not None and self.state == "open"
-
-
-class PageBody(msgspec.Struct, frozen=True):
-    """The body of a page, as far as it is shown here. ``deadline_at``: microseconds UTC."""
-
-    why: str | None = None
-    diagnostic: str | None = None
-    error: str | None = None
-    changed: Sequence[str] | None = None  # between the last two attempts
-    memory: CauseHistory | None = None
-    held: int | None = None  # tasks below
-    deadline_at: int | None = None
-    owner: str | None = None
-    downstream: str | None = None
-    command: str | None = None
-
-
-def parse_body(body: Json) -> PageBody:
-    """Parse the body of a page; a damaged one counts as empty."""
-    try:
-        return msgspec.convert(body, PageBody)
-    except msgspec.ValidationError:
-        return PageBody()
 
 
 class RowGroup(msgspec.Struct, frozen=True):
@@ -170,7 +126,7 @@ class Systems(msgspec.Struct):
 
     board: Board
     breakers: dict[str, BreakerStatus] = {}
-    pages: dict[int, Page] = {}
+    pages: dict[int, PageRow] = {}
     groups: dict[GroupKey, RowGroup] = {}
     loaded_sections: set[Section] = set()  # sections that were read at least once
     filter: Filter = msgspec.field(default_factory=Filter)
@@ -208,7 +164,7 @@ class Systems(msgspec.Struct):
         return before != self.breakers
 
     def load_pages(self, rows: Iterable[PageRow]) -> None:
-        self.pages = {row.id: Page(*row) for row in rows}
+        self.pages = {row.id: row for row in rows}
         self.loaded_sections.add(Section.PAGES)
 
     def load_row_groups(self, rows: Iterable[QuarantineGroup]) -> None:
@@ -290,7 +246,7 @@ class Systems(msgspec.Struct):
         item = self.item(row)
         return item.is_blocking if isinstance(item, BreakerStatus) else item is not None and item.needs_human
 
-    def item(self, row: SystemsRow) -> BreakerStatus | Page | RowGroup | None:
+    def item(self, row: SystemsRow) -> BreakerStatus | PageRow | RowGroup | None:
         """Return the item of a row; None for heads, for "more", and for items that are gone."""
         if row.hidden:
             return None
@@ -308,7 +264,7 @@ class Systems(msgspec.Struct):
             names = (row.task,)
         elif isinstance(item, BreakerStatus):
             names = item.held
-        elif isinstance(item, Page):
+        elif isinstance(item, PageRow):
             names = (item.task or "",) if item.run_id == self.board.projection.run.run_id else ()
         elif item is not None:
             names = (item.key.task,)
@@ -339,7 +295,7 @@ _BREAKER_RANKS = {
 _PAGE_RANKS = {"open": 0, "snoozed": 1, "acked": 2}
 
 
-def _page_rank(page: Page) -> tuple[int, int, int]:
+def _page_rank(page: PageRow) -> tuple[int, int, int]:
     severity = SEVERITIES.index(page.severity) if page.severity in SEVERITIES else len(SEVERITIES)
     return _PAGE_RANKS.get(page.state, 3), severity, -page.id
 
@@ -349,7 +305,7 @@ _BREAKER_ORDERS: Mapping[SystemsOrder, Callable[[BreakerStatus], tuple[int, str]
     SystemsOrder.NAME: lambda one: (0, one.name),
     SystemsOrder.COUNT: lambda one: (-len(one.held), one.name),
 }
-_PAGE_ORDERS: Mapping[SystemsOrder, Callable[[Page], tuple[object, ...]]] = {
+_PAGE_ORDERS: Mapping[SystemsOrder, Callable[[PageRow], tuple[object, ...]]] = {
     SystemsOrder.URGENCY: _page_rank,
     SystemsOrder.NAME: lambda one: (one.title, -one.id),
     SystemsOrder.COUNT: lambda one: (-one.counted, *_page_rank(one)),

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from ...engine.core.breaker import BreakerState, BreakerStatus
-from ...engine.core.causes import describe_incident, describe_note
+from ...engine.core.causes import PageBody, describe_incident, describe_note
 from ...engine.core.ready_queue import spec_of
 from ...engine.core.spec import ROWS_LIMIT
 from ...engine.core.views import STATE_STYLES, Sign, StateStyle
+from ...engine.domain.rows import PageRow
 from ...engine.domain.states import TaskState
 from ...engine.domain.text import counted, first_names, format_duration, format_seconds
 from ...engine.statefile.lists import QuarantineRow
 from ..model.board import OPEN_NOTES, Board
-from ..model.systems import Page, PageBody, RowGroup, Section, Systems, SystemsRow
+from ..model.systems import RowGroup, Section, Systems, SystemsRow
 from ..text.figures import SECOND, clock, number, wall, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, join, width, wrap
@@ -138,7 +139,7 @@ def _head_of_pages(systems: Systems, senders: Sequence[str], glyphs: Glyphs) -> 
     return join(parts, f" {glyphs.dot} "), _senders_line([page for page in pages if not page.is_idle], senders)
 
 
-def _senders_line(pages: Sequence[Page], senders: Sequence[str]) -> Line:
+def _senders_line(pages: Sequence[PageRow], senders: Sequence[str]) -> Line:
     """The senders of pages, or the senders that fail."""
     failing = sorted({one_line(page.send_error).partition(":")[0] for page in pages if page.send_error is not None})
     if failing:
@@ -324,7 +325,7 @@ def held_row(name: str, scene: Scene, columns: int) -> Line:
 # --- Pages ---------------------------------------------------------------------------------------------------------
 
 
-def page_row(page: Page, scene: Scene, columns: int) -> Line:
+def page_row(page: PageRow, scene: Scene, columns: int) -> Line:
     """One page: severity, title, number of occurrences, state, age."""
     glyphs, style = scene.glyphs, page_style(page.state)
     count = f"{glyphs.times}{compact(page.counted)}" if page.counted > 1 else ""
@@ -341,7 +342,7 @@ def page_row(page: Page, scene: Scene, columns: int) -> Line:
     return [*fit(left, columns - width(right), glyphs.more), *right]
 
 
-def page_status(page: Page, scene: Scene) -> Line:
+def page_status(page: PageRow, scene: Scene) -> Line:
     """State and age: the end of the row, and the only part that changes with time."""
     style = page_style(page.state)
     text, role = style.word, Role.DIM if page.state in ("acked", "resolved") else Role.TEXT
@@ -462,12 +463,12 @@ _NAMED_MAX = 5
 
 
 def subject_lines(
-    subject: BreakerStatus | Page | RowGroup, body: PageBody | None, scene: Scene, columns: int
+    subject: BreakerStatus | PageRow | RowGroup, body: PageBody | None, scene: Scene, columns: int
 ) -> list[Line]:
     """The details of a subject, wrapped to ``columns``. ``body``: of a page; None while it is being read."""
     if isinstance(subject, BreakerStatus):
         head, rest = _breaker_head(subject, scene), list(_breaker_lines(subject, scene))
-    elif isinstance(subject, Page):
+    elif isinstance(subject, PageRow):
         head, rest = _page_head(subject, scene), list(_page_lines(subject, body or PageBody(), scene))
     else:
         head, rest = _group_head(subject, scene), list(_group_lines(subject, scene))
@@ -548,7 +549,7 @@ def _closing_text(guard: BreakerStatus) -> str:
 # --- A page --------------------------------------------------------------------------------------------------------
 
 
-def _page_head(page: Page, scene: Scene) -> Line:
+def _page_head(page: PageRow, scene: Scene) -> Line:
     style, dot = page_style(page.state), scene.glyphs.dot
     times = f"{number(page.counted)} times" if page.counted > 1 else ""
     when = f"first {wall_day(page.created_at)}"
@@ -563,7 +564,7 @@ def _page_head(page: Page, scene: Scene) -> Line:
     return line
 
 
-def _page_lines(page: Page, body: PageBody, scene: Scene) -> Iterator[Line]:
+def _page_lines(page: PageRow, body: PageBody, scene: Scene) -> Iterator[Line]:
     yield _sent(page)
     if body.why:
         yield [Piece(_sentence(body.why))]
@@ -599,7 +600,7 @@ def _cause_history(body: PageBody, scene: Scene) -> Iterator[Line]:
             ]
 
 
-def _sent(page: Page) -> Line:
+def _sent(page: PageRow) -> Line:
     if page.send_error is not None:
         again = "tried again, at growing intervals" if page.state == "open" else "not tried any more"
         return [Piece(f"not sent: {one_line(page.send_error)}", Role.WARNING), Piece(f"; {again}", Role.DIM)]

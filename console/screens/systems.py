@@ -12,8 +12,10 @@ from textual.message import Message
 from textual.widget import Widget
 
 from ...engine.core.breaker import BreakerStatus
+from ...engine.core.causes import PageBody, parse_body
 from ...engine.core.ready_queue import spec_of
 from ...engine.domain.events import Event, EventKind
+from ...engine.domain.rows import PageRow
 from ...engine.errors import RedriveError
 from ...engine.statefile import lists
 from ..keys.actions import BY_NAME, Action, ScreenName
@@ -45,7 +47,7 @@ _SECTION_OF_EVENT = {
 #: What the footer names beside what works everywhere, by what is under the cursor.
 _KEYS: Mapping[type, tuple[str, ...]] = {
     BreakerStatus: ("force_open", "close_breaker", "probe", "disable_breaker", "open"),
-    model.Page: ("acknowledge_page", "snooze_page", "open", "details"),
+    PageRow: ("acknowledge_page", "snooze_page", "open", "details"),
     model.RowGroup: ("requeue_rows", "discard_rows", "open", "details"),
 }
 _COMMON_KEYS = ("next", "filter", "help", "quit")
@@ -67,7 +69,7 @@ class SystemsScreen(ConsoleScreen):
         self._is_recount_due = False  # the held tasks have to be computed again
         self._was_past = False
         self._painted_lines: dict[model.SystemsRow, Line] = {}
-        self._bodies: OrderedDict[tuple[int, int], model.PageBody] = OrderedDict()
+        self._bodies: OrderedDict[tuple[int, int], PageBody] = OrderedDict()
         self._is_cursor_placed = False  # the cursor was put where it is wanted first
 
     # --- The frame ------------------------------------------------------------------------------------------------
@@ -237,13 +239,13 @@ class SystemsScreen(ConsoleScreen):
             return present.held_row(row.task, scene, columns)
         if isinstance(item, BreakerStatus):
             return present.breaker_row(item, self.systems.is_open(row), scene, columns)
-        if isinstance(item, model.Page):
+        if isinstance(item, PageRow):
             return present.page_row(item, scene, columns)
         return present.group_row(item, scene, columns) if item is not None else []
 
     # --- What is selected -----------------------------------------------------------------------------------------
 
-    def subject(self) -> BreakerStatus | model.Page | model.RowGroup | None:
+    def subject(self) -> BreakerStatus | PageRow | model.RowGroup | None:
         row = self.table.cursor_key
         return self.systems.item(row) if row is not None else None
 
@@ -258,15 +260,15 @@ class SystemsScreen(ConsoleScreen):
         self.show_frame()
         self._show_subject()
         item = self.subject()
-        if isinstance(item, model.Page) and (item.id, item.updated_at) not in self._bodies:
+        if isinstance(item, PageRow) and (item.id, item.updated_at) not in self._bodies:
             run_latest(self, self._read_body, "body", shows_errors=False)
 
     async def _read_body(self) -> None:
         page = self.subject()
-        if not isinstance(page, model.Page):
+        if not isinstance(page, PageRow):
             return
         found = await self.console.live.session.query(lists.PAGES, id=page.id, limit=1)
-        self._bodies[page.id, page.updated_at] = model.parse_body(found[0].body) if found else model.PageBody()
+        self._bodies[page.id, page.updated_at] = parse_body(found[0].body) if found else PageBody()
         while len(self._bodies) > _BODIES_KEPT:
             self._bodies.popitem(last=False)
         self._show_subject()
@@ -275,7 +277,7 @@ class SystemsScreen(ConsoleScreen):
         item = self.subject()
         if item is None:
             return []
-        body = self._bodies.get((item.id, item.updated_at)) if isinstance(item, model.Page) else None
+        body = self._bodies.get((item.id, item.updated_at)) if isinstance(item, PageRow) else None
         return subject_lines(item, body, self.scene(), columns)
 
     def _show_subject(self) -> None:

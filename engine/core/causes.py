@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from ..domain.rows import PageRow
 from ..domain.states import NO_CAUSE, DeadLetterKind, deadline_cause
 from ..domain.text import counted, format_duration, sha256_hex
 from .breaker import PASSING
@@ -115,19 +116,12 @@ def _is_of_the_downstream(kind: DeadLetterKind | None, failure: Failure | None, 
     return is_open and failure.failure_class in OUTAGE_CLASSES
 
 
+def is_episode_over(page: PageRow, now: int) -> bool:
+    """Whether a failure at ``now`` (microseconds UTC) starts a new episode."""
+    return page.is_idle or bool(page.rearmed) or now - page.updated_at > EPISODE_SILENCE_US
+
+
 # --- What is sent now ----------------------------------------------------------------------------------------------
-
-
-class PageState(msgspec.Struct, frozen=True):
-    """A page before it is sent. Instants are microseconds UTC."""
-
-    id: int
-    severity: str
-    count: int
-    state: str  # open acked snoozed resolved
-    sent_at: int | None = None
-    sent_count: int = 0  # the count in the latest message
-    snoozed_until: int | None = None
 
 
 class SendPlan(msgspec.Struct, frozen=True):
@@ -139,7 +133,7 @@ class SendPlan(msgspec.Struct, frozen=True):
 
 
 def plan_sending(
-    pages: Iterable[PageState], sent: Sequence[int], last_digest_at: int | None, now: int, *, is_last: bool = False
+    pages: Iterable[PageRow], sent: Sequence[int], last_digest_at: int | None, now: int, *, is_last: bool = False
 ) -> SendPlan:
     """Decide which pages are sent at ``now``. ``sent``: when single messages were sent, oldest first.
 
@@ -162,8 +156,8 @@ def plan_sending(
     return SendPlan(tuple(page.id for page in fresh[:room]), tuple(digest), min(waits, default=None))
 
 
-def _has_grown(page: PageState) -> bool:
-    return page.state == "open" and page.sent_at is not None and page.count > page.sent_count
+def _has_grown(page: PageRow) -> bool:
+    return page.state == "open" and page.sent_at is not None and page.counted > page.sent_count
 
 
 def _next_digest_at(recent: Sequence[int], last_digest_at: int | None) -> int:
@@ -372,3 +366,36 @@ def format_day(at: int, now_us: int, zone: tzinfo | None = None) -> str:
         return f"at {then:%H:%M}"
     date = f"{then.day} {_MONTHS[then.month - 1]}"
     return date if then.year == now.year or (now - then).days < 180 else f"{date} {then.year}"
+
+
+# --- What a page says ------------------------------------------------------------------------------------------------
+
+
+class PageBody(msgspec.Struct, frozen=True, rename={"failure_class": "class"}):
+    """The column ``body`` of a page, as JSON. ``deadline_at``: microseconds UTC."""
+
+    why: str | None = None
+    mode: str | None = None
+    kind: str | None = None
+    failure_class: str | None = None
+    error: str | None = None
+    diagnostic: str | None = None
+    explain: str | None = None
+    fingerprint: str | None = None
+    changed: Sequence[str] | None = None  # between the last two attempts
+    held: int | None = None  # tasks below
+    deadline_at: int | None = None
+    downstream: str | None = None
+    breaker: str | None = None  # why it lets no call through
+    owner: str | None = None
+    memory: CauseHistory | None = None
+    command: str | None = None  # to act
+    attach: str | None = None  # opens the run
+
+
+def parse_body(body: object) -> PageBody:
+    """Parse the body of a page; a damaged one counts as empty."""
+    try:
+        return msgspec.convert(body, PageBody)
+    except msgspec.ValidationError:
+        return PageBody()

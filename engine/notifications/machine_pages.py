@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ..core.causes import EPISODE_SILENCE_US
+from ..statefile.lock_file import try_lock
 from ..store.pages import is_open_in
 
 FILES_MAX = 500  # of causes and receivers; older ones go
@@ -47,17 +48,13 @@ def claim(folder: str | None, fingerprint: str, receiver: str, own: Member, now:
     """Ask whether this flow pages. ``told_from``: a page of another flow from before that has told nothing of this
     one, whose cause has ended meanwhile and come back. Instants are microseconds UTC."""
     path = None if folder is None else _path(folder, fingerprint, receiver)
-    lock = -1 if path is None else _open(path)
+    lock = -1 if path is None else open_lock(path)
     if lock < 0:
         return Claim()
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    is_own = may_page(lock)
+    if not is_own:
         os.close(lock)
-        return Claim(is_busy=True)
-    except OSError:
-        os.close(lock)
-        return Claim()
+        return Claim(is_busy=is_own is False)
     known = _read(lock)
     others = [one for one in known.members if one.state != own.state and is_open_in(one.state, one.cause)]
     is_recent = now - known.seen_at <= EPISODE_SILENCE_US and (told_from is None or known.paged_at > told_from)
@@ -101,11 +98,10 @@ def flows_told(folder: str | None, fingerprint: str, state: str) -> list[str]:
 
 
 def _path(folder: str, fingerprint: str, receiver: str) -> str | None:
-    """The file of a cause and a receiver, in a folder that is made and kept small."""
+    """The file of a cause and a receiver, in a folder that is kept small."""
     if not fingerprint.isalnum():
         return None
     with contextlib.suppress(OSError):
-        os.makedirs(folder, mode=0o700, exist_ok=True)
         paths = [path for path in _paths(folder) if not os.path.basename(path).startswith("storage-")]
         if len(paths) > FILES_MAX:
             for path in sorted(paths, key=os.path.getmtime)[: len(paths) - FILES_MAX]:
@@ -118,11 +114,21 @@ def _paths(folder: str) -> Iterator[str]:
         yield from [os.path.join(folder, name) for name in os.listdir(folder)]
 
 
-def _open(path: str) -> int:
+def open_lock(path: str) -> int:
+    """Open the file whose lock says who pages a receiver; -1: there can be none, and each executor pages."""
     try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError:
         return -1
+
+
+def may_page(lock: int) -> bool | None:
+    """Lock a file, which the kernel frees when this executor ends; False: another one holds it; None: no lock works."""
+    try:
+        return try_lock(lock, fcntl.LOCK_EX)
+    except OSError:
+        return None
 
 
 class _Record(NamedTuple):

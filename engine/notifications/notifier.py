@@ -21,23 +21,23 @@ from ..clock import Clock
 from ..core.causes import (
     SEVERITIES,
     STORM_WINDOW_US,
-    CauseHistory,
     SendPlan,
     declared_sender,
     describe_last_incident,
     describe_note,
+    parse_body,
     plan_sending,
 )
 from ..core.outcome import FailureClass
 from ..core.policy import RetryPolicy, draw_delay
 from ..domain.event_payloads import PageChange, PageChanged, RunChange, RunChanged
 from ..domain.events import Event
+from ..domain.rows import PageRow
 from ..domain.states import RunState
 from ..domain.text import counted, printable, shell_command
 from ..errors import StorageError
 from ..statefile.health_file import FailingSender
 from ..store import pages
-from ..store.pages import PageMessage
 from ..store.writer import Writer
 from . import machine_pages
 from .machine_pages import Claim, Member
@@ -227,16 +227,16 @@ class Notifier:
     # --- One message -----------------------------------------------------------------------------------------------
 
     async def _deliver(self, delivery: _Delivery) -> None:
-        messages = await self._submit(  # once the pages, and the events that they report, are on the disk
-            lambda transaction: pages.read_messages(transaction.connection, delivery.ids), durable=True
+        found = await self._submit(  # once the pages, and the events that they report, are on the disk
+            lambda transaction: pages.read_pages(transaction.connection, delivery.ids), durable=True
         )
-        delivery.counts = {message["id"]: message["count"] for message in messages}
+        delivery.counts = {page.id: page.counted for page in found}
         if delivery.how == "page":
-            page = messages[0]
+            page = found[0]
             delivery.told_from = await self._submit(lambda transaction: pages.told_from(transaction.connection, page))
             message = page_message(page, self._origin)
         else:
-            message = digest_message(messages, self._origin, self._clock.now_us())
+            message = digest_message(found, self._origin, self._clock.now_us())
         delivery.tries += 1
         await asyncio.gather(*(self._send(delivery, number, message) for number in sorted(delivery.pending)))
         if delivery.pending:
@@ -297,29 +297,33 @@ class Notifier:
 # --- Messages ------------------------------------------------------------------------------------------------------
 
 
-def page_message(page: PageMessage, origin: MessageOrigin) -> dict[str, object]:
-    """Return a page as a message: its columns, ``kind``, ``key``, ``flow``, ``state``, and a readable ``text``."""
-    message: dict[str, object] = {
-        **page,
+#: The columns of a page that senders get.
+_COLUMNS = ("id", "cause", "episode", "severity", "title", "run_id", "task", "created_at", "updated_at", "body", "key")
+
+
+def page_message(page: PageRow, origin: MessageOrigin) -> dict[str, object]:
+    """Return a page as a message: columns, ``kind``, ``key``, ``flow``, ``state``, and a readable ``text``."""
+    return {
+        **{name: getattr(page, name) for name in _COLUMNS},
+        "count": page.counted,
         "kind": "page",
-        "ids": [page["id"]],
+        "ids": [page.id],
         "flow": origin.flow,
         "state": origin.state,
+        "text": printable("\n".join(_page_lines(page, origin))),
     }
-    message["text"] = printable("\n".join(_page_lines(page, origin)))
-    return message
 
 
-def digest_message(found: Sequence[PageMessage], origin: MessageOrigin, now: int) -> dict[str, object]:
+def digest_message(found: Sequence[PageRow], origin: MessageOrigin, now: int) -> dict[str, object]:
     """Return several pages as one message: pages beyond the storm limit, and pages whose count has grown."""
-    failures = sum(page["count"] for page in found)
+    failures = sum(page.counted for page in found)
     causes = counted(len(found), "cause")
-    lines = [f"[{page['severity']}] {page['title']}: {page['count']} so far" for page in found]
+    lines = [f"[{page.severity}] {page.title}: {page.counted} so far" for page in found]
     return {
         "kind": "digest",
         "key": f"digest/{origin.run_id}/{now}",
-        "ids": [page["id"] for page in found],
-        "severity": min((page["severity"] for page in found), key=SEVERITIES.index),
+        "ids": [page.id for page in found],
+        "severity": min((page.severity for page in found), key=SEVERITIES.index),
         "title": f"{origin.flow}: {causes}, {counted(failures, 'failure')}",
         "flow": origin.flow,
         "run_id": origin.run_id,
@@ -330,36 +334,26 @@ def digest_message(found: Sequence[PageMessage], origin: MessageOrigin, now: int
     }
 
 
-def _page_lines(page: PageMessage, origin: MessageOrigin) -> list[str]:
-    body = page["body"]
-    where = origin.flow if page["run_id"] is None else f"{origin.flow}, run {page['run_id']}"
-    lines = [f"[{page['severity']}] {page['title']}", f"{where}: {body.get('why')}"]
-    error, diagnostic = body.get("error"), body.get("diagnostic")
-    is_error_shown = body.get("class") == FailureClass.TIMEOUT or not diagnostic
-    lines += [text for text in (error if is_error_shown else None, diagnostic) if text]
-    if (changed := body.get("changed")) is not None:
-        lines.append(f"changed between the last two attempts: {', '.join(changed) or 'nothing'}")
-    lines += _cause_history_lines(page)
-    if held := body.get("held"):
-        lines.append("1 task below is held up" if held == 1 else f"{held} tasks below are held up")
-    if deadline_at := body.get("deadline_at"):
-        lines.append(f"the run is due at {datetime.fromtimestamp(deadline_at // 1_000_000).astimezone():%H:%M}")
-    if (breaker := body.get("breaker")) and breaker not in str(body.get("why")):
-        lines.append(f"breaker of {body.get('downstream')}: {breaker}")
-    if body.get("owner"):
-        lines.append(f"owner: {body['owner']}")
-    commands = dict.fromkeys((body.get("attach"), body.get("command")))
-    return [*lines, *(command for command in commands if command)]
-
-
-def _cause_history_lines(page: PageMessage) -> list[str]:
-    """Return a line on the previous episode of the cause and the notes of operators."""
-    found = page["body"].get("memory")
-    if not found:
-        return []
-    memory, now_us = msgspec.convert(found, CauseHistory), page["created_at"]
-    before = describe_last_incident(memory, now_us)
-    return [*([before] if before else []), *(describe_note(note, now_us) for note in memory.notes)]
+def _page_lines(page: PageRow, origin: MessageOrigin) -> list[str]:
+    body = parse_body(page.body)
+    where = origin.flow if page.run_id is None else f"{origin.flow}, run {page.run_id}"
+    lines = [f"[{page.severity}] {page.title}", f"{where}: {body.why}"]
+    is_error_shown = body.failure_class == FailureClass.TIMEOUT or not body.diagnostic
+    lines += [text for text in (body.error if is_error_shown else None, body.diagnostic) if text]
+    if body.changed is not None:
+        lines.append(f"changed between the last two attempts: {', '.join(body.changed) or 'nothing'}")
+    if body.memory is not None:
+        before = describe_last_incident(body.memory, page.created_at)
+        lines += [*([before] if before else []), *(describe_note(note, page.created_at) for note in body.memory.notes)]
+    if body.held:
+        lines.append("1 task below is held up" if body.held == 1 else f"{body.held} tasks below are held up")
+    if body.deadline_at:
+        lines.append(f"the run is due at {datetime.fromtimestamp(body.deadline_at // 1_000_000).astimezone():%H:%M}")
+    if body.breaker and body.breaker not in str(body.why):
+        lines.append(f"breaker of {body.downstream}: {body.breaker}")
+    if body.owner:
+        lines.append(f"owner: {body.owner}")
+    return [*lines, *filter(None, dict.fromkeys((body.attach, body.command)))]
 
 
 # --- Sends in the background what may be lost after a few tries: pings, and notices of success -----------------------

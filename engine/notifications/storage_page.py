@@ -18,6 +18,7 @@ from ..core.causes import declared_sender
 from ..core.policy import draw_delay
 from ..domain.text import format_duration, printable, shell_command
 from ..statefile.health_file import FailingSender
+from .machine_pages import may_page, open_lock
 from .notifier import RESEND_POLICY, MessageOrigin, no_bell
 from .senders import Message, Sender, make_senders
 
@@ -117,22 +118,12 @@ class _Receiver:
         if folder is None:
             return
         with contextlib.suppress(OSError):
-            os.makedirs(folder, mode=0o700, exist_ok=True)
             device = os.stat(os.path.dirname(os.path.abspath(state_path))).st_dev
-            path = os.path.join(folder, f"storage-{device}-{self.key}")
-            self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            self._lock = open_lock(os.path.join(folder, f"storage-{device}-{self.key}"))
 
     def acquire(self) -> bool:
         """Whether this executor pages."""
-        if self._lock < 0:
-            return True
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError:  # a file system without locks
-            return True
-        return True
+        return self._lock < 0 or may_page(self._lock) is not False
 
     def release(self) -> None:
         if self._lock >= 0:

@@ -25,7 +25,7 @@ from typing import (
 )
 
 from ..domain.events import EventRow, Json, JsonObject
-from ..domain.rows import BreakerRow
+from ..domain.rows import BreakerRow, PageRow
 from ..errors import RedriveError
 from .copies import living_original
 from .processes import is_gone
@@ -114,30 +114,6 @@ class ExecutorRow(NamedTuple):
     stopped_at: Optional[int]
     run_id: Optional[str]
     state_path: Optional[str]
-
-
-class PageRow(NamedTuple):
-    """One row of table ``page``, with parsed JSON; ``counted`` is the column ``count``; PAGE_HEADS has no ``body``."""
-
-    id: int
-    cause: str
-    episode: int
-    run_id: Optional[str]
-    task: Optional[str]
-    severity: str
-    title: str
-    body: JsonObject
-    counted: int
-    sent_count: int
-    state: str
-    rearmed: int
-    created_at: int
-    updated_at: int
-    sent_at: Optional[int]
-    send_error: Optional[str]
-    snoozed_until: Optional[int]
-    acked_by: Optional[str]
-    told_by: Optional[str] = None
 
 
 class QuarantineRow(NamedTuple):

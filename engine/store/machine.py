@@ -15,6 +15,7 @@ import msgspec
 
 from ..clock import wall_time_us
 from ..core.downstreams import Finding
+from ..statefile.lock_file import try_lock
 from ..statefile.paths import default_folder
 from ..statefile.reader import Stamp, stamp_of
 
@@ -203,26 +204,23 @@ def _is_held(path: str) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return not try_lock(descriptor, fcntl.LOCK_SH)
     except OSError:
         return True
     finally:
         os.close(descriptor)
-    return False
 
 
 def _try_open_locked(path: str) -> int | None:
     """Open a file and lock it; None: another process holds it. Raises OSError if it cannot be opened."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    is_locked = False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
+        is_locked = try_lock(descriptor, fcntl.LOCK_EX)
+    finally:
+        if not is_locked:
+            os.close(descriptor)
+    return descriptor if is_locked else None
 
 
 def _write(descriptor: int, holder: SlotHolder) -> None:

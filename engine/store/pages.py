@@ -10,29 +10,29 @@ import json
 import sqlite3
 from collections.abc import Iterable, Mapping
 from contextlib import closing
-from typing import TypedDict, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from ..core.breaker import PASSING
 from ..core.causes import (
-    EPISODE_SILENCE_US,
     STORM_WINDOW_US,
     CauseHistory,
+    PageBody,
     PageRequest,
-    PageState,
+    is_episode_over,
     may_wait,
     page_cause,
     severity_of,
 )
 from ..core.outcome import ENVIRONMENT_FIELDS
 from ..domain.event_payloads import PageChange, PageChanged
-from ..domain.events import JsonObject
+from ..domain.rows import PageRow
 from ..domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, NO_CAUSE, NOT_STARTED
 from ..domain.text import shell_command
 from ..errors import RedriveError
 from ..statefile import causes
-from ..statefile.lists import in_list, is_whole_run
+from ..statefile.lists import PAGES, Listing, in_list, is_whole_run, query
 from ..statefile.opening import open_readonly
 from ..statefile.transitions import Transaction
 from .database import path_of
@@ -74,7 +74,7 @@ def trigger_page(transaction: Transaction, request: PageRequest) -> None:
         return
     cause = _cause_of(transaction.connection, request)
     latest = _latest(transaction.connection, cause)
-    if latest is None or latest.is_over(transaction.at):
+    if latest is None or is_episode_over(latest, transaction.at):
         page_id, event = _open(transaction, request, cause, latest)
     else:
         page_id, event = _count_up(transaction, latest)
@@ -135,25 +135,16 @@ def _cause_of(connection: sqlite3.Connection, request: PageRequest) -> str:
     )
 
 
-class _Latest(msgspec.Struct, frozen=True):
-    id: int
-    episode: int
-    count: int
-    state: str
-    rearmed: int
-    updated_at: int
-
-    def is_over(self, now: int) -> bool:
-        """Whether a failure at ``now`` (microseconds UTC) starts a new episode."""
-        return self.state == "resolved" or bool(self.rearmed) or now - self.updated_at > EPISODE_SILENCE_US
+_LATEST = Listing(
+    "latest_page",
+    PageRow,
+    "SELECT {columns} FROM page WHERE cause = :cause ORDER BY episode DESC LIMIT 1",
+    {"cause": ""},
+)
 
 
-def _latest(connection: sqlite3.Connection, cause: str) -> _Latest | None:
-    row = connection.execute(
-        "SELECT id, episode, count, state, rearmed, updated_at FROM page WHERE cause = ? ORDER BY episode DESC LIMIT 1",
-        (cause,),
-    ).fetchone()
-    return None if row is None else _Latest(*row)
+def _latest(connection: sqlite3.Connection, cause: str) -> PageRow | None:
+    return next(iter(query(connection, _LATEST, {"cause": cause})), None)
 
 
 def _breaker_column(connection: sqlite3.Connection, downstream: str | None, column: str) -> str | None:
@@ -163,14 +154,14 @@ def _breaker_column(connection: sqlite3.Connection, downstream: str | None, colu
     return None if row is None else str(row[0])
 
 
-def _count_up(transaction: Transaction, latest: _Latest) -> tuple[int, PageChanged]:
+def _count_up(transaction: Transaction, latest: PageRow) -> tuple[int, PageChanged]:
     sql = "UPDATE page SET count = count + 1, updated_at = ? WHERE id = ?"
     transaction.connection.execute(sql, (transaction.at, latest.id))
-    return latest.id, PageChanged(PageChange.FOLDED, episode=latest.episode, occurrences=latest.count + 1)
+    return latest.id, PageChanged(PageChange.FOLDED, episode=latest.episode, occurrences=latest.counted + 1)
 
 
 def _open(
-    transaction: Transaction, request: PageRequest, cause: str, latest: _Latest | None
+    transaction: Transaction, request: PageRequest, cause: str, latest: PageRow | None
 ) -> tuple[int, PageChanged]:
     episode = 1 if latest is None else latest.episode + 1
     row = {
@@ -180,7 +171,7 @@ def _open(
         "task": request.task,
         "severity": severity_of(request.kind, request.failure),
         "title": request.title if request.task is None else f"{request.title} on {request.task}",
-        "body": json.dumps(_body(transaction.connection, request), ensure_ascii=False),
+        "body": json.dumps(msgspec.to_builtins(_body(transaction.connection, request)), ensure_ascii=False),
         "created_at": transaction.at,
         "updated_at": transaction.at,
     }
@@ -190,7 +181,7 @@ def _open(
     return page_id, PageChanged(PageChange.OPENED, episode=episode, occurrences=1)
 
 
-def _supersede(transaction: Transaction, latest: _Latest, page_id: int) -> None:
+def _supersede(transaction: Transaction, latest: PageRow, page_id: int) -> None:
     """Resolve the previous episode and move its undecided tasks to the new one."""
     connection = transaction.connection
     connection.execute(
@@ -213,69 +204,28 @@ def record_past(transaction: Transaction, message: Mapping[str, object]) -> None
 
 # --- Body of a page ------------------------------------------------------------------------------------------------
 
-PageBody = TypedDict(
-    "PageBody",
-    {
-        "why": str,
-        "mode": str,
-        "kind": str | None,
-        "class": str | None,
-        "error": str | None,
-        "diagnostic": str | None,
-        "explain": str | None,
-        "fingerprint": str | None,
-        "changed": list[str] | None,
-        "held": int,
-        "deadline_at": int | None,
-        "downstream": str | None,
-        "breaker": str | None,
-        "owner": str | None,
-        "memory": JsonObject | None,
-        "command": str,
-        "attach": str,
-    },
-    total=False,
-)
-
-
-class PageMessage(TypedDict):
-    """A page as senders get it. ``key``: deduplication key for receivers."""
-
-    id: int
-    cause: str
-    episode: int
-    severity: str
-    title: str
-    run_id: str | None
-    task: str | None
-    count: int
-    created_at: int
-    updated_at: int
-    body: PageBody
-    key: str
-
 
 def _body(connection: sqlite3.Connection, request: PageRequest) -> PageBody:
     failure = request.failure
-    return {
-        "why": request.why,
-        "mode": str(request.mode),
-        "kind": None if request.kind is None else str(request.kind),
-        "class": None if failure is None else str(failure.failure_class),
-        "error": None if failure is None else failure.message,
-        "diagnostic": None if failure is None else failure.diagnostic,
-        "explain": None if failure is None else failure.fingerprint.explain,
-        "fingerprint": _fingerprint_of(request),
-        "changed": _changed_fields(connection, request),
-        "held": _count_blocked(connection, request),
-        "deadline_at": _deadline_at(connection, request.run_id),
-        "downstream": request.downstream,
-        "breaker": _breaker_reason(connection, request.downstream),
-        "owner": request.owner,
-        "memory": _cause_history(connection, request),
-        "command": _command(connection, request),
-        "attach": _attach(connection, request),
-    }
+    return PageBody(
+        why=request.why,
+        mode=str(request.mode),
+        kind=None if request.kind is None else str(request.kind),
+        failure_class=None if failure is None else str(failure.failure_class),
+        error=None if failure is None else failure.message,
+        diagnostic=None if failure is None else failure.diagnostic,
+        explain=None if failure is None else failure.fingerprint.explain,
+        fingerprint=_fingerprint_of(request),
+        changed=_changed_fields(connection, request),
+        held=_count_blocked(connection, request),
+        deadline_at=_deadline_at(connection, request.run_id),
+        downstream=request.downstream,
+        breaker=_breaker_reason(connection, request.downstream),
+        owner=request.owner,
+        memory=_cause_history(connection, request),
+        command=_command(connection, request),
+        attach=_attach(connection, request),
+    )
 
 
 def _fingerprint_of(request: PageRequest) -> str | None:
@@ -295,15 +245,15 @@ def _breaker_reason(connection: sqlite3.Connection, downstream: str | None) -> s
 _NOTES_SHOWN = 2
 
 
-def _cause_history(connection: sqlite3.Connection, request: PageRequest) -> JsonObject | None:
+def _cause_history(connection: sqlite3.Connection, request: PageRequest) -> CauseHistory | None:
     """Return the previous episode of this cause and its latest notes; None for a new cause."""
     if request.failure is None or request.run_id is None:
         return None
     cause = (request.failure.fingerprint.loose, request.downstream)
     (found,) = causes.read_cause_histories(connection, request.run_id, [cause])
-    if msgspec.convert(found, CauseHistory).is_new:
-        return None
-    return {**found, "episodes": found["episodes"][:1], "notes": found["notes"][:_NOTES_SHOWN]}
+    history = msgspec.convert(found, CauseHistory)
+    shown = {"episodes": history.episodes[:1], "notes": history.notes[:_NOTES_SHOWN]}
+    return None if history.is_new else replace(history, **shown)
 
 
 def _changed_fields(connection: sqlite3.Connection, request: PageRequest) -> list[str] | None:
@@ -371,22 +321,24 @@ def _needs_human(connection: sqlite3.Connection, request: PageRequest) -> bool:
 
 # --- Outbox --------------------------------------------------------------------------------------------------------
 
-_OUTBOX = (
-    "SELECT id, severity, count, state, sent_at, sent_count, snoozed_until FROM page"
-    " WHERE state IN ('open', 'snoozed') AND (told_by IS NULL OR state = 'snoozed')"
-    " AND (run_id = :run OR updated_at > :since) ORDER BY id"
+_OUTBOX = Listing(
+    "outbox",
+    PageRow,
+    "SELECT {columns} FROM page WHERE state IN ('open', 'snoozed') AND (told_by IS NULL OR state = 'snoozed')"
+    " AND (run_id = :run OR updated_at > :since) ORDER BY id",
+    {"run": None, "since": 0},
 )
 STALE_AFTER_US = 24 * 3600 * 1_000_000  # older unsent pages of other runs are not sent any more
 
 
-def read_outbox(transaction: Transaction, run_id: str) -> list[PageState]:
+def read_outbox(transaction: Transaction, run_id: str) -> list[PageRow]:
     """Return the open and snoozed pages of this run, and recent ones of earlier executors.
 
     A page whose snooze has ended is reopened first, so that it is sent again.
     """
     _reopen_snoozed(transaction)
     since = transaction.at - STALE_AFTER_US
-    return [PageState(*row) for row in transaction.connection.execute(_OUTBOX, {"run": run_id, "since": since})]
+    return query(transaction.connection, _OUTBOX, {"run": run_id, "since": since})
 
 
 def _reopen_snoozed(transaction: Transaction) -> None:
@@ -408,29 +360,19 @@ def recently_sent(connection: sqlite3.Connection, now: int) -> list[int]:
     return [at for (at,) in rows]
 
 
-_MESSAGE_COLUMNS = tuple(name for name in PageMessage.__annotations__ if name != "key")
+def read_pages(connection: sqlite3.Connection, ids: Iterable[int]) -> list[PageRow]:
+    """Return pages in the order of ``ids``."""
+    return [page for page_id in ids for page in query(connection, PAGES, {"id": page_id})]
 
 
-def read_messages(connection: sqlite3.Connection, ids: Iterable[int]) -> list[PageMessage]:
-    """Return pages for senders, in the order of ``ids``."""
-    messages = []
-    for page_id in ids:
-        row = connection.execute(f"SELECT {', '.join(_MESSAGE_COLUMNS)} FROM page WHERE id = ?", (page_id,)).fetchone()
-        message = dict(zip(_MESSAGE_COLUMNS, row, strict=True))
-        message["body"] = json.loads(message["body"])
-        message["key"] = f"{message['cause']}/{message['episode']}"
-        messages.append(cast(PageMessage, message))
-    return messages
-
-
-def told_from(connection: sqlite3.Connection, page: PageMessage) -> int | None:
+def told_from(connection: sqlite3.Connection, page: PageRow) -> int | None:
     """From when on the page of another flow has told of this page, in microseconds UTC; None: it always has.
 
     The end of the episode before (a success, a requeue), or of the time for which this page was snoozed.
     """
     is_woken = "episode = ? AND sent_at IS NULL AND sent_count > 0"
     sql = f"SELECT max(updated_at) FROM page WHERE cause = ? AND (episode = ? OR {is_woken})"
-    row = connection.execute(sql, (page["cause"], page["episode"] - 1, page["episode"])).fetchone()
+    row = connection.execute(sql, (page.cause, page.episode - 1, page.episode)).fetchone()
     return None if row[0] is None else int(row[0])
 
 

@@ -20,7 +20,8 @@ from ..core.option_types import Duration, parse_duration
 from ..core.projection import AttemptRow, RunProjection
 from ..domain.event_codec import event_of
 from ..domain.events import Event
-from ..statefile.lists import PAGES, PageRow, query
+from ..domain.rows import PageRow
+from ..statefile.lists import PAGES, query
 from ..statefile.reader import events_query
 from ..store import database, runs
 from .bodies import StageError

@@ -71,7 +71,7 @@ def test_the_sentence_stands_everywhere_and_the_evidence_has_all_of_it(tmp_path:
         projection = runs.load_run(connection, "r")
         texts = logs.attempt_text(connection, "r", "load", 1)
         events = [event_of(row) for row in connection.execute(*events_query(0, 500))]
-        page = page_message(pages.read_messages(connection, [1])[0], MessageOrigin("nightly", "r", str(path)))
+        page = page_message(pages.read_pages(connection, [1])[0], MessageOrigin("nightly", "r", str(path)))
         (body,) = connection.execute("SELECT body FROM page").fetchone()
     row, board = projection.tasks["load"], Board(projection)
     scene = Scene(board, projection.run.started_at + 60_000_000, UTF8)

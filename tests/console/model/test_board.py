@@ -10,8 +10,8 @@ from redrive.console.model.replay import ReplayIndex, initial_projection
 from redrive.engine.core.spec import TaskSpec, map_task
 from redrive.engine.domain.event_payloads import RunChange, RunChanged, TaskMapped
 from redrive.engine.domain.events import EventKind
+from redrive.engine.domain.rows import PageRow
 from redrive.engine.domain.states import LEGAL_MOVES, NEEDS_HUMAN, NOT_STARTED, TaskState
-from redrive.engine.statefile.lists import PageRow
 
 from ..conftest import build_row
 from ..screens.outages import breaker_row

@@ -21,13 +21,13 @@ from redrive.console.model.systems import (
 )
 from redrive.engine.core.breaker import BreakerState, BreakerStatus
 from redrive.engine.domain.events import EventKind
+from redrive.engine.domain.rows import PageRow
 from redrive.engine.domain.states import TaskState
 from redrive.engine.statefile.lists import (
     BREAKERS,
     PAGE_HEADS,
     QUARANTINE_GROUPS,
     Listing,
-    PageRow,
     QuarantineGroup,
     Row,
 )

@@ -4,7 +4,6 @@ import pytest
 from redrive.engine.core.causes import (
     STORM_PAGES,
     STORM_WINDOW_US,
-    PageState,
     SendPlan,
     check_sender,
     page_cause,
@@ -12,6 +11,7 @@ from redrive.engine.core.causes import (
     severity_of,
 )
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint
+from redrive.engine.domain.rows import PageRow
 from redrive.engine.domain.states import DeadLetterKind
 
 NOW = 1_700_000_000_000_000
@@ -71,8 +71,9 @@ def test_everything_that_comes_too_late_is_one_cause():
 # --- What may go out ------------------------------------------------------------------------------------------------
 
 
-def page(number: int, severity: str = "normal", **columns) -> PageState:
-    return PageState(number, severity, columns.pop("count", 1), columns.pop("state", "open"), **columns)
+def page(number: int, severity: str = "normal", count: int = 1, **columns) -> PageRow:
+    known = {"id": number, "severity": severity, "counted": count, "sent_count": 0, "state": "open"}
+    return PageRow(**{**dict.fromkeys(PageRow._fields), **known, **columns})
 
 
 def test_a_first_page_goes_out_at_once():

@@ -52,6 +52,7 @@ async def test_one_executor_of_a_disk_pages_once(tmp_path: Path) -> None:
     both[0].close()  # its executor is killed: the other one takes its place
     both[1].check(since, "the disk is full")
     await wait_until_async(lambda: pages(tmp_path) == ["a", "b"])
+    await wait_until_async(lambda: both[1]._sent is not None)  # its command has ended
     both[1].check(None, "")
     past = both[1].pop_past()
     assert past is not None and past["created_at"] == since and both[1].pop_past() is None

@@ -120,7 +120,7 @@ def test_a_task_name_cannot_break_out_of_the_command(state_file):
 
 def test_a_page_names_the_run_and_the_commands_that_open_and_requeue_it(siblings):
     end(siblings, "a", blip())
-    (message,) = pages.read_messages(siblings.connection, [1])
+    (message,) = pages.read_pages(siblings.connection, [1])
     text = str(page_message(message, MessageOrigin("flow", RUN, ""))["text"]).splitlines()
     path = siblings.connection.execute("PRAGMA database_list").fetchone()[2]
     assert f"flow, run {RUN}: " in text[1]
@@ -284,8 +284,8 @@ def test_what_another_run_left_unsent_goes_out_for_a_day_and_not_later(siblings)
 
 def test_the_key_names_cause_and_episode(siblings):
     end(siblings, "a", blip())
-    (message,) = siblings.write(lambda j: pages.read_messages(j.connection, [1]))
-    assert "cause-1/1" == message["key"]
+    (message,) = siblings.write(lambda j: pages.read_pages(j.connection, [1]))
+    assert "cause-1/1" == message.key
 
 
 def test_a_task_that_nobody_knows_the_end_of_pages_for_itself(siblings):
@@ -297,14 +297,14 @@ def test_a_task_that_nobody_knows_the_end_of_pages_for_itself(siblings):
 
 def test_a_page_says_what_came_of_its_cause_the_last_time_and_what_people_wrote_on_it(siblings):
     end(siblings, "a", blip())
-    assert pages.read_messages(siblings.connection, [1])[0]["body"]["memory"] is None
+    assert pages.read_pages(siblings.connection, [1])[0].body["memory"] is None
     siblings.send({**siblings.command("note", fingerprint="cause-1", text="look at the vendor's page"), "reason": ""})
     siblings.act("requeue", "a")
     siblings.now += 90 * SECOND
     end(siblings, "a", SUCCESS)
     siblings.now += 3600 * SECOND
     end(siblings, "b", blip())
-    (message,) = pages.read_messages(siblings.connection, [2])
+    (message,) = pages.read_pages(siblings.connection, [2])
     lines = str(page_message(message, MessageOrigin("settlement", RUN, "x.db"))["text"]).splitlines()
     (line,) = [line for line in lines if line.startswith("last time ")]
     assert line.endswith(": 1 task, requeued by ana 'the vendor has fixed it', healed after 1m30")
