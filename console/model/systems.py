@@ -21,7 +21,7 @@ from ...engine.core.waiting import BREAKER_WAITS
 from ...engine.domain.events import Json
 from ...engine.domain.rows import BreakerRow, PageRow
 from ...engine.domain.states import TaskState
-from ...engine.statefile.lists import QuarantineGroup, QuarantineRow
+from ...engine.statefile.lists import GroupKey, QuarantineGroup, QuarantineRow
 from ..text.pieces import Line
 from .board import OPEN_NOTES, Board
 from .lists import Filter
@@ -47,13 +47,6 @@ class SystemsOrder(StrEnum):
     COUNT = "count"  # held tasks of a breaker, occurrences of a page, rows of a group: the most first
 
 
-class GroupKey(NamedTuple):
-    """Rows of one task that failed alike; ``fingerprint`` is the loose one, None where the task named no exception."""
-
-    task: str
-    fingerprint: str | None
-
-
 class SystemsRow(NamedTuple):
     """One row of the list: the head of a section (``key`` None), an item, a task that a breaker holds, or the number
     of further rows (``hidden``)."""
@@ -66,37 +59,6 @@ class SystemsRow(NamedTuple):
     @property
     def is_head(self) -> bool:
         return self.key is None and not self.hidden
-
-
-class RowGroup(msgspec.Struct, frozen=True):
-    """Rows of one task that failed alike. ``counts``: rows by state; ``last_id``: the latest row that is held."""
-
-    key: GroupKey
-    counts: Mapping[str, int]
-    error: str
-    first_at: int
-    last_at: int
-    last_id: int
-
-    @property
-    def held(self) -> int:
-        """The number of rows that wait for a decision."""
-        return self.counts.get("held", 0)
-
-    @property
-    def total(self) -> int:
-        """The number of rows in any state."""
-        return sum(self.counts.values())
-
-    @property
-    def needs_human(self) -> bool:
-        """Whether rows wait for a decision."""
-        return self.held > 0
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether all rows were resolved or discarded."""
-        return not any(self.counts.get(state) for state in ("held", "requeued", "provisional"))
 
 
 class ChosenRows(msgspec.Struct, frozen=True):
@@ -115,7 +77,7 @@ class ChosenRows(msgspec.Struct, frozen=True):
 RowsAct = Literal["requeue", "discard"]
 
 
-def held_rows_in(group: RowGroup) -> ChosenRows:
+def held_rows_in(group: QuarantineGroup) -> ChosenRows:
     """Choose all held rows of a group, up to the last one that was seen."""
     groups = [[group.key.task, group.key.fingerprint, group.last_id]]
     return ChosenRows(group.key.task, group.held, {"groups": groups})
@@ -127,7 +89,7 @@ class Systems(msgspec.Struct):
     board: Board
     breakers: dict[str, BreakerStatus] = {}
     pages: dict[int, PageRow] = {}
-    groups: dict[GroupKey, RowGroup] = {}
+    groups: dict[GroupKey, QuarantineGroup] = {}
     loaded_sections: set[Section] = set()  # sections that were read at least once
     filter: Filter = msgspec.field(default_factory=Filter)
     order: SystemsOrder = SystemsOrder.URGENCY
@@ -168,7 +130,7 @@ class Systems(msgspec.Struct):
         self.loaded_sections.add(Section.PAGES)
 
     def load_row_groups(self, rows: Iterable[QuarantineGroup]) -> None:
-        self.groups = _merge_groups(rows)
+        self.groups = {row.key: row for row in rows}
         self.loaded_sections.add(Section.ROWS)
 
     def load_snapshot(self, now_us: int) -> None:
@@ -244,9 +206,16 @@ class Systems(msgspec.Struct):
 
     def needs_human(self, row: SystemsRow) -> bool:
         item = self.item(row)
-        return item.is_blocking if isinstance(item, BreakerStatus) else item is not None and item.needs_human
+        match item:
+            case BreakerStatus():
+                return item.is_blocking
+            case PageRow():
+                return item.needs_human
+            case QuarantineGroup():
+                return item.held > 0
+        return False
 
-    def item(self, row: SystemsRow) -> BreakerStatus | PageRow | RowGroup | None:
+    def item(self, row: SystemsRow) -> BreakerStatus | PageRow | QuarantineGroup | None:
         """Return the item of a row; None for heads, for "more", and for items that are gone."""
         if row.hidden:
             return None
@@ -310,31 +279,11 @@ _PAGE_ORDERS: Mapping[SystemsOrder, Callable[[PageRow], tuple[object, ...]]] = {
     SystemsOrder.NAME: lambda one: (one.title, -one.id),
     SystemsOrder.COUNT: lambda one: (-one.counted, *_page_rank(one)),
 }
-_GROUP_ORDERS: Mapping[SystemsOrder, Callable[[RowGroup], tuple[int, str, int]]] = {
+_GROUP_ORDERS: Mapping[SystemsOrder, Callable[[QuarantineGroup], tuple[int, str, int]]] = {
     SystemsOrder.URGENCY: lambda one: (-one.held, one.key.task, one.first_at),
     SystemsOrder.NAME: lambda one: (0, one.key.task, one.first_at),
     SystemsOrder.COUNT: lambda one: (-one.total, one.key.task, one.first_at),
 }
-
-
-def _merge_groups(rows: Iterable[QuarantineGroup]) -> dict[GroupKey, RowGroup]:
-    """Merge the rows that the list has for each state into groups."""
-    by_key: dict[GroupKey, list[QuarantineGroup]] = {}
-    for row in rows:
-        by_key.setdefault(GroupKey(row.name, row.fingerprint), []).append(row)
-    found = {}
-    for key, parts in by_key.items():
-        held = [part for part in parts if part.state == "held"]
-        latest = held[0] if held else parts[0]
-        found[key] = RowGroup(
-            key,
-            {part.state: part.rows for part in parts},
-            latest.error or "",
-            min(part.first_at for part in parts),
-            max(part.last_at for part in parts),
-            latest.last_id,
-        )
-    return found
 
 
 # --- Which tasks a breaker holds -------------------------------------------------------------------------------------

@@ -12,9 +12,9 @@ from ...engine.core.views import STATE_STYLES, Sign, StateStyle
 from ...engine.domain.rows import PageRow
 from ...engine.domain.states import TaskState
 from ...engine.domain.text import counted, first_names, format_duration, format_seconds
-from ...engine.statefile.lists import QuarantineRow
+from ...engine.statefile.lists import QuarantineGroup, QuarantineRow
 from ..model.board import OPEN_NOTES, Board
-from ..model.systems import RowGroup, Section, Systems, SystemsRow
+from ..model.systems import Section, Systems, SystemsRow
 from ..text.figures import SECOND, clock, number, wall, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, join, width, wrap
@@ -77,17 +77,17 @@ def row_state_style(state: str) -> StateStyle:
     return _ROW_LOOKS.get(state, _ROW_LOOKS["held"])
 
 
-def group_style(group: RowGroup) -> StateStyle:
+def group_style(group: QuarantineGroup) -> StateStyle:
     """Sign, word and colour of rows with the same error, by the most urgent state among them."""
     urgent = _urgent_state(group)
     return STATE_STYLES[TaskState.SUCCESS] if urgent is None else _ROW_LOOKS[urgent]
 
 
-def _urgent_state(group: RowGroup) -> str | None:
+def _urgent_state(group: QuarantineGroup) -> str | None:
     return next((state for state in ("held", "provisional", "requeued") if group.counts.get(state)), None)
 
 
-def _row_counts(group: RowGroup) -> list[str]:
+def _row_counts(group: QuarantineGroup) -> list[str]:
     """How many rows are in each state: ``3 held``."""
     return [f"{number(count)} {state}" for state in _ROW_LOOKS if (count := group.counts.get(state))]
 
@@ -370,7 +370,7 @@ def actor_name(actor: str | None) -> str:
 # --- Quarantined rows ----------------------------------------------------------------------------------------------
 
 
-def group_row(group: RowGroup, scene: Scene, columns: int) -> Line:
+def group_row(group: QuarantineGroup, scene: Scene, columns: int) -> Line:
     """Quarantined rows of one task with the same error: counts by state, and the error."""
     glyphs, style = scene.glyphs, group_style(group)
     cells = max(min(columns // 4, _NAME_CELLS[1]), _NAME_CELLS[0])
@@ -380,7 +380,7 @@ def group_row(group: RowGroup, scene: Scene, columns: int) -> Line:
     left: Line = [
         Piece("  "),
         sign_of(style, glyphs),
-        Piece(f" {pad(shorten_middle(one_line(group.key.task), cells, glyphs.more), cells)} ", quiet),
+        Piece(f" {pad(shorten_middle(one_line(group.name), cells, glyphs.more), cells)} ", quiet),
         Piece(f"{pad_left(compact(count), _COUNT_CELLS)} {pad(word, _HELD_CELLS - _COUNT_CELLS)} ", quiet),
         Piece(one_line(group.error) or "no error was given", quiet),
     ]
@@ -390,7 +390,7 @@ def group_row(group: RowGroup, scene: Scene, columns: int) -> Line:
     return [*fit(left, columns - width(right), glyphs.more), *right]
 
 
-def _others(group: RowGroup, word: str) -> Iterator[str]:
+def _others(group: QuarantineGroup, word: str) -> Iterator[str]:
     for state in ("provisional", "requeued"):
         if state != word and group.counts.get(state):
             yield f"{compact(group.counts[state])} {state}"
@@ -435,13 +435,13 @@ def quarantined_row(row: QuarantineRow | None, error: str, columns: int, glyphs:
     return fit([*line, Piece(holds, Role.DIM)], columns - 1, glyphs.more)
 
 
-def rows_heading(group: RowGroup, place: int, marked: int, columns: int, glyphs: Glyphs) -> tuple[Line, Line]:
+def rows_heading(group: QuarantineGroup, place: int, marked: int, columns: int, glyphs: Glyphs) -> tuple[Line, Line]:
     """Left and right side of the line above the rows of a group."""
     style = group_style(group)
     counts = ", ".join(_row_counts(group))
     left: Line = [
         Piece(" "),
-        Piece(one_line(group.key.task), Role.TITLE),
+        Piece(one_line(group.name), Role.TITLE),
         Piece(" "),
         sign_of(style, glyphs),
         Piece(f" {counts}"),
@@ -463,7 +463,7 @@ _NAMED_MAX = 5
 
 
 def subject_lines(
-    subject: BreakerStatus | PageRow | RowGroup, body: PageBody | None, scene: Scene, columns: int
+    subject: BreakerStatus | PageRow | QuarantineGroup, body: PageBody | None, scene: Scene, columns: int
 ) -> list[Line]:
     """The details of a subject, wrapped to ``columns``. ``body``: of a page; None while it is being read."""
     if isinstance(subject, BreakerStatus):
@@ -617,16 +617,16 @@ def _sentence(text: object) -> str:
 # --- Quarantined rows ----------------------------------------------------------------------------------------------
 
 
-def _group_head(group: RowGroup, scene: Scene) -> Line:
+def _group_head(group: QuarantineGroup, scene: Scene) -> Line:
     counts = _row_counts(group)
     word = counts[0] if counts else "none left"
     when = f"first {wall_day(group.first_at)}, last {wall(group.last_at)}"
-    return _head(group.key.task, group_style(group), word, [", ".join(counts[1:]), when], scene)
+    return _head(group.name, group_style(group), word, [", ".join(counts[1:]), when], scene)
 
 
-def _group_lines(group: RowGroup, scene: Scene) -> Iterator[Line]:
+def _group_lines(group: QuarantineGroup, scene: Scene) -> Iterator[Line]:
     yield [Piece(one_line(group.error) or "no error was given")]
-    row = scene.board.projection.tasks.get(group.key.task)
+    row = scene.board.projection.tasks.get(group.name)
     if row is None:
         return
     spec = spec_of(row)
@@ -635,8 +635,8 @@ def _group_lines(group: RowGroup, scene: Scene) -> Iterator[Line]:
     limits = " or ".join(filter(None, (most or f"more than {number(ROWS_LIMIT)} bad rows", share)))
     partial = "; held rows make the run PARTIAL" if spec.strict_rows else ""
     yield [Piece(f"{limits} would stop the task{partial}", Role.DIM)]
-    if group.key.fingerprint:
-        yield [Piece("fingerprint ", Role.DIM), Piece(one_line(group.key.fingerprint))]
+    if group.fingerprint:
+        yield [Piece("fingerprint ", Role.DIM), Piece(one_line(group.fingerprint))]
 
 
 # --- One row -------------------------------------------------------------------------------------------------------

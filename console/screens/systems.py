@@ -48,7 +48,7 @@ _SECTION_OF_EVENT = {
 _KEYS: Mapping[type, tuple[str, ...]] = {
     BreakerStatus: ("force_open", "close_breaker", "probe", "disable_breaker", "open"),
     PageRow: ("acknowledge_page", "snooze_page", "open", "details"),
-    model.RowGroup: ("requeue_rows", "discard_rows", "open", "details"),
+    lists.QuarantineGroup: ("requeue_rows", "discard_rows", "open", "details"),
 }
 _COMMON_KEYS = ("next", "filter", "help", "quit")
 
@@ -245,7 +245,7 @@ class SystemsScreen(ConsoleScreen):
 
     # --- What is selected -----------------------------------------------------------------------------------------
 
-    def subject(self) -> BreakerStatus | PageRow | model.RowGroup | None:
+    def subject(self) -> BreakerStatus | PageRow | lists.QuarantineGroup | None:
         row = self.table.cursor_key
         return self.systems.item(row) if row is not None else None
 
@@ -299,7 +299,7 @@ class SystemsScreen(ConsoleScreen):
             self._toggle(row)
         elif row.task:
             self.show_details()
-        elif isinstance(item, model.RowGroup):
+        elif isinstance(item, lists.QuarantineGroup):
             self.console.push_screen(RowsScreen(item))
         elif item is not None:
             room = min(self.app.size.width, DIALOG_COLUMNS)
@@ -311,7 +311,7 @@ class SystemsScreen(ConsoleScreen):
     def decide_rows(self, act: model.RowsAct) -> None:
         """Requeue or discard the rows of the group under the cursor."""
         group = self.subject()
-        if not isinstance(group, model.RowGroup):
+        if not isinstance(group, lists.QuarantineGroup):
             self.show_warning("that is for quarantined rows: none are selected")
         elif not group.held:
             self.show_warning("none of these rows is held any more")
@@ -438,9 +438,9 @@ class RowsScreen(ConsoleScreen):
 
     PLACE = ScreenName.ROWS
 
-    def __init__(self, group: model.RowGroup) -> None:
+    def __init__(self, group: lists.QuarantineGroup) -> None:
         super().__init__()
-        self.key: model.GroupKey = group.key
+        self.key: lists.GroupKey = group.key
         self.group = group
         self.heading = Bar(id="heading")
         self.window = model.RowWindow(group.total)

@@ -132,17 +132,52 @@ class QuarantineRow(NamedTuple):
     at: int
 
 
+class GroupKey(NamedTuple):
+    """Rows of one task that failed alike; ``fingerprint`` is the loose one, None where the task named no exception."""
+
+    task: str
+    fingerprint: Optional[str]
+
+
 class QuarantineGroup(NamedTuple):
-    """The number of ``rows`` of one task, fingerprint and state; ``last_id`` is the latest."""
+    """Rows of one task that failed alike: how many are in each state.
+
+    ``last_id``: of the latest row that is held; without one, of all. ``error``: of one of these rows.
+    """
 
     name: str
     fingerprint: Optional[str]
-    state: str
-    rows: int
     first_at: int
     last_at: int
     last_id: int
-    error: Optional[str]
+    error: str
+    held: int = 0
+    provisional: int = 0
+    requeued: int = 0
+    dropped: int = 0
+    discarded: int = 0
+    resolved: int = 0
+
+    @property
+    def key(self) -> GroupKey:
+        return GroupKey(self.name, self.fingerprint)
+
+    @property
+    def counts(self) -> Dict[str, int]:
+        """The number of rows by state."""
+        return {state: getattr(self, state) for state in ROW_STATES}
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all rows were resolved, dropped or discarded."""
+        return not (self.held or self.requeued or self.provisional)
+
+
+ROW_STATES = ("held", "provisional", "requeued", "dropped", "discarded", "resolved")
 
 
 class ScheduleRow(NamedTuple):
@@ -355,8 +390,10 @@ QUARANTINE = Listing(
 QUARANTINE_GROUPS = Listing(
     "quarantine_groups",
     QuarantineGroup,
-    "SELECT name, fingerprint, state, count(*), min(at), max(at), max(id), substr(max(error), 1, :characters)"
-    " FROM quarantine WHERE run_id = :run_id GROUP BY name, fingerprint, state ORDER BY min(id) LIMIT :limit",
+    "SELECT name, fingerprint, min(at), max(at), coalesce(max(CASE state WHEN 'held' THEN id END), max(id)),"
+    " substr(coalesce(max(CASE state WHEN 'held' THEN error END), max(error), ''), 1, :characters), "
+    + ", ".join("sum(state = '{}')".format(state) for state in ROW_STATES)
+    + " FROM quarantine WHERE run_id = :run_id GROUP BY name, fingerprint ORDER BY min(id) LIMIT :limit",
     {"run_id": None, "characters": TEXT_CHARACTERS, "limit": ROWS_MAX},
 )
 #: A window of the rows of one group. NOT INDEXED, because rows found by an index would have to be sorted.

@@ -10,7 +10,6 @@ from redrive.console.model.board import Board
 from redrive.console.model.lists import parse_filter
 from redrive.console.model.systems import (
     BadgeCounts,
-    GroupKey,
     Section,
     Systems,
     SystemsOrder,
@@ -27,8 +26,8 @@ from redrive.engine.statefile.lists import (
     BREAKERS,
     PAGE_HEADS,
     QUARANTINE_GROUPS,
+    GroupKey,
     Listing,
-    QuarantineGroup,
     Row,
 )
 
@@ -230,22 +229,6 @@ def test_each_order_sorts_every_section_and_leaves_what_is_idle_last(clock):
     assert keys[SystemsOrder.URGENCY] == [2, 1, many, few]
     assert keys[SystemsOrder.NAME] == [2, 1, few, many]
     assert keys[SystemsOrder.COUNT] == [1, 2, many, few]
-
-
-def test_rows_of_one_cause_are_one_group_whatever_became_of_them(clock):
-    downstreams = downstreams_of(clock)
-    downstreams.load_row_groups(
-        [
-            build_row(QuarantineGroup, row_of_group("load", "resolved", 7, "ValueError: 9", last_id=90)),
-            build_row(QuarantineGroup, row_of_group("load", "held", 3, "ValueError: 1", last_id=50, first_at=START)),
-            build_row(QuarantineGroup, row_of_group("load", "held", 1, "no exception", fingerprint=None)),
-            build_row(QuarantineGroup, row_of_group("other", "discarded", 2, "KeyError")),
-        ]
-    )
-    group = downstreams.groups[GroupKey("load", "c0ffee")]
-    assert (3, 10, 50, "ValueError: 1", START) == (group.held, group.total, group.last_id, group.error, group.first_at)
-    assert downstreams.groups[GroupKey("other", "c0ffee")].is_idle
-    assert 2 == sum(1 for row in downstreams.rows() if isinstance(row.key, GroupKey))
 
 
 def test_another_picture_of_the_same_run_keeps_what_was_read_and_opened(clock):

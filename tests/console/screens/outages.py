@@ -8,7 +8,7 @@ from typing import Any
 
 from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.domain.rows import BreakerRow
-from redrive.engine.statefile.lists import Listing, Row
+from redrive.engine.statefile.lists import ROW_STATES, Listing, Row
 
 from ..conftest import FakeSession, StillClock, build_row
 from ..model.runs import START, EventBuilder, S, projection_of
@@ -55,8 +55,8 @@ def row_of_page(number: int, title: str, **columns: Any) -> dict[str, Any]:
 def row_of_group(name: str, state: str, count: int, error: str, **columns: Any) -> dict[str, Any]:
     """A row of the list "quarantine_groups"."""
     at = START + 20 * S
-    row = {"name": name, "fingerprint": "c0ffee", "state": state, "rows": count, "first_at": at, "last_at": at + S}
-    return {**row, "last_id": count, "error": error, **columns}
+    row = {"name": name, "fingerprint": "c0ffee", "first_at": at, "last_at": at + S, "last_id": count, "error": error}
+    return {**dict.fromkeys(ROW_STATES, 0), **row, state: count, **columns}
 
 
 def quarantined(place: int, state: str = "held") -> dict[str, Any]:

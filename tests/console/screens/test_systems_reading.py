@@ -37,7 +37,7 @@ def asked(session: OutageSession) -> Counter[str]:
 
 def many(session: OutageSession) -> OutageSession:
     """More rows than anybody can look at."""
-    session.rows = session.lists["quarantine_groups"][0]["rows"] = MANY
+    session.rows = session.lists["quarantine_groups"][0]["held"] = MANY
     session.lists["quarantine_groups"][0]["last_id"] = MANY
     return session
 
@@ -161,8 +161,7 @@ async def test_rows_that_are_dealt_with_are_seen_when_their_event_comes(session,
     async with open_console(session, clock, "7", "N", "enter") as driver:
         assert "3 held" in driver.text
         session.lists["quarantine_groups"] = [
-            row_of_group("import_customers", "held", 2, "KeyError: 'country'"),
-            row_of_group("import_customers", "requeued", 1, "KeyError: 'country'"),
+            row_of_group("import_customers", "held", 2, "KeyError: 'country'", requeued=1),
         ]
         await driver.emit(
             session, session.builder.event(EventKind.QUARANTINE, "import_customers", data={"what": "requeued"})

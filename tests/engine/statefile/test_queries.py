@@ -67,14 +67,17 @@ def test_rows_are_counted_by_task_cause_and_what_became_of_them(loaded):
     set_aside(loaded, "load", 2, "c0ffee", "discarded")
     set_aside(loaded, "load", 1, None)
     set_aside(loaded, "other", 1, "c0ffee")
+    set_aside(loaded, "over", 2, "c0ffee", "discarded")
     found = query(loaded.connection, QUARANTINE_GROUPS, {"run_id": RUN})
     assert [
-        ("load", "c0ffee", "held", 3, 3),
-        ("load", "c0ffee", "discarded", 2, 5),
-        ("load", None, "held", 1, 6),
-        ("other", "c0ffee", "held", 1, 7),
-    ] == [(row.name, row.fingerprint, row.state, row.rows, row.last_id) for row in found]
+        ("load", "c0ffee", 3, 2, 3),
+        ("load", None, 1, 0, 6),
+        ("other", "c0ffee", 1, 0, 7),
+        ("over", "c0ffee", 0, 2, 9),
+    ] == [(row.name, row.fingerprint, row.held, row.discarded, row.last_id) for row in found]
     assert {"KeyError: 'country'"} == {row.error for row in found}
+    assert [5, 1, 1, 2] == [row.total for row in found]
+    assert ["over"] == [row.name for row in found if row.is_idle]
 
 
 def test_a_window_of_rows_holds_the_beginnings_of_their_texts(loaded):
