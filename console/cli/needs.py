@@ -15,14 +15,14 @@ import msgspec
 from ...engine.core.projection import RunRow
 from ...engine.domain.acts import Answer
 from ...engine.domain.text import counted, first_names, format_duration, shell_command
-from ...engine.errors import NotFoundError, RedriveError, StateFileError
+from ...engine.errors import LinkError, NotFoundError, RedriveError, StateFileError
 from ...engine.statefile.lists import AttentionRun
 from ...engine.statefile.needs import ENDS, OF_RUNS, OF_SCHEDULES, Need, NeedKind, exit_code_of, needs_of
 from ...engine.statefile.state_files import Offer
 from ..model.inbox import InboxCause
 from ..present.schedules import ack_command, need_sentence, summary_sentence
 from ..sessions.address import Endpoint, SshOptions
-from ..sessions.open import with_session
+from ..sessions.open import FleetTarget, with_session
 from ..sessions.session import Session, machine_now_us, new_command
 from ..sessions.target import named_target
 from ..text.event_text import FINGERPRINT_DIGITS
@@ -33,7 +33,7 @@ from .group import code_of_answers, command
 from .listings import inbox_of_run, need_fields
 from .operate import ActPlace, place_of, print_answer
 from .output import Shown, print_lines, print_view, with_schema
-from .state_files import files_of, offer_of_session
+from .state_files import files_of, offer_of_session, reached_files
 
 _NAMED_MAX = 5
 _RUNS_MAX = 20  # of a file; the others are counted
@@ -49,7 +49,8 @@ _RUNS_MAX = 20  # of a file; the others are counted
 @click.option("--quiet", is_flag=True, help="Print nothing: the exit code says it.")
 def print_inbox(file: shared.NamedFile, run_id: str | None, as_json: bool, follow: bool, quiet: bool) -> int:
     """Dead letters and failures come by cause. Exit code 0: nothing, or only notices, which stay until `redrive ack`;
-    1: a run has failed, or could not start; 3: something else waits. With --follow and --run: of one file, 0.
+    1: a run has failed, or could not start; 3: something else waits; 69: a host could not be asked. With --follow and
+    --run: of one file, 0.
     """
     if quiet and (follow or as_json or run_id is not None):
         raise click.UsageError("--quiet prints nothing: leave --follow, --json and --run out")
@@ -58,12 +59,12 @@ def print_inbox(file: shared.NamedFile, run_id: str | None, as_json: bool, follo
     if run_id is not None or follow:
         read = partial(_lines_of_session, run_id=run_id, as_json=as_json)
         return print_view(file.to_read(), read, follow=follow, as_json=as_json)
-    found = files_of(file.name, file.ssh, file.hosts)
-    if named_target(file.name) is not None and len(found) == 1 and found[0].problem is not None:
+    hosts, found = reached_files(file.name, file.ssh, file.hosts)
+    if named_target(file.name) is not None and len(found) == 1 and found[0].has_file and found[0].problem:
         raise StateFileError(found[0].problem)
     needs = needs_of(found, machine_now_us())
     if not quiet:
-        print_lines(_lines_of_files(found, needs, file.ssh, as_json))
+        print_lines(_lines_of_files(found, needs, hosts, file.ssh, as_json))
     return exit_code_of(needs)
 
 
@@ -75,7 +76,9 @@ async def _lines_of_session(session: Session, *, run_id: str | None, as_json: bo
     return await inbox_of_run(session, await session.part(run_id), need, as_json=as_json)
 
 
-def _lines_of_files(found: Sequence[Offer], needs: Sequence[Need], ssh: SshOptions, as_json: bool) -> list[Shown]:
+def _lines_of_files(
+    found: Sequence[Offer], needs: Sequence[Need], hosts: FleetTarget, ssh: SshOptions, as_json: bool
+) -> list[Shown]:
     is_only = len(found) == 1 and found[0].has_file
     paths = [found[0].path] if is_only else list(dict.fromkeys(need.path for need in needs))
     lines: list[Shown] = [] if is_only or as_json else [f"{summary_sentence(needs)} in {len(found)} state files"]
@@ -86,7 +89,12 @@ def _lines_of_files(found: Sequence[Offer], needs: Sequence[Need], ssh: SshOptio
         paths = list(dict.fromkeys(need.path for need in needs))
     for path in paths:
         of_file = [need for need in needs if need.path == path]
-        lines += _lines_of_path(Endpoint(path, ssh), of_file, as_json=as_json, is_only=is_only)
+        endpoint = Endpoint(path, hosts.options_for(path) or ssh)
+        try:
+            lines += _lines_of_path(endpoint, of_file, as_json=as_json, is_only=is_only)
+        except LinkError as error:  # of one host; what the others need stands all the same
+            lost = Need(NeedKind.UNREACHABLE, path, 0, detail=str(error))
+            lines += [_line_of_need(one, [path, *ssh.arguments], as_json) for one in (lost, *of_file)]
     return lines
 
 

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Sequence
 
 from ...engine.asyncio_log import run_with_log
 from ...engine.domain.text import format_duration
-from ...engine.errors import AddressError
+from ...engine.errors import AddressError, LinkError
 from ...engine.statefile import lists
 from ...engine.statefile.health_file import unpack_read
 from ...engine.statefile.state_files import Offer, offer_of, offers
@@ -102,9 +102,29 @@ def files_of(name: str | None, ssh: SshOptions, hosts: Sequence[str] = ()) -> Se
 
     Raises RedriveError if there is none, or if the one that is named cannot be read.
     """
-    if hosts:
-        return run_with_log(sessions.list_hosts(hosts, ssh))[1]
+    _, found = reached_files(name, ssh, hosts)
+    if len(found) == 1 and not found[0].has_file and is_remote(found[0].path):
+        raise LinkError(found[0].problem or "")
+    return found
+
+
+def reached_files(
+    name: str | None, ssh: SshOptions, hosts: Sequence[str] = ()
+) -> tuple[sessions.FleetTarget, Sequence[Offer]]:
+    """Return the same files, and how their hosts are reached, with one login for all files of a host.
+
+    A host that could not be reached is a row with the reason.
+    """
     target = named_target(name)
+    if not hosts and target is not None and is_remote(target) and not parse(target).path:
+        hosts = (target,)
+    if hosts:
+        reached, found = run_with_log(sessions.list_hosts(hosts, ssh, is_shared=True))
+        return sessions.FleetTarget("", reached), found
+    return sessions.FleetTarget("this machine"), _files_of_machine(target, ssh)
+
+
+def _files_of_machine(target: str | None, ssh: SshOptions) -> Sequence[Offer]:
     if target is None:
         found = offers()
         if not found:
@@ -112,8 +132,6 @@ def files_of(name: str | None, ssh: SshOptions, hosts: Sequence[str] = ()) -> Se
         return found
     if not is_remote(target):
         return [offer_of(target)]
-    if not parse(target).path:
-        return read_remote(Endpoint(target, ssh))
     return [sessions.with_session(Endpoint(target, ssh), offer_of_session)]
 
 

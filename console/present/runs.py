@@ -583,7 +583,7 @@ def fleet_row(
     needs = f"{glyphs.dead if count else ' '}{_needs_text(entry)}" if entry.needs else ""
     line: Line = [Piece(" "), *_padded(Piece(needs, Role.HUMAN if count else Role.DIM), _COUNT_CELLS), Piece(" ")]
     if offer.problem is not None:
-        name = file_name(entry) if offer.has_file else _flow_name(entry)
+        name = _flow_name(entry) if offer.supervised else file_name(entry)
         return fit([*line, Piece(f"{name}  "), Piece(one_line(offer.problem), Role.WARNING)], columns)
     cells = _flow_cells(columns, longest_name)
     line += [

@@ -282,6 +282,7 @@ def _dead_letters(need: Need, now_us: int) -> str:
 
 
 _SENTENCES: Mapping[NeedKind, Callable[[Need, int], str]] = {
+    NeedKind.UNREACHABLE: lambda need, now_us: need.detail,
     NeedKind.UNREADABLE: lambda need, now_us: need.detail,
     NeedKind.STORAGE: lambda need, now_us: (
         f"cannot be written for {format_duration(now_us - need.since)}, and no task starts: {need.detail}"

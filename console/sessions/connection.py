@@ -403,8 +403,12 @@ class AgentProcess:
         self._process: asyncio.subprocess.Process
         self._reading: asyncio.Task[None]
 
-    async def open(self, argv: Sequence[str], settings: Message) -> Message:
+    async def open(
+        self, argv: Sequence[str], settings: Message, *, silence_seconds: float = HELLO_TIMEOUT_SECONDS
+    ) -> Message:
         """Start ``argv``, send the agent through standard input and return the facts of its hello.
+
+        ``silence_seconds``: without a byte, until the host is given up.
 
         Raises LinkError when there is no connection, another RedriveError for an error that the agent found.
         """
@@ -424,11 +428,15 @@ class AgentProcess:
         self._write(bundle)
         try:
             async with asyncio.timeout(HELLO_TIMEOUT_SECONDS):
-                return _facts_of_hello(await asyncio.shield(self._hello), self._host)
+                while not (await asyncio.wait({self._hello}, timeout=silence_seconds))[0]:
+                    if time.monotonic() - self.received_at >= silence_seconds:
+                        raise TimeoutError
+                return _facts_of_hello(self._hello.result(), self._host)
         except BaseException as error:
             await self.close()
             if isinstance(error, TimeoutError):
-                raise LinkError(f"{self._host} took the connection but started no agent") from None
+                why = f"took the connection but started no agent for {silence_seconds:g} s"
+                raise LinkError(f"{self._host} {why}") from None
             raise
 
     async def request(self, ask: str, **fields: object) -> Any:

@@ -104,6 +104,7 @@ def require_known_values() -> None:
 
 
 PERSIST_SECONDS = 60
+SILENCE_SECONDS = 15.0  # of a host, until a command gives it up
 
 
 async def connect_with_sign_in(
@@ -131,14 +132,44 @@ def sign_in(address: SshAddress, options: SshOptions) -> SshOptions:
 
     Raises LinkError when the sign-in failed.
     """
+    shared = _shared(address, options)
+    if subprocess.run(_master(shared).argv(address, "true", may_prompt=True)).returncode != 0:
+        raise LinkError(f"could not sign in to {address.destination}", final=True)
+    return shared
+
+
+async def share_login(address: SshAddress, options: SshOptions) -> SshOptions:
+    """Log in once for all sessions of a command. Returns options that use the connection; if there is none, the same.
+
+    Why there is none is what the first session says.
+    """
+    shared = _shared(address, options)
+    nowhere = asyncio.subprocess.DEVNULL  # ssh holds its streams open for as long as the connection lasts
+    words = _master(shared).argv(address, "true")
+    try:
+        login = await asyncio.create_subprocess_exec(*words, stdin=nowhere, stdout=nowhere, stderr=nowhere)
+    except OSError:
+        return options
+    try:
+        async with asyncio.timeout(SILENCE_SECONDS):
+            return shared if await login.wait() == 0 else options
+    except TimeoutError:
+        login.kill()
+        await login.wait()
+        return options
+
+
+def _shared(address: SshAddress, options: SshOptions) -> SshOptions:
+    """Options with the socket of a connection for several sessions, which ends with this process."""
     # Mode 0700 keeps other users out. Short: the path of a socket may have 104 bytes, and ssh appends 17.
     folder = tempfile.mkdtemp(prefix="redrive-", dir=os.environ.get("XDG_RUNTIME_DIR"))
     shared = options.with_options(f"ControlPath={os.path.join(folder, 'ssh')}")
-    master = shared.with_options("ControlMaster=yes", f"ControlPersist={PERSIST_SECONDS}")
     atexit.register(_sign_out, shared.argv(address), folder)
-    if subprocess.run(master.argv(address, "true", may_prompt=True)).returncode != 0:
-        raise LinkError(f"could not sign in to {address.destination}", final=True)
     return shared
+
+
+def _master(shared: SshOptions) -> SshOptions:
+    return shared.with_options("ControlMaster=yes", f"ControlPersist={PERSIST_SECONDS}")
 
 
 def _sign_out(argv: Sequence[str], folder: str) -> None:
@@ -202,7 +233,8 @@ async def watch_remote_files(
         latest.put_nowait(message)
 
     agent = AgentProcess(address, options, receive)
-    message = await agent.open(options.argv(address, boot_command(options.python)), {"list": True})
+    words = options.argv(address, boot_command(options.python))
+    message = await agent.open(words, {"list": True}, silence_seconds=SILENCE_SECONDS)
     try:
         while True:
             yield _offers_of(message, address)
@@ -250,10 +282,13 @@ async def watch_hosts(hosts: Mapping[str, SshOptions]) -> AsyncGenerator[Sequenc
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def list_hosts(hosts: Iterable[str], ssh: SshOptions) -> tuple[Mapping[str, SshOptions], Sequence[Offer]]:
+async def list_hosts(
+    hosts: Iterable[str], ssh: SshOptions, *, is_shared: bool = False
+) -> tuple[Mapping[str, SshOptions], Sequence[Offer]]:
     """Read the state files of all hosts at once; ssh may ask for passwords, one host after the other.
 
-    Return how each host is reached, and the files; a host that cannot be reached is a row with the reason.
+    ``is_shared``: further sessions follow, and use the same login. Return how each host is reached, and the files; a
+    host that cannot be reached is a row with the reason.
     """
 
     async def read(target: str) -> tuple[SshOptions, Sequence[Offer]]:
@@ -261,7 +296,8 @@ async def list_hosts(hosts: Iterable[str], ssh: SshOptions) -> tuple[Mapping[str
             return options, await list_state_files(target, options)
 
         try:
-            return await connect_with_sign_in(parse(target), ssh, use)
+            address = parse(target)
+            return await connect_with_sign_in(address, await share_login(address, ssh) if is_shared else ssh, use)
         except RedriveError as error:
             return ssh, [_unreachable(target, error)]
 
@@ -272,7 +308,7 @@ async def list_hosts(hosts: Iterable[str], ssh: SshOptions) -> tuple[Mapping[str
 
 
 def _unreachable(target: str, error: RedriveError) -> Offer:
-    return Offer(target, problem=str(error))
+    return Offer(target, problem=str(error), has_file=False)
 
 
 async def list_state_files(target: str, options: SshOptions = DEFAULT_OPTIONS) -> Sequence[Offer]:

@@ -20,6 +20,7 @@ BREAKER_GRACE_US = 600000000  # that a breaker may be open
 class NeedKind(Enum):
     """The kinds of needs, the most urgent first."""
 
+    UNREACHABLE = "unreachable host"
     UNREADABLE = "unreadable file"
     STORAGE = "unwritable file"
     SCHEDULER_DEAD = "dead scheduler"
@@ -69,7 +70,15 @@ ENDS = frozenset([NeedKind.FAILED, NeedKind.PARTIAL, NeedKind.LATE])
 OF_TASKS = frozenset([NeedKind.DEAD_LETTERS, NeedKind.APPROVAL, NeedKind.FAILED_TASKS])
 OF_RUNS = ENDS | OF_TASKS | frozenset([NeedKind.BLOCKED, NeedKind.LOST])
 #: What needs no look into a state file, which may not exist.
-OF_SCHEDULES = frozenset([NeedKind.SCHEDULER_DEAD, NeedKind.FAILED_START, NeedKind.NOT_STARTED, NeedKind.UNREADABLE])
+OF_SCHEDULES = frozenset(
+    [
+        NeedKind.SCHEDULER_DEAD,
+        NeedKind.FAILED_START,
+        NeedKind.NOT_STARTED,
+        NeedKind.UNREADABLE,
+        NeedKind.UNREACHABLE,
+    ]
+)
 _ENDS: Dict[str, NeedKind] = {RunState.FAILED: NeedKind.FAILED, RunState.PARTIAL: NeedKind.PARTIAL}
 _RANKS: Dict[NeedKind, int] = {kind: rank for rank, kind in enumerate(NeedKind)}
 
@@ -87,6 +96,8 @@ def _needs_of_file(offer: Offer, now_us: int) -> Iterator[Need]:
     of_schedules = list(_needs_of_schedules(offer, now_us))
     if not offer.has_file:
         yield from of_schedules
+        if not offer.supervised:
+            yield Need(NeedKind.UNREACHABLE, offer.path, 0, detail=offer.problem or "")
         return
     yield from _needs_of_storage(offer)
     if offer.problem is not None:
@@ -245,12 +256,15 @@ def _needs_by_supervisor(facts: ScheduleFacts, now_us: int) -> Iterator[Need]:
 
 
 FAILED, WAITING = 1, 3  # the exit codes of a run that has failed, and of one that is blocked
-_CODES = {NeedKind.FAILED: FAILED, NeedKind.FAILED_START: FAILED}
+NOT_SEEN = 69  # EX_UNAVAILABLE: of a host that could not be asked
+_CODES = {NeedKind.FAILED: FAILED, NeedKind.FAILED_START: FAILED, NeedKind.UNREACHABLE: NOT_SEEN}
 
 
 def exit_code_of(needs: Iterable[Need]) -> int:
-    """0 if nothing needs a human, or only notices do; 1 if runs have failed or could not start; else 3."""
-    return max((_CODES.get(need.kind, WAITING) for need in needs if not need.is_notice), default=0)
+    """0 if nothing needs a human, or only notices do; 1 if runs have failed or could not start; 3 if something else
+    waits; 69 if nothing of these is known, and a host could not be asked."""
+    found = {_CODES.get(need.kind, WAITING) for need in needs if not need.is_notice}
+    return max(found - {NOT_SEEN}, default=NOT_SEEN if found else 0)
 
 
 def attention_count(needs: Iterable[Need]) -> int:

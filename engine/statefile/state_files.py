@@ -99,7 +99,8 @@ class Offer(NamedTuple):
         unsent: pages that no sender has taken, if there are any.
         health: what its living executor knows of itself.
         full_since: since when its file system has no room, at the latest; None: it has, or nothing is to be written.
-        has_file: False for a flow that could never be read, which has no state file; ``problem`` says why.
+        has_file: False for a flow that could never be read, which has no state file, and for a host that could not be
+            reached; ``problem`` says why.
     """
 
     path: str

@@ -81,6 +81,46 @@ def test_a_run_is_the_same_trace_through_ssh(far: Any, run_file: StateFileBuilde
         assert here == there and half > 3
 
 
+STAND_IN = """#!/bin/sh
+case "$*" in
+    *hung*) exec sleep 300 ;;
+    *gone*) echo "ssh: connect to host gone port 22: Connection refused" >&2; exit 255 ;;
+esac
+case "$*" in *ControlMaster=yes*) exit 1 ;; esac
+echo x >> {folder}/logins
+if [ "$(wc -l < {folder}/logins)" -eq 2 ]; then echo "Connection closed by peer" >&2; exit 255; fi
+for last; do :; done
+exec sh -c "$last"
+"""
+
+
+@pytest.mark.long
+def test_a_host_that_hangs_or_fails_takes_nothing_from_the_others(
+    tmp_path: Path, make_run_file: Callable[..., StateFileBuilder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A login that fails after the list was read is a row; a silent host is given up after 15 s, and not after 60."""
+    states = tmp_path / "states/redrive"
+    states.mkdir(parents=True)
+    for name in ("one.db", "two.db"):
+        run_file = make_run_file(name, run_id=f"run-of-{name}")
+        run_file.close()
+        (states / name).write_bytes(run_file.path.read_bytes())
+    program = tmp_path / "stand-in"
+    program.write_text(STAND_IN.format(folder=tmp_path))
+    program.chmod(0o755)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "states"))
+    monkeypatch.setenv("REDRIVE_SSH", str(program))
+    lines = output_of("inbox", "ssh://near", "ssh://hung", "ssh://gone", code=3)
+    assert "run-of-two.db" in lines and "one.db" in lines  # the first file could not be opened
+    assert "started no agent for 15 s" in lines and "no ssh server listens" in lines
+    assert output_of("inbox", "--quiet", "ssh://gone", "ssh://hung", code=69) == ""
+    assert "no ssh server listens" in output_of("inbox", "ssh://gone", code=69)
+
+
+def logins(far: Any) -> int:
+    return (far.folder / "sshd.log").read_text().count("Accepted publickey")
+
+
 def test_the_inbox_of_a_host_answers_for_all_its_files(
     far: Any, make_run_file: Callable[..., StateFileBuilder]
 ) -> None:
@@ -92,7 +132,9 @@ def test_the_inbox_of_a_host_answers_for_all_its_files(
         run_file.close()
         path.write_bytes(run_file.path.read_bytes())
     try:
+        before = logins(far)
         lines = output_of("inbox", "ssh://far", code=3).splitlines()
+        assert logins(far) == before + 1
         assert lines[0].endswith("in 2 state files")
         for path in paths:
             assert [line for line in lines if line.startswith(f"nightly run-of-{path.stem} in ssh://far{path}: ")], (
