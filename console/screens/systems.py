@@ -351,14 +351,11 @@ class SystemsScreen(ConsoleScreen):
         self._refresh_list(by_hand=True)
         self.table.refresh()
 
-    async def on_systems_table_head_clicked(self, message: SystemsTable.HeadClicked) -> None:
-        """A click on the first head is the key of the order or of the columns."""
-        if message.head.section is not model.Section.BREAKERS:
-            return
-        if message.cells_from_right <= width(order_line(self.systems.order, self.console.glyphs)):
+    def on_systems_table_head_clicked(self, message: SystemsTable.HeadClicked) -> None:
+        """A click on the order in the first head is its key."""
+        is_on_order = message.cells_from_right <= width(order_line(self.systems.order, self.console.glyphs))
+        if message.head.section is model.Section.BREAKERS and is_on_order:
             self.change_order()
-        else:
-            await self.app.run_action("app.handle('columns')")
 
     def filter_changed(self, text: str) -> None:
         """Show matching rows only."""

@@ -391,14 +391,12 @@ class TimelineScreen(ConsoleScreen):
     # --- Keys and mouse ---------------------------------------------------------------------------------------------
 
     async def on_bar_cell_clicked(self, message: bars.Bar.CellClicked) -> None:
-        """Change the order on a click on it; a click beside it opens the choice of columns."""
+        """Change the order on a click on it."""
         message.prevent_default()  # Textual calls the handler of each class
         if message.bar is not self.axis or message.x >= self.timeline.label_columns:
             await super().on_bar_cell_clicked(message)
         elif message.x <= len(self._order_title):
             self.change_order()
-        else:
-            await self.app.run_action("app.handle('columns')")
 
     def on_timeline_view_span_changed(self, message: TimelineView.SpanChanged) -> None:
         """Update what depends on the visible span."""

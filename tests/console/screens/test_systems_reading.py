@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from redrive.console.model.board import Link
+from redrive.console.model.systems import SystemsOrder
 from redrive.console.screens import systems as screen
 from redrive.console.text.pieces import Line
 from redrive.engine.domain.acts import Answer, Command, TargetResult
@@ -278,3 +279,15 @@ async def test_another_moment_shows_its_breakers_and_locks_the_keys(session, clo
         live.seek_present()
         await driver.settle()
         assert "poison on settle" in driver.text
+
+
+async def test_a_click_on_the_head_changes_the_order_where_it_stands_and_nothing_beside_it(session, clock):
+    async with open_console(session, clock, "7") as driver:
+        table = driver.app.screen.table
+        before = driver.text
+        await driver.pilot.click(table, offset=(5, 0))
+        await driver.settle()
+        assert driver.text == before
+        await driver.pilot.click(table, offset=(table.size.width - 3, 0))
+        await driver.settle()
+        assert driver.app.screen.systems.order is not SystemsOrder.URGENCY

@@ -544,6 +544,14 @@ async def test_free_rows_show_how_long_earlier_attempts_took_beside_the_timeout(
         assert "5m00 ┄┄┄┄┄███┄┄┄┄┄ timeout" in top, "the second of three reached it"
 
 
+async def test_a_click_beside_the_order_above_the_names_does_nothing(revenue, clock):
+    async with open_console(revenue, clock, "3", size=(120, 40)) as driver:
+        screen, before = driver.app.screen, driver.text
+        await driver.pilot.click(screen.axis, offset=(screen.timeline.label_columns - 1, 0))
+        await driver.settle()
+        assert driver.text == before
+
+
 # --- The axis of a run in which nothing is due ------------------------------------------------------------------------
 
 
