@@ -20,7 +20,7 @@ from ...engine.core.ready_queue import spec_of
 from ...engine.core.waiting import BREAKER_WAITS
 from ...engine.domain.events import Json
 from ...engine.domain.rows import BreakerRow, PageRow
-from ...engine.domain.states import TaskState
+from ...engine.domain.states import TaskState, probe_refusal
 from ...engine.statefile.lists import GroupKey, QuarantineGroup, QuarantineRow
 from ..text.pieces import Line
 from .board import OPEN_NOTES, Board
@@ -337,9 +337,7 @@ def refusal(status: BreakerStatus, how: str) -> str | None:
         return f"{status.name} is disabled already"
     if how == "probe" and state is BreakerState.HALF_OPEN:
         return f"{status.name} is being probed already"
-    if how == "probe" and state in PASSING:
-        return f"{status.name} lets every call through: there is nothing to probe"
-    return None
+    return probe_refusal(status.name, state) if how == "probe" else None
 
 
 # --- The number of breakers, pages and tasks that need a human, for the tab line of every screen ---------------------

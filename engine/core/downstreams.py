@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from ..domain.event_payloads import BreakerChanged
 from ..domain.rows import BreakerRow
-from ..domain.states import TaskState
+from ..domain.states import TaskState, probe_refusal
 from ..errors import RefusedError
 from . import breaker as rules
 from . import causes
@@ -345,13 +345,15 @@ class DownstreamStates:
     # --- Operator --------------------------------------------------------------------------------------------------
 
     def operate(self, downstream: str, how: str, by: str = "an operator") -> str:
-        """Apply an action of operator ``by``. Raises RefusedError for an unknown downstream or action."""
+        """Apply an action of operator ``by``. Raises RefusedError for one that is unknown or in vain."""
         if downstream not in self.specs:
             known = ", ".join(sorted(self.specs)) or "none"
             raise RefusedError(f"this flow has no downstream {downstream!r}; it has: {known}")
         if how not in BREAKER_ACTIONS:
             raise RefusedError(f"the action on a breaker is one of {', '.join(BREAKER_ACTIONS)}, not {how!r}")
-        spec = self.specs[downstream]
+        spec, refusal = self.specs[downstream], probe_refusal(downstream, self._breaker(downstream).state)
+        if how == "probe" and refusal is not None:
+            raise RefusedError(refusal)
         changed = BREAKER_ACTIONS[how](self._breaker(downstream), spec, self._now_us(), by)
         self._replace(downstream, rules.as_declared(changed, spec))
         return f"{downstream} is {self._breaker(downstream).state} now"

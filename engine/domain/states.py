@@ -176,6 +176,14 @@ SHUT_BREAKERS = ("OPEN", "FORCED_OPEN")
 #: States of a breaker in which calls are held: as well while it probes.
 HOLDING_BREAKERS = SHUT_BREAKERS + ("HALF_OPEN",)
 
+
+def probe_refusal(downstream: str, state: str) -> Optional[str]:
+    """Why a breaker in ``state`` is not probed by hand; None: it is. A probe of one that is closed would hold calls."""
+    if state in HOLDING_BREAKERS:
+        return None
+    return "{} lets every call through: there is nothing to probe".format(downstream)
+
+
 #: The states that the inbox shows.
 NEEDS_HUMAN = frozenset([_S.DEAD_LETTER, _S.FAILED])
 

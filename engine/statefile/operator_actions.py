@@ -10,7 +10,7 @@ What a requeue does to the tasks below: see ``_update_dependents``.
 """
 
 import json
-from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 from ..domain.acts import (
     BY_NAME,
@@ -57,6 +57,7 @@ from ..domain.states import (
     describe_unanswered,
     effect_key,
     may_have_happened,
+    probe_refusal,
 )
 from ..domain.task_options import Overrides, describe_overrides
 from ..domain.text import counted, printable, shell_command
@@ -352,37 +353,36 @@ def set_breaker(context: ActionContext) -> Answer:
         return Answer(
             False, "this run has no downstream {!r}; it has: {}".format(downstream, ", ".join(known) or "none")
         )
+    refusal = probe_refusal(downstream, _breaker_state(context, downstream)[0]) if how == "probe" else None
+    if refusal is not None:
+        return Answer(False, refusal)
     _set(context.transaction, context.run_id, downstream, how, str(context.transaction.author.actor))
     if how != "open":
         release_runs(context.transaction, downstream)
-    return Answer(True, "{} is {} when the run is resumed".format(downstream, SETTINGS[how].past))
+    return Answer(True, "{} is {} when the run is resumed".format(downstream, SETTINGS[how][1]))
 
 
 def _release_refusal(context: ActionContext, downstream: str) -> Optional[str]:
     """Why a breaker stays shut until an operator acts; None if it is not shut, or reopens by itself."""
     if downstream not in context.breaker_obstacles:
-        found = context.connection.execute(
-            "SELECT state, reopens_at FROM breaker WHERE downstream = ?", (downstream,)
-        ).fetchone()
-        state, reopens_at = found or ("CLOSED", None)
+        state, reopens_at = _breaker_state(context, downstream)
         refused = state == "OPEN" and reopens_at is None
         context.breaker_obstacles[downstream] = _HELD_OPEN if state == "FORCED_OPEN" else _REFUSED if refused else None
     return context.breaker_obstacles[downstream]
 
 
-class BreakerSetting(NamedTuple):
-    """A setting of a breaker: the resulting state, as in ``core/breaker.py``, and the participle."""
-
-    state: str
-    past: str
+def _breaker_state(context: ActionContext, downstream: str) -> Tuple[str, Optional[int]]:
+    sql = "SELECT state, reopens_at FROM breaker WHERE downstream = ?"
+    return context.connection.execute(sql, (downstream,)).fetchone() or ("CLOSED", None)
 
 
-#: By the names of ``core/downstreams.py: ACTS``. A probe is an open breaker whose time has come.
-SETTINGS: Dict[str, BreakerSetting] = {
-    "open": BreakerSetting("FORCED_OPEN", "held open"),
-    "close": BreakerSetting("CLOSED", "closed"),
-    "probe": BreakerSetting("OPEN", "probed"),
-    "disable": BreakerSetting("DISABLED", "disabled"),
+#: Act of ``BREAKER_ACTIONS`` in ``core/downstreams.py`` -> the resulting state, and the participle. A probe is an open
+#: breaker whose time has come.
+SETTINGS: Dict[str, Tuple[str, str]] = {
+    "open": ("FORCED_OPEN", "held open"),
+    "close": ("CLOSED", "closed"),
+    "probe": ("OPEN", "probed"),
+    "disable": ("DISABLED", "disabled"),
 }
 
 
@@ -399,7 +399,7 @@ def _set(transaction: Transaction, run_id: str, downstream: str, how: str, by: s
     if how in ("close", "disable"):
         detail["refused"] = []
     reopens_at = transaction.at if how == "probe" else None
-    state = SETTINGS[how].state
+    state = SETTINGS[how][0]
     columns = {"state": state, "changed_at": transaction.at, "detail": json.dumps(detail), "reopens_at": reopens_at}
     columns["opened_at"] = opened_at or transaction.at if state in SHUT_BREAKERS else None
     if how == "close":

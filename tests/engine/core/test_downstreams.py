@@ -5,11 +5,13 @@ import sqlite3
 import time
 from typing import Any
 
+import pytest
 from redrive.engine import AuthError, Executor, Flow, RetryPolicy, RunOptions, TransientError
 from redrive.engine.clock import SystemClock
 from redrive.engine.core.downstreams import DownstreamStates
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.spec import DownstreamSpec, FlowSpec, TaskSpec
+from redrive.engine.errors import RefusedError
 from redrive.engine.executor.opening import Machine
 
 QUICK = RetryPolicy(max_attempts=3, base=0.05, cap=0.1)
@@ -157,6 +159,18 @@ def test_a_breaker_reports_since_when_and_by_whom_it_is_held():
     again.admit("t", "api", is_retry=True)
     again.operate("mail", "open")
     assert 1_000_000 == again.change_event("api").since
+
+
+def test_a_probe_by_hand_never_holds_calls_that_passed():
+    """One of a closed breaker would; and the breaker of a flow that counts alone is a real one never."""
+    specs = (DownstreamSpec("api"), DownstreamSpec("mail", metrics_only=True))
+    downstreams = DownstreamStates(FlowSpec("f", (TaskSpec("t"),), downstreams=specs), lambda: 0, lambda name: None)
+    for name in ("api", "mail"):
+        with pytest.raises(RefusedError, match=f"{name} lets every call through"):
+            downstreams.operate(name, "probe")
+    downstreams.operate("mail", "open")
+    assert downstreams.operate("mail", "probe") == "mail is METRICS_ONLY now"
+    assert all(downstreams.would_admit(name) for name in ("api", "mail"))
 
 
 class JumpingClock(SystemClock):

@@ -181,6 +181,12 @@ def test_breakers_can_be_set_with_no_executor_alive(state_file: StateFile, how: 
     assert answer["ok"] and breaker(state_file) == (state, state_file.now if how == "probe" else None)
 
 
+def test_a_breaker_that_lets_calls_pass_is_not_probed(state_file: StateFile) -> None:
+    state_file.create({"a": ""}, a={"downstream": "vault"})
+    answer = state_file.send(state_file.command("breaker", downstream="vault", how="probe"), is_abandoned=True)
+    assert (answer["ok"], answer["message"]) == (False, "vault lets every call through: there is nothing to probe")
+
+
 def test_what_is_no_downstream_of_the_run_cannot_be_set(state_file: StateFile) -> None:
     state_file.create({"a": ""}, a={"downstream": "vault"})
     command = state_file.command("breaker", downstream="volt", how="close")
