@@ -32,6 +32,7 @@ def build(what: str, source: Path, target: Path) -> Path:
     return built
 
 
+@pytest.mark.long
 def test_a_source_distribution_has_no_tests_and_makes_a_wheel_with_every_file_and_the_page(tmp_path: Path) -> None:
     source = tmp_path / "source"
     for folder in (*FOLDERS, ".package", ".build"):

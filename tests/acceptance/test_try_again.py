@@ -81,6 +81,7 @@ def test_what_fails_once_is_printed_with_its_first_failure_and_fails_nothing(tmp
     assert output.rpartition("unstable: test_it.py::test_odd[-k]")[2].count("the first failure, whole") > 0
 
 
+@pytest.mark.long
 def test_what_fails_twice_fails_the_checks(tmp_path: Path) -> None:
     tests = """
 @pytest.mark.parametrize("text", ["[a]::b", "grün $HOME", "two\\nlines", "'\\"`"])
@@ -93,7 +94,7 @@ def test_luck(): assert not first("luck")
     assert output.count("== failed twice: ") == 4 and "not found" not in output
 
 
-@pytest.mark.parametrize("earlier", [2, 3])
+@parametrize_mostly_long("earlier", [2, 3], quick=1)
 def test_more_than_three_fail_the_checks_with_those_of_earlier_commands(tmp_path: Path, earlier: int) -> None:
     (tmp_path / "unstable").write_text("another\n" * earlier)
     code, output, unstable = check(tmp_path, "def test_luck(): assert not first('luck')")
@@ -101,6 +102,7 @@ def test_more_than_three_fail_the_checks_with_those_of_earlier_commands(tmp_path
     assert ("4 unstable tests: more than 3" in output) is (earlier == 3)
 
 
+@pytest.mark.long
 def test_a_worker_that_crashes_and_a_test_that_hangs_are_tried_again(tmp_path: Path) -> None:
     tests = """
 def test_crash():

@@ -13,6 +13,7 @@ import pytest
 from redrive.engine.executor import host
 from redrive.engine.statefile import lock_file
 from support.commands import quoted, run_redrive
+from support.marks import parametrize_mostly_long
 from support.waiting import wait_until
 
 FLOW = """
@@ -91,6 +92,7 @@ def test_a_run_goes_on_after_its_deadline_when_an_operator_says_so(flow: Path) -
     assert (flow.parent / "after").exists()
 
 
+@pytest.mark.long
 def test_a_requeue_alone_is_enough(flow: Path) -> None:
     state = flow.parent / "state.db"
     output_of("run", flow, "--state", state, "--run-id", "r", "--plain", code=1)
@@ -100,7 +102,7 @@ def test_a_requeue_alone_is_enough(flow: Path) -> None:
     output_of("resume", state, "--plain", code=0)
 
 
-@pytest.mark.parametrize(("words", "code"), [((), 1), (("--deadline", "never"), 0)])
+@parametrize_mostly_long(("words", "code"), [((), 1), (("--deadline", "never"), 0)], quick=1)
 def test_a_run_whose_executor_was_down_at_its_deadline(flow: Path, words: tuple[str, ...], code: int) -> None:
     state = flow.parent / "state.db"
     pid = host.spawn(flow=str(flow), state=str(state), run_id="r", options={})

@@ -180,6 +180,7 @@ def test_a_log_that_was_cut_short_ends_the_executor_which_saves_its_memory(live_
     assert rows(live_run.state) == [("long", "SUCCESS"), ("below", "SUCCESS")]
 
 
+@pytest.mark.long
 def test_an_index_that_was_cut_short_is_made_again_before_it_is_read(live_run: RunUnderWay) -> None:
     """Else the executor would end by SIGBUS at its next commit, and the run would wait for a resume."""
     index = Path(f"{live_run.state}-shm")
@@ -251,7 +252,7 @@ CUTS: dict[str, Callable[[int], int]] = {
 
 
 @parametrize_mostly_long("left", CUTS, quick=1)
-@parametrize_mostly_long("is_running", [True, False], quick=2)
+@parametrize_mostly_long("is_running", [True, False], quick=1)
 def test_a_file_that_is_cut_short_ends_the_executor_which_saves_it(
     live_run: RunUnderWay, left: str, is_running: bool
 ) -> None:
@@ -273,6 +274,7 @@ def test_a_file_that_is_cut_short_ends_the_executor_which_saves_it(
     assert rows(live_run.state) == [("long", "SUCCESS"), ("below", "SUCCESS")]
 
 
+@pytest.mark.long
 def test_a_folder_that_is_renamed_is_renamed_back_and_the_run_goes_on(live_run: RunUnderWay) -> None:
     away = live_run.folder.with_name("renamed folder")
     live_run.folder.rename(away)
@@ -386,7 +388,7 @@ def _is_named(output: str) -> bool:
     return "storage degraded" in output or "redrive:" in output
 
 
-@parametrize_mostly_long("harm", HARMS, quick=3)
+@parametrize_mostly_long("harm", HARMS, quick=2)
 @parametrize_mostly_long("is_at_the_end", [True, False])
 def test_each_harm_is_named_and_nothing_is_lost(folder_of_a_run: Path, harm: str, is_at_the_end: bool) -> None:
     """While it runs, and in the last second before it would end as a success: the commands that it names are run."""

@@ -18,6 +18,7 @@ from redrive.engine.errors import StateFileError
 from redrive.engine.statefile import lock_file, supervisor_file
 from redrive.engine.store import database, lock, making
 from support.commands import run_redrive
+from support.marks import parametrize_mostly_long
 
 STEPS_MAX = 500
 
@@ -104,7 +105,7 @@ def assert_new(path: Path) -> None:
     assert sorted(found.name for found in path.parent.iterdir()) == ["state.db", "state.db.lock"]
 
 
-@pytest.mark.parametrize("work", [database.open_for_writing, make_given, without_links])
+@parametrize_mostly_long("work", [database.open_for_writing, make_given, without_links], quick=1)
 def test_a_start_after_a_kill_at_any_step_of_the_making(tmp_path: Path, work: Callable[[Path], object]) -> None:
     for path in each_kill(tmp_path, work):
         assert_new(path)

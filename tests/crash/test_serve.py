@@ -132,6 +132,7 @@ def assert_nothing_is_doubled_or_lost(tmp_path: Path, step: int = SECOND) -> Non
     assert len(started) == len({logical for logical, _ in started})
 
 
+@pytest.mark.long
 @parametrize_mostly_long("misfire", ["one", "all", "skip"])
 def test_killed_at_any_moment_and_started_again_nothing_runs_twice_and_nothing_is_forgotten(tmp_path, serve, misfire):
     flow = QUICK.replace("'every 1s'", f"'every 1s', misfire={misfire!r}")
@@ -222,6 +223,7 @@ def test_a_service_that_waits_is_seen_by_others_and_ends_with_sigterm(tmp_path, 
     assert 0 == service.stop()
 
 
+@pytest.mark.long
 def test_a_run_goes_on_after_sigterm_and_the_next_supervisor_reports_its_end(tmp_path, serve):
     service = serve(flow=HEAD + "flow = Flow('f', schedule='every 1s')" + HELD)
     service.until_row("SELECT 1 FROM task WHERE state = 'RUNNING'")

@@ -30,6 +30,7 @@ from redrive.engine.statefile.supervisor_file import (
     read_schedules,
 )
 from support.commands import run_redrive
+from support.marks import parametrize_mostly_long
 from support.processes import find_processes_in, wait_until_dead
 from support.waiting import wait_until, wait_until_async
 
@@ -130,7 +131,7 @@ def test_files_that_come_break_and_go_concern_their_own_flows_alone(folder: Fold
     assert folder.until("one", lambda row: row.start_error).next_at, "its schedule stays"
 
 
-@pytest.mark.parametrize("name", ["night", "moved"])
+@parametrize_mostly_long("name", ["night", "moved"], quick=1)
 def test_what_operators_decided_outlives_the_file_of_the_flow(folder: Folder, name: str):
     """Away for one look of the supervisor, as in a checkout, or moved: its flow was started, paused or not."""
     file = folder.write("night", "every 1s", more=", misfire='skip'")
@@ -169,6 +170,7 @@ def test_a_changed_file_of_holidays_counts_at_once_and_a_broken_one_is_a_failed_
     assert "line 1 does not begin with a date as 2026-12-25: '25'" in (failed.start_error or "")
 
 
+@pytest.mark.long
 def test_an_import_that_hangs_holds_up_no_other_file(folder: Folder):
     for name in ("a1", "a2", "a3"):
         folder.write(name).write_text("import signal  # redrive, Flow(\nsignal.pause()\n")
@@ -182,6 +184,7 @@ def test_an_import_that_hangs_holds_up_no_other_file(folder: Folder):
     assert folder.row("a1") is None  # it still hangs
 
 
+@pytest.mark.long
 def test_a_broken_release_is_paged_with_its_error_when_the_run_is_late(folder: Folder):
     pager = "\nflow.page('command', argv=['sh', '-c', 'cat >> \"$0\"', {!r}])\n".format(str(folder.path / "paged"))
     file = folder.write("night", "every 6s", more=", start_within='3s'")
@@ -204,6 +207,7 @@ def has_stopped(row: ServedSchedule) -> bool:
     return row.running_since is None and (row.next_at or 0) < time.time_ns() // 1000 - 4 * SECOND
 
 
+@pytest.mark.long
 def test_what_operators_decide(folder: Folder):
     folder.write("held", "every 1s")
     folder.write("other", more=", params={'day': 'monday', 'n': 1}")
@@ -302,6 +306,7 @@ def test_the_console_starts_a_run_with_parameters_and_pauses_its_schedule(folder
     assert json.loads(params)["day"] == "friday"
 
 
+@pytest.mark.long
 def test_killed_again_and_again_it_starts_each_logical_time_once(folder: Folder):
     for name in ("one", "two"):
         folder.write(name, "every 1s", more=", misfire='all'")

@@ -65,6 +65,7 @@ def test_the_first_call_after_the_open_time_is_a_probe_even_if_tasks_do_not_wait
     assert (breaker[0], breaker[-1]) == ("OPEN", "CLOSED")
 
 
+@pytest.mark.long
 def test_300_tasks_meet_a_system_that_is_down_for_its_first_ten_seconds():
     """Five starts a second for ever after recovery took 91 s."""
     night = play(calls(300), faults=[down("api", lasts="10s")])
@@ -116,6 +117,7 @@ def test_too_many_requests_wait_as_long_as_the_server_asks():
     assert max(after - before for before, after in pairwise(starts)) < 6
 
 
+@pytest.mark.long
 def test_an_error_rate_of_nine_tenths_opens_within_seconds():
     night = play(calls(300), faults=[down("api", share=0.9, lasts="1m")], seed=5)
     assert done(night) == 300
@@ -134,6 +136,7 @@ def test_first_tries_do_not_wait_for_a_budget_that_is_spent():
     assert night.state == "SUCCESS" and night.seconds < 40
 
 
+@pytest.mark.long
 def test_a_system_without_a_recovery_is_paged_and_holds_its_tasks():
     night = play(calls(5), faults=[down("api")], until="1h")
     assert night.state == "RUNNING" and len(night.pages) == 1

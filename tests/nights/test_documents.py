@@ -26,6 +26,7 @@ from .flows import done, siblings
 # --- 503 and a downstream --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_1_three_of_ten_calls_get_a_503_and_no_downstream_is_named() -> None:
     """Document 003's incident: 99.4 % of 220 tasks are done, and one page says what is not."""
     night = play(siblings(220, max_attempts=4), faults=[error("*", ConnectionError, share=0.3)], seed=2)
@@ -58,12 +59,14 @@ def test_4_a_downstream_is_down_for_ten_seconds() -> None:
     assert night.healed_within("45s", after="api")
 
 
+@pytest.mark.long
 def test_5_three_hundred_tasks_and_a_downstream_that_is_down_for_the_first_ten_seconds() -> None:
     """What is healthy again is used again: the release grows while calls succeed."""
     night = play(siblings(300, downstream="api"), faults=[down("api", lasts="10s")])
     assert night.state == "SUCCESS" and night.seconds <= 45
 
 
+@pytest.mark.long
 def test_6_a_blip_of_two_seconds_in_the_middle_of_many_children() -> None:
     flow = Flow("pages")
     flow.downstream("api")

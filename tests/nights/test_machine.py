@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import pytest
 from redrive.engine import Flow
 from redrive.engine.testing import (
     clock_step,
@@ -58,12 +59,14 @@ def test_the_clock_is_set_back_at_night() -> None:
     assert len(night.runs) == 1
 
 
+@pytest.mark.long
 def test_the_machine_is_off_for_two_days_and_one_run_is_made_up_for() -> None:
     flow = nightly("0 2 * * *", misfire="one")
     night = play_schedule(flow, at="2026-01-05T22:00+00:00", lasts="4d", faults=[crash(at="10h", lasts="2d")])
     assert [run.run_id[:10] for run in night.runs] == ["2026-01-06", "2026-01-08", "2026-01-09"]
 
 
+@pytest.mark.long
 def test_the_machine_is_off_for_two_days_and_all_runs_are_made_up_for() -> None:
     flow = nightly("0 2 * * *", misfire="all")
     night = play_schedule(flow, at="2026-01-05T22:00+00:00", lasts="4d", faults=[crash(at="10h", lasts="2d")])

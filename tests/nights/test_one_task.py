@@ -12,6 +12,7 @@ import pytest
 from redrive.engine import AmbiguousError, AuthError, Flow, RetryPolicy, TransientError
 from redrive.engine.testing import Night, down, error, hang, not_started, play
 from redrive.engine.testing.faults import Fault
+from support.marks import parametrize_mostly_long
 
 from .flows import done, siblings
 
@@ -92,7 +93,9 @@ def test_a_task_alone_that_is_never_answered_is_held_with_growing_waits_and_page
     assert 599 <= (page.created_at - night.events[0].at) / 1e6 <= 610
 
 
-@pytest.mark.parametrize("options", [{"max_elapsed": "30m"}, {"cap": 0.05, "base": 0.01}, {"base": 0}, {"factor": 1}])
+@parametrize_mostly_long(
+    "options", [{"max_elapsed": "30m"}, {"cap": 0.05, "base": 0.01}, {"base": 0}, {"factor": 1}], quick=1
+)
 def test_whatever_its_policy_a_held_task_has_few_starts(options: dict[str, Any]) -> None:
     policy = RetryPolicy(**options)
     night = play(siblings(1, downstream="api", retry=policy), faults=[error("t0", unavailable)], until="1h")
@@ -132,6 +135,7 @@ def test_a_pause_in_an_outage_of_twenty_seconds_is_no_outage_of_ten_minutes() ->
     assert night.state == "SUCCESS" and not [page for page in night.pages if "down" in page.title]
 
 
+@pytest.mark.long
 def test_waits_grow_with_each_failure_charged_or_not() -> None:
     """At 503 in 60 % all retries waited below 2 s."""
     night = play(siblings(220, downstream="api"), faults=[down("api", share=0.6)], until="15m", seed=1)
@@ -148,6 +152,7 @@ def test_a_wait_of_a_day_that_the_server_asks_for_is_told_once() -> None:
     assert (page.created_at - night.events[0].at) / 1e6 < 120 and "api asks" in str(page.body)
 
 
+@pytest.mark.long
 def test_a_machine_that_starts_no_process_is_told_after_ten_minutes() -> None:
     """It was silent for an hour; and 400 starts in 45 s, with a cap of 50 ms."""
     policy = RetryPolicy(max_attempts=6, base=0.01, cap=0.05)
@@ -159,6 +164,7 @@ def test_a_machine_that_starts_no_process_is_told_after_ten_minutes() -> None:
     assert all(later >= earlier for earlier, later in pairwise(waits[:9])) and min(waits[8:-1]) >= 10
 
 
+@pytest.mark.long
 def test_a_sensor_without_a_bound_is_told_once() -> None:
     flow = Flow("files")
 

@@ -40,6 +40,7 @@ def test_one_task_alone_in_an_outage_is_not_failed_while_its_breaker_still_count
     assert night.state == "SUCCESS" and night.healed_within("1m", after="bank")
 
 
+@pytest.mark.long
 def test_eighty_five_of_a_hundred_calls_fail_for_49_minutes() -> None:
     """Fastly, 8 June 2021: most answers are 503, some are well."""
     night = play(siblings(40, downstream="cdn", max_attempts=6), faults=[down("cdn", lasts="49m", share=0.85)])
@@ -130,6 +131,7 @@ def test_answers_take_thirty_seconds_before_they_fail() -> None:
     assert len([at for at in night.calls("api") if at < 300]) < 25
 
 
+@pytest.mark.long
 def test_two_downstreams_are_down_at_once_and_each_is_paged_once() -> None:
     flow = siblings(10, downstream="bank")
     for number in range(10):
@@ -140,6 +142,7 @@ def test_two_downstreams_are_down_at_once_and_each_is_paged_once() -> None:
     assert len(night.pages) == 2
 
 
+@pytest.mark.long
 def test_what_does_not_call_the_downstream_goes_on() -> None:
     flow = siblings(10, downstream="bank")
     flow.task(name="report")(int)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from redrive.engine import Flow
 from redrive.engine.testing import crash, down, error, play
 from redrive.engine.testing.faults import Fault
+from support.marks import parametrize_mostly_long
 
 from .flows import done, siblings
 
@@ -151,7 +151,7 @@ def test_the_executor_is_killed_between_an_act_and_its_work() -> None:
     assert night.state == "SUCCESS" and len(night.answers) == 1
 
 
-@pytest.mark.parametrize("seed", range(3))
+@parametrize_mostly_long("seed", range(3), quick=1)
 def test_the_same_night_is_the_same_journal(seed: int) -> None:
     def journal():
         faults: list[Fault] = [down("bank", lasts="3m", share=0.6), crash(at="70s")]

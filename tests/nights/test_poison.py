@@ -126,6 +126,7 @@ def test_1247_siblings_of_one_corrupt_file_need_one_start_each(max_parallel: int
     assert SIBLINGS <= reads(night) <= SIBLINGS + 13
 
 
+@pytest.mark.long
 def test_the_evidence_of_siblings_outlives_the_executor() -> None:
     faults = (error("read", UNREADABLE), crash("executor", at="2s", lasts="5s"))
     night = play(many_tasks(600), faults=faults, durations={"read": "50ms"}, max_parallel=4)
@@ -133,12 +134,14 @@ def test_the_evidence_of_siblings_outlives_the_executor() -> None:
     assert reads(night) <= 600 + 13 + 4  # and those that the crash cut off
 
 
+@pytest.mark.long
 def test_siblings_that_heal_are_not_drawn_into_a_verdict() -> None:
     """A file that is half written for a second: each sibling that met it reads it well the next time."""
     night = play(many_tasks(300), faults=[error("read", UNREADABLE, times=1)], max_parallel=8)
     assert (night.state, night.pages) == ("SUCCESS", [])
 
 
+@pytest.mark.long
 def test_a_blip_of_half_a_second_spares_those_that_met_it() -> None:
     """All 300 fail at once. The three first to retry may fail again; the others wait for that verdict."""
     night = play(many_tasks(300), faults=[error("read", UNREADABLE, lasts="500ms")], max_parallel=300)

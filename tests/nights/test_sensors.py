@@ -29,6 +29,7 @@ def test_the_wait_ends_at_max_elapsed() -> None:
     assert any("did not come within 1800 s" in line for line in night.journal)
 
 
+@pytest.mark.long
 def test_without_a_bound_a_day_without_an_answer_is_the_end() -> None:
     flow = Flow("wait")
     flow.sensor(name="export", every="30m")(lambda: True)

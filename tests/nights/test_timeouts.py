@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import pytest
 from redrive.engine import Flow
 from redrive.engine.testing import Night, hang, in_turn, play
 
@@ -36,6 +37,7 @@ def test_diwali_night() -> None:
     assert "--timeout 5s -- refresh" in str(night.pages[0].body["command"])
 
 
+@pytest.mark.long
 def test_diwali_night_after_a_hundred_nights() -> None:
     night = play(refresh(timeout=3), durations={"refresh": in_turn(*["1s"] * 100, "4s", "4s", "4s")}, runs=101)
     assert all("set timeout=5s" in text for text in told(night))

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from redrive.engine.core.outcome import Outcome, OutcomeKind
 from redrive.engine.domain.trigger_rules import RULES
-from support.marks import scaled
+from support.marks import parametrize_mostly_long, scaled
 
 from .operators import Scripted
 from .sequences import Engine, outcome_of
@@ -132,7 +132,7 @@ def test_a_set_of_outcomes_has_one_state(rule: str, count: int) -> None:
                 assert below == {one: verdict(one, (above,)) for one in RULES}, (outcomes, order)
 
 
-@pytest.mark.parametrize("collect", RULES)
+@parametrize_mostly_long("collect", RULES, quick=1)
 @pytest.mark.parametrize("rule", RULES)
 def test_a_map_task_has_one_state_for_a_set_of_ends_of_its_children(rule: str, collect: str) -> None:
     for outcomes in itertools.combinations_with_replacement(("ok", "skip", "transient", "permanent"), 3):

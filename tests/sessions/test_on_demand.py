@@ -164,8 +164,9 @@ async def test_a_log_says_where_output_was_dropped_and_how_much(
     run_file = make_run_file()
     append = partial(logs.append, run_id="night-1", name="task_00000", limit_bytes=400_000)
     attempt = run_file.start("task_00000")
+    drawn = [random.Random(n).random() for n in range(5_000)]
     for number in range(20):
-        text = "".join(f"{number} {random.Random(n).random()}\n" for n in range(5_000))
+        text = "".join(f"{number} {each}\n" for each in drawn)
         run_file.write(partial(append, attempt=attempt, text=text))
     session = await open_session(run_file.path)
     chunks = await all_chunks(session)

@@ -11,7 +11,11 @@ import pytest
 
 
 def parametrize_mostly_long(
-    names: str | Sequence[str], values: Iterable[Any], *, quick: int = 1, ids: Callable[[Any], str] | None = None
+    names: str | Sequence[str],
+    values: Iterable[Any],
+    *,
+    quick: int = 1,
+    ids: Sequence[str] | Callable[[Any], str] | None = None,
 ) -> pytest.MarkDecorator:
     """As ``pytest.mark.parametrize``; the cases behind the first ``quick`` ones are marked ``long``."""
     single = len(names.split(",") if isinstance(names, str) else names) == 1

@@ -43,6 +43,7 @@ from redrive.engine.statefile.opening import open_readonly
 from redrive.engine.store import database, runs
 from support.commands import quoted
 from support.formats import older_file
+from support.marks import parametrize_mostly_long
 from support.waiting import LIMIT_SECONDS
 
 
@@ -64,6 +65,7 @@ def _runs(path: str) -> bool:
 
 
 INTERPRETERS = interpreters()
+each_python = parametrize_mostly_long("python", INTERPRETERS.values(), ids=list(INTERPRETERS))
 Connect = Callable[..., Awaitable[Any]]
 
 
@@ -104,7 +106,7 @@ async def read(pipe: AgentProcess, what: str, **options: Any) -> Any:
     return await pipe.request("read", what=what, options=options)
 
 
-@pytest.mark.parametrize("python", INTERPRETERS.values(), ids=INTERPRETERS)
+@each_python
 async def test_an_old_python_reads_and_acts(connect: Connect, run_file: Any, python: str) -> None:
     pipe, listener, hello = await connect(run_file.path, python)
     assert hello["path"] == str(run_file.path)
@@ -139,7 +141,7 @@ async def test_an_old_python_reads_and_acts(connect: Connect, run_file: Any, pyt
     assert len(await read(pipe, "log", run_id="night-1", name="task_00000", attempt=1)) == 1
 
 
-@pytest.mark.parametrize("python", INTERPRETERS.values(), ids=INTERPRETERS)
+@each_python
 async def test_an_old_python_reads_an_older_file_and_converts_it_by_an_act(
     connect: Connect, tmp_path: Path, python: str
 ) -> None:

@@ -83,7 +83,7 @@ def run(behaviours: list[tuple[FailureClass, float]], policy: RetryPolicy, takes
     return tasks
 
 
-@settings(max_examples=60)  # days of a dozen tasks each
+@settings(max_examples=20)  # days of a dozen tasks each
 @given(st.lists(BEHAVIOURS, min_size=1, max_size=14), POLICIES, st.sampled_from([0.1, 65.0]), st.integers(0, 9))
 def test_the_starts_of_each_task_are_bounded(
     behaviours: list[tuple[FailureClass, float]], policy: RetryPolicy, takes: float, seed: int

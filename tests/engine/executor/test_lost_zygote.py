@@ -17,6 +17,7 @@ from redrive.engine.runner import reaper
 from redrive.engine.runner.process import is_stopped
 from redrive.engine.runner.zygote import connection
 from support.commands import start_redrive
+from support.marks import parametrize_mostly_long
 from support.processes import zygotes_of
 from support.waiting import wait_until, wait_until_async
 
@@ -115,7 +116,7 @@ async def test_a_stop_ends_a_zygote_that_is_opened_again(tmp_path: Path) -> None
 # --- A zygote that is stopped -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("isolation", ISOLATIONS)
+@parametrize_mostly_long("isolation", ISOLATIONS, quick=1)
 def test_what_ended_beside_a_stopped_zygote_stands_and_the_next_task_starts(
     tmp_path: Path, impatient: None, isolation: str
 ) -> None:
@@ -130,7 +131,7 @@ flow.task(lambda: 2, name="second", after="first")
     assert how.startswith("killed, because it had not answered for ") and "s; it was in state T" in how
 
 
-@pytest.mark.parametrize("isolation", ISOLATIONS)
+@parametrize_mostly_long("isolation", ISOLATIONS, quick=1)
 def test_a_timeout_holds_beside_a_stopped_zygote(tmp_path: Path, impatient: None, isolation: str) -> None:
     grace_seconds = 0.5 if isolation == "thread" else 30  # a thread ignores its token, a process ends by SIGTERM
     source = f"""
@@ -147,7 +148,7 @@ def hangs():
     assert kinds == [f"attempt.{kind}" for kind in ("started", "deadline", "stack", last)]
 
 
-@pytest.mark.parametrize("isolation", ISOLATIONS)
+@parametrize_mostly_long("isolation", ISOLATIONS, quick=1)
 def test_an_attempt_that_is_lost_with_a_stopped_zygote_runs_again_without_blame(
     tmp_path: Path, impatient: None, isolation: str
 ) -> None:
@@ -214,7 +215,7 @@ def fails():
 END_SECONDS = 30.0  # a grace of 1 s, 3 s until the zygote is given up, and a busy machine
 
 
-@pytest.mark.parametrize("isolation", ["process", "worker"])
+@parametrize_mostly_long("isolation", ["process", "worker"], quick=1)
 def test_sigterm_ends_an_executor_whose_zygote_is_stopped_beside_an_attempt(tmp_path: Path, isolation: str) -> None:
     mark = tmp_path / "mark"
     os.mkfifo(mark)
@@ -265,7 +266,7 @@ for name in "abcd":
 """
 
 
-@pytest.mark.parametrize("isolation", ISOLATIONS)
+@parametrize_mostly_long("isolation", ISOLATIONS, quick=1)
 def test_a_task_that_kills_its_zygote_becomes_a_dead_letter_and_its_neighbours_succeed(
     tmp_path: Path, isolation: str
 ) -> None:

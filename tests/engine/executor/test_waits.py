@@ -156,7 +156,7 @@ def test_a_wait_that_ends_by_itself_blocks_nothing(tmp_path, reason):
     state, waits, is_over = tmp_path / "state.db", set(), threading.Event()
 
     def poll() -> None:
-        while not is_over.wait(0.01):
+        while not is_over.wait(0.05):
             projection, context = load(state)
             waits.update(wait_of(projection, name, time.time_ns() // 1000, context) for name in projection.tasks)
             if reason in waits:

@@ -12,6 +12,7 @@ from redrive.engine.executor.run_options import RunOptions
 from redrive.engine.statefile.needs import NeedKind, needs_of
 from redrive.engine.statefile.state_files import offer_of
 from redrive.engine.testing import down, error, in_turn, killed, play, play_schedule
+from support.marks import parametrize_mostly_long
 
 BROKEN = ConnectionError("refused")
 HOUR = 3600 * 1_000_000
@@ -126,7 +127,7 @@ def test_what_nobody_has_decided_stays_in_the_inbox() -> None:
     assert [need.kind for need in needs_of([offer_of(night.state_file)], 0)] == [NeedKind.DEAD_LETTERS]
 
 
-@pytest.mark.parametrize(
+@parametrize_mostly_long(
     ("options", "state"),
     [
         (RunOptions(), "resolved"),
@@ -134,6 +135,7 @@ def test_what_nobody_has_decided_stays_in_the_inbox() -> None:
         (RunOptions(logical_time=SIX), "open"),
         (RunOptions(logical_time=SIX + HOUR), "open"),
     ],
+    quick=2,
 )
 def test_a_part_and_a_backfill_end_no_episode(tmp_path: Path, options: RunOptions, state: str) -> None:
     flow = Flow("hourly", schedule="0 * * * *")

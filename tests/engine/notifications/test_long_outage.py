@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from redrive.engine import Flow, RetryPolicy
 from redrive.engine.statefile.needs import NeedKind, exit_code_of, needs_of
 from redrive.engine.statefile.state_files import offer_of
 from redrive.engine.testing import crash, down, play
+from support.marks import parametrize_mostly_long
 
 MINUTE = 60_000_000
 
@@ -18,7 +18,7 @@ def calls(tasks: int = 4) -> Flow:
     return flow
 
 
-@pytest.mark.parametrize("until", ["8m", "11m", "31m", "31m10s", "31m20s"])
+@parametrize_mostly_long("until", ["8m", "11m", "31m", "31m10s", "31m20s"], quick=2)
 def test_an_outage_is_a_need_and_a_page_since_it_began(until: str) -> None:
     night = play(calls(), faults=[down("api", lasts="3h")], until=until)
     now = night.query("SELECT max(at) FROM event")[0][0]

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from support.marks import parametrize_mostly_long
 
 FLOW = """
 import sys
@@ -45,10 +45,11 @@ print(json.dumps([result.states, {name: result[name] for name in result.states i
 ISOLATIONS = ("process", "worker", "thread")
 
 
-@pytest.mark.parametrize(
+@parametrize_mostly_long(
     "variables",
     [{"PYTHONMALLOC": "malloc"}, {"PYTHONMALLOC": "debug"}, {"PYTHONDEVMODE": "1"}],
     ids=["malloc", "debug", "development mode"],
+    quick=1,
 )
 def test_a_run_ends_under_every_allocator(tmp_path: Path, variables: dict[str, str]) -> None:
     states, results = _run(tmp_path, variables)

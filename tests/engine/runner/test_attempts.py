@@ -14,6 +14,7 @@ from redrive.engine.core.outcome import FailureClass, OutcomeKind, reason_of_uns
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.errors import FlowError
 from redrive.engine.runner.outcome_of_exit import OutOfMemoryWatch
+from support.marks import parametrize_mostly_long
 
 
 async def test_a_result_is_handed_on_as_json(bench: Any) -> None:
@@ -440,7 +441,8 @@ async def test_text_that_is_no_text_does_not_break_a_print(bench: Any) -> None:
     assert recorder.text == b"\\udcff\x1b[2J\n\xff\xfe"
 
 
-async def test_300_instant_tasks_lose_no_result(bench: Any) -> None:
+@parametrize_mostly_long("count", [30, 300])
+async def test_instant_tasks_lose_no_result(bench: Any, count: int) -> None:
     """Document 000's own runner lost 10 of 300: the child exits between a look and a poll."""
     await bench.open("""
         @flow.task
@@ -455,7 +457,7 @@ async def test_300_instant_tasks_lose_no_result(bench: Any) -> None:
             assert outcome.kind is OutcomeKind.SUCCESS, outcome
             return outcome.result
 
-    assert await asyncio.gather(*map(one, range(300))) == [str(number) for number in range(300)]
+    assert await asyncio.gather(*map(one, range(count))) == [str(number) for number in range(count)]
 
 
 async def test_a_child_that_dies_without_a_result_is_an_error_in_the_documents_words(bench: Any) -> None:

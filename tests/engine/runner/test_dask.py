@@ -415,6 +415,7 @@ def wait_text(state: Path) -> str:
     return str(json.loads(waits[0][0]).get("workers:", "")) if waits and waits[0][0] else ""
 
 
+@pytest.mark.long
 def test_without_a_worker_a_task_is_ready_and_a_stop_ends_the_executor_at_once(
     own_cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -724,6 +725,7 @@ def test_a_worker_with_another_version_gets_no_attempt_and_is_named(own_cluster:
 # --- What travels, and where to ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_sources_travel_and_the_options_choose_the_worker(cluster: Cluster, tmp_path: Path) -> None:
     """The flow lies where its worker sees no files: there it is imported from what the executor has sent."""
     package = tmp_path / "etl"

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from redrive.engine.core.outcome import FailureClass, OutcomeKind
+from support.marks import parametrize_mostly_long
 
 TIMEOUT = 0.4
 GRACE = 0.4
@@ -92,7 +93,7 @@ def hung(outcome: Any, recorder: Any) -> bool:
     return (where or "").startswith("flow_under_test.py:")
 
 
-@pytest.mark.parametrize("way", WAYS)
+@parametrize_mostly_long("way", WAYS, quick=3)
 async def test_every_way_to_hang_is_ended_in_time_and_shows_its_line(bench: Any, way: str) -> None:
     await bench.open(HANGS)
     started_at = time.monotonic()

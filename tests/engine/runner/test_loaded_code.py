@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from redrive.engine import Executor
+from support.marks import parametrize_mostly_long
 
 FLOW = """
 import threading
@@ -53,7 +53,7 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("has_thread", "isolation", "change"), CASES)
+@parametrize_mostly_long(("has_thread", "isolation", "change"), CASES, quick=3)
 def test_a_retry_runs_the_code_that_the_executor_has_loaded(
     tmp_path: Path, has_thread: bool, isolation: str, change: str
 ) -> None:

@@ -24,6 +24,7 @@ from redrive.engine.runner import process
 from redrive.engine.runner.protocol import AttemptListener, AttemptOrder
 from redrive.engine.runner.zygote import client, connection
 from redrive.engine.runner.zygote.client import Runner
+from support.marks import parametrize_mostly_long
 
 from ..conftest import bearers_of
 
@@ -60,7 +61,7 @@ async def test_a_flow_of_nine_thousand_tasks_crosses(bench: Any) -> None:
     assert (await bench.run("task-8999"))[0].kind is OutcomeKind.SUCCESS
 
 
-@pytest.mark.parametrize(
+@parametrize_mostly_long(
     ("source", "error", "words"),
     [
         ("import no_such_module", FlowImportError, "No module named 'no_such_module'"),
@@ -73,6 +74,7 @@ async def test_a_flow_of_nine_thousand_tasks_crosses(bench: Any) -> None:
         ("flow.command('a', 'x', after='b'); flow.command('b', 'x', after='a')", CycleError, "a -> b -> a"),
         ("flow.command('a', 'x', after='zzz')", FlowError, "zzz"),
     ],
+    quick=3,
 )
 async def test_a_flow_that_cannot_be_imported_is_reported_once_and_clearly(
     bench: Any, source: str, error: type[FlowError], words: str
