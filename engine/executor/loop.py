@@ -7,14 +7,13 @@ and the next step of the loop reads that view:
     dispatch.py  claims ready tasks           ->  commit  ->  attempts.py launches them and settles their outcomes
     run_end.py   ends the run, or blocks it   ->  commit  ->  the events arrive and trigger the next step
 
-Once a second: ``HeartbeatTimer`` below, ``watchdog.py``, ``../clock.py``. For operators: ``server.py``. For pages:
-``../notifications/notifier.py``. For failures: ``watchdog.py``, ``zygote_restart.py``.
+Once a second: ``HeartbeatTimer`` below, ``watchdog.py``, ``../clock.py``. For operators: ``server.py``. For pages
+and pings: ``publisher.py``. For failures: ``watchdog.py``, ``zygote_restart.py``.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -27,31 +26,19 @@ from ..core.downstreams import DownstreamStates
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.projection import RunProjection
 from ..domain.acts import BY_EXECUTOR, Author
-from ..domain.event_payloads import ExecutorChange, ExecutorChanged, OperatorActed, TaskChanged, TaskMoved
+from ..domain.event_payloads import OperatorActed, TaskChanged, TaskMoved
 from ..domain.events import Event
-from ..domain.states import TaskState
-from ..domain.text import counted, format_duration
 from ..errors import StorageError
-from ..notifications.notifier import (
-    CLOSE_SECONDS,
-    BackgroundSends,
-    MessageOrigin,
-    Notifier,
-    Pinger,
-    PingEvent,
-    SuccessNotices,
-)
-from ..notifications.storage_page import StoragePager
 from ..runner.protocol import RunnerListener
-from ..statefile.health_file import Health, HealthFile
 from ..statefile.transitions import Transaction, shift_times
-from ..store import claims, pages
+from ..store import claims
 from ..store.claims import Claim, emit_change
 from ..store.machine import MachineBreakers
 from ..store.writer import WriterListener
 from .attempts import AttemptManager, OutputListener, Streams
 from .dispatch import Dispatcher
 from .opening import Machine, OpenRun
+from .publisher import EventListener, Publisher
 from .run_end import LateRuns, RunEndCheck, RunResult, Shutdown, apply_retention
 from .run_view import Commit, FollowUp, RunView
 from .server import CommandServer
@@ -59,7 +46,6 @@ from .watchdog import StateFileWatch, StorageHealth, Watchdog
 from .zygote_restart import ZygoteRestart
 
 T = TypeVar("T")
-EventListener = Callable[[Sequence[Event]], None]
 
 
 class RunLoop:
@@ -78,7 +64,6 @@ class RunLoop:
     ) -> None:
         clock = machine.clock
         self._opened = opened
-        self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._is_woken = False  # a step is scheduled
         self._is_committing = False
@@ -103,7 +88,8 @@ class RunLoop:
         self.downstreams.load(opened.breaker_rows, is_new_run=opened.is_new)
         self._breakers_of_machine = _breakers_of(machine, opened, self.downstreams)
         self.shutdown = Shutdown(self.attempts, self.wake)
-        self._storage = StorageHealth(clock, self.attempts.write, self._notify_listener)
+        self._publisher = Publisher(opened, machine, self._view, self.attempts, listener)
+        self._storage = StorageHealth(clock, self.attempts.write, self._publisher.notify_listener)
         self._file_watch = StateFileWatch(
             opened.state_path, opened.lease.lock, self._storage, opened.writer, self._fail
         )
@@ -113,13 +99,6 @@ class RunLoop:
             opened, self._view, write=self.attempts.write, on_done=self.wake, on_failed=self._fail
         )
         self._server = CommandServer(self, opened.state_path)
-        origin = MessageOrigin(opened.flow.name, self.projection.run.run_id, os.path.abspath(opened.state_path))
-        self._notifier = Notifier(opened.flow.pages, origin, opened.writer, clock, machine.pages_folder())
-        self._health_file = HealthFile(opened.state_path)
-        self._storage_pager = StoragePager(opened.flow.pages, origin, machine.pages_folder(), clock)
-        self._sends = BackgroundSends(clock.uniform, self._emit_send_failure)
-        self._pinger = Pinger(opened.flow.pings, self._sends)
-        self._success = SuccessNotices(opened.flow.success_pages, origin, self._sends, self._describe_run)
         watch = Watchdog(self._view, self.attempts, self.downstreams, clock)
         self._clock_watch = opened.clock_watch
         late_runs = LateRuns(opened, clock, self._fail)
@@ -127,16 +106,22 @@ class RunLoop:
         checks = [self._check_clock, self._publish_health, watch.check, late_runs.check, self.zygote_restart.check]
         duties = [*names, self._consider_findings, self._store_breakers, *checks, self.wake]
         self._heartbeat = HeartbeatTimer(opened, self.attempts, duties, machine.heartbeat_seconds)
-        opened.writer.listen(
+        self._listen()
+
+    def _listen(self) -> None:
+        """Say who is called when the writer has committed, and when the runner has news."""
+        self._opened.writer.listen(
             WriterListener(
                 events_committed=self._on_events_committed,
-                events_durable=self._on_events_durable,
+                events_durable=self._publisher.on_events_durable,
                 storage_changed=self._on_storage_change,
                 writing_failed=self._fail,
             )
         )
-        opened.runner.listen(
-            RunnerListener(zygote_lost=self._replace_zygote, slot_freed=self.wake, executor_changed=self._emit_news)
+        self._opened.runner.listen(
+            RunnerListener(
+                zygote_lost=self._replace_zygote, slot_freed=self.wake, executor_changed=self._publisher.emit_news
+            )
         )
 
     # --- The loop --------------------------------------------------------------------------------------------------
@@ -209,11 +194,11 @@ class RunLoop:
     def _waits_for_pages(self, end: RunResult) -> bool:
         """Whether unsent pages keep the executor of a run that has ended. Until then an act can continue the run."""
         options = self._opened.lease.request.options
-        if end.interrupted or options.served or not self._notifier.is_running:
+        if end.interrupted or options.served or not self._publisher.notifier.is_running:
             return False  # ``redrive serve`` sends between its runs
         if self._end is None:
             self._pages_until = self._loop.time() + LAST_TRIES_SECONDS
-            self._notifier.send_last(self._on_pages_sent)
+            self._publisher.notifier.send_last(self._on_pages_sent)
         elif self._is_paged or self.shutdown.mode is not None:
             return False
         self._end = end
@@ -227,7 +212,7 @@ class RunLoop:
         """Forget an end of the run that an act has undone."""
         if self._end is not None:
             self._end, self._is_paged = None, False
-            self._notifier.send_last(None)
+            self._publisher.notifier.send_last(None)
 
     def _committed(self, commit: Commit, result: object) -> None:
         self._is_committing = False
@@ -248,13 +233,6 @@ class RunLoop:
         self._cancel_attempts(events)
         self._probe_repaired_downstreams(acts)
         self.wake()
-
-    def _on_events_durable(self, events: Sequence[Event]) -> None:
-        """Tell others about events that no power cut undoes."""
-        self._notifier.handle_events(events)
-        self._pinger.handle_events(events, self.projection.run.run_id)
-        self._success.handle_events(events)
-        self._notify_listener(events)
 
     def _cancel_attempts(self, events: Sequence[Event]) -> None:
         """Terminate running attempts whose end an operator or the deadline of the run has requested."""
@@ -290,11 +268,8 @@ class RunLoop:
     # --- Start and close -------------------------------------------------------------------------------------------
 
     async def _start(self) -> None:
-        self._notify_listener(self._opened.early)
+        self._publisher.start()
         self._server.start()
-        self._notifier.start()
-        if self.projection.run.ended_at is None and self.projection.run.blocked_since is None:
-            self._pinger.send(PingEvent.START)
         self._view.start()
         for downstream in self.downstreams.changed_names:  # so that the events of this run show their state
             self._emit_breaker(downstream)
@@ -313,14 +288,12 @@ class RunLoop:
         failed = self._result.done() and self._result.exception() is not None
         if not failed:
             await self.attempts.drain()
-        await self._notifier.close(0 if failed else CLOSE_SECONDS)
+        await self._publisher.close_pages(has_failed=failed)
         if not failed:
             opened, run_id = self._opened, self.projection.run.run_id
             await apply_retention(opened.writer, opened.flow, run_id, lambda: self.shutdown.mode is not None)
-        await self._sends.close(0 if failed else CLOSE_SECONDS)
+        await self._publisher.close(has_failed=failed)
         await self._server.close()
-        self._storage_pager.close()
-        self._health_file.close()
 
     def _fail(self, error: BaseException) -> None:
         """End the loop at once and raise ``error`` to the caller."""
@@ -340,22 +313,7 @@ class RunLoop:
         self.wake()
 
     def _publish_health(self) -> None:
-        """Tell readers, and those who are paged, what cannot be committed."""
-        problem, since = self.storage_problem, self._storage.since
-        self._storage_pager.check(since, problem or "")
-        if (message := self._storage_pager.pop_past()) is not None:
-            self.attempts.write(lambda transaction: pages.record_past(transaction, message))
-        senders = {**self._notifier.failing, **self._storage_pager.failing}
-        self._health_file.write(
-            Health(self.executor_id, since, problem or "", self._unwritten_ends(), list(senders.values()))
-        )
-
-    def _unwritten_ends(self) -> list[str]:
-        """Return the tasks whose attempt has ended, while the state file cannot say so."""
-        if self.storage_problem is None:
-            return []
-        tasks, running = self.projection.tasks.values(), self.attempts.running
-        return [row.name for row in tasks if row.state is TaskState.RUNNING and row.name not in running]
+        self._publisher.publish_health(self._storage)
 
     def _fails_unwritable_stop(self) -> bool:
         """Fail, instead of waiting for the disk, if a stop was requested while the state file cannot be written."""
@@ -419,15 +377,6 @@ class RunLoop:
 
     # --- Fire and forget -------------------------------------------------------------------------------------------
 
-    def _notify_listener(self, events: Sequence[Event]) -> None:
-        if self._listener is None:
-            return
-        try:
-            self._listener(events)
-        except Exception as error:  # a listener must not affect the run
-            context = {"message": "a listener of events raised", "exception": error}
-            self._loop.call_exception_handler(context)
-
     def _emit_breaker(self, downstream: str) -> None:
         change, run_id = self.downstreams.change_event(downstream), self.projection.run.run_id
         rows = self.downstreams.drain_dirty_rows()
@@ -464,19 +413,6 @@ class RunLoop:
             claims.store_breakers(transaction, rows)  # with the tasks: the next executor knows nothing of the step
 
         self.attempts.write(item)
-
-    def _describe_run(self) -> str:
-        run, tasks = self.projection.run, len(self.projection.tasks)
-        took = format_duration((run.ended_at or run.started_at) - run.started_at)
-        return f"{counted(tasks, 'task')} in {took}"
-
-    def _emit_send_failure(self, sentence: str) -> None:
-        self._emit_news(ExecutorChanged(ExecutorChange.PING_FAILED, self.executor_id, printed=sentence))
-
-    def _emit_news(self, payload: ExecutorChanged) -> None:
-        """Emit an event about the executor's processes that belongs to no attempt."""
-        run_id = self.projection.run.run_id
-        self.attempts.write(lambda transaction: transaction.emit(payload, run_id))
 
 
 def _breakers_of(machine: Machine, opened: OpenRun, downstreams: DownstreamStates) -> MachineBreakers | None:

@@ -1,0 +1,116 @@
+"""Who is told of a run beside its state file: a listener, whoever is paged or pinged, readers of the health file."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+
+from ..domain.event_payloads import ExecutorChange, ExecutorChanged
+from ..domain.events import Event
+from ..domain.states import TaskState
+from ..domain.text import counted, format_duration
+from ..notifications.notifier import (
+    CLOSE_SECONDS,
+    BackgroundSends,
+    MessageOrigin,
+    Notifier,
+    Pinger,
+    PingEvent,
+    SuccessNotices,
+)
+from ..notifications.storage_page import StoragePager
+from ..statefile.health_file import Health, HealthFile
+from ..store import pages
+from .attempts import AttemptManager
+from .opening import Machine, OpenRun
+from .run_view import RunView
+from .watchdog import StorageHealth
+
+EventListener = Callable[[Sequence[Event]], None]
+
+
+class Publisher:
+    """Tells others of the events of a run, and of what the state file cannot say."""
+
+    def __init__(
+        self,
+        opened: OpenRun,
+        machine: Machine,
+        view: RunView,
+        attempts: AttemptManager,
+        listener: EventListener | None,
+    ) -> None:
+        flow, clock, folder = opened.flow, machine.clock, machine.pages_folder()
+        self._opened = opened
+        self._view = view
+        self._attempts = attempts
+        self._listener = listener
+        self._loop = asyncio.get_running_loop()
+        self._executor_id = opened.identity.executor_id
+        origin = MessageOrigin(flow.name, view.projection.run.run_id, os.path.abspath(opened.state_path))
+        self.notifier = Notifier(flow.pages, origin, opened.writer, clock, folder)
+        self._storage_pager = StoragePager(flow.pages, origin, folder, clock)
+        self._sends = BackgroundSends(clock.uniform, self._emit_send_failure)
+        self._pinger = Pinger(flow.pings, self._sends)
+        self._success = SuccessNotices(flow.success_pages, origin, self._sends, self._describe_run)
+        self._health_file = HealthFile(opened.state_path)
+
+    def start(self) -> None:
+        run = self._view.projection.run
+        self.notify_listener(self._opened.early)
+        self.notifier.start()
+        if run.ended_at is None and run.blocked_since is None:
+            self._pinger.send(PingEvent.START)
+
+    def on_events_durable(self, events: Sequence[Event]) -> None:
+        """Tell others about events that no power cut undoes."""
+        self.notifier.handle_events(events)
+        self._pinger.handle_events(events, self._view.projection.run.run_id)
+        self._success.handle_events(events)
+        self.notify_listener(events)
+
+    def notify_listener(self, events: Sequence[Event]) -> None:
+        if self._listener is None:
+            return
+        try:
+            self._listener(events)
+        except Exception as error:  # a listener must not affect the run
+            context = {"message": "a listener of events raised", "exception": error}
+            self._loop.call_exception_handler(context)
+
+    def publish_health(self, storage: StorageHealth) -> None:
+        """Tell readers, and those who are paged, what cannot be committed."""
+        problem, since = storage.problem or "", storage.since
+        self._storage_pager.check(since, problem)
+        if (message := self._storage_pager.pop_past()) is not None:
+            self._attempts.write(lambda transaction: pages.record_past(transaction, message))
+        senders = {**self.notifier.failing, **self._storage_pager.failing}
+        ends = [] if storage.problem is None else self._unwritten_ends()
+        self._health_file.write(Health(self._executor_id, since, problem, ends, list(senders.values())))
+
+    def _unwritten_ends(self) -> list[str]:
+        """Return the tasks whose attempt has ended, while the state file cannot say so."""
+        tasks, running = self._view.projection.tasks.values(), self._attempts.running
+        return [row.name for row in tasks if row.state is TaskState.RUNNING and row.name not in running]
+
+    async def close_pages(self, *, has_failed: bool) -> None:
+        await self.notifier.close(0 if has_failed else CLOSE_SECONDS)
+
+    async def close(self, *, has_failed: bool) -> None:
+        await self._sends.close(0 if has_failed else CLOSE_SECONDS)
+        self._storage_pager.close()
+        self._health_file.close()
+
+    def emit_news(self, payload: ExecutorChanged) -> None:
+        """Emit an event about the executor's processes that belongs to no attempt."""
+        run_id = self._view.projection.run.run_id
+        self._attempts.write(lambda transaction: transaction.emit(payload, run_id))
+
+    def _emit_send_failure(self, sentence: str) -> None:
+        self.emit_news(ExecutorChanged(ExecutorChange.PING_FAILED, self._executor_id, printed=sentence))
+
+    def _describe_run(self) -> str:
+        run, tasks = self._view.projection.run, len(self._view.projection.tasks)
+        took = format_duration((run.ended_at or run.started_at) - run.started_at)
+        return f"{counted(tasks, 'task')} in {took}"
