@@ -203,7 +203,7 @@ class ConsoleApp(ViewConsole):
 
     def on_status(self) -> None:
         """Redraw the header; leave if the operator stopped the executor and it is gone."""
-        if self.is_stopping and not self.live.status.executor_alive:
+        if self.is_stopping and not self.live.status.executor.alive:
             self.exit(0)
         self._refresh_other_runs()
         self.show_frames()

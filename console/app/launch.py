@@ -206,7 +206,7 @@ def _print_end(app: ConsoleApp, code: int | None, target: str, ssh_arguments: Se
         return ConsoleEnd(CRASHED)
     if app.returns_to_fleet:
         return ConsoleEnd(code or 0, returns_to_fleet=True)
-    echo_lines(exit_lines(app.live.board, app.live.status.executor_alive, target, ssh_arguments))
+    echo_lines(exit_lines(app.live.board, app.live.status.executor.alive, target, ssh_arguments))
     return console_end(app, code)
 
 

@@ -116,7 +116,7 @@ class OperatorActions:
 
     def requeue(self, board: Board, names: Sequence[str]) -> None:
         """Requeue: one task that needs a human at once, other tasks after a confirmation."""
-        preview = preview_requeue(board, names, is_abandoned=not self._console.live.status.executor_alive)
+        preview = preview_requeue(board, names, is_abandoned=not self._console.live.status.executor.alive)
         if self._is_refused(preview, preview.run_again or preview.unblocked):
             return
         targets = targets_of(board, names)
@@ -142,7 +142,7 @@ class OperatorActions:
 
     def skip(self, board: Board, names: Sequence[str]) -> None:
         """Skip the tasks, with a reason."""
-        preview = preview_skip(board, names, is_abandoned=not self._console.live.status.executor_alive)
+        preview = preview_skip(board, names, is_abandoned=not self._console.live.status.executor.alive)
         if self._is_refused(preview, preview.skipped):
             return
         targets = targets_of(board, names)
@@ -487,7 +487,7 @@ class RunControl:
         """Leave; if a run that this console started is not over, ask whether to leave it running."""
         console = self._console
         board = console.live.board
-        is_running = board is not None and board.projection.run.ended_at is None and console.live.status.executor_alive
+        is_running = board is not None and board.projection.run.ended_at is None and console.live.status.executor.alive
         if not is_running or not console.launch.started_here or console.is_stopping or console.lock_reason is not None:
             console.exit(0)
         else:
@@ -514,7 +514,7 @@ class RunControl:
         console, board = self._console, self._console.live.board
         if board is None or board.projection.run.ended_at is not None:
             console.show_message("there is nothing to resume", Role.WARNING)
-        elif console.live.status.executor_alive:
+        elif console.live.status.executor.alive:
             console.show_message("its executor is alive", Role.WARNING)
         elif console.launch.state_path is None:
             console.show_message("resume it on its own machine: an executor runs beside its state file", Role.WARNING)
@@ -534,7 +534,7 @@ class RunControl:
         console, board = self._console, self._console.live.board
         assert board is not None and console.launch.state_path is not None
         plan = await plan_resume(console.launch.state_path, board.projection.run.run_id, trusted=trusted)
-        gone_at = console.live.status.executor_gone_at
+        gone_at = console.live.status.executor.gone_at
         since = f" since {wall(gone_at)}" if gone_at is not None else ""
         question = confirmations.resume_question(board, since, plan)
         self._actions.confirm("resume_here", question, lambda reply: self._accept_plan(plan))

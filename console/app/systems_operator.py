@@ -62,7 +62,7 @@ class SystemsActions:
         if actions.actionable_board(None) is None:
             return
         reason = refusal(breaker, how)
-        if not self._console.live.status.executor_alive:
+        if not self._console.live.status.executor.alive:
             reason = f"no executor is alive to call {breaker.name}: resume the run first"
         if reason is not None:
             actions.show_warning(reason)

@@ -212,7 +212,7 @@ def abandon_runs(
         if not everything:
             chosen = _named(summaries, names + run_ids)
         else:
-            own = session.status.executor_run_id if session.status.executor_alive else None
+            own = session.status.executor.run_id if session.status.executor.alive else None
             chosen = _chosen(summaries, own, session.now_us() - age_us)
         return [
             (await session.send(new_command("abandon", one.run.run_id, (), reason)), operate.place_of(session, one.run))

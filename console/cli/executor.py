@@ -162,7 +162,7 @@ def stop_executor(file: shared.NamedFile, drain: bool, wait: bool, reason: str, 
         answer, place = await _send(session, "stop", {"how": "drain" if drain else "now"}, reason)
         status = session.status
         if answer.ok and wait:
-            await _wait_until_gone(session, status.executor_pid)
+            await _wait_until_gone(session, status.executor.pid)
             answer = answer._replace(message="stopped: no executor runs this file; its runs can be resumed")
         return answer, place, status
 
@@ -190,7 +190,7 @@ def reload_code(file: shared.NamedFile, reason: str, as_json: bool) -> int:
 
 async def _send(session: Session, act: str, options: dict[str, str], reason: str) -> tuple[Answer, ActPlace]:
     """Send an act about the run that the executor runs."""
-    run = (await session.snapshot(session.status.executor_run_id)).run
+    run = (await session.snapshot(session.status.executor.run_id)).run
     command = new_command(act, run.run_id, (), reason, options)
     return await session.send(command), place_of(session, run)
 
@@ -199,5 +199,5 @@ async def _wait_until_gone(session: Session, pid: int | None) -> None:
     """Wait until this executor is gone; a service may start another one."""
     since = (await session.snapshot()).seq
     async for _ in session.events(since):
-        if not session.status.executor_alive or session.status.executor_pid != pid:
+        if not session.status.executor.alive or session.status.executor.pid != pid:
             return

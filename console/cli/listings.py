@@ -230,7 +230,7 @@ async def inbox_of_run(
     lines += _executor_advice_lines(run, session)
     if may_be_acknowledged:
         lines.append(f"{begin} it: {ack_command(address, run.run_id, session.ssh_arguments)}")
-    if is_lost(run, session.status) and session.status.original is None:
+    if is_lost(run, session.status) and session.status.executor.original is None:
         abandon = ["redrive", "abandon", "--state", address, *session.ssh_arguments, run.run_id]
         lines.append(one_line(f"or end it: {shell_command(abandon)}"))
     runner = runner_of(run, status)

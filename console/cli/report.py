@@ -164,8 +164,8 @@ class LivePage:
         status, changed_at = self._session.status, time.monotonic()
         async for batch in self._session.events(seq):
             before, status = status, self._session.status
-            is_new = (before.executor_alive, before.link) != (status.executor_alive, status.link)
-            if batch or is_new or (status.executor_alive and time.monotonic() - changed_at >= _CLOCK_SECONDS):
+            is_new = (before.executor.alive, before.link) != (status.executor.alive, status.link)
+            if batch or is_new or (status.executor.alive and time.monotonic() - changed_at >= _CLOCK_SECONDS):
                 changed_at = time.monotonic()
                 self._change()
 

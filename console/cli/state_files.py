@@ -139,11 +139,10 @@ async def offer_of_session(session: Session) -> Offer:
     """What the list of a host says about a file, read through a session."""
     status = session.status
     health, full_since = await session.read(unpack_read, "health")
-    executor = lists.ExecutorState(status.executor_alive, pid=status.executor_pid, run_id=status.executor_run_id)
     return Offer(
         session.address,
         runs=await session.query(lists.ATTENTION_RUNS),
-        executor=executor,
+        executor=status.executor._replace(age_us=None),
         service_pid=status.service_pid,
         schedules=await session.query(lists.SCHEDULES),
         dead_letters=await session.query(lists.DEAD_LETTER_GROUPS),

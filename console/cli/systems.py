@@ -141,7 +141,7 @@ def list_or_update_pages(
         answers = [
             await session.send(new_command(act, None, options={"pages": [page], **more})) for act, page, more in acts
         ]
-        return answers, await session.query(PAGES), place, session.status.executor_alive, session.now_us()
+        return answers, await session.query(PAGES), place, session.status.executor.alive, session.now_us()
 
     answers, rows, place, has_executor, now_us = with_session(endpoint, use)
     shown = [_with_others(row, endpoint) for row in rows if _is_shown(row, run_id, everything)]

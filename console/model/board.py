@@ -32,7 +32,7 @@ from ...engine.core.waiting import (
 )
 from ...engine.domain.event_payloads import BreakerChanged, PageChange, PageChanged
 from ...engine.domain.events import Event, EventKind
-from ...engine.domain.rows import BreakerRow, PageRow
+from ...engine.domain.rows import NO_EXECUTOR, BreakerRow, ExecutorState, PageRow
 from ...engine.domain.states import (
     ABOUT_TO_START,
     DEADLINE_MODE,
@@ -376,14 +376,7 @@ class SessionStatus(msgspec.Struct, frozen=True):
     link: Link
     problem: str | None = None  # one sentence
     retry_in_seconds: float | None = None
-    executor_alive: bool = False
-    heartbeat_age_seconds: float | None = None
-    executor_gone_at: int | None = None  # microseconds UTC; None while it is alive, or if unknown
-    executor_pid: int | None = None  # of the latest one, alive or not
-    executor_run_id: str | None = None  # the run of that executor
-    executor_stopped: bool = False  # the latest executor exited in order
-    executor_elsewhere: str | None = None  # the other host on which it ran: nobody knows here whether it lives
-    original: str | None = None  # the file is a copy of this one, whose executor with the pid above lives
+    executor: ExecutorState = NO_EXECUTOR  # its original: the file is a copy of this one, whose executor lives
     service_pid: int | None = None  # of the scheduler, which starts runs and resumes those that can continue
     storage_problem: str | None = None  # why the executor cannot write the state file and starts no task
     clock_offset_seconds: float = 0.0  # remote clock minus local clock
@@ -399,8 +392,7 @@ class SessionStatus(msgspec.Struct, frozen=True):
     @property
     def age_seconds(self) -> float:
         """Seconds since the data was last known to be current."""
-        silent = self.heartbeat_age_seconds if self.executor_alive else None
-        return max(self.data_age_seconds, silent or 0.0)
+        return max(self.data_age_seconds, self.executor.silent_seconds)
 
     @property
     def is_stale(self) -> bool:
@@ -410,22 +402,22 @@ class SessionStatus(msgspec.Struct, frozen=True):
     @property
     def dead_pid(self) -> int | None:
         """The process of an executor that ended without cleaning up."""
-        is_unknown = self.executor_elsewhere is not None or self.original is not None
-        return None if self.executor_alive or self.executor_stopped or is_unknown else self.executor_pid
+        is_unknown = self.executor.elsewhere is not None or self.executor.original is not None
+        return None if self.executor.alive or self.executor.stopped or is_unknown else self.executor.pid
 
     @property
     def copy_sentence(self) -> str:
         """That the file is a copy of one whose executor lives; empty if it is not."""
-        if self.original is None:
+        if self.executor.original is None:
             return ""
-        return f"a copy of {self.original}, whose executor (pid {self.executor_pid}) lives"
+        return f"a copy of {self.executor.original}, whose executor (pid {self.executor.pid}) lives"
 
     def shown_at(self, now_us: int) -> int:
         """The instant that the data shows: now, or when the last data came over a connection that is down."""
         return now_us if self.connection_problem is None else now_us - round(self.data_age_seconds * 1_000_000)
 
     def has_executor_of(self, run: RunRow) -> bool:
-        return self.executor_alive and self.executor_run_id in (None, run.run_id)
+        return self.executor.alive and self.executor.run_id in (None, run.run_id)
 
 
 SHELL_REMEDY = "redrive resume starts an executor"
@@ -433,15 +425,15 @@ SHELL_REMEDY = "redrive resume starts an executor"
 
 def runner_of(run: RunRow, status: SessionStatus, remedy: str = SHELL_REMEDY) -> RunnerStatus:
     """The runner of ``run``. ``remedy``: how to start an executor, as the end of a sentence."""
-    if status.executor_alive:
+    if status.executor.alive:
         kind = RunnerKind.ALIVE if status.has_executor_of(run) else RunnerKind.BUSY
-        return RunnerStatus(kind, None, status.executor_pid, remedy)
-    gone_at = status.executor_gone_at
-    if status.original is not None:
-        return RunnerStatus(RunnerKind.GONE, gone_at, status.executor_pid, f"the file is {status.copy_sentence}")
-    if status.service_pid is not None and (status.executor_stopped or status.executor_pid is None):
+        return RunnerStatus(kind, None, status.executor.pid, remedy)
+    gone_at = status.executor.gone_at
+    if status.executor.original is not None:
+        return RunnerStatus(RunnerKind.GONE, gone_at, status.executor.pid, f"the file is {status.copy_sentence}")
+    if status.service_pid is not None and (status.executor.stopped or status.executor.pid is None):
         return RunnerStatus(RunnerKind.SERVED, gone_at, status.service_pid, remedy)
-    return RunnerStatus(RunnerKind.GONE, gone_at, status.executor_pid, remedy)
+    return RunnerStatus(RunnerKind.GONE, gone_at, status.executor.pid, remedy)
 
 
 # --- A run as of one event, with its circuit breakers and the notes on its pages -------------------------------------

@@ -12,12 +12,12 @@ from msgspec.structs import replace
 from ...engine.core.part import part_of
 from ...engine.core.projection import RunRow, RunSummary
 from ...engine.core.waiting import ALIVE, RunnerStatus
+from ...engine.domain.rows import NO_EXECUTOR, ExecutorState
 from ...engine.domain.states import FAILED_OUTCOMES, RunState, TaskState
 from ...engine.statefile import needs
 from ...engine.statefile.lists import (
     AttentionRun,
     DurationStats,
-    ExecutorState,
     PastAttemptRow,
     RunTaskRow,
     ScheduleRow,
@@ -67,7 +67,7 @@ def is_lost(run: RunRow, status: SessionStatus) -> bool:
 
 
 def _has_process(run_id: str, status: SessionStatus) -> bool:
-    is_executed = status.executor_alive and status.executor_run_id in (None, run_id)
+    is_executed = status.executor.alive and status.executor.run_id in (None, run_id)
     return is_executed or status.service_pid is not None
 
 
@@ -120,9 +120,6 @@ def _run_of(row: AttentionRun) -> RunRow:
 # The state files of a machine as one list: the latest run of each, and what needs a human in any of its runs.
 
 
-_NO_EXECUTOR = ExecutorState(False)
-
-
 class RunOrder(StrEnum):
     """The order of the runs of a state file."""
 
@@ -158,7 +155,7 @@ class FleetEntry(msgspec.Struct, frozen=True):
     @property
     def executor(self) -> ExecutorState:
         """The latest executor."""
-        return self.offer.executor or _NO_EXECUTOR
+        return self.offer.executor or NO_EXECUTOR
 
     @property
     def flow(self) -> str | None:
@@ -217,18 +214,7 @@ _ORDERS: Mapping[FleetOrder, Callable[[FleetEntry], tuple[object, ...]]] = {
 
 def status_of(offer: Offer) -> SessionStatus:
     """Who runs the runs of a state file, as a session on the file would say it."""
-    executor = offer.executor or _NO_EXECUTOR
-    return SessionStatus(
-        Link.LIVE,
-        executor_alive=executor.alive,
-        executor_gone_at=executor.gone_at,
-        executor_pid=executor.pid,
-        executor_run_id=executor.run_id,
-        executor_stopped=executor.stopped,
-        executor_elsewhere=executor.elsewhere,
-        original=executor.original,
-        service_pid=offer.service_pid,
-    )
+    return SessionStatus(Link.LIVE, executor=offer.executor or NO_EXECUTOR, service_pid=offer.service_pid)
 
 
 def _entry(offer: Offer, now_us: int) -> FleetEntry:

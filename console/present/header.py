@@ -55,9 +55,9 @@ def lock_reason(status: SessionStatus) -> str | None:
 
 def _executor_loss(status: SessionStatus) -> str:
     """How an executor ended that is not alive."""
-    if status.executor_elsewhere is not None:
+    if status.executor.elsewhere is not None:
         return "executor on another host"
-    if status.executor_stopped or (status.dead_pid is None and status.executor_gone_at is None):
+    if status.executor.stopped or (status.dead_pid is None and status.executor.gone_at is None):
         return "no executor"
     return "executor gone" if status.dead_pid is None else "executor dead"
 
@@ -298,14 +298,14 @@ def status_lines(board: Board | None, status: SessionStatus, armed_seconds: int,
     if status.others:
         more = f" +{len(status.others) - 1}" if len(status.others) > 1 else ""
         found.insert(0, join([[Piece(f"with {one_line(status.others[0])}{more}", Role.DIM)], *parts, executor]))
-    if status.executor_gone_at is not None:
+    if status.executor.gone_at is not None:
         found.append([executor[0]])
     if size >= _WIDE:
         return found
     # Beside the labels of eight tabs, "ARMED" is more important than a healthy executor.
     is_well = all(piece.role is Role.DIM for piece in short)
     last = parts[0] if armed_seconds and is_well else join([*parts[: bool(armed_seconds)], short[:1]])
-    is_alive = is_well and status.executor_alive and not armed_seconds
+    is_alive = is_well and status.executor.alive and not armed_seconds
     nothing: list[Line] = [[]] if is_alive else []  # the label of a tab says more
     armed: list[Line] = [[Piece("ARMED", Role.WARNING)]] if armed_seconds else []
     return [*found, join([*parts, short]), last, *armed, *nothing]
@@ -314,7 +314,7 @@ def status_lines(board: Board | None, status: SessionStatus, armed_seconds: int,
 def _executor(board: Board | None, status: SessionStatus) -> Line:
     if status.connection_problem is not None or status.data_age_seconds >= OLD_SECONDS:
         return [Piece(f"stale {_age(status.data_age_seconds)}", Role.WARNING)]
-    if status.executor_alive:
+    if status.executor.alive:
         if status.age_seconds >= OLD_SECONDS:
             return [Piece(f"executor {int(status.age_seconds)}s ago", Role.WARNING)]
         if status.storage_problem is not None:
@@ -322,26 +322,26 @@ def _executor(board: Board | None, status: SessionStatus) -> Line:
         return [Piece("executor alive", Role.DIM)]
     if board is not None and board.projection.run.ended_at is not None:
         return [Piece("ended", Role.DIM)]
-    if status.original is not None:
+    if status.executor.original is not None:
         return [Piece("a copy", Role.WARNING)]
     if status.service_pid is not None and status.dead_pid is None:
         return [Piece("served", Role.DIM)]
-    if status.executor_gone_at is not None and _waits_for_operator(board, status):
-        at = wall(status.executor_gone_at)[:_MINUTE_CELLS]
+    if status.executor.gone_at is not None and _waits_for_operator(board, status):
+        at = wall(status.executor.gone_at)[:_MINUTE_CELLS]
         return [Piece(f"ended {at}", Role.DIM), Piece(" · waits for you", Role.DIM)]
-    if status.executor_gone_at is not None:
-        return [Piece(_executor_loss(status), Role.WARNING), Piece(f" {wall(status.executor_gone_at)}", Role.WARNING)]
+    if status.executor.gone_at is not None:
+        return [Piece(_executor_loss(status), Role.WARNING), Piece(f" {wall(status.executor.gone_at)}", Role.WARNING)]
     return [Piece("no executor", Role.WARNING)]
 
 
 def _waits_for_operator(board: Board | None, status: SessionStatus) -> bool:
     """Whether the executor ended by design: only a human can go on."""
-    return status.executor_stopped and board is not None and board.projection.run.blocked_since is not None
+    return status.executor.stopped and board is not None and board.projection.run.blocked_since is not None
 
 
 def storage_line(status: SessionStatus, address: str) -> Line:
     """Why a living executor starts nothing; empty while it can write the state file."""
-    if status.storage_problem is None or not status.executor_alive or status.is_stale:
+    if status.storage_problem is None or not status.executor.alive or status.is_stale:
         return []
     sentence = status.storage_problem.replace(_folder(address), "")
     return [Piece(one_line(f"nothing is started: {sentence}"), Role.WARNING)]
@@ -359,16 +359,16 @@ def executor_gone_line(board: Board, status: SessionStatus, resume_key: str) -> 
 
     ``resume_key``: "" if this console cannot start an executor.
     """
-    if status.executor_alive or board.projection.run.ended_at is not None or status.is_stale:
+    if status.executor.alive or board.projection.run.ended_at is not None or status.is_stale:
         return []
-    if status.original is not None:
+    if status.executor.original is not None:
         return [Piece(one_line(status.copy_sentence), Role.WARNING)]
     if _waits_for_operator(board, status):
         return []
     if status.service_pid is not None and status.dead_pid is None:
         return [Piece(f"redrive serve (pid {status.service_pid}) resumes it when a task can run", Role.DIM)]
     running = board.counts[TaskState.RUNNING]
-    since = f" since {wall(status.executor_gone_at)}" if status.executor_gone_at is not None else ""
+    since = f" since {wall(status.executor.gone_at)}" if status.executor.gone_at is not None else ""
     were = f" · {running} task{'s were' if running != 1 else ' was'} running" if running else ""
     how = f"{resume_key} to resume here" if resume_key else "redrive resume over there"
     pid = f" · pid {status.dead_pid} is gone" if status.dead_pid is not None else ""  # last: the end may have no room

@@ -269,10 +269,10 @@ def executor_advice(run: RunRow, status: SessionStatus, target: str, now_us: int
     if run.ended_at is not None:
         return ""
     if status.has_executor_of(run):
-        silent_seconds = status.heartbeat_age_seconds or 0.0
+        silent_seconds = status.executor.silent_seconds
         is_silent, lasts = silent_seconds >= SILENT_SECONDS, format_seconds(round(silent_seconds))
-        return f"executor {status.executor_pid} silent for {lasts}: redrive doctor" if is_silent else ""
-    if status.original is not None:
+        return f"executor {status.executor.pid} silent for {lasts}: redrive doctor" if is_silent else ""
+    if status.executor.original is not None:
         return one_line(f"{status.copy_sentence}: act there")
     if status.service_pid is not None and run.blocked_since is not None:
         return f"redrive serve (pid {status.service_pid}) resumes it after a decision"
@@ -281,21 +281,21 @@ def executor_advice(run: RunRow, status: SessionStatus, target: str, now_us: int
 
 def describe_executor_loss(run: RunRow, status: SessionStatus, now_us: int) -> str:
     """Why no executor runs an unfinished run."""
-    if status.original is not None:
+    if status.executor.original is not None:
         return one_line(status.copy_sentence)
-    if status.executor_alive:
-        return f"no executor runs it: executor {status.executor_pid} runs {status.executor_run_id}"
-    if status.executor_gone_at is None:
+    if status.executor.alive:
+        return f"no executor runs it: executor {status.executor.pid} runs {status.executor.run_id}"
+    if status.executor.gone_at is None:
         return "no executor runs it"
-    since = (wall if now_us - status.executor_gone_at < DAY else wall_day)(status.executor_gone_at)
-    if status.executor_run_id not in (None, run.run_id):
+    since = (wall if now_us - status.executor.gone_at < DAY else wall_day)(status.executor.gone_at)
+    if status.executor.run_id not in (None, run.run_id):
         return f"no executor since {since}"
-    pid = "its process" if status.executor_pid is None else f"pid {status.executor_pid}"
-    if status.executor_elsewhere is not None:
-        return f"no sign since {since} of its executor ({pid} on {one_line(status.executor_elsewhere)})"
+    pid = "its process" if status.executor.pid is None else f"pid {status.executor.pid}"
+    if status.executor.elsewhere is not None:
+        return f"no sign since {since} of its executor ({pid} on {one_line(status.executor.elsewhere)})"
     return (
         f"no executor since {since} ({pid} stopped)"
-        if status.executor_stopped
+        if status.executor.stopped
         else f"executor dead since {since} ({pid} gone)"
     )
 
@@ -306,7 +306,7 @@ def resume_command(run: RunRow, status: SessionStatus, target: str) -> str:
     if target.startswith("ssh://"):
         authority, _, _ = target.removeprefix("ssh://").partition("/")
         host, path = f"on {authority}: ", parse(target).path  # over there it is a path, without %20
-    wait = ["--wait"] if status.executor_alive else []
+    wait = ["--wait"] if status.executor.alive else []
     return host + shell_command(["redrive", "resume", path, "--run", run.run_id, *wait])
 
 
@@ -314,9 +314,9 @@ def executor_json(run: RunRow, status: SessionStatus, target: str, now_us: int) 
     """The same for JSON: ``alive`` is about this run; ``advice`` is None if there is nothing to do."""
     return {
         "alive": status.has_executor_of(run),
-        "pid": status.executor_pid,
-        "gone_at": status.executor_gone_at,
-        "stopped": status.executor_stopped,
+        "pid": status.executor.pid,
+        "gone_at": status.executor.gone_at,
+        "stopped": status.executor.stopped,
         "advice": executor_advice(run, status, target, now_us) or None,
     }
 

@@ -297,7 +297,7 @@ _SENTENCES: Mapping[NeedKind, Callable[[Need, int], str]] = {
     NeedKind.DEAD_LETTERS: _dead_letters,
     NeedKind.APPROVAL: lambda need, now_us: f"{need.detail} waits for an approval: redrive approve or reject",
     NeedKind.BLOCKED: lambda need, now_us: f"blocked for {format_duration(now_us - need.since)}",
-    NeedKind.LOST: lambda need, now_us: "no executor runs it",
+    NeedKind.LOST: lambda need, now_us: need.detail or "no executor runs it",
     NeedKind.FAILED_TASKS: lambda need, now_us: (
         f"{counted(need.counted, 'failed task')}{f': {need.detail}' if need.detail else ''}"
     ),

@@ -453,4 +453,4 @@ class OtherRuns:
 
 
 def _executor_of(status: SessionStatus) -> _Executor:
-    return status.executor_alive, status.executor_run_id, status.service_pid
+    return status.executor.alive, status.executor.run_id, status.service_pid

@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import json
 import os
-import socket
 import sqlite3
 import sys
 import time
@@ -17,8 +16,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from ...engine.agent import executor_socket
+from ...engine.clock import wall_time_us
 from ...engine.domain.acts import STARTS_WORK
 from ...engine.domain.events import Event
+from ...engine.domain.rows import NO_EXECUTOR
 from ...engine.errors import (
     CorruptFileError,
     ExecutorBusyError,
@@ -58,8 +59,7 @@ class LocalSession(Session):
         self._announcing: asyncio.Task[None] | None = None
         self._watched_descriptor: int | None = None
         self._uuid: str | None = None  # of the file that was read last
-        self._is_executor_alive = False
-        self._holder: lock_file.LockHolder | None = None  # the latest executor, alive or not
+        self._executor = NO_EXECUTOR  # the latest one, alive or not
         self._original: Original | None = None  # the file is a copy of one whose executor lives
         self._looked_at: object = None  # what the file was when ``_original`` was looked for
         self._service_pid: int | None = None
@@ -92,18 +92,11 @@ class LocalSession(Session):
         seen_at, is_missing = lock_file.heartbeat_at(self._path), not os.path.exists(self._path)
         if not (is_missing or self._damage):
             self._readable_at = time.monotonic()
-        age_seconds = None if seen_at is None else max(0.0, time.time() - seen_at / 1e6)
+        age_us = None if seen_at is None else max(0, wall_time_us() - seen_at)
         return SessionStatus(
             link=Link.CLOSED if self._is_closed else Link.STALE if self._damage or is_missing else Link.LIVE,
             problem=f"there is no state file {self._path}" if is_missing else self._damage,
-            executor_alive=self._is_executor_alive,
-            heartbeat_age_seconds=age_seconds if self._is_executor_alive else None,
-            executor_gone_at=None if self._is_executor_alive or self._holder is None else seen_at,
-            executor_pid=self._original.pid if self._original else None if self._holder is None else self._holder.pid,
-            executor_run_id=None if self._holder is None else self._holder.run_id,
-            executor_stopped=self._holder is not None and self._holder.released_at is not None,
-            executor_elsewhere=self._other_host(),
-            original=None if self._original is None else self._original.path,
+            executor=self._executor._replace(age_us=age_us),
             service_pid=self._service_pid,
             storage_problem=self._presence.storage_problem,
             read_only=self._read_only_reason or executor_socket.read_only_reason(self._path),
@@ -234,21 +227,16 @@ class LocalSession(Session):
         if self._refreshed_at and now - self._refreshed_at < LOCK_POLL_SECONDS:
             return
         self._refreshed_at = now
-        holder = lock_file.current_holder(self._path)
-        self._holder = holder or lock_file.last_holder(self._path)
         self._service_pid = lock_file.service_pid(self._path)
         # Dying children of an executor may still hold its lock; an executor without its lock file still has a socket.
-        self._is_executor_alive = self._presence.descriptor is not None or (holder is not None and holder.is_alive())
-        found = None if self._is_executor_alive else stamps_of(self._path)
+        is_attached = self._presence.descriptor is not None
+        self._executor = lock_file.executor_of(self._path, is_attached, wall_time_us(), None)
+        found = None if self._executor.alive else stamps_of(self._path)
         if found != self._looked_at or self._original is not None:  # the executor of the original may have ended
             self._original = None if found is None else original_of(self._path)
+        if self._original is not None:
+            self._executor = lock_file.executor_of(self._path, is_attached, wall_time_us(), self._original)
         self._looked_at = found
-
-    def _other_host(self) -> str | None:
-        """Return where an executor ran of which nobody knows here whether it lives."""
-        if self._holder is None or self._is_executor_alive or self._holder.released_at is not None:
-            return None
-        return None if self._holder.host == socket.gethostname() else self._holder.host
 
     async def _announce(self) -> None:
         """Announce this console to the executor, and receive the names of the other consoles."""
@@ -324,7 +312,7 @@ class EmbeddedSession(LocalSession):
     def has_executor(self) -> bool:
         """Whether an executor lives, without waiting for the next poll of the lock."""
         self._refreshed_at = 0.0
-        return self.status.executor_alive
+        return self.status.executor.alive
 
 
 # --- Searches the output of attempts in a process of its own, which starts with the first search ---------------------

@@ -17,9 +17,9 @@ import msgspec
 from ...engine.core.projection import RunProjection, Successes
 from ...engine.domain.acts import Answer, Command, parse_answer
 from ...engine.domain.events import Event
+from ...engine.domain.rows import NO_EXECUTOR, ExecutorState
 from ...engine.domain.states import TaskUsage
 from ...engine.errors import LinkError, SnapshotNeeded, StateFileError
-from ...engine.statefile.lists import ExecutorState
 from ..model.board import Link, SessionStatus
 from ..text.text import one_line
 from .address import SshAddress, SshOptions, parse
@@ -108,20 +108,11 @@ class SshSession(Session):
     def status(self) -> SessionStatus:
         """The current status; cheap. The agent sends each change of the executor at once."""
         heartbeat = self._heartbeat
-        executor = heartbeat.executor or ExecutorState(alive=False)
-        age_us = executor.age_us
         return SessionStatus(
             link=self._connection.link,
             problem=self._connection.problem or heartbeat.problem,
             retry_in_seconds=self._connection.retry_in_seconds,
-            executor_alive=executor.alive,
-            heartbeat_age_seconds=None if age_us is None else age_us / 1e6,
-            executor_gone_at=executor.gone_at,
-            executor_pid=executor.pid,
-            executor_run_id=executor.run_id,
-            executor_stopped=executor.stopped,
-            executor_elsewhere=executor.elsewhere,
-            original=executor.original,
+            executor=heartbeat.executor or NO_EXECUTOR,
             service_pid=heartbeat.service_pid,
             storage_problem=heartbeat.storage_problem,
             clock_offset_seconds=self._connection.clock_offset_seconds,

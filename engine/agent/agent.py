@@ -20,10 +20,10 @@ from queue import Queue
 from typing import Any, Callable, Dict, List, Optional
 
 from ..domain.events import Json, JsonObject
+from ..domain.rows import ExecutorState
 from ..errors import RedriveError, SnapshotNeeded, StateFileError
-from ..statefile import lists
-from ..statefile.lists import ExecutorState
-from ..statefile.lock_file import heartbeat_at, service_pid
+from ..statefile.copies import living_original
+from ..statefile.lock_file import executor_of, heartbeat_at, service_pid
 from ..statefile.paths import named_path
 from ..statefile.reader import IDLE_SECONDS, Reader, Row, WriteNotices, read
 from . import executor_socket
@@ -244,18 +244,19 @@ class Agent(object):
             "read_only": executor_socket.read_only_reason(self._path),
             "service_pid": service_pid(self._path),
             "storage_problem": presence.storage_problem,
-            "executor": self._executor(seen_at),
+            "executor": self._executor(),
         }
         self._output.send({"beat": beat})
 
     def _is_attached(self) -> bool:
         return self._presence.descriptor is not None
 
-    def _executor(self, seen_at: Optional[int]) -> Optional[ExecutorState]:
+    def _executor(self) -> Optional[ExecutorState]:
         if self._problem is not None:
             return None
         try:
-            return lists.executor(self._reader.connection, self._path, seen_at, self._is_attached(), _now_us())
+            original = None if self._is_attached() else living_original(self._reader.connection, self._path)
+            return executor_of(self._path, self._is_attached(), _now_us(), original)
         except (StateFileError, sqlite3.Error):
             return None  # the next poll reports the error
 

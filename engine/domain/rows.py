@@ -68,3 +68,36 @@ class PageRow(NamedTuple):
     def key(self) -> str:
         """What receivers know the page by."""
         return "{}/{}".format(self.cause, self.episode)
+
+
+class ExecutorState(NamedTuple):
+    """The executor of a state file, as its lock shows it. Instants in microseconds UTC.
+
+    Attributes:
+        alive: it owns the file and lives, perhaps without a sign of life.
+        age_us: since its last sign of life.
+        silent_since: when a living one gave its last sign of life, once that is late.
+        gone_at: when it was last alive; None while it lives, or if there was none.
+        run_id: its current or last run.
+        stopped: it ended in order.
+        elsewhere: the other host on which it ran: nobody knows here whether it lives.
+        original: of a copy, the file whose executor with this ``pid`` lives.
+    """
+
+    alive: bool = False
+    age_us: Optional[int] = None
+    gone_at: Optional[int] = None
+    pid: Optional[int] = None
+    run_id: Optional[str] = None
+    stopped: bool = False
+    elsewhere: Optional[str] = None
+    original: Optional[str] = None
+    silent_since: Optional[int] = None
+
+    @property
+    def silent_seconds(self) -> float:
+        """Since the last sign of life of a living one; 0 without one."""
+        return (self.age_us or 0) / 1e6 if self.alive else 0.0
+
+
+NO_EXECUTOR = ExecutorState()

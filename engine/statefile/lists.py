@@ -4,7 +4,6 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
 
 import json
-import socket
 import sqlite3
 from typing import (
     Any,
@@ -27,8 +26,6 @@ from typing import (
 from ..domain.events import EventRow, Json, JsonObject
 from ..domain.rows import BreakerRow, PageRow
 from ..errors import RedriveError
-from .copies import living_original
-from .processes import is_gone
 from .reader import EVENT_COLUMNS
 from .snapshot import Table, pack_table, read_snapshot, unknown_run, unpack_table
 
@@ -81,23 +78,6 @@ class RunLine(NamedTuple):
     run: JsonObject
     counts: Dict[str, int]
     asked: int = 0
-
-
-class ExecutorState(NamedTuple):
-    """The state of the executor of a file. ``age_us``: since its last heartbeat; ``gone_at``: when it was last alive.
-
-    ``run_id``: its current or last run; ``stopped``: it ended regularly. ``elsewhere``: the other host on which it ran:
-    nobody knows here whether it lives. ``original``: of a copy, the file whose executor with this ``pid`` lives.
-    """
-
-    alive: bool
-    age_us: Optional[int] = None
-    gone_at: Optional[int] = None
-    pid: Optional[int] = None
-    run_id: Optional[str] = None
-    stopped: bool = False
-    elsewhere: Optional[str] = None
-    original: Optional[str] = None
 
 
 class ExecutorRow(NamedTuple):
@@ -358,12 +338,6 @@ def _columns_of(row: Type[Row], **sources: str) -> str:
     return ", ".join(sources.get(field, field) for field in row._fields)
 
 
-EXECUTORS = Listing(
-    "executors",
-    ExecutorRow,
-    "SELECT {columns} FROM executor ORDER BY started_at DESC, rowid DESC LIMIT :limit",
-    {"limit": ROWS_MAX},
-)
 BREAKERS = Listing("breakers", BreakerRow, "SELECT {columns} FROM breaker ORDER BY downstream")
 PAGES = Listing(
     "pages",
@@ -581,7 +555,7 @@ OUTPUT = Listing(
 LISTINGS: Dict[str, "Listing[Any]"] = {
     listing.name: listing
     for listing in (
-        *(EXECUTORS, BREAKERS, PAGES, PAGE_HEADS, QUARANTINE, QUARANTINE_GROUPS, QUARANTINE_ROWS),
+        *(BREAKERS, PAGES, PAGE_HEADS, QUARANTINE, QUARANTINE_GROUPS, QUARANTINE_ROWS),
         *(JOURNAL, OPERATOR_ACTS, SCHEDULES, SLA, HISTORY, RUN_TASKS, OUTPUT),
         *(EVENTS_OF_KIND, ATTENTION_RUNS, DEAD_LETTER_GROUPS, APPROVALS, HELD_ROWS, OPEN_BREAKERS, MISSED_STARTS),
         CHANGED_EFFECTS,
@@ -594,10 +568,6 @@ JSON_FIELDS: Dict[str, Json] = {"body": {}, "window": [], "detail": {}}
 
 # --- Reads lists from a state file, the same for local and remote sessions -------------------------------------------
 
-
-HOST = socket.gethostname()
-
-ALIVE_US = 5000000  # an executor touches its lock every second; after so long without it counts as dead
 
 # --- Reading -------------------------------------------------------------------------------------------------------
 
@@ -662,28 +632,6 @@ def dag_name_of(connection: sqlite3.Connection, run_id: str) -> str:
     if row is None:
         raise unknown_run(run_id)
     return str(row[0])
-
-
-def executor(
-    connection: sqlite3.Connection, path: str, seen_at: Optional[int], is_attached: bool, now_us: int
-) -> ExecutorState:
-    """The state of the executor of the file at ``path``, by the clock of its host.
-
-    ``seen_at``: its last heartbeat (``executor_socket.heartbeat_at``); ``is_attached``: its socket is open.
-    """
-    latest = query(connection, EXECUTORS, {"limit": 1})
-    original = None if is_attached else living_original(connection, path)
-    if original is not None:
-        return ExecutorState(False, pid=original.pid, run_id=latest[0].run_id, original=original.path)
-    if not latest or seen_at is None:
-        return ExecutorState(is_attached)
-    last = latest[0]
-    stopped = last.stopped_at is not None
-    ended = stopped or (last.host == HOST and is_gone(last.pid, last.start_ticks, last.boot_id))
-    alive = is_attached or (not ended and now_us - seen_at < ALIVE_US)
-    gone_at = None if alive else last.stopped_at or max(seen_at, last.heartbeat_at)
-    elsewhere = None if alive or ended or last.host == HOST else last.host
-    return ExecutorState(alive, max(0, now_us - seen_at), gone_at, last.pid, last.run_id, stopped, elsewhere)
 
 
 _PAST = "SELECT " + EVENT_COLUMNS + " FROM event WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?"

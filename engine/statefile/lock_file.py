@@ -9,12 +9,14 @@ import fcntl
 import json
 import os
 import socket
-from typing import Callable, NamedTuple, Optional
+from typing import NamedTuple, Optional, Tuple
 
+from ..domain.rows import ExecutorState
 from .processes import boot_id, identity
 
 SERVICE = ".serve"  # suffix to the state file: the lock of ``redrive serve``, which starts runs by a schedule
 HOLDER_BYTES_MAX = 65536
+SILENT_US = 5000000  # an executor touches its lock every second
 
 
 class LockHolder(NamedTuple):
@@ -45,23 +47,52 @@ def lock_path(state_path: str) -> str:
 
 def last_holder(state_path: str) -> Optional[LockHolder]:
     """Return the last owner of a state file, alive or not; None if it is unknown."""
-    return _read_lock(state_path, read_holder)
+    return _read_lock(state_path)[0]
 
 
 def current_holder(state_path: str) -> Optional[LockHolder]:
     """Return the owner of a state file; None if there is none, or if this user may not read the lock."""
-    return _read_lock(state_path, lambda lock: None if try_lock(lock, fcntl.LOCK_SH) else read_holder(lock))
+    holder, is_held = _read_lock(state_path)
+    return holder if is_held else None
 
 
-def _read_lock(state_path: str, read: Callable[[int], Optional[LockHolder]]) -> Optional[LockHolder]:
+def _read_lock(state_path: str) -> Tuple[Optional[LockHolder], bool]:
+    """Return the holder in the lock file, and whether the lock is held."""
     try:
         descriptor = os.open(lock_path(state_path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        return None
+        return None, False
     try:
-        return read(descriptor)
+        is_held = not try_lock(descriptor, fcntl.LOCK_SH)
+        return read_holder(descriptor), is_held
     finally:
         os.close(descriptor)
+
+
+def executor_of(
+    state_path: str, is_attached: bool, now_us: int, original: "Optional[Tuple[str, int]]"
+) -> ExecutorState:
+    """What is known of the executor of a state file, by its lock: a process that is silent may hold it and live.
+
+    ``is_attached``: its socket is open. ``original``: ``copies.living_original``, which says who lives at a copy.
+    """
+    (last, is_held), seen_at = _read_lock(state_path), heartbeat_at(state_path)
+    if original is not None and not is_attached:
+        return ExecutorState(pid=original[1], run_id=last and last.run_id, original=original[0])
+    is_hidden = last is None and not os.access(lock_path(state_path), os.R_OK)  # from this user
+    if seen_at is None or (last is None and not is_hidden):
+        return ExecutorState(is_attached)
+    age_us = max(0, now_us - seen_at)
+    is_silent = age_us >= SILENT_US
+    if last is None:
+        is_alive = is_attached or not is_silent
+        return ExecutorState(is_alive, age_us, None if is_alive else seen_at)
+    is_alive, has_stopped = is_attached or (is_held and last.is_alive()), last.released_at is not None
+    is_elsewhere = not is_alive and not has_stopped and last.host != socket.gethostname()
+    gone_at, elsewhere = None if is_alive else seen_at, last.host if is_elsewhere else None
+    silent_since = seen_at if is_alive and is_silent else None
+    own = (last.pid, last.run_id, has_stopped, elsewhere)
+    return ExecutorState(is_alive, age_us, gone_at, *own, silent_since=silent_since)
 
 
 def served_by(state_path: str) -> Optional[LockHolder]:

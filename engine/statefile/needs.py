@@ -9,6 +9,7 @@ reads this rule: the commands ``inbox``, ``fleet`` and ``runs``, the header and 
 from enum import Enum
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional
 
+from ..domain.rows import NO_EXECUTOR
 from ..domain.states import HOLDING_BREAKERS, RunState
 from .lists import AttentionRun, DeadLetterGroup
 from .state_files import Offer, ScheduleFacts
@@ -103,14 +104,18 @@ def _needs_of_file(offer: Offer, now_us: int) -> Iterator[Need]:
     if offer.problem is not None:
         yield Need(NeedKind.UNREADABLE, offer.path, 0, detail=offer.problem)
         return
-    executor = offer.executor
-    has_run = executor is not None and executor.alive
+    executor = offer.executor or NO_EXECUTOR
+    is_silent = executor.silent_since is not None
     for run in offer.runs:
-        is_running = has_run and executor is not None and executor.run_id in (None, run.run_id)
+        is_running = executor.alive and not is_silent and executor.run_id in (None, run.run_id)
         groups = [one for one in offer.dead_letters if one.run_id == run.run_id]
         for need in needs_of_run(run, now_us, is_running or offer.service_pid is not None):
             if need.kind is NeedKind.DEAD_LETTERS and groups:
                 yield from (_need_of_group(need._replace(path=offer.path), group) for group in groups)
+            elif need.kind is NeedKind.LOST and is_silent:
+                yield need._replace(
+                    path=offer.path, detail="executor {} is silent: redrive doctor".format(executor.pid)
+                )
             elif need.kind is not NeedKind.APPROVAL:  # the file names each
                 yield need._replace(path=offer.path)
     for one in offer.approvals:

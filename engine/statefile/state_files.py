@@ -13,9 +13,10 @@ from fnmatch import fnmatchcase
 from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..domain.events import JsonObject
-from ..domain.rows import BreakerRow
+from ..domain.rows import BreakerRow, ExecutorState
 from ..domain.states import FINISHED, RunState
 from ..errors import CorruptFileError, RedriveError, StateFileError
+from .copies import living_original
 from .health_file import Health, full_since, read_health
 from .lists import (
     APPROVALS,
@@ -33,16 +34,14 @@ from .lists import (
     AttentionRun,
     ChangedEffects,
     DeadLetterGroup,
-    ExecutorState,
     HeldRows,
     Listing,
     MissedStarts,
     ScheduleRow,
     UnsentPages,
-    executor,
     query,
 )
-from .lock_file import SERVICE, heartbeat_at, last_holder, served_by
+from .lock_file import SERVICE, executor_of, last_holder, served_by
 from .opening import open_readonly
 from .paths import default_folder, default_paths, named_path
 from .reader import FileStamps, stamps_of
@@ -443,4 +442,5 @@ def _check_numbers(path: str, rows: Iterable[Any]) -> None:
 
 def _executor(connection: sqlite3.Connection, path: str) -> ExecutorState:
     """Without its age, which would make each reading differ from the one before."""
-    return executor(connection, path, heartbeat_at(path), False, int(time.time() * 1000000))._replace(age_us=None)
+    original = living_original(connection, path)
+    return executor_of(path, False, int(time.time() * 1000000), original)._replace(age_us=None)

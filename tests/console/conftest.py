@@ -30,6 +30,7 @@ from redrive.engine.core.causes import CauseHistory
 from redrive.engine.core.projection import RunProjection, RunSummary, Successes
 from redrive.engine.domain.acts import Answer, Command, TargetResult
 from redrive.engine.domain.events import Event, EventKind
+from redrive.engine.domain.rows import ExecutorState
 from redrive.engine.domain.states import RunState, TaskUsage
 from redrive.engine.errors import RedriveError, RefusedError
 from redrive.engine.statefile.dry_run import ActPreview
@@ -43,7 +44,7 @@ from textual.pilot import Pilot
 
 from .model.runs import START, EventBuilder, S, projection_of
 
-LIVE = SessionStatus(Link.LIVE, executor_alive=True, heartbeat_age_seconds=0.3)
+LIVE = SessionStatus(Link.LIVE, executor=ExecutorState(alive=True, age_us=300000))
 
 
 class StillClock:

@@ -50,7 +50,7 @@ async def _attach(
         projection = await session.snapshot()
     except RedriveError:
         return
-    if not session.status.executor_alive or projection.run.ended_at is not None:
+    if not session.status.executor.alive or projection.run.ended_at is not None:
         return
     counts["attaches"] += 1
     for act in dice.choices(ACTS, k=acts):

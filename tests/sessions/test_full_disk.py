@@ -121,7 +121,7 @@ async def test_a_full_disk_is_reported_through_every_session_and_by_doctor(
     go.touch()
     status = await wait_for_status(session, lambda status: status.storage_problem)
     assert str(state) in status.storage_problem and "wait in memory" in status.storage_problem
-    assert status.executor_alive and status.read_only is None, "it lives and may be asked to stop"
+    assert status.executor.alive and status.read_only is None, "it lives and may be asked to stop"
     examined = invoke_redrive("doctor", state)
     (line,) = [line for line in examined.output.splitlines() if line.split()[1] == "storage"]
     assert 1 == examined.return_value and line.startswith("error") and str(state) in line
@@ -132,7 +132,7 @@ async def test_a_full_disk_is_reported_through_every_session_and_by_doctor(
 
     disk.free(pid)
     await wait_for_status(session, lambda status: status.storage_problem is None)
-    await wait_for_status(session, lambda status: not status.executor_alive)
+    await wait_for_status(session, lambda status: not status.executor.alive)
     assert (await session.snapshot("r")).run.state is RunState.SUCCESS
     with sqlite3.connect(state) as connection:
         rows = connection.execute("SELECT json_extract(data, '$.what') FROM event WHERE kind = 'storage'").fetchall()

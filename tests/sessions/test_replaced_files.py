@@ -97,7 +97,7 @@ async def test_a_copied_file_reports_no_executor_that_has_gone(run_file: StateFi
     Path(lock_file.lock_path(str(copy))).touch()
     session = await LocalSession.open(str(copy))
     try:
-        assert not session.status.executor_alive and session.status.executor_gone_at is None
+        assert not session.status.executor.alive and session.status.executor.gone_at is None
     finally:
         await session.close()
 

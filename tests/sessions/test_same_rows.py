@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
+import os
 import random
+import socket
 import sqlite3
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from redrive.console.cli.state_files import offer_of_session
 from redrive.console.sessions.session import listed_events
 from redrive.engine.domain.event_codec import PAYLOAD_TYPES, event_of, row_of
 from redrive.engine.domain.events import Event, EventKind, EventRow
 from redrive.engine.domain.states import TaskState
 from redrive.engine.errors import CorruptFileError
-from redrive.engine.statefile import lists
+from redrive.engine.statefile import lists, lock_file
+from redrive.engine.statefile.lock_file import LockHolder, lock_path
+from redrive.engine.statefile.processes import boot_id, identity
 from redrive.engine.statefile.reader import events_query
+from redrive.engine.statefile.state_files import offer_of
 from redrive.engine.store import runs
 from support.commands import invoke_redrive
 from support.marks import parametrize_mostly_long
 from support.state_file import StateFileBuilder
 
 from .conftest import OpenSession
-from .session_helpers import read_events, without_tokens
+from .session_helpers import read_events, wait_for_status, without_tokens
 
 SEEDS = range(8)
 #: What another version, or another program, may have written; ``json`` reads all of it.
@@ -108,3 +117,68 @@ async def test_a_task_and_its_attempts_are_the_same_through_each_door(
     expected = without_tokens(runs.load_run(run_file.connection, "night-1"))
     session = await open_session(run_file.path)
     assert without_tokens(await session.snapshot()) == expected
+
+
+# --- The executor ---------------------------------------------------------------------------------------------------
+
+
+def draw_lock(path: Path, connection: sqlite3.Connection, dice: random.Random) -> int | None:
+    """Leave the lock file and the row of an executor that may live, be silent, have ended, or be of another host.
+
+    Returns the descriptor that holds the lock, if it is held.
+    """
+    ticks, _ = identity(os.getpid())
+    holder = LockHolder(
+        "e1",
+        os.getpid(),
+        dice.choice([ticks, 1]),
+        boot_id(),
+        dice.choice([socket.gethostname(), "elsewhere"]),
+        10**15,
+        dice.choice([None, "night-1"]),
+        dice.choice([None, None, 2 * 10**15]),
+    )
+    lock = Path(lock_path(str(path)))
+    lock.write_text(json.dumps(holder._asdict()))
+    columns = {
+        **holder._asdict(),
+        "version": "0",
+        "heartbeat_at": 10**15,
+        "stopped_at": holder.released_at,
+        "state_path": os.path.realpath(path),
+    }
+    del columns["released_at"]
+    connection.execute(
+        f"INSERT INTO executor ({','.join(columns)}) VALUES ({','.join('?' * len(columns))})", [*columns.values()]
+    )
+    seen_at = time.time() - dice.choice([0, 3600])
+    os.utime(lock, (seen_at, seen_at))
+    if dice.random() < 0.5:
+        return None
+    descriptor = os.open(lock, os.O_RDWR)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    return descriptor
+
+
+@parametrize_mostly_long("seed", range(16))
+async def test_an_executor_is_the_same_through_each_door(
+    open_session: OpenSession, run_file: StateFileBuilder, seed: int
+) -> None:
+    """One that is silent holds its lock: it has not ended, whoever asks."""
+    descriptor = draw_lock(run_file.path, run_file.connection, random.Random(seed))
+    try:
+        session = await open_session(run_file.path)
+        expected = lock_file.executor_of(str(run_file.path), False, time.time_ns() // 1000, None)
+        status = await wait_for_status(session, lambda status: status.executor.pid is not None)
+        assert status.executor._replace(age_us=None) == expected._replace(age_us=None)
+        assert expected.alive == (descriptor is not None and may_live(run_file.path))
+        for offer in (offer_of(str(run_file.path)), await offer_of_session(session)):
+            assert offer.executor == expected._replace(age_us=None)
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def may_live(path: Path) -> bool:
+    holder = lock_file.last_holder(str(path))
+    return holder is not None and holder.is_alive()

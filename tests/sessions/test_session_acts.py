@@ -108,13 +108,13 @@ async def test_the_life_and_death_of_the_executor_is_seen(
     open_session: OpenSession, run_file: StateFileBuilder, executor: FakeExecutor
 ) -> None:
     session = await open_session(run_file.path)
-    status = await wait_for_status(session, lambda status: status.executor_alive)
-    assert status.heartbeat_age_seconds is not None and status.heartbeat_age_seconds < 60
+    status = await wait_for_status(session, lambda status: status.executor.alive)
+    assert status.executor.age_us is not None and status.executor.silent_seconds < 60
     executor.die()
     a_while_ago = time.time() - 20  # so long is no executor silent that lives
     os.utime(f"{run_file.path}.lock", (a_while_ago, a_while_ago))
-    status = await wait_for_status(session, lambda status: not status.executor_alive)
-    assert abs(status.executor_gone_at / 1e6 - time.time()) < 60
+    status = await wait_for_status(session, lambda status: not status.executor.alive)
+    assert abs(status.executor.gone_at / 1e6 - time.time()) < 60
 
 
 @pytest.mark.long

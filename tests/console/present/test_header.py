@@ -17,6 +17,7 @@ from redrive.console.present.header import (
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import Line, Piece, plain, width
 from redrive.engine.core.projection import RunRow
+from redrive.engine.domain.rows import ExecutorState
 from redrive.engine.domain.states import TaskState
 from redrive.engine.statefile.needs import Need, NeedKind
 
@@ -31,31 +32,37 @@ def rendered(status: SessionStatus, size: int = 120) -> list[str]:
 
 
 def test_an_executor_that_cannot_write_is_not_called_alive():
-    assert ["executor alive"] == rendered(SessionStatus(Link.LIVE, executor_alive=True))
-    assert ["executor cannot write"] == rendered(SessionStatus(Link.LIVE, executor_alive=True, storage_problem=FULL))
-    assert ["cannot write"] == rendered(SessionStatus(Link.LIVE, executor_alive=True, storage_problem=FULL), size=50)
+    assert ["executor alive"] == rendered(SessionStatus(Link.LIVE, executor=ExecutorState(alive=True)))
+    assert ["executor cannot write"] == rendered(
+        SessionStatus(Link.LIVE, executor=ExecutorState(alive=True), storage_problem=FULL)
+    )
+    assert ["cannot write"] == rendered(
+        SessionStatus(Link.LIVE, executor=ExecutorState(alive=True), storage_problem=FULL), size=50
+    )
 
 
 def test_what_is_known_to_be_old_comes_before_what_it_said():
     assert ["stale 12s"] == rendered(
-        SessionStatus(Link.LIVE, executor_alive=True, storage_problem=FULL, data_age_seconds=12.0)
+        SessionStatus(Link.LIVE, executor=ExecutorState(alive=True), storage_problem=FULL, data_age_seconds=12.0)
     )
     assert ["no executor"] == rendered(SessionStatus(Link.LIVE, storage_problem=FULL))
 
 
 @pytest.mark.parametrize("address", ["/var/lib/nightly.db", "ssh://far/var/lib/nightly.db", "ssh://a@far:22/var/lib/x"])
 def test_why_it_cannot_write_is_said_without_the_folder_that_the_header_shows(address):
-    text = plain(storage_line(SessionStatus(Link.LIVE, executor_alive=True, storage_problem=FULL), address))
+    text = plain(
+        storage_line(SessionStatus(Link.LIVE, executor=ExecutorState(alive=True), storage_problem=FULL), address)
+    )
     assert text.startswith("nothing is started: the disk that holds nightly.db is full; free some space")
 
 
 def test_nothing_is_said_of_a_disk_that_is_well_or_of_an_executor_that_is_gone():
-    assert [] == storage_line(SessionStatus(Link.LIVE, executor_alive=True), "/var/lib/nightly.db")
+    assert [] == storage_line(SessionStatus(Link.LIVE, executor=ExecutorState(alive=True)), "/var/lib/nightly.db")
     assert [] == storage_line(SessionStatus(Link.LIVE, storage_problem=FULL), "/var/lib/nightly.db")
 
 
 def test_a_sentence_from_the_far_side_is_data():
-    hostile = SessionStatus(Link.LIVE, executor_alive=True, storage_problem="disk\x1b[2J\nfull")
+    hostile = SessionStatus(Link.LIVE, executor=ExecutorState(alive=True), storage_problem="disk\x1b[2J\nfull")
     assert plain(storage_line(hostile, "ssh://far/x.db")).isprintable()
 
 
@@ -63,7 +70,7 @@ def test_a_dead_executor_is_told_in_80_columns_with_what_it_left_running():
     projection = projection_of([(f"t{number}", []) for number in range(6)])
     for row in projection.tasks.values():
         row.state = TaskState.RUNNING
-    status = SessionStatus(Link.LIVE, executor_alive=False, executor_gone_at=START, executor_pid=1681)
+    status = SessionStatus(Link.LIVE, executor=ExecutorState(gone_at=START, pid=1681))
     text = plain(executor_gone_line(Board(projection), status, "R"))
     assert "6 tasks were running" in text[:78] and text.endswith(" · pid 1681 is gone")
 
@@ -115,7 +122,7 @@ def test_no_key_and_no_status_moves_a_tab(size: int, badges: dict[int, str]):
 @pytest.mark.parametrize("badges", [*BADGES, {3: "◆1", 6: "◆1"}, {3: "◆5 ✗3", 6: "◆7"}])
 def test_at_80_columns_an_armed_console_is_called_so_beside_every_count(badges: dict[int, str]):
     tabs = [Tab(str(place + 1), label, False, badges.get(place, "")) for place, label in enumerate(LABELS)]
-    rights = status_lines(None, SessionStatus(Link.LIVE, executor_alive=True), 599, 80)
+    rights = status_lines(None, SessionStatus(Link.LIVE, executor=ExecutorState(alive=True)), 599, 80)
     assert "ARMED" in plain(tabs_line(tabs, rights, 80))
 
 

@@ -27,6 +27,7 @@ from redrive.engine.core.waiting import (
     needs_human,
     wait_of,
 )
+from redrive.engine.domain.rows import ExecutorState
 from redrive.engine.domain.states import MOVING, TaskState
 from redrive.engine.statefile.lists import DurationStats
 from support.breakers import status_of
@@ -80,7 +81,7 @@ def texts_of(board: Board, runner: RunnerStatus, *, is_stopped: bool = False):
     scene = Scene(board, NOW, UTF8, runner=runner)
     forecast = estimate(board, NOW, board.duration_stats)
     yield plain(run_line(board, "x.db", forecast, NOW, 160, UTF8, runner=runner))
-    status = SessionStatus(Link.LIVE, executor_gone_at=runner.gone_at, executor_stopped=is_stopped)
+    status = SessionStatus(Link.LIVE, executor=ExecutorState(gone_at=runner.gone_at, stopped=is_stopped))
     yield from (plain(line) for line in status_lines(board, status, 0, 120))
     yield plain(executor_gone_line(board, status, "R"))
     for row in board.projection.tasks.values():
@@ -149,7 +150,7 @@ def test_a_requeued_task_says_who_would_start_it(kind, words):
 
 def test_an_executor_that_ended_by_design_is_not_called_gone():
     board = Board(projection_of([("a", [])]))
-    status = SessionStatus(Link.LIVE, executor_gone_at=NOW, executor_stopped=True)
+    status = SessionStatus(Link.LIVE, executor=ExecutorState(gone_at=NOW, stopped=True))
     assert "no executor" in plain(status_lines(board, status, 0, 120)[0])
     board.projection.run.blocked_since = NOW
     line = status_lines(board, status, 0, 120)[0]

@@ -39,8 +39,9 @@ from redrive.console.text.pieces import Role, plain, table
 from redrive.engine.core.projection import AttemptRow, RunSummary
 from redrive.engine.core.ready_queue import spec_of
 from redrive.engine.core.views import Asked, run_code
+from redrive.engine.domain.rows import ExecutorState
 from redrive.engine.domain.states import MOVING, NEEDS_HUMAN, TIMED, TaskState
-from redrive.engine.statefile.lists import AttentionRun, DurationStats, ExecutorState, ScheduleRow
+from redrive.engine.statefile.lists import AttentionRun, DurationStats, ScheduleRow
 from redrive.engine.statefile.state_files import Offer, ScheduleFacts
 from support.breakers import status_of
 
@@ -54,16 +55,16 @@ GONE_AT = NOW - 60 * S
 MANY = settings(max_examples=settings().max_examples // 2, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 EXECUTORS: dict[str, dict[str, Any]] = {
-    "alive": {"executor_alive": True, "executor_pid": 7, "executor_run_id": "run-1"},
-    "dead": {"executor_pid": 7, "executor_run_id": "run-1", "executor_gone_at": GONE_AT},
-    "stopped": {"executor_pid": 7, "executor_run_id": "run-1", "executor_gone_at": GONE_AT, "executor_stopped": True},
+    "alive": {"executor": ExecutorState(True, pid=7, run_id="run-1")},
+    "dead": {"executor": ExecutorState(gone_at=GONE_AT, pid=7, run_id="run-1")},
+    "stopped": {"executor": ExecutorState(gone_at=GONE_AT, pid=7, run_id="run-1", stopped=True)},
     "never started": {},
-    "runs another run": {"executor_alive": True, "executor_pid": 7, "executor_run_id": "run-2"},
+    "runs another run": {"executor": ExecutorState(True, pid=7, run_id="run-2")},
     "served": {"service_pid": 8},
 }
 LINKS: dict[str, dict[str, Any]] = {
     "live": {"link": Link.LIVE},
-    "late": {"link": Link.LIVE, "heartbeat_age_seconds": 40.0},
+    "late": {"link": Link.LIVE},
     "lost": {"link": Link.STALE, "problem": "the connection is lost", "data_age_seconds": 40.0},
     "file gone": {"link": Link.CLOSED, "problem": "there is no state file /x.db", "data_age_seconds": 40.0},
 }
@@ -110,9 +111,10 @@ def boards(draw):
     board = Board(projection)
     state = draw(st.sampled_from(["CLOSED", "OPEN", "HALF_OPEN", "FORCED_OPEN"]))
     board.snapshot.breakers["api"] = status_of(state, draw(st.sampled_from([None, NOW + 30 * S])))
-    status = SessionStatus(
-        **EXECUTORS[draw(st.sampled_from(list(EXECUTORS)))], **LINKS[draw(st.sampled_from(list(LINKS)))]
-    )
+    link = draw(st.sampled_from(list(LINKS)))
+    status = SessionStatus(**EXECUTORS[draw(st.sampled_from(list(EXECUTORS)))], **LINKS[link])
+    if link == "late":
+        status = replace(status, executor=status.executor._replace(age_us=40_000_000))
     return board, status
 
 
@@ -234,8 +236,8 @@ def run_words(board, status, now_us):
     yield "header", run_word(plain(run_line(board, "x.db", None, now_us, 200, UTF8, runner=runner)))
     yield "runs", run_word(run_text(ListedRun(run, counts, runner), now_us))
     executor = ExecutorState(
-        status.executor_alive, 0, status.executor_gone_at, status.executor_pid, status.executor_run_id,
-        status.executor_stopped,
+        status.executor.alive, 0, status.executor.gone_at, status.executor.pid, status.executor.run_id,
+        status.executor.stopped,
     )  # fmt: skip
     working, waits = counts[TaskState.READY] + counts[TaskState.RUNNING], sum(counts[state] for state in TIMED)
     unfinished = AttentionRun(
@@ -363,7 +365,9 @@ def test_the_inbox_calls_nothing_failed_that_has_not_failed(found):
 def test_the_inbox_does_not_say_that_nothing_failed_below_a_failure(state):
     projection = projection_of([("above", []), ("below", ["above"])])
     projection.tasks["above"].state, projection.run.blocked_since = TaskState(state), NOW - 5 * S
-    scene = scene_of(Board(projection), SessionStatus(Link.LIVE, executor_alive=True, executor_run_id="run-1"), NOW)
+    scene = scene_of(
+        Board(projection), SessionStatus(Link.LIVE, executor=ExecutorState(alive=True, run_id="run-1")), NOW
+    )
     (cause,) = [cause for cause in Inbox(scene.board).causes() if cause.tasks == ("below",)]
     page = " ".join("\n".join(map(plain, cause_page(cause, scene, EvidenceData(), 100))).split())
     assert f"Waits for above, {WORDED[TaskState(state)]}, which will not end the wait" in page
@@ -442,7 +446,9 @@ def test_a_paused_run_is_paused_in_the_fleet():
 
 def test_the_summary_of_a_killed_run_names_its_end():
     board = run_of(TaskState.RUNNING)
-    runner = runner_of(board.projection.run, SessionStatus(Link.LIVE, executor_pid=7, executor_gone_at=START + 60 * S))
+    runner = runner_of(
+        board.projection.run, SessionStatus(Link.LIVE, executor=ExecutorState(pid=7, gone_at=START + 60 * S))
+    )
     text = incident_summary(board, "x.db", NOW, runner)
     assert "cut off after 1m00, no executor for 40s" in text
     assert "1 cut off" in text
@@ -450,7 +456,7 @@ def test_the_summary_of_a_killed_run_names_its_end():
 
 def test_the_row_of_a_task_that_was_cut_off_says_what_its_explanation_says():
     board = run_of(TaskState.RUNNING)
-    runner = runner_of(board.projection.run, SessionStatus(Link.LIVE, executor_pid=7, executor_gone_at=GONE_AT))
+    runner = runner_of(board.projection.run, SessionStatus(Link.LIVE, executor=ExecutorState(pid=7, gone_at=GONE_AT)))
     scene = Scene(board, NOW, UTF8, runner=runner)
     sentence = "attempt 1 ran when its executor ended"
     assert board.explain("t0", NOW, runner).startswith(f"{sentence}, 1m00 ago; ")

@@ -14,6 +14,7 @@ from redrive.console.text.pieces import plain
 from redrive.console.widgets.dialog import Dialog
 from redrive.engine.core.ready_queue import spec_of
 from redrive.engine.domain.acts import Answer, TargetResult
+from redrive.engine.domain.rows import ExecutorState
 from redrive.engine.errors import LinkError
 
 from ..conftest import FakeSession, StillClock, emit_events, press, rows_of, settle, shown, text_of
@@ -192,7 +193,7 @@ async def test_the_canary_needs_one_key_from_the_number_field(clock: StillClock)
 
 async def test_a_requeue_without_an_executor_promises_no_start(clock: StillClock):
     session = many_failed(1)
-    session.set_status(executor_alive=False, executor_stopped=True, executor_pid=7, executor_gone_at=START)
+    session.set_status(executor=ExecutorState(stopped=True, pid=7, gone_at=START))
     async with shown(session, clock, (120, 30), state_path="/tmp/x.db") as (app, pilot):
         await press(app, pilot, "n", "r")
         assert "no executor runs it: R starts an executor" in rows_of(app)[-1]
@@ -293,7 +294,7 @@ async def test_a_stale_picture_locks_every_act_and_says_why(revenue: FakeSession
 
 
 async def test_an_executor_that_is_silent_locks_acts(revenue: FakeSession, clock: StillClock):
-    revenue.set_status(heartbeat_age_seconds=12.0)
+    revenue.set_status(executor=ExecutorState(alive=True, age_us=12000000))
     async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "n", "r")
         assert revenue.commands == []
@@ -309,7 +310,7 @@ async def test_a_line_that_is_down_locks_acts_and_says_when_it_tries_again(reven
 
 
 async def test_with_the_executor_gone_acts_still_work(revenue: FakeSession, clock: StillClock):
-    revenue.set_status(executor_alive=False, heartbeat_age_seconds=None, executor_gone_at=clock.now - 60 * S)
+    revenue.set_status(executor=ExecutorState(gone_at=clock.now - 60 * S))
     async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "n", "r")
         assert len(revenue.commands) == 1
@@ -391,7 +392,7 @@ def offered(app: ConsoleApp) -> set[str]:
 
 
 async def test_a_dialog_says_of_a_cut_off_task_what_the_row_says(revenue: FakeSession, clock: StillClock):
-    revenue.set_status(executor_alive=False, heartbeat_age_seconds=None, executor_gone_at=clock.now)
+    revenue.set_status(executor=ExecutorState(gone_at=clock.now))
     async with shown(revenue, clock, (120, 40)) as (app, pilot):
         app.selected = "clean_orders"
         app.screen.graph_view.select("clean_orders")

@@ -17,8 +17,9 @@ from redrive.console.app.fleet import FleetApp
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
 from redrive.engine.core.spec import FlowSpec, ParamSpec
+from redrive.engine.domain.rows import ExecutorState
 from redrive.engine.errors import LinkError, RedriveError
-from redrive.engine.statefile.lists import AttentionRun, ExecutorState, ScheduleRow
+from redrive.engine.statefile.lists import AttentionRun, ScheduleRow
 from redrive.engine.statefile.state_files import Offer
 from redrive.engine.statefile.supervisor_file import (
     MissedRun,

@@ -6,6 +6,7 @@ import pytest
 from redrive.console.model.board import Link
 from redrive.console.screens.runs import RunsScreen
 from redrive.console.text.pieces import plain as text_of_line
+from redrive.engine.domain.rows import ExecutorState
 from redrive.engine.domain.states import TaskState
 from redrive.engine.errors import LinkError, SnapshotNeeded
 
@@ -53,7 +54,7 @@ async def test_a_blocked_run_is_not_called_running(revenue: FakeSession, clock: 
 async def test_the_age_of_a_heartbeat_is_said_from_three_seconds_on(
     revenue: FakeSession, clock: StillClock, age: float, message: str
 ):
-    revenue.set_status(heartbeat_age_seconds=age)
+    revenue.set_status(executor=ExecutorState(alive=True, age_us=round(age * 1e6)))
     async with shown(revenue, clock) as (app, pilot):
         assert rows_of(app)[1].endswith(f" {message}")
         await pilot.resize_terminal(120, 40)
@@ -64,7 +65,8 @@ async def test_the_age_of_a_heartbeat_is_said_from_three_seconds_on(
 async def test_every_view_keeps_its_word_at_eighty_columns(revenue: FakeSession, clock: StillClock):
     """With two counts of two digits, and with what must be shown beside them."""
     words = ("1 Runs", "2 Graph", "3 Timeline", "4 Inbox", "5 Log", "6 Journal", "7 Systems")
-    problems = ({}, {"heartbeat_age_seconds": 4.2}, {"executor_alive": False, "executor_gone_at": START})
+    silent = ExecutorState(alive=True, age_us=4_200_000)
+    problems = ({}, {"executor": silent}, {"executor": ExecutorState(gone_at=START)})
     for name in list(revenue.projection.tasks)[:10]:
         failed_task(revenue.projection, name)
         revenue.projection.tasks[name].bad_rows = 3
@@ -92,7 +94,7 @@ async def test_an_old_picture_has_a_dashed_frame_and_no_colours(revenue: FakeSes
 
 
 async def test_an_executor_that_has_gone_is_reported_with_what_can_be_done(revenue: FakeSession, clock: StillClock):
-    revenue.set_status(executor_alive=False, heartbeat_age_seconds=None, executor_gone_at=START)
+    revenue.set_status(executor=ExecutorState(gone_at=START))
     async with shown(revenue, clock) as (app, _):
         assert "6 Journal" in rows_of(app)[1]
         assert rows_of(app)[1].endswith(" gone")
@@ -103,7 +105,7 @@ async def test_an_executor_that_has_gone_is_reported_with_what_can_be_done(reven
 
 
 async def test_an_executor_that_a_service_will_start_again_is_not_called_gone(revenue: FakeSession, clock: StillClock):
-    revenue.set_status(executor_alive=False, executor_gone_at=START, executor_stopped=True, service_pid=812)
+    revenue.set_status(executor=ExecutorState(gone_at=START, stopped=True), service_pid=812)
     async with shown(revenue, clock) as (app, _):
         assert rows_of(app)[1].endswith(" served")
         assert "redrive serve (pid 812) resumes it when a task can run" in rows_of(app)[-1]
@@ -285,7 +287,7 @@ async def test_a_failed_cause_has_a_badge_beside_that_of_dead_letters(revenue: F
 
 async def test_an_executor_of_which_nothing_is_known_is_not_said_to_have_gone(revenue: FakeSession, clock: StillClock):
     """A copied state file comes without its lock."""
-    revenue.set_status(executor_alive=False, heartbeat_age_seconds=None)
+    revenue.set_status(executor=ExecutorState())
     async with shown(revenue, clock, (120, 40), state_path="/tmp/revenue.db") as (app, _):
         assert rows_of(app)[1].endswith("no executor")
         assert rows_of(app)[-1].startswith(" no executor · R to resume here")

@@ -8,6 +8,7 @@ import pytest
 from redrive.console.model.inbox import InboxRow
 from redrive.console.screens.base import JUMP_SECONDS
 from redrive.engine.domain.acts import Answer, TargetResult
+from redrive.engine.domain.rows import ExecutorState
 from redrive.engine.domain.states import TaskState
 from textual.geometry import Region
 
@@ -214,7 +215,7 @@ async def test_nothing_is_said_calmly(revenue, clock):
 async def test_a_run_without_executor_is_counted_in_the_inbox_that_has_no_task(clock: StillClock):
     """As `redrive inbox` and the list of runs count it."""
     session = FakeSession(projection_of([("a", []), ("b", ["a"])]))
-    session.set_status(executor_alive=False, heartbeat_age_seconds=None, executor_gone_at=clock.now)
+    session.set_status(executor=ExecutorState(gone_at=clock.now))
     async with open_console(session, clock, "4") as driver:
         assert "4 Inbox ◆1" in driver.text
         assert "◆ no task needs a human, but the run does: no executor runs it" in driver.text

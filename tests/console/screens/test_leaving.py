@@ -11,6 +11,7 @@ from redrive.console.cli.attach import code_of_console
 from redrive.console.screens.dialogs import ChoiceDialog
 from redrive.engine.core.flow_difference import FlowDifference
 from redrive.engine.core.ready_queue import spec_of
+from redrive.engine.domain.rows import ExecutorState
 from redrive.engine.domain.states import RunState, TaskState
 from redrive.engine.errors import RedriveError
 from redrive.engine.executor.resume_plan import ResumePlan
@@ -80,7 +81,7 @@ async def test_stopping_waits_until_the_executor_has_gone(
         (command,) = revenue.commands
         assert (command.act, command.options) == ("stop", {"how": how})
         assert app.return_code is None
-        revenue.set_status(executor_alive=False, heartbeat_age_seconds=None)
+        revenue.set_status(executor=ExecutorState())
         await pilot.pause()
         await pilot.pause()
         assert app.return_code == 0
@@ -198,7 +199,7 @@ async def test_code_that_others_may_have_written_is_imported_after_a_word_only(
 
 
 def lose_executor(session: FakeSession, clock: StillClock) -> None:
-    session.set_status(executor_alive=False, heartbeat_age_seconds=None, executor_gone_at=clock.now - 60 * S)
+    session.set_status(executor=ExecutorState(gone_at=clock.now - 60 * S))
 
 
 async def test_r_capital_asks_before_it_starts_an_executor(

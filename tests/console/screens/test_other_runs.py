@@ -6,6 +6,7 @@ import pytest
 from redrive.console.widgets.dialog import Dialog
 from redrive.engine.core.projection import RunRow, RunSummary
 from redrive.engine.domain.events import EventKind
+from redrive.engine.domain.rows import ExecutorState
 from redrive.engine.domain.states import RunState
 
 from ..conftest import (
@@ -41,7 +42,7 @@ def own_run(session: FakeSession) -> RunSummary:
 def morning() -> FakeSession:
     """A run that is fine, after a night that is blocked."""
     session = FakeSession(projection_of([("extract", []), ("load", ["extract"])]))
-    session.set_status(executor_run_id=session.projection.run.run_id)
+    session.set_status(executor=ExecutorState(True, run_id=session.projection.run.run_id))
     session.summaries = [own_run(session), other_run("night-1", blocked=True, dead=2)]
     return session
 

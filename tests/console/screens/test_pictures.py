@@ -17,6 +17,7 @@ from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
 from redrive.console.text.pieces import Line, Piece, Role
 from redrive.engine.core.projection import AttemptRow, RunProjection
+from redrive.engine.domain.rows import ExecutorState
 from redrive.engine.domain.states import TaskState
 from redrive.engine.statefile.logs import AttemptText, LogChunk
 from support.idle import is_settled
@@ -159,7 +160,7 @@ def test_picture_of_an_old_picture(session, clock, snap_compare):
 
 
 def test_picture_of_an_executor_that_has_gone(session, clock, snap_compare):
-    session.set_status(executor_alive=False, heartbeat_age_seconds=None, executor_gone_at=clock.now - 60 * S)
+    session.set_status(executor=ExecutorState(gone_at=clock.now - 60 * S))
     app = ConsoleApp(
         session, clock=clock, tty=Tty(TerminalCapabilities()), launch=LaunchContext(state_path="/srv/revenue.db")
     )

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from redrive.console.keys.actions import MOVE_ACTIONS, VIEWS, Action, ScreenName, actions_of
 from redrive.console.keys.keymap import key_name
+from redrive.engine.domain.rows import ExecutorState
 from redrive.engine.domain.states import RunState, TaskState
 from support.marks import parametrize_mostly_long
 
@@ -43,7 +44,7 @@ def ended(session: FakeSession) -> FakeSession:
     _end_attempts(session, TaskState.FAILED)
     run = session.projection.run
     run.state, run.ended_at = RunState.PARTIAL, START + 60 * S
-    session.set_status(executor_alive=False)
+    session.set_status(executor=ExecutorState())
     for row in session.projection.tasks.values():
         if row.state in (TaskState.PENDING, TaskState.READY):
             row.state = TaskState.UPSTREAM_FAILED

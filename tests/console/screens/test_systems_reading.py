@@ -12,6 +12,7 @@ from redrive.console.screens import systems as screen
 from redrive.console.text.pieces import Line
 from redrive.engine.domain.acts import Answer, Command, TargetResult
 from redrive.engine.domain.events import EventKind
+from redrive.engine.domain.rows import ExecutorState
 from redrive.engine.errors import LinkError
 from support.marks import parametrize_mostly_long
 
@@ -206,7 +207,7 @@ async def test_a_locked_console_says_why_at_every_key(session, clock, keys, stat
 
 
 async def test_without_an_executor_a_breaker_holds_nobody_and_cannot_be_set(session, clock):
-    session.set_status(executor_alive=False, heartbeat_age_seconds=None, executor_gone_at=clock.now)
+    session.set_status(executor=ExecutorState(gone_at=clock.now))
     async with open_console(session, clock, "7", "f") as driver:
         assert "no executor is alive to call rates-api" in driver.text
         assert [] == session.commands

@@ -15,6 +15,7 @@ from redrive.engine.core.spec import TaskSpec
 from redrive.engine.core.waiting import RunnerKind, RunnerStatus
 from redrive.engine.domain.event_codec import encode
 from redrive.engine.domain.events import EventKind
+from redrive.engine.domain.rows import ExecutorState
 from redrive.engine.statefile.logs import AttemptText
 
 from ..conftest import FakeSession, make_app
@@ -477,7 +478,7 @@ def _hung():
 async def test_the_axis_breaks_when_the_executor_dies_before_the_eyes(revenue, clock):
     async with open_console(revenue, clock, "3", size=(120, 40)) as driver:
         clock.now += 2 * S
-        revenue.set_status(executor_alive=False, heartbeat_age_seconds=None, executor_gone_at=clock.now)
+        revenue.set_status(executor=ExecutorState(gone_at=clock.now))
         await driver.settle()
         clock.now += 480 * S
         driver.app.tick(clock.now)

@@ -9,6 +9,7 @@ from redrive.console.model.timeline import Span
 from redrive.console.present.timeline import legend_line, load_lines
 from redrive.console.text.glyphs import ASCII, UTF8
 from redrive.console.text.pieces import Role, plain, width
+from redrive.engine.domain.rows import ExecutorState
 
 from ..conftest import FakeSession, make_app
 from ..model.runs import START, S, projection_of
@@ -70,7 +71,7 @@ async def test_the_bar_of_a_group_is_as_tall_as_many_tasks_ran_and_shows_what_fa
 
 
 async def test_without_an_executor_no_group_looks_as_if_it_ran(session, clock):
-    session.set_status(executor_alive=False, heartbeat_age_seconds=None, executor_gone_at=clock.now)
+    session.set_status(executor=ExecutorState(gone_at=clock.now))
     async with open_console(session, clock, "3", "g") as driver:
         screen = driver.app.screen
         shown = [*screen.label(CHECK, 20), *screen.bar(CHECK, screen.timeline.span)]

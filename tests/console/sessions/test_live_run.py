@@ -15,6 +15,7 @@ from redrive.engine.core.ready_queue import spec_of
 from redrive.engine.core.spec import map_task
 from redrive.engine.domain.event_payloads import TaskMapped
 from redrive.engine.domain.events import EventKind
+from redrive.engine.domain.rows import ExecutorState
 from redrive.engine.domain.states import TaskState
 from redrive.engine.errors import LinkError, NotFoundError, SnapshotNeeded, StateFileError
 from redrive.engine.statefile.lists import DurationStats
@@ -178,9 +179,9 @@ async def test_an_empty_batch_is_a_sign_of_life(revenue: FakeSession, clock: Sti
     live = following(revenue, clock, watcher)
     await until(lambda: watcher.boards)
     before = watcher.signs
-    revenue.set_status(executor_alive=False)
+    revenue.set_status(executor=ExecutorState())
     await until(lambda: watcher.signs > before)
-    assert not live.status.executor_alive
+    assert not live.status.executor.alive
     live.close()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from redrive.engine import Executor, Flow, PermanentError, RetryPolicy
-from redrive.engine.domain.rows import BreakerRow
+from redrive.engine.domain.rows import BreakerRow, ExecutorState
 from redrive.engine.domain.states import NO_CAUSE
 from redrive.engine.statefile.health_file import FailingSender, Health
 from redrive.engine.statefile.lists import (
@@ -20,7 +20,6 @@ from redrive.engine.statefile.lists import (
     AttentionRun,
     ChangedEffects,
     DeadLetterGroup,
-    ExecutorState,
     HeldRows,
     MissedStarts,
     ScheduleRow,
@@ -61,6 +60,7 @@ CASES: dict[str, tuple[Offer, list[str], int]] = {
     "running": (Offer("f", runs=[run()], executor=ALIVE), [], 0),
     "running under a scheduler": (Offer("f", runs=[run()], service_pid=7), [], 0),
     "lost": (Offer("f", runs=[run()]), ["LOST"], 3),
+    "executor silent": (Offer("f", runs=[run()], executor=ALIVE._replace(silent_since=NOW)), ["LOST"], 3),
     "late": (Offer("f", runs=[run(deadline_at=NOW - 1)], executor=ALIVE), ["LATE"], 3),
     "blocked": (Offer("f", runs=[run(blocked_since=NOW)]), ["BLOCKED"], 3),
     "running with a failed task": (Offer("f", runs=[run(failed_tasks=2)], executor=ALIVE), ["FAILED_TASKS"], 3),
@@ -122,6 +122,12 @@ def test_a_file_needs(case: str) -> None:
     assert [need.kind.name + "*" * need.is_notice for need in needs] == kinds
     assert exit_code_of(needs) == code
     assert all(need.path == "f" for need in needs)
+
+
+def test_an_executor_that_is_silent_is_not_called_gone() -> None:
+    silent = ExecutorState(True, pid=7, run_id="r", silent_since=NOW)
+    (need,) = needs_of([Offer("f", runs=[run()], executor=silent)], NOW)
+    assert need.detail == "executor 7 is silent: redrive doctor"
 
 
 def test_dead_letters_are_one_need_for_each_cause() -> None:
