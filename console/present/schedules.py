@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from datetime import time as time_of_day
 from typing import NamedTuple
-from zoneinfo import ZoneInfo
 
 from ...engine.core.views import BLOCKED, RUN_STYLES, Sign, StateRole, StateStyle
 from ...engine.domain.states import RunState
@@ -215,6 +214,8 @@ def logical_text(row: ServedSchedule, at: int) -> str:
 
 def zone_of(row: ServedSchedule) -> tzinfo | None:
     """The time zone of a schedule; None, which is that of this machine, if it is unknown here."""
+    from zoneinfo import ZoneInfo  # here: a list of runs needs none
+
     try:
         return ZoneInfo(row.timezone or "")
     except (ValueError, OSError, KeyError):  # no name, a damaged one, no such zone
