@@ -22,7 +22,7 @@ from ...engine.core.outcome import ENVIRONMENT_FIELDS
 from ...engine.core.projection import AttemptRow, RunProjection, TaskRow
 from ...engine.core.waiting import ALIVE, WAITS, RunnerStatus, WaitReason, needs_human
 from ...engine.domain.acts import Target
-from ...engine.domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, NO_CAUSE, REJECTED, UNANSWERED, TaskState
+from ...engine.domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, REJECTED, UNANSWERED, TaskState, cause_of
 from ...engine.domain.text import format_clock, shell_word
 from ...engine.statefile.lists import PastAttemptRow, QuarantineRow
 from ...engine.statefile.logs import AttemptText
@@ -46,7 +46,7 @@ class InboxEntry(msgspec.Struct, frozen=True):
     name: str
     state: str
     position: int
-    fingerprint: str  # loose
+    fingerprint: str  # what tasks of one cause share: that of the failure, or words
     downstream: str | None
     title: str  # "UnicodeDecodeError parser.py:31 in read_row"
     message: str
@@ -286,10 +286,11 @@ def _most_common(titles: list[str]) -> str:
 
 def entry_of(row: TaskRow) -> InboxEntry:
     latest = row.attempts.get(row.attempt)
-    fingerprint = _entry_fingerprint(row, latest)
     title = title_of(row, latest)
+    loose, strict = (None, None) if latest is None else (latest.fingerprint_loose, latest.fingerprint)
+    fingerprint = loose or strict or row.failure_fingerprint or row.dead_letter_kind or title
     message = row.error or (latest.error if latest is not None else None) or ""
-    same_failures = [attempt for attempt in failures_of(row) if _loose_fingerprint(attempt) == fingerprint]
+    same_failures = [one for one in failures_of(row) if (one.fingerprint_loose or one.fingerprint) == fingerprint]
     since = row.ended_at or row.changed_at
     ends = [attempt.ended_at for attempt in same_failures if attempt.ended_at is not None]
     downstream = row.spec.downstream if row.spec is not None else None
@@ -370,26 +371,14 @@ def _asked(row: TaskRow) -> str:
     return f"asked at {format_clock(row.started_at or row.changed_at)}{ends}"
 
 
-def _entry_fingerprint(row: TaskRow, latest: AttemptRow | None) -> str:
-    """Return the loose fingerprint, or else the strict one, the kind of dead letter, or the title."""
-    loose = _loose_fingerprint(latest) if latest is not None else None
-    return loose or row.failure_fingerprint or row.dead_letter_kind or title_of(row, latest)
-
-
-def _loose_fingerprint(attempt: AttemptRow) -> str | None:
-    return attempt.fingerprint_loose or attempt.fingerprint
-
-
 def fingerprint_of(attempt: AttemptRow) -> str:
     """The fingerprint of a failure's cause, as commands name it; empty for an attempt that was lost or is well."""
-    loose = _loose_fingerprint(attempt) or ""
-    return "" if loose in NO_CAUSE else loose
+    return cause_of(attempt.fingerprint_loose, attempt.fingerprint) or ""
 
 
 def fingerprint_of_task(row: TaskRow) -> str:
     """The same of the failure for which a task is in its state; empty without one."""
-    latest = row.attempts.get(row.attempt)
-    return fingerprint_of(latest) if row.failure_fingerprint is not None and latest is not None else ""
+    return (row.failure_fingerprint is not None and mark_of(row)) or ""
 
 
 def title_of(row: TaskRow, latest: AttemptRow | None) -> str:
@@ -410,10 +399,14 @@ def causes_of(board: Board, names: Iterable[str]) -> list[InboxCause]:
 
 def has_fingerprint(cause: InboxCause, tasks: Mapping[str, TaskRow]) -> bool:
     """Whether an act can name the cause by its fingerprint: lost attempts have none, and a wait is no failure."""
-    if cause.fingerprint in NO_CAUSE:
-        return False
-    latest = (tasks[name].attempts.get(tasks[name].attempt) for name in cause.tasks)
-    return any(attempt is not None and _loose_fingerprint(attempt) == cause.fingerprint for attempt in latest)
+    return any(mark_of(tasks[name]) == cause.fingerprint for name in cause.tasks[:1])
+
+
+def mark_of(row: TaskRow) -> str | None:
+    """The fingerprint by which acts name why a task failed."""
+    latest = row.attempts.get(row.attempt)
+    of_attempt = () if latest is None else (latest.fingerprint_loose, latest.fingerprint)
+    return cause_of(*of_attempt, row.failure_fingerprint)
 
 
 def is_sole_cause(board: Board, cause: InboxCause) -> bool:

@@ -170,6 +170,17 @@ FAILED_OUTCOMES = frozenset(["error", "timed_out"])
 #: Loose fingerprints of attempts without a failure: they share no cause.
 NO_CAUSE = frozenset(["", "lost"])
 
+
+def cause_of(*fingerprints: Optional[str]) -> Optional[str]:
+    """The fingerprint by which acts and pages name the cause of a failure: the first that is known; None: it has none.
+
+    ``fingerprints``: of the latest attempt, the loose one and the strict one; of its task. SQL: ``CAUSE`` in
+    ``statefile/lists.py``.
+    """
+    found = next(filter(None, fingerprints), "")
+    return None if found in NO_CAUSE else found
+
+
 #: States of a breaker in which no call passes.
 SHUT_BREAKERS = ("OPEN", "FORCED_OPEN")
 

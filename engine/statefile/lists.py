@@ -463,13 +463,15 @@ ATTENTION_RUNS = Listing(
     " FROM run WHERE " + UNACKNOWLEDGED + " ORDER BY started_at DESC, rowid DESC LIMIT :limit",
     {"characters": TEXT_CHARACTERS, "limit": ROWS_MAX},
 )
-#: None for a loose fingerprint of ``NO_CAUSE`` in ``domain/states.py``, which is not sent with the first frame.
-_CAUSE = "CASE WHEN {0} NOT IN ('', 'lost') THEN {0} END".format("coalesce(fingerprint_loose, failure_fingerprint)")
+#: SQL: ``cause_of`` in ``domain/states.py``, which is not sent with the first frame.
+CAUSE = (
+    "nullif(coalesce(nullif(fingerprint_loose, ''), nullif(fingerprint, ''), nullif(failure_fingerprint, '')), 'lost')"
+)
 DEAD_LETTER_GROUPS = Listing(
     "dead_letter_groups",
     DeadLetterGroup,
     "SELECT run.run_id, "
-    + _CAUSE
+    + CAUSE
     + " AS cause, count(*), min(task.name), substr(task.error, 1, :characters), min(task.ended_at)"
     " FROM run INDEXED BY idx_run_attention CROSS JOIN task INDEXED BY idx_task_state"
     " ON task.run_id = run.run_id AND task.state = 'DEAD_LETTER' LEFT JOIN attempt"

@@ -28,7 +28,7 @@ from ..core.causes import (
 from ..core.outcome import ENVIRONMENT_FIELDS
 from ..domain.event_payloads import PageChange, PageChanged
 from ..domain.rows import PageRow
-from ..domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, NO_CAUSE, NOT_STARTED
+from ..domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, NOT_STARTED, cause_of
 from ..domain.text import shell_command
 from ..errors import RedriveError
 from ..statefile import causes
@@ -230,8 +230,7 @@ def _body(connection: sqlite3.Connection, request: PageRequest) -> PageBody:
 
 def _fingerprint_of(request: PageRequest) -> str | None:
     """The fingerprint by which commands name the cause; None for an attempt that was lost, or without a failure."""
-    loose = "" if request.failure is None else request.failure.fingerprint.loose
-    return None if loose in NO_CAUSE else loose
+    return None if request.failure is None else cause_of(request.failure.fingerprint.loose)
 
 
 def _breaker_reason(connection: sqlite3.Connection, downstream: str | None) -> str | None:

@@ -10,11 +10,13 @@ import random
 import socket
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from redrive.console.cli.state_files import offer_of_session
+from redrive.console.model.inbox import Inbox, has_fingerprint
 from redrive.console.sessions.session import listed_events
 from redrive.engine.domain.event_codec import PAYLOAD_TYPES, event_of, row_of
 from redrive.engine.domain.events import Event, EventKind, EventRow
@@ -182,3 +184,30 @@ async def test_an_executor_is_the_same_through_each_door(
 def may_live(path: Path) -> bool:
     holder = lock_file.last_holder(str(path))
     return holder is not None and holder.is_alive()
+
+
+# --- Causes ---------------------------------------------------------------------------------------------------------
+
+
+@parametrize_mostly_long("seed", range(20), quick=3)
+def test_a_cause_is_the_same_by_the_board_and_by_the_list_of_a_file(
+    make_run_file: Callable[..., StateFileBuilder], seed: int
+) -> None:
+    dice, run_file = random.Random(seed), make_run_file()
+    for number in range(6):
+        run_file.finish(f"task_{number:05}")
+    for number in range(6):
+        name, marks = f"task_{number:05}", [None, "", "lost", "one", "two"]
+        columns = [dice.choice(["DEAD_LETTER", "DEAD_LETTER", "FAILED"]), dice.choice(marks), dice.choice([None, 5])]
+        sql = "UPDATE task SET state = ?, failure_fingerprint = ?, ended_at = ? WHERE name = ?"
+        run_file.connection.execute(sql, (*columns, name))
+        sql = "UPDATE attempt SET fingerprint = ?, fingerprint_loose = ?, outcome = 'error' WHERE name = ?"
+        run_file.connection.execute(sql, (dice.choice(marks), dice.choice(marks), name))
+    listed = {one.fingerprint: one.tasks for one in lists.query(run_file.connection, lists.DEAD_LETTER_GROUPS, {})}
+    inbox = Inbox(runs.load_run(run_file.connection, "night-1"))
+    shown: Counter[str | None] = Counter()
+    for cause in inbox.causes():
+        if cause.dead:
+            is_named = has_fingerprint(cause, inbox.board.projection.tasks)
+            shown[cause.fingerprint if is_named else None] += cause.dead
+    assert dict(shown) == listed
