@@ -254,7 +254,7 @@ def test_dead_letters_are_grouped_by_the_fingerprint_of_their_cause(tmp_path: Pa
     Executor(run_id="first", flow=flow, state=state).run()
     change(state, "UPDATE task SET failure_fingerprint = '' WHERE name NOT IN ('a', 'b')")
     for name, loose in (("hangs", "h"), *zip(lost, sorted(NO_CAUSE), strict=True)):
-        change(state, f"UPDATE attempt SET fingerprint_loose = '{loose}' WHERE name = '{name}'")
+        change(state, f"UPDATE attempt SET fingerprint = '', fingerprint_loose = '{loose}' WHERE name = '{name}'")
     common, *others = offer_of(str(state)).dead_letters
     assert (common.task, common.tasks) == ("a", 2) and common.fingerprint
     assert [(group.task, group.tasks, group.fingerprint) for group in others] == [
