@@ -99,6 +99,7 @@ def test_nothing_runs_and_no_act_is_applied_without_a_word(
     assert events(copied) == before
 
 
+@pytest.mark.long
 def test_with_a_word_it_goes_on_and_the_original_as_well(
     executor: subprocess.Popen[str], copied: Path, tmp_path: Path
 ) -> None:

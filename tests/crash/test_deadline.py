@@ -102,7 +102,7 @@ def test_a_requeue_alone_is_enough(flow: Path) -> None:
     output_of("resume", state, "--plain", code=0)
 
 
-@parametrize_mostly_long(("words", "code"), [((), 1), (("--deadline", "never"), 0)], quick=1)
+@parametrize_mostly_long(("words", "code"), [((), 1), (("--deadline", "never"), 0)], quick=0)
 def test_a_run_whose_executor_was_down_at_its_deadline(flow: Path, words: tuple[str, ...], code: int) -> None:
     state = flow.parent / "state.db"
     pid = host.spawn(flow=str(flow), state=str(state), run_id="r", options={})

@@ -105,7 +105,7 @@ def assert_new(path: Path) -> None:
     assert sorted(found.name for found in path.parent.iterdir()) == ["state.db", "state.db.lock"]
 
 
-@parametrize_mostly_long("work", [database.open_for_writing, make_given, without_links], quick=1)
+@parametrize_mostly_long("work", [database.open_for_writing, make_given, without_links], quick=0)
 def test_a_start_after_a_kill_at_any_step_of_the_making(tmp_path: Path, work: Callable[[Path], object]) -> None:
     for path in each_kill(tmp_path, work):
         assert_new(path)

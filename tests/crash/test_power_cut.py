@@ -73,6 +73,7 @@ def attempts(state: Path) -> list[tuple[str, int]]:
         return connection.execute("SELECT outcome, pid FROM attempt WHERE pid IS NOT NULL").fetchall()
 
 
+@pytest.mark.long
 def test_who_resumes_a_copy_leaves_the_original_alone(tmp_path: Path) -> None:
     """The executor in the copy never said goodbye, because it lives: nothing of it is killed, and the copy goes on."""
     flow, state, copy = tmp_path / "flow.py", tmp_path / "state.db", tmp_path / "copy.db"

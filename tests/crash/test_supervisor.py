@@ -154,6 +154,7 @@ def test_what_operators_decided_outlives_the_file_of_the_flow(folder: Folder, na
     wait_until(lambda: folder.ask("night", "SELECT count(*) FROM run") > runs)
 
 
+@pytest.mark.long
 def test_a_changed_file_of_holidays_counts_at_once_and_a_broken_one_is_a_failed_start(folder: Folder):
     days = folder.path / "days.txt"
     days.write_text("# none yet\n")
@@ -274,6 +275,7 @@ def test_a_served_flow_is_found_alike_by_all_commands(folder: Folder):
     assert "(Did you mean 'start'?)" in run_redrive("schedule", "strat").stderr
 
 
+@pytest.mark.long
 def test_the_console_starts_a_run_with_parameters_and_pauses_its_schedule(folder: Folder):
     """In the list of state files, by the form; and the supervisor does it."""
     folder.write("other", more=", params={'day': 'monday'}")
@@ -332,6 +334,7 @@ def test_killed_again_and_again_it_starts_each_logical_time_once(folder: Folder)
     assert is_served(row, row.heartbeat_at + 1)
 
 
+@pytest.mark.long
 def test_a_stop_leaves_runs_alone_or_stops_them_in_order(folder: Folder):
     folder.write("long", "every 1s", body="__import__('time').sleep(600)")
     process = folder.serve()

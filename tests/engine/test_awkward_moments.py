@@ -25,6 +25,7 @@ from redrive.engine.runner.zygote.client import Runner
 from redrive.engine.statefile import operator_actions
 from redrive.engine.store import claims
 from support.commands import quoted, run_redrive
+from support.marks import parametrize_mostly_long
 from support.processes import socket_address
 from support.waiting import wait_until
 
@@ -307,6 +308,7 @@ def in_a_child(work) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
+@pytest.mark.long
 def test_a_run_whose_file_cannot_be_written_says_so_at_once_and_can_be_stopped(tmp_path):
     """It used to say nothing and to ignore SIGTERM until the disk had room again."""
     flow = Flow("f")
@@ -512,10 +514,11 @@ BAD_TASKS = {
 }
 
 
-@pytest.mark.parametrize(
+@parametrize_mostly_long(
     ("flow", "options", "word"),
     [(flow, "", word) for flow, word in BAD_FLOWS.items()]
     + [("Flow('f')", options, word) for options, word in BAD_TASKS.items()],
+    quick=3,
 )
 def test_values_of_a_wrong_kind_are_refused_in_one_sentence(tmp_path, flow, options, word):
     path = tmp_path / "flow.py"

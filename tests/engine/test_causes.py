@@ -153,6 +153,7 @@ def ends_of(lines: dict[str, str], state: Path) -> set[tuple[str, str | None, st
     return {(one.state, one.kind, one.failure_class, one.attempts) for one in run(flow, state).values()}
 
 
+@pytest.mark.long
 def test_an_ordinary_outage_is_no_poison(tmp_path: Path, url: str) -> None:
     port = closed_port()
     lines = {
@@ -269,6 +270,7 @@ def test_one_cause_has_one_verdict_in_python_and_in_a_shell(tmp_path: Path, url:
     assert ended["unknown in Python"].state == "FAILED"
 
 
+@pytest.mark.long
 def test_siblings_that_fail_alike_need_one_start_each(tmp_path: Path) -> None:
     flow = Flow("siblings", max_parallel=2)
     for number in range(60):

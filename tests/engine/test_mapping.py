@@ -147,7 +147,7 @@ def test_a_list_whose_children_are_all_skipped_skips_what_follows(tmp_path: Path
     assert (result.state, result.states["report"]) == ("SUCCESS", report)
 
 
-@pytest.mark.parametrize(
+@parametrize_mostly_long(
     ("options", "states"),
     [
         ({}, ["UPSTREAM_FAILED", "UPSTREAM_FAILED"]),
@@ -155,6 +155,7 @@ def test_a_list_whose_children_are_all_skipped_skips_what_follows(tmp_path: Path
         ({"rule": "all_done", "collect": "all_success"}, ["SUCCESS", "SUCCESS"]),
         ({"collect": "all_done"}, ["UPSTREAM_FAILED", "UPSTREAM_FAILED"]),
     ],
+    quick=1,
 )
 def test_the_rule_is_of_the_parents_of_the_children(tmp_path: Path, options: Any, states: list[str]) -> None:
     """``collect`` is of the children."""

@@ -13,6 +13,7 @@ from redrive.engine.agent import command_client
 from redrive.engine.domain.acts import parse_command
 from redrive.engine.executor import host
 from redrive.engine.statefile import lock_file
+from support.marks import parametrize_mostly_long
 from support.waiting import LIMIT_SECONDS, wait_until
 
 FLOW = """
@@ -277,7 +278,7 @@ def second(): ...
 """
 
 
-@pytest.mark.parametrize("alive", [True, False])
+@parametrize_mostly_long("alive", [True, False], quick=1)
 def test_a_requeue_after_a_renewed_credential_needs_no_second_lever(tmp_path, alive):
     """The breaker that waits for an operator takes the requeue for his word, with an executor alive or without."""
     flow, path = tmp_path / "flow.py", str(tmp_path / "state.db")

@@ -38,6 +38,7 @@ from redrive.engine.flow.options import (
     WorkKind,
 )
 from support.commands import all_commands
+from support.marks import for_each
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {"redrive.console": ROOT / "console", "redrive.engine": ROOT / "engine"}
@@ -102,7 +103,7 @@ def _docstrings() -> Iterator[tuple[str, str]]:
                     yield f"{name}.{method}", function.__doc__ or ""
 
 
-@pytest.mark.parametrize(("name", "text"), [pytest.param(*pair, id=pair[0]) for pair in _docstrings()])
+@for_each("name, text", _docstrings())
 def test_every_public_name_says_in_one_sentence_what_it_does(name: str, text: str) -> None:
     first = text.split("\n\n")[0]
     assert re.search(r"[.:!]$", first.strip()), f"{name} has no first sentence"
@@ -220,8 +221,8 @@ def test_the_other_keywords_are_those_of_the_signature(kind: Any, method: Callab
 _UNKNOWN = ["tmeout", *sorted(TASK.keys() - {*TASK_OPTIONS, "name", "kind"})]
 
 
-@pytest.mark.parametrize(
-    ("method", "option"),
+@for_each(
+    "method, option",
     [
         (method, option)
         for method in ("task", "sensor", "command")

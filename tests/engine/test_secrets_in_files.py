@@ -14,6 +14,7 @@ from urllib.parse import quote, quote_plus
 import pytest
 from redrive.engine.core.secret_mask import MaskedStream, SecretMask
 from support.commands import run_redrive
+from support.marks import for_each
 
 SECRET = 'a&b c\'d/é=9 \\<"q">+~'
 
@@ -53,10 +54,8 @@ def traces(secret: str) -> list[str]:
     return [form(secret)[6:-6] for form in FORMS.values()]
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize(
-    "secret", [SECRET, "plain0secret1of2letters", "Pässwörter-sind-länger", "it's-of-several-words"]
-)
+@for_each("form", FORMS)
+@for_each("secret", [SECRET, "plain0secret1of2letters", "Pässwörter-sind-länger", "it's-of-several-words"])
 def test_each_form_is_masked_also_in_a_stream_of_single_bytes(form: str, secret: str) -> None:
     mask = SecretMask({"TOKEN": secret})
     text = f"GET https://bank/?token={FORMS[form](secret)} failed"

@@ -117,7 +117,8 @@ def reads(night: Night) -> int:
     return night.starts() - night.starts("parts")
 
 
-@pytest.mark.parametrize("max_parallel", [pytest.param(4, marks=pytest.mark.long), 64])
+@pytest.mark.long
+@pytest.mark.parametrize("max_parallel", [4, 64])
 def test_1247_siblings_of_one_corrupt_file_need_one_start_each(max_parallel: int) -> None:
     """Document 000: 3,741 starts. Each proved the same cause again with 2,494."""
     night = play(many_tasks(), faults=[error("read", UNREADABLE)], max_parallel=max_parallel)

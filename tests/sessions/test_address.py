@@ -10,6 +10,7 @@ from redrive.console.cli.options import NamedFile, ssh_options
 from redrive.console.sessions.address import SshAddress, SshOptions, parse
 from redrive.console.sessions.target import is_remote
 from redrive.engine.errors import AddressError
+from support.marks import for_each
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,7 @@ def test_an_address_is_read_part_by_part(text: str, address: SshAddress) -> None
     assert parse(text) == address
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "ssh:///x.db",

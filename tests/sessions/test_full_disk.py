@@ -106,6 +106,7 @@ def assert_lists_know(state: Path) -> None:
     assert "UNWRITTEN" in line or "running: attempt 1" in line
 
 
+@pytest.mark.long
 async def test_a_full_disk_is_reported_through_every_session_and_by_doctor(
     open_session: OpenSession, disk: Any, tmp_path: Path
 ) -> None:

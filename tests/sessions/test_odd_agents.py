@@ -21,6 +21,7 @@ from redrive.console.sessions.connection import LINE_BYTES_MAX, MessageDecoder
 from redrive.console.sessions.ssh import SshSession
 from redrive.engine.errors import LinkError, RedriveError
 from support.commands import run_redrive
+from support.marks import parametrize_mostly_long
 from support.waiting import wait_until_async
 
 ODD = """
@@ -169,7 +170,7 @@ BOMBS = {
 LIMIT_BYTES = 1024**3  # of addresses, for a command that reads one row
 
 
-@pytest.mark.parametrize("table", BOMBS.values(), ids=BOMBS)
+@parametrize_mostly_long("table", BOMBS.values(), ids=list(BOMBS), quick=2)
 def test_a_table_costs_what_was_sent_for_it(far_side: Any, table: str) -> None:
     far_side(f"""
 board = {{'done': 0, 'parents': None, 'specs': {{}}, 'seq': 1, 'run': {{}}, 'tasks': {table}}}

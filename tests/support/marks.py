@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import shutil
 from collections.abc import Callable, Iterable, Sequence
@@ -24,6 +25,38 @@ def parametrize_mostly_long(
         for number, value in enumerate(values)
     ]
     return pytest.mark.parametrize(names, cases, ids=ids)
+
+
+def for_each(names: str, values: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """As ``pytest.mark.parametrize``, in one test that reports every case that fails.
+
+    For hundreds of cases that need no fixture of their own: pytest spends more time on a case than such a test does.
+    """
+    cases = list(values)
+    keys = [name.strip() for name in names.split(",")]
+
+    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(test)
+
+        def whole(*own: Any, **fixtures: Any) -> None:
+            assert cases
+            failures = []
+            for case in cases:
+                try:
+                    test(*own, **fixtures, **dict(zip(keys, case if len(keys) > 1 else [case], strict=True)))
+                except Exception as error:
+                    error.add_note(f"{names} = {case!r}")
+                    failures.append(error)
+            if failures:
+                raise ExceptionGroup(f"{len(failures)} of {len(cases)} cases failed", failures)
+
+        others = [parameter for name, parameter in signature.parameters.items() if name not in keys]
+        vars(whole).update(vars(test), __signature__=signature.replace(parameters=others))
+        whole.__name__, whole.__qualname__ = test.__name__, test.__qualname__
+        whole.__module__, whole.__doc__ = test.__module__, test.__doc__
+        return whole
+
+    return decorate
 
 
 def needs(program: str) -> pytest.MarkDecorator:

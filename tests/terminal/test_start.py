@@ -76,6 +76,7 @@ def test_a_console_loads_no_openssl(state: Path) -> None:
     assert "libssl" not in mapped and "libcrypto" not in mapped
 
 
+@pytest.mark.long
 def test_a_backfill_shows_its_days_on_a_terminal(on_terminal: Callable[..., PtyTerminal], tmp_path: Path) -> None:
     flow = tmp_path / "daily.py"
     flow.write_text(

@@ -33,7 +33,7 @@ MILLISECONDS: Mapping[int, Mapping[str, int]] = {
 }
 
 
-@pytest.mark.parametrize("clients", CALLS)
+@parametrize_mostly_long("clients", CALLS, quick=5)
 @pytest.mark.parametrize("name", CONTENTION_POLICIES)
 def test_the_contention_model_gives_the_figures_of_aws(clients, name):
     """000.45, SPEC 5.1: calls within 3 %; the end within 5 %, because it hangs on the one client that is last."""
@@ -150,7 +150,7 @@ def test_a_hundred_clients_come_back_in_one_second_and_with_jitter_over_four():
     assert sum(apart[:4]) > 190 and max(apart[1:]) == pytest.approx(100 / 4, rel=0.2)
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@parametrize_mostly_long("name", SCENARIOS, quick=1)
 def test_behind_the_breaker_hardly_a_task_is_lost_or_calls_in_vain(name):
     """What the engine does for a task that names its downstream: three attempts survive each herd of the documents."""
     scenario, policy = SCENARIOS[name], RetryPolicy(max_attempts=3, base=2.0, cap=600.0)

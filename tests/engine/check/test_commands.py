@@ -9,6 +9,7 @@ import pytest
 from redrive.engine import Flow, FlowError, Param
 from redrive.engine.check.flow_checks import check_spec
 from redrive.engine.check.tasks import check_commands, check_pagers
+from support.marks import for_each
 
 
 def found(folder: Path, line: Any, **options: Any) -> dict[str, str]:
@@ -18,8 +19,8 @@ def found(folder: Path, line: Any, **options: Any) -> dict[str, str]:
     return {finding.rule: finding.message for finding in check_commands(flow.spec())}
 
 
-@pytest.mark.parametrize(
-    ("line", "options", "rule"),
+@for_each(
+    "line, options, rule",
     [
         ("no-such-program -x", {}, "program"),
         (["no-such-program"], {}, "program"),

@@ -9,6 +9,7 @@ from redrive.engine.core.flow_difference import FlowDifference, compare, describ
 from redrive.engine.core.projection import RunProjection, RunRow, TaskRow
 from redrive.engine.core.spec import FlowSpec, TaskSpec, child_spec
 from redrive.engine.domain.states import OPEN, TaskState
+from support.marks import for_each
 
 SPEC = TaskSpec("load", source="flow.py:7", code="3.11:aaaa")
 EXTRA = TaskSpec("extra", code="3.11:ffff")
@@ -29,9 +30,9 @@ def test_another_line_or_version_of_python_is_no_change(state: TaskState) -> Non
     assert not difference(state, structs.replace(SPEC, code="3.12:bbbb"))
 
 
-@pytest.mark.parametrize("state", TaskState)
-@pytest.mark.parametrize(
-    ("change", "is_other_work"),
+@for_each("state", TaskState)
+@for_each(
+    "change, is_other_work",
     [({"timeout": 5.0}, False), ({"code": "3.11:bbbb"}, True), ({"parents": ("extra",)}, True)],
 )
 def test_a_changed_task_applies_unless_it_has_finished(

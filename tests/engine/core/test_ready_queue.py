@@ -3,7 +3,6 @@
 import random
 import sqlite3
 
-import pytest
 from redrive.engine.core.projection import RunProjection, RunRow, TaskRow
 from redrive.engine.core.ready_queue import ReadyQueue
 from redrive.engine.core.spec import DaskOptions, TaskSpec
@@ -11,6 +10,7 @@ from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import SkipCause, TaskState
 from redrive.engine.domain.trigger_rules import RULES, VERDICTS, satisfied_rules
 from redrive.engine.statefile.transitions import UNSATISFIED_PARENT
+from support.marks import for_each
 
 
 def projection_of(edges: dict[str, list[str]], **specs) -> RunProjection:
@@ -148,7 +148,7 @@ def test_a_pending_task_with_an_instant_waits_for_it():
     assert {"a"} == queue.promotable
 
 
-@pytest.mark.parametrize("seed", range(20))
+@for_each("seed", range(20))
 def test_the_counts_agree_with_a_fresh_ledger_after_any_moves(seed):
     """The queue is a cache: rebuilt from the projection it must say the same."""
     dice = random.Random(seed)
@@ -165,10 +165,10 @@ def test_the_counts_agree_with_a_fresh_ledger_after_any_moves(seed):
     assert fresh.promotable == queue.promotable
 
 
-@pytest.mark.parametrize("rule", VERDICTS)
-@pytest.mark.parametrize("state", TaskState)
-@pytest.mark.parametrize("cause", [*SkipCause, None])
-@pytest.mark.parametrize("is_over", [False, True])
+@for_each("rule", VERDICTS)
+@for_each("state", TaskState)
+@for_each("cause", [*SkipCause, None])
+@for_each("is_over", [False, True])
 def test_the_table_in_sql_says_the_same(rule, state, cause, is_over):
     """The promotion is guarded by SQL once more; both tables of rules must agree."""
     connection = sqlite3.connect(":memory:")

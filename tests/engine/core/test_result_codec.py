@@ -27,6 +27,7 @@ from redrive.engine.core.result_codec import (
     load_result,
     plain_result,
 )
+from support.marks import for_each
 
 NEW_YORK = ZoneInfo("America/New_York")
 
@@ -98,7 +99,7 @@ VALUES = [
 ]
 
 
-@pytest.mark.parametrize("value", VALUES, ids=repr)
+@for_each("value", VALUES)
 def test_a_value_survives_exactly(value: Any) -> None:
     loaded = load_result(dump_result(value))
     assert (loaded, repr(loaded), type(loaded)) == (value, repr(value), type(value))

@@ -19,6 +19,7 @@ from redrive.engine.core.schedule import (
     spread_starts,
 )
 from redrive.engine.core.spec import Misfire
+from support.marks import for_each
 
 MINUTE = 60_000_000
 HOURLY = Schedule(Every(60 * MINUTE), UTC, start_within_us=10 * MINUTE)
@@ -150,8 +151,8 @@ class PlayedMachine:
         self.owner = None if self.owner is executor else self.owner
 
 
-@pytest.mark.parametrize("misfire", ["one", "all", "skip"])
-@pytest.mark.parametrize("seed", range(40))
+@for_each("misfire", ["one", "all", "skip"])
+@for_each("seed", range(40))
 def test_a_supervisor_killed_between_any_two_steps_starts_nothing_twice_and_forgets_nothing(
     misfire: Misfire, seed: int
 ):

@@ -38,6 +38,7 @@ from redrive.engine.domain.events import KILL_STEPS, Event, EventKind
 from redrive.engine.errors import CorruptFileError
 from redrive.engine.statefile.reader import events_query
 from redrive.engine.store import runs
+from support.marks import for_each
 
 KINDS = sorted(value for name, value in vars(EventKind).items() if not name.startswith("_"))
 KNOWN = [payload_type for payload_type in get_args(Payload) if payload_type is not UnknownPayload]
@@ -102,7 +103,7 @@ def test_what_nobody_has_given_is_not_written() -> None:
     assert encode(ScheduleChanged("missed", "nightly", is_all=False))["is_all"] is False
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@for_each("kind", KINDS)
 def test_a_payload_without_a_word_is_blank_and_has_a_sentence(kind: str) -> None:
     payload = decode(kind, {})
     assert type(payload) is PAYLOAD_TYPES[kind] and encode(payload) == {}

@@ -28,6 +28,7 @@ from redrive.engine.domain.trigger_rules import (
     satisfied_rules,
     unpropagate,
 )
+from support.marks import for_each
 
 #: One state of each kind of parent: its state, and who skipped it.
 PARENTS: Mapping[str, tuple[str, str | None]] = {
@@ -102,8 +103,8 @@ def test_every_state_has_one_standing_and_a_skip_that_of_its_cause() -> None:
     assert [of_skips[cause] for cause in ("condition", "cascade", None)] == [not_taken] * 3
 
 
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("kind", PARENTS)
+@for_each("rule", RULES)
+@for_each("kind", PARENTS)
 def test_one_parent_decides(rule: str, kind: str) -> None:
     may_start, state = ONE_PARENT[rule][kind]
     found = derive_state(rule, [parent(kind)])
@@ -114,8 +115,8 @@ def test_one_parent_decides(rule: str, kind: str) -> None:
     assert found.skip_cause == ("cascade" if state == "SKIPPED" else None)
 
 
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("kinds", itertools.combinations_with_replacement(PARENTS, 2), ids="+".join)
+@for_each("rule", RULES)
+@for_each("kinds", itertools.combinations_with_replacement(PARENTS, 2))
 def test_one_parent_stops_at_once_and_one_skips_when_both_have_ended(rule: str, kinds: tuple[str, str]) -> None:
     alone = [ONE_PARENT[rule][kind][1] for kind in kinds]
     if "UPSTREAM_FAILED" in alone:
@@ -144,8 +145,8 @@ COLLECTED: Mapping[str, Mapping[str, str]] = {
 }
 
 
-@pytest.mark.parametrize("collect", RULES)
-@pytest.mark.parametrize("children", COLLECTED)
+@for_each("collect", RULES)
+@for_each("children", COLLECTED)
 def test_a_map_task_collects_by_a_rule_of_its_own(collect: str, children: str) -> None:
     names = [f"load[{index}]" for index, _ in enumerate(children.split())]
     nodes = [parent("success", "list"), *map(parent, children.split(), names)]

@@ -207,6 +207,7 @@ def test_what_is_no_message_gets_a_sentence(attacked: Attacked) -> None:
     attacked.finish()
 
 
+@pytest.mark.long
 def test_a_thousand_readers_store_little_and_are_removed(attacked: Attacked) -> None:
     before = attacked.ask("SELECT coalesce(max(seq), 0) FROM event")[0][0]
     connections = [attacked.connect() for _ in range(1000)]

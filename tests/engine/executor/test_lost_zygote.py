@@ -168,6 +168,7 @@ def runs_on():
     assert how.startswith("killed, because it had not answered for 6 s")
 
 
+@pytest.mark.long
 def test_a_zygote_that_no_signal_ends_delays_the_run_for_seconds(
     tmp_path: Path, impatient: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ from redrive.engine import Flow, RetryPolicy, TaskDef
 from redrive.engine.core.spec import DaskOptions, DownstreamSpec, ExpectedBy, SlowerThan
 from redrive.engine.errors import FlowError, OptionError
 from redrive.engine.flow.options import DOWNSTREAM, TASK
+from support.marks import for_each
 
 WRONG_TASKS: dict[str, list[Any]] = {
     "retry": ["x", 3, {}],
@@ -40,16 +41,14 @@ WRONG_TASKS: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("option", "value"), [(option, value) for option, values in WRONG_TASKS.items() for value in values]
-)
+@for_each("option, value", [(option, value) for option, values in WRONG_TASKS.items() for value in values])
 def test_an_option_that_cannot_be_is_refused_by_its_name(option: str, value: Any) -> None:
     with pytest.raises(FlowError, match=rf"\b{option}\b|\b{option.partition('_')[0]}\b") as caught:
         Flow("f").task(**{option: value})(lambda: None)
     assert len(str(caught.value)) < 400
 
 
-@pytest.mark.parametrize("option", sorted(TASK.keys() - {"kind", "parents", "timeout_seconds", "recheck_seconds"}))
+@for_each("option", sorted(TASK.keys() - {"kind", "parents", "timeout_seconds", "recheck_seconds"}))
 def test_the_documents_own_form_is_held_to_the_same_table(option: str) -> None:
     """003: ``TaskDef(name, fn, parents, max_attempts, timeout_seconds)``, refused in its own line."""
     with pytest.raises(OptionError, match=option):
@@ -131,8 +130,8 @@ def test_what_was_changed_after_its_declaration_is_examined_again() -> None:
         flow.spec()
 
 
-@pytest.mark.parametrize(
-    ("options", "why"),
+@for_each(
+    "options, why",
     [
         ({"params": 5}, "params is a mapping"),
         ({"params": {1: 2}}, "params is a mapping"),

@@ -195,6 +195,7 @@ def test_what_one_executor_could_not_send_the_next_one_does(tmp_path):
     assert ["doomed"] == [message["task"] for message in received(tmp_path / "inbox")]
 
 
+@pytest.mark.long
 def test_two_senders_and_fifty_tasks_of_one_cause_are_one_message_each(tmp_path):
     flow = Flow("night", max_parallel=8)
 
@@ -327,7 +328,7 @@ def test_a_webhook_that_answers_no_is_an_error_that_keeps_the_url_to_itself(tmp_
     assert "webhook: HTTP 500 Internal Server Error" == error
 
 
-@parametrize_mostly_long("status", [302, 308, 301, 303, 307], quick=2)
+@parametrize_mostly_long("status", [302, 308, 301, 303, 307], quick=1)
 def test_a_redirect_is_an_error_that_leads_no_secret_to_another_host(tmp_path, hook, other_host, status):
     hook.answers[:], hook.location = [status], other_host.url
     flow = Flow("night")

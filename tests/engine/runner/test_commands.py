@@ -195,18 +195,19 @@ CANNOT_START = {
 }
 
 
-@pytest.mark.parametrize("form", ['["./x"]', '"./x"', '"cd . && ./x a | cat; exit 127"'])
-@pytest.mark.parametrize("case", CANNOT_START)
-async def test_a_program_that_cannot_start_has_one_answer_and_its_interpreter_a_name(
-    bench: Any, case: str, form: str
-) -> None:
-    text, mode, sentence = CANNOT_START[case]
-    (bench.folder / "x").write_bytes(text.encode())
-    (bench.folder / "x").chmod(mode)
-    await bench.open(f"flow.command('t', {form}, timeout=60)")
-    failure = (await bench.run("t"))[0].failure
-    assert failure.failure_class is FailureClass.PERMANENT
-    assert sentence in failure.message
+FORMS = ('["./x{}"]', '"./x{}"', '"cd . && ./x{} a | cat; exit 127"')
+
+
+async def test_a_program_that_cannot_start_has_one_answer_and_its_interpreter_a_name(bench: Any) -> None:
+    for number, (text, mode, _) in enumerate(CANNOT_START.values()):
+        (bench.folder / f"x{number}").write_bytes(text.encode())
+        (bench.folder / f"x{number}").chmod(mode)
+    sentences = [sentence.replace("./x", f"./x{n}") for n, (_, _, sentence) in enumerate(CANNOT_START.values())]
+    tasks = {f"{number} {f}": form.format(number) for number in range(len(sentences)) for f, form in enumerate(FORMS)}
+    await bench.open("\n".join(f"flow.command({name!r}, {form}, timeout=60)" for name, form in tasks.items()))
+    failures = {name: (await bench.run(name))[0].failure for name in tasks}
+    assert {failure.failure_class for failure in failures.values()} == {FailureClass.PERMANENT}
+    assert [] == [f.message for name, f in failures.items() if sentences[int(name.split()[0])] not in f.message]
 
 
 async def test_a_file_that_is_only_an_argument_is_not_blamed(bench: Any) -> None:

@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
 from redrive.engine.core.outcome import OutcomeKind
 from support.processes import is_gone, wait_until_dead
 
@@ -124,6 +125,7 @@ STUCK = """
 WAYS = ["busy_loop", "blocked_syscall", "ignores_sigterm", "holds_the_gil", "child_processes"]
 
 
+@pytest.mark.long
 async def test_every_stuck_body_is_killed_in_a_warm_worker_too(bench: Any, tmp_path: Path) -> None:
     """All at once, in five workers that have run an attempt before."""
     await bench.open(STUCK)

@@ -32,6 +32,7 @@ from redrive.engine.core.failures.tables import HARDEST_FIRST
 from redrive.engine.core.outcome import FailureClass
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.errors import AmbiguousError, AuthError, PermanentError, RetryAfter, TransientError
+from support.marks import for_each
 
 TRANSIENT, PERMANENT, AMBIGUOUS = FailureClass.TRANSIENT, FailureClass.PERMANENT, FailureClass.AMBIGUOUS
 VALIDATION, AUTH, UNCLASSIFIED = FailureClass.VALIDATION, FailureClass.AUTH, FailureClass.UNCLASSIFIED
@@ -208,8 +209,8 @@ class TestGrpc:
 
 
 class TestPython:
-    @pytest.mark.parametrize(
-        ("error", "expected"),
+    @for_each(
+        "error, expected",
         [
             (TimeoutError(), TRANSIENT),
             (TimeoutError(), TRANSIENT),
@@ -368,8 +369,8 @@ class TestForeignLibraries:
     def test_a_number_called_code_is_not_a_status_of_http(self):
         assert classed(foreign("mylib", "Failure", code=503, status=503)("x")) is UNCLASSIFIED
 
-    @pytest.mark.parametrize(
-        ("sqlstate", "expected"),
+    @for_each(
+        "sqlstate, expected",
         [
             ("40001", TRANSIENT),
             ("40P01", TRANSIENT),
@@ -385,7 +386,7 @@ class TestForeignLibraries:
             ("ZZ999", UNCLASSIFIED),
         ],
     )
-    @pytest.mark.parametrize("attribute", ["sqlstate", "pgcode"])
+    @for_each("attribute", ["sqlstate", "pgcode"])
     def test_psycopg_by_sqlstate(self, sqlstate, expected, attribute):
         """004.03: psycopg 3 says sqlstate, psycopg 2 pgcode."""
         assert classed(foreign("mydriver.errors", "Error", **{attribute: sqlstate})("x")) is expected

@@ -8,6 +8,7 @@ import pytest
 from redrive.engine.core.failures.facts import classify_program, error_line, programs_of, read_program_end
 from redrive.engine.core.failures.failure import describe_error, describe_exit, describe_signal, describe_timeout
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint
+from support.marks import for_each
 
 TRANSIENT, PERMANENT, AUTH = FailureClass.TRANSIENT, FailureClass.PERMANENT, FailureClass.AUTH
 AMBIGUOUS, VALIDATION = FailureClass.AMBIGUOUS, FailureClass.VALIDATION
@@ -175,7 +176,7 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("command", "code", "output", "expected"), ROWS)
+@for_each("command, code, output, expected", ROWS)
 def test_every_known_end_of_a_program(command: str, code: int, output: str, expected: FailureClass) -> None:
     assert describe_exit(code, stderr=output, command=command).failure_class is expected
 

@@ -25,6 +25,7 @@ from redrive.engine.core.failures.tables import POISON_RULE, Nature, is_shape_er
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.errors import AmbiguousError, TransientError
+from support.marks import for_each
 
 ROOT = Path(__file__).parents[4]
 NOTHING: Any = None
@@ -59,8 +60,8 @@ def failure_of(call: Callable[[], object]) -> Failure:
     raise AssertionError("the call has raised nothing")
 
 
-@pytest.mark.parametrize(
-    ("call", "nature"),
+@for_each(
+    "call, nature",
     [
         (lambda: 1 / 0, Nature.PROGRAM),
         (lambda: undefined, Nature.PROGRAM),  # type: ignore[name-defined]  # noqa: F821

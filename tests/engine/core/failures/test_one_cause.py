@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from typing import NamedTuple
 
-import pytest
 from redrive.engine.core.failures.classify import classify
 from redrive.engine.core.failures.failure import describe_exit
 from redrive.engine.core.outcome import FailureClass
+from support.marks import for_each
 
 TRANSIENT, PERMANENT, AMBIGUOUS = FailureClass.TRANSIENT, FailureClass.PERMANENT, FailureClass.AMBIGUOUS
 AUTH, OUT_OF_MEMORY = FailureClass.AUTH, FailureClass.OUT_OF_MEMORY
@@ -209,14 +209,14 @@ def in_python(one: Ended) -> subprocess.CalledProcessError:
     return subprocess.CalledProcessError(one.exit_code, one.command, stderr=one.output)
 
 
-def cases() -> Iterator[object]:
+def cases() -> Iterator[tuple[BaseException | Ended, FailureClass]]:
     """Each spelling of each cause."""
-    for cause, (expected, spellings) in CAUSES.items():
-        for number, one in enumerate(spellings):
-            yield pytest.param(one, expected, id=f"{cause}-{number}")
+    for expected, spellings in CAUSES.values():
+        for one in spellings:
+            yield one, expected
 
 
-@pytest.mark.parametrize(("one", "expected"), cases())
+@for_each("one, expected", cases())
 def test_a_cause_has_one_verdict(one: BaseException | Ended, expected: FailureClass) -> None:
     assert expected is class_of(one), one
     if isinstance(one, Ended):

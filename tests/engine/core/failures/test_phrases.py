@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-import pytest
 from redrive.engine.core.failures import phrases
 from redrive.engine.core.failures.facts import read_program_end
 from redrive.engine.core.failures.failure import describe_exit
 from redrive.engine.core.outcome import FailureClass
+from support.marks import for_each
 
 from . import sentences
 
@@ -40,13 +40,13 @@ def test_each_phrase_has_sentences_of_both_kinds() -> None:
     assert [name for name, (matching, others) in sentences.POSTGRES.items() if not (matching and others)] == []
 
 
-def matching_lines() -> Iterator[object]:
+def matching_lines() -> Iterator[tuple[str, str]]:
     for (patterns, _), texts in zip(phrases.LINE_TABLES, LINES, strict=True):
         for name, pattern in patterns.items():
-            yield from (pytest.param(pattern, sentence, id=sentence) for sentence in texts[name].matching)
+            yield from ((pattern, sentence) for sentence in texts[name].matching)
 
 
-@pytest.mark.parametrize(("pattern", "sentence"), matching_lines())
+@for_each("pattern, sentence", matching_lines())
 def test_a_phrase_matches_what_programs_print(pattern: str, sentence: str) -> None:
     assert re.search(pattern, sentence, re.IGNORECASE)
     assert describe_exit(1, stderr=sentence, command=SCRIPT).failure_class is not FailureClass.UNCLASSIFIED
@@ -61,7 +61,7 @@ def other_sentences() -> Iterator[str]:
             yield from others
 
 
-@pytest.mark.parametrize("sentence", other_sentences())
+@for_each("sentence", other_sentences())
 def test_a_sentence_that_only_lists_or_counts_says_nothing(sentence: str) -> None:
     failure = describe_exit(1, stderr=sentence, command=SCRIPT)
     assert failure.failure_class is FailureClass.UNCLASSIFIED
@@ -69,8 +69,8 @@ def test_a_sentence_that_only_lists_or_counts_says_nothing(sentence: str) -> Non
     assert (end.status, end.sqlstate) == (None, None)
 
 
-@pytest.mark.parametrize(
-    ("name", "sentence", "status"),
+@for_each(
+    "name, sentence, status",
     [(name, *row) for name, (rows, _) in sentences.STATUSES.items() for row in rows],
 )
 def test_a_status_is_read_where_programs_print_one(name: str, sentence: str, status: int) -> None:
@@ -79,8 +79,8 @@ def test_a_status_is_read_where_programs_print_one(name: str, sentence: str, sta
     assert read_program_end(1, sentence, SCRIPT).status == status
 
 
-@pytest.mark.parametrize(
-    ("name", "sentence", "sqlstate"),
+@for_each(
+    "name, sentence, sqlstate",
     [(name, *row) for name, (rows, _) in sentences.SQLSTATES.items() for row in rows],
 )
 def test_an_sqlstate_is_read_where_programs_print_one(name: str, sentence: str, sqlstate: str) -> None:
@@ -88,16 +88,16 @@ def test_an_sqlstate_is_read_where_programs_print_one(name: str, sentence: str, 
     assert read_program_end(1, sentence, SCRIPT).sqlstate == sqlstate
 
 
-@pytest.mark.parametrize(
-    ("sqlstate", "sentence"),
+@for_each(
+    "sqlstate, sentence",
     [(sqlstate, sentence) for sqlstate, (rows, _) in sentences.POSTGRES.items() for sentence in rows],
 )
 def test_a_message_of_postgres_has_its_sqlstate(sqlstate: str, sentence: str) -> None:
     assert read_program_end(1, sentence, SCRIPT).sqlstate == sqlstate
 
 
-@pytest.mark.parametrize("count", [399, 400, 401, 403, 404, 409, 422, 429, 500, 502, 503, 504])
-@pytest.mark.parametrize(
+@for_each("count", [399, 400, 401, 403, 404, 409, 422, 429, 500, 502, 503, 504])
+@for_each(
     "line",
     [
         "Error: {} rows could not be matched",
