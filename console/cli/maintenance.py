@@ -323,16 +323,16 @@ def _slot(entry: PoolEntry, now_us: int) -> str:
 POOL_COLUMNS: Columns[PoolEntry, int] = (
     Column("pool", "POOL", lambda entry, now_us: entry.pool),
     Column("slot", "SLOT", lambda entry, now_us: entry.slot, _slot),
-    Column("task", "TASK", lambda entry, now_us: entry.holder["task"]),
-    Column("flow", "FLOW", lambda entry, now_us: entry.holder["flow"]),
-    Column("run_id", "RUN", lambda entry, now_us: entry.holder["run_id"]),
-    Column("state_file", None, lambda entry, now_us: entry.holder["state_file"]),
-    Column("pid", "PID", lambda entry, now_us: entry.holder["pid"]),
+    Column("task", "TASK", lambda entry, now_us: entry.task),
+    Column("flow", "FLOW", lambda entry, now_us: entry.flow),
+    Column("run_id", "RUN", lambda entry, now_us: entry.run_id),
+    Column("state_file", None, lambda entry, now_us: entry.state_file),
+    Column("pid", "PID", lambda entry, now_us: entry.pid),
     Column(
         "since",
         "FOR",
-        lambda entry, now_us: entry.holder["since"],
-        lambda entry, now_us: format_duration(max(0, now_us - entry.holder["since"])),
+        lambda entry, now_us: entry.since,
+        lambda entry, now_us: format_duration(max(0, now_us - entry.since)),
     ),
 )
 

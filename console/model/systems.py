@@ -6,7 +6,6 @@ here.
 
 from __future__ import annotations
 
-import json
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -17,6 +16,7 @@ from msgspec.structs import replace
 
 from ...engine.core.breaker import PASSING, SHUT, BreakerState, BreakerStatus
 from ...engine.core.ready_queue import spec_of
+from ...engine.core.spec import json_object
 from ...engine.core.waiting import BREAKER_WAITS
 from ...engine.domain.events import Json
 from ...engine.domain.rows import BreakerRow, PageRow
@@ -242,11 +242,9 @@ class Systems(msgspec.Struct):
 
 def sender_names(options: str) -> tuple[str, ...]:
     """Return the names of the senders of pages in the ``options`` of a run, without their secrets."""
-    try:
-        senders = json.loads(options).get("pages") or ()
-        return tuple(dict.fromkeys(str(one["sender"]) for one in senders))
-    except (ValueError, AttributeError, TypeError, KeyError):
-        return ()
+    senders = json_object(options).get("pages")
+    names = (one.get("sender") for one in senders or () if isinstance(one, dict))
+    return tuple(dict.fromkeys(str(name) for name in names if name))
 
 
 def _without_count(row: SystemsRow) -> SystemsRow:

@@ -27,7 +27,7 @@ from ..domain.trigger_rules import ALL_DONE, Verdict, verdict
 from ..errors import FlowError
 from .dag import Dag
 from .outcome import reason_of_unstored, unstored_reason
-from .spec import FlowSpec, TaskSpec, child_spec, rule_of_edge
+from .spec import FlowSpec, TaskSpec, child_spec, json_object, rule_of_edge
 
 _CHILD = re.compile(r"(?P<task>.+?)\[(?P<element>.*)\]", re.DOTALL)
 
@@ -102,12 +102,7 @@ class Part(msgspec.Struct, frozen=True):
 
 def part_of(options: str) -> str | None:
     """Return the options that named the part of the flow that a run takes; None: all of it. ``options``: of the run."""
-    if '"part"' not in options:
-        return None
-    try:
-        found = json.loads(options).get("part")
-    except (ValueError, AttributeError):
-        return None
+    found = json_object(options).get("part") if '"part"' in options else None
     return found if isinstance(found, str) else None
 
 

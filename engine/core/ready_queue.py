@@ -7,18 +7,16 @@ behind short work.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import heappop, heappush
 from itertools import islice
-from typing import Any
 
 from ..domain.events import EventKind
 from ..domain.states import APPROVAL, MOVING, TIMED, TaskState
 from ..domain.trigger_rules import satisfied_rules
 from .projection import RunProjection, TaskRow
-from .spec import DaskOptions, DownstreamSpec, TaskSpec, rule_of_edge
+from .spec import DaskOptions, DownstreamSpec, TaskSpec, json_object, rule_of_edge
 
 #: (pool, downstream, is a retry of a task with a downstream, name if max_active is set, ``worker_pool``).
 #: Tasks that wait for the same capacity share a lane.
@@ -346,7 +344,7 @@ _DOWNSTREAM_FIELDS = frozenset(DownstreamSpec.__struct_fields__) - {"rules"}
 
 def declared_downstreams(options: str) -> Iterator[DownstreamSpec]:
     """Yield the downstreams that a flow declares. ``options``: JSON; unreadable options declare none."""
-    for one in _read(options).get("downstreams") or ():
+    for one in json_object(options).get("downstreams") or ():
         yield DownstreamSpec(**{name: value for name, value in one.items() if name in _DOWNSTREAM_FIELDS})
 
 
@@ -362,11 +360,3 @@ def downstreams_of(declared: Iterable[DownstreamSpec], tasks: Iterable[TaskSpec]
 def downstream_of(spec: TaskSpec) -> str | None:
     """Return the downstream that a task calls; of a map task, that its children call."""
     return spec.map.child.downstream if spec.map else spec.downstream
-
-
-def _read(options: str) -> dict[str, Any]:
-    try:
-        found = json.loads(options)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}

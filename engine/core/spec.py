@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import gc
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
@@ -294,6 +295,15 @@ def positions_of(tasks: Sequence[TaskSpec]) -> Iterable[int]:
 
 
 # --- Builds many objects at once without the garbage collector, which would traverse all of them many times ----------
+
+
+def json_object(text: str | None) -> dict[str, Any]:
+    """Return the object of a JSON text, as of ``run.options``; an empty one of a text that is damaged or missing."""
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 @contextmanager

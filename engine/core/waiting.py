@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -33,7 +32,7 @@ from .breaker import PASSING, Breaker, BreakerStatus
 from .outcome import NOT_STARTED
 from .projection import RunProjection, RunRow, TaskRow
 from .ready_queue import is_approval, is_retry, spec_of, worker_pool
-from .spec import TaskSpec, rule_of_edge
+from .spec import TaskSpec, json_object, rule_of_edge
 
 # --- What a run can wait for, who ends each wait, and where it is shown ----------------------------------------------
 #
@@ -487,26 +486,20 @@ def _is_breaker(state: str) -> Callable[[TaskCase], bool]:
 
 
 def _is_refused(case: TaskCase) -> bool:
+    """Whether the breaker against a task waits for an operator, who has not opened it."""
     breaker = case.breaker_against()
-    return breaker is not None and breaker.state == "OPEN" and breaker.reopens_at is None
+    return breaker is not None and breaker.needs_operator
 
 
 def pool_waits(projection: RunProjection) -> dict[str, str]:
     """Return the pools of the machine that tasks wait for, and who holds each; of Dask workers, why none takes them."""
-    try:
-        waits = json.loads(projection.run.pool_waits or "{}").items()
-    except (ValueError, AttributeError):
-        return {}
-    return {str(pool): str(holders) for pool, holders in waits}
+    return {pool: str(holders) for pool, holders in json_object(projection.run.pool_waits).items()}
 
 
 def pool_sizes(projection: RunProjection) -> dict[str, int]:
     """Return the slots of each pool that the flow declares."""
-    try:
-        pools = json.loads(projection.run.options).get("pools", {})
-    except (ValueError, AttributeError):
-        return {}
-    return {str(name): int(slots) for name, slots in pools.items() if isinstance(slots, int)}
+    pools = json_object(projection.run.options).get("pools")
+    return {name: slots for name, slots in pools.items() if isinstance(slots, int)} if isinstance(pools, dict) else {}
 
 
 def by_start(row: TaskRow) -> tuple[int, int]:

@@ -297,10 +297,10 @@ def describe_holders(entries: list[PoolEntry]) -> str:
     """Name the holder of a pool and how many others there are: ``load of revenue (pid 77) and 1 more``."""
     if not entries:
         return "others who wait longer"
-    first = min(entries, key=lambda entry: entry.holder["since"]).holder
-    tasks = {(entry.holder["pid"], entry.holder["run_id"], entry.holder["task"]) for entry in entries}
+    first = min(entries, key=lambda entry: entry.since)
+    tasks = {(entry.pid, entry.run_id, entry.task) for entry in entries}
     more = f" and {len(tasks) - 1} more" if len(tasks) > 1 else ""
-    return f"{first['task']} of {first['flow']} (pid {first['pid']}){more}"
+    return f"{first.task} of {first.flow} (pid {first.pid}){more}"
 
 
 # --- Workers of a Dask cluster ---------------------------------------------------------------------------------------

@@ -8,10 +8,10 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple, TypedDict
 from urllib.parse import quote, unquote
 
 import msgspec
+from msgspec.structs import asdict, replace
 
 from ..clock import wall_time_us
 from ..core.downstreams import Finding
@@ -36,8 +36,8 @@ STALE_SECONDS = 5.0
 _SLOT, _WAIT = "slot-", "wait-"
 
 
-class SlotHolder(TypedDict):
-    """Who holds a slot, or waits for one. ``since``: microseconds UTC."""
+class PoolEntry(msgspec.Struct, frozen=True):
+    """Who holds a slot of a pool, or, with ``slot`` None, waits for one. ``since``: microseconds UTC."""
 
     flow: str
     run_id: str
@@ -45,14 +45,8 @@ class SlotHolder(TypedDict):
     state_file: str
     pid: int
     since: int
-
-
-class PoolEntry(NamedTuple):
-    """A slot that is held, or, with ``slot`` None, an executor that waits."""
-
-    pool: str
-    slot: int | None
-    holder: SlotHolder
+    pool: str = ""
+    slot: int | None = None
 
 
 def pools_folder() -> str:
@@ -125,11 +119,9 @@ class MachinePools:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         return folder
 
-    def _holder(self, task: str) -> SlotHolder:
+    def _holder(self, task: str) -> PoolEntry:
         flow, run_id, state_path = self._origin
-        return SlotHolder(
-            flow=flow, run_id=run_id, task=task, state_file=state_path, pid=os.getpid(), since=wall_time_us()
-        )
+        return PoolEntry(flow, run_id, task, state_path, os.getpid(), wall_time_us())
 
     def _lock_slots(self, pool: str, folder: str, slots: int) -> list[int]:
         """Lock so many free slots; none if there are fewer."""
@@ -170,10 +162,10 @@ def read_pools(folder: str | None = None) -> list[PoolEntry]:
         waiters = _waiters(inside)
         slots = [name for name in _names(inside) if name.startswith(_SLOT) and _is_held(os.path.join(inside, name))]
         for name in [*sorted(slots, key=lambda name: (len(name), name)), *waiters]:
-            holder = _read(os.path.join(inside, name))
-            if holder is not None:
+            entry = _read(os.path.join(inside, name))
+            if entry is not None:
                 slot = int(name.removeprefix(_SLOT)) if name.startswith(_SLOT) else None
-                found.append(PoolEntry(unquote(quoted), slot, holder))
+                found.append(replace(entry, pool=unquote(quoted), slot=slot))
     return found
 
 
@@ -223,17 +215,17 @@ def _try_open_locked(path: str) -> int | None:
     return descriptor if is_locked else None
 
 
-def _write(descriptor: int, holder: SlotHolder) -> None:
+def _write(descriptor: int, holder: PoolEntry) -> None:
     os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, json.dumps(holder).encode(), 0)
+    os.pwrite(descriptor, json.dumps(asdict(holder)).encode(), 0)
 
 
-def _read(path: str) -> SlotHolder | None:
+def _read(path: str) -> PoolEntry | None:
     """Return who wrote a file; None: it is gone, or is being written."""
     try:
         with open(path, "rb") as file:
             value = json.loads(file.read())  # msgspec refuses the surrogates of a path that is no UTF-8
-        return msgspec.convert(value, SlotHolder)
+        return msgspec.convert(value, PoolEntry)
     except (OSError, ValueError):
         return None
 

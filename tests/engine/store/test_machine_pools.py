@@ -41,16 +41,16 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
 def test_a_holder_whose_state_file_has_bytes_that_are_no_text_is_listed(make: Make) -> None:
     pools = make("alpha\udcff", db=1)
     assert pools.acquire("a", "db", 1)
-    assert [entry.holder["flow"] for entry in read_pools()] == ["alpha\udcff"]
+    assert [entry.flow for entry in read_pools()] == ["alpha\udcff"]
 
 
 def test_slots_are_counted_over_all_executors_and_free_after_a_task(make: Make) -> None:
     alpha, beta = make("alpha", db=3), make("beta", db=3)
     assert alpha.acquire("a", "db", 2) and not beta.acquire("b", "db", 2)
-    assert alpha.holders("db")[0].holder["flow"] == "alpha"
+    assert alpha.holders("db")[0].flow == "alpha"
     alpha.release("a")
     assert beta.acquire("b", "db", 2) and beta.acquire("c", "db", 1)
-    assert [(entry.slot, entry.holder["task"]) for entry in read_pools()] == [(0, "b"), (1, "b"), (2, "c")]
+    assert [(entry.slot, entry.task) for entry in read_pools()] == [(0, "b"), (1, "b"), (2, "c")]
 
 
 def test_a_flow_that_names_a_smaller_pool_takes_only_the_slots_up_to_there(make: Make) -> None:
