@@ -146,7 +146,7 @@ def list_or_update_pages(
     answers, rows, place, has_executor, now_us = with_session(endpoint, use)
     shown = [_with_others(row, endpoint) for row in rows if _is_shown(row, run_id, everything)]
     if as_json:
-        echo_values("pages", map(_page_value, shown))
+        echo_values("pages", map(page_value, shown))
     else:
         echo(place)
     if not as_json and not acts:
@@ -182,7 +182,7 @@ def _is_shown(row: PageRow, run_id: str | None, everything: bool) -> bool:
     return (run_id is None or row.run_id == run_id) and (everything or row.state != "resolved")
 
 
-def _page_value(row: PageRow) -> dict[str, object]:
+def page_value(row: PageRow) -> dict[str, object]:
     """The columns of the row, by name."""
     return {"count" if name == "counted" else name: value for name, value in row._asdict().items()}
 
@@ -201,11 +201,11 @@ def _print_pages(rows: Sequence[PageRow], has_executor: bool, now_us: int) -> No
 
 def _page_row(row: PageRow, now: int) -> tuple[str | Piece, ...]:
     age = format_duration(now - row.created_at)
-    state = Piece(_state(row, now), page_style(row.state).role)
+    state = Piece(page_state(row, now), page_style(row.state).role)
     return (str(row.id), row.severity, state, str(row.counted), age, _sent(row), row.title)
 
 
-def _state(row: PageRow, now: int) -> str:
+def page_state(row: PageRow, now: int) -> str:
     if row.state == "acked":
         return f"acked by {row.acked_by}"
     if row.state == "snoozed" and row.snoozed_until is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -45,6 +45,9 @@ class SystemsOrder(StrEnum):
     URGENCY = "urgency"  # what needs a human first, then what recovers by itself
     NAME = "name"
     COUNT = "count"  # held tasks of a breaker, occurrences of a page, rows of a group: the most first
+
+
+Item: TypeAlias = BreakerStatus | PageRow | QuarantineGroup
 
 
 class SystemsRow(NamedTuple):
@@ -183,47 +186,27 @@ class Systems(msgspec.Struct):
         """Return the keys of urgent items and of idle items, each in order."""
         urgent: list[Hashable] = []
         idle: list[Hashable] = []
-        for key, is_idle, text in self._ordered(section):
-            if self.filter.matches(text.casefold()):
-                (idle if is_idle else urgent).append(key)
+        rank, words = _ORDERS[section, self.order], _WORDS[section]
+        for key, item in sorted(self._items(section).items(), key=lambda one: rank(one[1])):
+            if self.filter.matches(words(item).casefold()):
+                (idle if item.is_idle else urgent).append(key)
         return urgent, idle
 
-    def _ordered(self, section: Section) -> Iterator[tuple[Hashable, bool, str]]:
-        """Yield key, whether the item is idle, and the text that filters search."""
-        if section is Section.BREAKERS:
-            for breaker in sorted(self.breakers.values(), key=_BREAKER_ORDERS[self.order]):
-                yield breaker.name, breaker.is_idle, f"{breaker.name} {breaker.state} {breaker.why}"
-        elif section is Section.PAGES:
-            for page in sorted(self.pages.values(), key=_PAGE_ORDERS[self.order]):
-                yield page.id, page.is_idle, f"{page.title} {page.severity} {page.state} {page.acked_by or ''}"
-        else:
-            for group in sorted(self.groups.values(), key=_GROUP_ORDERS[self.order]):
-                yield group.key, group.is_idle, f"{group.key.task} {group.error}"
+    def _items(self, section: Section) -> Mapping[Hashable, Item]:
+        found: Mapping[Section, Mapping[Any, Item]] = {
+            Section.BREAKERS: self.breakers,
+            Section.PAGES: self.pages,
+            Section.ROWS: self.groups,
+        }
+        return found[section]
 
     def items_needing_human(self) -> list[SystemsRow]:
         """Return the rows of items that need a human, in the order shown."""
-        return [row for row in self.rows() if not row.task and self.needs_human(row)]
+        return [row for row in self.rows() if not row.task and (item := self.item(row)) and item.needs_human]
 
-    def needs_human(self, row: SystemsRow) -> bool:
-        item = self.item(row)
-        match item:
-            case BreakerStatus():
-                return item.is_blocking
-            case PageRow():
-                return item.needs_human
-            case QuarantineGroup():
-                return item.held > 0
-        return False
-
-    def item(self, row: SystemsRow) -> BreakerStatus | PageRow | QuarantineGroup | None:
+    def item(self, row: SystemsRow) -> Item | None:
         """Return the item of a row; None for heads, for "more", and for items that are gone."""
-        if row.hidden:
-            return None
-        if row.section is Section.BREAKERS:
-            return self.breakers.get(row.key) if isinstance(row.key, str) else None
-        if row.section is Section.PAGES:
-            return self.pages.get(row.key) if isinstance(row.key, int) else None
-        return self.groups.get(row.key) if isinstance(row.key, GroupKey) else None
+        return None if row.hidden else self._items(row.section).get(row.key)
 
     def tasks_of(self, row: SystemsRow) -> Sequence[str]:
         """Return the tasks of this run that a row is about."""
@@ -236,7 +219,7 @@ class Systems(msgspec.Struct):
         elif isinstance(item, PageRow):
             names = (item.task or "",) if item.run_id == self.board.projection.run.run_id else ()
         elif item is not None:
-            names = (item.key.task,)
+            names = (item.name,)
         return tuple(name for name in names if name in self.board.projection.tasks)
 
 
@@ -267,20 +250,23 @@ def _page_rank(page: PageRow) -> tuple[int, int, int]:
     return _PAGE_RANKS.get(page.state, 3), severity, -page.id
 
 
-_BREAKER_ORDERS: Mapping[SystemsOrder, Callable[[BreakerStatus], tuple[int, str]]] = {
-    SystemsOrder.URGENCY: lambda one: (_BREAKER_RANKS[one.state], one.name),
-    SystemsOrder.NAME: lambda one: (0, one.name),
-    SystemsOrder.COUNT: lambda one: (-len(one.held), one.name),
+#: The place of an item of a section in each order.
+_ORDERS: Mapping[tuple[Section, SystemsOrder], Callable[[Any], tuple[Any, ...]]] = {
+    (Section.BREAKERS, SystemsOrder.URGENCY): lambda one: (_BREAKER_RANKS[one.state], one.name),
+    (Section.BREAKERS, SystemsOrder.NAME): lambda one: (one.name,),
+    (Section.BREAKERS, SystemsOrder.COUNT): lambda one: (-len(one.held), one.name),
+    (Section.PAGES, SystemsOrder.URGENCY): _page_rank,
+    (Section.PAGES, SystemsOrder.NAME): lambda one: (one.title, -one.id),
+    (Section.PAGES, SystemsOrder.COUNT): lambda one: (-one.counted, *_page_rank(one)),
+    (Section.ROWS, SystemsOrder.URGENCY): lambda one: (-one.held, one.name, one.first_at),
+    (Section.ROWS, SystemsOrder.NAME): lambda one: (one.name, one.first_at),
+    (Section.ROWS, SystemsOrder.COUNT): lambda one: (-one.total, one.name, one.first_at),
 }
-_PAGE_ORDERS: Mapping[SystemsOrder, Callable[[PageRow], tuple[object, ...]]] = {
-    SystemsOrder.URGENCY: _page_rank,
-    SystemsOrder.NAME: lambda one: (one.title, -one.id),
-    SystemsOrder.COUNT: lambda one: (-one.counted, *_page_rank(one)),
-}
-_GROUP_ORDERS: Mapping[SystemsOrder, Callable[[QuarantineGroup], tuple[int, str, int]]] = {
-    SystemsOrder.URGENCY: lambda one: (-one.held, one.key.task, one.first_at),
-    SystemsOrder.NAME: lambda one: (0, one.key.task, one.first_at),
-    SystemsOrder.COUNT: lambda one: (-one.total, one.key.task, one.first_at),
+#: What a filter searches.
+_WORDS: Mapping[Section, Callable[[Any], str]] = {
+    Section.BREAKERS: lambda one: f"{one.name} {one.state} {one.why}",
+    Section.PAGES: lambda one: f"{one.title} {one.severity} {one.state} {one.acked_by or ''}",
+    Section.ROWS: lambda one: f"{one.name} {one.error}",
 }
 
 

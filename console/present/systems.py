@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from ...engine.core.breaker import BreakerState, BreakerStatus
-from ...engine.core.causes import PageBody, describe_incident, describe_note
+from ...engine.core.causes import PageBody, actor_name, describe_incident, describe_note
 from ...engine.core.ready_queue import spec_of
 from ...engine.core.spec import ROWS_LIMIT
 from ...engine.core.views import STATE_STYLES, Sign, StateStyle
@@ -349,7 +349,7 @@ def page_status(page: PageRow, scene: Scene) -> Line:
     if page.is_unsent:
         text, role = "not sent", Role.WARNING
     elif page.state == "acked":
-        text = shorten(f"acked {actor_name(page.acked_by)}", _STATE_CELLS, scene.glyphs.more)
+        text = shorten(f"acked {one_line(actor_name(page.acked_by))}", _STATE_CELLS, scene.glyphs.more)
     elif page.state == "snoozed" and page.snoozed_until is not None:
         text, role = _until(page.snoozed_until, scene), Role.WAITING
     since = Piece(f" {pad_left(scene.since(page.created_at), _AGE_CELLS + 1)} ", Role.DIM)
@@ -360,11 +360,6 @@ def _until(at: int, scene: Scene) -> str:
     if scene.shows_clock_times or at <= scene.now_us:
         return f"until {wall(at)}"
     return f"snoozed {clock(at - scene.now_us + SECOND - 1).strip()}"
-
-
-def actor_name(actor: str | None) -> str:
-    """The name of an operator without the host: ``ana``."""
-    return one_line((actor or "somebody").partition("@")[0])
 
 
 # --- Quarantined rows ----------------------------------------------------------------------------------------------

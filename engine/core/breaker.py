@@ -507,8 +507,13 @@ class BreakerStatus(msgspec.Struct, frozen=True):
 
     @property
     def is_blocking(self) -> bool:
-        """Whether no call passes, which needs the attention of a human."""
+        """Whether no call passes."""
         return self.state in SHUT
+
+    @property
+    def needs_human(self) -> bool:
+        """Whether it needs the attention of a human."""
+        return self.is_blocking
 
     @property
     def is_idle(self) -> bool:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ..domain.rows import PageRow
-from ..domain.states import NO_CAUSE, DeadLetterKind, deadline_cause
+from ..domain.states import DeadLetterKind, cause_of, deadline_cause
 from ..domain.text import counted, format_duration, sha256_hex
 from .breaker import PASSING
 from .outcome import OUTAGE_CLASSES, Failure, FailureClass, FailureMode
@@ -81,27 +81,26 @@ def severity_of(kind: DeadLetterKind | None, failure: Failure | None) -> str:
     return min(by_class, by_kind, key=SEVERITIES.index)
 
 
-def page_cause(
-    run_id: str,
-    kind: DeadLetterKind | None,
-    failure: Failure | None,
-    downstream: str | None = None,
-    breaker_state: str | None = None,
-    task: str = "",
-) -> str:
-    """Return the cause that a page is about: the deadline, a task with an unknown end, the credential or the outage of
-    the downstream, the loose fingerprint, or else the run."""
+def page_cause(request: PageRequest, breaker_state: str | None) -> str:
+    """Return the cause that a page is about: the given one, the deadline, a task with an unknown end, the credential or
+    the outage of the downstream, the loose fingerprint, or else the run."""
+    kind, downstream = request.kind, request.downstream
+    if request.cause is not None:
+        return request.cause
     if kind is DeadLetterKind.DEADLINE:
-        return deadline_cause(run_id)
+        return deadline_cause(request.run_id or "")
     if kind is DeadLetterKind.INDETERMINATE:  # an operator must examine each such task by itself
-        return f"unknown:{run_id}/{task}"
+        return f"unknown:{request.run_id}/{request.task}"
     if downstream is not None and kind is DeadLetterKind.AUTH:  # not one page with an outage, which is less severe
         return f"credential:{downstream}"
-    if downstream is not None and _is_of_the_downstream(kind, failure, breaker_state):
+    if downstream is not None and _is_of_the_downstream(request, breaker_state):
         return f"downstream:{downstream}"
-    if failure is not None and failure.fingerprint.loose not in NO_CAUSE:
-        return failure.fingerprint.loose
-    return f"run:{run_id}"
+    return fingerprint_of(request) or f"run:{request.run_id}"
+
+
+def fingerprint_of(request: PageRequest) -> str | None:
+    """Return the fingerprint by which commands name the cause; None for an attempt that was lost or has no failure."""
+    return None if request.failure is None else cause_of(request.failure.fingerprint.loose)
 
 
 def schedule_cause(flow: str) -> str:
@@ -109,11 +108,11 @@ def schedule_cause(flow: str) -> str:
     return f"schedule:{flow}"
 
 
-def _is_of_the_downstream(kind: DeadLetterKind | None, failure: Failure | None, breaker_state: str | None) -> bool:
-    if kind is DeadLetterKind.BREAKER or failure is None:
+def _is_of_the_downstream(request: PageRequest, breaker_state: str | None) -> bool:
+    if request.kind is DeadLetterKind.BREAKER or request.failure is None:
         return True
     is_open = breaker_state is not None and breaker_state not in PASSING
-    return is_open and failure.failure_class in OUTAGE_CLASSES
+    return is_open and request.failure.failure_class in OUTAGE_CLASSES
 
 
 def is_episode_over(page: PageRow, now: int) -> bool:

@@ -152,6 +152,11 @@ class QuarantineGroup(NamedTuple):
         return sum(self.counts.values())
 
     @property
+    def needs_human(self) -> bool:
+        """Whether rows wait for a decision."""
+        return self.held > 0
+
+    @property
     def is_idle(self) -> bool:
         """Whether all rows were resolved, dropped or discarded."""
         return not (self.held or self.requeued or self.provisional)

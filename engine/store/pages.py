@@ -20,6 +20,7 @@ from ..core.causes import (
     CauseHistory,
     PageBody,
     PageRequest,
+    fingerprint_of,
     is_episode_over,
     may_wait,
     page_cause,
@@ -27,8 +28,8 @@ from ..core.causes import (
 )
 from ..core.outcome import ENVIRONMENT_FIELDS
 from ..domain.event_payloads import PageChange, PageChanged
-from ..domain.rows import PageRow
-from ..domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, NOT_STARTED, cause_of
+from ..domain.rows import BreakerRow, PageRow
+from ..domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, NOT_STARTED
 from ..domain.text import shell_command
 from ..errors import RedriveError
 from ..statefile import causes
@@ -88,7 +89,7 @@ def trigger_page(transaction: Transaction, request: PageRequest) -> None:
         cause=cause,
         title=request.title,
         severity=severity_of(request.kind, request.failure),
-        fingerprint=_fingerprint_of(request),
+        fingerprint=fingerprint_of(request),
         why=_unpaged_reason(transaction.connection, request.run_id, page_id)
         if event.what == PageChange.OPENED
         else None,
@@ -129,10 +130,8 @@ def _unpaged_reason(connection: sqlite3.Connection, run_id: str | None, page_id:
 
 
 def _cause_of(connection: sqlite3.Connection, request: PageRequest) -> str:
-    breaker_state = _breaker_column(connection, request.downstream, "state")
-    return request.cause or page_cause(
-        request.run_id or "", request.kind, request.failure, request.downstream, breaker_state, request.task or ""
-    )
+    breaker = _breaker(connection, request.downstream)
+    return page_cause(request, None if breaker is None else breaker.state)
 
 
 _LATEST = Listing(
@@ -147,11 +146,13 @@ def _latest(connection: sqlite3.Connection, cause: str) -> PageRow | None:
     return next(iter(query(connection, _LATEST, {"cause": cause})), None)
 
 
-def _breaker_column(connection: sqlite3.Connection, downstream: str | None, column: str) -> str | None:
-    if downstream is None:
-        return None
-    row = connection.execute(f"SELECT {column} FROM breaker WHERE downstream = ?", (downstream,)).fetchone()
-    return None if row is None else str(row[0])
+_BREAKER = Listing(
+    "breaker", BreakerRow, "SELECT {columns} FROM breaker WHERE downstream = :downstream", {"downstream": None}
+)
+
+
+def _breaker(connection: sqlite3.Connection, downstream: str | None) -> BreakerRow | None:
+    return None if downstream is None else next(iter(query(connection, _BREAKER, {"downstream": downstream})), None)
 
 
 def _count_up(transaction: Transaction, latest: PageRow) -> tuple[int, PageChanged]:
@@ -215,7 +216,7 @@ def _body(connection: sqlite3.Connection, request: PageRequest) -> PageBody:
         error=None if failure is None else failure.message,
         diagnostic=None if failure is None else failure.diagnostic,
         explain=None if failure is None else failure.fingerprint.explain,
-        fingerprint=_fingerprint_of(request),
+        fingerprint=fingerprint_of(request),
         changed=_changed_fields(connection, request),
         held=_count_blocked(connection, request),
         deadline_at=_deadline_at(connection, request.run_id),
@@ -228,17 +229,12 @@ def _body(connection: sqlite3.Connection, request: PageRequest) -> PageBody:
     )
 
 
-def _fingerprint_of(request: PageRequest) -> str | None:
-    """The fingerprint by which commands name the cause; None for an attempt that was lost, or without a failure."""
-    return None if request.failure is None else cause_of(request.failure.fingerprint.loose)
-
-
 def _breaker_reason(connection: sqlite3.Connection, downstream: str | None) -> str | None:
     """Return why the breaker of the downstream lets no call through; None if it does."""
-    state = _breaker_column(connection, downstream, "state")
-    if state is None or state in PASSING:
+    breaker = _breaker(connection, downstream)
+    if breaker is None or breaker.state in PASSING:
         return None
-    return str(json.loads(_breaker_column(connection, downstream, "detail") or "{}").get("why") or "") or None
+    return str(breaker.detail.get("why") or "") or None
 
 
 _NOTES_SHOWN = 2

@@ -4,6 +4,7 @@ import pytest
 from redrive.engine.core.causes import (
     STORM_PAGES,
     STORM_WINDOW_US,
+    PageRequest,
     SendPlan,
     check_sender,
     page_cause,
@@ -20,6 +21,17 @@ SECOND = 1_000_000
 
 def failure(failure_class: FailureClass, loose: str = "loose") -> Failure:
     return Failure("E", "boom", failure_class, Fingerprint("strict", loose))
+
+
+def cause(
+    run_id: str,
+    kind: DeadLetterKind | None,
+    failure: Failure | None,
+    downstream: str | None = None,
+    state: str | None = None,
+    task: str = "",
+) -> str:
+    return page_cause(PageRequest(run_id, task, "", "", kind, failure=failure, downstream=downstream), state)
 
 
 @pytest.mark.parametrize(
@@ -41,31 +53,31 @@ def test_the_urgency_follows_from_the_class(kind, failure_class, severity):
 
 
 def test_a_cause_is_the_loose_fingerprint_else_the_run():
-    assert "loose" == page_cause("r", None, failure(FailureClass.TRANSIENT))
-    assert "run:r" == page_cause("r", DeadLetterKind.CRASH_LOOP, None)
-    assert "run:r" == page_cause("r", DeadLetterKind.CRASH_LOOP, failure(FailureClass.UNCLASSIFIED, "lost"))
+    assert "loose" == cause("r", None, failure(FailureClass.TRANSIENT))
+    assert "run:r" == cause("r", DeadLetterKind.CRASH_LOOP, None)
+    assert "run:r" == cause("r", DeadLetterKind.CRASH_LOOP, failure(FailureClass.UNCLASSIFIED, "lost"))
 
 
 def test_while_its_breaker_is_not_closed_the_downstream_is_the_cause():
     blip = failure(FailureClass.TRANSIENT)
-    assert "downstream:api" == page_cause("r", None, blip, "api", "OPEN")
-    assert "downstream:api" == page_cause("r", None, blip, "api", "HALF_OPEN")
-    assert "loose" == page_cause("r", None, blip, "api", "CLOSED")
-    assert "loose" == page_cause("r", None, blip, "api", "METRICS_ONLY")
+    assert "downstream:api" == cause("r", None, blip, "api", "OPEN")
+    assert "downstream:api" == cause("r", None, blip, "api", "HALF_OPEN")
+    assert "loose" == cause("r", None, blip, "api", "CLOSED")
+    assert "loose" == cause("r", None, blip, "api", "METRICS_ONLY")
 
 
 def test_a_bug_is_a_cause_of_its_own_although_its_downstream_is_down():
     bug = failure(FailureClass.UNCLASSIFIED)
-    assert "loose" == page_cause("r", DeadLetterKind.POISON, bug, "api", "OPEN")
+    assert "loose" == cause("r", DeadLetterKind.POISON, bug, "api", "OPEN")
 
 
 def test_a_refused_credential_is_one_cause_per_downstream_and_no_outage():
-    assert "credential:api" == page_cause("r", DeadLetterKind.AUTH, failure(FailureClass.AUTH), "api", "CLOSED")
+    assert "credential:api" == cause("r", DeadLetterKind.AUTH, failure(FailureClass.AUTH), "api", "CLOSED")
 
 
 def test_everything_that_comes_too_late_is_one_cause():
     late = failure(FailureClass.TRANSIENT)
-    assert "deadline:r" == page_cause("r", DeadLetterKind.DEADLINE, late, "api", "OPEN")
+    assert "deadline:r" == cause("r", DeadLetterKind.DEADLINE, late, "api", "OPEN")
 
 
 # --- What may go out ------------------------------------------------------------------------------------------------
@@ -169,5 +181,5 @@ def test_a_sender_that_never_could_is_refused_with_the_reason(sender, options, w
 
 def test_what_nobody_knows_the_end_of_is_a_page_for_each_task():
     """Each has to be found out about by itself, whatever they share."""
-    unknown = [page_cause("r", DeadLetterKind.INDETERMINATE, None, "bank", "OPEN", task) for task in ("pay", "refund")]
+    unknown = [cause("r", DeadLetterKind.INDETERMINATE, None, "bank", "OPEN", task) for task in ("pay", "refund")]
     assert unknown == ["unknown:r/pay", "unknown:r/refund"]

@@ -1,0 +1,80 @@
+"""Engine, board, list, shell, badge and inbox say the same of one page, whatever its row says."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from pathlib import Path
+
+import redrive.engine.store
+from hypothesis import given
+from hypothesis import strategies as st
+from redrive.console.cli.systems import page_state, page_value
+from redrive.console.model.board import OPEN_NOTES, Board
+from redrive.console.model.systems import BadgeCounts, Section, Systems, SystemsRow
+from redrive.engine.core.causes import plan_sending
+from redrive.engine.domain.rows import PageRow
+from redrive.engine.statefile.lists import PAGES, UNSENT_PAGES, query
+from redrive.engine.statefile.needs import NeedKind, needs_of
+from redrive.engine.statefile.state_files import Offer
+
+from .runs import projection_of
+
+NOW = 1_700_000_000_000_000
+PAST = st.integers(NOW - 10**9, NOW)
+TABLE = re.search(
+    r"CREATE TABLE page \(.*?\n\)", (Path(redrive.engine.store.__file__).parent / "schema.sql").read_text(), re.S
+)
+ROWS = st.builds(
+    PageRow,
+    id=st.just(1),
+    cause=st.just("cause"),
+    episode=st.integers(1, 3),
+    run_id=st.none() | st.just("run-1"),
+    task=st.none() | st.just("load"),
+    severity=st.sampled_from(["critical", "high", "normal"]),
+    title=st.just("load failed"),
+    body=st.just({}),
+    counted=st.integers(1, 9),
+    sent_count=st.integers(0, 9),
+    state=st.sampled_from(["open", "acked", "snoozed", "resolved"]),
+    rearmed=st.integers(0, 1),
+    created_at=PAST,
+    updated_at=PAST,
+    sent_at=st.none() | PAST,
+    send_error=st.none() | st.just("webhook: 500"),
+    snoozed_until=st.none() | st.integers(NOW, NOW + 10**9),
+    acked_by=st.none() | st.just("ana@ops-1"),
+    told_by=st.none() | st.just("ledger"),
+)
+
+
+def stored(row: PageRow) -> sqlite3.Connection:
+    assert TABLE is not None
+    connection = sqlite3.connect(":memory:")
+    connection.execute(TABLE[0])
+    columns = {"count" if name == "counted" else name: value for name, value in row._asdict().items()} | {"body": "{}"}
+    sql = f"INSERT INTO page ({', '.join(columns)}) VALUES ({','.join('?' * len(columns))})"
+    connection.execute(sql, list(columns.values()))
+    return connection
+
+
+@given(ROWS)
+def test_all_say_the_same_of_a_page(row):
+    with stored(row) as connection:
+        (read,) = query(connection, PAGES, {})
+        unsent = [one for one in query(connection, UNSENT_PAGES, {}) if one.pages]
+    assert read == row
+    board = Board(projection_of([("load", [])]))
+    board.update_lists(pages=[read])
+    systems = Systems(board)
+    systems.load_pages([read])
+    item = SystemsRow(Section.PAGES, 1)
+    is_open = row.state == "open"
+    assert (item in systems.items_needing_human()) == is_open == bool(BadgeCounts(board).count)
+    assert (board.snapshot.page_notes["cause"] in OPEN_NOTES) == is_open
+    assert page_value(read)["state"] == row.state and page_state(read, NOW).startswith(row.state)
+    kinds = [need.kind for need in needs_of([Offer("f", unsent=unsent)], NOW)]
+    assert (kinds == [NeedKind.PAGER]) == row.is_unsent
+    plan = plan_sending([read], [], None, NOW)
+    assert bool(plan.single or plan.digest) <= is_open
