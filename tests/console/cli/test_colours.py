@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from redrive.console.cli import output
+from redrive.console.terminal.capabilities import shows_colours
 from redrive.console.text.pieces import Piece, Role, plain, table
 from redrive.console.text.text import table_lines
 from support.commands import run_redrive
 from support.hostile_text import FORBIDDEN, texts
-from support.marks import parametrize_mostly_long
 from support.pty_terminal import PtyTerminal
 from support.state_file import StateFileBuilder
 
@@ -79,9 +79,12 @@ def test_json_has_no_colours(state: Path) -> None:
         ({"TERM": "dumb", "CLICOLOR_FORCE": "1"}, True),
     ],
 )
-def test_a_terminal_gets_colours_unless_it_is_told_otherwise(
-    state: Path, environ: Mapping[str, str], has_colours: bool
-) -> None:
+def test_a_terminal_gets_colours_unless_it_is_told_otherwise(environ: Mapping[str, str], has_colours: bool) -> None:
+    assert shows_colours({"TERM": "xterm", **environ}, is_terminal=True) == has_colours
+
+
+@pytest.mark.parametrize(("environ", "has_colours"), [({}, True), ({"NO_COLOR": "1"}, False)])
+def test_a_list_on_a_terminal_is_in_colours(state: Path, environ: Mapping[str, str], has_colours: bool) -> None:
     terminal = PtyTerminal([sys.executable, "-P", "-m", "redrive.console", "tasks", str(state)], environ=environ)
     assert terminal.wait() == 0 and "DEAD_LETTER" in terminal.text
     assert (b"\x1b[1;7;35mDEAD_LETTER\x1b[0m" in terminal.raw) == has_colours
@@ -104,15 +107,10 @@ def test_a_bad_theme_takes_the_colours_and_no_more(monkeypatch: pytest.MonkeyPat
     assert output._terminal_styles.__wrapped__() == {}
 
 
-@parametrize_mostly_long("count", [200, 2_000])
-def test_a_table_in_pieces_reads_as_one_of_text(count: int) -> None:
-    @settings(max_examples=count, deadline=None)
-    @given(texts, texts, texts)
-    def check(first: str, second: str, third: str) -> None:
-        rows = [("A", "B", "C"), (first, second, third), (third, first, second)]
-        styled = [[Piece(cell, Role.HUMAN) for cell in row] for row in rows]
-        lines = list(table(styled))
-        assert [plain(line) for line in lines] == list(table_lines(rows))
-        assert not FORBIDDEN & {letter for line in lines for letter in plain(line)}
-
-    check()
+@given(texts, texts, texts)
+def test_a_table_in_pieces_reads_as_one_of_text(first: str, second: str, third: str) -> None:
+    rows = [("A", "B", "C"), (first, second, third), (third, first, second)]
+    styled = [[Piece(cell, Role.HUMAN) for cell in row] for row in rows]
+    lines = list(table(styled))
+    assert [plain(line) for line in lines] == list(table_lines(rows))
+    assert not FORBIDDEN & {letter for line in lines for letter in plain(line)}
