@@ -24,37 +24,49 @@ def session(clock):
     return poisoned_run(clock)
 
 
-async def test_causes_come_first_and_say_what_they_hold_and_since_when(session, clock):
+async def test_causes_come_first_and_the_strip_says_what_happened_and_what_each_key_would_do(session, clock):
     async with open_console(session, clock, "4") as driver:
         assert "3 causes · 31 dead letters · 1 failed · oldest 13m" in driver.text
         row = driver.find("UnicodeDecodeError")
         assert " ".join(row.split()) == "▸ ◆ 30 UnicodeDecodeError parser.py:31 in read_row holds 30 13m"
         assert [line.split()[1] for line in driver.lines[4:7]] == ["◆", "◆", "✗"]
-
-
-async def test_the_strip_says_what_happened_and_what_each_key_would_do(session, clock):
-    async with open_console(session, clock, "4", "j") as driver:
-        assert "fetch_invoices ◆ DEAD permanent · invoices-api: 401 unauthorized" in driver.text
-        assert " r requeue: 1 task runs again; 3 below may go on after success" in driver.text
-        assert " s skip: 3 go on without it" in driver.text
-
-
-async def test_of_many_the_strip_says_from_when_to_when_and_whether_they_are_one_failure(session, clock):
-    async with open_console(session, clock, "4") as driver:
+        # of many it says from when to when, and whether they are one failure
         assert "30 tasks ◆ DEAD poison · from 03:06:50 to 03:06:50 · 'utf-8' codec can't de" in driver.text
         assert "Same failure every time; nothing changed between attempts." in driver.text
         await driver.press("a")
         assert "32 tasks ◆ DEAD · from 03:06:50 to 03:18:30 · 3 different errors" in " ".join(driver.text.split())
+        await driver.press("a", "j")
+        assert "fetch_invoices ◆ DEAD permanent · invoices-api: 401 unauthorized" in driver.text
+        assert " r requeue: 1 task runs again; 3 below may go on after success" in driver.text
+        assert " s skip: 3 go on without it" in driver.text
+        await driver.press("t")  # ages become clock times
+        assert "03:06:50" in driver.find("UnicodeDecodeError")
 
 
-async def test_enter_opens_a_cause_to_its_tasks_and_more_to_all_of_them(session, clock):
+async def test_causes_open_to_their_tasks_and_close_again(session, clock):
     async with open_console(session, clock, "4", "enter") as driver:
+        table = driver.app.screen.table
         assert "◆ load_part_0001" in driver.text
         await driver.press("G", "k", "k")
         assert "… 10 more (Enter)" in driver.text
         await driver.press("enter")
         assert "more (Enter)" not in driver.text
-        assert driver.app.screen.table.cursor_key.task == "load_part_0021"
+        assert table.cursor_key.task == "load_part_0021"
+        await driver.press("h")  # closes the cause around the cursor
+        assert (table.cursor_key, len(table.order)) == (InboxRow("c0ffee"), 3)
+        await driver.press("right", "j", "j")
+        assert table.cursor_key.task == "load_part_0002"
+        await driver.press("g", "equals_sign", "n")  # from cause to cause
+        assert table.cursor_key == InboxRow("aa11")
+        await driver.press("N", "N")
+        assert table.cursor_key == InboxRow("bb11")
+        await driver.press("N", "j", "minus")  # closes all
+        assert (table.cursor_key, len(table.order)) == (InboxRow("aa11"), 3)
+        seen = []
+        for _ in range(4):
+            await driver.press("e")
+            seen.append(driver.lines[3].split("sort: ")[1].split()[0])
+        assert seen == ["count", "latest", "oldest", "held"]
 
 
 async def test_enter_on_a_task_shows_its_attempts_side_by_side(session, clock):
@@ -105,6 +117,9 @@ async def test_requeue_of_a_cause_shows_the_exact_list_and_needs_its_number(sess
         assert "of 30; Tab and PgDn show the rest" in driver.text
         await driver.press("enter")
         assert session.commands == []
+        await driver.press("escape")
+        assert session.commands == [], "Esc is no answer to any question"
+        await driver.press("r")
         await driver.submit("30")
         assert session.commands == [], "Enter goes to the answers, where Cancel is chosen"
         await driver.press("a")
@@ -114,7 +129,9 @@ async def test_requeue_of_a_cause_shows_the_exact_list_and_needs_its_number(sess
 
 
 async def test_skip_asks_for_a_reason_and_sends_it(session, clock):
-    async with open_console(session, clock, "4", "j", "s") as driver:
+    async with open_console(session, clock, "4", "j", "s", "escape") as driver:
+        assert session.commands == [], "Esc is no answer to any question"
+        await driver.press("s")
         assert "3 tasks below may go on: report, mail, close_books." in driver.text
         await driver.press("enter")
         assert "A reason is needed" in driver.text
@@ -123,38 +140,24 @@ async def test_skip_asks_for_a_reason_and_sends_it(session, clock):
         assert (command.act, command.reason, command.targets[0][0]) == ("skip", "paid by hand", "fetch_invoices")
 
 
-async def test_esc_is_no_answer_to_any_question(session, clock):
-    async with open_console(session, clock, "4", "r") as driver:
-        await driver.press("escape")
-        await driver.press("j", "s")
-        await driver.press("escape")
-        assert session.commands == []
-
-
 async def test_marks_belong_to_tasks_and_are_what_an_act_means(session, clock):
-    async with open_console(session, clock, "4", "enter", "j", "space", "space") as driver:
+    async with open_console(session, clock, "4", "space") as driver:
+        assert "30 marked" in driver.text, "a cause means its tasks"
+        await driver.press("k", "enter", "j", "space")
+        assert "29 marked" in driver.text, "one of them is left out"
+        await driver.press("r")
+        assert "Requeue 29 tasks" in driver.text
+        assert PART not in driver.text
+        await driver.press("escape", "escape")
+        assert "marked" not in driver.text
+        await driver.press("g", "j", "space", "space")
         assert "2 marked" in driver.text
         await driver.press("G")
         await driver.press("s")
         assert "Skip 2 tasks" in driver.text
         assert "load_part_0001" in driver.text and "load_part_0002" in driver.text
-        await driver.press("escape", "escape")
-        assert "marked" not in driver.text
-
-
-async def test_marking_a_cause_marks_its_tasks_and_one_can_be_left_out(session, clock):
-    async with open_console(session, clock, "4", "space") as driver:
-        assert "30 marked" in driver.text
-        await driver.press("k", "enter", "j", "space")
-        assert "29 marked" in driver.text
-        await driver.press("r")
-        assert "Requeue 29 tasks" in driver.text
-        assert PART not in driver.text
-
-
-async def test_a_range_of_marks_follows_the_cursor(session, clock):
-    async with open_console(session, clock, "4", "enter", "j", "v", "j", "j", "k") as driver:
-        assert "2 marked" in driver.text
+        await driver.press("escape", "escape", "g", "j", "v", "j", "j", "k")
+        assert "2 marked" in driver.text, "a range follows the cursor"
         await driver.press("v", "j", "j")
         assert "2 marked" in driver.text
 
@@ -168,6 +171,11 @@ async def test_all_that_match_are_marked_and_again_none(session, clock):
         await driver.submit("api")
         await driver.press("a")
         assert "1 marked" in driver.text
+        await driver.press("escape", "escape", "a")
+        assert "32 marked" in driver.text
+        await driver.press("slash")
+        await driver.submit("api")
+        assert "1 marked" in driver.text, "marks of what the filter hides are forgotten"
 
 
 async def test_what_is_done_loses_its_mark_and_what_was_refused_keeps_it(session, clock):
@@ -198,12 +206,6 @@ async def test_the_filter_keeps_what_matches_and_with_a_bang_the_rest(session, c
         assert "3 causes · 31 dead letters" in driver.text
 
 
-async def test_marks_of_what_the_filter_hides_are_forgotten(session, clock):
-    async with open_console(session, clock, "4", "a", "slash") as driver:
-        await driver.submit("api")
-        assert "1 marked" in driver.text
-
-
 async def test_nothing_is_said_calmly(revenue, clock):
     for row in revenue.projection.tasks.values():
         row.attempts.clear()
@@ -222,34 +224,6 @@ async def test_a_run_without_executor_is_counted_in_the_inbox_that_has_no_task(c
         assert "nothing needs a human" not in driver.text
 
 
-async def test_orders_follow_each_other(session, clock):
-    async with open_console(session, clock, "4") as driver:
-        seen = []
-        for _ in range(4):
-            await driver.press("e")
-            seen.append(driver.lines[3].split("sort: ")[1].split()[0])
-        assert seen == ["count", "latest", "oldest", "held"]
-
-
-async def test_n_goes_from_cause_to_cause_and_minus_closes_all(session, clock):
-    async with open_console(session, clock, "4", "equals_sign") as driver:
-        await driver.press("n")
-        assert driver.app.screen.table.cursor_key == InboxRow("aa11")
-        await driver.press("N", "N")
-        assert driver.app.screen.table.cursor_key == InboxRow("bb11")
-        await driver.press("N", "j", "minus")
-        assert driver.app.screen.table.cursor_key == InboxRow("aa11")
-        assert len(driver.app.screen.table.order) == 3
-
-
-async def test_left_closes_the_cause_around_the_cursor_and_right_opens_it(session, clock):
-    async with open_console(session, clock, "4", "right", "j", "j") as driver:
-        assert driver.app.screen.table.cursor_key.task == "load_part_0002"
-        await driver.press("h")
-        assert driver.app.screen.table.cursor_key == InboxRow("c0ffee")
-        assert len(driver.app.screen.table.order) == 3
-
-
 async def test_the_selected_task_is_the_same_on_every_screen(session, clock):
     async with open_console(session, clock, "4", "enter", "j", "j", "2") as driver:
         assert driver.app.selected == "load_part_0002"
@@ -263,6 +237,11 @@ async def test_the_selected_task_is_the_same_on_every_screen(session, clock):
 
 async def test_a_task_that_somebody_requeued_leaves_and_a_new_failure_comes(session, clock):
     async with open_console(session, clock, "4") as driver:
+        await driver.emit(session, session.builder.move("mail", "SKIPPED"))
+        clock.now += S
+        driver.app.tick(clock.now)
+        await driver.settle()
+        assert "holds 2" in driver.find("PermanentError"), "what is held is counted again once a second"
         await driver.emit(session, session.builder.move("fetch_invoices", "PENDING", generation=1))
         assert "fetch_invoices" not in driver.text
         assert "2 causes · 30 dead letters · 1 failed" in driver.text
@@ -270,13 +249,6 @@ async def test_a_task_that_somebody_requeued_leaves_and_a_new_failure_comes(sess
             session, session.builder.start("fetch_invoices"), session.builder.fail("fetch_invoices", "DEAD_LETTER")
         )
         assert "3 causes" in driver.text
-
-
-async def test_the_cursor_stays_on_its_row_when_others_come_and_go(session, clock):
-    async with open_console(session, clock, "4", "j") as driver:
-        gone = [session.builder.move(f"load_part_{n:04}", "SKIPPED") for n in range(1, 31)]
-        await driver.emit(session, gone)
-        assert driver.app.screen.table.cursor_key == InboxRow("aa11")
 
 
 async def test_a_task_that_left_while_another_view_was_in_front_has_an_empty_row(session, clock):
@@ -293,6 +265,8 @@ async def test_a_task_that_left_while_another_view_was_in_front_has_an_empty_row
 
 async def test_requeue_does_nothing_right_after_the_row_left_from_under_the_cursor(session, clock):
     async with open_console(session, clock, "4", "j") as driver:
+        await driver.emit(session, [session.builder.move(f"load_part_{n:04}", "SKIPPED") for n in range(1, 31)])
+        assert driver.app.screen.table.cursor_key == InboxRow("aa11"), "the cursor stays when others come and go"
         await driver.emit(session, session.builder.move("fetch_invoices", "PENDING", generation=1))
         assert driver.app.screen.table.cursor_key == InboxRow("bb11")
         clock.now += S  # a person who presses the key again does so within a second
@@ -302,15 +276,6 @@ async def test_requeue_does_nothing_right_after_the_row_left_from_under_the_curs
         clock.now += round(JUMP_SECONDS * S)
         await driver.press("r")
         assert [command.targets[0][0] for command in session.commands] == ["archive"]
-
-
-async def test_what_is_held_is_counted_again_once_a_second(session, clock):
-    async with open_console(session, clock, "4") as driver:
-        await driver.emit(session, session.builder.move("mail", "SKIPPED"))
-        clock.now += S
-        driver.app.tick(clock.now)
-        await driver.settle()
-        assert "holds 2" in driver.find("PermanentError")
 
 
 async def test_a_second_repaints_no_row_whose_age_reads_the_same(session, clock, monkeypatch):
@@ -331,26 +296,19 @@ def _cells(regions: tuple[Region, ...]) -> list[tuple[int, int, int]]:
     return [(region.x, region.y, region.width) for region in regions]
 
 
-async def test_ages_become_clock_times_on_a_key(session, clock):
-    async with open_console(session, clock, "4", "t") as driver:
-        assert "03:06:50" in driver.find("UnicodeDecodeError")
-
-
 # --- Width and weight -------------------------------------------------------------------------------------------------
 
 
 async def test_with_room_the_evidence_stands_beside_the_list(session, clock):
-    async with open_console(session, clock, "4", "enter", "j", size=(120, 40)) as driver:
-        assert "Same failure twice; nothing changed between" in driver.text
-        assert "◆ load_part_0002" in driver.text
-        await driver.visit("enter", driver.app.screen.evidence)
-
-
-async def test_of_a_cause_the_pane_says_when_they_came_and_what_they_hold(session, clock):
     async with open_console(session, clock, "4", size=(120, 40)) as driver:
+        # of a cause: when they came and what they hold
         assert "Same failure every time; nothing changed between" in driver.text
         assert "30 poison" in driver.text
         assert "Holds  30 tasks" in driver.text
+        await driver.press("enter", "j")
+        assert "Same failure twice; nothing changed between" in driver.text
+        assert "◆ load_part_0002" in driver.text
+        await driver.visit("enter", driver.app.screen.evidence)
 
 
 DAY = 24 * 3600 * S
@@ -517,7 +475,6 @@ def waiting_run(clock: StillClock, reason: str, count: int = 11) -> FakeSession:
     return session
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
 @pytest.mark.parametrize(
     ("reason", "said", "mending"),
     [
@@ -527,16 +484,19 @@ def waiting_run(clock: StillClock, reason: str, count: int = 11) -> FakeSession:
     ],
 )
 async def test_what_is_held_did_not_fail_and_the_key_that_mends_it_comes_first(
-    clock: StillClock, reason: str, said: str, mending: str, size: tuple[int, int]
+    clock: StillClock, reason: str, said: str, mending: str
 ):
-    async with open_console(waiting_run(clock, reason), clock, "4", size=size) as driver:
-        text = " ".join(driver.text.split())
-        assert said in text
-        assert mending in text
-        assert "11 failed" not in text and "One failure" not in text and "run again" not in text
-        words = driver.lines[-1].split()
-        first = {"pause": "p"}.get(reason, "7")
-        assert first in words[:6] and "r" not in words and "s" not in words
+    async with open_console(waiting_run(clock, reason), clock, "4") as driver:
+        for size in [(80, 24), (120, 40)]:
+            await driver.pilot.resize_terminal(*size)
+            await driver.settle()
+            text = " ".join(driver.text.split())
+            assert said in text
+            assert mending in text
+            assert "11 failed" not in text and "One failure" not in text and "run again" not in text
+            words = driver.lines[-1].split()
+            first = {"pause": "p"}.get(reason, "7")
+            assert first in words[:6] and "r" not in words and "s" not in words
 
 
 async def test_an_approval_offers_its_answers_alone(clock: StillClock):
