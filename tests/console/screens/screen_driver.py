@@ -175,10 +175,11 @@ def pressing(app: Any, *keys: str) -> Callable[[Pilot[Any]], Awaitable[None]]:
 
 @asynccontextmanager
 async def open_console(
-    session: FakeSession, clock: StillClock, *keys: str, size: tuple[int, int] = (80, 24)
+    session: FakeSession, clock: StillClock, *keys: str, size: tuple[int, int] = (80, 24), selected: str | None = None
 ) -> AsyncIterator[ScreenDriver]:
-    """The console on a session, after some keys."""
+    """The console on a session, with a task selected, after some keys."""
     app = make_app(session, clock)
+    app.selected = selected
     keys = keys_from_first_view(app, *keys)
     async with app.run_test(size=size) as pilot:
         driver = ScreenDriver(app, pilot)

@@ -13,7 +13,7 @@ from support.waiting import LIMIT_SECONDS
 
 from ..conftest import FakeSession, make_app
 from ..model.runs import S
-from .screen_driver import ScreenDriver, open_console
+from .screen_driver import open_console, pressing
 
 DEAD = "clean_refunds"
 WORDS = [
@@ -63,10 +63,7 @@ def session(revenue):
 @asynccontextmanager
 async def at_the_log(session, clock, *keys, name=DEAD, size=(80, 24)):
     """The log of a task, after some keys."""
-    async with open_console(session, clock, size=size) as driver:
-        driver.app.selected = name
-        session.asked.clear()
-        await driver.press("5", *keys)
+    async with open_console(session, clock, "5", *keys, size=size, selected=name) as driver:
         yield driver
 
 
@@ -134,24 +131,20 @@ async def test_brackets_change_the_attempt_and_say_where_they_end(session, clock
         assert "#2 of 2" in driver.lines[3]
         await driver.press("right_square_bracket")
         assert "this is the latest attempt" in driver.lines[-1]
-
-
-async def test_what_was_said_of_another_attempt_goes(session, clock):
-    async with at_the_log(session, clock, "]") as driver:
-        assert "this is the latest attempt" in driver.lines[-1]
-        await driver.press("[")
+        await driver.press("[")  # what was said of another attempt goes
         assert "#1 of 2" in driver.lines[3] and "this is the latest attempt" not in driver.text
 
 
-async def test_a_task_that_has_not_begun_says_why(session, clock):
-    async with at_the_log(session, clock, name="aggregate_revenue") as driver:
-        assert shown(driver)[0].startswith("· no attempt yet: ")
-        assert "clean_" in shown(driver)[0]
-
-
-async def test_an_attempt_that_wrote_nothing_says_so(session, clock):
+async def test_a_log_without_a_line_says_why(session, clock):
     async with at_the_log(session, clock, name="extract_refunds") as driver:
         assert shown(driver)[0] == "· this attempt wrote nothing"
+        driver.app.selected = "aggregate_revenue"
+        await driver.press("6", "5")
+        assert shown(driver)[0].startswith("· no attempt yet: ")
+        assert "clean_" in shown(driver)[0]
+        driver.app.selected = "clean_orders"
+        await driver.press("6", "5", "e")
+        assert "no line shows an error" in driver.lines[-1]
 
 
 # --- Reading ---------------------------------------------------------------------------------------------------------
@@ -294,20 +287,6 @@ async def test_e_jumps_to_the_first_line_of_an_error(session, clock):
         assert screen.text.lines.text(screen.text.search_start(1)) == "Traceback (most recent call last):"
 
 
-async def test_n_goes_from_error_to_error_without_a_search(session, clock):
-    async with at_the_log(session, clock, "e") as driver:
-        stand = [driver.app.screen.text.search_start(1)]
-        for key in ("n", "n", "N"):
-            await driver.press(key)
-            stand.append(driver.app.screen.text.search_start(1))
-        assert stand == [5, 8, 5, 8]
-
-
-async def test_no_error_is_said(session, clock):
-    async with at_the_log(session, clock, "e", name="clean_orders") as driver:
-        assert "no line shows an error" in driver.lines[-1]
-
-
 async def test_a_search_finds_also_what_was_not_read_yet(session, clock):
     session.logs[DEAD, 2] = long_log(10_000)
     async with at_the_log(session, clock, "slash") as driver:
@@ -319,17 +298,27 @@ async def test_a_search_finds_also_what_was_not_read_yet(session, clock):
         assert "/nonsense: nowhere" in driver.lines[3]
 
 
-async def test_n_and_its_capital_go_from_match_to_match(session, clock):
-    async with at_the_log(session, clock, "slash") as driver:
+async def test_n_and_its_capital_go_from_error_to_error_and_from_match_to_match(session, clock):
+    async with at_the_log(session, clock, "e") as driver:
+        text = driver.app.screen.text
+
+        async def found_by(*keys: str) -> list[int]:
+            found = [text.search_start(1)]
+            for key in keys:
+                await driver.press(key)
+                found.append(text.search_start(1))
+            return found
+
+        assert await found_by("n", "n", "N") == [5, 8, 5, 8], "without a search: errors"
+        await driver.press("G", "slash")
         await driver.submit("rows")
-        assert driver.app.screen.text.search_start(1) == 3
+        assert await found_by() == [3]
         await driver.press("escape", "slash")
         await driver.submit("settle")
-        stand = [driver.app.screen.text.search_start(1)]
-        for key in ("n", "n", "n", "N"):
-            await driver.press(key)
-            stand.append(driver.app.screen.text.search_start(1))
-        assert stand == [0, 3, 6, 0, 6]
+        assert await found_by("n", "n", "n", "N") == [0, 3, 6, 0, 6]
+        await driver.press("escape", "slash")
+        await driver.submit("~row \\d,\\d{3}:")
+        assert await found_by() == [4], "a regular expression"
 
 
 async def test_only_lines_that_match_are_shown_until_esc(session, clock):
@@ -337,17 +326,7 @@ async def test_only_lines_that_match_are_shown_until_esc(session, clock):
         await driver.submit("settle")
         assert [line for line in shown(driver) if line] == [WORDS[0], WORDS[3], WORDS[6]]
         assert "&settle" in driver.lines[3]
-        await driver.press("ampersand", *["backspace"] * 6)
-        await driver.submit("!settle")
-        assert WORDS[4] in shown(driver) and WORDS[0] not in shown(driver)
-        await driver.press("escape")
-        assert WORDS[0] in shown(driver)
-
-
-async def test_a_search_works_within_what_is_shown_alone(session, clock):
-    async with at_the_log(session, clock, "ampersand") as driver:
-        await driver.submit("settle")
-        await driver.press("slash")
+        await driver.press("slash")  # a search within what is shown alone
         await driver.submit("line 87")
         assert "&settle" in driver.lines[3] and "/line 87" in driver.lines[3]
         assert driver.app.screen.text.search_start(1) == 2
@@ -355,22 +334,25 @@ async def test_a_search_works_within_what_is_shown_alone(session, clock):
         assert "&settle" not in driver.lines[3]
         await driver.press("escape")
         assert "/line 87" not in driver.lines[3]
+        await driver.press("ampersand")
+        await driver.submit("!settle")
+        assert WORDS[4] in shown(driver) and WORDS[0] not in shown(driver)
+        await driver.press("escape")
+        assert WORDS[0] in shown(driver)
+        await driver.press("ampersand")
+        await driver.submit("~^(row|settle)")
+        assert [line for line in shown(driver) if line] == [WORDS[0], WORDS[4]], "a regular expression"
 
 
-async def test_w_folds_long_lines(session, clock):
-    session.logs[DEAD, 2] = chunks_of("x" * 100 + "\n")
-    async with at_the_log(session, clock) as driver:
-        assert shown(driver)[1] == ""
-        await driver.press("w")
-        assert shown(driver)[1] == "  " + "x" * 21
-
-
-async def test_left_and_right_move_along_cut_lines(session, clock):
+async def test_left_and_right_move_along_cut_lines_and_w_folds_them(session, clock):
     session.logs[DEAD, 2] = chunks_of("a" * 80 + "b" * 40 + "\n")
     async with at_the_log(session, clock, "right") as driver:
         assert shown(driver)[0] == "a" * 41 + "b" * 38 + "…"
         await driver.press("left")
         assert shown(driver)[0].startswith("a" * 78)
+        assert shown(driver)[1] == ""
+        await driver.press("w")
+        assert shown(driver)[1] == "  " + "a" + "b" * 40
 
 
 async def test_two_attempts_are_compared_without_their_numbers(session, clock):
@@ -476,15 +458,6 @@ async def test_moving_on_reads_what_follows_and_keeps_the_place(session, clock):
         assert len(driver.app.screen.text.lines) < 1_000
 
 
-async def test_a_regular_expression_is_searched_and_shown_alone(session, clock):
-    async with at_the_log(session, clock, "slash") as driver:
-        await driver.submit("~row \\d,\\d{3}:")
-        assert driver.app.screen.text.search_start(1) == 4
-        await driver.press("escape", "ampersand")
-        await driver.submit("~^(row|settle)")
-        assert [line for line in shown(driver) if line] == [WORDS[0], WORDS[4]]
-
-
 async def test_what_a_long_log_shows_alone_comes_from_the_whole_of_it(session, clock):
     session.logs[DEAD, 2] = long_log(20_000)
     async with at_the_log(session, clock, "ampersand") as driver:
@@ -529,15 +502,8 @@ def test_picture(size, session, clock, snap_compare):
     session.logs[DEAD, 2] = settling()
     session.lists["output"] = [{"output_bytes": 1_739_000, "output_dropped_bytes": 1_214_000}]
     app = make_app(session, clock)
-
-    async def prepare(pilot):
-        driver = ScreenDriver(app, pilot)
-        app.selected = DEAD
-        await driver.press("5", "slash")
-        await driver.submit("refund")
-        await driver.press("N", "G")
-
-    assert snap_compare(app, terminal_size=size, run_before=prepare)
+    app.selected = DEAD
+    assert snap_compare(app, terminal_size=size, run_before=pressing(app, "5", "slash", *"refund", "enter", "N", "G"))
 
 
 def settling() -> list[LogChunk]:
