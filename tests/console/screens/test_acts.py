@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from unittest.mock import AsyncMock
 
-import pytest
 from msgspec import structs
 from redrive.console.app.app import ConsoleApp
 from redrive.console.keys.actions import VIEWS, footer_of
@@ -69,9 +68,16 @@ async def test_nothing_changes_on_the_screen_before_the_event_comes(revenue: Fak
         assert "DEAD     ZeroDivisionError" not in text_of(app)
 
 
-async def test_the_footer_counts_the_grace_down_and_then_forgets_it(revenue: FakeSession, clock: StillClock):
+async def test_the_footer_counts_the_grace_down_in_which_z_takes_the_requeue_back(
+    revenue: FakeSession, clock: StillClock
+):
     async with shown(revenue, clock) as (app, pilot):
-        await press(app, pilot, "n", "r")
+        await press(app, pilot, "n", "r", "z")
+        requeue, undo = revenue.commands
+        assert undo.act == "undo"
+        assert undo.options == {"command": requeue.id}
+        await press(app, pilot, "r")
+        assert revenue.commands[-1].id != requeue.id, "two acts have two ids"
         assert "clean_refunds requeued" in rows_of(app)[-1]
         assert "5s" in rows_of(app)[-1]
         clock.now += 3 * S
@@ -82,22 +88,7 @@ async def test_the_footer_counts_the_grace_down_and_then_forgets_it(revenue: Fak
         app.tick(clock.now)
         revenue.lists["journal"] = []
         await press(app, pilot, "z")
-        assert [command.act for command in revenue.commands] == ["requeue"]
-
-
-async def test_z_takes_the_requeue_back_during_its_grace(revenue: FakeSession, clock: StillClock):
-    async with shown(revenue, clock) as (app, pilot):
-        await press(app, pilot, "n", "r", "z")
-        requeue, undo = revenue.commands
-        assert undo.act == "undo"
-        assert undo.options == {"command": requeue.id}
-
-
-async def test_two_acts_have_two_ids(revenue: FakeSession, clock: StillClock):
-    async with shown(revenue, clock) as (app, pilot):
-        await press(app, pilot, "n", "r", "r")
-        first, second = revenue.commands
-        assert first.id != second.id
+        assert [command.act for command in revenue.commands] == ["requeue", "undo", "requeue"]
 
 
 async def test_what_has_succeeded_is_asked_about_before_it_runs_again(revenue: FakeSession, clock: StillClock):
@@ -121,13 +112,8 @@ async def test_many_are_shown_as_a_list_and_cancel_is_the_answer_of_enter(clock:
         assert "1 task below may go on: report" in text
         await press(app, pilot, "enter")
         assert session.commands == []
-
-
-async def test_the_key_that_asked_is_not_the_key_that_answers(clock: StillClock):
-    session = many_failed(3)
-    async with shown(session, clock) as (app, pilot):
-        await press(app, pilot, "a", "r", "r", "r")
-        assert session.commands == []
+        await press(app, pilot, "r", "r", "r")
+        assert session.commands == [], "the key that asked is not the key that answers"
         await press(app, pilot, "a")
         assert len(session.commands) == 1
 
@@ -200,57 +186,34 @@ async def test_a_requeue_without_an_executor_promises_no_start(clock: StillClock
         assert "starts in" not in text_of(app)
 
 
-async def test_a_skip_needs_a_reason(revenue: FakeSession, clock: StillClock):
+async def test_each_act_on_a_task_asks_what_it_needs_or_says_why_it_is_refused(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, pilot):
-        await press(app, pilot, "n", "s", "enter")
-        assert revenue.commands == []
-        assert "A reason is needed" in text_of(app)
-        await press(app, pilot, *"late", "enter")
-        (command,) = revenue.commands
-        assert (command.act, command.reason) == ("skip", "late")
-
-
-async def test_a_task_that_has_not_run_cannot_be_requeued_and_it_is_said_why(revenue: FakeSession, clock: StillClock):
-    async with shown(revenue, clock) as (app, pilot):
-        app.screen.graph_view.select("notify")
+        select = app.screen.graph_view.select
+        select("notify")
         await press(app, pilot, "r")
-        assert revenue.commands == []
         assert "it has not run yet" in rows_of(app)[-1]
-
-
-async def test_stopping_a_task_needs_a_reason_and_another_key(revenue: FakeSession, clock: StillClock):
-    async with shown(revenue, clock) as (app, pilot):
-        app.screen.graph_view.select("clean_orders")
-        await press(app, pilot, "x")
-        assert "SIGTERM" in text_of(app)
-        await press(app, pilot, *"hot", "enter")
-        (command,) = revenue.commands
-        assert command.act == "cancel"
-        assert command.targets == (("clean_orders", "RUNNING", 0),)
-
-
-async def test_the_question_before_a_dead_letter_is_stopped_speaks_of_no_attempt(
-    revenue: FakeSession, clock: StillClock
-):
-    async with shown(revenue, clock) as (app, pilot):
-        app.screen.graph_view.select("clean_refunds")
-        await press(app, pilot, "x")
-        assert "SIGTERM" not in text_of(app)
-        assert "What does not run now counts as cancelled" in text_of(app)
-
-
-async def test_what_has_ended_cannot_be_stopped_and_nothing_is_asked(revenue: FakeSession, clock: StillClock):
-    async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "g", "x")
         assert not isinstance(app.screen, Dialog)
         assert "it has ended" in rows_of(app)[-1]
-
-
-async def test_a_retry_is_brought_forward_at_once(revenue: FakeSession, clock: StillClock):
-    async with shown(revenue, clock) as (app, pilot):
-        app.screen.graph_view.select("extract_payments")
+        select("clean_refunds")
+        await press(app, pilot, "x")
+        assert "SIGTERM" not in text_of(app), "no attempt of a dead letter runs"
+        assert "What does not run now counts as cancelled" in text_of(app)
+        await press(app, pilot, "escape", "s", "enter")
+        assert "A reason is needed" in text_of(app)
+        assert revenue.commands == []
+        await press(app, pilot, *"late", "enter")
+        skip = revenue.commands[-1]
+        assert (skip.act, skip.reason) == ("skip", "late")
+        select("clean_orders")
+        await press(app, pilot, "x")
+        assert "SIGTERM" in text_of(app)
+        await press(app, pilot, *"hot", "enter")
+        stop = revenue.commands[-1]
+        assert (stop.act, stop.targets) == ("cancel", (("clean_orders", "RUNNING", 0),))
+        select("extract_payments")
         await press(app, pilot, "b")
-        assert revenue.commands[0].act == "hurry"
+        assert [command.act for command in revenue.commands] == ["skip", "cancel", "hurry"]
 
 
 async def test_p_pauses_and_then_goes_on(revenue: FakeSession, clock: StillClock):
@@ -283,30 +246,24 @@ def _act(command_id: str, act: str, was: dict, at: int, options: dict | None = N
     return {"kind": "operator", "at": at, "actor": "bob@ops-2", "command_id": command_id, "data": json.dumps(data)}
 
 
-@pytest.mark.parametrize("key", ["r", "s", "x", "b", "p", "z"])
-async def test_a_stale_picture_locks_every_act_and_says_why(revenue: FakeSession, clock: StillClock, key: str):
-    revenue.set_status(data_age_seconds=14.0)
+async def test_a_picture_that_may_be_old_locks_every_act_and_says_why(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, pilot):
-        await press(app, pilot, "n", key)
-        assert revenue.commands == []
-        assert not isinstance(app.screen, Dialog)
-        assert "stale 14s" in rows_of(app)[-1]
 
+        async def assert_locked(keys: str, why: str) -> None:
+            await settle(app, pilot)
+            for key in keys:
+                await press(app, pilot, "n", key)
+                assert not isinstance(app.screen, Dialog)
+                assert why in rows_of(app)[-1]
+            assert revenue.commands == []
 
-async def test_an_executor_that_is_silent_locks_acts(revenue: FakeSession, clock: StillClock):
-    revenue.set_status(executor=ExecutorState(alive=True, age_us=12000000))
-    async with shown(revenue, clock) as (app, pilot):
-        await press(app, pilot, "n", "r")
-        assert revenue.commands == []
-        assert "executor silent for 12s" in rows_of(app)[-1]
-
-
-async def test_a_line_that_is_down_locks_acts_and_says_when_it_tries_again(revenue: FakeSession, clock: StillClock):
-    revenue.set_status(link=Link.STALE, problem="far does not answer", retry_in_seconds=3.0, data_age_seconds=4.0)
-    async with shown(revenue, clock) as (app, pilot):
-        await press(app, pilot, "n", "r")
-        assert revenue.commands == []
-        assert "reconnecting in 3s" in rows_of(app)[-1]
+        revenue.set_status(data_age_seconds=14.0)
+        await assert_locked("rsxbpz", "stale 14s")
+        revenue.set_status(data_age_seconds=0.0, executor=ExecutorState(alive=True, age_us=12 * S))
+        await assert_locked("r", "executor silent for 12s")
+        down = {"problem": "far does not answer", "retry_in_seconds": 3.0, "data_age_seconds": 4.0}
+        revenue.set_status(link=Link.STALE, **down)
+        await assert_locked("r", "reconnecting in 3s")
 
 
 async def test_with_the_executor_gone_acts_still_work(revenue: FakeSession, clock: StillClock):
@@ -374,16 +331,17 @@ async def test_an_armed_console_sends_its_acts_through_a_session_of_their_own(re
         assert len(acting.commands) == 1
 
 
-@pytest.mark.parametrize("view", "234")
-async def test_a_read_only_console_offers_no_acts(revenue: FakeSession, clock: StillClock, view: str):
+async def test_a_read_only_console_offers_no_acts(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock, (200, 40), open_for_changes=AsyncMock()) as (app, pilot):
-        await press(app, pilot, view)
-        acts = {action.label for action in footer_of(VIEWS[int(view) - 1]) if action.act}
-        assert acts & offered(app)
-        revenue.set_status(read_only="opened read-only")
-        await settle(app, pilot)
-        assert not acts & offered(app)
-        assert rows_of(app)[-1].startswith(" opened read-only  W arm…")
+        for view in "234":
+            revenue.set_status(read_only=None)
+            await press(app, pilot, view)
+            acts = {action.label for action in footer_of(VIEWS[int(view) - 1]) if action.act}
+            assert acts & offered(app)
+            revenue.set_status(read_only="opened read-only")
+            await settle(app, pilot)
+            assert not acts & offered(app)
+            assert rows_of(app)[-1].startswith(" opened read-only  W arm…")
 
 
 def offered(app: ConsoleApp) -> set[str]:

@@ -40,6 +40,7 @@ def heading(app) -> str:
 
 async def test_each_row_says_what_its_task_is_at(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, pilot):
+        assert app.selected == "clean_refunds", "the eye begins at the first problem"
         assert "1/3  ok         12s" in row_with(app, "✓ extract_orders")
         assert "running    29s, timeout 5m00" in row_with(app, "● clean_orders")
         assert "41 % done" in row_with(app, "● clean_orders")
@@ -50,11 +51,6 @@ async def test_each_row_says_what_its_task_is_at(revenue: FakeSession, clock: St
         assert "after 3 tasks, held by clean_refunds" in row_with(app, "aggregate_revenue")
         await press(app, pilot, "G")
         assert "sensing  next check in 34s · 3 checks" in row_with(app, "◷ partner_file")
-
-
-async def test_the_eye_begins_at_the_first_problem(revenue: FakeSession, clock: StillClock):
-    async with shown(revenue, clock) as (app, _):
-        assert app.selected == "clean_refunds"
 
 
 @pytest.mark.parametrize(("keys", "selected"), [((), "broken"), (("k",), "first")], ids=["untouched", "used"])
@@ -70,13 +66,6 @@ async def test_the_first_problem_is_selected_until_a_key_is_pressed(clock: Still
         assert app.screen.graph_view.graph.selected == selected
 
 
-async def test_a_change_shows_in_its_row_and_in_what_waits_for_it(revenue: FakeSession, clock: StillClock):
-    async with shown(revenue, clock) as (app, pilot):
-        await emit_events(app, pilot, revenue, revenue.builder.move("clean_refunds", "SKIPPED", skip_cause="operator"))
-        assert "skipped  by operator" in row_with(app, "» clean_refunds")
-        assert "after 2 tasks" in row_with(app, "aggregate_revenue")
-
-
 async def test_a_second_repaints_countdowns_and_nothing_else(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, pilot):
         asked = []
@@ -90,30 +79,27 @@ async def test_a_second_repaints_countdowns_and_nothing_else(revenue: FakeSessio
         assert sorted(set(asked)) == ticking
 
 
-async def test_the_kill_of_a_hung_task_is_reported_step_by_step(revenue: FakeSession, clock: StillClock):
+async def test_a_change_shows_in_its_row_and_in_what_waits_for_it(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, pilot):
         builder = revenue.builder
         number = revenue.projection.tasks["clean_orders"].attempt
-        await emit_events(app, pilot, revenue, builder.event("attempt.deadline", "clean_orders", attempt=number))
+
+        async def emit(kind: str, name: str | None = "clean_orders", **columns) -> None:
+            await emit_events(app, pilot, revenue, builder.event(kind, name, **columns))
+
+        await emit_events(app, pilot, revenue, builder.move("clean_refunds", "SKIPPED", skip_cause="operator"))
+        assert "skipped  by operator" in row_with(app, "» clean_refunds")
+        assert "after 2 tasks" in row_with(app, "aggregate_revenue")
+        # the kill of a hung task, step by step
+        await emit("attempt.deadline", attempt=number)
         assert "timeout reached" in row_with(app, "● clean_orders")
-        grace = {"attempt": {"grace_us": 5 * S}}
-        await emit_events(
-            app, pilot, revenue, builder.event("attempt.started", "clean_orders", attempt=number, data=grace)
-        )
-        await emit_events(app, pilot, revenue, builder.event("attempt.sigterm", "clean_orders", attempt=number))
+        await emit("attempt.started", attempt=number, data={"attempt": {"grace_us": 5 * S}})
+        await emit("attempt.sigterm", attempt=number)
         assert "SIGTERM sent, SIGKILL in  5s" in row_with(app, "● clean_orders")
-        await emit_events(app, pilot, revenue, builder.event("attempt.sigkill", "clean_orders", attempt=number))
+        await emit("attempt.sigkill", attempt=number)
         assert "SIGKILL, not gone yet" in row_with(app, "● clean_orders")
-
-
-async def test_a_retry_that_is_due_says_what_keeps_it(revenue: FakeSession, clock: StillClock):
-    async with shown(revenue, clock) as (app, pilot):
-        await emit_events(
-            app,
-            pilot,
-            revenue,
-            revenue.builder.event("run", data={"what": "paused", "set": {"paused_since": clock.now}}),
-        )
+        # a retry that is due, and what keeps it
+        await emit("run", None, data={"what": "paused", "set": {"paused_since": clock.now}})
         clock.now += 12 * S
         app.tick(clock.now)
         await settle(app, pilot)
@@ -123,22 +109,27 @@ async def test_a_retry_that_is_due_says_what_keeps_it(revenue: FakeSession, cloc
 # --- Moving ---------------------------------------------------------------------------------------------------------
 
 
-async def test_the_cursor_moves_by_rows_and_along_edges(revenue: FakeSession, clock: StillClock):
+async def test_the_cursor_moves_by_rows_along_edges_and_to_matches_and_changes_nothing(
+    revenue: FakeSession, clock: StillClock
+):
     async with shown(revenue, clock) as (app, pilot):
-        await press(app, pilot, "g")
-        assert app.selected == "extract_orders"
-        await press(app, pilot, "j")
-        assert app.selected == "clean_orders"
-        await press(app, pilot, "h")
-        assert app.selected == "extract_orders"
-        await press(app, pilot, "l", "l")
-        assert app.selected == "aggregate_revenue"
-        await press(app, pilot, "G", "k")
-        assert app.selected == "notify"
-
-
-async def test_moving_changes_nothing(revenue: FakeSession, clock: StillClock):
-    async with shown(revenue, clock) as (app, pilot):
+        for keys, selected in [
+            (("g",), "extract_orders"), (("j",), "clean_orders"), (("h",), "extract_orders"),
+            (("l", "l"), "aggregate_revenue"), (("G", "k"), "notify"), (("n",), "clean_refunds"),
+            (("slash", *"clean !refunds"), "clean_payments"), (("enter", "n"), "clean_orders"),
+            (("escape", "n"), "clean_refunds"),
+        ]:  # fmt: skip
+            await press(app, pilot, *keys)
+            assert app.selected == selected, keys
+        app.screen.graph_view.select("clean_orders")
+        await settle(app, pilot)
+        related = app.screen.graph_view.highlight.related
+        assert {"extract_orders", "aggregate_revenue", "notify"} <= set(related), "ancestors and descendants"
+        assert "extract_refunds" not in related
+        await press(app, pilot, "c")
+        assert app.screen.graph_view.critical_path == app.live.forecast.path == ("extract_payments", "clean_payments")
+        await press(app, pilot, "c")
+        assert app.screen.graph_view.critical_path == ()
         await press(app, pilot, *"jkhlgGnN", "pagedown", "pageup", "ctrl+d", "ctrl+u", "home", "end", "up", "down")
         await press(app, pilot, "left", "right", "tab", "i", "d", "escape", "2")
         assert revenue.commands == []
@@ -153,33 +144,6 @@ async def test_n_goes_from_problem_to_problem_in_the_order_of_the_graph(revenue:
         assert app.selected == "extract_orders"
         await press(app, pilot, "N")
         assert app.selected == "clean_refunds"
-
-
-async def test_a_filter_finds_and_n_goes_on_to_the_next_match(revenue: FakeSession, clock: StillClock):
-    async with shown(revenue, clock) as (app, pilot):
-        await press(app, pilot, "slash", *"clean !refunds")
-        assert app.selected == "clean_payments"
-        await press(app, pilot, "enter", "n")
-        assert app.selected == "clean_orders"
-        await press(app, pilot, "escape", "n")
-        assert app.selected == "clean_refunds"
-
-
-async def test_ancestors_and_descendants_of_the_selected_task_are_set_off(revenue: FakeSession, clock: StillClock):
-    async with shown(revenue, clock) as (app, pilot):
-        app.screen.graph_view.select("clean_orders")
-        await settle(app, pilot)
-        related = app.screen.graph_view.highlight.related
-        assert {"extract_orders", "aggregate_revenue", "notify"} <= set(related)
-        assert "extract_refunds" not in related
-
-
-async def test_the_critical_path_can_be_shown(revenue: FakeSession, clock: StillClock):
-    async with shown(revenue, clock) as (app, pilot):
-        await press(app, pilot, "c")
-        assert app.screen.graph_view.critical_path == app.live.forecast.path == ("extract_payments", "clean_payments")
-        await press(app, pilot, "c")
-        assert app.screen.graph_view.critical_path == ()
 
 
 async def test_following_keeps_the_cursor_where_the_run_is(revenue: FakeSession, clock: StillClock):
@@ -417,19 +381,19 @@ async def test_the_drawing_of_a_part_says_so_and_how_to_see_the_rest(clock: Stil
 
 async def test_a_click_selects_and_a_second_one_opens(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, pilot):
-        y = rows_of(app).index(row_with(app, "● clean_orders"))
-        await pilot.click(offset=(10, y))
-        await settle(app, pilot)
+
+        async def click(words: str, times: int = 1) -> None:
+            y = next(y for y, row in enumerate(rows_of(app)) if words in row)
+            await pilot.click(offset=(rows_of(app)[y].index(words), y), times=times)
+            await settle(app, pilot)
+
+        await click("clean_orders")
         assert app.selected == "clean_orders"
-        await pilot.click(offset=(10, y), times=2)
-        await settle(app, pilot)
-        assert isinstance(app.screen, DetailScreen)
-
-
-async def test_a_click_in_the_drawing_selects_what_stands_there(revenue: FakeSession, clock: StillClock):
-    async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "equals_sign")
-        y = next(y for y, row in enumerate(rows_of(app)) if "clean_orders" in row)
-        await pilot.click(offset=(rows_of(app)[y].index("● clean_orders"), y))
-        await settle(app, pilot)
+        await click("● clean_orders")
         assert app.selected == "clean_orders"
+        await click("clean_payments")
+        assert app.selected == "clean_payments", "in the drawing what stands there"
+        await press(app, pilot, "minus")
+        await click("clean_orders", times=2)
+        assert isinstance(app.screen, DetailScreen)

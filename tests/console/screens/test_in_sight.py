@@ -9,6 +9,7 @@ from redrive.console.widgets.dialog import Dialog
 
 from ..conftest import FakeSession, StillClock, press, rest, settle, shown
 from ..model.runs import failed_task, projection_of
+from .screen_driver import open_console
 
 MARK = "space"  # and the cursor goes on to the next row
 
@@ -33,7 +34,6 @@ def question(app) -> str:
     return " ".join(" ".join(map(plain, app.screen.question.facts)).split())
 
 
-@pytest.mark.parametrize("act", AT_ONCE, ids=["requeue", "retry", "acknowledge"])
 @pytest.mark.parametrize(
     ("view", "hide"),
     [
@@ -44,38 +44,40 @@ def question(app) -> str:
     ],
     ids=["a filter", "a filter that finds nothing", "scrolled out of the graph", "scrolled out of the inbox"],
 )
-async def test_one_mark_out_of_sight_is_asked_about_by_name(clock: StillClock, act, view, hide):
+async def test_one_mark_out_of_sight_is_asked_about_by_name(clock: StillClock, view, hide):
     session = failed_run()
-    async with shown(session, clock) as (app, pilot):
-        await press(app, pilot, view, *(("enter",) if view == "4" else ()), "g")
-        await press(app, pilot, *(("j",) if view == "4" else ()), MARK, *hide, *act)
+    async with open_console(session, clock, view, *(("enter", "g", "j") if view == "4" else ("g",)), MARK) as driver:
+        await driver.press(*hide)
+        for act in AT_ONCE:
+            await driver.press(*act)
+            assert "Not in sight now: part_000." in question(driver.app)
+            await driver.press("escape")
         assert not session.commands
-        assert "Not in sight now: part_000." in question(app)
-        await press(app, pilot, "y" if act == REQUEUE else "enter", "escape")
 
 
-@pytest.mark.parametrize("act", AT_ONCE, ids=["requeue", "retry", "acknowledge"])
-async def test_a_mark_in_sight_but_not_under_the_cursor_is_asked_about(clock: StillClock, act):
+async def test_a_mark_in_sight_but_not_under_the_cursor_is_asked_about(clock: StillClock):
     session = failed_run(8, 8)
     async with shown(session, clock) as (app, pilot):
-        await press(app, pilot, "2", "g", MARK, *act)
-        assert not session.commands and "Not in sight" not in question(app)
-        await press(app, pilot, "escape", "k", *act)  # the cursor on the marked row
-        assert [command.targets[0][0] for command in session.commands] == ["part_000"]
+        for act in AT_ONCE:
+            session.commands.clear()
+            await press(app, pilot, "2", "g", MARK, *act)
+            assert not session.commands and "Not in sight" not in question(app)
+            await press(app, pilot, "escape", "k", *act)  # the cursor on the marked row
+            assert [command.targets[0][0] for command in session.commands] == ["part_000"]
 
 
-@pytest.mark.parametrize(
-    "act", [("s",), ("x",), (":", *"snooze", "enter"), REQUEUE], ids=["skip", "stop", "snooze", "requeue"]
-)
-async def test_every_question_names_what_is_out_of_sight(clock: StillClock, act):
+async def test_every_question_names_what_is_out_of_sight(clock: StillClock):
     session = failed_run(dead=20)
     for event in session.builder.start("part_020"):
         session.projection.apply(event)
     async with shown(session, clock) as (app, pilot):
         app.screen.graph_view.marks = dict.fromkeys(("part_000", "load_001", "part_020"))
-        await press(app, pilot, "2", "slash", *"load_00", "enter", *act)
-        assert "ot in sight now: part_000, part_020" in question(app)
-        assert "3 marked, 2 not shown" in "\n".join(rows_of_screen_below(app))
+        await press(app, pilot, "2", "slash", *"load_00", "enter")
+        for act in [("s",), ("x",), (":", *"snooze", "enter"), REQUEUE]:
+            await press(app, pilot, *act)
+            assert "ot in sight now: part_000, part_020" in question(app)
+            assert "3 marked, 2 not shown" in "\n".join(rows_of_screen_below(app))
+            await press(app, pilot, "escape")
 
 
 def rows_of_screen_below(app) -> list[str]:
@@ -138,21 +140,23 @@ async def test_a_mark_whose_task_has_moved_on_is_asked_about(clock: StillClock):
 # --- The list in the dialog -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 15)], ids=["80x24", "120x40", "40x15"])
-async def test_no_two_names_of_the_list_read_alike(clock: StillClock, size: tuple[int, int]):
+async def test_no_two_names_of_the_list_read_alike(clock: StillClock):
     ends = ["FASTQC_RAW", "FASTQC_TRIM", "FASTP", "BAM_SORT_STATS_SAMTOOLS_INDEX", "BAM_SORT_STATS_SAMTOOLS_FLAGSTAT"]
     names = [f"NFCORE_VIRALRECON.ILLUMINA.FASTQ_TRIM_FASTP_FASTQC.{end}" for end in ends]
     projection = projection_of([(name, []) for name in names])
     for name in names:
         failed_task(projection, name)
     session = FakeSession(projection)
-    async with shown(session, clock, size=size) as (app, pilot):
-        await press(app, pilot, "2", "a", "r")
-        head, *lines = map(plain, app.screen.question.preview)
-        assert head == "All begin with NFCORE_VIRALRECON.ILLUMINA.FASTQ_TRIM_FASTP_FASTQC."
-        shown_names = [line.split()[1] for line in lines]
-        assert len(set(shown_names)) == len(names)
-        if size[0] >= 80:
-            assert shown_names == ends
-        room = app.screen.query_one("#preview").columns
-        assert all("DEAD" in line[:room] for line in lines)
+    async with shown(session, clock) as (app, pilot):
+        await press(app, pilot, "2", "a")
+        for columns, rows in [(80, 24), (120, 40), (40, 15)]:
+            await pilot.resize_terminal(columns, rows)
+            await press(app, pilot, "r")
+            head, *lines = map(plain, app.screen.question.preview)
+            assert head == "All begin with NFCORE_VIRALRECON.ILLUMINA.FASTQ_TRIM_FASTP_FASTQC."
+            shown_names = [line.split()[1] for line in lines]
+            assert len(set(shown_names)) == len(names)
+            assert shown_names == ends or columns < 80
+            room = app.screen.query_one("#preview").columns
+            assert all("DEAD" in line[:room] for line in lines)
+            await press(app, pilot, "escape")

@@ -140,13 +140,6 @@ async def test_steps_pass_over_progress_and_end_at_the_first_event_and_in_the_pr
         assert "this is the present" in rows_of(app)[-1] and "◂" not in header(app)
 
 
-async def test_in_the_present_there_is_no_step_forward(session: CountingSession, clock: StillClock):
-    async with shown(session, clock) as (app, pilot):
-        await press(app, pilot, ON)
-        assert "this is the present" in rows_of(app)[-1]
-        assert session.asked == 0
-
-
 async def test_the_line_of_keys_says_what_happened_and_how_to_go_on(session: CountingSession, clock: StillClock):
     async with shown(session, clock) as (app, pilot):
         await press(app, pilot, BACK, BACK, BACK)
@@ -161,18 +154,17 @@ async def test_another_day_is_named(session: CountingSession, clock: StillClock)
         assert header(app).startswith(" ◂ 04-24 03:07:24 ")
 
 
-@pytest.mark.parametrize("view", EVERYWHERE)
-async def test_every_view_goes_back_and_returns(view: str, session: CountingSession, clock: StillClock):
+async def test_every_view_goes_back_and_returns(session: CountingSession, clock: StillClock):
     async with shown(session, clock) as (app, pilot):
-        await press(app, pilot, EVERYWHERE[view])
-        await rest(app, pilot)
-        now = text_of(app)
-        await press(app, pilot, BACK, BACK)
-        assert header(app).startswith(" ◂ 03:06:56")
-        await press(app, pilot, "escape")
-        await rest(app, pilot)
-        if view != "journal":  # its cursor stays at the event
-            assert text_of(app) == now
+        for view, key in EVERYWHERE.items():
+            await press(app, pilot, key)
+            await rest(app, pilot)
+            now = text_of(app)
+            await press(app, pilot, BACK, BACK)
+            assert header(app).startswith(" ◂ 03:06:56"), view
+            await press(app, pilot, "escape")
+            await rest(app, pilot)
+            assert text_of(app) == now or view == "journal"  # its cursor stays at the event
 
 
 async def test_who_goes_to_another_view_stays_in_the_past(session: CountingSession, clock: StillClock):
@@ -205,18 +197,15 @@ async def test_escape_and_q_lead_to_the_present_before_anything_else(session: Co
 # --- Nothing is changed there ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("key", ["r", "s", "x", "b", "p", "z"])
-async def test_every_act_is_locked_and_says_why(key: str, session: CountingSession, clock: StillClock):
+async def test_every_act_is_locked_and_says_why(session: CountingSession, clock: StillClock):
     async with shown(session, clock) as (app, pilot):
-        await press(app, pilot, BACK, BACK, "n", key)
-        assert session.commands == [] and len(app.screen_stack) == 1
-        assert "this is 03:06:56 and not now: Esc returns to the present" in rows_of(app)[-1]
-
-
-async def test_back_in_the_present_acts_work_again(session: CountingSession, clock: StillClock):
-    async with shown(session, clock) as (app, pilot):
-        await press(app, pilot, BACK, "p", "escape", "p")
-        assert [command.act for command in session.commands] == ["pause"]
+        await press(app, pilot, BACK, BACK)
+        for key in "rsxbpz":
+            await press(app, pilot, "n", key)
+            assert session.commands == [] and len(app.screen_stack) == 1
+            assert "this is 03:06:56 and not now: Esc returns to the present" in rows_of(app)[-1]
+        await press(app, pilot, "escape", "p")
+        assert [command.act for command in session.commands] == ["pause"], "back in the present acts work again"
 
 
 # --- The present goes on ---------------------------------------------------------------------------------------------
@@ -305,26 +294,21 @@ async def test_from_problem_to_problem_with_its_task_under_the_cursor(session: C
         assert "no problem before this" in rows_of(app)[-1] and "event 12 " in header(app)
         await press(app, pilot, PROBLEM_ON)
         assert "event 20 " in header(app)
+        await press(app, pilot, "(")  # to the first failure of the run
+        assert (app.time_travel.position.seq, app.selected) == (12, "clean_refunds")
 
 
 async def test_a_clock_time_is_typed_into_the_palette(session: CountingSession, clock: StillClock):
     async with shown(session, clock) as (app, pilot):
+        for text in ("noon", "", "25:00"):
+            await press(app, pilot, "@", *text, "enter")
+            assert "is not a time" in text_of(app) and not app.live.is_past
+            await press(app, pilot, "escape")
         await press(app, pilot, "@", *"03:06:50", "enter")
         assert header(app).startswith(" ◂ 03:06:50 · event 10 of 24")
         assert "1s" in row_of(app, "clean_refunds")
         await press(app, pilot, ":", *"at", "space", *"21", "enter")
         assert "event 21 of 24" in header(app)
-
-
-@pytest.mark.parametrize("text", ["noon", "", "25:00"])
-async def test_what_is_no_time_is_said_to_be_none(text: str, session: CountingSession, clock: StillClock):
-    async with shown(session, clock) as (app, pilot):
-        await press(app, pilot, "@", *text, "enter")
-        assert "is not a time" in text_of(app) and not app.live.is_past
-
-
-async def test_a_time_that_is_still_to_come_is_the_present(session: CountingSession, clock: StillClock):
-    async with shown(session, clock) as (app, pilot):
         await press(app, pilot, "@", *"04:00", "enter")
         assert header(app).startswith(" ◂ 03:08:24 · event 24 of 24")  # the last event, and no later than now
         await press(app, pilot, "@", *"9999", "enter")
@@ -446,18 +430,14 @@ async def test_played_countdowns_count(session: CountingSession, clock: StillClo
         assert app.live.is_past and "playback stopped" in rows_of(app)[-1]
 
 
-async def test_a_step_ends_the_playing(session: CountingSession, clock: StillClock):
-    async with shown(session, clock) as (app, pilot):
-        await press(app, pilot, "@", *"21", "enter", FASTER, BACK)
-        assert " ◂ 03:06:56 · event 20 " in header(app) and app.time_travel._timer is None
-
-
 async def test_from_the_present_it_is_played_from_the_beginning(session: CountingSession, clock: StillClock):
     async with shown(session, clock) as (app, pilot):
         await press(app, pilot, ":", *"replay", "space", *"10x", "enter")
         assert "×10" in header(app) and app.time_travel.position.seq < 10
         await press(app, pilot, "escape")
         assert not app.live.is_past and app.time_travel._timer is None
+        await press(app, pilot, "@", *"21", "enter", FASTER, BACK)  # a step ends the playing
+        assert " ◂ 03:06:56 · event 20 " in header(app) and app.time_travel._timer is None
 
 
 async def test_faster_is_counted_while_the_past_is_being_read(session: CountingSession, clock: StillClock):
@@ -514,19 +494,17 @@ async def test_who_leaves_while_the_past_is_being_read_stays_in_the_present(
 
 async def test_stretches_that_were_examined_are_not_read_again(session: CountingSession, clock: StillClock):
     async with shown(session, clock) as (app, pilot):
+        await press(app, pilot, ON)
+        assert "this is the present" in rows_of(app)[-1]
+        assert session.asked == 0
+        session.error = LinkError("no answer from far for 30 s")
         await press(app, pilot, BACK)
+        assert "no answer from far" in rows_of(app)[-1] and not app.live.is_past, "one stays where one is"
+        await press(app, pilot, BACK)
+        assert "event 23 of 24" in header(app)
         asked = session.asked
         await press(app, pilot, BACK, BACK, ON, PROBLEM_BACK, "escape", BACK)
         assert session.asked == asked
-
-
-async def test_a_session_that_fails_says_so_and_one_stays_where_one_is(session: CountingSession, clock: StillClock):
-    async with shown(session, clock) as (app, pilot):
-        session.error = LinkError("no answer from far for 30 s")
-        await press(app, pilot, BACK)
-        assert "no answer from far" in rows_of(app)[-1] and not app.live.is_past
-        await press(app, pilot, BACK)
-        assert "event 23 of 24" in header(app)
 
 
 async def test_a_run_whose_beginning_was_removed_says_so(session: CountingSession, clock: StillClock):
@@ -559,11 +537,3 @@ def test_picture_of_the_past(size, view, session: CountingSession, clock: StillC
         await press(app, pilot, EVERYWHERE[view], *[PROBLEM_BACK] * 2)
 
     assert snap_compare(app, terminal_size=size, run_before=prepare)
-
-
-async def test_one_key_leads_to_the_first_failure_of_the_run(session: CountingSession, clock: StillClock):
-    async with shown(session, clock) as (app, pilot):
-        await press(app, pilot, "(")
-        assert (app.time_travel.position.seq, app.selected) == (12, "clean_refunds")
-        await press(app, pilot, "}", "(")
-        assert app.time_travel.position.seq == 12
