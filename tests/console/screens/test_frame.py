@@ -15,51 +15,42 @@ from ..model.runs import START, EventBuilder, S, failed_task, projection_of
 
 
 async def test_the_header_says_which_run_where_and_how_it_stands(revenue: FakeSession, clock: StillClock):
-    async with shown(revenue, clock, (120, 40)) as (app, _):
+    async with shown(revenue, clock, (120, 40)) as (app, pilot):
         top, tabs = rows_of(app)[:2]
         for fact in ("revenue", "run-2026-04-25", "local:revenue.db", "● running 2/10", "41s", "eta ", "slack 2h58"):
             assert fact in top
         assert "4 Inbox ◆1" in tabs
         assert "executor alive" in tabs
-
-
-async def test_at_eighty_columns_run_and_file_come_before_the_slack(revenue: FakeSession, clock: StillClock):
-    async with shown(revenue, clock) as (app, _):
-        top = rows_of(app)[0]
-        assert "revenue" in top
-        assert "revenue.db" in top
-        assert "● running 2/10" in top
-        assert len(top) <= 80
+        for columns, rows in [(40, 15), (40, 10), (60, 20), (200, 60), (80, 24)]:
+            await pilot.resize_terminal(columns, rows)
+            await settle(app, pilot)
+            assert len(rows_of(app)) == rows and max(map(len, rows_of(app))) <= columns
+            assert "revenue" in rows_of(app)[0] and "? keys" in rows_of(app)[-1], "every size shows run and keys"
+        assert "revenue.db" in rows_of(app)[0] and "● running 2/10" in rows_of(app)[0], "they come before the slack"
 
 
 async def test_a_deadline_that_comes_near_comes_before_the_eta(revenue: FakeSession, clock: StillClock):
-    revenue.projection.run.deadline_at = clock.now + 200 * S
-    async with shown(revenue, clock) as (app, _):
-        assert "slack" in rows_of(app)[0]
-
-
-async def test_a_deadline_that_will_be_missed_is_said(revenue: FakeSession, clock: StillClock):
-    revenue.projection.run.deadline_at = clock.now - 70 * S
-    async with shown(revenue, clock) as (app, _):
-        assert "late by" in rows_of(app)[0]
-
-
-async def test_a_blocked_run_is_not_called_running(revenue: FakeSession, clock: StillClock):
-    revenue.projection.run.blocked_since = clock.now
-    async with shown(revenue, clock) as (app, _):
-        assert "◆ BLOCKED" in rows_of(app)[0]
-
-
-@pytest.mark.parametrize(("age", "message"), [(0.4, "alive"), (4.2, "4s ago")])
-async def test_the_age_of_a_heartbeat_is_said_from_three_seconds_on(
-    revenue: FakeSession, clock: StillClock, age: float, message: str
-):
-    revenue.set_status(executor=ExecutorState(alive=True, age_us=round(age * 1e6)))
     async with shown(revenue, clock) as (app, pilot):
-        assert rows_of(app)[1].endswith(f" {message}")
-        await pilot.resize_terminal(120, 40)
-        await settle(app, pilot)
-        assert f"executor {message}" in rows_of(app)[1]
+        for what, columns, said in [
+            ("postponed", {"deadline_at": clock.now + 200 * S}, "slack 2m49"),
+            ("postponed", {"deadline_at": clock.now - 70 * S}, "late by"),
+            ("blocked", {"blocked_since": clock.now}, "◆ BLOCKED"),  # a blocked run is not called running
+        ]:
+            changed = revenue.builder.event("run", data={"what": what, "set": columns})
+            await emit_events(app, pilot, revenue, changed)
+            assert said in rows_of(app)[0]
+
+
+async def test_the_age_of_a_heartbeat_is_said_from_three_seconds_on(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        for age, message in [(0.4, "alive"), (4.2, "4s ago")]:
+            revenue.set_status(executor=ExecutorState(alive=True, age_us=round(age * S)))
+            await pilot.resize_terminal(80, 24)
+            await settle(app, pilot)
+            assert rows_of(app)[1].endswith(f" {message}")
+            await pilot.resize_terminal(120, 40)
+            await settle(app, pilot)
+            assert f"executor {message}" in rows_of(app)[1]
 
 
 async def test_every_view_keeps_its_word_at_eighty_columns(revenue: FakeSession, clock: StillClock):
@@ -70,9 +61,10 @@ async def test_every_view_keeps_its_word_at_eighty_columns(revenue: FakeSession,
     for name in list(revenue.projection.tasks)[:10]:
         failed_task(revenue.projection, name)
         revenue.projection.tasks[name].bad_rows = 3
-    for problem in problems:
-        revenue.set_status(**problem)
-        async with shown(revenue, clock) as (app, _):
+    async with shown(revenue, clock) as (app, pilot):
+        for problem in problems:
+            revenue.set_status(**problem)
+            await settle(app, pilot)
             tabs = rows_of(app)[1]
             assert [word for word in words if word not in tabs] == []
             assert "4 Inbox ◆10" in tabs and "7 Systems ◆10" in tabs
@@ -94,36 +86,37 @@ async def test_an_old_picture_has_a_dashed_frame_and_no_colours(revenue: FakeSes
 
 
 async def test_an_executor_that_has_gone_is_reported_with_what_can_be_done(revenue: FakeSession, clock: StillClock):
-    revenue.set_status(executor=ExecutorState(gone_at=START))
-    async with shown(revenue, clock) as (app, _):
+    revenue.set_status(executor=ExecutorState())
+    async with shown(revenue, clock, (120, 40), state_path="/tmp/revenue.db") as (app, pilot):
+        assert rows_of(app)[1].endswith("no executor"), "a copied state file comes without its lock"
+        assert rows_of(app)[-1].startswith(" no executor · R to resume here")
+        revenue.set_status(executor=ExecutorState(gone_at=START))
+        await settle(app, pilot)
+        assert "R to resume here" in rows_of(app)[-1]
+    async with shown(revenue, clock) as (app, pilot):
         assert "6 Journal" in rows_of(app)[1]
         assert rows_of(app)[1].endswith(" gone")
         assert "executor gone since 03:06:40 · redrive resume over there " in rows_of(app)[-1]
         assert rows_of(app)[-1].endswith("? keys")
-    async with shown(revenue, clock, state_path="/tmp/revenue.db") as (app, _):
-        assert "R to resume here" in rows_of(app)[-1]
-
-
-async def test_an_executor_that_a_service_will_start_again_is_not_called_gone(revenue: FakeSession, clock: StillClock):
-    revenue.set_status(executor=ExecutorState(gone_at=START, stopped=True), service_pid=812)
-    async with shown(revenue, clock) as (app, _):
-        assert rows_of(app)[1].endswith(" served")
+        revenue.set_status(executor=ExecutorState(gone_at=START, stopped=True), service_pid=812)
+        await settle(app, pilot)
+        assert rows_of(app)[1].endswith(" served"), "a service will start it again"
         assert "redrive serve (pid 812) resumes it when a task can run" in rows_of(app)[-1]
 
 
 async def test_other_readers_are_named_where_there_is_room(revenue: FakeSession, clock: StillClock):
     revenue.set_status(others=("bob@ops-2",))
-    async with shown(revenue, clock, (120, 40)) as (app, _):
+    async with shown(revenue, clock, (120, 40)) as (app, pilot):
         assert "with bob@ops-2" in rows_of(app)[1]
-    async with shown(revenue, clock, (80, 24)) as (app, _):
+        revenue.set_status(others=(), clock_offset_seconds=4.0)
+        await settle(app, pilot)
+        app.tick(app.live.now_us)
+        await settle(app, pilot)
+        assert "clock +4s" in rows_of(app)[1] and "45s" in rows_of(app)[0], "a clock that differs is counted with"
+        revenue.set_status(others=("bob@ops-2",), clock_offset_seconds=0.0)
+        await pilot.resize_terminal(80, 24)
+        await settle(app, pilot)
         assert "6 Journal" in rows_of(app)[1]
-
-
-async def test_a_clock_that_differs_over_there_is_said_and_counted_with(revenue: FakeSession, clock: StillClock):
-    revenue.set_status(clock_offset_seconds=4.0)
-    async with shown(revenue, clock, (120, 40)) as (app, _):
-        assert "clock +4s" in rows_of(app)[1]
-        assert "45s" in rows_of(app)[0]
 
 
 async def test_a_countdown_that_has_passed_says_since_when_it_is_due(revenue: FakeSession, clock: StillClock):
@@ -132,16 +125,6 @@ async def test_a_countdown_that_has_passed_says_since_when_it_is_due(revenue: Fa
         app.tick(clock.now)
         await settle(app, pilot)
         assert "due 4s ago" in text_of(app)
-
-
-@pytest.mark.parametrize("size", [(40, 15), (40, 10), (60, 20), (80, 24), (200, 60)])
-async def test_every_size_shows_the_run_and_the_keys(revenue: FakeSession, clock: StillClock, size: tuple[int, int]):
-    async with shown(revenue, clock, size) as (app, _):
-        rows = rows_of(app)
-        assert len(rows) == size[1]
-        assert max(map(len, rows)) <= size[0]
-        assert "revenue" in rows[0]
-        assert "? keys" in rows[-1]
 
 
 async def test_a_screen_that_is_too_small_says_what_it_needs(revenue: FakeSession, clock: StillClock):
@@ -222,21 +205,21 @@ async def test_a_fault_of_the_console_itself_ends_it(revenue: FakeSession, clock
     assert app.failure is not None
 
 
-@pytest.mark.parametrize("size", [(80, 24), (48, 16), (120, 30)])
-async def test_a_click_on_a_tab_is_its_key(size: tuple[int, int], revenue: FakeSession, clock: StillClock):
-    async with shown(revenue, clock, size) as (app, pilot):
-        for key, view in (("4", "inbox"), ("3", "timeline"), ("2", "graph")):
-            await pilot.click(app.screen.header, offset=(rows_of(app)[1].index(key), 1))
-            await settle(app, pilot)
-            assert app.current_mode == view
-
-
-async def test_a_click_beside_the_tabs_leads_nowhere(revenue: FakeSession, clock: StillClock):
+async def test_a_click_on_a_tab_is_its_key_and_beside_the_tabs_none(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, pilot):
-        for x, y in ((79, 1), (rows_of(app)[1].index("alive"), 1), (3, 0)):
+
+        async def click(x: int, y: int) -> str:
             await pilot.click(app.screen.header, offset=(x, y))
             await settle(app, pilot)
-            assert app.current_mode == "graph"
+            return app.current_mode
+
+        for x, y in ((79, 1), (rows_of(app)[1].index("alive"), 1), (3, 0)):
+            assert await click(x, y) == "graph"
+        for size in [(80, 24), (48, 16), (120, 30)]:
+            await pilot.resize_terminal(*size)
+            await settle(app, pilot)
+            for key, view in (("4", "inbox"), ("3", "timeline"), ("2", "graph")):
+                assert await click(rows_of(app)[1].index(key), 1) == view
 
 
 async def test_a_second_that_passes_while_no_screen_is_there_fails_nothing(
@@ -283,14 +266,6 @@ async def test_a_failed_cause_has_a_badge_beside_that_of_dead_letters(revenue: F
     failed_task(revenue.projection, "extract_refunds", "FAILED")
     async with shown(revenue, clock, (120, 40)) as (app, _):
         assert "4 Inbox ◆1 ✗1 " in rows_of(app)[1]
-
-
-async def test_an_executor_of_which_nothing_is_known_is_not_said_to_have_gone(revenue: FakeSession, clock: StillClock):
-    """A copied state file comes without its lock."""
-    revenue.set_status(executor=ExecutorState())
-    async with shown(revenue, clock, (120, 40), state_path="/tmp/revenue.db") as (app, _):
-        assert rows_of(app)[1].endswith("no executor")
-        assert rows_of(app)[-1].startswith(" no executor · R to resume here")
 
 
 async def test_the_keys_that_act_follow_the_selected_task(revenue: FakeSession, clock: StillClock):

@@ -94,23 +94,17 @@ async def test_what_happens_is_followed_while_the_end_is_in_view(session, clock)
         )
         assert shown(driver)[-1].split() == ["+53s", "·", "run", "paused:", "nothing", "new", "starts", "·", "bob@pi"]
         assert "following" in driver.lines[3]
-
-
-async def test_who_reads_further_up_is_left_in_peace(session, clock):
-    async with open_console(session, clock, "6", "k") as driver:
+        await driver.press("k")
         before = shown(driver)
         await driver.emit(session, session.builder.move("notify", "SKIPPED"))
-        assert shown(driver) == before
-        assert "24 events" in driver.lines[3] and "following" not in driver.lines[3]
+        assert shown(driver) == before, "who reads further up is left in peace"
+        assert "25 events" in driver.lines[3] and "following" not in driver.lines[3]
         await driver.press("G")
         assert "notify" in shown(driver)[-1]
-
-
-async def test_what_happened_behind_another_screen_is_there_as_well(session, clock):
-    async with open_console(session, clock, "6", "2") as driver:
-        await driver.emit(session, session.builder.move("notify", "SKIPPED"))
+        await driver.press("2")
+        await driver.emit(session, session.builder.move("load_dashboard", "SKIPPED"))
         await driver.press("6")
-        assert "notify" in shown(driver)[-1]
+        assert "load_dashboard" in shown(driver)[-1], "what happened behind another screen is there as well"
 
 
 async def test_t_changes_between_the_time_since_the_start_and_the_clock(session, clock):
@@ -119,6 +113,21 @@ async def test_t_changes_between_the_time_since_the_start_and_the_clock(session,
         assert "times since" not in driver.lines[3]
         await driver.press("t")
         assert shown(driver)[-1].startswith("   +44s ▸ clean_refunds")
+
+
+async def test_n_goes_to_what_somebody_did_or_has_to_do(session, clock):
+    async with open_console(session, clock, "6", "g", "n") as driver:
+        table = driver.app.screen.table
+        assert table.cursor_key == 20
+        await driver.press("n")
+        assert table.cursor_key == 23
+        await driver.press("N")
+        assert table.cursor_key == 20
+        await driver.press("slash")
+        await driver.type("nothing like it")
+        assert "nothing matches /nothing like it; Esc shows all" in driver.text
+        await driver.press("escape")
+        assert "23 events · 1 act" in driver.lines[3]
 
 
 async def test_earlier_events_are_read_when_they_are_scrolled_to(session, clock):
@@ -161,63 +170,37 @@ async def test_the_filter_reads_back_until_the_screen_is_full(session, clock):
         assert "the clock moved" in shown(driver)[-1]
 
 
-async def test_a_filter_without_a_match_says_so(session, clock):
-    async with open_console(session, clock, "6", "slash") as driver:
-        await driver.type("nothing like it")
-        assert "nothing matches /nothing like it; Esc shows all" in driver.text
-        await driver.press("escape")
-        assert "23 events · 1 act" in driver.lines[3]
-
-
-async def test_n_goes_to_what_somebody_did_or_has_to_do(session, clock):
-    async with open_console(session, clock, "6", "g", "n") as driver:
-        assert driver.app.screen.table.cursor_key == 20
-        await driver.press("n")
-        assert driver.app.screen.table.cursor_key == 23
-        await driver.press("N")
-        assert driver.app.screen.table.cursor_key == 20
-
-
-@pytest.mark.parametrize("columns", [110, 120])
-async def test_everything_about_an_act_is_a_key_away_and_y_copies_its_command_line(
-    session, clock, monkeypatch, columns
-):
+async def test_everything_about_an_act_is_a_key_away_and_y_copies_its_command_line(session, clock, monkeypatch):
     copied = []
     monkeypatch.setattr(ConsoleApp, "copy_to_clipboard", lambda app, text: copied.append(text))
-    async with open_console(session, clock, "6", "enter", size=(columns, 40)) as driver:
-        assert "The same from a shell  y copies it" in driver.text
-        assert "runs again after attempt 2" in driver.text
-        assert "04-24 03:07:24.000000 UTC" in driver.text
-        await driver.press("y", "escape")
-        line = "redrive requeue --state local:revenue.db --run run-2026-04-25 --reason 'the table is mended' --"
-        assert copied == [f"{line} clean_refunds"]
-        assert driver.app.screen.table.has_focus
+    async with open_console(session, clock, "6", size=(110, 40)) as driver:
+        for columns in (110, 120):
+            await driver.pilot.resize_terminal(columns, 40)
+            await driver.press("enter")
+            assert "The same from a shell  y copies it" in driver.text
+            assert "runs again after attempt 2" in driver.text
+            assert "04-24 03:07:24.000000 UTC" in driver.text
+            await driver.press("y", "escape")
+            line = "redrive requeue --state local:revenue.db --run run-2026-04-25 --reason 'the table is mended' --"
+            assert copied.pop() == f"{line} clean_refunds"
+            assert driver.app.screen.table.has_focus
+        await driver.press("y", "k", "y")  # from the list, and the sentence of an event that is no act
+        assert copied == [f"{line} clean_refunds", "clean_orders 41 of 100 done"]
+        assert "sentence sent to the terminal's clipboard" in driver.lines[-1]
 
 
 async def test_with_room_the_event_under_the_cursor_is_reported_beside_the_list(session, clock):
     async with open_console(session, clock, "6", size=(120, 40)) as driver:
         assert "Event 23" in driver.text
-        await driver.press("g")
-        assert "run began: 10 tasks" in "\n".join(line[72:] for line in driver.lines)
-        await driver.visit("tab", driver.app.screen.event_view)
-
-
-async def test_after_a_filter_the_event_under_the_cursor_is_reported_beside_the_list(session, clock):
-    async with open_console(session, clock, "6", size=(120, 40)) as driver:
-        assert "Event 23" in driver.text
-        await driver.press("slash")
+        await driver.press("slash")  # also after a filter
         await driver.submit("began")
         assert "Event 23" not in driver.text
         assert "run began: 10 tasks" in "\n".join(line[72:] for line in driver.lines)
-
-
-async def test_y_copies_from_the_list_and_copies_the_sentence_of_an_event_that_is_no_act(session, clock, monkeypatch):
-    copied = []
-    monkeypatch.setattr(ConsoleApp, "copy_to_clipboard", lambda app, text: copied.append(text))
-    async with open_console(session, clock, "6", "y", "k", "y") as driver:
-        assert copied[0].startswith("redrive requeue --state ")
-        assert copied[1] == "clean_orders 41 of 100 done"
-        assert "sentence sent to the terminal's clipboard" in driver.lines[-1]
+        await driver.press("escape", "G")
+        assert "Event 23" in driver.text
+        await driver.press("g")
+        assert "run began: 10 tasks" in "\n".join(line[72:] for line in driver.lines)
+        await driver.visit("tab", driver.app.screen.event_view)
 
 
 async def test_enter_on_an_event_shows_what_was_recorded(session, clock):

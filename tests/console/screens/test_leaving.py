@@ -35,10 +35,17 @@ async def test_leaving_a_run_that_was_started_here_asks_and_leaving_it_running_i
     revenue: FakeSession, clock: StillClock
 ):
     async with shown(revenue, clock, started_here=True) as (app, pilot):
+        await press(app, pilot, "ctrl+c")
+        assert app.return_code is None
+        assert "q leaves" in rows_of(app)[-1], "Ctrl-C ends nothing and says what does"
         await press(app, pilot, "q")
         assert isinstance(app.screen, ChoiceDialog)
         text = text_of(app)
         assert text.index("Leave it running") < text.index("Stop after the running tasks") < text.index("Stop now")
+        await press(app, pilot, "escape")
+        assert app.return_code is None
+        assert "clean_refunds" in text_of(app)
+        await press(app, pilot, "q")
         await pilot.press("enter")
         assert app.return_code == 0
         assert revenue.commands == []
@@ -65,13 +72,6 @@ async def test_a_timer_may_draw_the_frame_when_the_screens_are_gone(revenue: Fak
         stack.extend(screens)
 
 
-async def test_escape_stays(revenue: FakeSession, clock: StillClock):
-    async with shown(revenue, clock, started_here=True) as (app, pilot):
-        await press(app, pilot, "q", "escape")
-        assert app.return_code is None
-        assert "clean_refunds" in text_of(app)
-
-
 @pytest.mark.parametrize(("moves", "how"), [(1, "drain"), (2, "now")])
 async def test_stopping_waits_until_the_executor_has_gone(
     revenue: FakeSession, clock: StillClock, moves: int, how: str
@@ -95,33 +95,20 @@ async def test_a_second_q_does_not_wait_any_longer(revenue: FakeSession, clock: 
         assert app.return_code == 0
 
 
-async def test_ctrl_c_ends_nothing_and_says_what_does(revenue: FakeSession, clock: StillClock):
-    async with shown(revenue, clock, started_here=True) as (app, pilot):
-        await press(app, pilot, "ctrl+c")
-        assert app.return_code is None
-        assert "q leaves" in rows_of(app)[-1]
-
-
-@pytest.mark.parametrize(
-    ("state", "blocked", "code"),
-    [
-        (RunState.SUCCESS, None, 0),
-        (RunState.FAILED, None, 1),
-        (RunState.PARTIAL, None, 3),
-        (RunState.RUNNING, 1, 3),
-        (RunState.RUNNING, None, 0),
-    ],
-)
-async def test_the_exit_code_says_how_the_run_stands(
-    revenue: FakeSession, clock: StillClock, state: RunState, blocked: int | None, code: int
-):
-    revenue.projection.run.state = state
-    revenue.projection.run.blocked_since = blocked
-    revenue.projection.run.ended_at = None if state is RunState.RUNNING else clock.now
-    async with shown(revenue, clock, started_here=True) as (app, _):
-        assert exit_code(app) == code
-    async with shown(revenue, clock) as (app, _):
-        assert exit_code(app) == 0
+@pytest.mark.parametrize("started_here", [True, False])
+async def test_the_exit_code_says_how_the_run_stands(revenue: FakeSession, clock: StillClock, started_here: bool):
+    async with shown(revenue, clock, started_here=started_here) as (app, _):
+        run = app.live.board.projection.run
+        for state, blocked_since, code in [
+            (RunState.SUCCESS, None, 0),
+            (RunState.FAILED, None, 1),
+            (RunState.PARTIAL, None, 3),
+            (RunState.RUNNING, 1, 3),
+            (RunState.RUNNING, None, 0),
+        ]:
+            run.state, run.blocked_since = state, blocked_since
+            run.ended_at = None if state is RunState.RUNNING else clock.now
+            assert exit_code(app) == (code if started_here else 0)
 
 
 async def test_the_last_words_say_what_waits_and_how_to_come_back(revenue: FakeSession, clock: StillClock):
@@ -205,8 +192,11 @@ def lose_executor(session: FakeSession, clock: StillClock) -> None:
 async def test_r_capital_asks_before_it_starts_an_executor(
     revenue: FakeSession, clock: StillClock, started: list[tuple[str, str]]
 ):
-    lose_executor(revenue, clock)
     async with shown(revenue, clock, state_path="/tmp/revenue.db") as (app, pilot):
+        await press(app, pilot, "R")
+        assert "its executor is alive" in rows_of(app)[-1], "nothing is resumed while an executor lives"
+        lose_executor(revenue, clock)
+        await settle(app, pilot)
         await press(app, pilot, "R")
         assert "8 tasks of 10 are not done" in text_of(app)
         await press(app, pilot, "R", "R", "enter")
@@ -225,14 +215,6 @@ async def test_an_effect_that_was_running_is_not_said_to_run_again(
     async with shown(revenue, clock, state_path="/tmp/revenue.db") as (app, pilot):
         await press(app, pilot, "R")
         assert f"Not {row.name}, which may have happened: a human decides." in text_of(app)
-
-
-async def test_nothing_is_resumed_while_an_executor_lives(
-    revenue: FakeSession, clock: StillClock, started: list[tuple[str, str]]
-):
-    async with shown(revenue, clock, state_path="/tmp/revenue.db") as (app, pilot):
-        await press(app, pilot, "R")
-        assert "its executor is alive" in rows_of(app)[-1]
 
 
 async def test_a_far_run_is_not_resumed_from_here(revenue: FakeSession, clock: StillClock):

@@ -247,10 +247,7 @@ async def test_rows_are_ordered_by_start_or_by_path(session, clock):
         assert "by problem" in driver.lines[3]
         await driver.press("e")
         assert "by start" in driver.lines[3]
-
-
-async def test_a_task_that_begins_joins_those_that_have(session, clock):
-    async with open_console(session, clock, "3") as driver:
+        # a task that begins joins those that have
         await driver.emit(session, session.builder.start("hang"))
         assert names(driver) == ["second", "first", "third", "hang", "last"]
         await driver.emit(session, session.builder.start("last"))
@@ -260,49 +257,57 @@ async def test_a_task_that_begins_joins_those_that_have(session, clock):
 
 async def test_the_whole_run_is_in_view_with_room_for_a_countdown(session, clock):
     async with open_console(session, clock, "3") as driver:
+        timeline = driver.app.screen.timeline
         assert driver.find("second").endswith("▸ 5s")
         for _ in range(40):
             clock.now += S
             driver.app.tick(clock.now)
         await driver.settle()
-        span = driver.app.screen.timeline.span
-        assert span.start <= START
-        assert span.cell(clock.now) < span.cells - 8
+        assert timeline.span.start <= START
+        assert timeline.span.cell(clock.now) < timeline.span.cells - 8
+        await driver.press("f")  # the view stands still, and follows again
+        before = timeline.span
+        clock.now += 600 * S
+        driver.app.tick(clock.now)
+        assert timeline.span == before
+        await driver.press("f")
+        assert timeline.span.cell(clock.now) < timeline.span.cells
 
 
 async def test_zoom_and_pan_leave_the_whole_and_esc_returns(session, clock):
     async with open_console(session, clock, "3") as driver:
-        whole = driver.app.screen.timeline.span
+        timeline, first = driver.app.screen.timeline, driver.app.live.board.row("first").attempts[1]
+        whole = timeline.span
         await driver.press("equals_sign")
-        assert driver.app.screen.timeline.span.per_cell < whole.per_cell
+        assert timeline.span.per_cell < whole.per_cell
         await driver.press("minus", "minus")
-        assert driver.app.screen.timeline.span.per_cell > whole.per_cell
+        assert timeline.span.per_cell > whole.per_cell
         await driver.press("l")
-        assert not driver.app.screen.timeline.is_following
-        panned = driver.app.screen.timeline.span
+        assert not timeline.is_following
+        panned = timeline.span
         await driver.press("h")
-        assert driver.app.screen.timeline.span.start < panned.start
+        assert timeline.span.start < panned.start
         await driver.press("escape")
-        assert driver.app.screen.timeline.span == whole
-
-
-async def test_zoom_keeps_now_where_it_is(session, clock):
-    async with open_console(session, clock, "3") as driver:
+        assert timeline.span == whole
         await driver.press("g")  # a task that waits moves with now
-        before = driver.app.screen.timeline.span.cell(clock.now)
+        before = timeline.span.cell(clock.now)
         await driver.press("equals_sign")
-        assert abs(driver.app.screen.timeline.span.cell(clock.now) - before) <= 1
-        assert driver.lines[3].index("now") == driver.app.screen.timeline.label_columns + before
-
-
-async def test_the_view_stands_still_on_f_and_follows_again(session, clock):
-    async with open_console(session, clock, "3", "f") as driver:
-        before = driver.app.screen.timeline.span
-        clock.now += 600 * S
+        assert abs(timeline.span.cell(clock.now) - before) <= 1, "zoom keeps now where it is"
+        assert driver.lines[3].index("now") == timeline.label_columns + before
+        await driver.press("escape", "j")
+        middle = (first.started_at + first.ended_at) // 2
+        place = timeline.span.cell(middle)
+        await driver.press("equals_sign", "equals_sign", "equals_sign")
         driver.app.tick(clock.now)
-        assert driver.app.screen.timeline.span == before
-        await driver.press("f")
-        assert driver.app.screen.timeline.span.cell(clock.now) < driver.app.screen.timeline.span.cells
+        assert abs(timeline.span.cell(middle) - place) <= 1, "zoom keeps the selected task in its place"
+        await driver.press("escape", "enter")
+        assert 0 <= timeline.span.cell(first.started_at) < timeline.span.cell(first.ended_at) < timeline.span.cells
+        shown_cells = timeline.span.cell(first.ended_at) - timeline.span.cell(first.started_at)
+        assert shown_cells > timeline.span.cells // 2, "Enter shows the time of the task, and then its details"
+        await driver.press("enter")
+        assert "Attempts" in driver.text
+        await driver.press("escape", "0")
+        assert timeline.shows_whole_run
 
 
 async def test_a_second_paints_the_cells_of_now_and_of_countdowns_alone(session, clock, monkeypatch):
@@ -317,32 +322,24 @@ async def test_a_second_paints_the_cells_of_now_and_of_countdowns_alone(session,
         assert sum(region.width for region in painted) < timeline.columns
 
 
-async def test_the_selected_row_is_reported_in_words(session, clock):
+async def test_the_selected_row_is_reported_in_words_and_acts_mean_it(session, clock):
     async with open_console(session, clock, "3", "g") as driver:
         assert "second  ↻ retry in  5s" in driver.text
         assert "#1  03:06:40, failed after 6s: ValueError settle.py:87 in settle" in driver.text
         assert driver.app.selected == "second"
-
-
-async def test_enter_shows_the_time_of_the_task_and_then_its_details(session, clock):
-    async with open_console(session, clock, "3", "g", "j", "enter") as driver:
-        span, first = driver.app.screen.timeline.span, driver.app.live.board.row("first").attempts[1]
-        assert 0 <= span.cell(first.started_at) < span.cell(first.ended_at) < span.cells
-        assert span.cell(first.ended_at) - span.cell(first.started_at) > span.cells // 2
-        await driver.press("enter")
-        assert "Attempts" in driver.text
-        await driver.press("escape", "0")
-        assert driver.app.screen.timeline.shows_whole_run
-
-
-async def test_zoom_keeps_the_selected_task_in_its_place(session, clock):
-    async with open_console(session, clock, "3", "g", "j") as driver:
-        first = driver.app.live.board.row("first").attempts[1]
-        middle = (first.started_at + first.ended_at) // 2
-        place = driver.app.screen.timeline.span.cell(middle)
-        await driver.press("equals_sign", "equals_sign", "equals_sign")
-        driver.app.tick(clock.now)
-        assert abs(driver.app.screen.timeline.span.cell(middle) - place) <= 1
+        await driver.press("b")
+        (command,) = session.commands
+        assert (command.act, command.targets[0][0]) == ("hurry", "second")
+        await driver.press("slash")
+        await driver.type("retry")
+        assert names(driver) == ["second"], "the filter keeps names and states"
+        await driver.press("escape")
+        assert len(names(driver)) == 5
+        await driver.press("c")
+        live = driver.app.live
+        assert driver.app.screen.labels.critical == {*critical_path(live.board, live.forecast, live.now_us)}
+        await driver.press("c")
+        assert not driver.app.screen.labels.critical
 
 
 async def test_a_run_that_waits_for_a_human_shows_its_work_and_the_length_of_the_wait(session, clock):
@@ -369,26 +366,12 @@ async def test_a_finished_run_still_has_its_critical_path(session, clock):
         assert "critical path: 3 tasks" in driver.lines[-1]
 
 
-async def test_the_filter_keeps_names_and_states(session, clock):
-    async with open_console(session, clock, "3", "slash") as driver:
-        await driver.type("retry")
-        assert names(driver) == ["second"]
-        await driver.press("escape")
-        assert len(names(driver)) == 5
-
-
 async def test_n_goes_to_the_next_problem(session, clock):
     async with open_console(session, clock, "3", "n") as driver:
         assert "nothing needs a human" in driver.lines[-1]
         await driver.emit(session, session.builder.fail("third", "DEAD_LETTER"))
         await driver.press("n")
         assert driver.app.selected == "third"
-
-
-async def test_acts_mean_the_selected_task(session, clock):
-    async with open_console(session, clock, "3", "g", "b"):
-        (command,) = session.commands
-        assert (command.act, command.targets[0][0]) == ("hurry", "second")
 
 
 async def test_a_run_that_is_over_has_no_now(session, clock):
@@ -401,15 +384,6 @@ async def test_a_run_that_is_over_has_no_now(session, clock):
         driver.app.tick(clock.now)
         await driver.settle()
         assert driver.text == before
-
-
-async def test_the_critical_path_is_set_off_on_c(session, clock):
-    async with open_console(session, clock, "3", "c") as driver:
-        assert driver.app.screen.labels.critical == frozenset(
-            critical_path(driver.app.live.board, driver.app.live.forecast, driver.app.live.now_us)
-        )
-        await driver.press("c")
-        assert not driver.app.screen.labels.critical
 
 
 # --- Pictures ---------------------------------------------------------------------------------------------------------

@@ -56,6 +56,11 @@ async def test_a_group_has_one_row_with_its_title_and_its_counts(session, clock)
         assert order(driver) == [FETCH, LOAD, "load_20", CHECK, REPORT]
         assert "▾ ◆ load      ◆2/40 " in driver.find(" load ")
         assert "▸ ● check        40 " in driver.find(" check ")
+        assert driver.app.selected == "load_20"
+        await driver.press("n")  # a task that is jumped to is listed below its closed group
+        assert order(driver) == [FETCH, LOAD, "load_30", CHECK, REPORT]
+        await driver.press("k", "h")
+        assert order(driver) == [FETCH, LOAD, CHECK, REPORT]
 
 
 async def test_the_bar_of_a_group_is_as_tall_as_many_tasks_ran_and_shows_what_failed(session, clock):
@@ -68,6 +73,17 @@ async def test_the_bar_of_a_group_is_as_tall_as_many_tasks_ran_and_shows_what_fa
         assert (heights[0], heights[-1]) == ("▆", "▁")
         assert "↻" in checks
         assert "● 10" in checks
+        await driver.press("j")  # it is explained by its counts and its worst tasks
+        assert " load  ◆2  38 ok   40 tasks · 03:06:50 to 03:07:10 · 6m50 of work" in driver.text
+        assert "◆ load_20  DEAD" in driver.text
+        assert driver.text.index("load_20") < driver.text.index("load_30") < driver.text.index("load_00")
+        timeline, middle = driver.app.screen.timeline, START + 20 * S
+        place = timeline.span.cell(middle)
+        await driver.press("equals_sign", "equals_sign")
+        assert abs(timeline.span.cell(middle) - place) <= 1, "zooming keeps its middle"
+        await driver.press("escape")
+        await driver.emit(session, session.builder.after(5).fail("check_05", "DEAD_LETTER"))
+        assert "◆1/40" in driver.find(" check ") and driver.find(" check ").endswith("● 9")
 
 
 async def test_without_an_executor_no_group_looks_as_if_it_ran(session, clock):
@@ -79,27 +95,24 @@ async def test_without_an_executor_no_group_looks_as_if_it_ran(session, clock):
         assert "○" in driver.find(" check "), "cut off, as everywhere"
 
 
-async def test_enter_opens_a_group_and_closes_it(session, clock):
+async def test_enter_opens_a_group_and_closes_it_as_right_and_left_do(session, clock):
     async with open_console(session, clock, "3", "g", "j", "enter") as driver:
+        timeline = driver.app.screen.timeline
         assert order(driver) == [FETCH, LOAD, *LOADS, CHECK, REPORT]
-        assert driver.app.screen.timeline.cursor_key == LOAD
+        assert timeline.cursor_key == LOAD
+        assert not driver.app.screen.load_chart.display, "a small screen has no chart"
+        assert " running " not in "\n".join(driver.lines[4:18])
         await driver.press("enter")
         assert order(driver) == [FETCH, LOAD, CHECK, REPORT]
-
-
-async def test_right_opens_and_left_closes_also_from_a_task(session, clock):
-    async with open_console(session, clock, "3", "g", "j", "l", "j", "j") as driver:
+        await driver.press("l", "j", "j")
         assert driver.app.selected == "load_01"
-        await driver.press("h")
-        assert driver.app.screen.timeline.cursor_key == LOAD
+        await driver.press("h")  # also from a task
+        assert timeline.cursor_key == LOAD
         assert order(driver) == [FETCH, LOAD, CHECK, REPORT]
-
-
-async def test_left_is_earlier_on_a_task_while_a_part_of_the_run_is_shown(session, clock):
-    async with open_console(session, clock, "3", "g", "j", "l", "j", "equals_sign", "equals_sign") as driver:
-        start = driver.app.screen.timeline.span.start
+        await driver.press("l", "j", "equals_sign", "equals_sign")
+        start = timeline.span.start
         await driver.press("h")
-        assert driver.app.screen.timeline.span.start < start
+        assert timeline.span.start < start, "left is earlier while a part of the run is shown"
         assert "load_00" in order(driver)
 
 
@@ -108,16 +121,6 @@ async def test_a_click_on_the_sign_of_a_group_opens_it(session, clock):
         await driver.pilot.click("#timeline", offset=(1, 1))
         await driver.settle()
         assert order(driver) == [FETCH, LOAD, *LOADS, CHECK, REPORT]
-
-
-async def test_a_task_that_is_jumped_to_is_listed_below_its_closed_group(session, clock):
-    async with open_console(session, clock, "2", "3") as driver:
-        assert driver.app.selected == "load_20"
-        assert order(driver) == [FETCH, LOAD, "load_20", CHECK, REPORT]
-        await driver.press("n")
-        assert order(driver) == [FETCH, LOAD, "load_30", CHECK, REPORT]
-        await driver.press("k", "h")
-        assert order(driver) == [FETCH, LOAD, CHECK, REPORT]
 
 
 async def test_a_task_selected_on_another_screen_is_listed(session, clock):
@@ -151,29 +154,6 @@ async def test_an_act_on_a_group_is_meant_for_what_needs_a_human(session, clock)
         assert "nothing in this group needs a human" in driver.lines[-1]
 
 
-async def test_a_group_is_explained_by_its_counts_and_its_worst_tasks(session, clock):
-    async with open_console(session, clock, "3", "g", "j") as driver:
-        assert " load  ◆2  38 ok   40 tasks · 03:06:50 to 03:07:10 · 6m50 of work" in driver.text
-        assert "◆ load_20  DEAD" in driver.text
-        assert driver.text.index("load_20") < driver.text.index("load_30") < driver.text.index("load_00")
-
-
-async def test_news_change_a_group(session, clock):
-    builder = session.builder
-    async with open_console(session, clock, "3", "g") as driver:
-        await driver.emit(session, builder.after(5).fail("check_05", "DEAD_LETTER"))
-        assert "◆1/40" in driver.find(" check ")
-        assert driver.find(" check ").endswith("● 9")
-
-
-async def test_zooming_on_a_group_keeps_its_middle(session, clock):
-    async with open_console(session, clock, "3", "g", "j") as driver:
-        timeline, middle = driver.app.screen.timeline, START + 20 * S
-        place = timeline.span.cell(middle)
-        await driver.press("equals_sign", "equals_sign")
-        assert abs(timeline.span.cell(middle) - place) <= 1
-
-
 @pytest.mark.parametrize("glyphs", [UTF8, ASCII], ids=["utf8", "ascii"])
 @pytest.mark.parametrize("columns", [40, 60, 80, 100, 200])
 def test_the_legend_drops_whole_entries(glyphs, columns):
@@ -194,31 +174,17 @@ def test_picture(size, session, clock, snap_compare):
 # --- How many ran at once ---------------------------------------------------------------------------------------------
 
 
-async def test_where_rows_leave_room_a_chart_shows_how_many_ran_at_once(session, clock):
-    async with open_console(session, clock, "3", "g", size=(120, 40)) as driver:
-        chart = [row for row in driver.lines if row.startswith(" running ")]
-        assert chart[0].split()[1] == "40"
-        top = chart[0][driver.app.screen.timeline.label_columns :]
-        assert set(top) <= {*UTF8.spark, " ", "░", "│"}
-        assert top.index("│") == driver.app.screen.timeline.span.cell(clock.now)
-
-
-async def test_the_chart_follows_the_run_and_the_span(session, clock):
-    async with open_console(session, clock, "3", "g", size=(120, 40)) as driver:
-        bar = driver.app.screen.load_chart
-        before = bar.line(bar.row_count - 1)
-        builder = session.builder.after(30)
-        clock.now = builder.at
-        await driver.emit(session, *(builder.succeed(name) for name in CHECKS[:3]))
-        later = bar.line(bar.row_count - 1)
-        assert later != before
-        await driver.press("equals_sign")
-        assert bar.line(bar.row_count - 1) != later
-
-
-async def test_a_heat_map_shows_each_level_over_time(session, clock):
+async def test_where_rows_leave_room_a_chart_and_a_heat_map_show_how_many_ran_at_once(session, clock):
     async with open_console(session, clock, "3", "g", size=(120, 40)) as driver:
         columns = driver.app.screen.timeline.label_columns
+        chart = [row for row in driver.lines if row.startswith(" running ")]
+        assert chart[0].split()[1] == "40"
+        top = chart[0][columns:]
+        assert set(top) <= {*UTF8.spark, " ", "░", "│"}
+        assert top.index("│") == driver.app.screen.timeline.span.cell(clock.now)
+        label, before, _ = driver.find(" check  ").partition("  check ▆")
+        assert before and label.strip(), "a bar far from its label has its name before it"
+        assert driver.find(" fetch  ").count("fetch") == 1
         heading = driver.lines.index(driver.find(" by level"))
         levels = driver.lines[heading + 1 : heading + 5]
         assert [row[:columns].split()[:3] for row in levels] == [
@@ -229,6 +195,16 @@ async def test_a_heat_map_shows_each_level_over_time(session, clock):
         assert load.index("█") < load.index("▒") and load.count("◆") == 2, "40 at once, then fewer, two dead letters"
         assert load.index("█") == len(fetch.rstrip(" │")), "a level begins where the one above has ended"
         assert check.strip(" │")[0] == "▒", "11 of 40"
+        # both follow the run and the span
+        bar = driver.app.screen.load_chart
+        now = bar.line(bar.row_count - 1)
+        builder = session.builder.after(30)
+        clock.now = builder.at
+        await driver.emit(session, *(builder.succeed(name) for name in CHECKS[:3]))
+        later = bar.line(bar.row_count - 1)
+        assert later != now
+        await driver.press("equals_sign")
+        assert bar.line(bar.row_count - 1) != later
 
 
 async def test_the_heat_map_of_many_levels_has_bands_and_moves_with_the_run(clock):
@@ -241,19 +217,6 @@ async def test_the_heat_map_of_many_levels_has_bands_and_moves_with_the_run(cloc
         clock.now += 5 * S
         await driver.emit(session, *session.builder.start("a_0"))
         assert driver.find(" levels 0 to ") != before
-
-
-async def test_a_bar_far_from_its_label_has_its_name_before_it(session, clock):
-    async with open_console(session, clock, "3", "g", size=(120, 40)) as driver:
-        label, before, _ = driver.find(" check  ").partition("  check ▆")
-        assert before and label.strip(), "the group of the checks ran late"
-        assert driver.find(" fetch  ").count("fetch") == 1
-
-
-async def test_a_small_screen_has_no_chart(session, clock):
-    async with open_console(session, clock, "3", "g", "j", "enter") as driver:
-        assert not driver.app.screen.load_chart.display
-        assert " running " not in "\n".join(driver.lines[4:18])
 
 
 @given(running=st.lists(st.integers(0, 99), max_size=40), rows=st.integers(1, 8), now=st.integers(-5, 60))
