@@ -36,9 +36,7 @@ from .group import cli, command, summary_of
 from .options import json_option, options, seconds_of
 from .output import echo_values, with_schema
 
-# --- ``redrive backoff`` ---------------------------------------------------------------------------------------------
-#
-# ``redrive backoff``: the waits of a retry policy, their worst case and their spread (SPEC 000 and 004).
+# --- ``redrive backoff``: the waits of a retry policy, their worst case and their spread (SPEC 000 and 004) ----------
 
 
 ALL_JITTERS = "all"
@@ -210,9 +208,7 @@ def _totals(policy: RetryPolicy, dice: random.Random) -> dict[str, float]:
     return {name: totals[place] for name, place in places.items()}
 
 
-# --- ``redrive simulate`` --------------------------------------------------------------------------------------------
-#
-# ``redrive simulate``: the load of retry policies in herds and under contention, as a table and a plot.
+# --- ``redrive simulate``: the load of retry policies in herds and under contention, as a table and a plot -----------
 
 
 PLOT_CELLS = 72

@@ -12,9 +12,7 @@ from msgspec.structs import replace
 
 from ...engine.domain.states import ABOUT_TO_START, TaskState
 
-# --- Filters ---------------------------------------------------------------------------------------------------------
-#
-# The filter that the operator types after ``/``: required words, and excluded words with ``!``.
+# --- The filter that the operator types after ``/``: required words, and excluded words with ``!`` -------------------
 #
 # ``load !timeout`` matches text with "load" and without "timeout"; case does not matter; a quoted phrase is one word.
 # Every input is a valid filter. Lists of tasks also know ``is:running``, ``is:waiting`` and ``is:problem``.

@@ -28,9 +28,7 @@ from ...engine.statefile.state_files import Offer
 from .board import Board, Link, SessionStatus, runner_of
 from .eta import is_overdue
 
-# --- Waiting runs ----------------------------------------------------------------------------------------------------
-#
-# The runs of a state file that need a human, and those whose end nobody has acknowledged.
+# --- The runs of a state file that need a human, and those whose end nobody has acknowledged -------------------------
 
 
 class WaitingRun(msgspec.Struct, frozen=True):
@@ -115,9 +113,7 @@ def _run_of(row: AttentionRun) -> RunRow:
     )
 
 
-# --- The state files of a machine ------------------------------------------------------------------------------------
-#
-# The state files of a machine as one list: the latest run of each, and what needs a human in any of its runs.
+# --- The state files of a machine as one list: the latest run of each, and what needs a human in any of its runs -----
 
 
 class RunOrder(StrEnum):
@@ -241,9 +237,7 @@ def _latest_run(offer: Offer) -> RunRow | None:
     return next((_run_of(row) for row in offer.runs if row.run_id == offer.run_id), ended)
 
 
-# --- The last runs of a flow -----------------------------------------------------------------------------------------
-#
-# The last runs of a flow side by side: each task in each run, how long it took, and what is unusual.
+# --- The last runs of a flow side by side: each task in each run, how long it took, and what is unusual --------------
 
 
 RUNS_MAX = 40

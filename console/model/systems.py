@@ -352,9 +352,7 @@ class BadgeCounts:
         return shut + pages + len(self._with_bad_rows)
 
 
-# --- A window of quarantined rows ------------------------------------------------------------------------------------
-#
-# A window of a long list of quarantined rows: reads the visible pages, and caches the pages used last.
+# --- A window of a long list of quarantined rows: reads the visible pages, and caches the pages used last ------------
 #
 # A row is identified by its index: quarantined rows are never deleted, so the index of a row never changes.
 

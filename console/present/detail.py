@@ -11,7 +11,7 @@ from ...engine.core.failures import hang
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.core.ready_queue import spec_of
 from ...engine.core.spec import with_overrides
-from ...engine.core.views import failure_mode_word, kill_steps, row_style, state_style
+from ...engine.core.views import describe_kill, failure_mode_word, row_style, state_style
 from ...engine.domain.states import NEEDS_HUMAN, NOT_STARTED, TaskState, TaskUsage
 from ...engine.domain.task_options import describe_overrides, load_overrides
 from ...engine.domain.text import counted, format_duration, format_seconds
@@ -231,7 +231,7 @@ def _attempt_facts(attempt: AttemptRow, scene: tasks.Scene, columns: int, writte
 
 def _kill_steps(attempt: AttemptRow) -> Iterator[str]:
     """The steps of a kill."""
-    steps = [step.then for step in kill_steps(attempt)]
+    steps = describe_kill(attempt)
     if not steps:
         return
     if attempt.where and not tasks.hang_of(attempt):  # the autopsy sentence names the place

@@ -253,9 +253,7 @@ def run_columns(rows: Sequence[ListedRun], size: int, place: ListPlace) -> Fitte
     return text_columns.fit(shown, size, {**names, "needs": needs, "done": done})
 
 
-# --- The executor ----------------------------------------------------------------------------------------------------
-#
-# Whether an executor runs a run, in one sentence: empty if so, else since when not, and the command to resume.
+# --- Whether an executor runs a run, in one sentence: empty if so, else since when not, and the command to resume ----
 #
 # A run whose executor is dead is still in state RUNNING. So every list, and every JSON value about a run or one of its
 # tasks, has this sentence beside the state (SPEC 4.9).
@@ -437,10 +435,9 @@ def _code(text: str) -> str:
     return one_line(text).replace("`", "'")
 
 
-# --- State files of a fleet ------------------------------------------------------------------------------------------
+# --- One state file of a fleet in one row ----------------------------------------------------------------------------
 #
-# One state file of a fleet in one row: what needs a human, its flow, how its latest run stands, its executor, how its
-# last days ended, and its next start.
+# What needs a human, its flow, how its latest run stands, its executor, how its last days ended, and its next start.
 
 
 FLEET_COLUMNS = ("NEEDS", "FLOW", "STATE", "DONE", "SINCE", "EXECUTOR", "NIGHTS", "NEXT", "RUN", "FILE")

@@ -342,7 +342,7 @@ def _kill_step(attempt: AttemptRow, scene: Scene) -> Line:
     if not steps:
         return []
     next_step = f", SIGKILL {countdown(due_at, scene.now_us)}" if due_at is not None else ""
-    return [Piece(f"{steps[-1].now}{next_step}", Role.WARNING)]
+    return [Piece(f"{steps[-1][0].now}{next_step}", Role.WARNING)]
 
 
 def _progress(row: TaskRow, scene: Scene, bars: bool) -> Line:

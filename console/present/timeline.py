@@ -9,7 +9,7 @@ from itertools import groupby
 
 from ...engine.core.breaker import SHUT
 from ...engine.core.projection import AttemptRow, TaskRow
-from ...engine.core.views import AttemptView, Sign, attempt_view, end_of_work, kill_steps, state_style
+from ...engine.core.views import AttemptView, Sign, attempt_view, describe_kill, end_of_work, kill_steps, state_style
 from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.states import FAILED_OUTCOMES, TIMED, TaskState
 from ...engine.domain.text import counted, format_duration
@@ -23,10 +23,9 @@ from ..text.text import cells, one_line, pad, pad_left, shorten_middle
 from . import states, tasks
 from .states import row_sign, state_sign
 
-# --- The cells of one bar --------------------------------------------------------------------------------------------
+# --- Several things may fall into one cell ---------------------------------------------------------------------------
 #
-# Several things may fall into one cell: the higher ``CellRank`` wins, so that the bar of the next attempt never covers
-# a failure, at any zoom.
+# The higher ``CellRank`` wins, so that the bar of the next attempt never covers a failure, at any zoom.
 
 
 class CellRank(IntEnum):
@@ -242,7 +241,7 @@ def _paint_head(canvas: BarCells, row: TaskRow, now_us: int, glyphs: Glyphs) -> 
 def _paint_kill_steps(canvas: BarCells, attempt: AttemptRow, last: int, glyphs: Glyphs) -> None:
     """Deadline, SIGTERM, grace, SIGKILL: side by side if there is room, else only the last of them."""
     axis = canvas.axis
-    marks = [(axis.cell(step.at), glyphs.of(step.sign), str(step.role)) for step in kill_steps(attempt)]
+    marks = [(axis.cell(at), glyphs.of(step.sign), str(step.role)) for step, at in kill_steps(attempt)]
     if last - marks[0][0] < _MARKS_ROOM and attempt.ended_at is not None:
         marks = [(last, *marks[-1][1:])]
     before: int | None = None
@@ -645,7 +644,7 @@ def describe_path(board: Board, path: Sequence[str], now_us: int) -> str:
 
 def _describe_kill(attempt: AttemptRow) -> Iterator[str]:
     """``timeout 3s passed at 02:29:27; SIGTERM; ignored for 2s; SIGKILL at 02:29:29; it was in demo.py:41``."""
-    yield from (step.then for step in kill_steps(attempt))
+    yield from describe_kill(attempt)
     if attempt.sigkill_at is None and attempt.sigterm_at is not None and attempt.ended_at is not None:
         after = attempt.ended_at - attempt.sigterm_at
         yield f"gone after {format_duration(after)}" if after >= SECOND // 20 else "gone at once"

@@ -146,9 +146,7 @@ class FormDialog(Modal[Mapping[str, str] | None]):
         return None if problem is None else one_line(f"{self._fields[field].name} {problem}")
 
 
-# --- Columns ---------------------------------------------------------------------------------------------------------
-#
-# The columns of a list: Space or a click shows or hides one, Enter applies the choice, Esc leaves it as it was.
+# --- The columns of a list: Space or a click shows or hides one, Enter applies the choice, Esc leaves it as it was ---
 
 
 # --- A dialog with scrollable, searchable lines ----------------------------------------------------------------------

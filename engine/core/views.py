@@ -508,24 +508,15 @@ KILL_STYLES: Mapping[str, KillStyle] = {
 }
 
 
-class KillStep(NamedTuple):
-    """A step of a kill. ``now``: the words while it is the latest step; ``then``: as a part of a sentence."""
-
-    sign: Sign
-    role: StateRole
-    at: int
-    now: str
-    then: str
-
-
-def kill_steps(attempt: AttemptRow) -> tuple[KillStep, ...]:
-    """The steps of the kill of an attempt so far, in order; empty if nothing has begun to kill it."""
+def kill_steps(attempt: AttemptRow) -> list[tuple[KillStyle, int]]:
+    """The steps of the kill of an attempt so far, in order, with their instants; empty if nothing kills it."""
     found = ((style, getattr(attempt, style.column)) for style in KILL_STYLES.values())
-    return tuple(
-        KillStep(style.sign, style.role, at, style.now, style.then(attempt, at))
-        for style, at in found
-        if at is not None
-    )
+    return [(style, at) for style, at in found if at is not None]
+
+
+def describe_kill(attempt: AttemptRow) -> list[str]:
+    """The same as parts of a sentence: ``timeout 3s passed at 02:29:27``, ``SIGTERM``."""
+    return [style.then(attempt, at) for style, at in kill_steps(attempt)]
 
 
 def _ignored(lasts_us: int) -> str:

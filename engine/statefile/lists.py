@@ -53,9 +53,7 @@ def chunks(values: Iterable[Value]) -> Iterator[List[Value]]:
     return (rest[start : start + VALUES_MAX] for start in range(0, len(rest), VALUES_MAX))
 
 
-# --- Rows and options of lists ---------------------------------------------------------------------------------------
-#
-# The lists that can be read from a state file: the row of each list, its SQL and its options.
+# --- The lists that can be read from a state file: the row of each list, its SQL and its options ---------------------
 
 
 ROWS_MAX = 1000

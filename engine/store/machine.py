@@ -19,9 +19,7 @@ from ..statefile.lock_file import try_lock
 from ..statefile.paths import default_folder
 from ..statefile.reader import Stamp, stamp_of
 
-# --- Pools -----------------------------------------------------------------------------------------------------------
-#
-# Pools of the machine: slots that the flows of one user share, whichever executor runs them.
+# --- Pools of the machine: slots that the flows of one user share, whichever executor runs them ----------------------
 #
 # Each slot is a file in ``<default place>/pools/<pool>/``, which the executor of the task holds by an exclusive flock:
 # the kernel frees it when that executor ends, however it ends. A full pool is checked again every ``RECHECK_SECONDS``.
@@ -230,9 +228,7 @@ def _read(path: str) -> PoolEntry | None:
         return None
 
 
-# --- Breakers --------------------------------------------------------------------------------------------------------
-#
-# Breakers of the machine: what the executors of one user tell one another about a downstream that they all call.
+# --- Breakers of the machine: what the executors of one user tell one another about a downstream that they all call ---
 #
 # Each downstream has a file in ``<default place>/breakers/`` with the latest finding of any executor: it is down until
 # an instant, or it answered again. Another executor takes a finding as a hint, never as a fact (``core/downstreams.py:

@@ -699,9 +699,7 @@ def unfinished_run_ids(connection: sqlite3.Connection) -> list[str]:
     return [run_id for (run_id,) in rows]
 
 
-# --- Statistics of earlier runs --------------------------------------------------------------------------------------
-#
-# Statistics of earlier runs in the same file: durations of tasks, and failures that healed without help.
+# --- Statistics of earlier runs in the same file: durations of tasks, and failures that healed without help ----------
 
 
 PAST_ATTEMPTS = 200
