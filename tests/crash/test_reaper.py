@@ -99,7 +99,7 @@ ORDERS = [("executor", "zygote"), ("zygote", "executor"), ("executor",), ("shell
 ORDERS += [("executor", "zygote", "shell"), ("executor", "shell", "zygote")]
 
 
-@parametrize_mostly_long("number", range(scaled(18)), quick=2)
+@parametrize_mostly_long("number", range(scaled(18)), quick=2, daily=6)
 def test_nobody_survives(storm: Storm, number: int) -> None:
     order = next(itertools.islice(itertools.cycle(ORDERS), number, None))
     shells = [each for each in storm.zygote.children() if each.name() == "sh"]

@@ -203,7 +203,7 @@ def without_backoff() -> Iterator[None]:
         yield
 
 
-@parametrize_mostly_long("part", range(scaled(10)), quick=1)
+@parametrize_mostly_long("part", range(scaled(10)), daily=3)
 def test_altered_answers_are_values_or_sentences(recorded: Recorded, without_backoff: None, part: int) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     frames, numbers = 0, itertools.count(part * FRAMES)

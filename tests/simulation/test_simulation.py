@@ -26,7 +26,7 @@ SEEDS = 10  # in one test
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@parametrize_mostly_long("first", range(0, scaled(300), SEEDS), quick=1)
+@parametrize_mostly_long("first", range(0, scaled(300), SEEDS), daily=10)
 def test_no_invariant_breaks(first: int) -> None:
     reports = [simulate(draw_plan(seed)) for seed in range(first, first + SEEDS)]
     assert [] == [

@@ -16,15 +16,26 @@ def parametrize_mostly_long(
     values: Iterable[Any],
     *,
     quick: int = 1,
+    daily: int | None = None,
     ids: Sequence[str] | Callable[[Any], str] | None = None,
 ) -> pytest.MarkDecorator:
-    """As ``pytest.mark.parametrize``; the cases behind the first ``quick`` ones are marked ``long``."""
+    """As ``pytest.mark.parametrize``; the cases behind the first ``quick`` ones are marked ``long``.
+
+    Those behind the first ``daily`` ones are marked ``weekly`` as well: more draws of what the others try.
+    """
     single = len(names.split(",") if isinstance(names, str) else names) == 1
     cases = [
-        value if number < quick else pytest.param(*([value] if single else value), marks=pytest.mark.long)
+        pytest.param(*([value] if single else value), marks=marks)
+        if (marks := _marks_of(number, quick, daily))
+        else value
         for number, value in enumerate(values)
     ]
     return pytest.mark.parametrize(names, cases, ids=ids)
+
+
+def _marks_of(number: int, quick: int, daily: int | None) -> list[pytest.MarkDecorator]:
+    is_weekly = daily is not None and number >= daily
+    return [pytest.mark.long] * (number >= quick) + [pytest.mark.weekly] * is_weekly
 
 
 def for_each(names: str, values: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:

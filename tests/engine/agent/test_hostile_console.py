@@ -165,7 +165,7 @@ def start(rich_state: Path, tmp_path: Path) -> Iterator[Callable[..., FarAgent]]
         agent.kill()
 
 
-@parametrize_mostly_long("part", range(scaled(10)), quick=1)
+@parametrize_mostly_long("part", range(scaled(10)), daily=3)
 def test_altered_requests_get_one_response_each(start: Callable[..., FarAgent], part: int) -> None:
     """Under each Python that is found here."""
     dice, ids, junk = random.Random(part), range(0), 0

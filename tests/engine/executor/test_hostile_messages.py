@@ -178,7 +178,7 @@ def test_no_field_of_any_message_ends_the_executor(attacked: Attacked, step: int
     attacked.finish()
 
 
-@parametrize_mostly_long("first", range(0, scaled(10_000), LINES), quick=1)
+@parametrize_mostly_long("first", range(0, scaled(10_000), LINES), daily=3)
 def test_altered_commands_get_one_answer_each_and_in_order(attacked: Attacked, first: int) -> None:
     """Several at once, on two connections, some of them twice."""
     dice = random.Random(first)
