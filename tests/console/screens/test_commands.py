@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from redrive.console.app import theme
+from redrive.console.app.app import ConsoleApp
 from redrive.console.app.commands import save_screen
 from redrive.console.keys.actions import VIEWS, ScreenName, actions_of
 from redrive.console.keys.keymap import key_label
@@ -16,6 +17,7 @@ from redrive.console.text.pieces import Role, plain
 from redrive.engine.core.projection import RunRow, RunSummary
 from redrive.engine.domain.states import RunState
 from redrive.engine.errors import StateFileError
+from textual.pilot import Pilot
 
 from ..conftest import FakeSession, StillClock, emit_events, make_app, press, rows_of, settle, shown, text_of
 from ..model.runs import START, S
@@ -34,17 +36,18 @@ async def test_help_lists_the_keys_of_this_screen_and_no_others(revenue: FakeSes
         assert "clean_refunds" in text_of(app)
 
 
-@pytest.mark.parametrize("screen", VIEWS)
-async def test_help_says_what_each_key_of_a_screen_does(screen: ScreenName, revenue: FakeSession, clock: StillClock):
+async def test_help_says_what_each_key_of_a_screen_does(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock, (100, 40)) as (app, pilot):
-        app.open_view(screen)
-        await settle(app, pilot)
-        keymap, actions = app.keymap, app.commands._available()
-        await press(app, pilot, "question_mark")
-        text = " ".join(" ".join(map(plain, app.screen.view.lines)).split())
-    for action in actions:
-        keys = " ".join(key_label(key) for key in keymap.keys_of(action.name))
-        assert not keys or f"{keys} {action.name.replace('_', ' ')}: {action.help}" in text
+        for screen in VIEWS:
+            app.open_view(screen)
+            await settle(app, pilot)
+            keymap, actions = app.keymap, app.commands._available()
+            await press(app, pilot, "question_mark")
+            text = " ".join(" ".join(map(plain, app.screen.view.lines)).split())
+            for action in actions:
+                keys = " ".join(key_label(key) for key in keymap.keys_of(action.name))
+                assert not keys or f"{keys} {action.name.replace('_', ' ')}: {action.help}" in text, screen
+            await press(app, pilot, "escape")
 
 
 async def test_every_key_that_help_shows_works_here(revenue: FakeSession, clock: StillClock):
@@ -54,10 +57,25 @@ async def test_every_key_that_help_shows_works_here(revenue: FakeSession, clock:
         assert expected <= possible
 
 
-async def test_help_can_be_searched(revenue: FakeSession, clock: StillClock):
+async def test_help_can_be_searched_and_says_how_much_is_below(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, pilot):
-        await press(app, pilot, "question_mark", "slash", *"undo take", "enter")
+        await press(app, pilot, "question_mark")
+        hidden = len(app.screen.view.lines) - app.screen.view.span[1]
+        assert hidden > 0 and f"{hidden} more below" in text_of(app)
+        await press(app, pilot, "end")
+        assert "more below" not in text_of(app)
+        await press(app, pilot, "slash", *"undo take", "enter")
         assert "Run again" not in text_of(app)
+        for word in ("requeue", "skip", "undo", "pause"):
+            await close_all(app, pilot)
+            await press(app, pilot, "question_mark", "slash", *word, "enter")
+            assert f"{word}:" in text_of(app)
+
+
+async def close_all(app: ConsoleApp, pilot: Pilot[object]) -> None:
+    """Close what is open over the view."""
+    while len(app.screen_stack) > 1:
+        await press(app, pilot, "escape")
 
 
 @pytest.mark.parametrize("words", ["help", "keys"])
@@ -78,35 +96,47 @@ async def test_help_is_wrapped_again_when_the_terminal_changes_its_size(
         assert [plain(line) for line in app.screen.view.lines] == wide
 
 
-async def test_the_manual_opens_a_page_from_its_list(revenue: FakeSession, clock: StillClock):
+async def test_the_manual_opens_a_page_from_its_list_or_by_its_topic(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "colon", *"manual", "enter")
         assert "write a flow" in text_of(app)
         await press(app, pilot, "down", "enter")
         assert "A task returns a value" in text_of(app)
-
-
-async def test_the_manual_opens_the_page_of_a_topic(revenue: FakeSession, clock: StillClock):
-    async with shown(revenue, clock) as (app, pilot):
+        await close_all(app, pilot)
         await press(app, pilot, "colon", *"manual states", "enter")
         assert "UPSTREAM_FAILED" in text_of(app)
         await press(app, pilot, "escape", "colon", *"manual sates", "enter")
         assert "the closest is states" in text_of(app)
 
 
-async def test_help_says_how_much_is_below(revenue: FakeSession, clock: StillClock):
+async def test_the_palette_runs_a_command_by_its_name_and_nothing_else(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, pilot):
-        await press(app, pilot, "question_mark")
-        hidden = len(app.screen.view.lines) - app.screen.view.span[1]
-        assert hidden > 0 and f"{hidden} more below" in text_of(app)
-        await press(app, pilot, "end")
-        assert "more below" not in text_of(app)
 
+        async def enter(*keys: str) -> None:
+            await close_all(app, pilot)
+            await press(app, pilot, "colon", *keys)
 
-async def test_the_palette_runs_a_command_by_its_name(revenue: FakeSession, clock: StillClock):
-    async with shown(revenue, clock) as (app, pilot):
-        await press(app, pilot, "n", "colon", *"requeue", "enter")
+        for text, found in [("rque", "requeue"), ("vwinb", "view inbox"), ("requeue", "requeue")]:
+            await enter(*text)  # letters of a name in their order
+            assert found in [app.screen._entries[value].label for value in app.screen.table.order]
+        await enter(*"view", "down", "down")
+        assert app.screen.table.cursor == 2
+        await press(app, pilot, "up")
+        assert app.screen.table.cursor == 1
+        await close_all(app, pilot)
+        await press(app, pilot, "n", "ctrl+p", *"xyzzy", "enter")
+        assert "no command has this name" in text_of(app)
+        assert isinstance(app.screen, CommandPalette)
+        await enter(*"requeue --param factor=5", "enter")
+        assert "options are for the shell: redrive requeue --help" in text_of(app)
+        await enter()
+        app.screen.prompt.insert("requeue\nskip\n")  # a paste
+        await pilot.pause()
+        assert revenue.commands == []
+        await enter(*"requeue", "enter")
         assert [command.act for command in revenue.commands] == ["requeue"]
+        await enter("up")
+        assert app.screen.prompt.text == "requeue", "the latest command"
 
 
 async def test_shot_saves_the_screen_as_svg_and_as_text(revenue, clock, tmp_path, monkeypatch):
@@ -131,40 +161,6 @@ async def test_a_screen_that_cannot_be_saved_is_reported(revenue, clock, tmp_pat
         assert "was not saved" in text_of(app)
 
 
-async def test_arrows_choose_in_the_palette(revenue: FakeSession, clock: StillClock):
-    async with shown(revenue, clock) as (app, pilot):
-        await press(app, pilot, "colon", *"view", "down", "down")
-        assert app.screen.table.cursor == 2
-        await press(app, pilot, "up")
-        assert app.screen.table.cursor == 1
-
-
-async def test_up_in_an_empty_palette_recalls_the_latest_command(revenue: FakeSession, clock: StillClock):
-    async with shown(revenue, clock) as (app, pilot):
-        await press(app, pilot, "colon", *"view journal", "enter", "colon", "up")
-        assert app.screen.prompt.text == "view journal"
-
-
-@pytest.mark.parametrize(("text", "found"), [("rque", "requeue"), ("vwinb", "view inbox"), ("requeue", "requeue")])
-async def test_letters_of_a_name_in_their_order_find_it(revenue: FakeSession, clock: StillClock, text: str, found: str):
-    async with shown(revenue, clock) as (app, pilot):
-        await press(app, pilot, "colon", *text)
-        assert found in [app.screen._entries[value].label for value in app.screen.table.order]
-
-
-async def test_an_unknown_command_is_refused_in_words(revenue: FakeSession, clock: StillClock):
-    async with shown(revenue, clock) as (app, pilot):
-        await press(app, pilot, "colon", *"xyzzy", "enter")
-        assert "no command has this name" in text_of(app)
-
-
-@pytest.mark.parametrize("word", ["requeue", "skip", "undo", "pause"])
-async def test_help_finds_actions_by_their_names(revenue: FakeSession, clock: StillClock, word: str):
-    async with shown(revenue, clock) as (app, pilot):
-        await press(app, pilot, "question_mark", "slash", *word, "enter")
-        assert f"{word}:" in text_of(app)
-
-
 async def test_colon_q_leaves(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "colon", "q")
@@ -172,31 +168,6 @@ async def test_colon_q_leaves(revenue: FakeSession, clock: StillClock):
         await pilot.pause()
         await pilot.pause()
         assert app.return_code == 0
-
-
-async def test_a_palette_without_a_match_does_nothing(revenue: FakeSession, clock: StillClock):
-    async with shown(revenue, clock) as (app, pilot):
-        await press(app, pilot, "ctrl+p", *"xyzzy", "enter")
-        assert isinstance(app.screen, CommandPalette)
-        await press(app, pilot, "escape")
-        assert revenue.commands == []
-
-
-async def test_options_in_the_palette_are_answered_with_the_command_of_the_shell(
-    revenue: FakeSession, clock: StillClock
-):
-    async with shown(revenue, clock) as (app, pilot):
-        await press(app, pilot, "colon", *"requeue --param factor=5", "enter")
-        assert "options are for the shell: redrive requeue --help" in text_of(app)
-        assert revenue.commands == []
-
-
-async def test_a_paste_into_the_palette_runs_nothing(revenue: FakeSession, clock: StillClock):
-    async with shown(revenue, clock) as (app, pilot):
-        await press(app, pilot, "n", "colon")
-        app.screen.prompt.insert("requeue\nskip\n")
-        await pilot.pause()
-        assert revenue.commands == []
 
 
 def test_the_exact_name_comes_before_what_only_mentions_it():
@@ -249,24 +220,24 @@ async def test_without_colours_every_theme_marks_by_reverse_video(revenue: FakeS
 # --- Copying --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("moves", "expected"),
-    [
-        (0, "clean_refunds"),
-        (1, "division by zero"),
-        (2, "redrive requeue --state local:revenue.db --run run-2026-04-25 --reason 'after a fix' -- clean_refunds"),
-        (3, "- 1 x `ZeroDivisionError settle.py:87 in settle`: `clean_refunds`; holds 3 tasks"),
-    ],
-)
 async def test_y_copies_a_name_an_error_a_command_line_or_a_summary(
-    revenue: FakeSession, clock: StillClock, monkeypatch: pytest.MonkeyPatch, moves: int, expected: str
+    revenue: FakeSession, clock: StillClock, monkeypatch: pytest.MonkeyPatch
 ):
-    copied = []
+    copied: list[str] = []
     async with shown(revenue, clock) as (app, pilot):
         monkeypatch.setattr(app, "copy_to_clipboard", copied.append)
-        await press(app, pilot, "n", "y", *["j"] * moves, "enter")
-        assert expected in copied[0]
-        assert "clipboard" in rows_of(app)[-1]
+        await press(app, pilot, "n")
+        for moves, expected in enumerate(
+            [
+                "clean_refunds",
+                "division by zero",
+                "redrive requeue --state local:revenue.db --run run-2026-04-25 --reason 'after a fix' -- clean_refunds",
+                "- 1 x `ZeroDivisionError settle.py:87 in settle`: `clean_refunds`; holds 3 tasks",
+            ]
+        ):
+            await press(app, pilot, "y", *["j"] * moves, "enter")
+            assert expected in copied[-1]
+            assert "clipboard" in rows_of(app)[-1]
 
 
 async def test_what_has_no_room_among_the_texts_to_copy_is_cut_with_a_sign(revenue: FakeSession, clock: StillClock):
@@ -276,17 +247,17 @@ async def test_what_has_no_room_among_the_texts_to_copy_is_cut_with_a_sign(reven
         assert row.split("│")[1].rstrip().endswith("…")
 
 
-@pytest.mark.parametrize(("moves", "option"), [(3, "--only"), (4, "--from")])
 async def test_y_copies_the_command_line_that_runs_only_this_task_or_from_here(
-    revenue: FakeSession, clock: StillClock, monkeypatch: pytest.MonkeyPatch, moves: int, option: str
+    revenue: FakeSession, clock: StillClock, monkeypatch: pytest.MonkeyPatch
 ):
     copied: list[str] = []
     revenue.projection.run.flow_path = "/srv/revenue.py"
     async with shown(revenue, clock) as (app, pilot):
         monkeypatch.setattr(app, "copy_to_clipboard", copied.append)
-        await press(app, pilot, "n", "y", *["j"] * moves, "enter")
-        part = f"{option} clean_refunds --results-of run-2026-04-25"
-        assert copied == [f"redrive run /srv/revenue.py --state local:revenue.db {part}"]
+        for moves, option in [(3, "--only"), (4, "--from")]:
+            await press(app, pilot, "n", "y", *["j"] * moves, "enter")
+            part = f"{option} clean_refunds --results-of run-2026-04-25"
+            assert copied.pop() == f"redrive run /srv/revenue.py --state local:revenue.db {part}"
 
 
 async def test_y_in_the_inbox_copies_the_task_under_the_cursor(
