@@ -17,6 +17,7 @@ from ...engine.core.spec import LOGICAL_TIME, FlowSpec, ParamSpec
 from ...engine.domain.task_options import convert_param, describe_type
 from ...engine.errors import RedriveError, StateFileError
 from ...engine.statefile import supervisor_file
+from ...engine.statefile.start_requests import write_request
 from ...engine.statefile.state_files import Offer
 from ...engine.statefile.supervisor_file import ServedSchedule
 from ..keys.actions import action_named
@@ -36,6 +37,7 @@ from ..screens.dialogs import (
 )
 from ..sessions.address import Endpoint
 from ..sessions.open import open_session
+from ..sessions.session import current_actor
 from ..sessions.target import is_remote
 from ..terminal.tty import Tty
 from ..text.glyphs import ASCII, UTF8
@@ -214,24 +216,28 @@ class FleetApp(ConsoleBase):
         choose(self, f"Schedule of {row.flow}", options, lambda place: self._act(row, acts[int(place)]))
 
     def _act(self, row: ServedSchedule, act: ScheduleAct) -> None:
-        now_us, missed = self._clock.now_us(), [run.logical_time for run in row.missed]
-        target, logical = row.target, act.logical
+        now_us, logical = self._clock.now_us(), act.logical
         match act.name:
             case "pause":
                 self._choose_pause(row)
             case "start":
-                self.run_worker(self._prompt_for_params(row, now_us // S * S if logical is None else logical))
+                self.run_worker(self._prompt_for_params(row, logical))
             case "unpause":
-                self._decide(row, "unpause", partial(supervisor_file.pause, [target], now_us))
+                self._decide(row, "unpause", partial(supervisor_file.unpause, [row.id], now_us))
             case "skip" | "unskip":
-                self._decide(row, act.name, partial(supervisor_file.skip, target, logical), logical or 0)
+                self._decide(
+                    row, act.name, partial(supervisor_file.skip, row.id, logical, current_actor()), logical or 0
+                )
             case "dismiss":
-                self._decide(row, "dismiss", partial(supervisor_file.dismiss, target, missed), count=len(missed))
+                dismiss = partial(supervisor_file.dismiss, row.id, None, now_us, current_actor())
+                self._decide(row, "dismiss", dismiss, count=row.missed_times)
             case "acknowledge":
-                self._decide(row, "acknowledge", partial(supervisor_file.acknowledge, target, now_us))
+                self._decide(row, "acknowledge", partial(supervisor_file.acknowledge, row.id, now_us))
+            case "forget":
+                self._decide(row, "forget", partial(supervisor_file.forget, row.id))
 
     def _decide(
-        self, row: ServedSchedule, act: str, change: Callable[[], None], at_us: int = 0, *, count: int = 0
+        self, row: ServedSchedule, act: str, change: Callable[[], object], at_us: int = 0, *, count: int = 0
     ) -> None:
         """Write what the operator decided, and say what holds now."""
 
@@ -251,11 +257,13 @@ class FleetApp(ConsoleBase):
         ends = pause_ends(self._clock.now_us())
 
         def pause(words: str) -> None:
-            self._decide(row, "pause", partial(supervisor_file.pause, [row.target], ends[words]), ends[words])
+            self._decide(
+                row, "pause", partial(supervisor_file.pause, [row.id], ends[words], "", current_actor()), ends[words]
+            )
 
         choose(self, f"Start no runs of {row.flow}", [ChoiceOption(words, words) for words in ends], pause)
 
-    async def _prompt_for_params(self, row: ServedSchedule, logical: int) -> None:
+    async def _prompt_for_params(self, row: ServedSchedule, logical: int | None) -> None:
         """Ask for the parameters of a run, and start it."""
         try:
             fields = await read_param_fields(row)
@@ -265,7 +273,9 @@ class FleetApp(ConsoleBase):
 
         def start(params: Mapping[str, str] | None) -> None:
             if params is not None:
-                self._decide(row, "start", partial(supervisor_file.request_start, row.target, logical, params), logical)
+                asked = row.flow, row.state_path or "", logical, params, current_actor(), self._clock.now_us()
+                act = "start-now" if logical is None else "start"
+                self._decide(row, act, partial(write_request, *asked), logical or 0)
 
         if fields:
             facts: list[Line] = [[Piece("Empty: as the flow says.")]]
@@ -328,7 +338,7 @@ async def read_param_fields(row: ServedSchedule) -> list[FormField]:
 
     Secrets and the logical time have none. Raises RedriveError.
     """
-    text = await asyncio.to_thread(supervisor_file.read_spec, row.target)
+    text = await asyncio.to_thread(supervisor_file.read_spec, row.id)
     try:
         spec = msgspec.json.decode(text, type=FlowSpec)
     except msgspec.DecodeError:

@@ -95,7 +95,12 @@ def _targets(words: Sequence[str]) -> list[str]:
 async def _flows_below(folder: str) -> list[str]:
     """The flows in the files below a folder. A file that cannot be read is one as well: its check says why."""
     found: list[str] = []
-    for python, paths in group_by_interpreter(FlowFinder([folder]).find()).items():
+    finder = FlowFinder([folder])
+    sources = finder.find()
+    echo_lines(
+        (one_line(f"left out: {os.path.relpath(file)} {why}") for file, why in finder.left_out.items()), err=True
+    )
+    for python, paths in group_by_interpreter(sources).items():
         async for file in read_flow_files(python, paths):
             path = os.path.relpath(file.target)
             found += [path] if file.error or len(file.flows) == 1 else [f"{path}:{name}" for name in file.flows]

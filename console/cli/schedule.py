@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 from ...engine.asyncio_log import run_with_log
 from ...engine.clock import SystemClock
 from ...engine.core.schedule import Cron, daylight_note, iso_time, local_time, logical_name, to_microseconds
-from ...engine.core.spec import LOGICAL_TIME
+from ...engine.core.spec import LOGICAL_TIME, FlowSpec
 from ...engine.core.views import BLOCKED, RUN_STYLES, StateStyle
 from ...engine.domain.states import RunState
 from ...engine.domain.task_options import convert_param
@@ -27,14 +27,17 @@ from ...engine.executor.executor import Executor
 from ...engine.executor.resume_plan import read_flow
 from ...engine.executor.run_options import RunOptions
 from ...engine.flow.source import split_target
+from ...engine.schedule.flow_files import FlowFile, FlowFinder, group_by_interpreter, read_flow_files
 from ...engine.schedule.flow_service import decode_spec
 from ...engine.schedule.supervisor import Supervisor
 from ...engine.statefile import supervisor_file
 from ...engine.statefile.ownership import require_own_state_file
+from ...engine.statefile.start_requests import remove, write_request
 from ...engine.statefile.supervisor_file import FOREVER, ServedSchedule, is_served, read_schedules
 from ...engine.store.schedules import BackfillSlot, ServedFlow, backfill_slots, served_flow, wait_for_schedule
 from ..present.schedules import (
     SCHEDULE_COLUMNS,
+    TIMES_COLUMNS,
     TO_RUN,
     backfill_grid,
     decision_sentence,
@@ -42,9 +45,10 @@ from ..present.schedules import (
     missed_times,
     schedule_cells,
     schedule_notes,
+    times_cells,
     zone_of,
 )
-from ..sessions.session import machine_now_us
+from ..sessions.session import current_actor, machine_now_us
 from ..sessions.target import state_for_flow
 from ..terminal.capabilities import detect_capabilities
 from ..text.glyphs import ASCII, UTF8
@@ -68,8 +72,9 @@ _DATE_CHARACTERS = len("2026-11-21")
 @click.option("--wait", is_flag=True, help="Stand by while another process serves the flows.")
 @click.option("--stop-runs", is_flag=True, help="SIGTERM stops the runs in order as well, as for a container.")
 @click.option("--metrics", metavar="ADDRESS", help="Answer Prometheus, as 9108; a host before it for other machines.")
+@click.option("--list", "lists", is_flag=True, help="Only print what would be served, and what is left out and why.")
 def serve_flows(
-    sources: tuple[str, ...], param: tuple[str, ...], stop_runs: bool, metrics: str | None, **options: Any
+    sources: tuple[str, ...], param: tuple[str, ...], stop_runs: bool, metrics: str | None, lists: bool, **options: Any
 ) -> int:
     """Without a FOLDER: the working folder. New, changed and removed files are noticed. Each run has an executor of its
     own, which goes on after SIGTERM; a file that cannot be read stops its own flows alone.
@@ -80,6 +85,8 @@ def serve_flows(
     for word in words:
         if not os.path.exists(split_target(word)[0]):
             raise click.UsageError(f"there is no folder or flow file {word!r}")
+    if lists:
+        return _list_sources(words)
     if arguments.state is not None:
         require_own_state_file(state_for_flow(words[0], arguments.run.params, arguments.state))
     printer = EventPrinter(sys.stdout)
@@ -94,6 +101,36 @@ def serve_flows(
             report("", place)
         supervisor.run()
     return ExitCode.SUCCESS
+
+
+def _list_sources(words: Sequence[str]) -> int:
+    """Print a line for each flow, and for each file without one. Exit code 1 if something may be missing."""
+    finder = FlowFinder(words)
+    files = run_with_log(_read_sources(finder))
+    rows: list[tuple[str, str, str]] = []
+    for file in sorted(files, key=lambda one: one.target):
+        found = [flow.spec for flow in file.flows.values()]
+        rows += [(spec.name, _served_by(spec), os.path.relpath(file.target)) for spec in found]
+        if not found:
+            rows.append(("", file.error or "left out: it has no flow", os.path.relpath(file.target)))
+    rows += [("", f"left out: {why}", os.path.relpath(file)) for file, why in finder.left_out.items()]
+    print_table([("FLOW", "WHAT", "FILE"), *(tuple(map(one_line, row)) for row in rows)])
+    is_whole = not finder.left_out and all(file.error is None for file in files)
+    return ExitCode.SUCCESS if is_whole else ExitCode.FAILED
+
+
+def _served_by(spec: FlowSpec) -> str:
+    """How a flow is served: its schedule."""
+    if spec.schedule is None:
+        return "left out: it has no schedule"
+    return f"{spec.schedule.expression} {spec.schedule.timezone}"
+
+
+async def _read_sources(finder: FlowFinder) -> list[FlowFile]:
+    found: list[FlowFile] = []
+    for python, targets in group_by_interpreter(finder.find()).items():
+        found += [file async for file in read_flow_files(python, targets)]
+    return found
 
 
 def _reporter(printer: EventPrinter) -> Callable[[str], None]:
@@ -295,7 +332,8 @@ def schedule(context: click.Context, as_json: bool) -> int | None:
     """Print one line for each schedule of this machine, and what a human has to know."""
     if context.invoked_subcommand is not None:
         return None
-    rows, now_us = read_schedules().schedules, machine_now_us()
+    view, now_us = read_schedules(), machine_now_us()
+    rows = view.schedules
     if as_json:
         echo_values("schedules", (_served_value(row, now_us) for row in rows))
         return ExitCode.SUCCESS
@@ -304,13 +342,16 @@ def schedule(context: click.Context, as_json: bool) -> int | None:
         return ExitCode.SUCCESS
     print_table([SCHEDULE_COLUMNS, *(schedule_cells(row, now_us) for row in rows)])
     notes = [one_line(note) for note in schedule_notes(rows, now_us)]
+    notes += [one_line(f"left out: {file} {why}") for file, why in view.left_out]
     echo_lines(["", *notes])
     return ExitCode.SUCCESS
 
 
 def _served_value(row: ServedSchedule, now_us: int) -> dict[str, object]:
     missed = [run.logical_time for run in row.missed]
-    return {**row._asdict(), "missed": missed, "is_served": is_served(row, now_us), "is_paused": row.is_paused(now_us)}
+    asked = [request._asdict() for request in row.requests]
+    held = {"is_served": is_served(row, now_us), "is_paused": row.is_paused(now_us)}
+    return {**row._asdict(), "missed": missed, "requests": asked, **held}
 
 
 @schedule.command("next")
@@ -330,6 +371,8 @@ def print_next(flow: str, param: tuple[str, ...], count: int, as_json: bool) -> 
         echo_values("schedule", (_value(served, at) for at in times))
         return ExitCode.SUCCESS
     echo(one_line(_headline(served)))
+    if not any(row.flow == served.name and is_served(row, machine_now_us()) for row in read_schedules().schedules):
+        echo("nobody serves it: redrive serve starts its runs")
     here, there = _other_zone(served, times)
     print_table([("LOGICAL TIME", here, "NOTE"), *(_row(served, at, there) for at in times)])
     return ExitCode.SUCCESS
@@ -382,14 +425,15 @@ def _row(served: ServedFlow, at: int, there: tzinfo | None) -> tuple[str, ...]:
 @optional_flow
 @all_option
 @click.option("--until", metavar="TIME", help="As 06:00 or 2h; default: until unpause.")
-def pause_schedules(flow: str | None, until: str | None, all_flows: bool) -> int:
+@click.option("--reason", default="", metavar="TEXT", help="Why, for others.")
+def pause_schedules(flow: str | None, until: str | None, reason: str, all_flows: bool) -> int:
     """Start no runs of FLOW; a run that goes on is not touched."""
     end = FOREVER
     if until is not None:
         options = postpone_options_of(until)
         end = machine_now_us() + round(options["seconds"] * 1e6) if options else FOREVER
     rows = _rows(flow, all_flows=all_flows)
-    supervisor_file.pause([row.target for row in rows], end)
+    supervisor_file.pause([row.id for row in rows], end, reason, current_actor())
     echo_lines(decision_sentence(row, "pause", end) for row in rows)
     return ExitCode.SUCCESS
 
@@ -400,7 +444,7 @@ def pause_schedules(flow: str | None, until: str | None, all_flows: bool) -> int
 def unpause_schedules(flow: str | None, all_flows: bool) -> int:
     """End a pause; runs that were due meanwhile are started as misfire= of the flow says."""
     rows, now_us = _rows(flow, all_flows=all_flows), machine_now_us()
-    supervisor_file.pause([row.target for row in rows if row.is_paused(now_us)], now_us)
+    supervisor_file.unpause([row.id for row in rows if row.is_paused(now_us)], now_us)
     echo_lines(one_line(f"{row.flow}: not paused{' any more' if row.is_paused(now_us) else ''}") for row in rows)
     return ExitCode.SUCCESS
 
@@ -413,7 +457,7 @@ def skip_next_run(flow: str, undo: bool) -> int:
     (row,) = _rows(flow)
     if not undo and row.next_logical is None:
         raise RefusedError(f"{row.flow} has no next run")
-    supervisor_file.skip(row.target, None if undo else row.next_logical)
+    supervisor_file.skip(row.id, None if undo else row.next_logical, current_actor())
     echo(decision_sentence(row, "unskip" if undo else "skip", row.next_logical or 0))
     return ExitCode.SUCCESS
 
@@ -429,20 +473,20 @@ def start_now(flow: str, at: str | None, early: bool, param: tuple[str, ...]) ->
     if not is_served(row, machine_now_us()):
         command = shell_command(["redrive", "run", row.target])
         raise RefusedError(f"no supervisor serves {row.flow}: redrive serve, or {command}")
-    served = decode_spec(supervisor_file.read_spec(row.target))  # None if its file could never be read
-    logical = machine_now_us() // 1_000_000 * 1_000_000 if at is None else _time_to_start(row, served, at, early)
+    served = decode_spec(supervisor_file.read_spec(row.id))
+    if served is None or row.state_path is None:
+        raise RefusedError(f"{row.flow} cannot be read: {row.start_error or 'wait until redrive serve has read it'}")
+    logical = None if at is None else _time_to_start(row, served, at, early)
     params = params_of(param)
     _check_params(served, params)
-    supervisor_file.request_start(row.target, logical, params)
-    echo(decision_sentence(row, "start", logical))
+    write_request(row.flow, row.state_path, logical, params, current_actor(), machine_now_us())
+    echo(decision_sentence(row, "start-now" if logical is None else "start", logical or 0))
     return ExitCode.SUCCESS
 
 
-def _time_to_start(row: ServedSchedule, served: ServedFlow | None, text: str, early: bool) -> int:
+def _time_to_start(row: ServedSchedule, served: ServedFlow, text: str, early: bool) -> int:
     """Return the logical time that is meant. Raises RefusedError for one that must not start now."""
     logical = _instant_of(row, text)
-    if served is None:
-        return logical
     coming = next(served.schedule.after(logical - 1), None)
     if coming != logical:
         nearest = "" if coming is None else f"; the next one after it is {logical_text(row, coming)}"
@@ -466,10 +510,8 @@ def _starts_early(row: ServedSchedule, logical: int) -> bool:
     return click.confirm(one_line(f"{what}: start it now, and then not at its time?"), err=True)
 
 
-def _check_params(served: ServedFlow | None, given: Mapping[str, str]) -> None:
+def _check_params(served: ServedFlow, given: Mapping[str, str]) -> None:
     """Raise FlowError for a parameter that would make the start fail: a failed start holds up those of the schedule."""
-    if served is None:  # its file could never be read: the start says why
-        return
     flow = served.flow
     known = sorted(flow.params.keys() - {LOGICAL_TIME})
     for name, value in given.items():
@@ -487,30 +529,61 @@ def _check_params(served: ServedFlow | None, given: Mapping[str, str]) -> None:
 
 
 @schedule.command("dismiss")
-@flow_argument
+@optional_flow
 @click.argument("at", nargs=-1, metavar="[TIME]...")
-def dismiss_missed(flow: str, at: tuple[str, ...]) -> int:
-    """Remove missed runs of FLOW from the list; without a TIME all of them."""
-    (row,) = _rows(flow)
-    known = [run.logical_time for run in row.missed]
-    chosen = [_instant_of(row, text) for text in at] or known
-    if unknown := set(chosen) - set(known):
-        when = logical_text(row, min(unknown))
-        raise NotFoundError(f"{row.flow} missed no run of {when}; it missed {_listed(row) or 'none'}")
-    supervisor_file.dismiss(row.target, chosen)
-    echo(decision_sentence(row, "dismiss", count=len(chosen)))
+@all_option
+def dismiss_missed(flow: str | None, at: tuple[str, ...], all_flows: bool) -> int:
+    """Remove missed runs of FLOW from the list, and starts that nobody took; without a TIME all of them."""
+    now_us = machine_now_us()
+    for row in _rows(flow, all_flows=all_flows):
+        chosen = [_instant_of(row, text) for text in at]
+        if unknown := set(chosen) - {run.logical_time for run in row.missed}:
+            when = logical_text(row, min(unknown))
+            raise NotFoundError(f"{row.flow} missed no run of {when}; it missed {_listed(row) or 'none'}")
+        if not at:
+            for request in row.requests:
+                remove(request)
+        if row.missed_times or not all_flows:
+            supervisor_file.dismiss(row.id, chosen or None, now_us, current_actor())
+            echo(decision_sentence(row, "dismiss", count=len(chosen) or row.missed_times))
     return ExitCode.SUCCESS
 
 
 @schedule.command("acknowledge")
 @flow_argument
 def acknowledge_start(flow: str) -> int:
-    """Say that the failed start of FLOW is known; it is tried again all the same."""
+    """Say that the failed start of FLOW, or a warning, is known; it is tried again all the same."""
     (row,) = _rows(flow)
-    if row.start_error is None:
+    if row.start_error is None and row.warning is None:
         raise RefusedError(f"the latest start of {row.flow} did not fail")
-    supervisor_file.acknowledge(row.target, machine_now_us())
+    supervisor_file.acknowledge(row.id, machine_now_us())
     echo(decision_sentence(row, "acknowledge"))
+    return ExitCode.SUCCESS
+
+
+@schedule.command("forget")
+@flow_argument
+def forget_flow(flow: str) -> int:
+    """Remove the schedule of FLOW, which is in no file any more, or which nobody serves."""
+    (row,) = _rows(flow)
+    if row.gone_since is None and is_served(row, machine_now_us()):
+        raise RefusedError(f"{row.flow} is served from {row.file}: remove it there first, or pause it")
+    supervisor_file.forget(row.id)
+    echo(decision_sentence(row, "forget"))
+    return ExitCode.SUCCESS
+
+
+@schedule.command("times")
+@flow_argument
+@json_option
+def print_times(flow: str, as_json: bool) -> int:
+    """What became of each run of FLOW that was due: whether it ran, and if not why, and who decided so."""
+    (row,) = _rows(flow)
+    entries = supervisor_file.read_ledger(row.id)
+    if as_json:
+        echo_values("times", (entry._asdict() for entry in entries))
+        return ExitCode.SUCCESS
+    print_table([TIMES_COLUMNS, *(times_cells(row, entry) for entry in entries)])
     return ExitCode.SUCCESS
 
 

@@ -281,7 +281,7 @@ def _add_schedule(samples: Samples, schedule: ServedSchedule, now_us: int) -> No
     samples.set_instant("schedule_next_timestamp_seconds", schedule.next_at, *labels)
     samples.set("schedule_late_seconds", 0 if late_since is None else (now_us - late_since) / 1e6, *labels)
     samples.set("schedule_start_failed", schedule.has_failed_start(), *labels)
-    samples.set("schedule_missed_starts", len(schedule.missed), *labels)
+    samples.set("schedule_missed_starts", schedule.missed_times, *labels)
     samples.set_instant("schedule_usual_seconds", schedule.usual_us, *labels)
 
 

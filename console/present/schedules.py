@@ -11,7 +11,8 @@ from ...engine.core.views import BLOCKED, RUN_STYLES, Sign, StateRole, StateStyl
 from ...engine.domain.states import RunState
 from ...engine.domain.text import counted, format_duration, shell_command
 from ...engine.statefile.needs import Need, NeedKind, attention_count
-from ...engine.statefile.supervisor_file import FOREVER, ServedSchedule, heartbeat_age_us, is_served
+from ...engine.statefile.start_requests import StartRequest
+from ...engine.statefile.supervisor_file import FOREVER, LedgerRow, ServedSchedule, heartbeat_age_us, is_served
 from ..text.figures import DAY, local_day, wall, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Piece, Role
@@ -29,8 +30,10 @@ _DECISIONS = {
     "unpause": "not paused any more",
     "skip": "skips its run of {time}",
     "unskip": "skips no run",
-    "start": "its run of {time} starts now; redrive schedule says if it cannot",
+    "start": "its run of {time} is asked for; redrive schedule says if it cannot start",
+    "start-now": "a run is asked for; redrive schedule says if it cannot start",
     "dismiss": "{count} of {known} missed runs dismissed",
+    "forget": "forgotten",
     "acknowledge": "acknowledged; it is tried again until it succeeds",
 }
 
@@ -42,7 +45,7 @@ def decision_sentence(row: ServedSchedule, act: str, at_us: int = 0, count: int 
     else:
         time = logical_text(row, at_us)
     until = f"until {time}" if time else "until redrive schedule unpause"
-    words = _DECISIONS[act].format(until=until, time=time, count=count, known=len(row.missed))
+    words = _DECISIONS[act].format(until=until, time=time, count=count, known=row.missed_times)
     return one_line(f"{row.flow}: {words}")
 
 
@@ -72,10 +75,12 @@ def schedule_acts(row: ServedSchedule, now_us: int) -> Iterator[ScheduleAct]:
             yield ScheduleAct(
                 "start", "start missed…", f"the run of {_time(run.logical_time, now_us)}", run.logical_time
             )
-    if row.missed:
-        yield ScheduleAct("dismiss", "dismiss", f"{counted(len(row.missed), 'missed run')}: none of them will start")
-    if row.start_error is not None and row.acknowledged_at is None:
-        yield ScheduleAct("acknowledge", "acknowledge", f"known: {row.start_error}")
+    if row.missed_times:
+        yield ScheduleAct("dismiss", "dismiss", f"{counted(row.missed_times, 'missed run')}: none of them will start")
+    if row.has_failed_start() or row.warning is not None:
+        yield ScheduleAct("acknowledge", "acknowledge", f"known: {row.start_error or row.warning}")
+    if row.gone_since is not None:
+        yield ScheduleAct("forget", "forget", "its flow is in no file, and will not come back")
 
 
 def pause_ends(now_us: int) -> Mapping[str, int]:
@@ -133,11 +138,11 @@ def schedule_state(row: ServedSchedule, now_us: int) -> str:
     """What holds up a schedule, the worst first; "running" or empty if nothing does."""
     words = [
         _served_text(row, now_us),
-        "cannot start" if row.start_error is not None else "",
+        "gone" if row.gone_since is not None else "cannot start" if row.start_error is not None else "",
         f"late since {_time(row.late_since, now_us)}" if row.late_since is not None else "",
         paused_text(row, now_us),
         f"skips {_time(row.skip_logical, now_us)}" if row.skip_logical is not None and skips_next(row) else "",
-        f"{counted(len(row.missed), 'run')} missed" if row.missed else "",
+        f"{counted(row.missed_times, 'run')} missed" if row.missed_times else "",
         f"running for {format_duration(now_us - row.running_since)}" if row.running_since is not None else "",
     ]
     return ", ".join(word for word in words if word)
@@ -162,8 +167,16 @@ def schedule_notes(rows: tuple[ServedSchedule, ...], now_us: int) -> Iterator[st
             known = " (acknowledged)" if row.acknowledged_at is not None else ""
             since = _time(row.failed_since, now_us)
             yield f"{row.flow} cannot start since {since}{known}: {row.start_error}"
-        if row.missed:
+        if row.missed_times:
             yield _missed_note(row)
+        if row.is_paused(now_us) and (row.paused_by or row.pause_reason):
+            yield f"{row.flow} is paused by {row.paused_by}{f': {row.pause_reason}' if row.pause_reason else ''}"
+        if row.warning is not None:
+            yield f"{row.flow}: {row.warning}: {shell_command(['redrive', 'schedule', 'acknowledge', row.flow])}"
+        if row.stuck_run_id is not None:
+            resume = ["redrive", "resume", row.state_path or "", "--run", row.stuck_run_id, "--accept-changes"]
+            yield f"{row.flow} cannot resume run {row.stuck_run_id}: {row.stuck_error}: {shell_command(resume)}"
+        yield from (_asked_note(row, request, now_us) for request in row.requests)
     dead = {row.pid: age for row in rows if (age := heartbeat_age_us(row, now_us)) is not None}
     for pid, age_us in dead.items():
         yield f"the supervisor (pid {pid}) gave no heartbeat for {format_duration(age_us)}: start redrive serve again"
@@ -180,9 +193,10 @@ def _served_text(row: ServedSchedule, now_us: int) -> str:
 
 def _next_text(row: ServedSchedule, now_us: int) -> str:
     """When the next run starts; empty if nobody would start it."""
-    if row.next_at is None or not is_served(row, now_us):
+    if row.next_at is None or row.gone_since is not None or not is_served(row, now_us):
         return ""
-    return f"{_time(row.next_at, now_us)}, in {format_duration(max(row.next_at - now_us, 0))}"
+    next_at = max(row.next_at, row.paused_until)
+    return "" if next_at >= FOREVER else f"{_time(next_at, now_us)}, in {format_duration(max(next_at - now_us, 0))}"
 
 
 def _time(at: int, now_us: int) -> str:
@@ -193,11 +207,33 @@ def _time(at: int, now_us: int) -> str:
 
 
 def _missed_note(row: ServedSchedule) -> str:
-    times = list(missed_times(row))
-    more = f" and {len(times) - NAMED_MAX} earlier" if len(times) > NAMED_MAX else ""
+    times = list(missed_times(row))[-NAMED_MAX:]
+    more = f" and {row.missed_times - len(times):,} earlier" if row.missed_times > len(times) else ""
+    why = f" ({row.missed[-1].why})" if row.missed and row.missed[-1].why else ""
     start = shell_command(["redrive", "schedule", "start", row.flow, "--at", "TIME"])
     how = f"{start}, or {shell_command(['redrive', 'schedule', 'dismiss', row.flow])}"
-    return f"{row.flow} missed {', '.join(times[-NAMED_MAX:])}{more}: {how}"
+    return f"{row.flow} missed {', '.join(times)}{more}{why}: {how}"
+
+
+TIMES_COLUMNS = ("LOGICAL TIME", "TIMES", "WHAT", "WHY", "WHO")
+
+
+def times_cells(row: ServedSchedule, entry: LedgerRow) -> tuple[str, ...]:
+    """One row of the ledger: a logical time, or a range of them."""
+    last = f" - {logical_text(row, entry.last)}" if entry.last != entry.first else ""
+    what = f"{entry.fate}, listed" if entry.listed else entry.fate
+    return f"{logical_text(row, entry.first)}{last}", f"{entry.times:,}", what, one_line(entry.why), one_line(entry.who)
+
+
+def _asked_note(row: ServedSchedule, request: StartRequest, now_us: int) -> str:
+    """A start that waits for its supervisor, which takes it within a second unless a run goes on."""
+    asked = f"{row.flow}: a start that {request.who or 'somebody'} asked for at {_time(request.asked_at, now_us)}"
+    if not request.needs_human(now_us):
+        return f"{asked} is about to begin"
+    dismiss = shell_command(["redrive", "schedule", "dismiss", row.flow])
+    params = [word for name, value in request.params.items() for word in ("--param", f"{name}={value}")]
+    again = shell_command(["redrive", "schedule", "start", row.flow, *params])
+    return f"{asked} {'is not taken any more' if request.is_stale(now_us) else 'waits'}: {again}, or {dismiss}"
 
 
 def missed_times(row: ServedSchedule) -> Iterator[str]:
@@ -294,6 +330,17 @@ _SENTENCES: Mapping[NeedKind, Callable[[Need, int], str]] = {
     ),
     NeedKind.NOT_STARTED: lambda need, now_us: (
         f"{_due(need, now_us)}: redrive schedule on its machine says why, and what to do"
+    ),
+    NeedKind.ASKED_START: lambda need, now_us: (
+        f"a start that {need.detail or 'somebody'} asked for at {instant(need.since, now_us)} was not taken:"
+        " redrive schedule on its machine says what to do"
+    ),
+    NeedKind.STUCK: lambda need, now_us: (
+        f"cannot be resumed since {instant(need.since, now_us)}, redrive resume --accept-changes goes on with the"
+        f" code as it is: {need.detail}"
+    ),
+    NeedKind.WARNING: lambda need, now_us: (
+        f"{need.detail}; {shell_command(['redrive', 'schedule', 'acknowledge', need.flow or ''])}"
     ),
     NeedKind.DEAD_LETTERS: _dead_letters,
     NeedKind.APPROVAL: lambda need, now_us: f"{need.detail} waits for an approval: redrive approve or reject",

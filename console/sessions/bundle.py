@@ -38,7 +38,7 @@ CHANGING = (
 #: What an inbox and a list of state files need; sent before the first such request.
 ON_DEMAND = (
     "domain",
-    *(f"statefile/{name}" for name in ("causes", "health_file", "state_files", "supervisor_file")),
+    *(f"statefile/{name}" for name in ("causes", "health_file", "state_files", "start_requests", "supervisor_file")),
 )
 
 _STATEMENT_ENDS = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)

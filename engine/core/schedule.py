@@ -11,7 +11,7 @@ after a gap. An expression whose minute or hour begins with a star keeps its rea
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from enum import StrEnum
 from itertools import count, takewhile
@@ -151,6 +151,12 @@ class Schedule(msgspec.Struct, frozen=True):
     def late_at(self, logical: int) -> int | None:
         """Return when the run of a logical time counts as late; None without ``start_within``."""
         return None if self.start_within_us is None else self.due_at(logical) + self.start_within_us
+
+    def count(self, after: int, until: int) -> int:
+        """Return how many logical times there are in ``(after, until]``."""
+        if isinstance(self.recurrence, Every) and not self.holidays:
+            return max(0, until // self.recurrence.step_us - after // self.recurrence.step_us)
+        return sum(1 for _ in takewhile(lambda at: at <= until, self.after(after)))
 
     def latest(self, after: int, until: int) -> tuple[list[int], bool]:
         """Return the latest logical times in ``(after, until]``, and whether these are all of them.
@@ -379,7 +385,7 @@ class FlowFacts(msgspec.Struct, frozen=True):
         decided_until: logical times up to here are decided; None: the schedule is new, or was changed.
         started: the logical times after ``decided_until`` that have a run.
         resumable: the run that can go on; None: no run can.
-        requested: logical times that operators want to start now, the oldest first.
+        has_request: an operator wants a run to start now.
         paused_until: no run starts or goes on before, except a requested one.
         retry_at: no run starts or goes on before, because a start has failed.
         skip_logical: the logical time that an operator skips.
@@ -392,7 +398,7 @@ class FlowFacts(msgspec.Struct, frozen=True):
     decided_until: int | None = None
     started: Collection[int] = frozenset()
     resumable: str | None = None
-    requested: Sequence[int] = ()
+    has_request: bool = False
     paused_until: int = 0
     retry_at: int = 0
     skip_logical: int | None = None
@@ -402,7 +408,8 @@ class FlowFacts(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """The decision. ``logical``: of SKIP and START; ``run_id``: of RESUME; ``wake_at``: of WAIT, None: no instant."""
+    """The decision. ``logical``: of SKIP, and of a START that nobody has requested; ``run_id``: of RESUME; ``wake_at``:
+    of WAIT, None: no instant."""
 
     kind: StepKind
     logical: int | None = None
@@ -426,8 +433,8 @@ def decide_step(schedule: Schedule, facts: FlowFacts, now: int) -> Step:
     decision = decide_schedule(schedule, facts.decided_until, facts.started, now, facts.replaced_at)
     if _has_to_record(schedule, facts, decision, now):
         return Step(StepKind.RECORD, late_since=late_since)
-    if facts.requested and now >= facts.retry_at:
-        return Step(StepKind.START, facts.requested[0], is_requested=True)
+    if facts.has_request and now >= facts.retry_at:
+        return Step(StepKind.START, is_requested=True)
     if decision.run is not None and decision.run == facts.skip_logical:
         return Step(StepKind.SKIP, decision.run)
     if now < facts.retry_at:

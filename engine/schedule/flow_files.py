@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import re
 import select
 import signal
 import sys
@@ -42,6 +43,7 @@ OUTPUT_SECONDS = 0.5  # for the output, after the end: a process that an import 
 _SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules", "site-packages", "dist-packages", "venv"})
 #: Words in the text of each file that makes a flow.
 _FLOW_WORDS = (b"redrive", b"Flow(")
+_IMPORT = re.compile(rb"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import|import[ \t]+([\w.]+))", re.MULTILINE)
 
 
 class FlowSource(msgspec.Struct, frozen=True):
@@ -67,59 +69,91 @@ class FlowFile(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
-def find_sources(words: Iterable[str]) -> Iterator[FlowSource]:
-    """Yield each named file, and each file below a named folder that may hold a flow, as absolute paths.
+class _Text(msgspec.Struct, frozen=True):
+    """What the text of a file says without an import. ``error``: why it cannot be read."""
 
-    Raises RedriveError for a folder that cannot be read: its flows must not be taken for removed ones.
+    mentions_flow: bool = False
+    imports: frozenset[str] = frozenset()  # the last parts of the names of modules
+    error: str | None = None
+
+
+class FlowFinder:
+    """Finds the flow files again and again; the text of a file is searched only if the file has changed.
+
+    ``left_out``: the files and folders that ``find`` passed by though they may make flows, each with the reason.
     """
-    for word in words:
-        if os.path.isdir(word):
-            yield from (FlowSource(path, path, is_named=False) for path in _files_below(os.path.abspath(word)))
-        else:
-            file, name = split_target(word)
-            path = os.path.abspath(file)
-            yield FlowSource(f"{path}:{name}" if name else path, path, is_named=True)
+
+    def __init__(self, words: Iterable[str]) -> None:
+        self._words = tuple(words)
+        self._known: dict[str, tuple[Stamp, _Text]] = {}  # by file
+        self.left_out: Mapping[str, str] = {}
+
+    def find(self) -> dict[FlowSource, Stamp]:
+        """Return each file that may hold a flow, with its stamps.
+
+        Raises RedriveError for a named folder that cannot be read: its flows must not be taken for removed ones.
+        """
+        found: dict[FlowSource, Stamp] = {}
+        known: dict[str, tuple[Stamp, _Text]] = {}
+        left_out: dict[str, str] = {}
+        for source in self._sources(left_out):
+            stamps = stamp_of(source.file)
+            before = self._known.get(source.file)
+            is_known = before is not None and before[0] == stamps and before[1].error is None
+            text = before[1] if before is not None and is_known else _read_text(source.file)
+            known[source.file] = stamps, text
+            if source.is_named:
+                found.pop(replace(source, is_named=False), None)  # it lies below a named folder as well
+            if source.is_named or (text.mentions_flow and replace(source, is_named=True) not in found):
+                found[source] = stamps
+        self._known = known
+        named = {source.file for source in found}
+        texts = {file: text for file, (_, text) in known.items() if file not in named}
+        self.left_out = {**left_out, **dict(_left_out(texts, named))}
+        return found
+
+    def _sources(self, left_out: dict[str, str]) -> Iterator[FlowSource]:
+        """Yield each named file, and each file below a named folder, as absolute paths."""
+        for word in self._words:
+            if os.path.isdir(word):
+                folder = os.path.abspath(word)
+                yield from (FlowSource(path, path, is_named=False) for path in _files_below(folder, left_out))
+            else:
+                file, name = split_target(word)
+                path = os.path.abspath(file)
+                yield FlowSource(f"{path}:{name}" if name else path, path, is_named=True)
 
 
-def _files_below(folder: str) -> Iterator[str]:
+def _files_below(folder: str, left_out: dict[str, str]) -> Iterator[str]:
     def refuse(error: OSError) -> None:
         if error.filename == folder:
             raise RedriveError(f"the folder {folder} cannot be read: {error.strerror}")
+        left_out[str(error.filename)] = f"cannot be read: {error.strerror}"
 
     for parent, folders, names in os.walk(folder, onerror=refuse):
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in _SKIPPED_FOLDERS)
         yield from (os.path.join(parent, name) for name in sorted(names) if name.endswith(".py") and name[0] != ".")
 
 
-class FlowFinder:
-    """Finds the flow files again and again; the text of a file is searched only if the file has changed."""
-
-    def __init__(self, words: Iterable[str]) -> None:
-        self._words = tuple(words)
-        self._known: dict[str, tuple[Stamp, bool]] = {}  # by file: whether it may hold a flow
-
-    def find(self) -> dict[FlowSource, Stamp]:
-        """Return each file that may hold a flow, with its stamps. Raises RedriveError."""
-        found: dict[FlowSource, Stamp] = {}
-        known: dict[str, tuple[Stamp, bool]] = {}
-        for source in find_sources(self._words):
-            stamps = stamp_of(source.file)
-            before = self._known.get(source.file)
-            may_hold = before[1] if before is not None and before[0] == stamps else _mentions_flow(source.file)
-            known[source.file] = (stamps, may_hold)
-            if source.is_named or may_hold:
-                found[source] = stamps
-        self._known = known
-        return found
-
-
-def _mentions_flow(path: str) -> bool:
+def _read_text(path: str) -> _Text:
     try:
         with open(path, "rb") as file:
             text = file.read(FILE_BYTES_MAX)
-    except OSError:
-        return False
-    return all(word in text for word in _FLOW_WORDS)
+    except OSError as error:
+        return _Text(error=f"cannot be read: {error.strerror}")
+    imports = (name.rpartition(b".")[2] for one in _IMPORT.findall(text) for name in one if name)
+    return _Text(all(word in text for word in _FLOW_WORDS), frozenset(map(os.fsdecode, imports)))
+
+
+def _left_out(texts: Mapping[str, _Text], flow_files: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield the files that are not imported, though a flow may come from a module that they import."""
+    makers = {os.path.basename(file)[: -len(".py")] for file in flow_files}
+    for file, text in texts.items():
+        if text.error is not None:
+            yield file, text.error
+        elif makers & text.imports:
+            maker = min(makers & text.imports)
+            yield file, f"imports {maker}, which makes flows, and does not import redrive: serve it by its own name"
 
 
 # --- Reading, as seen by the supervisor ------------------------------------------------------------------------------

@@ -11,20 +11,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, replace
 from functools import partial
+from typing import TypeVar
 
 import msgspec
 
-from ..core.schedule import FlowFacts, Step, StepKind, decide_step, iso_time, local_time, logical_name
-from ..core.spec import LOGICAL_TIME, FlowSpec
+from ..core.schedule import FlowFacts, Schedule, Step, StepKind, decide_step, iso_time, local_time, logical_name
+from ..core.spec import LOGICAL_TIME, FlowSpec, ScheduleSpec
 from ..core.views import run_code
 from ..domain.states import RunState
+from ..domain.text import counted
 from ..errors import ExecutorBusyError, FlowError, RedriveError, RefusedError
 from ..executor import host
 from ..executor.opening import Machine
@@ -35,11 +36,22 @@ from ..notifications.notifier import MessageOrigin, Notifier
 from ..statefile import lock_file
 from ..statefile.opening import holds_nothing
 from ..statefile.reader import Stamp, stamp_of
-from ..statefile.supervisor_file import Control, MissedRun, ScheduleRecord, StoredSchedule, SupervisorFile
+from ..statefile.start_requests import StartRequest, claim, remove
+from ..statefile.supervisor_file import (
+    FOREVER,
+    Control,
+    Fate,
+    LedgerRow,
+    ScheduleRecord,
+    StoredSchedule,
+    SupervisorFile,
+)
 from ..statefile.transitions import Transaction
 from ..store import database, lock, runs, schedules
-from ..store.schedules import ScheduleStatus, ServedFlow, served_flow
+from ..store.schedules import LedgerMark, ScheduleStatus, ServedFlow, served_flow, with_schedule
 from ..store.writer import Writer, WriterListener
+
+T = TypeVar("T")
 
 BUSY_SECONDS = 1.0  # between tries while another process owns the file for a moment
 RETRY_SECONDS = 60.0  # between tries after a failed start, or after a failed page
@@ -99,6 +111,9 @@ class FlowService:
         self.state_path = state_path
         self.wake_at: int | None = 0
         self.control = Control()
+        self.gone_since: int | None = None  # its flow is in no file that is served
+        self.id = 0  # of its row in the supervisor's file
+        self.requests: tuple[StartRequest, ...] = ()
         self.is_stepping = False
         self._shared = shared
         self._clock = shared.machine.clock
@@ -109,11 +124,13 @@ class FlowService:
         self._run_id: str | None = None  # of the executor that this service has seen
         self._file_version = _version_of(state_path)
         self._failure: StartFailure | None = None
-        self._missed_until = self._clock.now_us()
+        self._ended_failure: StartFailure | None = None  # the one before it, until ``at``
+        self._mark = LedgerMark()
+        self._began_at = self._read_at = self._clock.now_us()
         self._retry_at = self._resend_at = 0
         self._edits: list[tuple[ServedFlow, int]] = []  # schedules to come, and since when they are in the file
         self._stopped_run_ids: set[str] = set()  # runs stopped by an operator, who decides about their resumption
-        self._unusable_run_ids: set[str] = set()  # runs that the current flow cannot resume
+        self._stuck: dict[str, StartFailure] = {}  # runs that the current flow cannot resume
         self._saved: object = None
         self._last_report = ""
 
@@ -126,11 +143,20 @@ class FlowService:
         """Whether another supervisor serves the flow."""
         return self._held is None
 
-    def restore(self, stored: StoredSchedule) -> None:
+    def restore(self, stored: StoredSchedule, control: Control) -> None:
         """Go on from what an earlier supervisor knew."""
-        self._missed_until = stored.missed_until
-        if stored.start_error is not None:
-            self._failure = StartFailure(stored.start_error, stored.failed_since or 0, stored.failed_at or 0)
+        self.id, self.control, self.gone_since = stored.id, control, stored.gone_since
+        spec = self.served.spec
+        if stored.expression is not None and stored.timezone is not None:
+            spec = msgspec.structs.replace(spec, expression=stored.expression, timezone=stored.timezone)
+        held = with_schedule(self.served, spec)
+        self._mark = LedgerMark(stored.ledger_until, stored.seen_run, held.schedule)
+        self._edits = [(with_schedule(self.served, spec), at) for spec, at in _edits_of(stored.edits)]
+        if stored.expression is not None and not (self._edits[-1][0] if self._edits else held).means(self.served):
+            self._note_edit(self.served, self._read_at)
+        if stored.start_error is not None and stored.spec:
+            since, at = stored.failed_since or 0, stored.failed_at or 0
+            self._failure = StartFailure(stored.start_error, since, at, is_of_reading=stored.gone_since is not None)
 
     def acquire(self) -> None:
         """Become the one service of the state file, if nobody else is."""
@@ -169,22 +195,42 @@ class FlowService:
 
     def use_flow(self, served: ServedFlow, *, few_tasks: bool) -> None:
         """Apply a flow file that was read: it may have been repaired."""
-        if served.schedule.recurrence != self.served.schedule.recurrence:
-            self._edits.append((served, self._clock.now_us()))
-        self.served = served
+        self._read_at, before, self.served = self._clock.now_us(), self.served, served
+        if served.schedule.recurrence != before.schedule.recurrence:
+            self._note_edit(served, self._read_at)
         self._options = replace(self._options, few_tasks=few_tasks)
-        self._unusable_run_ids.clear()
-        self._retry_at = 0
+        self._stuck.clear()
+        self._retry_at, self.gone_since = 0, None
         if self._failure is not None and self._failure.is_of_reading:
-            self._failure = None
+            self._end_failure()
             self.report("its file can be read again")
         self.wake_at = 0
+
+    def _end_failure(self) -> None:
+        """Remember what held up the runs that were due meanwhile."""
+        if self._failure is not None:
+            self._ended_failure, self._failure = msgspec.structs.replace(self._failure, at=self._clock.now_us()), None
 
     def use_control(self, control: Control) -> None:
         """Apply what operators decided."""
         if control != self.control:
             self.control = control
             self.wake_at = 0
+
+    def use_requests(self, requests: tuple[StartRequest, ...]) -> None:
+        """Apply the starts that operators ask for."""
+        if requests != self.requests:
+            self.requests = requests
+            self.wake_at = 0
+
+    def lose_flow(self, why: str) -> None:
+        """Go on without the flow, which is in no file: what is due is late and pages, until somebody forgets it."""
+        now = self._clock.now_us()
+        self.gone_since = self.gone_since or now
+        since = now if self._failure is None else self._failure.since
+        self._failure, self._retry_at = StartFailure(why, since, now, is_of_reading=True), FOREVER
+        self.wake_at = 0
+        self.report(why)
 
     def record_failure(self, error: str, *, is_of_reading: bool = False) -> None:
         """Record a start that failed, or a file that cannot be read. Late runs are still checked, and page with it."""
@@ -213,16 +259,26 @@ class FlowService:
         now, self._has_ended = self._clock.now_us(), False
         holder = self._living_holder()
         self._file_version = _version_of(self.state_path)
+        served = self._next_served
         status = await asyncio.to_thread(self._load_status, now)
         if holder is None and self._run_id is not None:
             await self._handle_end(self._run_id, status)
             self._run_id = None
-        self._note_edits(status, now)
-        schedule = status.replaced or self.served.schedule
+        if self._next_served is not served:  # its file was read meanwhile
+            self.wake_at = 0
+            return
+        schedule = status.replaced or served.schedule
+        if self._has_other_edits(status):  # the ledger has what was decided by the schedule before
+            self._save(status, schedule, Step(StepKind.WAIT), holder, now)
+            self.wake_at = 0
+            return
+        if holder is None and await self._adopts(status, now):
+            self.wake_at = 0
+            return
         step = decide_step(schedule, self._facts(status, holder is not None), now)
         self.wake_at = 0
         await self._do(step, status)
-        self._save(status, step, holder)
+        self._save(status, schedule, step, holder, now)
         if self._has_ended:  # the step has waited for an executor that ended meanwhile
             self.wake_at = 0
 
@@ -235,7 +291,7 @@ class FlowService:
                     await self._write(lambda change: schedules.skip_slot(change, self.served, step.logical or 0))
                     self.report("the run that an operator skips is given up")
                 case StepKind.START:
-                    await self._start(step.logical or 0, is_requested=step.is_requested)
+                    await (self._start_requested() if step.is_requested else self._start(step.logical or 0))
                 case StepKind.RESUME:
                     await self._resume(step.run_id or "")
                 case StepKind.WAIT:
@@ -278,18 +334,38 @@ class FlowService:
         if holds_nothing(self.state_path):
             return ScheduleStatus(None)
         with database.reading(self.state_path) as connection:
-            return schedules.load_status(connection, self.served, now, self._late_from, self._replaced_at)
+            return schedules.load_status(
+                connection, self._next_served, now, self._late_from, self._replaced_at, self._mark
+            )
 
-    def _note_edits(self, status: ScheduleStatus, now: int) -> None:
-        """Forget the edits of the schedule that hold in the state file; one that nobody has seen is of this moment."""
-        if status.replaced is None or status.progress is None:
+    def _note_edit(self, served: ServedFlow, at: int) -> None:
+        self._edits.append((served, at))
+        self._shared.file.note_edits(self.id, self._edits_text)
+
+    def _has_other_edits(self, status: ScheduleStatus) -> bool:
+        """Forget the edits of the schedule that hold in the state file, and say whether there were any.
+
+        One that nobody has noticed is of the moment when the file was read.
+        """
+        if status.progress is None:
             self._edits.clear()
-            return
-        held = status.progress.expression, status.progress.timezone
-        while self._edits and (self._edits[0][0].spec.expression, self._edits[0][0].spec.timezone) == held:
+        elif status.replaced is None and self._edits:
             del self._edits[0]
-        if not self._edits:
-            self._edits.append((self.served, now))
+            return True
+        elif status.replaced is not None and not self._edits:
+            self._note_edit(self.served, self._read_at)
+            return True
+        return False
+
+    @property
+    def _edits_text(self) -> str:
+        edits = [(served.spec, at) for served, at in self._edits]
+        return msgspec.json.encode(edits).decode() if edits else ""
+
+    @property
+    def _next_served(self) -> ServedFlow:
+        """The flow with the schedule that comes after the one of the state file, or is the same."""
+        return self._edits[0][0] if self._edits else self.served
 
     @property
     def _replaced_at(self) -> int | None:
@@ -307,7 +383,7 @@ class FlowService:
         return self.control.paused_until + within_us if self.control.paused_until and within_us else 0
 
     def _facts(self, status: ScheduleStatus, is_owned: bool) -> FlowFacts:
-        left_alone = self._stopped_run_ids | self._unusable_run_ids
+        left_alone = self._stopped_run_ids | self._stuck.keys()
         instants = [instant for instant in (status.next_late_at, status.next_expiry) if instant is not None]
         if status.has_unsent_page and self.served.flow.pages:
             instants.append(self._resend_at)
@@ -317,7 +393,7 @@ class FlowService:
             next_at=None if status.progress is None else status.progress.next_at,
             started=status.fired,
             resumable=next((run_id for run_id in status.unfinished if run_id not in left_alone), None),
-            requested=tuple(logical for logical, _ in self.control.requests),
+            has_request=bool(self.requests),
             paused_until=self.control.paused_until,
             retry_at=self._retry_at,
             skip_logical=self.control.skip_logical,
@@ -332,17 +408,17 @@ class FlowService:
 
     async def _record(self) -> None:
         self._resend_at = self._after(RETRY_SECONDS)
-        served, replaced_at = self._edits[0] if self._edits else (self.served, None)
+        served, replaced_at = self._next_served, self._replaced_at
         error = None if self._failure is None else self._failure.error
         update = partial(schedules.update_schedule, served=served, late_from=self._late_from, start_error=error)
         await self._write(partial(update, replaced_at=replaced_at))
 
-    async def _write(self, change: Callable[[Transaction], None]) -> None:
+    async def _write(self, change: Callable[[Transaction], T]) -> T:
         """Change the state file under its lock, and send unsent pages."""
         async with self._shared.writes:
-            await self._write_alone(change)
+            return await self._write_alone(change)
 
-    async def _write_alone(self, change: Callable[[Transaction], None]) -> None:
+    async def _write_alone(self, change: Callable[[Transaction], T]) -> T:
         held = lock.acquire(self.state_path, self._shared.id)
         try:
             held.lock_file()
@@ -355,7 +431,7 @@ class FlowService:
             notifier = Notifier(self.served.flow.pages, origin, writer, self._clock)
             notifier.start()
             try:
-                await writer.submit(change)
+                return await writer.submit(change)
             finally:
                 await notifier.close()
                 await writer.close()
@@ -364,28 +440,43 @@ class FlowService:
 
     # --- Runs ------------------------------------------------------------------------------------------------------
 
-    async def _start(self, logical: int, *, is_requested: bool) -> None:
+    async def _start(self, logical: int) -> None:
         zone = self.served.schedule.zone
-        wanted = dict(self.control.requests).get(logical, "{}") if is_requested else "{}"
-        params = {**self._options.params, **json.loads(wanted), LOGICAL_TIME: iso_time(logical, zone)}
-        options = replace(self._options, params=params, logical_time=logical, served=not is_requested)
+        params = {**self._options.params, LOGICAL_TIME: iso_time(logical, zone)}
+        options = replace(self._options, params=params, logical_time=logical)
         try:
             await self._launch(self.target, logical_name(logical, zone), options)
         except RefusedError as error:  # another process was faster, or its slot was decided before a crash
             self.report(str(error))
-        except ExecutorBusyError:
-            raise
-        except RedriveError:
-            if is_requested:
-                self._finish_request(logical)  # its error is recorded; nobody waits for a second try
-            raise
-        if is_requested:
-            self._finish_request(logical)
 
-    def _finish_request(self, logical: int) -> None:
-        self._shared.file.finish_request(self.target, logical)
-        left = tuple(request for request in self.control.requests if request[0] != logical)
-        self.control = self.control._replace(requests=left)
+    async def _start_requested(self) -> None:
+        """Start the oldest run that an operator has asked for; nobody waits for a second try if it cannot start."""
+        request, zone = self.requests[0], self.served.schedule.zone
+        self.requests = self.requests[1:]
+        if not claim(request) or await asyncio.to_thread(self._has_run, request.name):
+            remove(request)
+            return
+        logical = request.asked_at // 1_000_000 * 1_000_000 if request.logical is None else request.logical
+        params = {**self._options.params, **request.params, LOGICAL_TIME: iso_time(logical, zone)}
+        options = replace(self._options, params=params, logical_time=request.logical, served=False)
+        run_id = request.name if request.logical is None else logical_name(logical, zone)
+        try:
+            await self._launch(self.target, run_id, options)
+        except ExecutorBusyError:
+            self.requests = (request, *self.requests)
+            raise
+        except RefusedError as error:  # the logical time was decided meanwhile
+            self.report(str(error))
+        except RedriveError:
+            remove(request)
+            raise
+        remove(request)
+
+    def _has_run(self, run_id: str) -> bool:
+        if holds_nothing(self.state_path):
+            return False
+        with database.reading(self.state_path) as connection:
+            return runs.exists(connection, run_id)
 
     async def _resume(self, run_id: str) -> None:
         try:
@@ -393,12 +484,14 @@ class FlowService:
         except ExecutorBusyError:
             raise
         except (FlowError, RefusedError) as error:  # other runs continue
-            self._unusable_run_ids.add(run_id)
+            now = self._clock.now_us()
+            self._stuck[run_id] = StartFailure(str(error), now, now)
             self.report(f"run {run_id} is left as it is: {error}")
+            await self._write(partial(schedules.page_stuck_run, run_id=run_id, error=str(error)))
 
     async def _launch(self, target: str | None, run_id: str, options: RunOptions) -> None:
         launched = await self._shared.launch(target, self.state_path, run_id, options)
-        self._failure = None
+        self._end_failure()
         verb = "is resumed" if options.resume else "has started"
         self.report(f"run {run_id} {verb}" + ("" if launched.pid is None else f", pid {launched.pid}"))
         if launched.pid is not None:
@@ -428,36 +521,84 @@ class FlowService:
 
     # --- The supervisor's file -------------------------------------------------------------------------------------
 
-    def _save(self, status: ScheduleStatus, step: Step, holder: lock_file.LockHolder | None) -> None:
-        """Write what is known into the supervisor's file, if it has changed."""
-        skipped = self.control.skip_logical
-        given_up = [logical for logical, _ in status.missed]
-        new = [
-            MissedRun(logical, self.served.schedule.due_at(logical))
-            for logical, decided_at in status.missed
-            if decided_at > self._missed_until and logical != skipped
-        ]
-        missed_until = max([self._missed_until, *(decided_at for _, decided_at in status.missed)])
-        record = self._record_of(status, step, holder, missed_until)
-        if (record, given_up) != self._saved:
-            self._shared.file.save(self.target, record, given_up, new)
-            self._saved, self._missed_until = (record, given_up), missed_until
+    async def _adopts(self, status: ScheduleStatus, now: int) -> bool:
+        """Whether the state file is older than the ledger, as after a restore: what it lacks is not started again."""
+        progress, until = status.progress, self._mark.until
+        if progress is None or not progress.decided_until < until <= now:
+            return False
+        served = self.served
+        times = await self._write(lambda change: schedules.adopt(change, served, until))
+        when = iso_time(until, served.schedule.zone)[:16].replace("T", " ")
+        self._warn(
+            f"its state file is older than its runs: {counted(times, 'logical time')} until {when} of which it knows"
+            " nothing will not start again; redrive backfill starts them",
+            now,
+        )
+        return True
 
-    def _record_of(
-        self, status: ScheduleStatus, step: Step, holder: lock_file.LockHolder | None, missed_until: int
-    ) -> ScheduleRecord:
+    def _warn(self, sentence: str, now: int) -> None:
+        self.report(sentence)
+        self._shared.file.warn(self.id, sentence, now)
+
+    def _save(
+        self,
+        status: ScheduleStatus,
+        schedule: Schedule,
+        step: Step,
+        holder: lock_file.LockHolder | None,
+        now: int,
+    ) -> None:
+        """Write what is known into the supervisor's file, and what was decided into its ledger, if it has changed.
+
+        ``schedule``: the one that holds in the state file.
+        """
+        decided_until = 0 if status.progress is None else status.progress.decided_until
+        if self._mark.until > max(now, decided_until) > 0 and status.progress is not None:
+            ahead = iso_time(self._mark.until, self.served.schedule.zone)[:16].replace("T", " ")
+            self._mark = msgspec.structs.replace(self._mark, until=decided_until)
+            self._warn(f"runs until {ahead} were decided about ahead of the clock: it was wrong, or is wrong now", now)
+        decided = [self._ledger_row(one, now) for one in status.decided]
+        mark = LedgerMark(max(self._mark.until, decided_until), max(self._mark.run_row, status.last_run_row), schedule)
+        self._mark = mark
+        record = self._record_of(status, step, holder)
+        if record != self._saved or decided or status.caught_up:
+            self._shared.file.save(self.id, record, decided, status.caught_up)
+            self._saved = record
+
+    def _ledger_row(self, one: schedules.DecidedTimes, now: int) -> LedgerRow:
+        if one.has_run:
+            return LedgerRow(one.first, one.last, one.times, Fate.RUN, "", "", now, 0)
+        if one.first == one.last == self.control.skip_logical:
+            return LedgerRow(one.first, one.last, 1, Fate.SKIPPED, "", self.control.skipped_by, now, 0)
+        why = self._why_missed(self.served.schedule.due_at(one.last))
+        return LedgerRow(one.first, one.last, one.times, Fate.MISSED, why, "", now, one.times)
+
+    def _why_missed(self, due_at: int) -> str:
+        """Why a run that was due then has not started: what held up the flow then, as far as that is known."""
+        if due_at <= self.control.paused_until:
+            return f"paused by {self.control.paused_by or 'an operator'}"
+        for failure in (self._failure, self._ended_failure):
+            if failure is not None and failure.since <= due_at and (failure is self._failure or due_at <= failure.at):
+                return failure.error
+        if due_at < self._began_at:
+            return "nothing served it then"
+        return f"a run before it took until after the next one was due (misfire {self.served.spec.misfire})"
+
+    def _record_of(self, status: ScheduleStatus, step: Step, holder: lock_file.LockHolder | None) -> ScheduleRecord:
         file, name = split_target(self.target)
         progress, latest, failure = status.progress, status.latest, self._failure
         next_at = None if progress is None else progress.next_at
+        stuck = next(((one, self._stuck[one]) for one in status.unfinished if one in self._stuck), None)
         return ScheduleRecord(
+            target=self.target,
             file=file,
             object=name,
             flow=self.served.name,
             supervisor_id=self._shared.id,
             spec=encode_spec(self.served.flow),
             state_path=self.state_path,
-            expression=self.served.spec.expression,
-            timezone=self.served.spec.timezone,
+            expression=(progress or self.served.spec).expression,  # by which was decided until now
+            timezone=(progress or self.served.spec).timezone,
             next_at=next_at,
             next_logical=None if next_at is None else next_at - self.served.schedule.splay_us,
             last_run_id=None if latest is None else latest.run_id,
@@ -469,7 +610,13 @@ class FlowService:
             start_error=None if failure is None else failure.error,
             failed_since=None if failure is None else failure.since,
             failed_at=None if failure is None else failure.at,
-            missed_until=missed_until,
+            stuck_run_id=None if stuck is None else stuck[0],
+            stuck_since=None if stuck is None else stuck[1].since,
+            stuck_error=None if stuck is None else stuck[1].error,
+            edits=self._edits_text,
+            gone_since=self.gone_since,
+            ledger_until=self._mark.until,
+            seen_run=self._mark.run_row,
         )
 
 
@@ -487,6 +634,14 @@ async def launch_executor(
             host.spawn, flow=flow, state=state_path, run_id=run_id, options=asdict(options), start=start
         )
     )
+
+
+def _edits_of(text: str) -> list[tuple[ScheduleSpec, int]]:
+    """Decode the edits that an earlier supervisor has noticed; none of another version."""
+    try:
+        return msgspec.json.decode(text, type=list[tuple[ScheduleSpec, int]]) if text else []
+    except msgspec.DecodeError:
+        return []
 
 
 def encode_spec(flow: FlowSpec) -> str:

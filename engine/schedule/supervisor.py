@@ -29,6 +29,7 @@ from ..executor.state_file_lease import create_state_folder
 from ..flow.source import split_target
 from ..statefile.ownership import require_own_state_file
 from ..statefile.reader import Stamp, stamp_of
+from ..statefile.start_requests import read_requests, requests_folder
 from ..statefile.supervisor_file import (
     HEARTBEAT_SECONDS,
     Control,
@@ -41,6 +42,7 @@ from ..store.flow_path import path_for_run
 from ..store.schedules import served_flow
 from .flow_files import FlowFile, FlowFinder, FlowSource, FoundFlow, group_by_interpreter, read_flow_files
 from .flow_service import RETRY_SECONDS, FlowService, StartFailure, Supervision, decode_spec, launch_executor
+from .watchdog import Watchdog
 
 TICK_SECONDS = 1.0  # between looks at the operators' decisions
 SCAN_SECONDS = 5.0  # between looks at the flow files and the state files
@@ -93,15 +95,18 @@ class Supervisor:
         self._machine = Machine()
         self._clock = self._machine.clock
         self._clock_watch = ClockWatch(self._clock)
+        self._watchdog = Watchdog()
         self._services: dict[str, FlowService] = {}  # by target
         self._broken: dict[str, StartFailure] = {}  # by target of a file that could never be read
         self._files: dict[str, _KnownFile] = {}  # by target of the source
-        self._stored: dict[str, StoredSchedule] = {}
-        self._controls: dict[str, Control] = {}
+        self._stored: list[StoredSchedule] = []  # what earlier supervisors knew
+        self._rivals: dict[str, Stamp] = {}  # by target: files whose flow has the state file of another, as they were
+        self._requests_at: int | None = None  # when the folder of requests changed, as far as it was read
         self._tasks: set[asyncio.Task[None]] = set()
         self._readings: set[asyncio.Task[None]] = set()
         self._scan_at = self._beat_at = 0.0  # on the monotonic clock
         self._has_read = False
+        self._left_out: dict[str, str] = {}
         self._last_report = ""
 
     def run(self) -> None:
@@ -118,10 +123,11 @@ class Supervisor:
             launch = functools.partial(launch_executor, starter.start)
             self._shared = Supervision(own_id, launch, file, self._machine, self._options, self._report, self._wake.set)
             file.register(os.getpid(), socket.gethostname(), json.dumps(self._words), self._clock.now_us())
-            self._stored = {stored.target: stored for stored in file.stored()}
+            self._stored = file.stored()
             try:
                 await self._serve()
             finally:
+                self._watchdog.close()
                 await self._close()
                 if self._stopping:  # else it failed, and its silence is an alarm
                     file.stop(self._clock.now_us())
@@ -134,6 +140,7 @@ class Supervisor:
     async def _serve(self) -> None:
         while not self._stopping:
             self._wake.clear()
+            self._watchdog.ping()
             if jump_us := self._clock_watch.jump_us():
                 self._on_clock_step(jump_us)
             try:
@@ -186,9 +193,29 @@ class Supervisor:
     def _use_controls(self) -> None:
         controls = self._shared.file.new_controls()
         if controls is not None:
-            self._controls = controls
-            for target, service in self._services.items():
-                service.use_control(controls.get(target, Control()))
+            for target, service in list(self._services.items()):
+                if service.id in controls:
+                    service.use_control(controls[service.id])
+                elif service.gone_since is not None:
+                    self._remove_service(target, "is forgotten")
+        self._use_requests()
+
+    def _use_requests(self) -> None:
+        """Give each service the starts that operators ask for; the folder is read only if it may have changed."""
+        waits = any(service.requests for service in self._services.values())
+        try:
+            changed_at = os.stat(requests_folder()).st_mtime_ns
+        except OSError:  # nobody has asked for a start yet
+            return
+        if changed_at == self._requests_at and not waits:
+            return
+        self._requests_at = changed_at
+        now, found = self._clock.now_us(), read_requests()
+        for service in self._services.values():
+            own = service.served.name, service.state_path
+            service.use_requests(
+                tuple(one for one in found if (one.flow, one.state_path) == own and not one.is_stale(now))
+            )
 
     # --- Steps -------------------------------------------------------------------------------------------------------
 
@@ -209,7 +236,8 @@ class Supervisor:
             if delay_seconds:
                 await asyncio.sleep(delay_seconds)
             if not self._stopping and service.target in self._services:
-                if self._files[service.source].is_current:
+                known = self._files.get(service.source)
+                if known is None or known.is_current:  # without a file: its flow is gone
                     await service.step()
                 else:  # its schedule may be another one now
                     self._scan_at = 0.0
@@ -250,6 +278,7 @@ class Supervisor:
         except RedriveError as error:
             self._report_once(f"the flows stay as they are: {error}")
             return
+        self._leave_out(self._finder.left_out)
         for target in self._files.keys() - {source.target for source in found}:
             self._remove_file(target)
         changed = [source for source, stamp in found.items() if self._is_changed(source, stamp)]
@@ -260,7 +289,29 @@ class Supervisor:
             reading = asyncio.get_running_loop().create_task(self._read(python, files))
             self._readings.add(reading)
             reading.add_done_callback(self._on_read)
-        self._has_read |= not self._readings
+        self._end_reading()
+
+    def _end_reading(self) -> None:
+        """Once all files are read, miss the flows that an earlier supervisor served."""
+        if self._readings or self._has_read:
+            return
+        self._has_read = True
+        left, self._stored = self._stored, []
+        for stored in left:
+            served, path = decode_spec(stored.spec), stored.state_path
+            is_own = stored.supervisor_id == self._shared.id and path is not None
+            if served is None or not is_own or any(one.state_path == path for one in self._services.values()):
+                continue
+            service = self._add_service(stored.target, FoundFlow(served.flow), path or "", stored.file)
+            service.lose_flow(_gone_sentence(stored.file))
+
+    def _leave_out(self, files: Mapping[str, str]) -> None:
+        """Say which files are not served, when that has changed."""
+        if files != self._left_out:
+            for file in files.keys() - self._left_out.keys():
+                self._report("", f"left out: {file} {files[file]}")
+            self._left_out = dict(files)
+            self._shared.file.leave_out(files)
 
     def _is_changed(self, source: FlowSource, stamp: Stamp) -> bool:
         known = self._files.get(source.target)
@@ -284,7 +335,7 @@ class Supervisor:
 
     def _on_read(self, reading: asyncio.Task[None]) -> None:
         self._readings.discard(reading)
-        self._has_read |= not self._readings
+        self._end_reading()
         self._wake.set()
 
     def _use_file(self, known: _KnownFile, found: FlowFile) -> None:
@@ -303,7 +354,7 @@ class Supervisor:
         self._forget_broken(found.target)
         for target in [target for target in self._services if self._is_of(target, known.source)]:
             if target not in flows:
-                self._remove_service(target)
+                self._lose_flow(target, f"it is no longer in {found.target}, or has no schedule there")
         for target, flow in flows.items():
             self._use_flow(target, flow, known.source)
 
@@ -312,8 +363,8 @@ class Supervisor:
 
     def _use_broken_file(self, source: FlowSource, error: str) -> None:
         """Serve what was known of a file that cannot be read, so that its late runs page."""
-        for target, stored in self._stored.items():
-            served = decode_spec(stored.spec)
+        for stored in self._stored:
+            served, target = decode_spec(stored.spec), stored.target
             if target not in self._services and self._is_of(target, source) and served is not None:
                 self._use_flow(target, FoundFlow(served.flow), source)
         services = [service for target, service in self._services.items() if self._is_of(target, source)]
@@ -326,20 +377,19 @@ class Supervisor:
         """Record a flow that could never be read: it has no schedule yet."""
         file, name = split_target(target)
         flow = os.path.splitext(os.path.basename(file))[0]
-        now, known, stored = self._clock.now_us(), self._broken.get(target), self._stored.get(target)
+        now, known = self._clock.now_us(), self._broken.get(target)
         if known is None or known.error != error:
             self._report(flow, f"cannot be served, tried again in {RETRY_SECONDS:g} s: {error}")
-        stored_since = None if stored is None else stored.failed_since
-        since = known.since if known is not None else stored_since or now
+        stored = [one.failed_since for one in self._stored if one.target == target and one.state_path is None]
+        since = known.since if known is not None else (stored or [None])[0] or now
         self._broken[target] = StartFailure(error, since, now)
-        record = ScheduleRecord(file, name, flow, self._shared.id, start_error=error, failed_since=since, failed_at=now)
-        self._shared.file.save(target, record, (), ())
+        record = ScheduleRecord(target, file, name, flow, self._shared.id)
+        self._shared.file.save_broken(record._replace(start_error=error, failed_since=since, failed_at=now))
 
     def _forget_broken(self, target: str) -> None:
-        if self._broken.pop(target, None) is not None or target in self._stored:
-            self._stored.pop(target, None)
-            if target not in self._services:
-                self._shared.file.remove(target)
+        was_stored = any(one.target == target and one.state_path is None for one in self._stored)
+        if self._broken.pop(target, None) is not None or was_stored:
+            self._shared.file.remove_broken(target)
 
     def _use_flow(self, target: str, flow: FoundFlow, source: FlowSource) -> None:
         """Serve a flow of a file that was read, or apply its change."""
@@ -348,34 +398,48 @@ class Supervisor:
             assert served is not None  # its schedule was checked
             service = self._services.get(target)
             if service is not None and service.served.name != served.name:
-                self._remove_service(target)
+                self._remove_service(target, f"is {served.name} now")
                 service = None
             if service is not None:
                 service.use_flow(served, few_tasks=flow.few_tasks)
                 return
-            stored = self._stored.get(target)
-            state_path = self._state_path(target, served.name, stored)
+            state_path = self._state_path(target, served.name)
         except RedriveError as error:
             self._record_broken(target, str(error))
             self._files[source.target].retry_at = self._clock.now_us() + round(RETRY_SECONDS * 1e6)
             return
-        self._broken.pop(target, None)
-        service = self._services[target] = FlowService(
-            target, served, state_path, self._shared, source.target, few_tasks=flow.few_tasks
-        )
-        stored, control = self._shared.file.claim(target, served.name, state_path)
-        if stored is not None and stored.spec:
-            service.restore(stored)
-        service.use_control(control)
+        self._forget_broken(target)
+        for other in [one for one, known in self._services.items() if known.state_path == state_path]:
+            self._remove_service(other, f"is in {target} now")
+        self._add_service(target, flow, state_path, source.target)
 
-    def _state_path(self, target: str, name: str, stored: StoredSchedule | None) -> str:
-        """Return the state file of a flow. Raises StateFileError, FlowError if another flow has it."""
-        if stored is not None and stored.flow == name and stored.state_path and self._state is None:
-            path = stored.state_path  # also if a link to a folder of releases leads elsewhere now
+    def _add_service(self, target: str, flow: FoundFlow, state_path: str, source: str) -> FlowService:
+        served = served_flow(flow.spec)
+        assert served is not None
+        service = self._services[target] = FlowService(
+            target, served, state_path, self._shared, source, few_tasks=flow.few_tasks
+        )
+        stored = self._shared.file.claim(target, served.name, state_path)
+        service.restore(stored, self._shared.file.controls().get(stored.id, Control()))
+        self._requests_at = None
+        if source in self._files:
+            service.use_flow(served, few_tasks=flow.few_tasks)
+        return service
+
+    def _state_path(self, target: str, name: str) -> str:
+        """Return the state file of a flow. Raises StateFileError, FlowError if another flow has it.
+
+        A flow of the same name takes it over only if its file has come, or was changed, after the other one went.
+        """
+        stored = [one.state_path for one in self._shared.file.stored() if (one.target, one.flow) == (target, name)]
+        if stored and stored[0] and self._state is None:
+            path = stored[0]  # also if a link to a folder of releases leads elsewhere now
         else:
             path = path_for_run(self._state, functools.partial(str, name), target)
+        stamp = stamp_of(split_target(target)[0])
         for other in self._services.values():
-            if other.state_path == path:
+            if other.state_path == path and (other.gone_since is None or self._rivals.get(target) == stamp):
+                self._rivals[target] = stamp
                 raise FlowError(f"its flow {name!r} has the state file of {other.target}: rename one of them")
         require_own_state_file(path)
         return path
@@ -384,10 +448,18 @@ class Supervisor:
         source = self._files.pop(target).source
         self._forget_broken(target)
         for one in [one for one in self._services if self._is_of(one, source)]:
-            self._remove_service(one)
+            self._lose_flow(one, _gone_sentence(source.file))
 
-    def _remove_service(self, target: str) -> None:
+    def _lose_flow(self, target: str, why: str) -> None:
+        """Serve a flow that is in no file as one that cannot start: nobody may have meant that."""
+        if self._services[target].gone_since is None:
+            self._services[target].lose_flow(f"{why}; redrive schedule forget ends it")
+
+    def _remove_service(self, target: str, why: str) -> None:
         service = self._services.pop(target)
-        service.report("is no longer in its file, and not served any more")
+        service.report(why)
         service.release()
-        self._shared.file.remove(target)
+
+
+def _gone_sentence(file: str) -> str:
+    return f"{file} is gone, or cannot be read"

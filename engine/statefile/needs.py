@@ -26,6 +26,9 @@ class NeedKind(Enum):
     STORAGE = "unwritable file"
     SCHEDULER_DEAD = "dead scheduler"
     FAILED_START = "failed start"
+    ASKED_START = "start asked for"
+    STUCK = "run that cannot resume"
+    WARNING = "schedule warning"
     NOT_STARTED = "missed start"
     DEAD_LETTERS = "dead letters"
     APPROVAL = "approval"
@@ -75,6 +78,9 @@ OF_SCHEDULES = frozenset(
     [
         NeedKind.SCHEDULER_DEAD,
         NeedKind.FAILED_START,
+        NeedKind.ASKED_START,
+        NeedKind.STUCK,
+        NeedKind.WARNING,
         NeedKind.NOT_STARTED,
         NeedKind.UNREADABLE,
         NeedKind.UNREACHABLE,
@@ -255,6 +261,13 @@ def _needs_by_supervisor(facts: ScheduleFacts, now_us: int) -> Iterator[Need]:
         yield need._replace(since=facts.missed_since, counted=facts.missed)
     elif facts.late_since is not None and not is_unserved:
         yield need._replace(since=facts.late_since)
+    if facts.stuck_run_id is not None:
+        stuck = need._replace(kind=NeedKind.STUCK, run_id=facts.stuck_run_id, since=facts.stuck_since)
+        yield stuck._replace(detail=facts.stuck_error)
+    if facts.warning is not None:
+        yield need._replace(kind=NeedKind.WARNING, since=facts.warned_at, detail=facts.warning)
+    for request in facts.asked:
+        yield need._replace(kind=NeedKind.ASKED_START, since=request.asked_at, detail=request.who)
 
 
 # --- What follows from needs -----------------------------------------------------------------------------------------

@@ -45,6 +45,7 @@ from .lock_file import SERVICE, executor_of, last_holder, served_by
 from .opening import open_readonly
 from .paths import default_folder, default_paths, named_path
 from .reader import FileStamps, stamps_of
+from .start_requests import StartRequest
 from .supervisor_file import SupervisorView, heartbeat_age_us, read_schedules, supervisor_path
 
 POLL_SECONDS = 1.0
@@ -63,6 +64,9 @@ class ScheduleFacts(NamedTuple):
         due_at: when the first start that has not begun was due, or will be; None: no start comes.
         is_dead: its supervisor gives no sign of life; ``is_stopped``: it was stopped in order.
         is_paused: an operator has paused it.
+        stuck_run_id: a run that the flow cannot resume, since when and why.
+        warning: what an operator has to know, and since when.
+        asked: starts that were asked for and not taken for a minute: the first, and by whom.
     """
 
     flow: str
@@ -77,6 +81,13 @@ class ScheduleFacts(NamedTuple):
     is_dead: bool = False
     is_stopped: bool = False
     is_paused: bool = False
+    is_gone: bool = False
+    stuck_run_id: Optional[str] = None
+    stuck_since: int = 0
+    stuck_error: str = ""
+    warning: Optional[str] = None
+    warned_at: int = 0
+    asked: Tuple[StartRequest, ...] = ()
 
 
 class Offer(NamedTuple):
@@ -197,13 +208,20 @@ def _schedule_facts(view: SupervisorView, now_us: int) -> List[ScheduleFacts]:
                 row.state_path,
                 failed_since=row.failed_since if row.has_failed_start() else None,
                 error=row.start_error or "",
-                missed=len(row.missed),
-                missed_since=row.missed[0].due_at if row.missed else 0,
+                missed=row.missed_times,
+                missed_since=row.missed_since,
                 late_since=None if is_paused else row.late_since,
                 due_at=min(coming) if coming else None,
                 is_dead=heartbeat_age_us(row, now_us) is not None,
                 is_stopped=row.stopped_at is not None,
                 is_paused=is_paused,
+                is_gone=row.gone_since is not None,
+                stuck_run_id=row.stuck_run_id,
+                stuck_since=row.stuck_since or 0,
+                stuck_error=row.stuck_error or "",
+                warning=row.warning,
+                warned_at=row.warned_at or 0,
+                asked=tuple(one for one in row.requests if one.needs_human(now_us)),
             )
         )
     return facts

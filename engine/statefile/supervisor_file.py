@@ -2,30 +2,35 @@
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
-A state file decides which logical times have run; this file says what is planned, why a start failed, and that a
-supervisor lives. Supervisors and the commands of operators write it in short transactions. Instants are microseconds
-UTC.
+A state file decides which logical times have run, in the transaction that makes the run. This file says what is
+planned, why a start failed, that a supervisor lives; and in its ledger what became of each logical time that was due:
+why, and by whom. A schedule is its flow's name and state file, whatever file the flow is in. Supervisors and the
+commands of operators write in short transactions. Instants are microseconds UTC.
 """
 
 import contextlib
 import json
 import os
 import sqlite3
-from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+import time
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 from urllib.parse import quote
 
 from ..errors import StateFileError
 from .paths import default_folder
 from .processes import identity
+from .start_requests import StartRequest, read_requests, write_request
 
 HEARTBEAT_SECONDS = 5.0
 DEAD_AFTER_US = 20 * 1000000  # a supervisor without a heartbeat for so long counts as dead
 FOREVER = 253402300799000000  # paused until somebody ends the pause: the last second of the year 9999
 BUSY_SECONDS = 5.0
 
-VERSION = 1
+SINGLE_MAX = 100  # logical times without a run that the ledger of a schedule has one by one, the latest
+ROWS_MAX = 200  # more of them are folded into ranges
+
+VERSION = 2
 SCHEMA = """
-BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS supervisor (
     id           TEXT PRIMARY KEY,
     pid          INTEGER NOT NULL,
@@ -36,13 +41,14 @@ CREATE TABLE IF NOT EXISTS supervisor (
     stopped_at   INTEGER                  -- it was stopped in order
 );
 CREATE TABLE IF NOT EXISTS schedule (
-    target          TEXT PRIMARY KEY,     -- FILE:OBJECT, as `redrive run` takes it; FILE if it was never readable
+    id              INTEGER PRIMARY KEY,
+    flow            TEXT NOT NULL,
+    state_path      TEXT,                 -- NULL: its file was never readable
+    target          TEXT NOT NULL,        -- FILE:OBJECT, as `redrive run` takes it; FILE if it was never readable
     file            TEXT NOT NULL,
     object          TEXT,
-    flow            TEXT NOT NULL,
-    supervisor_id   TEXT NOT NULL,        -- empty: its file is away; what was decided waits for it
+    supervisor_id   TEXT NOT NULL,
     spec            TEXT NOT NULL,        -- JSON of the flow without tasks: what holds while its file is broken
-    state_path      TEXT,
     expression      TEXT,
     timezone        TEXT,
     next_at         INTEGER,              -- when the next run is due
@@ -53,42 +59,84 @@ CREATE TABLE IF NOT EXISTS schedule (
     usual_us        INTEGER,              -- median duration of its latest successful runs
     running_since   INTEGER,              -- an executor owns its state file
     late_since      INTEGER,              -- a run was due then and has not started
+    edits           TEXT NOT NULL DEFAULT '',  -- JSON: schedules that its file had since an instant, and that come yet
+    gone_since      INTEGER,              -- it is in no file that is served
     paused_until    INTEGER NOT NULL DEFAULT 0,
+    pause_reason    TEXT NOT NULL DEFAULT '',
+    paused_by       TEXT NOT NULL DEFAULT '',
     skip_logical    INTEGER,              -- this logical time will not run
+    skipped_by      TEXT NOT NULL DEFAULT '',
     start_error     TEXT,                 -- why the latest start failed; NULL after one that succeeded
     failed_since    INTEGER,              -- the first of the starts that failed since the last good one
     failed_at       INTEGER,
     acknowledged_at INTEGER,              -- an operator has seen the failed start
-    missed_until    INTEGER NOT NULL DEFAULT 0  -- runs that were given up until then are listed, or dismissed
+    stuck_run_id    TEXT,                 -- a run that cannot be resumed, since when, and why
+    stuck_since     INTEGER,
+    stuck_error     TEXT,
+    warning         TEXT,                 -- what an operator has to know; NULL: acknowledged, or nothing
+    warned_at       INTEGER,
+    ledger_until    INTEGER NOT NULL DEFAULT 0,  -- the ledger has all logical times up to here; 0: none yet
+    seen_run        INTEGER NOT NULL DEFAULT 0,  -- the ledger knows the runs up to this row of the state file
+    UNIQUE (flow, state_path)
 );
-CREATE TABLE IF NOT EXISTS missed (
-    target       TEXT NOT NULL,
-    logical_time INTEGER NOT NULL,
-    due_at       INTEGER NOT NULL,
-    PRIMARY KEY (target, logical_time)
+CREATE TABLE IF NOT EXISTS ledger (       -- what became of logical times, the latest one by one, older ones in ranges
+    schedule   INTEGER NOT NULL,
+    first      INTEGER NOT NULL,
+    last       INTEGER NOT NULL,
+    times      INTEGER NOT NULL,          -- how many between first and last; ranges of other fates may lie among them
+    fate       TEXT NOT NULL CHECK (fate IN ('run', 'missed', 'skipped', 'dropped')),
+    why        TEXT NOT NULL,
+    who        TEXT NOT NULL,             -- user@host; empty: the supervisor
+    decided_at INTEGER NOT NULL,
+    listed     INTEGER NOT NULL           -- how many of them an operator can start or dismiss
 );
-CREATE TABLE IF NOT EXISTS request (      -- starts that operators asked for; a supervisor deletes what it has started
-    target       TEXT NOT NULL,
-    logical_time INTEGER NOT NULL,
-    params       TEXT NOT NULL,           -- JSON
-    PRIMARY KEY (target, logical_time)
+CREATE INDEX IF NOT EXISTS ledger_times ON ledger (schedule, last);
+CREATE INDEX IF NOT EXISTS ledger_listed ON ledger (schedule, first) WHERE listed > 0;
+CREATE TABLE IF NOT EXISTS left_out (     -- files that mention flows, and are not served
+    file          TEXT NOT NULL,
+    supervisor_id TEXT NOT NULL,
+    why           TEXT NOT NULL,
+    PRIMARY KEY (file, supervisor_id)
 );
-PRAGMA user_version = 1;
-COMMIT;
+PRAGMA user_version = 2;
 """
 
 
+class Fate(object):
+    """What became of a logical time."""
+
+    RUN = "run"
+    MISSED = "missed"  # nothing could start it in time
+    SKIPPED = "skipped"  # an operator decided so before it was due
+    DROPPED = "dropped"  # an operator decided so after it was due
+
+
+class LedgerRow(NamedTuple):
+    """What became of ``times`` logical times from ``first`` to ``last``; ``listed``: how many can be started."""
+
+    first: int
+    last: int
+    times: int
+    fate: str
+    why: str
+    who: str
+    decided_at: int
+    listed: int
+
+
 class MissedRun(NamedTuple):
-    """A logical time that was given up: an operator can start or dismiss it."""
+    """A logical time that was given up, and why: an operator can start or dismiss it."""
 
     logical_time: int
     due_at: int
+    why: str = ""
 
 
 class ServedSchedule(NamedTuple):
     """The schedule of one flow.
 
     Attributes:
+        id: of its row.
         target: ``FILE:OBJECT``; the file alone if it could never be read.
         flow: its name; the name of the file if it could never be read.
         state_path: of its runs; None if it could never be read.
@@ -98,17 +146,23 @@ class ServedSchedule(NamedTuple):
         running_since: an executor has owned the state file since then.
         late_since: when the oldest run was due that has not started; None: no run is late. A run that waits for an
             earlier run of its flow counts.
+        gone_since: its flow is in no file that is served since then.
         paused_until: no run starts before; 0: not paused; FOREVER: until somebody ends the pause.
         skip_logical: the logical time that an operator skips.
         start_error: why the latest start failed; None after a start that succeeded.
         failed_since: when the first start failed since the last one that succeeded.
         acknowledged_at: when an operator acknowledged the failed start.
-        missed: the latest ones, the oldest first.
+        stuck_run_id: a run that its flow cannot resume any more; ``stuck_since``, ``stuck_error``.
+        warning: what an operator has to know and can acknowledge; ``warned_at``: since when.
+        missed: the latest ones, the oldest first; ``missed_times``: how many there are in all.
+        missed_since: when the first of all of them was due.
+        requests: starts that were asked for and that no supervisor has taken.
         pid: of the supervisor.
         heartbeat_at: of the supervisor.
         stopped_at: when the supervisor was stopped in order; None: it lives, or it died.
     """
 
+    id: int
     target: str
     file: str
     object: Optional[str]
@@ -124,17 +178,28 @@ class ServedSchedule(NamedTuple):
     usual_us: Optional[int]
     running_since: Optional[int]
     late_since: Optional[int]
+    gone_since: Optional[int]
     paused_until: int
+    pause_reason: str
+    paused_by: str
     skip_logical: Optional[int]
     start_error: Optional[str]
     failed_since: Optional[int]
     failed_at: Optional[int]
     acknowledged_at: Optional[int]
+    stuck_run_id: Optional[str]
+    stuck_since: Optional[int]
+    stuck_error: Optional[str]
+    warning: Optional[str]
+    warned_at: Optional[int]
     pid: Optional[int]
     host: Optional[str]
     heartbeat_at: int
     stopped_at: Optional[int]
     missed: Tuple[MissedRun, ...] = ()
+    missed_times: int = 0
+    missed_since: int = 0
+    requests: Tuple[StartRequest, ...] = ()
 
     def is_paused(self, now_us: int) -> bool:
         return now_us < self.paused_until
@@ -149,11 +214,13 @@ class SupervisorView(NamedTuple):
 
     Attributes:
         heartbeat_at: the latest heartbeat of a supervisor; None: there never was one.
+        left_out: files that mention flows and are not served, with the reason.
     """
 
     path: str
     heartbeat_at: Optional[int]
     schedules: Tuple[ServedSchedule, ...]
+    left_out: Tuple[Tuple[str, str], ...] = ()
 
 
 def supervisor_path() -> str:
@@ -177,11 +244,16 @@ def is_served(schedule: ServedSchedule, now_us: int) -> bool:
 
 # --- Read ----------------------------------------------------------------------------------------------------------
 
-_COLUMNS = tuple(name for name in ServedSchedule._fields if name != "missed")
+_JOINED = ("missed", "missed_times", "missed_since", "requests")
+_COLUMNS = tuple(name for name in ServedSchedule._fields if name not in _JOINED)
 _SCHEDULES = (
-    "SELECT target, {} FROM schedule LEFT JOIN supervisor ON supervisor.id = schedule.supervisor_id"
-    " WHERE supervisor_id <> '' ORDER BY flow, target"
-).format(", ".join("coalesce(heartbeat_at, 0)" if name == "heartbeat_at" else name for name in _COLUMNS[1:]))
+    "SELECT schedule.{} FROM schedule LEFT JOIN supervisor ON supervisor.id = schedule.supervisor_id"
+    " WHERE spec <> '' OR start_error IS NOT NULL ORDER BY flow, target"  # else it is about to be saved
+).format(", ".join("coalesce(heartbeat_at, 0)" if name == "heartbeat_at" else name for name in _COLUMNS))
+_LISTED = "SELECT schedule, {} FROM ledger WHERE listed > 0 ORDER BY schedule, first".format(
+    ", ".join(LedgerRow._fields)
+)
+_OF_SCHEDULE = "SELECT {} FROM ledger WHERE schedule = ? ORDER BY first, last".format(", ".join(LedgerRow._fields))
 
 
 def read_schedules() -> SupervisorView:
@@ -189,34 +261,63 @@ def read_schedules() -> SupervisorView:
     path = supervisor_path()
     if not os.path.exists(path):
         return SupervisorView(path, None, ())
+    with _reading(path) as connection:
+        if connection is None:
+            return SupervisorView(path, None, ())
+        listed: Dict[int, List[LedgerRow]] = {}
+        for row in connection.execute(_LISTED):
+            listed.setdefault(row[0], []).append(LedgerRow(*row[1:]))
+        rows = connection.execute(_SCHEDULES).fetchall()
+        requests = read_requests()
+        schedules = tuple(_served(row, listed.get(row[0], ()), requests) for row in rows)
+        (heartbeat_at,) = connection.execute("SELECT max(heartbeat_at) FROM supervisor").fetchone()
+        left_out = tuple(connection.execute("SELECT DISTINCT file, why FROM left_out ORDER BY file"))
+    return SupervisorView(path, heartbeat_at, schedules, left_out)
+
+
+def _served(columns: Sequence[Any], listed: Sequence[LedgerRow], requests: Sequence[StartRequest]) -> ServedSchedule:
+    row = ServedSchedule._make(tuple(columns) + ((), 0, 0, ()))
+    own = tuple(one for one in requests if (one.flow, one.state_path) == (row.flow, row.state_path))
+    splay = 0 if row.next_at is None or row.next_logical is None else row.next_at - row.next_logical
+    missed = tuple(MissedRun(one.first, one.first + splay, one.why) for one in listed if one.times == 1)
+    since = min(one.first for one in listed) + splay if listed else 0
+    times = sum(one.listed for one in listed)
+    return row._replace(missed=missed, missed_times=times, missed_since=since, requests=own)
+
+
+def read_ledger(id: int) -> List[LedgerRow]:
+    """What became of the logical times of a schedule, the oldest first. Raises StateFileError."""
+    with _reading(supervisor_path()) as connection:
+        rows = () if connection is None else connection.execute(_OF_SCHEDULE, (id,))
+        return [LedgerRow(*row) for row in rows]
+
+
+def read_spec(id: int) -> str:
+    """The flow of a schedule as JSON, without tasks; empty if its file could never be read. Raises StateFileError."""
+    with _reading(supervisor_path()) as connection:
+        row = (
+            None
+            if connection is None
+            else connection.execute("SELECT spec FROM schedule WHERE id = ?", (id,)).fetchone()
+        )
+        return str(row[0]) if row else ""
+
+
+@contextlib.contextmanager
+def _reading(path: str) -> "Iterator[Optional[sqlite3.Connection]]":
+    """One snapshot of the file; None: a supervisor is about to make its tables."""
     with _translated_errors(path), contextlib.closing(_connect(path, "ro")) as connection:
         connection.execute("BEGIN")
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if version == 0:  # a supervisor is about to make its tables
-            return SupervisorView(path, None, ())
+        version = _version(connection)
         if version > VERSION:
             raise StateFileError("{} was written by a later version of redrive; upgrade redrive".format(path))
-        missed = _read_missed(connection)
-        rows = connection.execute(_SCHEDULES).fetchall()
-        schedules = tuple(ServedSchedule._make(row + (tuple(missed.get(row[0], ())),)) for row in rows)
-        (heartbeat_at,) = connection.execute("SELECT max(heartbeat_at) FROM supervisor").fetchone()
-    return SupervisorView(path, heartbeat_at, schedules)
+        if 0 < version < VERSION:
+            raise StateFileError("{} is of an earlier redrive: start redrive serve again".format(path))
+        yield connection if version else None
 
 
-def read_spec(target: str) -> str:
-    """The flow of a schedule as JSON, without tasks; empty if its file could never be read. Raises StateFileError."""
-    path = supervisor_path()
-    with _translated_errors(path), contextlib.closing(_connect(path, "ro")) as connection:
-        row = connection.execute("SELECT spec FROM schedule WHERE target = ?", (target,)).fetchone()
-    return str(row[0]) if row else ""
-
-
-def _read_missed(connection: sqlite3.Connection) -> Dict[str, List[MissedRun]]:
-    found: Dict[str, List[MissedRun]] = {}
-    rows = connection.execute("SELECT target, logical_time, due_at FROM missed ORDER BY target, logical_time")
-    for target, logical, due_at in rows:
-        found.setdefault(target, []).append(MissedRun(logical, due_at))
-    return found
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 @contextlib.contextmanager
@@ -235,32 +336,47 @@ def _connect(path: str, mode: str) -> sqlite3.Connection:
 # --- Decisions of operators ----------------------------------------------------------------------------------------
 
 
-def pause(targets: Sequence[str], until: int) -> None:
-    """Start no runs of these schedules before ``until``; 0 ends the pause."""
-    _change([("UPDATE schedule SET paused_until = ? WHERE target = ?", (until, target)) for target in targets])
+def pause(ids: Sequence[int], until: int, reason: str = "", who: str = "") -> None:
+    """Start no runs of these schedules before ``until``."""
+    sql = "UPDATE schedule SET paused_until = ?, pause_reason = ?, paused_by = ? WHERE id = ?"
+    _change([(sql, (until, reason, who, id)) for id in ids])
 
 
-def skip(target: str, logical: Optional[int]) -> None:
+def unpause(ids: Sequence[int], now_us: int) -> None:
+    """End a pause now."""
+    _change([("UPDATE schedule SET paused_until = ? WHERE id = ?", (now_us, id)) for id in ids])
+
+
+def skip(id: int, logical: Optional[int], who: str = "") -> None:
     """Do not run this logical time; None takes the skip back."""
-    _change([("UPDATE schedule SET skip_logical = ? WHERE target = ?", (logical, target))])
+    _change([("UPDATE schedule SET skip_logical = ?, skipped_by = ? WHERE id = ?", (logical, who, id))])
 
 
-def acknowledge(target: str, now_us: int) -> None:
-    """Record that an operator has seen why the latest start failed."""
-    sql = "UPDATE schedule SET acknowledged_at = ? WHERE target = ? AND start_error IS NOT NULL"
-    _change([(sql, (now_us, target))])
+def acknowledge(id: int, now_us: int) -> None:
+    """Record that an operator has seen why the latest start failed, and the warning."""
+    _change(
+        [
+            ("UPDATE schedule SET acknowledged_at = ? WHERE id = ? AND start_error IS NOT NULL", (now_us, id)),
+            ("UPDATE schedule SET warning = NULL, warned_at = NULL WHERE id = ?", (id,)),
+        ]
+    )
 
 
-def request_start(target: str, logical: int, params: Mapping[str, str]) -> None:
-    """Ask the supervisor to start the run of a logical time."""
-    row = (target, logical, json.dumps(params))
-    _change([("INSERT OR REPLACE INTO request VALUES (?,?,?)", row)])
+def dismiss(id: int, logical: Optional[Sequence[int]], now_us: int, who: str = "") -> None:
+    """Drop missed runs; ``logical`` None: all that are listed."""
+    sql = "UPDATE ledger SET fate = 'dropped', who = ?, decided_at = ?, listed = 0 WHERE schedule = ? AND listed > 0"
+    values: Tuple[object, ...] = (who, now_us, id)
+    if logical is None:
+        _change([(sql, values)])
+    else:
+        _change([(sql + " AND first = ? AND times = 1", values + (at,)) for at in logical])
 
 
-def dismiss(target: str, logical: Sequence[int]) -> None:
-    """Remove missed runs from the list."""
-    sql = "DELETE FROM missed WHERE target = ? AND logical_time = ?"
-    _change([(sql, (target, at)) for at in logical])
+def forget(id: int) -> None:
+    """Remove a schedule whose flow is gone, with its ledger."""
+    _change(
+        [("DELETE FROM {} WHERE {} = ?".format(*one), (id,)) for one in (("ledger", "schedule"), ("schedule", "id"))]
+    )
 
 
 def _change(statements: Sequence[Tuple[str, Tuple[object, ...]]]) -> None:
@@ -276,30 +392,39 @@ def _change(statements: Sequence[Tuple[str, Tuple[object, ...]]]) -> None:
 
 
 class Control(NamedTuple):
-    """What operators decided about a schedule. ``requests``: logical times to start, with parameters as JSON."""
+    """What operators decided about a schedule."""
 
     paused_until: int = 0
+    paused_by: str = ""
     skip_logical: Optional[int] = None
-    requests: Tuple[Tuple[int, str], ...] = ()
+    skipped_by: str = ""
 
 
 class StoredSchedule(NamedTuple):
     """What an earlier supervisor knew of a flow."""
 
+    id: int
     target: str
     file: str
     flow: str
+    supervisor_id: str
     spec: str
     state_path: Optional[str]
+    expression: Optional[str]
+    timezone: Optional[str]
     start_error: Optional[str]
     failed_since: Optional[int]
     failed_at: Optional[int]
-    missed_until: int
+    edits: str
+    gone_since: Optional[int]
+    ledger_until: int
+    seen_run: int
 
 
 class ScheduleRecord(NamedTuple):
     """What a supervisor writes about a flow: columns of table ``schedule``."""
 
+    target: str
     file: str
     object: Optional[str]
     flow: str
@@ -316,14 +441,21 @@ class ScheduleRecord(NamedTuple):
     usual_us: Optional[int] = None
     running_since: Optional[int] = None
     late_since: Optional[int] = None
+    edits: str = ""
+    gone_since: Optional[int] = None
     start_error: Optional[str] = None
     failed_since: Optional[int] = None
     failed_at: Optional[int] = None
-    missed_until: int = 0
+    stuck_run_id: Optional[str] = None
+    stuck_since: Optional[int] = None
+    stuck_error: Optional[str] = None
+    ledger_until: int = 0
+    seen_run: int = 0
 
 
-_SAVE = "UPDATE schedule SET {}, acknowledged_at = CASE WHEN start_error IS ? THEN acknowledged_at END WHERE target = ?"
+_SAVE = "UPDATE schedule SET {}, acknowledged_at = CASE WHEN start_error IS ? THEN acknowledged_at END WHERE id = ?"
 _SAVE_ALL = _SAVE.format(", ".join("{} = ?".format(name) for name in ScheduleRecord._fields))
+_STORED = "SELECT {} FROM schedule".format(", ".join(StoredSchedule._fields))
 
 
 def _make(path: str) -> None:
@@ -332,7 +464,7 @@ def _make(path: str) -> None:
     try:
         os.close(os.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         with contextlib.closing(_connect(made, "rw")) as connection:
-            connection.executescript("PRAGMA journal_mode = WAL;" + SCHEMA)
+            connection.executescript("PRAGMA journal_mode = WAL; BEGIN IMMEDIATE;" + SCHEMA + "COMMIT;")
         try:
             os.link(made, path)
         except OSError:  # another supervisor was faster, or the file system has no links
@@ -341,14 +473,6 @@ def _make(path: str) -> None:
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(made)
-
-
-_OF_FLOW = "SELECT target FROM schedule WHERE flow = ? AND state_path = ? AND target <> ? AND supervisor_id IN ('', ?)"
-
-
-def _key_away(flow: str, state_path: str) -> str:
-    """In place of a target, while the flow is in no file."""
-    return "away: {} in {}".format(flow, state_path)
 
 
 class SupervisorFile(object):
@@ -361,8 +485,10 @@ class SupervisorFile(object):
             if not os.path.exists(path):
                 _make(path)
             self._connection = _connect(path, "rw")
-            self._connection.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;" + SCHEMA)
-        self._version = -1
+            self._connection.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;")
+        self._data_version = -1
+        with self._transaction() as connection:
+            convert(connection, path)
 
     def close(self) -> None:
         self._connection.close()
@@ -380,6 +506,8 @@ class SupervisorFile(object):
             connection.executemany("UPDATE schedule SET supervisor_id = ? WHERE supervisor_id = ?", earlier)
             idle = "DELETE FROM supervisor WHERE id <> ? AND id NOT IN (SELECT supervisor_id FROM schedule)"
             connection.execute(idle, (self._id,))
+            connection.execute("DELETE FROM left_out WHERE supervisor_id NOT IN (SELECT id FROM supervisor)")
+            connection.executemany("DELETE FROM left_out WHERE supervisor_id = ?", [(id,) for _, id in earlier])
 
     def beat(self, now_us: int) -> None:
         """Record that the supervisor lives."""
@@ -394,84 +522,93 @@ class SupervisorFile(object):
     def stored(self) -> List[StoredSchedule]:
         """What this and earlier supervisors wrote."""
         with _translated_errors(self.path):
-            rows = self._connection.execute("SELECT {} FROM schedule".format(", ".join(StoredSchedule._fields)))
-            return [StoredSchedule(*row) for row in rows]
+            return [StoredSchedule(*row) for row in self._connection.execute(_STORED)]
 
-    def new_controls(self) -> Optional[Dict[str, Control]]:
-        """What operators decided, by target; None: nobody else has written since the last call."""
+    def new_controls(self) -> Optional[Dict[int, Control]]:
+        """What operators decided, by schedule; None: nobody else has written since the last call."""
         with _translated_errors(self.path):
             (version,) = self._connection.execute("PRAGMA data_version").fetchone()
-            return None if version == self._version else self._read_controls(version)
+            if version == self._data_version:
+                return None
+            self._data_version = version
+            return self.controls()
 
-    def _read_controls(self, version: int) -> Dict[str, Control]:
-        requests: Dict[str, List[Tuple[int, str]]] = {}
-        for target, logical, params in self._connection.execute("SELECT * FROM request ORDER BY logical_time"):
-            requests.setdefault(target, []).append((logical, params))
-        rows = self._connection.execute("SELECT target, paused_until, skip_logical FROM schedule")
-        controls = {target: Control(until, skip, tuple(requests.get(target, ()))) for target, until, skip in rows}
-        self._version = version
-        return controls
-
-    def save(self, target: str, record: ScheduleRecord, given_up: Sequence[int], new: Sequence[MissedRun]) -> None:
-        """Write what is known of a flow.
-
-        ``given_up``: all logical times without a run that were given up; a listed one that is not among them has run.
-        ``new``: those that are to be listed.
-        """
-        with self._transaction() as connection:
-            connection.execute(
-                "INSERT OR IGNORE INTO schedule (target, file, flow, supervisor_id, spec) VALUES (?,?,?,?,'')",
-                (target, record.file, record.flow, self._id),
-            )
-            connection.execute(_SAVE_ALL, record + (record.start_error, target))
-            listed = {at for (at,) in connection.execute("SELECT logical_time FROM missed WHERE target = ?", (target,))}
-            connection.executemany(
-                "DELETE FROM missed WHERE target = ? AND logical_time = ?",
-                [(target, at) for at in listed.difference(given_up)],
-            )
-            connection.executemany("INSERT OR IGNORE INTO missed VALUES (?,?,?)", [(target,) + run for run in new])
-
-    def finish_request(self, target: str, logical: int) -> None:
-        """Remove a request whose run has started, or cannot start."""
+    def controls(self) -> Dict[int, Control]:
+        """What operators decided, by schedule."""
         with _translated_errors(self.path):
-            self._connection.execute("DELETE FROM request WHERE target = ? AND logical_time = ?", (target, logical))
+            rows = self._connection.execute("SELECT id, {} FROM schedule".format(", ".join(Control._fields)))
+            return {row[0]: Control(*row[1:]) for row in rows}
 
-    def remove(self, target: str) -> None:
-        """Remove a schedule that is no longer in its file. What was decided about its flow waits for ``claim``."""
-        with self._transaction() as connection:
-            row = connection.execute("SELECT flow, state_path FROM schedule WHERE target = ?", (target,)).fetchone()
-            if row is not None and row[1] is not None:
-                self._rename(target, _key_away(*row))
-                connection.execute("UPDATE schedule SET supervisor_id = '' WHERE target = ?", (_key_away(*row),))
-            else:
-                self._delete(target)
+    def claim(self, target: str, flow: str, state_path: str) -> StoredSchedule:
+        """What is known of a flow: the schedule is its own, whichever file it is in.
 
-    def claim(self, target: str, flow: str, state_path: str) -> Tuple[Optional[StoredSchedule], Control]:
-        """What is known of a flow, and what operators decided about it: it is its own, whichever file it is in.
-
-        The caller serves no other flow with this state file.
+        One that is new inherits that of the flow which this place had under another name.
         """
         with self._transaction() as connection:
-            row = connection.execute("SELECT flow, state_path FROM schedule WHERE target = ?", (target,)).fetchone()
-            if row is not None and row[1] is not None and row[0] != flow:
-                self._rename(target, _key_away(*row))  # another flow was in this file
-                connection.execute("UPDATE schedule SET supervisor_id = '' WHERE target = ?", (_key_away(*row),))
-                row = None
-            earlier = connection.execute(_OF_FLOW, (flow, state_path, target, self._id)).fetchone()
-            if row is None and earlier is not None:
-                self._rename(earlier[0], target)
-            controls = self._read_controls(-1)
-        stored = {one.target: one for one in self.stored()}
-        return stored.get(target), controls.get(target, Control())
+            known = self._find("flow = ? AND state_path = ?", (flow, state_path))
+            if known is None:
+                known = self._find("target = ? AND (supervisor_id = ? OR state_path IS NULL)", (target, self._id))
+                if known is not None:
+                    sql = "UPDATE schedule SET flow = ?, state_path = ?, ledger_until = 0, seen_run = 0 WHERE id = ?"
+                    connection.execute(sql, (flow, state_path, known.id))
+                else:
+                    sql = "INSERT INTO schedule (flow, state_path, target, file, supervisor_id, spec)"
+                    connection.execute(sql + " VALUES (?,?,?,?,?,'')", (flow, state_path, target, target, self._id))
+            found = self._find("flow = ? AND state_path = ?", (flow, state_path))
+        assert found is not None
+        return found
 
-    def _rename(self, target: str, new: str) -> None:
-        self._delete(new)
-        for table in ("schedule", "missed", "request"):
-            self._connection.execute("UPDATE {} SET target = ? WHERE target = ?".format(table), (new, target))
+    def _find(self, condition: str, values: Tuple[object, ...]) -> Optional[StoredSchedule]:
+        row = self._connection.execute("{} WHERE {}".format(_STORED, condition), values).fetchone()
+        return None if row is None else StoredSchedule(*row)
 
-    def _delete(self, target: str) -> None:
-        for table in ("schedule", "missed", "request"):
-            self._connection.execute("DELETE FROM {} WHERE target = ?".format(table), (target,))
+    def save(
+        self, id: int, record: ScheduleRecord, decided: Sequence[LedgerRow] = (), caught_up: Sequence[int] = ()
+    ) -> None:
+        """Write what is known of a flow, unless it was forgotten.
+
+        ``decided``: what became of logical times since the last call. ``caught_up``: earlier ones that have run now.
+        """
+        with self._transaction() as connection:
+            connection.execute(_SAVE_ALL, record + (record.start_error, id))
+            _add_to_ledger(connection, id, decided)
+            _catch_up(connection, id, caught_up)
+
+    def warn(self, id: int, warning: str, now_us: int) -> None:
+        """Record what an operator has to know; what was given up of times after now is undecided again."""
+        with self._transaction() as connection:
+            connection.execute("UPDATE schedule SET warning = ?, warned_at = ? WHERE id = ?", (warning, now_us, id))
+            undecided = "DELETE FROM ledger WHERE schedule = ? AND first > ? AND fate <> 'run'"
+            connection.execute(undecided, (id, now_us))
+
+    def note_edits(self, id: int, edits: str) -> None:
+        """Record at once that the file of a flow has another schedule."""
+        with _translated_errors(self.path):
+            self._connection.execute("UPDATE schedule SET edits = ? WHERE id = ?", (edits, id))
+
+    def save_broken(self, record: ScheduleRecord) -> None:
+        """Write what is known of a file that could never be read."""
+        with self._transaction() as connection:
+            values = (record.target,)
+            found = "SELECT id FROM schedule WHERE target = ? AND state_path IS NULL"
+            row = connection.execute(found, values).fetchone()
+            if row is None:
+                sql = "INSERT INTO schedule (flow, target, file, supervisor_id, spec) VALUES (?,?,?,?,'')"
+                connection.execute(sql, (record.flow, record.target, record.file, self._id))
+                row = connection.execute(found, values).fetchone()
+            connection.execute(_SAVE_ALL, record + (record.start_error,) + tuple(row))
+
+    def remove_broken(self, target: str) -> None:
+        """Remove a file that could never be read, and is gone or read now."""
+        with _translated_errors(self.path):
+            self._connection.execute("DELETE FROM schedule WHERE target = ? AND state_path IS NULL", (target,))
+
+    def leave_out(self, files: Mapping[str, str]) -> None:
+        """Record which files are not served, each with the reason."""
+        with self._transaction() as connection:
+            connection.execute("DELETE FROM left_out WHERE supervisor_id = ?", (self._id,))
+            rows = [(file, self._id, why) for file, why in files.items()]
+            connection.executemany("INSERT OR REPLACE INTO left_out VALUES (?,?,?)", rows)
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -483,3 +620,112 @@ class SupervisorFile(object):
                 self._connection.execute("ROLLBACK")
                 raise
             self._connection.execute("COMMIT")
+
+
+# --- The ledger ----------------------------------------------------------------------------------------------------
+
+
+_INSERT = "INSERT INTO ledger (schedule, {}) VALUES (?,?,?,?,?,?,?,?,?)".format(", ".join(LedgerRow._fields))
+_LATEST_RUN = "SELECT rowid FROM ledger WHERE schedule = ? AND fate = 'run' ORDER BY last DESC LIMIT 1"
+_EXTEND = "UPDATE ledger SET last = max(last, ?), times = times + ?, decided_at = ? WHERE rowid = ?"
+_SINGLES = "SELECT rowid FROM ledger WHERE schedule = ? AND times = 1 AND fate <> 'run' ORDER BY first DESC"
+_FOLDED = (
+    "SELECT schedule, min(first), max(last), sum(times), fate, why, who, max(decided_at), sum(listed) FROM ledger"
+    " WHERE schedule = ? AND fate <> 'run' AND last < ? GROUP BY fate, why, who, listed > 0"
+)
+
+
+def _add_to_ledger(connection: sqlite3.Connection, id: int, decided: Sequence[LedgerRow]) -> None:
+    for row in decided:
+        latest = connection.execute(_LATEST_RUN, (id,)).fetchone() if row.fate == Fate.RUN else None
+        if latest is None:
+            connection.execute(_INSERT, (id,) + row)
+        else:
+            connection.execute(_EXTEND, (row.last, row.times, row.decided_at) + latest)
+    singles = connection.execute(_SINGLES, (id,)).fetchall() if decided else []
+    if len(singles) > ROWS_MAX:
+        _fold(connection, id, singles[SINGLE_MAX - 1][0])
+
+
+def _fold(connection: sqlite3.Connection, id: int, rowid: int) -> None:
+    """Fold what is older than the single row ``rowid`` into one range for each fate, reason and person."""
+    (first,) = connection.execute("SELECT first FROM ledger WHERE rowid = ?", (rowid,)).fetchone()
+    folded = connection.execute(_FOLDED, (id, first)).fetchall()
+    connection.execute("DELETE FROM ledger WHERE schedule = ? AND fate <> 'run' AND last < ?", (id, first))
+    connection.executemany(_INSERT, folded)
+
+
+def _catch_up(connection: sqlite3.Connection, id: int, logical: Sequence[int]) -> None:
+    """Logical times that were given up have run after all."""
+    single = "UPDATE ledger SET fate = 'run', listed = 0 WHERE schedule = ? AND first = ? AND times = 1"
+    ranged = (
+        "UPDATE ledger SET times = times - 1, listed = max(0, listed - 1) WHERE rowid ="
+        " (SELECT rowid FROM ledger WHERE schedule = ? AND fate <> 'run' AND ? BETWEEN first AND last AND times > 1"
+        " ORDER BY listed DESC LIMIT 1)"
+    )
+    for at in logical:
+        if connection.execute(single, (id, at)).rowcount == 0:
+            connection.execute(ranged, (id, at))
+
+
+# --- A file of version 1 --------------------------------------------------------------------------------------------
+
+
+def convert(connection: sqlite3.Connection, path: str) -> None:
+    """Make the tables in a transaction of the caller, also from those of version 1. Raises StateFileError."""
+    version = _version(connection)
+    if version > VERSION:
+        raise StateFileError("{} was written by a later version of redrive; upgrade redrive".format(path))
+    if version == 1:
+        _require_no_supervisor(connection, path)
+        for table in ("schedule", "supervisor"):
+            connection.execute("ALTER TABLE {0} RENAME TO {0}_1".format(table))
+    for statement in SCHEMA.split(";\n"):
+        if statement.strip():
+            connection.execute(statement)
+    if version == 1:
+        _ask_again(connection)
+        for statement in _CONVERT:
+            connection.execute(statement)
+
+
+def _ask_again(connection: sqlite3.Connection) -> None:
+    """Write a file for each start that was asked for in a row."""
+    rows = connection.execute(
+        "SELECT flow, state_path, logical_time, params FROM request JOIN schedule_1 AS old"
+        " ON old.target = request.target WHERE state_path IS NOT NULL"
+    )
+    for flow, state_path, logical, params in rows.fetchall():
+        write_request(flow, state_path, None, json.loads(params), "", logical)
+
+
+def _require_no_supervisor(connection: sqlite3.Connection, path: str) -> None:
+    beating = "SELECT pid, host FROM supervisor WHERE stopped_at IS NULL AND heartbeat_at > ?"
+    rows = connection.execute(beating, (int(time.time() * 1000000) - DEAD_AFTER_US,)).fetchall()
+    alive = [pid for pid, host in rows if host == os.uname().nodename and identity(pid)[0] is not None]
+    if alive:
+        sentence = "{} is used by a redrive serve of an earlier version (pid {}): stop it first"
+        raise StateFileError(sentence.format(path, alive[0]))
+
+
+_KEPT = (
+    "flow, state_path, file, object, supervisor_id, spec, expression, timezone, next_at, next_logical, last_run_id,"
+    " last_state, last_started_at, usual_us, running_since, late_since, skip_logical, start_error,"
+    " failed_since, failed_at, acknowledged_at"
+)
+_CONVERT = (
+    "INSERT INTO supervisor SELECT * FROM supervisor_1",
+    # A flow has one row for each file that it was in; the latest says what holds, and a pause of any holds.
+    "INSERT OR IGNORE INTO schedule (target, ledger_until, {0})"
+    " SELECT file || coalesce(':' || object, ''), missed_until, {0} FROM schedule_1"
+    " ORDER BY supervisor_id = '', coalesce(last_started_at, 0) DESC".format(_KEPT),
+    "UPDATE schedule SET paused_until = coalesce((SELECT max(paused_until) FROM schedule_1 AS old"
+    " WHERE old.flow = schedule.flow AND old.state_path IS schedule.state_path), 0)",
+    "INSERT INTO ledger SELECT DISTINCT schedule.id, logical_time, logical_time, 1, 'missed', '', '', due_at, 1"
+    " FROM missed JOIN schedule_1 AS old ON old.target = missed.target"
+    " JOIN schedule ON schedule.flow = old.flow AND schedule.state_path IS old.state_path",
+    "DROP TABLE missed",
+    "DROP TABLE request",
+    "DROP TABLE schedule_1",
+    "DROP TABLE supervisor_1",
+)

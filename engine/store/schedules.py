@@ -6,6 +6,7 @@ one row in ``slot``, which is inserted with the row of its run, so that it canno
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,13 +22,23 @@ from ..core.projection import RunRow
 from ..core.schedule import LISTED_MAX, Schedule, decide_schedule, is_ahead, iso_time, late_starts, local_time
 from ..core.spec import FlowSpec, Misfire, ScheduleSpec
 from ..domain.event_payloads import ScheduleChange, ScheduleChanged
-from ..domain.states import ENDED_BADLY, FINISHED, OPEN, DeadLetterKind, RunState, TaskState, deadline_cause
-from ..domain.text import counted, format_clock, format_duration
+from ..domain.states import (
+    ENDED_BADLY,
+    FINISHED,
+    OPEN,
+    DeadLetterKind,
+    RunState,
+    TaskState,
+    cut_off_cause,
+    deadline_cause,
+)
+from ..domain.text import counted, format_clock, format_duration, shell_command
 from ..errors import FlowError, RefusedError
 from ..flow.source import open_schedule
 from ..statefile import lock_file
 from ..statefile.lists import in_list
 from ..statefile.opening import holds_nothing
+from ..statefile.supervisor_file import read_schedules
 from ..statefile.transitions import Transaction, resolve_cause
 from . import claims, database, runs
 from .pages import STALE_AFTER_US, is_paged, trigger_page
@@ -44,10 +55,23 @@ class ServedFlow(msgspec.Struct, frozen=True):
     def name(self) -> str:
         return self.flow.name
 
+    def means(self, other: ServedFlow) -> bool:
+        """Whether both name the same logical times, however they are written."""
+        own, others = self.schedule.recurrence.meaning, other.schedule.recurrence.meaning
+        return (own, self.spec.timezone) == (others, other.spec.timezone)
+
 
 def served_flow(flow: FlowSpec) -> ServedFlow | None:
     """Return a flow with its parsed schedule; None: no schedule. Raises FlowError if its time zone is unknown here."""
     return None if flow.schedule is None else ServedFlow(flow, flow.schedule, open_schedule(flow.schedule, flow.name))
+
+
+def with_schedule(served: ServedFlow, spec: ScheduleSpec) -> ServedFlow:
+    """Return a flow with another schedule; with its own if that cannot be read, as of another version or zone."""
+    try:
+        return msgspec.structs.replace(served, spec=spec, schedule=open_schedule(spec, served.name))
+    except FlowError:
+        return served
 
 
 class ScheduleProgress(msgspec.Struct, frozen=True):
@@ -60,6 +84,26 @@ class ScheduleProgress(msgspec.Struct, frozen=True):
     next_at: int | None
 
 
+class LedgerMark(msgspec.Struct, frozen=True):
+    """How far the ledger of a supervisor knows a state file: ``until`` a logical time, and a row of table ``run``.
+
+    ``schedule``: the schedule by which the times until now were decided; None: that of the flow.
+    """
+
+    until: int = 0
+    run_row: int = 0
+    schedule: Schedule | None = None
+
+
+class DecidedTimes(msgspec.Struct, frozen=True):
+    """``times`` logical times from ``first`` to ``last`` that have run, or have not."""
+
+    first: int
+    last: int
+    times: int
+    has_run: bool
+
+
 class ScheduleStatus(msgspec.Struct, frozen=True):
     """A snapshot of a schedule and its runs. ``unfinished``: runs that can be resumed, oldest first.
 
@@ -67,7 +111,8 @@ class ScheduleStatus(msgspec.Struct, frozen=True):
     the flow has another one now. ``fired``: logical times after
     ``progress.decided_until`` that have a run. ``next_late_at``: when the next run becomes late, in microseconds UTC.
     ``next_expiry``: when an approval or a dead letter of a blocked run fails without a decision. ``usual_us``: the
-    median duration of the latest successful runs. ``missed``: the latest logical times that were given up.
+    median duration of the latest successful runs. ``decided``: the logical times that the ledger lacks; ``caught_up``:
+    those among the earlier ones that have got a run since.
     """
 
     progress: ScheduleProgress | None
@@ -78,7 +123,9 @@ class ScheduleStatus(msgspec.Struct, frozen=True):
     has_unsent_page: bool = False
     latest: RunRow | None = None
     usual_us: int | None = None
-    missed: tuple[tuple[int, int], ...] = ()  # logical time, and when it was decided
+    decided: tuple[DecidedTimes, ...] = ()
+    caught_up: tuple[int, ...] = ()
+    last_run_row: int = 0  # the latest row of table ``run``
     next_expiry: int | None = None  # microseconds UTC
 
 
@@ -109,10 +156,7 @@ _DURATIONS = (
     "SELECT ended_at - started_at - waited_us FROM run"
     " WHERE dag_name = ? AND state = 'SUCCESS' AND ended_at IS NOT NULL ORDER BY started_at DESC LIMIT 20"
 )
-_MISSED = (
-    "SELECT logical_time, decided_at FROM slot WHERE dag_name = ? AND state = 'missed'"
-    f" ORDER BY logical_time DESC LIMIT {LISTED_MAX}"
-)
+_NEW_RUNS = "SELECT logical_time FROM run WHERE dag_name = ? AND rowid > ? AND logical_time <= ? ORDER BY logical_time"
 
 
 def _run_of(row: tuple[Any, ...]) -> RunRow:
@@ -121,11 +165,17 @@ def _run_of(row: tuple[Any, ...]) -> RunRow:
 
 
 def load_status(
-    connection: sqlite3.Connection, served: ServedFlow, now: int, late_from: int = 0, replaced_at: int | None = None
+    connection: sqlite3.Connection,
+    served: ServedFlow,
+    now: int,
+    late_from: int = 0,
+    replaced_at: int | None = None,
+    mark: LedgerMark | None = None,
 ) -> ScheduleStatus:
     """Return the status of a flow's schedule; the file must have the current schema.
 
     ``late_from``: no start is late before, because the flow was paused. ``replaced_at``: as for ``update_schedule``.
+    ``mark``: what the ledger knows already.
     """
     progress, name = _load_progress(connection, served.name), served.name
     held = _held(served, progress)
@@ -142,9 +192,43 @@ def load_status(
         connection.execute(_UNSENT, (now - STALE_AFTER_US,)).fetchone() is not None,
         latest=None if latest is None else _run_of(latest),
         usual_us=round(median(durations)) if durations else None,
-        missed=tuple(connection.execute(_MISSED, (name,))),
+        **_ledger_facts(connection, held, progress, mark or LedgerMark()),
         next_expiry=min((expires_at for expires_at in undecided.values() if expires_at > now), default=None),
     )
+
+
+def _ledger_facts(
+    connection: sqlite3.Connection, held: ServedFlow, progress: ScheduleProgress | None, mark: LedgerMark
+) -> dict[str, Any]:
+    (last_row,) = connection.execute("SELECT coalesce(max(rowid), 0) FROM run").fetchone()
+    if progress is None:
+        return {"last_run_row": last_row}
+    times = connection.execute(_NEW_RUNS, (held.name, mark.run_row, mark.until)).fetchall() if mark.until else []
+    decided: tuple[DecidedTimes, ...] = ()
+    if 0 < mark.until < progress.decided_until:
+        decided = decided_times(
+            connection, held.name, mark.schedule or held.schedule, mark.until, progress.decided_until
+        )
+    return {"last_run_row": last_row, "caught_up": tuple(at for (at,) in times), "decided": decided}
+
+
+def decided_times(
+    connection: sqlite3.Connection, flow: str, schedule: Schedule, after: int, until: int
+) -> tuple[DecidedTimes, ...]:
+    """Return what became of the logical times in ``(after, until]``: the latest one by one, those before in a range."""
+    passed, is_all = schedule.latest(after, until)
+    fired = _fired_after(connection, flow, after)
+    singles = passed[-LISTED_MAX:]
+    found = []
+    if singles and (len(singles) < len(passed) or not is_all):
+        before = singles[0] - 1
+        times, earlier = schedule.count(after, before), [at for at in fired if at <= before]
+        last = next(iter(schedule.latest(after, before)[0][-1:]), before)
+        if earlier:
+            found.append(DecidedTimes(min(earlier), max(earlier), len(earlier), True))
+        if times > len(earlier):
+            found.append(DecidedTimes(next(schedule.after(after)), last, times - len(earlier), False))
+    return (*found, *(DecidedTimes(at, at, 1, at in fired) for at in singles))
 
 
 def runs_of(
@@ -175,15 +259,11 @@ def _held(served: ServedFlow, progress: ScheduleProgress | None) -> ServedFlow:
     """Return the flow with the schedule that holds in this file: another one, until what was due by it is decided."""
     if progress is None or (progress.expression, progress.timezone) == (served.spec.expression, served.spec.timezone):
         return served
-    named = progress.expression, progress.timezone, progress.misfire
-    spec = msgspec.structs.replace(served.spec, **dict(zip(("expression", "timezone", "misfire"), named, strict=True)))
-    try:
-        schedule = open_schedule(spec, served.name)
-    except FlowError:  # of another version, or a zone that this machine has no more
-        return served
-    if schedule.recurrence.meaning == served.schedule.recurrence.meaning and progress.timezone == served.spec.timezone:
-        return served
-    return msgspec.structs.replace(served, spec=spec, schedule=schedule)
+    spec = msgspec.structs.replace(
+        served.spec, expression=progress.expression, timezone=progress.timezone, misfire=progress.misfire
+    )
+    held = with_schedule(served, spec)
+    return served if held.means(served) else held
 
 
 def _fired_after(connection: sqlite3.Connection, flow: str, after: int) -> frozenset[int]:
@@ -220,7 +300,7 @@ def update_schedule(
         return
     if not _give_up(transaction, held, replaced_at):
         _start_schedule(transaction, served, replaced_at, ScheduleChange.CHANGED)
-        _give_up(transaction, served)
+        _advance(transaction, served, replaced_at)
 
 
 def _give_up(transaction: Transaction, served: ServedFlow, replaced_at: int | None = None) -> bool:
@@ -264,6 +344,38 @@ def _clock_page(served: ServedFlow, last: str, runs_ahead: int) -> PageRequest:
     )
     title, cause = f"the clock of {served.name} is not that of its runs", schedule_cause(served.name)
     return PageRequest(None, None, title, why, kind=DeadLetterKind.DEADLINE, cause=cause)
+
+
+def adopt(transaction: Transaction, served: ServedFlow, until: int) -> int:
+    """Start no run up to ``until``, of which an older copy of this file knows nothing, and return how many there are.
+
+    They have run, or were given up, in the file that this one replaces. One page.
+    """
+    held = _held(served, progress := _progress(transaction, served))
+    times = held.schedule.count(progress.decided_until, until)
+    latest = held.schedule.latest(progress.decided_until, until)[0][-LISTED_MAX:]
+    if latest:
+        _record_missed(transaction, held, latest, is_all=times == len(latest), misfire=served.spec.misfire)
+        trigger_page(transaction, _restored_page(held, times, latest[-1]))
+    _advance(transaction, held, until)
+    return times
+
+
+def _restored_page(served: ServedFlow, times: int, last: int) -> PageRequest:
+    why = (
+        f"its state file is older than what was decided: it knows nothing of {counted(times, 'logical time')} until"
+        f" {iso_time(last, served.schedule.zone)[:16].replace('T', ' ')}, as after a restore of a copy. They are not"
+        " started again; redrive backfill starts them"
+    )
+    title, cause = f"{served.name} goes on from an older state file", schedule_cause(served.name)
+    return PageRequest(None, None, title, why, kind=DeadLetterKind.DEADLINE, cause=cause)
+
+
+def page_stuck_run(transaction: Transaction, run_id: str, error: str) -> None:
+    """Page that the code of a flow cannot resume a run; the page ends when it is resumed, or abandoned."""
+    command = shell_command(["redrive", "resume", "--run", run_id, "--accept-changes"])
+    why = f"{error}; {command} goes on with the code as it is"
+    trigger_page(transaction, PageRequest(run_id, None, "cannot be resumed", why, cause=cut_off_cause(run_id)))
 
 
 def skip_slot(transaction: Transaction, served: ServedFlow, logical: int) -> None:
@@ -556,13 +668,23 @@ def _slot(connection: sqlite3.Connection, logical: int, run_id: str, end: RunSta
 
 
 def wait_for_schedule(state_path: str, served: ServedFlow, clock: Clock, report: Callable[[str], None]) -> None:
-    """Wait while a service of the same file has a due run to start, which takes precedence over the backfill."""
+    """Wait while a service of the same file has a due run to start, which takes precedence over the backfill.
+
+    Not for one that its service does not start now: the schedule is paused, or its latest start failed.
+    """
     is_reported = False
     while lock_file.served_by(state_path) is not None and _is_due(state_path, served, clock.now_us()):
+        if _is_held_up(state_path, clock.now_us()):
+            return
         if not is_reported:
             report("waiting for the run that is due by the schedule")
             is_reported = True
         time.sleep(RUN_POLL_SECONDS)  # the service does not announce that it has started the run
+
+
+def _is_held_up(state_path: str, now: int) -> bool:
+    rows = [row for row in read_schedules().schedules if row.state_path == os.path.abspath(state_path)]
+    return any(row.is_paused(now) or row.start_error is not None for row in rows)
 
 
 def _is_due(state_path: str, served: ServedFlow, now: int) -> bool:

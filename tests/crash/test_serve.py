@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from redrive.engine.statefile import lock_file
+from redrive.engine.statefile.supervisor_file import supervisor_path
 from support.commands import quoted, run_redrive, start_redrive
 from support.marks import parametrize_mostly_long
 from support.processes import wait_until_dead
@@ -117,6 +118,13 @@ def ask(tmp_path: Path, sql: str) -> list[Any]:
 def change(tmp_path: Path, sql: str, *values: object) -> None:
     with sqlite3.connect(tmp_path / "state.db") as connection:
         connection.execute(sql, values)
+
+
+def be_off_since(tmp_path: Path, since: datetime) -> None:
+    """Leave the files as if nothing had served them since then."""
+    change(tmp_path, "UPDATE schedule SET decided_until = ?", round(since.timestamp() * 1e6))
+    with closing(sqlite3.connect(supervisor_path())) as connection, connection:
+        connection.execute("UPDATE schedule SET ledger_until = ?", (round(since.timestamp() * 1e6),))
 
 
 # --- Killed and started again --------------------------------------------------------------------------------------
@@ -311,7 +319,7 @@ def test_a_run_that_starts_after_its_deadline_runs_without_one_and_pages(tmp_pat
     first.kill()
     now = datetime.now(UTC)
     since = (now - timedelta(hours=2)).replace(minute=now.minute // 20 * 20, second=0, microsecond=0)
-    change(tmp_path, "UPDATE schedule SET decided_until = ?", round(since.timestamp() * 1e6))
+    be_off_since(tmp_path, since)
     second = serve()
     second.until(" SUCCESS")
     second.stop()
@@ -349,7 +357,7 @@ def test_days_that_nobody_served_page_once_although_nothing_is_started_for_them(
     first.kill()
     now = datetime.now(UTC)
     since = (now - timedelta(hours=2)).replace(minute=now.minute // 20 * 20, second=0, microsecond=0)
-    change(tmp_path, "UPDATE schedule SET decided_until = ?", round(since.timestamp() * 1e6))
+    be_off_since(tmp_path, since)
     second = serve()
     second.until_row("SELECT 1 FROM page WHERE title = 'f has not started' AND sent_at > 0")
     second.until_row("SELECT 1 FROM slot WHERE state = 'missed'")

@@ -21,15 +21,18 @@ from redrive.console.app.fleet import FleetApp
 from redrive.console.screens.dialogs import FormDialog
 from redrive.console.sessions.open import FleetTarget
 from redrive.engine.statefile import lock_file
+from redrive.engine.statefile.start_requests import STALE_US, UNCLAIMED_US, write_request
 from redrive.engine.statefile.supervisor_file import (
     DEAD_AFTER_US,
     FOREVER,
+    LedgerRow,
     ServedSchedule,
     heartbeat_age_us,
     is_served,
+    read_ledger,
     read_schedules,
 )
-from support.commands import run_redrive
+from support.commands import run_redrive, start_redrive
 from support.marks import parametrize_mostly_long
 from support.processes import find_processes_in, wait_until_dead
 from support.waiting import wait_until, wait_until_async
@@ -85,6 +88,12 @@ class Folder:
         assert row is not None
         return row
 
+    def edits(self, flow: str) -> str:
+        """The schedules that a flow file has, and that do not hold yet."""
+        with contextlib.closing(sqlite3.connect(self.states / "schedules.supervisor")) as connection:
+            ((text,),) = connection.execute("SELECT edits FROM schedule WHERE flow = ?", (flow,)).fetchall()
+        return str(text)
+
     def ask(self, flow: str, sql: str) -> list[Any]:
         with contextlib.closing(sqlite3.connect(self.states / f"{flow}.db")) as connection:
             return connection.execute(sql).fetchall()
@@ -125,7 +134,13 @@ def test_files_that_come_break_and_go_concern_their_own_flows_alone(folder: Fold
     folder.until("broken", lambda row: row.start_error is None and row.next_at)
     folder.until("new", lambda row: row.next_at)
     (folder.path / "new.py").unlink()
-    wait_until(lambda: folder.row("new") is None)
+    gone = folder.until("new", lambda row: row.gone_since)
+    assert "new.py is gone" in (gone.start_error or "") and gone.has_failed_start()
+    done = run_redrive("inbox", "--json")
+    assert done.returncode == 1 and "redrive schedule forget" in done.stdout, done.stdout
+    assert run_redrive("schedule", "forget", "one").returncode == 1, "it is served"
+    assert run_redrive("schedule", "forget", "new").returncode == 0
+    assert folder.row("new") is None
     (folder.path / "one.py").write_text("flow = Flow(  # redrive\n")
     folder.until("two", lambda row: row.start_error)
     assert folder.until("one", lambda row: row.start_error).next_at, "its schedule stays"
@@ -140,10 +155,11 @@ def test_what_operators_decided_outlives_the_file_of_the_flow(folder: Folder, na
     assert run_redrive("schedule", "pause", "night").returncode == 0
     folder.until("night", lambda row: row.is_paused(time.time_ns() // 1000) and row.running_since is None)
     file.rename(folder.path / "away.txt")
-    wait_until(lambda: folder.row("night") is None)
+    folder.until("night", lambda row: row.gone_since)
     runs = folder.ask("night", "SELECT count(*) FROM run")
     (folder.path / "away.txt").rename(folder.path / f"{name}.py")
-    assert folder.until("night", lambda row: row.next_at).paused_until == FOREVER
+    row = folder.until("night", lambda row: row.gone_since is None and row.file.endswith(f"/{name}.py"))
+    assert row.paused_until == FOREVER and row.start_error is None
     folder.processes[0].terminate()
     folder.processes[0].wait()
     (folder.path / f"{name}.py").rename(folder.path / "third.py")  # while nobody serves it
@@ -349,3 +365,160 @@ def test_a_stop_leaves_runs_alone_or_stops_them_in_order(folder: Folder):
     again.terminate()
     assert again.wait() == 0
     assert not holder.is_alive() and lock_file.last_holder(str(folder.states / "long.db")).released_at
+
+
+# --- No start is lost in silence ----------------------------------------------------------------------------------
+
+
+def ledger_of(folder: Folder, flow: str) -> list[LedgerRow]:
+    return read_ledger(folder.until(flow, lambda row: True).id)
+
+
+def test_two_starts_in_one_second_are_two_runs_and_claim_no_time_of_the_schedule(folder: Folder):
+    folder.write("load", more=", params={'day': ''}")
+    folder.serve()
+    folder.until("load", lambda row: row.next_at)
+    starts = [start_redrive("schedule", "start", "load", "--param", f"day={day}") for day in "ABC"]
+    assert [one.wait() for one in starts] == [0, 0, 0]
+    wait_until(lambda: len(folder.ask("load", "SELECT 1 FROM run WHERE state = 'SUCCESS'")) == 3)
+    params = [json.loads(text)["day"] for (text,) in folder.ask("load", "SELECT params FROM run")]
+    assert sorted(params) == ["A", "B", "C"] and folder.ask("load", "SELECT * FROM slot") == []
+    folder.until("load", lambda row: row.requests == ())
+
+
+def test_a_start_that_nobody_takes_stands_in_the_inbox(folder: Folder):
+    folder.write("load", more=", params={'n': 1}")
+    process = folder.serve()
+    row = folder.until("load", lambda row: row.next_at)
+    process.kill()
+    process.wait()
+    asked_at = time.time_ns() // 1000 - 2 * UNCLAIMED_US
+    request = write_request("load", row.state_path or "", None, {"n": "7"}, "ana@here", asked_at)
+    assert (folder.states / "starts" / f"{request.name}.start").stat().st_mode & 0o777 == 0o600
+    done = run_redrive("inbox")
+    assert done.returncode and "a start that ana@here asked for at" in done.stdout
+    assert "redrive schedule start load --param n=7" in run_redrive("schedule").stdout
+    write_request("load", row.state_path or "", None, {}, "ana@here", asked_at - STALE_US)
+    folder.serve()
+    folder.until("load", lambda row: row.last_state == "SUCCESS")
+    folder.until("load", lambda row: len(row.requests) == 1)
+    assert folder.ask("load", "SELECT run_id FROM run") == [(request.name,)], "after an hour only a person starts it"
+    assert run_redrive("schedule", "dismiss", "load").returncode == 0
+    assert folder.until("load", lambda row: True).requests == ()
+
+
+def test_a_run_that_the_new_code_cannot_resume_is_a_need_and_a_page(folder: Folder):
+    flag = folder.path / "flag"
+    body = f"__import__('time').sleep(600 if not __import__('os').path.exists({str(flag)!r}) else 0)"
+    pager = "\nflow.page('command', argv=['sh', '-c', 'cat >> \"$0\"', {!r}])\n@flow".format(str(folder.path / "paged"))
+    file = folder.write("load", body=body)
+    file.write_text(good := file.read_text().replace("\n@flow", pager))
+    folder.serve()
+    folder.until("load", lambda row: row.next_at)
+    assert run_redrive("schedule", "start", "load").returncode == 0
+    row = folder.until("load", lambda row: row.running_since)
+    wait_until(lambda: folder.ask("load", "SELECT 1 FROM task WHERE state = 'RUNNING'"))
+    file.write_text(good.replace("def aflow", "def another"))
+    holder = lock_file.current_holder(row.state_path or "")
+    assert holder is not None
+    assert run_redrive("schedule", "pause", "load", "--reason", "migration").returncode == 0, "it holds up no run"
+    os.kill(holder.pid, signal.SIGKILL)
+    row = folder.until("load", lambda row: row.stuck_run_id)
+    wait_until((folder.path / "paged").exists)
+    done = run_redrive("inbox")
+    assert done.returncode and "cannot be resumed" in done.stdout and "--accept-changes" in done.stdout
+    listed = run_redrive("schedule").stdout
+    assert f"cannot resume run {row.stuck_run_id}" in listed and ": migration" in listed
+    flag.touch()
+    file.write_text(good)
+    folder.until("load", lambda row: row.last_state == "SUCCESS" and row.stuck_run_id is None)
+
+
+def test_a_state_file_that_was_restored_starts_nothing_again_and_says_so(folder: Folder, tmp_path: Path):
+    folder.write("load", "every 1s", more=", misfire='all'")
+    process = folder.serve()
+    folder.until("load", lambda row: row.last_state == "SUCCESS")
+    run_redrive("schedule", "pause", "load")
+    folder.until("load", lambda row: row.running_since is None and row.late_since is None)
+    wait_until(lambda: folder.row("load") == folder.row("load")._replace(running_since=None))
+    before = tmp_path / "before.db"
+    source, copy = sqlite3.connect(folder.states / "load.db"), sqlite3.connect(before)
+    with contextlib.closing(source), contextlib.closing(copy):
+        source.backup(copy)
+    run_redrive("schedule", "unpause", "load")
+    wait_until(lambda: len(folder.ask("load", "SELECT 1 FROM run WHERE state = 'SUCCESS'")) > 8)
+    run_redrive("schedule", "pause", "load")
+    wait_until(lambda: lock_file.current_holder(str(folder.states / "load.db")) is None)
+    until = folder.until("load", lambda row: row.running_since is None)
+    process.terminate()
+    process.wait()
+    ran = folder.ask("load", "SELECT logical_time FROM run")
+    for suffix in ("", "-wal", "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            (folder.states / f"load.db{suffix}").unlink()
+    before.rename(folder.states / "load.db")
+    folder.serve()
+    row = folder.until("load", lambda row: row.warning)
+    assert "older than its runs" in (row.warning or "") and until.next_logical
+    assert "older than its runs" in run_redrive("inbox").stdout
+    run_redrive("schedule", "unpause", "load")
+    latest = max(at for (at,) in ran)
+    wait_until(lambda: folder.ask("load", f"SELECT 1 FROM run WHERE logical_time > {latest} AND state = 'SUCCESS'"))
+    again = folder.ask("load", f"SELECT logical_time FROM run WHERE logical_time <= {latest}")
+    assert len(again) < len(ran), "only what the copy had"
+    assert run_redrive("schedule", "acknowledge", "load").returncode == 0
+    assert folder.until("load", lambda row: True).warning is None
+
+
+def test_a_clock_that_was_ahead_stops_no_schedule_and_is_a_need(folder: Folder):
+    folder.write("load", "every 1s")
+    process = folder.serve()
+    folder.until("load", lambda row: row.last_state == "SUCCESS")
+    process.terminate()
+    process.wait()
+    wait_until(lambda: lock_file.current_holder(str(folder.states / "load.db")) is None)
+    ahead = time.time_ns() // 1000 + 400 * 86_400 * SECOND
+    with contextlib.closing(sqlite3.connect(folder.states / "load.db")) as connection, connection:
+        connection.execute("UPDATE schedule SET decided_until = ?, next_at = ?", (ahead, ahead + SECOND))
+    with contextlib.closing(sqlite3.connect(folder.states / "schedules.supervisor")) as connection, connection:
+        connection.execute("UPDATE schedule SET ledger_until = ?", (ahead,))
+    began = time.time_ns() // 1000
+    folder.serve()
+    folder.until("load", lambda row: row.warning and row.last_state == "SUCCESS" and (row.last_started_at or 0) > began)
+    assert "ahead of the clock" in run_redrive("inbox").stdout
+
+
+def test_all_times_that_were_due_are_in_the_ledger_once_through_an_edit(folder: Folder):
+    go = folder.path / "go"
+    body = f"[__import__('time').sleep(0.02) for _ in iter(lambda: __import__('os').path.exists({str(go)!r}), True)]"
+    folder.write("load", "every 1s", body=body)
+    folder.serve()
+    folder.until("load", lambda row: row.running_since)
+    folder.write("load", "every 3s", body=body)
+    wait_until(lambda: "3s" in folder.edits("load"))
+    edited = time.time_ns() // 1000
+    wait_until(lambda: time.time_ns() // 1000 > edited + 7 * SECOND)
+    go.touch()
+    folder.until("load", lambda row: (row.next_logical or 0) > edited + 9 * SECOND)
+    run_redrive("schedule", "pause", "load")
+    folder.until("load", lambda row: row.running_since is None and row.last_state == "SUCCESS")
+    rows = ledger_of(folder, "load")
+    times = sum(row.times for row in rows)
+    started = [at for (at,) in folder.ask("load", "SELECT logical_time FROM run ORDER BY 1")]
+    first, last = min(row.first for row in rows), max(row.last for row in rows)
+    ((since,),) = folder.ask("load", "SELECT since FROM schedule")
+    before = range(first, since + 1, SECOND)
+    after = range(since // (3 * SECOND) * 3 * SECOND + 3 * SECOND, last + 1, 3 * SECOND)
+    assert times == len(before) + len(after), (rows, started)
+    assert len(set(started)) == len(started)
+
+
+def test_a_backfill_beside_a_paused_schedule_goes_on(folder: Folder):
+    file = folder.write("load", "every 1s")
+    folder.serve()
+    folder.until("load", lambda row: row.last_state == "SUCCESS")
+    assert run_redrive("schedule", "pause", "load").returncode == 0
+    row = folder.until("load", has_stopped)
+    at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime((row.next_logical or 0) / SECOND + 1))
+    done = run_redrive("backfill", file, "--from", at, "--to", at)
+    assert done.returncode == 0 and "waiting for the run" not in done.stdout, done.stdout

@@ -14,7 +14,7 @@ from redrive.console import cli, manual
 from redrive.console.cli.output import with_schema
 from redrive.engine import Executor, Flow
 from redrive.engine.statefile.paths import default_folder
-from redrive.engine.statefile.supervisor_file import ScheduleRecord, SupervisorFile, supervisor_path
+from redrive.engine.statefile.supervisor_file import Fate, LedgerRow, ScheduleRecord, SupervisorFile, supervisor_path
 from redrive.engine.store.machine import MachinePools
 from support.commands import invoke_redrive
 
@@ -40,6 +40,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "check": ("check", "FLOW"),
     "schedule": ("schedule", "FLOW"),
     "schedules": ("schedule",),
+    "times": ("schedule", "times", "night"),
     "prune": ("prune", "STATE", "--keep", "1d"),
     "answer": REQUEUE,
 }
@@ -54,7 +55,9 @@ def state(recorded: Path) -> Path:
         shutil.copy(path, folder)
     with closing(SupervisorFile(supervisor_path(), "one")) as file:
         file.register(7, "host", "[]", 0)
-        file.save("/flow.py:flow", ScheduleRecord("/flow.py", "flow", "night", "one"), (), ())
+        record = ScheduleRecord("/flow.py:flow", "/flow.py", "flow", "night", "one", "{}")
+        missed = LedgerRow(0, 0, 1, Fate.MISSED, "nothing served it then", "", 0, 1)
+        file.save(file.claim("/flow.py:flow", "night", "night.db").id, record, [missed])
     return folder / recorded.name
 
 

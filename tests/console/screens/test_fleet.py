@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
-import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,9 +17,11 @@ from redrive.engine.core.spec import FlowSpec, ParamSpec
 from redrive.engine.domain.rows import ExecutorState
 from redrive.engine.errors import LinkError, RedriveError
 from redrive.engine.statefile.lists import AttentionRun, ScheduleRow
+from redrive.engine.statefile.start_requests import read_requests
 from redrive.engine.statefile.state_files import Offer
 from redrive.engine.statefile.supervisor_file import (
-    MissedRun,
+    Fate,
+    LedgerRow,
     ScheduleRecord,
     ServedSchedule,
     SupervisorFile,
@@ -270,8 +269,11 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     file = SupervisorFile(supervisor_path(), "one")
     file.register(1, "here", "[]", START)
     spec = msgspec.json.encode(SPEC).decode()
-    record = ScheduleRecord(str(flow), "flow", "rates", "one", spec, str(state), next_at=NOON, next_logical=NOON)
-    file.save("rates.py:flow", record, [MISSED], [MissedRun(MISSED, MISSED)])
+    target = f"{flow}:flow"
+    record = ScheduleRecord(target, str(flow), "flow", "rates", "one", spec, str(state))
+    missed = LedgerRow(MISSED, MISSED, 1, Fate.MISSED, "nothing served it then", "", START, 1)
+    stored = file.claim(target, "rates", str(state))
+    file.save(stored.id, record._replace(next_at=NOON, next_logical=NOON), [missed])
     file.close()
     return str(state)
 
@@ -281,9 +283,8 @@ def schedule_of_rates() -> ServedSchedule:
     return row
 
 
-def requests() -> list[tuple[int, str]]:
-    with contextlib.closing(sqlite3.connect(supervisor_path())) as connection:
-        return connection.execute("SELECT logical_time, params FROM request").fetchall()
+def requests() -> list[tuple[int | None, dict[str, str]]]:
+    return [(one.logical, dict(one.params)) for one in read_requests()]
 
 
 @asynccontextmanager
@@ -350,8 +351,8 @@ async def test_a_run_is_started_with_typed_parameters(served: str):
         assert "mode" in text_of(app) and requests() == []
         await press(*["backspace"] * 3, *"partial", "enter", "enter")
         ((logical, params),) = requests()
-        assert (logical, json.loads(params)) == (START, {"day": "friday", "size": "7", "mode": "partial"})
-        assert "rates: its run of" in text_of(app)
+        assert (logical, params) == (None, {"day": "friday", "size": "7", "mode": "partial"})
+        assert "rates: a run is asked for" in text_of(app)
 
 
 async def test_a_missed_run_is_started_with_its_own_time(served: str):

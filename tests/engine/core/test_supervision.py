@@ -40,7 +40,7 @@ DUE = FlowFacts(decided_until=0)
         (FlowFacts(decided_until=0, skip_logical=HOUR), HOUR, Step(StepKind.SKIP, HOUR)),
         (FlowFacts(decided_until=0, skip_logical=HOUR), HOUR - 1, Step(StepKind.WAIT, wake_at=HOUR)),
         (FlowFacts(decided_until=0, record_at=5), 5, Step(StepKind.RECORD)),
-        (FlowFacts(decided_until=0, requested=(7,)), 9, Step(StepKind.START, 7, is_requested=True)),
+        (FlowFacts(decided_until=0, has_request=True), 9, Step(StepKind.START, is_requested=True)),
         # edited at 2:30, seen at 5:00: the latest run of the old schedule starts, then the new one holds
         (FlowFacts(decided_until=HOUR, replaced_at=2 * HOUR + 30 * MINUTE), 5 * HOUR, Step(StepKind.START, 2 * HOUR)),
         (FlowFacts(decided_until=2 * HOUR, replaced_at=2 * HOUR + 30 * MINUTE), 5 * HOUR, Step(StepKind.RECORD)),
@@ -59,7 +59,7 @@ def test_a_pause_holds_starts_but_no_run_that_goes_on_and_no_requested_one():
     assert decide_step(HOURLY, paused, HOUR + MINUTE) == Step(StepKind.START, HOUR)
     interrupted = FlowFacts(decided_until=0, resumable="r", paused_until=HOUR + MINUTE)
     assert decide_step(HOURLY, interrupted, HOUR) == Step(StepKind.RESUME, run_id="r")
-    requested = FlowFacts(decided_until=0, paused_until=HOUR + MINUTE, requested=(HOUR,))
+    requested = FlowFacts(decided_until=0, paused_until=HOUR + MINUTE, has_request=True)
     assert decide_step(HOURLY, requested, HOUR).kind is StepKind.START
 
 

@@ -247,6 +247,9 @@ def test_an_edit_counts_from_when_it_was_seen(files):
     file.now = SIX + 3 * HOUR + 1
     file.served = file.of("30 * * * *", misfire="skip")
     file.settle(replaced_at=SIX + HOUR + HOUR // 4)
+    assert "30 * * * *" == file.progress().expression and SIX + HOUR + HOUR // 4 == file.progress().decided_until
+    assert SIX + HOUR + HOUR // 2 == file.progress().next_at
+    file.settle()
     hours = [1, 1.5, 2.5]
     assert [(SIX + round(hour * HOUR),) for hour in hours] == file.ask("SELECT logical_time FROM slot")
 

@@ -1,0 +1,285 @@
+"""Nights of several flows under a clock that is moved, with edits, pauses, moves and kills, against an own count.
+
+The count enumerates days and hours itself: which times were due, by the schedule that the flow had then. Each has run
+once or stands in the ledger with its reason: none is lost, none runs twice, none is untold.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from redrive.engine.core.spec import FlowSpec, ScheduleSpec, TaskSpec
+from redrive.engine.executor.opening import Machine
+from redrive.engine.executor.run_options import RunOptions
+from redrive.engine.schedule.flow_service import FlowService, Launched, Supervision
+from redrive.engine.statefile import supervisor_file
+from redrive.engine.statefile.supervisor_file import FOREVER, Control, Fate, SupervisorFile
+from redrive.engine.statefile.transitions import Transaction
+from redrive.engine.store import database, runs, schedules
+from redrive.engine.store.schedules import served_flow
+from support.marks import parametrize_mostly_long
+
+SECOND = 1_000_000
+MINUTE, HOUR, DAY = 60 * SECOND, 3600 * SECOND, 86_400 * SECOND
+BEGIN = round(datetime(2026, 1, 5, 12, tzinfo=UTC).timestamp()) * SECOND
+STEPS_MAX = 500
+#: Expression -> its times within a day, in minutes; the second spelling of each means the same.
+RHYTHMS = {
+    ("0 2 * * *", "00 02 * * *"): [120],
+    ("30 3,15 * * *", "30 3,15 */1 * *"): [210, 930],
+    ("0 */6 * * *", "0 0-23/6 * * *"): [0, 360, 720, 1080],
+    ("every 3h", "every 180m"): [180 * number for number in range(8)],
+}
+
+
+ACTS = [*["nothing"] * 6, "edit", "edit", "spell", "pause", "unpause", "skip", "move", "die", "kill"]
+
+
+class Killed(BaseException):
+    """The supervisor is killed at this instant."""
+
+
+class PlayedClock:
+    """A wall clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now = BEGIN
+
+    def now_us(self) -> int:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.now / 1e6
+
+    def uniform(self, low: float, high: float) -> float:
+        return low
+
+
+def spec_of(name: str, expression: str, misfire: str) -> FlowSpec:
+    return FlowSpec(name, (TaskSpec("a"),), schedule=ScheduleSpec(expression, misfire=misfire))  # type: ignore[arg-type]
+
+
+def times_between(rhythm: list[int], after: int, until: int) -> list[int]:
+    """The own count."""
+    days = range(after // DAY, until // DAY + 1)
+    found = [day * DAY + minute * MINUTE for day in days for minute in rhythm]
+    return [at for at in found if after < at <= until]
+
+
+@dataclass
+class PlayedFlow:
+    """A flow, what its file says, and what was due."""
+
+    name: str
+    expression: str
+    rhythm: list[int]
+    misfire: str
+    target: str = ""
+    holds_from: int = BEGIN
+    due: list[int] = field(default_factory=list)
+    started: list[int] = field(default_factory=list)
+    service: FlowService | None = None
+
+    def edit(self, expression: str, rhythm: list[int], at: int) -> None:
+        if rhythm != self.rhythm:
+            self.due += times_between(self.rhythm, self.holds_from, at)
+            self.holds_from, self.rhythm = at, rhythm
+        self.expression = expression
+
+
+class Nights:
+    """The flows, their supervisor and the operators, by dice."""
+
+    def __init__(self, folder: Path, seed: int, flows: int) -> None:
+        self.dice = random.Random(seed)
+        self.clock, self.latest = PlayedClock(), BEGIN
+        self.folder = folder
+        self.flows = []
+        for number in range(flows):
+            (first, _), rhythm = self.dice.choice(list(RHYTHMS.items()))
+            misfire = self.dice.choice(["one", "all", "skip"])
+            self.flows.append(PlayedFlow(f"f{number}", first, rhythm, misfire, f"/flows/f{number}.py:flow"))
+        self.lives = 0
+        self.kill_at = 0  # the supervisor is killed in so many calls of its file or of a start
+        self.open()
+
+    def open(self) -> None:
+        self.lives += 1
+        self.file = SupervisorFile(supervisor_file.supervisor_path(), str(self.lives))
+        self.file.register(self.lives, "here", "[]", self.clock.now)
+        machine = Machine(clock=self.clock, breakers_folder=lambda: None, pages_folder=lambda: None)
+        nothing = lambda *words: None  # noqa: E731
+        self.shared = Supervision(str(self.lives), self.launch, self.file, machine, RunOptions(), nothing, nothing)
+        save = self.file.save
+
+        def killed_save(*values: object, **options: object) -> None:
+            self.count_down()
+            save(*values, **options)  # type: ignore[arg-type]
+            self.count_down()
+
+        self.file.save = killed_save  # type: ignore[method-assign]
+
+    def count_down(self) -> None:
+        self.kill_at -= 1
+        if self.kill_at == 0:
+            raise Killed
+
+    def serve(self, flow: PlayedFlow) -> None:
+        """Read the file of a flow, as a supervisor does that begins."""
+        served = served_flow(spec_of(flow.name, flow.expression, flow.misfire))
+        assert served is not None
+        state_path = str(self.folder / f"{flow.name}.db")
+        flow.service = FlowService(flow.target, served, state_path, self.shared)
+        stored = self.file.claim(flow.target, flow.name, state_path)
+        flow.service.restore(stored, self.file.controls().get(stored.id, Control()))
+        flow.service.use_flow(served, few_tasks=False)
+
+    def die(self) -> None:
+        """Lose what the supervisor has in memory."""
+        for flow in self.flows:
+            if flow.service is not None:
+                flow.service.release()
+            flow.service = None
+        self.file.close()
+        self.open()
+
+    async def launch(self, target: str | None, state_path: str, run_id: str, options: RunOptions) -> Launched:
+        """A run that begins and ends here."""
+        self.count_down()
+        flow = next(one for one in self.flows if state_path.endswith(f"/{one.name}.db"))
+        served = served_flow(spec_of(flow.name, flow.expression, flow.misfire))
+        assert served is not None and options.logical_time is not None
+        with closing(database.open_for_writing(state_path)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            transaction = Transaction(connection, self.clock.now)
+            schedules.claim_slot(transaction, served, options.logical_time, run_id)
+            runs.create_run(
+                transaction,
+                run_id=run_id,
+                flow=served.flow,
+                max_parallel=1,
+                params={},
+                at=self.clock.now,
+                deadline_at=None,
+                logical_time=options.logical_time,
+            )
+            connection.execute("UPDATE run SET state = 'SUCCESS', ended_at = ?", (self.clock.now,))
+            connection.execute("COMMIT")
+        flow.started.append(options.logical_time)
+        self.count_down()
+        return Launched(None)
+
+    # --- What happens ------------------------------------------------------------------------------------------------
+
+    async def settle(self) -> None:
+        """Let the supervisor do all steps that are due."""
+        for flow in self.flows:
+            if flow.service is None:
+                self.serve(flow)
+            service = flow.service
+            assert service is not None
+            service.use_control(self.file.controls()[service.id])
+            service.wake_at = service.wake_at if service.wake_at is None else min(service.wake_at, self.clock.now)
+            for _ in range(STEPS_MAX):
+                if service.wake_at is None or service.wake_at > self.clock.now:
+                    break
+                await service.step()
+            else:
+                raise AssertionError(f"{flow.name} does not come to rest")
+
+    async def turn(self) -> None:
+        """Let something happen, and then time pass. No edit comes while the clock repeats what was decided."""
+        flow, act = self.dice.choice(self.flows), self.dice.choice(ACTS)
+        if act in ("edit", "spell"):
+            self.clock.now = self.latest = max(self.clock.now, self.latest + MINUTE)
+        match act:
+            case "edit":
+                (first, _), rhythm = self.dice.choice(list(RHYTHMS.items()))
+                flow.edit(first, rhythm, self.clock.now)
+                self.read_again(flow)
+            case "spell":
+                names = next(names for names, rhythm in RHYTHMS.items() if rhythm == flow.rhythm)
+                flow.edit(self.dice.choice(names), flow.rhythm, self.clock.now)
+                self.read_again(flow)
+            case "pause" if flow.service is not None:
+                until = self.dice.choice([FOREVER, self.clock.now + 30 * HOUR])
+                supervisor_file.pause([flow.service.id], until, "", "ana@here")
+            case "unpause" if flow.service is not None:
+                supervisor_file.unpause([flow.service.id], self.clock.now)
+            case "skip" if flow.service is not None:
+                row = next(row for row in supervisor_file.read_schedules().schedules if row.flow == flow.name)
+                supervisor_file.skip(flow.service.id, row.next_logical, "bo@here")
+            case "move":
+                flow.target = f"/flows/{self.dice.randrange(1000)}-{flow.name}.py:flow"
+                if flow.service is not None:
+                    flow.service.release()
+                    flow.service = None
+            case "die":
+                self.die()
+                self.pass_time(self.dice.choice([MINUTE, HOUR, 30 * HOUR]))
+            case "kill":
+                self.kill_at = self.dice.randint(1, 12)
+        self.pass_time(self.dice.choice([MINUTE, 20 * MINUTE, HOUR, 3 * HOUR, 7 * HOUR]))
+        try:
+            await self.settle()
+        except Killed:
+            self.die()
+            await self.settle()
+
+    def read_again(self, flow: PlayedFlow) -> None:
+        """Nobody sees an edit while nothing serves: then it is of the moment when the next one reads the file."""
+        served = served_flow(spec_of(flow.name, flow.expression, flow.misfire))
+        assert served is not None
+        if flow.service is None:
+            self.serve(flow)
+        else:
+            flow.service.use_flow(served, few_tasks=False)
+
+    def pass_time(self, elapsed: int) -> None:
+        """Now and then the clock is set by up to 50 minutes."""
+        step = self.dice.choice([0, 0, 0, 0, -50, -20, 20, 50]) * MINUTE
+        self.clock.now += elapsed + step
+        self.latest = max(self.latest, self.clock.now)
+
+
+@parametrize_mostly_long("seed", range(5))
+async def test_no_start_is_lost_doubled_or_untold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    Path(supervisor_file.supervisor_path()).parent.mkdir(parents=True)
+    nights = Nights(tmp_path, seed, 3 if seed == 0 else 8)
+    await nights.settle()
+    end = BEGIN + (8 if seed == 0 else 60) * DAY
+    while nights.clock.now < end:
+        await nights.turn()
+    nights.clock.now, nights.kill_at = nights.latest + HOUR, 0
+    for flow in nights.flows:
+        assert flow.service is not None
+        supervisor_file.unpause([flow.service.id], nights.clock.now)
+    await nights.settle()
+    await nights.settle()
+    for flow in nights.flows:
+        check(nights, flow)
+    with suppress(Killed):
+        nights.file.close()
+
+
+def check(nights: Nights, flow: PlayedFlow) -> None:
+    assert flow.service is not None
+    due = set(flow.due) | set(times_between(flow.rhythm, flow.holds_from, nights.clock.now))
+    assert [at for at, times in Counter(flow.started).items() if times > 1] == [], "twice"
+    assert set(flow.started) <= due, (flow.name, sorted(set(flow.started) - due))
+    rows = supervisor_file.read_ledger(flow.service.id)
+    given_up = [row for row in rows if row.fate != Fate.RUN]
+    assert sum(row.times for row in rows if row.fate == Fate.RUN) == len(flow.started)
+    singles = {row.first for row in given_up if row.times == 1}
+    assert singles <= due - set(flow.started), sorted(singles - due)
+    assert sum(row.times for row in given_up) == len(due) - len(flow.started), (flow, "lost")
+    assert all(row.why or row.who for row in given_up) and all(
+        row.listed == row.times for row in given_up if row.fate == Fate.MISSED
+    ), "untold"
