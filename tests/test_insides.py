@@ -350,9 +350,7 @@ def test_a_run_ends_without_a_function_of_the_interpreter(tmp_path: Path, name: 
     if name in ("sys._getframe", "os.register_at_fork"):
         assert ran.returncode != 0 and name.partition(".")[2] in ran.stderr, ran.stdout + ran.stderr
         return
-    logged = subprocess.run(
-        [*REDRIVE, "logs", "pooled", "--state", "s.db"], cwd=tmp_path, capture_output=True, text=True
-    )
+    logged = subprocess.run([*REDRIVE, "logs", "s.db", "pooled"], cwd=tmp_path, capture_output=True, text=True)
     output = ran.stdout + ran.stderr + logged.stdout
     assert ran.returncode == 0 and f"this Python has no {name}, so what that does at an exit is left out" in output
 

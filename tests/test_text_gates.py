@@ -290,7 +290,7 @@ def test_a_shell_gets_each_text_as_one_word(tmp_path: Path, count: int) -> None:
             lines.append(line.removeprefix("redrive "))
         word = text.replace("\0", "?").encode("utf-8", "replace").decode().rstrip("\n")
         wanted.append(["--", word])
-        wanted.append(["--state", word, "--run", "r", "--reason", "why", "--", word])
+        wanted.append([f"{word}@r", "--reason", "why", "--", word])
 
     for_each_text(count, check)
     script = tmp_path / "lines.sh"

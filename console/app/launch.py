@@ -32,7 +32,7 @@ from ..text.text import echo, echo_lines, sanitize
 if TYPE_CHECKING:
     from ...engine.executor.run_options import RunOptions
     from ..keys.keymap import KeyMap
-    from ..sessions.address import SshOptions
+    from ..sessions.address import Endpoint, SshOptions
     from ..sessions.open import FleetTarget
     from ..sessions.session import Session
     from .app import ConsoleApp, ConsoleEnd
@@ -59,27 +59,27 @@ class UserSettings(NamedTuple):
         return cls(load_keys(), load_theme(initial_theme_name()))
 
 
-def attach(
-    tty: Tty, target: str, run_id: str | None, read_only: bool, ssh: SshOptions, *, is_of_fleet: bool = False
-) -> ConsoleEnd:
+def attach(tty: Tty, endpoint: Endpoint, read_only: bool, *, is_of_fleet: bool = False) -> ConsoleEnd:
     """Open the console on a run of another process. ``is_of_fleet``: Esc returns to the list of state files."""
-    from ..sessions.address import Endpoint
     from ..sessions.open import open_session
 
+    target = endpoint.target
+
     def open_target(is_read_only: bool = read_only) -> Awaitable[Session]:
-        return open_session(Endpoint(target, ssh), read_only=is_read_only)
+        return open_session(endpoint, read_only=is_read_only)
 
     context = LaunchContext(
         state_path=None if is_remote(target) else target,  # where an executor can be started
         open_for_changes=partial(open_target, is_read_only=False) if read_only else None,
         is_of_fleet=is_of_fleet,
     )
-    return _run_on_screen(tty, _run_app(tty, open_target, target, run_id, context, UserSettings.read()))
+    return _run_on_screen(tty, _run_app(tty, open_target, target, None, context, UserSettings.read()))
 
 
 def attach_fleet(tty: Tty, fleet: FleetTarget, read_only: bool, ssh: SshOptions) -> ConsoleEnd:
     """Open the list of state files, and the console on each that the operator chooses there."""
     from ...engine.errors import RedriveError
+    from ..sessions.address import Endpoint
     from .app import ConsoleEnd
 
     settings = UserSettings.read()
@@ -90,7 +90,7 @@ def attach_fleet(tty: Tty, fleet: FleetTarget, read_only: bool, ssh: SshOptions)
             return ConsoleEnd(code)
         try:
             options = fleet.options_for(chosen) or ssh  # with what the operator answered at sign-in
-            end = attach(tty, chosen, None, read_only, options, is_of_fleet=True)
+            end = attach(tty, Endpoint(chosen, options), read_only, is_of_fleet=True)
         except RedriveError as error:
             message = str(error)
             continue
@@ -176,7 +176,7 @@ async def _run_app(
     session = session or await open_target()
     app = ConsoleApp(
         session,
-        run_id,
+        run_id or session.run_id,
         tty=tty,
         keymap=settings.keymap,
         theme=settings.theme,

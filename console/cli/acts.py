@@ -15,31 +15,27 @@ from ...engine.domain.states import TaskState
 from ...engine.domain.text import format_duration
 from ...engine.errors import RedriveError
 from ...engine.statefile.lists import OPERATOR_ACTS
-from ...engine.statefile.state_files import ActTargets
 from ..model.replay import last_undoable
 from ..sessions.open import with_session
 from ..sessions.session import Session, listed_events, new_command
 from ..text.text import echo
 from . import operate
 from . import options as shared
-from .completion import complete_causes, complete_tasks
 from .group import code_of_answers, command
 
 acting_options = shared.options(
-    click.argument("names", nargs=-1, metavar="TASK...", shell_complete=complete_tasks),
-    shared.state_option,
-    shared.run_option,
+    shared.to_tasks,
     click.option(
         "--fingerprint",
         metavar="FP",
         help="All tasks that failed with this fingerprint.",
-        shell_complete=complete_causes,
+        shell_complete=shared.complete_causes,
     ),
     click.option("--downstream", metavar="NAME", help="With --fingerprint: only tasks that call this."),
     click.option(
         "--all-runs",
         is_flag=True,
-        help="With --fingerprint: in every run, of all state files of this machine unless --state names one.",
+        help="With --fingerprint: in every run, of all state files of this machine unless FLOW names one.",
     ),
     click.option(
         "--class",
@@ -57,7 +53,6 @@ acting_options = shared.options(
     shared.reason_option,
     click.option("--dry-run", is_flag=True, help="Print the changes without making them."),
     shared.json_option,
-    shared.ssh_options,
 )
 
 
@@ -116,10 +111,10 @@ def cancel(file: shared.NamedFile, **options: object) -> int:
 
 
 @command("extend")
-@click.argument("names", nargs=-1, required=True, metavar="TASK...", shell_complete=complete_tasks)
+@shared.Words(tasks=True, acts=True, needed="task").declare
 @click.argument("duration", metavar="DURATION")
 @shared.reason_option
-@shared.run_options
+@shared.json_option
 def extend(file: shared.NamedFile, duration: str, **options: object) -> int:
     return _act("extend", file, {"seconds": shared.seconds_of(duration)}, {"fingerprint": None, "yes": True, **options})
 
@@ -128,80 +123,75 @@ def extend(file: shared.NamedFile, duration: str, **options: object) -> int:
 
 
 @command("postpone")
+@shared.of_run
 @click.argument("when", metavar="DURATION|TIME|never")
 @shared.reason_option
-@shared.run_options
-def postpone(file: shared.NamedFile, when: str, run_id: str | None, reason: str, as_json: bool) -> int:
+@shared.json_option
+def postpone(file: shared.NamedFile, when: str, reason: str, as_json: bool) -> int:
     """What the old one has cancelled runs again."""
-    return _act_on_run("postpone", file, run_id, reason, as_json, operate.postpone_options_of(when))
+    return _act_on_run("postpone", file, reason, as_json, operate.postpone_options_of(when))
 
 
 @command("pause")
-@shared.reading_options
+@shared.of_run
 @shared.reason_option
-def pause(file: shared.NamedFile, run_id: str | None, reason: str, as_json: bool) -> int:
-    return _act_on_run("pause", file, run_id, reason, as_json)
+@shared.json_option
+def pause(file: shared.NamedFile, reason: str, as_json: bool) -> int:
+    return _act_on_run("pause", file, reason, as_json)
 
 
 @command("unpause")
-@shared.reading_options
+@shared.of_run
 @shared.reason_option
-def unpause(file: shared.NamedFile, run_id: str | None, reason: str, as_json: bool) -> int:
-    return _act_on_run("unpause", file, run_id, reason, as_json)
+@shared.json_option
+def unpause(file: shared.NamedFile, reason: str, as_json: bool) -> int:
+    return _act_on_run("unpause", file, reason, as_json)
 
 
 def _act(act: str, file: shared.NamedFile, extra: Mapping[str, Json], options: dict[str, Any]) -> int:
     all_runs = options.pop("all_runs", False)
     printed = {name: options.pop(name) for name in ("as_json", "dry_run", "yes") if name in options}
     filters = operate.BulkFilter(options.pop("failure_class", None), options.pop("only", ()))
-    request = operate.ActRequest(act, filters=filters, options=extra, **options)
+    request = operate.ActRequest(act, file.tasks, filters=filters, options=extra, **options)
     if bool(request.names or filters) == bool(request.fingerprint):
         raise click.UsageError("name tasks, or give --fingerprint, --class or --only")
     if request.names and request.downstream:
         raise click.UsageError("--downstream goes with --fingerprint")
     if not all_runs:
-        return operate.send_action(file.to_change(request.named), request, **printed)
-    if request.fingerprint is None or request.run_id is not None:
-        raise click.UsageError("--all-runs goes with --fingerprint, and without --run")
+        return operate.send_action(file.to_change(request.fingerprint), request, **printed)
+    if request.fingerprint is None or file.run is not None:
+        raise click.UsageError("--all-runs goes with --fingerprint, and without a run")
     return operate.act_on_all_runs(file, request, **printed)
 
 
 def _act_on_run(
     act: str,
     file: shared.NamedFile,
-    run_id: str | None,
     reason: str,
     as_json: bool,
     options: Mapping[str, Json] | None = None,
 ) -> int:
-    request = operate.ActRequest(act, run_id=run_id, reason=reason, options=options or {})
-    return operate.send_action(file.to_change(request.named), request, as_json=as_json)
+    request = operate.ActRequest(act, reason=reason, options=options or {})
+    return operate.send_action(file.to_change(), request, as_json=as_json)
 
 
 # --- ``redrive abandon``: ends unfinished runs that will not be resumed ----------------------------------------------
 
 
 @command("abandon")
-@click.argument("names", nargs=-1, metavar="RUN...")
-@shared.state_option
-@click.option("--run", "run_ids", multiple=True, metavar="RUN", help="A run to end, as the argument.")
-@click.option("--all", "everything", is_flag=True, help="Every unfinished run that no executor runs.")
+@shared.Words(acts=True, several=True, old_run=True).declare
+@click.option("--all", "everything", is_flag=True, help="Every unfinished run of FLOW that no executor runs.")
 @click.option(
     "--older-than", metavar="DURATION", help="With --all: only runs that started longer ago than this, as 2d."
 )
 @shared.reason_option
 @shared.json_option
-@shared.ssh_options
 def abandon_runs(
-    file: shared.NamedFile,
-    names: tuple[str, ...],
-    run_ids: tuple[str, ...],
-    everything: bool,
-    older_than: str | None,
-    reason: str,
-    as_json: bool,
+    files: list[shared.NamedFile], everything: bool, older_than: str | None, reason: str, as_json: bool
 ) -> int:
-    if bool(names + run_ids) == everything:
+    if everything and any(file.run is not None for file in files):
+        raise click.UsageError("name runs, or give --all")
+    if not everything and not (files and all(file.name or file.run for file in files)):
         raise click.UsageError("name runs, or give --all")
     if older_than and not everything:
         raise click.UsageError("--older-than goes with --all")
@@ -210,7 +200,7 @@ def abandon_runs(
     async def use(session: Session) -> list[tuple[Answer, operate.ActPlace]]:
         summaries = await session.runs()
         if not everything:
-            chosen = _named(summaries, names + run_ids)
+            chosen = [one for one in summaries if one.run.run_id == session.run_id]
         else:
             own = session.status.executor.run_id if session.status.executor.alive else None
             chosen = _chosen(summaries, own, session.now_us() - age_us)
@@ -219,8 +209,11 @@ def abandon_runs(
             for one in chosen
         ]
 
-    named = ActTargets([*names, *run_ids]) if not everything else None
-    answers = with_session(file.to_change(named), use)
+    endpoints = [file.to_change() for file in files]
+    if not everything:  # all of them exist before the first is ended
+        runs = [with_session(one, lambda session: session.part(session.run_id, ())) for one in endpoints]
+        endpoints = [one._replace(run=found.run.run_id) for one, found in zip(endpoints, runs, strict=True)]
+    answers = [answer for endpoint in dict.fromkeys(endpoints) for answer in with_session(endpoint, use)]
     for answer, place in answers:
         operate.print_answer(answer, as_json, place)
     if not answers and not as_json:
@@ -236,25 +229,19 @@ def _chosen(summaries: Iterable[RunSummary], own_run_id: str | None, started_bef
     ]
 
 
-def _named(summaries: Iterable[RunSummary], run_ids: Iterable[str]) -> list[RunSummary]:
-    known = {one.run.run_id: one for one in summaries}
-    for run_id in run_ids:
-        if run_id not in known:
-            raise RedriveError(f"there is no run {run_id!r} in this state file; see: redrive runs")
-    return [known[run_id] for run_id in dict.fromkeys(run_ids)]
-
-
 # --- ``redrive undo`` ------------------------------------------------------------------------------------------------
 
 
 @command("undo")
-@shared.reading_options
+@shared.of_run
 @click.option("--dry-run", is_flag=True, help="Only say which act it would be.")
 @shared.reason_option
-def undo_last(file: shared.NamedFile, run_id: str | None, as_json: bool, dry_run: bool, reason: str) -> int:
+@shared.json_option
+def undo_last(file: shared.NamedFile, as_json: bool, dry_run: bool, reason: str) -> int:
     """Tasks that have moved since stay as they are."""
 
     async def use(session: Session) -> tuple[Answer, operate.ActPlace]:
+        run_id = session.run_id
         acts = await listed_events(session, OPERATOR_ACTS)
         found = last_undoable([act for act in acts if run_id in (None, act.run_id)])
         if found is None:
@@ -271,7 +258,7 @@ def undo_last(file: shared.NamedFile, run_id: str | None, as_json: bool, dry_run
         runs = [one.run for one in await session.runs() if one.run.run_id == event.run_id]
         return answer, operate.place_of(session, runs[0] if runs else None)
 
-    answer, place = with_session(file.to_change(None if run_id is None else ActTargets([run_id])), use)
+    answer, place = with_session(file.to_change(), use)
     operate.print_answer(answer, as_json, place)
     run = place.run
     is_at_rest = run is not None and (
@@ -289,15 +276,20 @@ _NAMED_MAX = 5
 
 
 @command("note")
+@shared.of_run
 @click.argument("text")
-@shared.fingerprint_option
+@click.option(
+    "--fingerprint",
+    required=True,
+    metavar="FP",
+    help="Of the cause, from `redrive inbox`.",
+    shell_complete=shared.complete_causes,
+)
 @click.option("--downstream", metavar="NAME", help="Only for tasks that call this; default: all tasks.")
-@shared.run_options
-def send_note(
-    file: shared.NamedFile, text: str, fingerprint: str, downstream: str | None, run_id: str | None, as_json: bool
-) -> int:
+@shared.json_option
+def send_note(file: shared.NamedFile, text: str, fingerprint: str, downstream: str | None, as_json: bool) -> int:
     async def use(session: Session) -> tuple[Answer, operate.ActPlace]:
-        projection = await session.snapshot(run_id)
+        projection = await session.snapshot(session.run_id)
         options = {"fingerprint": cause_of(projection, fingerprint), "downstream": downstream, "text": text}
         command = new_command("note", projection.run.run_id, options=options)
         return await session.send(command), operate.place_of(session, projection.run)

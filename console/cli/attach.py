@@ -18,7 +18,7 @@ from ..terminal.capabilities import TerminalCapabilities, detect_capabilities
 from ..terminal.tty import Tty
 from ..text.text import echo
 from .group import code_of_run, command
-from .options import hosts_argument, run_option, ssh_options, state_option, target_argument
+from .options import Words
 
 if TYPE_CHECKING:
     from ..app.app import ConsoleEnd
@@ -28,20 +28,16 @@ if TYPE_CHECKING:
 
 
 @command("attach")
-@target_argument
-@hosts_argument
-@state_option
-@run_option
+@Words(hosts=True).declare
 @click.option("--read-only", is_flag=True, help="Send no commands.")
-@ssh_options
-def attach_console(file: NamedFile, run_id: str | None, read_only: bool) -> int:
-    """Without a TARGET, and with ssh://host alone, the console shows the list of all state files if there are
+def attach_console(file: NamedFile, read_only: bool) -> int:
+    """Without a FLOW, and with ssh://host alone, the console shows the list of all state files if there are
     several.
     """
     terminal = detect_capabilities()
     reason = terminal.unsupported_reason
     fleet = None
-    if reason is None and run_id is None and (file.hosts or not is_one_file(file.name)):
+    if reason is None and file.run is None and (file.hosts or not is_one_file(file.name)):
         from .state_files import fleet_of  # imports asyncio, and would delay the first frame
 
         fleet = fleet_of(file.name, file.ssh, file.hosts)
@@ -53,14 +49,14 @@ def attach_console(file: NamedFile, run_id: str | None, read_only: bool) -> int:
 
         endpoint = endpoint._replace(target=choose_file(endpoint))
     if reason is not None:
-        return _attach_plain(endpoint, run_id, reason)
-    return code_of_console(show_target(terminal, endpoint, run_id, read_only=read_only))
+        return _attach_plain(endpoint, reason)
+    return code_of_console(show_target(terminal, endpoint, read_only=read_only))
 
 
-def _attach_plain(endpoint: Endpoint, run_id: str | None, because: str) -> int:
+def _attach_plain(endpoint: Endpoint, because: str) -> int:
     from .listings import print_tasks
 
-    code = print_tasks(endpoint, run_id, False)
+    code = print_tasks(endpoint, (), False)
     echo(f"redrive: {because}: the tasks as they are now; `redrive events --follow` goes on", err=True)
     return code
 
@@ -93,9 +89,7 @@ def splash_screen(words: str) -> Iterator[Tty | None]:
         yield tty
 
 
-def show_target(
-    terminal: TerminalCapabilities, endpoint: Endpoint, run_id: str | None, *, read_only: bool
-) -> ConsoleEnd:
+def show_target(terminal: TerminalCapabilities, endpoint: Endpoint, *, read_only: bool) -> ConsoleEnd:
     """Open the console on a state file of another process, here or over ssh; the terminal must support a screen.
 
     Raises RedriveError with one sentence, after the terminal was restored.
@@ -106,7 +100,7 @@ def show_target(
         leave_out_openssl()
         from ..app.launch import attach
 
-        return attach(tty, endpoint.target, run_id, read_only, endpoint.ssh)
+        return attach(tty, endpoint, read_only)
 
 
 def show_fleet(terminal: TerminalCapabilities, fleet: FleetTarget, ssh: SshOptions, *, read_only: bool) -> ConsoleEnd:

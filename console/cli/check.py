@@ -472,8 +472,8 @@ def _show(night: Night) -> int:
     with tempfile.TemporaryDirectory(prefix="redrive-rehearsal-") as folder:
         path = os.path.join(folder, "night.db")
         night.save(path)
-        endpoint = Endpoint(path, SshOptions("python3", ()))
-        return code_of_console(show_target(terminal, endpoint, night.run_id, read_only=True))
+        endpoint = Endpoint(path, SshOptions(), night.run_id)
+        return code_of_console(show_target(terminal, endpoint, read_only=True))
 
 
 # --- Many nights -----------------------------------------------------------------------------------------------------

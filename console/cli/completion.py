@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from typing import TypeVar
 
 import click
 from click.shell_completion import (
@@ -18,14 +20,21 @@ from click.shell_completion import (
     ZshComplete,
     add_completion_class,
     get_completion_class,
+    split_arg_string,
 )
 
 from ...engine.errors import RedriveError
+from ...engine.statefile import lists
+from ...engine.statefile.opening import open_readonly
+from ...engine.statefile.paths import default_paths
+from ...engine.store import runs
+from ...engine.store.runs import Name
+from ..sessions.target import MACHINE, Named, existing_target, is_remote, name_run, one_run
+from ..text.text import one_line
 from .group import cli, command
 
-if TYPE_CHECKING:
-    from ...engine.store.runs import Name
-
+RUNS_MAX = 100
+Row = TypeVar("Row")
 _VARIABLE = "_REDRIVE_COMPLETE"
 
 
@@ -39,7 +48,10 @@ def print_script(shell: str) -> None:
 
 @add_completion_class
 class BashCompletion(BashComplete):
-    """Completion in bash, which inserts words as they are: each is quoted here. zsh and fish quote by themselves."""
+    """Completion in bash, which inserts words as they are: each is quoted here. zsh and fish quote by themselves.
+
+    bash divides words also at ``@``, ``:`` and ``=``, and replaces what stands behind the last of them, with the ``@``.
+    """
 
     source_template = """\
 %(complete_func)s() {
@@ -51,14 +63,30 @@ class BashCompletion(BashComplete):
             file,*) compopt -o default ;;
             plain,*) COMPREPLY+=("${line#plain,}") ;;
         esac
-    done < <(env COMP_WORDS="${COMP_WORDS[*]}" COMP_CWORD=$COMP_CWORD %(complete_var)s=bash_complete "$1")
+    done < <(env COMP_LINE="${COMP_LINE:0:COMP_POINT}" COMP_PART="${COMP_WORDS[COMP_CWORD]}" \
+        COMP_BREAKS="$COMP_WORDBREAKS" %(complete_var)s=bash_complete "$1")
 }
 complete -o nosort -F %(complete_func)s %(prog_name)s
 """
 
+    def get_completion_args(self) -> tuple[list[str], str]:
+        """The words before the cursor, and the word at it."""
+        line = os.environ.get("COMP_LINE")
+        if line is None:  # a script of an earlier version
+            return super().get_completion_args()
+        _, *words = split_arg_string(line)
+        incomplete = words.pop() if words and not line[-1:].isspace() else ""
+        part = os.environ["COMP_PART"].strip(os.environ["COMP_BREAKS"])
+        part = "".join(split_arg_string(part))
+        self._kept = incomplete.removesuffix(part).removesuffix("@") if incomplete.endswith(part) else ""
+        return words, incomplete
+
     def format_completion(self, item: CompletionItem) -> str:
-        """Quote with backslashes, so that the word goes on as it was typed."""
-        return f"{item.type},{_SHELL_UNSAFE.sub(_backslash, str(item.value))}"
+        """Quote with backslashes, so that the word goes on as it was typed, without what bash keeps of it."""
+        value = str(item.value)
+        return f"{item.type},{_SHELL_UNSAFE.sub(_backslash, value.removeprefix(self._kept))}"
+
+    _kept = ""
 
 
 @add_completion_class
@@ -84,78 +112,84 @@ def _backslash(match: re.Match[str]) -> str:
     return f"\\{match[0]}"
 
 
-def complete_tasks(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Tasks of the run, without those that the command line has."""
-    from ...engine.store import runs
-
-    given = frozenset(context.params.get(parameter.name or "") or ())
-    names = _names(context, runs.TASK_NAMES)
-    return _items((name for name in names if name.name not in given), incomplete)
-
-
-def complete_targets(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Flows whose state files are in the default place, and files."""
-    from ...engine.statefile.paths import default_paths
-    from ..text.text import one_line
-
-    names = [os.path.splitext(os.path.basename(path))[0] for path in default_paths()]
-    flows = [CompletionItem(one_line(name), help="flow") for name in names if name.startswith(incomplete)]
-    return [*flows, CompletionItem(incomplete, type="file")]
-
-
-def complete_target_and_tasks(
-    context: click.Context, parameter: click.Parameter, incomplete: str
+def complete_words(
+    context: click.Context, incomplete: str, *, has_runs: bool, has_tasks: bool, is_one: bool
 ) -> list[CompletionItem]:
-    """Tasks; as the first word, without --state, also flows, whose tasks the words behind it name, and files."""
-    words = context.params.get(parameter.name or "") or ()
-    tasks = complete_tasks(context, parameter, incomplete)
-    if words or context.params.get("state"):
+    """Complete ``[FLOW[@RUN]] [TASK]...``: flows, behind their ``@`` runs with their states, then tasks.
+
+    ``is_one``: only one word names a flow.
+    """
+    words = context.params.get("words") or ()
+    is_first = not (words and is_one) and not context.params.get("state")
+    if is_first and has_runs and "@" in incomplete:
+        return _complete_runs(context, incomplete)
+    tasks = _complete_tasks(context, incomplete) if has_tasks else []
+    if not is_first:
         return tasks
-    *flows, files = complete_targets(context, parameter, incomplete)
-    return [*flows, *tasks] or [files]
+    flows = [CompletionItem(name, help="flow") for name in _flows() if name.startswith(incomplete)]
+    if has_runs and len(flows) == 1:  # the shell adds no space, and the next key may be @
+        flows.append(CompletionItem(f"{flows[0].value}@", help="a run of it"))
+    return [*flows, *tasks] or [CompletionItem(incomplete, type="file")]
 
 
-def complete_runs(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Runs, the latest first."""
-    from ...engine.store import runs
+def _complete_runs(context: click.Context, incomplete: str) -> list[CompletionItem]:
+    """Runs of the flow before the ``@``, the latest first."""
+    flow, _, _ = incomplete.rpartition("@")
+    found = _read(flow or None, lambda connection: lists.query(connection, lists.RUN_NAMES, {"limit": RUNS_MAX}))
+    return _items((Name(f"{flow}@{run.run_id}", run.state) for run in found), incomplete)
 
-    return _items(_names(context, runs.RUN_NAMES), incomplete)
+
+def _complete_tasks(context: click.Context, incomplete: str) -> list[CompletionItem]:
+    """Tasks of the run that the command line names, without those that it has."""
+    words = context.params.get("words") or ()
+    names = _names(context, runs.TASK_NAMES)
+    return _items((name for name in names if name.name not in words), incomplete)
 
 
-def complete_causes(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Fingerprints of failed tasks."""
-    from ...engine.store import runs
+def _flows() -> list[str]:
+    """Flows whose state files are in the default place, with names that can be typed."""
+    names = [os.path.splitext(os.path.basename(path))[0] for path in default_paths()]
+    return [name for name in names if one_line(name) == name]
 
+
+def complete_fingerprints(context: click.Context, incomplete: str) -> list[CompletionItem]:
+    """Complete the fingerprint of a failed task."""
     return _items(_names(context, runs.CAUSE_NAMES), incomplete)
 
 
-def _names(context: click.Context, sql: str) -> list[Name]:
-    import sqlite3
-
-    from ...engine.store.runs import read_names
-    from ..sessions.target import existing_target, is_remote
-
+def _names(context: click.Context, sql: str) -> Sequence[Name]:
+    """Names in the state file and the run of the command line. Click leaves words in ``args`` while an option lacks its
+    value."""
+    words = [*(context.params.get("words") or ()), *context.args]
+    named = Named(context.params.get("state"), context.params.get("run_id"))
     try:
-        path = existing_target(_target(context))
-        return [] if is_remote(path) else read_names(path, sql, context.params.get("run_id"))
-    except (RedriveError, sqlite3.Error, OSError):
+        if named.state is None and words and (found := name_run(words[0], MACHINE)) and _is_flow(found):
+            named = found
+    except RedriveError:
         return []
 
+    def read(connection: sqlite3.Connection) -> list[Name]:
+        known = lists.query(connection, lists.RUN_NAMES, {})
+        run_id = None if named.run is None else one_run(named.run, known)
+        return runs.read_names(connection, sql, run_id)
 
-def _target(context: click.Context) -> str | None:
-    """The state file on the command line. Click leaves it in ``args`` while an option lacks its value."""
-    takes_target = any(parameter.name == "target" for parameter in context.command.params)
-    positional = context.args[0] if takes_target and context.args else None
-    named = context.params.get("target") or context.params.get("state") or positional
-    words = context.params.get("names") or ()
-    return named or (words[0] if words and _is_flow(words[0]) else None)
+    return _read(named.state, read)
 
 
-def _is_flow(word: str) -> bool:
-    """Whether the default place has the state file of a flow of this name."""
-    from ...engine.statefile.paths import default_paths
+def _is_flow(named: Named) -> bool:
+    return named.state is None or MACHINE.is_place(named.state)
 
-    return any(os.path.basename(path) == f"{word}.db" for path in default_paths())
+
+def _read(state: str | None, read: Callable[[sqlite3.Connection], Sequence[Row]]) -> Sequence[Row]:
+    """Read a state file of this machine; nothing where it cannot be read."""
+    try:
+        path = existing_target(state)
+        if is_remote(path):
+            return []
+        with closing(open_readonly(path).connection) as connection:
+            return read(connection)
+    except (RedriveError, sqlite3.Error, OSError):
+        return []
 
 
 def _items(names: Iterable[Name], incomplete: str) -> list[CompletionItem]:
@@ -163,7 +197,6 @@ def _items(names: Iterable[Name], incomplete: str) -> list[CompletionItem]:
 
     Another cannot be typed; one that begins with a dash would be an option that a stranger chose.
     """
-    from ..text.text import one_line
 
     def is_offered(name: str) -> bool:
         return name.startswith(incomplete) and one_line(name) == name and not name.startswith("-")

@@ -17,15 +17,13 @@ from ...engine.asyncio_log import run_with_log
 from ...engine.domain.acts import Answer
 from ...engine.domain.text import shell_command
 from ...engine.executor.run_options import RunOptions
-from ...engine.statefile.state_files import ActTargets
+from ...engine.statefile.lists import LATEST
 from ...engine.store import database
 from ..model.board import SessionStatus
-from ..sessions.address import Endpoint
 from ..sessions.open import with_session
 from ..sessions.session import Session, new_command
-from ..sessions.target import is_remote
+from ..sessions.target import is_remote, run_in
 from ..text.text import echo, echo_lines, one_line
-from .completion import complete_runs
 from .group import ExitCode, code_of_answers, command
 from .operate import ActPlace, ActRequest, place_of, postpone_options_of, print_answer, send_action
 
@@ -38,8 +36,7 @@ from .run import RunArguments, remote_resume_hint, run_arguments, start_executor
 
 
 @command("resume")
-@shared.target_argument
-@shared.run_option
+@shared.Words(acts=True, local=True).declare
 @click.option("--param", multiple=True, metavar="NAME=VALUE", help="Another value from now on.")
 @click.option(
     "--accept-changes",
@@ -50,11 +47,9 @@ from .run import RunArguments, remote_resume_hint, run_arguments, start_executor
 @click.option("--copy", is_flag=True, help="Go on in a copy although the executor of the original lives.")
 @click.option("--deadline", metavar="DURATION|TIME|never", help="Another deadline first, as redrive postpone gives it.")
 @shared.running_options
-def resume_run(
-    target: str | None, run_id: str | None, param: tuple[str, ...], deadline: str | None, **options: Any
-) -> int:
-    named = None if run_id is None else ActTargets([run_id])
-    state = shared.file_to_change(shared.named_once(target, options.pop("state")), named)
+def resume_run(file: shared.NamedFile, param: tuple[str, ...], deadline: str | None, **options: Any) -> int:
+    endpoint = file.to_change()
+    state = endpoint.target
     arguments = run_arguments(shared.params_of(param), **options)
     if is_remote(state):
         raise errors.AddressError(remote_resume_hint(state))
@@ -63,11 +58,11 @@ def resume_run(
 
         require_free(state)
     if deadline is not None:
-        postponed = ActRequest("postpone", run_id=run_id, options=postpone_options_of(deadline))
-        code = send_action(Endpoint(state), postponed, as_json=False, hints=False)
+        postponed = ActRequest("postpone", options=postpone_options_of(deadline))
+        code = send_action(endpoint, postponed, as_json=False, hints=False)
         if code != ExitCode.SUCCESS:
             return code
-    plan = _plan(state, run_id, arguments.run)
+    plan = _plan(state, endpoint.run and run_in(state, endpoint.run), arguments.run)
     _print_plan([f"resumes {plan.run_id}", *plan.code_lines(), *plan.difference_lines()])
     if plan.doubts:
         from ...engine.executor.resume_plan import refusal
@@ -89,26 +84,24 @@ def resume_run(
 
 
 @command("rerun")
-@click.argument("run_id", metavar="RUN", shell_complete=complete_runs)
-@click.option("--param", multiple=True, metavar="NAME=VALUE", help="Another value than RUN had.")
+@shared.Words(acts=True, local=True, old_run=True, needed="flow").declare
+@click.option("--param", multiple=True, metavar="NAME=VALUE", help="Another value than the run had.")
 @click.option("--trust", is_flag=True, help="Run the flow file also if other users may have written it.")
 @shared.running_options
-def rerun_run(run_id: str, param: tuple[str, ...], **options: Any) -> int:
-    """RUN may be `latest`. To run tasks of RUN itself again: redrive requeue '*' --only success --run RUN."""
+def rerun_run(file: shared.NamedFile, param: tuple[str, ...], **options: Any) -> int:
+    """To run tasks of the run itself again: redrive requeue FLOW@RUN '*' --only success."""
     from ...engine.executor.resume_plan import check_trust
     from ...engine.store import runs
-    from ...engine.store.flow_changes import LATEST
 
-    named = None if run_id == LATEST else ActTargets([run_id])
-    state = shared.file_to_change(options.pop("state"), named)
+    endpoint = file.to_change()
+    state = endpoint.target
     arguments = run_arguments(shared.params_of(param), **options)
     if is_remote(state):
         raise errors.AddressError("an executor runs on the machine of its state file; log in there to run it again")
+    run_id = run_in(state, endpoint.run or LATEST)
     with database.reading(state) as connection:
-        run_id = (runs.latest_run_id(connection) if run_id == LATEST else None) or run_id
         source = runs.find_source(connection, run_id)
-    if source is None:
-        raise errors.NotFoundError(f"there is no run {run_id!r} in {state}; see redrive runs")
+    assert source is not None  # it was found by its name
     if not source.has_ended:
         raise errors.RefusedError(f"run {run_id!r} has not ended: resume it, or abandon it first")
     if source.flow_path is None:
@@ -156,7 +149,8 @@ def _is_accepted(why: str, question: str) -> bool:
 @click.option("--drain", is_flag=True, help="Let running tasks end first, instead of sending SIGTERM.")
 @click.option("--wait", is_flag=True, help="Return when the executor is gone.")
 @shared.reason_option
-@shared.file_options
+@shared.of_file
+@shared.json_option
 def stop_executor(file: shared.NamedFile, drain: bool, wait: bool, reason: str, as_json: bool) -> int:
     async def use(session: Session) -> tuple[Answer, ActPlace, SessionStatus]:
         answer, place = await _send(session, "stop", {"how": "drain" if drain else "now"}, reason)
@@ -178,7 +172,8 @@ def stop_executor(file: shared.NamedFile, drain: bool, wait: bool, reason: str, 
 
 @command("reload")
 @shared.reason_option
-@shared.file_options
+@shared.of_file
+@shared.json_option
 def reload_code(file: shared.NamedFile, reason: str, as_json: bool) -> int:
     async def use(session: Session) -> tuple[Answer, ActPlace]:
         return await _send(session, "reload", {}, reason)

@@ -17,7 +17,7 @@ from click.shell_completion import CompletionItem
 
 from ... import __version__
 from ...engine import errors
-from ...engine.domain.text import shell_command
+from ...engine.domain.text import place_words, shell_command
 
 if TYPE_CHECKING:
     from ...engine.domain.acts import Answer
@@ -33,24 +33,80 @@ class Listed(NamedTuple):
     summary: str
 
 
-#: Heading -> its commands, the most used first. The help of a command begins with its summary.
+#: What a person wants -> the commands for it, the most used first. The help of a command begins with its summary.
 SECTIONS: dict[str, tuple[Listed, ...]] = {
-    "Run": (
+    "Start a run, go on with one": (
         Listed("demo", "run", "A built-in flow with every failure mode"),
-        Listed("run", "run", "Run FLOW: a Python file or a module, with :NAME if it makes several flows"),
+        Listed("run", "run", "Run PROGRAM: a Python file or a module, with :NAME if it makes several flows"),
         Listed("exec", "run", "Run a command as a flow of one task, with history, retries, timeout and inbox"),
-        Listed(
-            "import",
-            "importing",
-            "Flow files from a crontab, with the proof that they start when its lines do; from dagu",
-        ),
         Listed("resume", "executor", "Start an executor for an unfinished run"),
         Listed(
-            "rerun", "executor", "Start a new run with the parameters and the scheduled time of RUN, which has ended"
+            "rerun",
+            "executor",
+            "Start a new run with the parameters and the scheduled time of a run of FLOW, which has ended",
+        ),
+        Listed("stop", "executor", "Stop the executor in order; its run stays unfinished, and resume goes on with it"),
+        Listed(
+            "reload",
+            "executor",
+            "Load changed source files of the flow in a living executor; running attempts keep the old code",
+        ),
+    ),
+    "See what needs you, and why": (
+        Listed(
+            "inbox",
+            "needs",
+            "What needs a human: in all state files of this machine, in those of ssh://host, or in FLOW",
         ),
         Listed("attach", "attach", "Open the console on a state file, here or over ssh"),
+        Listed("tasks", "listings", "The tasks of a run"),
+        Listed(
+            "why", "listings", "Why a task does not run: what it waits for, down to the task that holds it in the end"
+        ),
+        Listed("logs", "logs", "The output of tasks"),
+        Listed("systems", "systems", "What stands around a run: breakers, pages, rows in quarantine, pools"),
+        Listed(
+            "fleet",
+            "listings",
+            "All state files of this machine or of hosts: their latest runs, and what needs a human",
+        ),
     ),
-    "By a schedule": (
+    "See what happened, and show it": (
+        Listed("runs", "listings", "Every run of a state file; every task in the last 40 runs of a flow"),
+        Listed("events", "listings", "All events, in order"),
+        Listed("replay", "listings", "A run as it was at some time"),
+        Listed(
+            "report",
+            "report",
+            "A run as one HTML file to post: the graph, the timeline with a slider, causes, acts, slow tasks; or in a"
+            " few lines, or as an OpenTelemetry trace",
+        ),
+    ),
+    "Decide about tasks": (
+        Listed("requeue", "acts", "Run tasks again, with a fresh budget"),
+        Listed("skip", "acts", "Accept failures: the children run without these tasks"),
+        Listed("approve", "acts", "Approve what waits for an approval: what depends on it runs"),
+        Listed("reject", "acts", "Reject what waits for an approval: it fails, and is not tried again"),
+        Listed("cancel", "acts", "Stop tasks: a running attempt is ended by SIGTERM, grace, SIGKILL"),
+        Listed("extend", "acts", "Give attempts that run more time before their timeout: redrive extend load 10m"),
+    ),
+    "Decide about a run": (
+        Listed("pause", "acts", "Start no more tasks; running tasks continue"),
+        Listed("unpause", "acts", "Start tasks again"),
+        Listed("postpone", "acts", "Give a run another deadline: in 1h, at 06:00, or never"),
+        Listed(
+            "abandon",
+            "acts",
+            "End unfinished runs for good: the run is ABANDONED, and what has not ended is cancelled, except clean-ups:"
+            " redrive resume or serve runs them, and a second abandon ends them",
+        ),
+        Listed("ack", "needs", "Acknowledge runs that ended badly or late: `redrive inbox` no longer lists them"),
+        Listed("undo", "acts", "Take back the last act that can be taken back, of one run or of any"),
+        Listed(
+            "note", "acts", "Write a note on a cause for the next operator who is paged, in this run and later ones"
+        ),
+    ),
+    "Let a schedule start runs": (
         Listed(
             "serve",
             "schedule",
@@ -62,77 +118,17 @@ SECTIONS: dict[str, tuple[Listed, ...]] = {
             "All schedules of this machine: next, last and usual run, and what holds them up; or the next runs of one"
             " FLOW",
         ),
-        Listed("backfill", "schedule", "Run FLOW for scheduled times that have no run, the oldest first"),
+        Listed("backfill", "schedule", "Run PROGRAM for scheduled times that have no run, the oldest first"),
+        Listed(
+            "import",
+            "importing",
+            "Flow files from a crontab, with the proof that they start when its lines do; from dagu",
+        ),
     ),
-    "Read": (
-        Listed(
-            "inbox",
-            "needs",
-            "What needs a human: in all state files of this machine, in those of ssh://host, or in TARGET",
-        ),
-        Listed(
-            "fleet",
-            "listings",
-            "All state files of this machine, or of TARGET, which is ssh://host: their latest runs, and what needs"
-            " a human",
-        ),
-        Listed("tasks", "listings", "The tasks of a run"),
-        Listed(
-            "why", "listings", "Why a task does not run: what it waits for, down to the task that holds it in the end"
-        ),
-        Listed("logs", "logs", "The output of tasks"),
-        Listed("runs", "listings", "Every run of a state file; every task in the last 40 runs of a flow"),
-        Listed(
-            "report",
-            "report",
-            "A run as one HTML file to post: the graph, the timeline with a slider, causes, acts, slow tasks; or in a"
-            " few lines",
-        ),
-        Listed("events", "listings", "All events, in order"),
-        Listed("pages", "systems", "Pages: their causes, and whether they were sent"),
-        Listed("breakers", "systems", "Circuit breakers and retry budgets: which tasks they hold, and until when"),
-        Listed("pools", "maintenance", "Slots in the pools of this machine: who holds them, and who waits"),
-        Listed("quarantine", "systems", "Bad rows that were set aside while their task continued"),
-        Listed("replay", "listings", "A run as it was at some time"),
-        Listed(
-            "trace", "telemetry", "Export a run as an OpenTelemetry trace: its tasks are spans, and its attempts theirs"
-        ),
-        Listed("metrics", "telemetry", "The state of this machine for Prometheus: printed, in a file, or over HTTP"),
-        Listed("doctor", "maintenance", "Check versions, locks, integrity, and the isolation of this machine"),
-    ),
-    "Act": (
-        Listed("requeue", "acts", "Run tasks again, with a fresh budget"),
-        Listed("skip", "acts", "Accept failures: the children run without these tasks"),
-        Listed("approve", "acts", "Approve what waits for an approval: what depends on it runs"),
-        Listed("reject", "acts", "Reject what waits for an approval: it fails, and is not tried again"),
-        Listed("cancel", "acts", "Stop tasks: a running attempt is ended by SIGTERM, grace, SIGKILL"),
-        Listed("extend", "acts", "Give attempts that run more time before their timeout: redrive extend load 10m"),
-        Listed("pause", "acts", "Start no more tasks; running tasks continue"),
-        Listed("unpause", "acts", "Start tasks again"),
-        Listed("postpone", "acts", "Give a run another deadline: in 1h, at 06:00, or never"),
-        Listed("stop", "executor", "Stop the executor in order; its run stays unfinished, and resume goes on with it"),
-        Listed(
-            "reload",
-            "executor",
-            "Load changed source files of the flow in a living executor; running attempts keep the old code",
-        ),
-        Listed(
-            "abandon",
-            "acts",
-            "End unfinished runs for good: the run is ABANDONED, and what has not ended is cancelled, except clean-ups:"
-            " redrive resume or serve runs them, and a second abandon ends them",
-        ),
-        Listed("ack", "needs", "Acknowledge runs that ended badly or late: `redrive inbox` no longer lists them"),
-        Listed("undo", "acts", "Take back the last act that can be taken back, of RUN or of any run"),
-        Listed(
-            "note", "acts", "Write a note on a cause for the next operator who is paged, in this run and later ones"
-        ),
-        Listed("prune", "maintenance", "Delete ended runs with their output, and give the space back"),
-    ),
-    "Before a run": (
+    "Write a flow": (
         Listed("new", "check", "Write a first flow that runs, to a new file"),
-        Listed("check", "check", "Validate flows without running them: FLOW, or all in the files below a folder"),
-        Listed("rehearse", "check", "Play FLOW in virtual time with faults: no task runs, hours take seconds"),
+        Listed("check", "check", "Validate flows without running them: PROGRAM, or all in the files below a folder"),
+        Listed("rehearse", "check", "Play PROGRAM in virtual time with faults: no task runs, hours take seconds"),
         Listed("backoff", "lab", "Every wait of a retry policy, their sums, the worst case, and their spread"),
         Listed(
             "simulate",
@@ -140,12 +136,17 @@ SECTIONS: dict[str, tuple[Listed, ...]] = {
             "Simulate the load of a retry policy: many tasks on one server, or clients that contend for a row",
         ),
     ),
+    "Care for the machine": (
+        Listed("doctor", "maintenance", "Check versions, locks, integrity, and the isolation of this machine"),
+        Listed("prune", "maintenance", "Delete ended runs with their output, and give the space back"),
+        Listed("metrics", "telemetry", "The state of this machine for Prometheus: printed, in a file, or over HTTP"),
+    ),
     "Learn": (
         Listed("help", "help", "Print a page of the manual, or its topics"),
         Listed(
             "completion",
             "completion",
-            'Print the script that completes commands, tasks, runs and causes: eval "$(redrive completion bash)"',
+            'Print the script that completes commands, flows, runs and tasks: eval "$(redrive completion bash)"',
         ),
     ),
 }
@@ -167,7 +168,13 @@ WORDS_OF_OTHER_TOOLS: dict[str, tuple[str, ...]] = {
 }
 
 #: Commands that others have taken over -> the words that stand for them. They go on working, with a line on stderr.
-MOVED: dict[str, tuple[str, ...]] = {}
+MOVED: dict[str, tuple[str, ...]] = {
+    "breakers": ("systems", "breakers"),
+    "pages": ("systems", "pages"),
+    "pools": ("systems", "pools"),
+    "quarantine": ("systems", "rows"),
+    "trace": ("report",),
+}
 
 #: Commands that there were -> what does their work now.
 GONE: dict[str, str] = {
@@ -177,10 +184,11 @@ GONE: dict[str, str] = {
     "summary": "redrive report --short",
 }
 
-TARGETS = (
-    "TARGET is a state file or ssh://[user@]host[:port]/path; left out: $REDRIVE_STATE, else the state file of this"
-    " machine with something to do and the latest run. A command that changes a run then wants --state if several"
-    " state files with something to do have the tasks or the run that it names."
+GRAMMAR = (
+    "Readings and acts take [FLOW[@RUN]] [TASK]...; run, check, rehearse and backfill a PROGRAM (a Python file).",
+    "FLOW is the name of a flow, a state file or ssh://[user@]host[:port]/path; left out: $REDRIVE_STATE, else the"
+    " state file with something to do and the latest run. An act then wants FLOW if several could be meant.",
+    "@-1 is the run before the latest; @RUN also the beginning of its name or of its logical day: revenue@2026-04-25.",
 )
 EXIT_CODES_HELP = (
     "run, resume and backfill exit with 0 success, 1 failed, 2 bad usage or flow, 3 partial or waiting for a human,"
@@ -235,7 +243,7 @@ class CommandGroup(click.Group):
 
     def format_epilog(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write what all commands have in common."""
-        for text in (TARGETS, EXIT_CODES_HELP):
+        for text in (*GRAMMAR, EXIT_CODES_HELP):
             formatter.write_paragraph()
             formatter.write_text(text)
 
@@ -340,7 +348,7 @@ def code_of_answers(*answers: Answer) -> ExitCode:
 
 def command_line(name: str, state: str, run_id: str) -> str:
     """Return a command on a run, as a user types it."""
-    return shell_command(("redrive", name, state, "--run", run_id))
+    return shell_command(("redrive", name, *place_words(state, run_id)))
 
 
 def code_of_result(result: RunResult) -> ExitCode:

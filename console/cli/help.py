@@ -12,7 +12,7 @@ from ... import __version__
 from ..manual import CELL_BORDER, CODE, FENCE, TOPICS, Topic, load_topic, load_topics, page_lines
 from ..text.pieces import plain
 from ..text.text import echo
-from .group import EXIT_CODES_HELP, SECTIONS, TARGETS, cli, command
+from .group import EXIT_CODES_HELP, GRAMMAR, SECTIONS, cli, command
 
 
 def complete_topics(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -67,7 +67,7 @@ def man_page() -> str:
         ".ad l",
         *_section("NAME", [f"redrive \\- {_text(summary[:1].lower() + summary[1:])}"]),
         *_section("SYNOPSIS", [r"\fBredrive\fR \fICOMMAND\fR [\fIOPTIONS\fR] [\fIARGUMENTS\fR]"]),
-        *_section("DESCRIPTION", [_text(cli.help or ""), ".PP", _text(TARGETS), ".PP"]),
+        *_section("DESCRIPTION", [_text(cli.help or ""), ".PP", *(_text(text) for text in GRAMMAR), ".PP"]),
         _text("Without a command: the console, if several state files are here; else the list of commands."),
         ".SH COMMANDS",
     ]
@@ -128,7 +128,7 @@ def _command(command: click.Command, context: click.Context) -> Iterator[str]:
         yield ".RE"
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
-            if (below := command.get_command(context, name)) is not None:
+            if (below := command.get_command(context, name)) is not None and not below.hidden:
                 yield from _command(below, click.Context(below, info_name=name, parent=context))
 
 

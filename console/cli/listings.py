@@ -10,6 +10,7 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, cast
 
 import click
@@ -25,7 +26,7 @@ from ...engine.core.waiting import ALIVE, ExplainContext, RunnerStatus
 from ...engine.domain.event_codec import row_of
 from ...engine.domain.events import Event
 from ...engine.domain.states import MOVING, NEEDS_HUMAN, DeadLetterKind, TaskState, cut_off_cause, effect_key
-from ...engine.domain.text import format_duration, shell_command
+from ...engine.domain.text import counted, format_duration, place_words, shell_command
 from ...engine.errors import RedriveError
 from ...engine.statefile import lists
 from ...engine.statefile.health_file import Health, unpack_read
@@ -52,7 +53,6 @@ from ..text.glyphs import glyphs_for
 from ..text.pieces import Line, Piece, Role, stripped
 from ..text.text import echo, echo_lines, json_line, one_line, shorten
 from . import options as shared
-from .completion import complete_target_and_tasks
 from .event_lines import EventLabeller
 from .group import ExitCode, command
 from .output import Shown, echo_values, print_lines, print_table, print_view, shown_table, with_schema
@@ -66,21 +66,23 @@ _PAGES_MAX = 100  # the latest pages, for sentences that name who acknowledged a
 
 
 @command("tasks")
-@shared.reading_options
+@shared.of_tasks
+@shared.json_option
 @shared.follow_option
-def tasks(file: shared.NamedFile, run_id: str | None, as_json: bool, follow: bool) -> int:
-    return print_tasks(file.to_read(), run_id, as_json, follow=follow)
+def tasks(file: shared.NamedFile, as_json: bool, follow: bool) -> int:
+    """TASK may be a glob, as 'load_*'; left out: every task."""
+    return print_tasks(file.to_read(), file.tasks, as_json, follow=follow)
 
 
-def print_tasks(endpoint: Endpoint, run_id: str | None, as_json: bool, *, follow: bool = False) -> int:
+def print_tasks(endpoint: Endpoint, patterns: Sequence[str], as_json: bool, *, follow: bool = False) -> int:
     """Print one line per task, in the order of the flow."""
 
     async def read(session: Session) -> Iterable[Shown]:
-        projection = await session.snapshot(run_id, successes="all" if as_json else "states")
+        projection = await session.snapshot(session.run_id, successes="all" if as_json else "states")
         run, now_us, address = projection.run, session.now_us(), session.address
         if as_json:
             extra = {"executor": present.executor_json(run, session.status, address, now_us), "state_file": address}
-            return json_task_lines(projection, extra)
+            return json_task_lines(projection, extra, patterns)
         board = Board(projection)
         breakers, pages = await session.query(lists.BREAKERS), await session.query(lists.PAGES, limit=_PAGES_MAX)
         board.update_lists(breakers, pages)
@@ -96,6 +98,7 @@ def print_tasks(endpoint: Endpoint, run_id: str | None, as_json: bool, *, follow
             before=before,
             runner=runner,
             unwritten=ended,
+            patterns=patterns,
         )
         notes = [*_storage_lines(health, now_us), *_executor_advice_lines(run, session)]
         return [present.place_line(run, address), *lines, *notes]
@@ -141,19 +144,21 @@ def task_lines(
     now_us: int = 0,
     runner: RunnerStatus = ALIVE,
     unwritten: Collection[str] = (),
+    patterns: Sequence[str] = (),
 ) -> list[Shown]:
     """The lines of the tasks in ``projection``.
 
     ``why``: explains why a task waits, or since when a RUNNING task has no executor; None: by ``projection`` at
     ``now_us``; ``extra``: further keys of each JSON value; ``before``: by task that needs a human, how its cause ended
-    last time; ``unwritten``: tasks whose end the file does not have.
+    last time; ``unwritten``: tasks whose end the file does not have; ``patterns``: only tasks of these names and globs.
     """
+    from .operate import rows_like
+
     if as_json:
-        return [*json_task_lines(projection, extra or {})]
-    rows = sorted(projection.tasks.values(), key=lambda row: row.position)
+        return [*json_task_lines(projection, extra or {}, patterns)]
     cells: list[Sequence[str | Piece]] = [("TASK", "STATE", "ATTEMPT", "NOTE")]
     why = why or (lambda name: explain_task(projection, name, now_us))
-    for row in rows:
+    for row in rows_like(projection, patterns):
         is_unwritten = row.state is TaskState.RUNNING and row.name in unwritten
         parts = (
             _UNWRITTEN_NOTE if is_unwritten else _note(row, why),
@@ -167,9 +172,13 @@ def task_lines(
     return list(shown_table(cells))
 
 
-def json_task_lines(projection: RunProjection, extra: Mapping[str, object]) -> Iterator[str]:
+def json_task_lines(
+    projection: RunProjection, extra: Mapping[str, object], patterns: Sequence[str] = ()
+) -> Iterator[str]:
     """The tasks as JSON, made as they are printed: together the lines take more memory than the run."""
-    for row in sorted(projection.tasks.values(), key=lambda row: row.position):
+    from .operate import rows_like
+
+    for row in rows_like(projection, patterns):
         yield json_line(task_value(row, projection, extra))
 
 
@@ -231,7 +240,7 @@ async def inbox_of_run(
     if may_be_acknowledged:
         lines.append(f"{begin} it: {ack_command(address, run.run_id, session.ssh_arguments)}")
     if is_lost(run, session.status) and session.status.executor.original is None:
-        abandon = ["redrive", "abandon", "--state", address, *session.ssh_arguments, run.run_id]
+        abandon = ["redrive", "abandon", *place_words(address, run.run_id), *session.ssh_arguments]
         lines.append(one_line(f"or end it: {shell_command(abandon)}"))
     runner = runner_of(run, status)
     known_counts = next(
@@ -270,28 +279,25 @@ def _cause_of_lost(run: RunRow, open_count: int, advice: str) -> InboxCause:
 
 
 @command("why")
-@click.argument("names", nargs=-1, required=True, metavar="[TARGET] TASK...", shell_complete=complete_target_and_tasks)
-@shared.run_options
-def print_explanations(file: shared.NamedFile, names: Sequence[str], run_id: str | None, as_json: bool) -> int:
-    """TASK may be a glob, as 'load_*'. A TARGET may stand before the tasks."""
-    from .logs import target_and_tasks
-    from .operate import names_like
-
-    endpoint, patterns = target_and_tasks(file, names, run_id)
-    if not patterns:
-        raise click.UsageError("name a task")
+@shared.of_tasks
+@shared.json_option
+def print_explanations(file: shared.NamedFile, as_json: bool) -> int:
+    """TASK may be a glob, as 'load_*'; left out: every task that waits or needs a human."""
+    from .operate import rows_like
 
     async def read(session: Session) -> list[Shown]:
-        projection = await session.part(run_id, patterns, has_blockers=True)
-        if not projection.tasks.keys() >= set(patterns):  # a glob
-            projection = await session.snapshot(run_id)
+        projection = await session.part(session.run_id, file.tasks, has_blockers=True)
+        if not file.tasks or not projection.tasks.keys() >= set(file.tasks):  # a glob
+            projection = await session.snapshot(session.run_id)
+        rows = rows_like(projection, file.tasks)
+        waiting = [row.name for row in rows if file.tasks or row.state in _EXPLAINED]
         board = await load_board(session, projection)
         run, now_us, address = board.projection.run, session.now_us(), session.address
         runner = runner_of(run, session.status)
         health, _ = await session.read(unpack_read, "health")
         chains = {
             name: board.blocking_chain(name, now_us, runner) or ((name, board.explain(name, now_us, runner)),)
-            for name in names_like(board.projection, patterns)
+            for name in waiting
         }
         for name in chains.keys() & set(() if health is None else health.ended):
             chains[name] = ((name, _UNWRITTEN_NOTE),)
@@ -299,10 +305,14 @@ def print_explanations(file: shared.NamedFile, names: Sequence[str], run_id: str
             return [_explanation_value(board, name, chain, address) for name, chain in chains.items()]
         lines = [line for chain in chains.values() for line in _explanation_lines(board, chain, runner)]
         notes = [*_storage_lines(health, now_us), *_executor_advice_lines(run, session)]
-        return [present.place_line(run, address), *lines, *notes]
+        none = [] if lines else ["no task waits or needs a human"]
+        return [present.place_line(run, address), *lines, *none, *notes]
 
-    print_lines(with_session(endpoint, read))
+    print_lines(with_session(file.to_read(), read))
     return 0
+
+
+_EXPLAINED = NEEDS_HUMAN | (MOVING - {TaskState.RUNNING})
 
 
 def _explanation_lines(board: Board, chain: Sequence[tuple[str, str]], runner: RunnerStatus) -> Iterator[Line]:
@@ -368,11 +378,19 @@ def _memory_lines(memory: CauseHistory, now_us: int) -> Iterator[str]:
 
 
 @command("events")
-@shared.reading_options
+@shared.of_tasks
+@shared.json_option
 @shared.follow_option
 @click.option("--since", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Only events after this one.")
-def print_events(file: shared.NamedFile, run_id: str | None, as_json: bool, follow: bool, since: int) -> int:
+def print_events(file: shared.NamedFile, as_json: bool, follow: bool, since: int) -> int:
+    """TASK may be a glob, as 'load_*': only events of these tasks."""
+
+    def is_meant(event: Event, run_id: str | None) -> bool:
+        is_task = not file.tasks or any(fnmatchcase(event.task or "", task) for task in file.tasks)
+        return is_task and run_id in (None, event.run_id)
+
     async def use(session: Session) -> int:
+        run_id = session.run_id
         projection = await session.part(run_id, ()) if run_id is not None or not follow else None
         until = None if follow else projection.seq if projection is not None else None
         if not as_json:
@@ -381,7 +399,7 @@ def print_events(file: shared.NamedFile, run_id: str | None, as_json: bool, foll
         labeller = EventLabeller(has_date=True, target=session.address, has_each_check=True)
         async with aclosing(cast("AsyncGenerator[Sequence[Event]]", session.events(since))) as batches:
             async for batch in batches:
-                shown = (event for event in batch if run_id is None or event.run_id == run_id)
+                shown = (event for event in batch if is_meant(event, run_id))
                 print_lines(line for event in shown for line in _event_lines(event, None if as_json else labeller))
                 if until is not None and (not batch or batch[-1].seq >= until):
                     break
@@ -396,19 +414,20 @@ def _event_lines(event: Event, labeller: EventLabeller | None) -> Iterable[Shown
 
 
 @command("replay")
-@shared.reading_options
+@shared.of_tasks
+@shared.json_option
 @click.option("--at", metavar="TIME", help="Show this moment: 03:12, 2026-04-25T03:12:00, or an event's number.")
-def replay(file: shared.NamedFile, run_id: str | None, as_json: bool, at: str | None) -> int:
-    return print_replay(file.to_read(), run_id, as_json, at)
+def replay(file: shared.NamedFile, as_json: bool, at: str | None) -> int:
+    return print_replay(file.to_read(), file.tasks, as_json, at)
 
 
-def print_replay(endpoint: Endpoint, run_id: str | None, as_json: bool, at: str | None) -> int:
+def print_replay(endpoint: Endpoint, patterns: Sequence[str], as_json: bool, at: str | None) -> int:
     """Print the tasks as they were ``at`` a time or after an event's number; None: now."""
 
     from ..sessions.reads import EventHistory
 
     async def use(session: Session) -> tuple[RunProjection, int | None, int, str, RunnerStatus]:
-        projection, address = await session.snapshot(run_id), session.address
+        projection, address = await session.snapshot(session.run_id), session.address
         runner = runner_of(projection.run, session.status)
         if at is None:
             return projection, None, session.now_us(), address, runner
@@ -436,7 +455,8 @@ def print_replay(endpoint: Endpoint, run_id: str | None, as_json: bool, at: str 
     def why(name: str) -> str:
         return explain_task(projection, name, now_us, context)
 
-    print_lines(task_lines(projection, as_json, why, {"state_file": address}, now_us=now_us, runner=runner))
+    place = {"state_file": address}
+    print_lines(task_lines(projection, as_json, why, place, now_us=now_us, runner=runner, patterns=patterns))
     return 0
 
 
@@ -454,19 +474,28 @@ def _plain(value: object) -> dict[str, object]:
 
 
 _LATE_RUNS_MAX = 100
+_RUNS_MAX = 20  # on a terminal
 _COLUMNS_OF_FILES = 160  # where the output is not a terminal
 
 
 @command("runs")
+@shared.of_file
+@shared.json_option
 @shared.follow_option
+@click.option("--all", "everything", is_flag=True, help=f"On a terminal, more than the last {_RUNS_MAX}.")
 @click.option("--tasks", "has_tasks", is_flag=True, help="Each task in each run: what was slower than usual.")
 @click.option("--flow", metavar="NAME", help="Of --tasks. Default: the flow of the latest run.")
 @click.option(
     "--sort", type=click.Choice([str(order) for order in HistoryOrder]), help="Of --tasks: their order. Default: flow."
 )
-@shared.file_options
 def print_runs(
-    file: shared.NamedFile, as_json: bool, follow: bool, has_tasks: bool, flow: str | None, sort: str | None
+    file: shared.NamedFile,
+    as_json: bool,
+    follow: bool,
+    everything: bool,
+    has_tasks: bool,
+    flow: str | None,
+    sort: str | None,
 ) -> int:
     if has_tasks and not follow:
         return _print_tasks_of_runs(file.to_read(), as_json, flow, HistoryOrder(sort or HistoryOrder.FLOW))
@@ -490,6 +519,7 @@ def print_runs(
             ]
         place = present.ListPlace(now_us, glyphs_for(sys.stdout.encoding))
         waiting, durations = await _waiting_by_run(session), usual_durations(summaries)
+        shown = summaries if everything or not sys.stdout.isatty() else summaries[:_RUNS_MAX]
         rows = [
             present.ListedRun(
                 one.run,
@@ -499,10 +529,13 @@ def print_runs(
                 waiting.get(one.run.run_id),
                 _run_note(one.run, status, address, now_us),
             )
-            for one in summaries
+            for one in shown
         ]
         table = shown_table(text_columns.shell_rows(present.RUN_COLUMNS, rows, place))
-        return [present.place_line(None, address), *table, *await _needing_lines(session), *schedule_lines]
+        command = shell_command(["redrive", "runs", address, *session.ssh_arguments, "--all"])
+        more = [f"{counted(len(summaries) - len(shown), 'earlier run')}: {command}"] if shown != summaries else []
+        lines = [present.place_line(None, address), *table, *more]
+        return [*lines, *await _needing_lines(session), *schedule_lines]
 
     return print_view(file.to_read(), read, follow=follow, as_json=as_json)
 
@@ -577,10 +610,8 @@ async def _schedule_lines(session: Session) -> list[str]:
 
 
 @command("fleet")
-@shared.target_argument
-@shared.hosts_argument
+@shared.Words(run=False, hosts=True).declare
 @shared.json_option
-@shared.ssh_options
 def print_fleet(file: shared.NamedFile, as_json: bool) -> int:
     target = file.name
     if target is not None and not (is_remote(target) and not parse(target).path):

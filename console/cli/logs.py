@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
@@ -18,71 +17,32 @@ from ...engine.errors import RedriveError, SnapshotNeeded
 from ..model.board import Board
 from ..present.log import failure_text
 from ..present.runs import executor_advice, place_line
-from ..sessions.address import Endpoint
 from ..sessions.open import with_session
 from ..sessions.reads import OutputLine, OutputStream
 from ..sessions.session import Session
-from ..sessions.target import is_remote, named_target
 from ..text.figures import format_bytes
 from ..text.text import echo, echo_json, one_line, pad
-from .completion import complete_target_and_tasks
 from .group import command
 from .operate import names_like
-from .options import NamedFile, run_options
+from .options import NamedFile, json_option, of_tasks
 from .output import with_schema
 
 _NAME_CELLS_MAX = 30
 _NAMED_MAX = 3
 
 
-def target_and_tasks(file: NamedFile, words: Sequence[str], run_id: str | None) -> tuple[Endpoint, Sequence[str]]:
-    """Return the state file and the tasks of ``logs FLOW TASK``: the first word names a file unless it names a task."""
-    named = _file_of(words[0]) if file.name is None and words else None
-    if named is None or _has_task(file, words[0], run_id):
-        return file.to_read(), words
-    return Endpoint(named, file.ssh), words[1:]
-
-
-def _file_of(word: str) -> str | None:
-    """Return the state file or the host that a word names; None if it names none."""
-    try:
-        named = named_target(word)
-    except RedriveError:
-        return None
-    return named if named is not None and (is_remote(named) or os.path.exists(named)) else None
-
-
-def _has_task(file: NamedFile, name: str, run_id: str | None) -> bool:
-    """Whether the state file that a command means without a word for it has a task of this name."""
-
-    async def read(session: Session) -> bool:
-        return name in (await session.part(run_id, [name])).tasks
-
-    try:
-        return with_session(file.to_read(), read)
-    except RedriveError:  # there is none, or several
-        return False
-
-
 @command("logs")
-@click.argument("names", nargs=-1, metavar="[TARGET] [TASK]...", shell_complete=complete_target_and_tasks)
+@of_tasks
+@json_option
 @click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Default: the latest attempt of each task.")
 @click.option("--lines", type=click.IntRange(min=0), metavar="N", help="Only the last N lines of each task.")
 @click.option("-f", "--follow", is_flag=True, help="Continue with new output until the tasks have ended.")
-@run_options
-def print_logs(
-    file: NamedFile,
-    names: Sequence[str],
-    run_id: str | None,
-    as_json: bool,
-    attempt: int | None,
-    lines: int | None,
-    follow: bool,
-) -> int:
-    """TASK may be a glob, as 'load_*'; left out: every task that has started. A TARGET may stand before the tasks."""
-    endpoint, patterns = target_and_tasks(file, names, run_id)
+def print_logs(file: NamedFile, as_json: bool, attempt: int | None, lines: int | None, follow: bool) -> int:
+    """TASK may be a glob, as 'load_*'; left out: every task that has started."""
+    patterns = file.tasks
 
     async def use(session: Session) -> int:
+        run_id = session.run_id
         projection = await session.part(run_id, patterns) if patterns and not follow else None
         if projection is None or not projection.tasks.keys() >= set(patterns):
             projection = await session.snapshot(run_id)
@@ -107,7 +67,7 @@ def print_logs(
             await _follow(session, projection, tasks)
         return 0
 
-    return with_session(endpoint, use)
+    return with_session(file.to_read(), use)
 
 
 def _has_attempt(row: TaskRow, attempt: int | None) -> bool:

@@ -18,7 +18,7 @@ from ... import __version__
 from ...engine.agent import executor_socket
 from ...engine.core.option_types import parse_retention
 from ...engine.domain.states import MOVING
-from ...engine.domain.text import counted, format_duration, shell_command
+from ...engine.domain.text import counted, place_words, shell_command
 from ...engine.errors import LinkError, RedriveError, StateFileError
 from ...engine.runner import process
 from ...engine.statefile import lists, lock_file, ownership
@@ -26,18 +26,16 @@ from ...engine.statefile.formats import SCHEMA_VERSION
 from ...engine.statefile.pruning import PrunePreview
 from ...engine.store import database, runs
 from ...engine.store.lock import describe_holder
-from ...engine.store.machine import PoolEntry, read_pools
 from ..present.runs import describe_next_runs, executor_advice
 from ..sessions.local import LocalSession
 from ..sessions.open import with_session
 from ..sessions.session import Session, current_actor, machine_now_us, new_command
 from ..sessions.target import existing_target, is_remote
-from ..text.columns import Column, Columns
 from ..text.figures import format_bytes, wall_day
 from ..text.text import echo, echo_json, one_line
 from .group import ExitCode, command
-from .options import NamedFile, file_options, json_option, state_option, target_argument
-from .output import print_list, with_schema
+from .options import NamedFile, Words, json_option, of_file
+from .output import with_schema
 
 # --- ``redrive doctor``: checks versions, the owner and the integrity of a state file, and this machine's isolation ---
 
@@ -57,11 +55,10 @@ class DoctorFinding:
 
 
 @command("doctor")
-@target_argument
-@state_option
+@Words(run=False, local=True).declare
 @json_option
-def run_checks(target: str | None, state: str | None, as_json: bool) -> int:
-    findings = [*_program(), *_machine(), *_state(target or state)]
+def run_checks(file: NamedFile, as_json: bool) -> int:
+    findings = [*_program(), *_machine(), *_state(file.name)]
     for finding in findings:
         if as_json:
             echo_json(with_schema("doctor", msgspec.to_builtins(finding)))
@@ -230,7 +227,7 @@ def _file(path: str, connection: sqlite3.Connection) -> Iterator[DoctorFinding]:
         text = f"{listing.run.run_id}: {listing.run.state}, {total} tasks"
         text += f", {len(stuck)} could start" if stuck else ""
         if listing.run.ended_at is not None and not MOVING.isdisjoint(listing.counts):
-            yield _unfinished(connection, listing.run.run_id, text)
+            yield _unfinished(connection, path, listing.run.run_id, text)
             continue
         advice = executor_advice(listing.run, status, path, machine_now_us())
         yield DoctorFinding("warning" if advice else "ok", "run", f"{text}; {advice}" if advice else text)
@@ -245,11 +242,12 @@ def _format(connection: sqlite3.Connection) -> DoctorFinding:
     )
 
 
-def _unfinished(connection: sqlite3.Connection, run_id: str, text: str) -> DoctorFinding:
+def _unfinished(connection: sqlite3.Connection, path: str, run_id: str, text: str) -> DoctorFinding:
     """The finding of a run that has ended although tasks of it have not."""
     names = runs.unfinished_tasks(connection, run_id)
     shown = ", ".join(names[:_NAMED_MAX]) + (", ..." if len(names) > _NAMED_MAX else "")
-    how = f"requeue or skip the failed tasks above, or {shell_command(['redrive', 'skip', '--', names[0]])}"
+    skip = shell_command(["redrive", "skip", *place_words(path, run_id), "--", names[0]])
+    how = f"requeue or skip the failed tasks above, or {skip}"
     return DoctorFinding(
         "error", "run", f"{text}; it has ended, and {counted(len(names), 'task')} never did ({shown}): {how}"
     )
@@ -269,7 +267,8 @@ _NAMED_MAX = 5
     help="The runs to keep: of the last 30d, or the latest 20 of each flow.",
 )
 @click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
-@file_options
+@of_file
+@json_option
 def prune_runs(file: NamedFile, keep: str, dry_run: bool, as_json: bool) -> int:
     """Unfinished runs, the latest run of each flow, runs with quarantined rows or dead letters, and notes stay. A run
     stays while the inbox tells how it handled a cause that waits for a human now.
@@ -307,39 +306,7 @@ def prune_runs(file: NamedFile, keep: str, dry_run: bool, as_json: bool) -> int:
         echo(f"{counted(len(deleted), 'run')} deleted, {format_bytes(max(freed_bytes, 0))} freed")
     if before.with_rows:
         runs = counted(len(before.with_rows), "run")
-        echo(f"kept: {runs} with quarantined rows or dead letters to decide (redrive quarantine, redrive inbox)")
+        echo(f"kept: {runs} with quarantined rows or dead letters to decide (redrive systems rows, redrive inbox)")
     if before.with_causes:
         echo(f"kept: {counted(len(before.with_causes), 'run')} with an earlier failure of a cause in the inbox")
-    return ExitCode.SUCCESS
-
-
-# --- ``redrive pools``: who holds slots in the pools of this machine, and who waits for them -------------------------
-
-
-def _slot(entry: PoolEntry, now_us: int) -> str:
-    return "waits" if entry.slot is None else str(entry.slot + 1)
-
-
-POOL_COLUMNS: Columns[PoolEntry, int] = (
-    Column("pool", "POOL", lambda entry, now_us: entry.pool),
-    Column("slot", "SLOT", lambda entry, now_us: entry.slot, _slot),
-    Column("task", "TASK", lambda entry, now_us: entry.task),
-    Column("flow", "FLOW", lambda entry, now_us: entry.flow),
-    Column("run_id", "RUN", lambda entry, now_us: entry.run_id),
-    Column("state_file", None, lambda entry, now_us: entry.state_file),
-    Column("pid", "PID", lambda entry, now_us: entry.pid),
-    Column(
-        "since",
-        "FOR",
-        lambda entry, now_us: entry.since,
-        lambda entry, now_us: format_duration(max(0, now_us - entry.since)),
-    ),
-)
-
-
-@command("pools")
-@json_option
-def print_pools(as_json: bool) -> int:
-    empty = "no pool of this machine is in use: flows declare them by Flow(machine_pools={...})"
-    print_list("pools", POOL_COLUMNS, read_pools(), machine_now_us(), as_json=as_json, empty=empty)
     return ExitCode.SUCCESS

@@ -14,9 +14,9 @@ import msgspec
 
 from ...engine.core.projection import RunRow
 from ...engine.domain.acts import Answer
-from ...engine.domain.text import counted, first_names, format_duration, shell_command
+from ...engine.domain.text import counted, first_names, format_duration, place_words, shell_command
 from ...engine.errors import LinkError, NotFoundError, RedriveError, StateFileError
-from ...engine.statefile.lists import AttentionRun
+from ...engine.statefile.lists import AttentionRun, RunName, runs_named
 from ...engine.statefile.needs import ENDS, OF_RUNS, OF_SCHEDULES, Need, NeedKind, exit_code_of, needs_of
 from ...engine.statefile.state_files import Offer
 from ..model.inbox import InboxCause
@@ -28,7 +28,6 @@ from ..sessions.target import named_target
 from ..text.event_text import FINGERPRINT_DIGITS
 from ..text.text import echo, json_line, one_line
 from . import options as shared
-from .completion import complete_runs
 from .group import code_of_answers, command
 from .listings import inbox_of_run, need_fields
 from .operate import ActPlace, place_of, print_answer
@@ -43,21 +42,21 @@ _RUNS_MAX = 20  # of a file; the others are counted
 
 
 @command("inbox")
-@shared.reading_options
-@shared.hosts_argument
+@shared.Words(hosts=True).declare
+@shared.json_option
 @shared.follow_option
 @click.option("--quiet", is_flag=True, help="Print nothing: the exit code says it.")
-def print_inbox(file: shared.NamedFile, run_id: str | None, as_json: bool, follow: bool, quiet: bool) -> int:
+def print_inbox(file: shared.NamedFile, as_json: bool, follow: bool, quiet: bool) -> int:
     """Dead letters and failures come by cause. Exit code 0: nothing, or only notices, which stay until `redrive ack`;
     1: a run has failed, or could not start; 3: something else waits; 69: a host could not be asked. With --follow and
-    --run: of one file, 0.
+    @RUN: of one file, 0.
     """
-    if quiet and (follow or as_json or run_id is not None):
-        raise click.UsageError("--quiet prints nothing: leave --follow, --json and --run out")
-    if file.hosts and (follow or run_id is not None):
-        raise click.UsageError("--follow and --run are of one state file")
-    if run_id is not None or follow:
-        read = partial(_lines_of_session, run_id=run_id, as_json=as_json)
+    if quiet and (follow or as_json or file.run is not None):
+        raise click.UsageError("--quiet prints nothing: leave --follow, --json and @RUN out")
+    if file.hosts and follow:
+        raise click.UsageError("--follow is of one state file")
+    if file.run is not None or follow:
+        read = partial(_lines_of_session, as_json=as_json)
         return print_view(file.to_read(), read, follow=follow, as_json=as_json)
     hosts, found = reached_files(file.name, file.ssh, file.hosts)
     if named_target(file.name) is not None and len(found) == 1 and found[0].has_file and found[0].problem:
@@ -68,7 +67,8 @@ def print_inbox(file: shared.NamedFile, run_id: str | None, as_json: bool, follo
     return exit_code_of(needs)
 
 
-async def _lines_of_session(session: Session, *, run_id: str | None, as_json: bool) -> list[Shown]:
+async def _lines_of_session(session: Session, *, as_json: bool) -> list[Shown]:
+    run_id = session.run_id
     needs = needs_of([await offer_of_session(session)], session.now_us())
     if run_id is None:
         return await _lines_of_file(session, needs, as_json=as_json, is_only=True)
@@ -158,11 +158,13 @@ def _runs_alike(needs: Sequence[Need]) -> Mapping[str, str]:
 def _same_in_line(others: Sequence[str], need: Need, place: Sequence[str]) -> str:
     words = f"the same in {counted(len(others), 'other run')}, the first {others[0]}; all of them: "
     if need.kind in ENDS and need.flow is not None:
-        return one_line(words + shell_command(["redrive", "ack", "--state", *place, need.flow, "--all"]))
+        return one_line(
+            words + shell_command(["redrive", "ack", *place_words(place[0], need.run_id), *place[1:], "--all"])
+        )
     if need.fingerprint is None:
         return one_line(words + shell_command(["redrive", "runs", *place]))
     cause = ["--fingerprint", need.fingerprint[:FINGERPRINT_DIGITS], "--all-runs"]
-    act = ["redrive", "requeue", "--state", *place, *cause]
+    act = ["redrive", "requeue", *place, *cause]
     return one_line(f"{words}{shell_command(act)} --reason TEXT")
 
 
@@ -197,9 +199,9 @@ def _command_of(need: Need, place: Sequence[str]) -> str:
     if need.run_id is not None and need.kind in ENDS | {NeedKind.CHANGED_EFFECTS}:
         return ack_command(place[0], need.run_id, place[1:])
     if need.kind is NeedKind.HELD_ROWS and need.run_id is not None:
-        return shell_command(["redrive", "quarantine", *place, "--run", need.run_id])
+        return shell_command(["redrive", "systems", "rows", *place_words(place[0], need.run_id), *place[1:]])
     listing = {NeedKind.BREAKER: "breakers", NeedKind.PAGER: "pages"}.get(need.kind)
-    return shell_command(["redrive", listing, *place]) if listing is not None else ""
+    return shell_command(["redrive", "systems", listing, *place]) if listing is not None else ""
 
 
 # --- ``redrive ack`` -------------------------------------------------------------------------------------------------
@@ -214,37 +216,45 @@ class _Ending:
 
 
 @command("ack")
-@click.argument("names", nargs=-1, metavar="[RUN|FLOW]...", shell_complete=complete_runs)
-@shared.state_option
-@click.option("--all", "everything", is_flag=True, help="All runs of the flows; without a name, of all flows.")
+@shared.Words(acts=True, several=True, old_run=True).declare
+@click.option("--all", "everything", is_flag=True, help="All runs of the flow; without a word, of all flows.")
 @shared.reason_option
 @shared.json_option
-@shared.ssh_options
-def acknowledge_runs(
-    file: shared.NamedFile, names: tuple[str, ...], everything: bool, reason: str, as_json: bool
-) -> int:
-    if not names and not everything:
+def acknowledge_runs(files: list[shared.NamedFile], everything: bool, reason: str, as_json: bool) -> int:
+    if not everything and not all(file.name or file.run for file in files):
         raise click.UsageError("name a run or a flow, or give --all")
-    found = [
-        _Ending(offer.path, run)
-        for offer in files_of(file.name, file.ssh)
-        for run in offer.runs
-        if run.ended_at is not None
-    ]
-    found += [
-        _Ending(offer.path, AttentionRun(one.run_id, one.dag_name, 0))
-        for offer in files_of(file.name, file.ssh)
-        for one in offer.changed_effects
-        if one.run_id not in {run.run_id for run in offer.runs}
-    ]
-    named = [one for name in names for one in _named(name, found, everything=everything)] if names else found
+    named = [(file.ssh, one) for file in files for one in _meant(file, everything=everything)]
     if everything:  # one act for all runs of a flow, so that one undo takes it back
-        named = list({(one.path, one.run.dag_name): one for one in reversed(named)}.values())
+        named = list({(one.path, one.run.dag_name): (ssh, one) for ssh, one in reversed(named)}.values())
     options = {"whole_flow": True} if everything else {}
-    answers = [_acknowledge(one, file.ssh, reason, options, as_json) for one in dict.fromkeys(named)]
+    answers = [_acknowledge(one, ssh, reason, options, as_json) for ssh, one in dict.fromkeys(named)]
     if not answers and not as_json:
         echo("no run is to be acknowledged")
     return code_of_answers(*answers)
+
+
+def _meant(file: shared.NamedFile, *, everything: bool) -> list[_Ending]:
+    """The ends that a word means: of a run, of a flow, or of all."""
+    found: list[_Ending] = []
+    for offer in files_of(file.name, file.ssh):
+        runs = [run for run in offer.runs if run.ended_at is not None]
+        known = {run.run_id for run in offer.runs}
+        runs += [AttentionRun(one.run_id, one.dag_name, 0) for one in offer.changed_effects if one.run_id not in known]
+        found += [_Ending(offer.path, run) for run in runs]
+    if file.run is not None:
+        names = [RunName(one.run.run_id, one.run.dag_name, one.run.state or "", None) for one in found]
+        meant = {run.run_id for run in runs_named(file.run, names)}
+        of_flow = [one for one in found if one.run.dag_name == file.run]  # its file has another name
+        matching = [one for one in found if one.run.run_id in meant] or of_flow
+    else:
+        matching = found
+    word = "@".join(filter(None, (file.name, file.run)))
+    if not matching and not everything:
+        raise RedriveError(f"no run or flow {word!r} is to be acknowledged; see: redrive inbox")
+    if len(matching) > 1 and not everything:
+        commands = "; ".join(ack_command(one.path, one.run.run_id) for one in matching[:_NAMED_MAX])
+        raise RedriveError(f"{word!r} means {len(matching)} runs: give --all for all of them, or name one: {commands}")
+    return matching
 
 
 def _acknowledge(one: _Ending, ssh: SshOptions, reason: str, options: Mapping[str, object], as_json: bool) -> Answer:
@@ -255,15 +265,3 @@ def _acknowledge(one: _Ending, ssh: SshOptions, reason: str, options: Mapping[st
     answer, place = with_session(Endpoint(one.path, ssh), use)
     print_answer(answer, as_json, place)
     return answer
-
-
-def _named(name: str, found: Sequence[_Ending], *, everything: bool) -> list[_Ending]:
-    """The ends that a name means: those of a run, or of a flow."""
-    of_run = [one for one in found if one.run.run_id == name]
-    matching = of_run or [one for one in found if one.run.dag_name == name]
-    if not matching:
-        raise RedriveError(f"no run or flow {name!r} is to be acknowledged; see: redrive inbox")
-    if len(matching) > 1 and not everything:
-        commands = "; ".join(ack_command(one.path, one.run.run_id) for one in matching[:_NAMED_MAX])
-        raise RedriveError(f"{name!r} means {len(matching)} runs: give --all for all of them, or name one: {commands}")
-    return matching

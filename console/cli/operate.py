@@ -24,7 +24,6 @@ from ...engine.domain.states import NEEDS_HUMAN, TaskState, may_have_happened
 from ...engine.domain.text import counted, did_you_mean
 from ...engine.errors import RedriveError
 from ...engine.statefile.dry_run import ActPreview
-from ...engine.statefile.state_files import ActTargets
 from ..model.board import SessionStatus
 from ..present.runs import describe_executor_loss, place_line, resume_command
 from ..sessions.address import Endpoint
@@ -32,7 +31,7 @@ from ..sessions.open import is_interactive, with_session
 from ..sessions.session import Session, new_command
 from ..text.text import echo, echo_json, echo_lines, one_line, shorten
 from .group import ExitCode, code_of_answers
-from .options import NamedFile, params_of, seconds_of
+from .options import NamedFile, NoSuchTaskError, params_of, seconds_of
 from .output import with_schema
 
 # --- Which tasks a bulk act means: globs over names, the class of the failure, and the state -------------------------
@@ -114,10 +113,18 @@ def names_like(projection: RunProjection, patterns: Sequence[str]) -> list[str]:
     return [row.name for row in sorted(projection.tasks.values(), key=lambda row: row.position) if row.name in found]
 
 
+def rows_like(projection: RunProjection, patterns: Sequence[str]) -> list[TaskRow]:
+    """The rows of ``names_like``; without a pattern of all tasks."""
+    names = names_like(projection, patterns) if patterns else projection.tasks
+    return sorted((projection.tasks[name] for name in names), key=lambda row: row.position)
+
+
 def unknown_task(projection: RunProjection, name: str) -> RedriveError:
     """A task is named that the run has not."""
     run, meant = projection.run, did_you_mean(name, projection.tasks)
-    return RedriveError(f"{run.dag_name}: run {run.run_id} has no task {name!r}{meant or '; see: redrive tasks'}")
+    return NoSuchTaskError(
+        name, f"{run.dag_name}: run {run.run_id} has no task {name!r}{meant or '; see: redrive tasks'}"
+    )
 
 
 def require_consent(act: str, count: int, runs: int = 1) -> None:
@@ -159,7 +166,7 @@ class ActRequest:
     Attributes:
         act: its name, as ``requeue``.
         names: tasks and globs; empty for an act on the run.
-        run_id: None: the run that the state file shows by default.
+        run_id: None: the run that the session was opened for.
         fingerprint, downstream: the tasks of this cause, in place of names.
         filters: of the tasks that globs mean.
         options: of the act.
@@ -167,18 +174,12 @@ class ActRequest:
 
     act: str
     names: Sequence[str] = ()
-    run_id: str | None = None
     reason: str = ""
+    run_id: str | None = None
     fingerprint: str | None = None
     downstream: str | None = None
     filters: BulkFilter = EVERY_TASK
     options: Mapping[str, Json] = field(default_factory=dict)
-
-    @property
-    def named(self) -> ActTargets | None:
-        """What the state file must have that the act means; None if the act names nothing."""
-        run_ids = () if self.run_id is None else (self.run_id,)
-        return ActTargets(run_ids, self.names, self.fingerprint) if run_ids or self.names or self.fingerprint else None
 
 
 class BuiltCommand(NamedTuple):
@@ -293,7 +294,7 @@ async def _plans_of(session: Session, endpoint: Endpoint, run_ids: Sequence[str]
 
 
 async def _build_command(session: Session, request: ActRequest) -> BuiltCommand:
-    projection = await session.snapshot(request.run_id)
+    projection = await session.snapshot(request.run_id or session.run_id)
     bulk = names_in_bulk(projection, request.act, request.names, request.filters)
     names = request.names if bulk is None else bulk
     targets = select_targets(projection, names, request.fingerprint, request.downstream)

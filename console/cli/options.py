@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
+from click.shell_completion import CompletionItem
 
-from .completion import complete_causes, complete_runs, complete_targets
+from ...engine.domain.text import place_words, shell_command
+from ...engine.errors import RedriveError
 from .group import ExitCode
 
 if TYPE_CHECKING:
-    from ...engine.statefile.state_files import ActTargets
     from ..sessions.address import Endpoint, SshOptions
 
 Command = Callable[..., object]
@@ -82,13 +84,16 @@ def is_storable(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class NamedFile:
-    """The state file that a command line names. ``name``: a path or an ssh address; None for the default file.
+    """The state file and the run that a command line names. ``name``: a path or an ssh address; None: the default.
 
-    ``hosts``: all of several hosts, in place of one name.
+    ``run``: as it was typed; None: the latest. ``tasks``: names and globs. ``hosts``: all of several hosts, in place of
+    one name.
     """
 
     name: str | None
     ssh: SshOptions
+    run: str | None = None
+    tasks: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
 
     def to_read(self) -> Endpoint:
@@ -96,105 +101,218 @@ class NamedFile:
         from ..sessions.address import Endpoint
         from ..sessions.target import existing_target
 
-        return Endpoint(existing_target(self.name), self.ssh)
+        return Endpoint(existing_target(self.name), self.ssh, self.run)
 
-    def to_change(self, targets: ActTargets | None = None) -> Endpoint:
+    def to_change(self, fingerprint: str | None = None) -> Endpoint:
         """The state file of a command that changes a run. Of several candidates it prints the command for each.
 
-        ``targets``: what the command names; files without it are no candidates.
+        Files without the run, the tasks or the ``fingerprint`` that the command names are no candidates.
         """
+        from ...engine.statefile.state_files import ActTargets
         from ..sessions.address import Endpoint
-        from ..sessions.target import is_remote
+        from ..sessions.target import acting_target, is_remote
 
-        target = file_to_change(self.name, targets)
+        runs = () if self.run is None else (self.run,)
+        targets = ActTargets(runs, self.tasks, fingerprint) if runs or self.tasks or fingerprint else None
+        with _printed_choices():
+            target = acting_target(self.name, targets, self.run if f"@{self.run}" in sys.argv else None)
         if is_remote(target):
             from .state_files import choose_file
 
             target = choose_file(Endpoint(target, self.ssh), to_act=True)
-        return Endpoint(target, self.ssh)
+        return Endpoint(target, self.ssh, self.run)
 
 
-def file_to_change(name: str | None, targets: ActTargets | None = None) -> str:
-    """The file or host that a command changes. Of several candidates it prints the command for each, and exits."""
-    from ..sessions.target import AmbiguousTargetError, acting_target
+@contextmanager
+def _printed_choices() -> Iterator[None]:
+    """Print the command for each choice, and exit, where the block finds that the command line could mean several."""
+    from ..sessions.target import AmbiguousError
 
     try:
-        return acting_target(name, targets)
-    except AmbiguousTargetError as error:
+        yield
+    except AmbiguousError as error:
         from ..text.text import echo, echo_lines
 
+        names = _command_names()
+        typed = sys.argv[1 + len(names) :] if sys.argv[1:2] == names[:1] else sys.argv[2:]
         echo(f"redrive: {error}", err=True)
-        echo_lines(error.commands(sys.argv[1:]), err=True)
+        echo_lines(error.commands(names, typed), err=True)
         raise click.exceptions.Exit(ExitCode.BAD_USAGE) from None
 
 
-def named_once(target: str | None, state: str | None) -> str | None:
-    """The state file that is named as the argument or with ``--state``. Raises UsageError for two different ones."""
-    if target and state and target != state:
-        raise click.UsageError("name the state file once: as the argument or with --state")
-    return state if target is None else target
+class NoSuchTaskError(RedriveError):
+    """The run has no task of a name that was typed."""
+
+    def __init__(self, name: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.name = name
 
 
-def _hosts(first: str | None, more: tuple[str, ...]) -> tuple[str, ...]:
-    """All hosts, if more than one is named. Raises UsageError for what is no host."""
-    named = (first, *more) if first is not None and more else ()
-    for name in named:
+def _command_names() -> list[str]:
+    """The words that name the command which runs, as ``systems``, ``pages``."""
+    context: click.Context | None = click.get_current_context()
+    names: list[str] = []
+    while context is not None and context.parent is not None:
+        names.insert(0, context.info_name or "")
+        context = context.parent
+    return names
+
+
+@dataclass(eq=False)
+class Words(click.types.StringParamType):
+    """The words ``[FLOW[@RUN]] [TASK]...`` of all commands; ``target.name_words`` reads them.
+
+    Attributes:
+        run: FLOW may be followed by ``@RUN``.
+        tasks: tasks may follow.
+        acts: the command changes runs: always, or with one of these options.
+        hosts: several ``ssh://`` hosts may stand in the place of FLOW.
+        old_run: a word that is no flow is a run, as the command took one before.
+        several: any number of ``FLOW[@RUN]``.
+        needed: the word that must be there.
+        local: the command is about this machine alone.
+    """
+
+    name = "words"
+    run: bool = True
+    tasks: bool = False
+    acts: bool | tuple[str, ...] = False
+    hosts: bool = False
+    old_run: bool = False
+    several: bool = False
+    needed: Literal["flow", "task", ""] = ""
+    local: bool = False
+
+    def usage(self) -> str:
+        """The words in the line of the usage."""
+        flow = "FLOW[@RUN]" if self.run else "FLOW"
+        words = [flow if self.needed == "flow" else f"[{flow}]"]
+        words[0] += "..." * self.several
+        words += ["[ssh://HOST]..."] * self.hosts
+        words += ["TASK..." if self.needed == "task" else "[TASK]..."] * self.tasks
+        return " ".join(words)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Complete flows, then runs; then tasks."""
+        from .completion import complete_words
+
+        return complete_words(ctx, incomplete, has_runs=self.run, has_tasks=self.tasks, is_one=not self.several)
+
+    def declare(self, function: Command) -> Command:
+        """Declare the words, and pass the function what they name: a NamedFile, or several."""
+
+        @wraps(function)
+        def command(
+            *,
+            words: tuple[str, ...],
+            python: str | None = None,
+            ssh_option: tuple[str, ...] = (),
+            state: str | None = None,
+            run_id: str | None = None,
+            run_ids: tuple[str, ...] = (),
+            **given: object,
+        ) -> object:
+            from ..sessions.address import SshOptions
+
+            ssh = SshOptions(python or "python3", ssh_option)
+            acts = self.acts if isinstance(self.acts, bool) else any(given[name] for name in self.acts)
+            if self.needed and not words and not (self.needed == "flow" and (state or run_id)):
+                raise click.UsageError(f"name a {self.needed}")
+            with _printed_choices():
+                if self.several:
+                    files = [self.read((word,), ssh, state, None) for word in words]
+                    if any(file.name is None for file in files) and any(file.name and not state for file in files):
+                        raise click.UsageError("write each run as FLOW@RUN: a run alone and a flow are two runs")
+                    files += [self.read((), ssh, state, run) for run in run_ids]
+                    return function(files or [self.read((), ssh, state, None)], **given)
+                file = self.read(words, ssh, state, run_id, acts=acts)
+            try:
+                return function(file, **given)
+            except NoSuchTaskError as error:
+                if file.name is not None or error.name != words[0]:
+                    raise
+                raise RedriveError(f"{error}; nor is there a flow or a state file {error.name!r}") from None
+
+        named = click.argument("words", nargs=-1, type=self, metavar=self.usage())
+        old = (
+            click.option("--state", hidden=True),
+            click.option("--run", "run_ids" if self.several else "run_id", multiple=self.several, hidden=True),
+        )
+        return options(named, *old[: 1 + self.run], *(() if self.local else _ssh_options))(command)
+
+    def read(
+        self, words: Sequence[str], ssh: SshOptions, state: str | None, run: str | None, *, acts: bool = False
+    ) -> NamedFile:
+        """What the words, and the options that stood in their place before, name. Raises UsageError, RedriveError."""
+        from ..sessions.target import MACHINE, Named, name_run, name_words
+
+        if self.hosts and len(words) > 1:
+            return NamedFile(None, ssh, hosts=_hosts(words))
+        if self.tasks:
+            named = Named(tasks=tuple(words)) if state is not None else name_words(words, MACHINE, acts=acts)
+        elif len(words) > 1:
+            raise click.UsageError(f"Got unexpected extra argument ({words[1]})")
+        else:
+            named = name_run(words[0], MACHINE) if words else Named()
+        old = [part for part in (("--state", state), ("--run", run)) if part[1] is not None]
+        if self.old_run and named.run is None and named.state is not None and not MACHINE.is_place(named.state):
+            old, named = [(named.state, ""), *old], Named(run=named.state)
+        if len({named.state, state, None}) > 2:
+            raise click.UsageError("name the state file once: as the first word")
+        if len({named.run, run, None}) > 2:
+            raise click.UsageError("name the run once: behind the @ of the first word")
+        found = NamedFile(named.state if state is None else state, ssh, named.run or run, named.tasks)
+        if found.run is not None and not self.run:
+            raise click.UsageError(f"{_command_names()[0]} is about the whole state file: leave @{found.run} out")
+        _print_reading(words, found, old, named.also)
+        return found
+
+
+def _print_reading(
+    words: Sequence[str], file: NamedFile, old: Sequence[tuple[str, str | None]], also: str | None
+) -> None:
+    """Say how the words are written now, and how else they could be read. ``also``: a file with a task of that name."""
+    from ..text.text import echo, one_line
+
+    place = place_words(file.name or "", file.run)
+    if old and "--run" not in place:
+        typed = shell_command(part for pair in old for part in pair if part)
+        echo(f"redrive: {typed} is now the first word {shell_command(place)}", err=True)
+    if also is not None:
+        task = shell_command(["redrive", *_command_names(), also, *words])
+        echo(one_line(f"redrive: {words[0]!r} is read as the flow; as a task it is: {task}"), err=True)
+
+
+def _hosts(words: Sequence[str]) -> tuple[str, ...]:
+    """Several hosts. Raises UsageError for what is no host."""
+    for name in words:
         if not name.startswith("ssh://") or "/" in name.removeprefix("ssh://"):
             raise click.UsageError(f"{name!r} is no host: several targets are hosts, as ssh://a ssh://b")
-    return named
+    return tuple(words)
 
 
-def with_file(function: Command) -> Command:
-    """Pass a command the parameters ``target``, ``state``, ``python`` and ``ssh_option`` as one NamedFile."""
-
-    @wraps(function)
-    def command(
-        *,
-        target: str | None = None,
-        state: str | None = None,
-        python: str | None = None,
-        ssh_option: tuple[str, ...] = (),
-        hosts: tuple[str, ...] = (),
-        **given: object,
-    ) -> object:
-        from ..sessions.address import SshOptions
-
-        name = named_once(target, state)
-        file = NamedFile(name, SshOptions(python or "python3", ssh_option), _hosts(name, hosts))
-        return function(file, **given)
-
-    return command
-
-
-state_option = click.option(
-    "--state", metavar="TARGET", help="State file, or ssh://[user@]host[:port]/path.", shell_complete=complete_targets
+_ssh_options = (
+    click.option("--python", metavar="PATH", help="Remote Python (>= 3.6); default python3."),
+    click.option("--ssh-option", multiple=True, metavar="OPTION", help="Passed to ssh as -o OPTION."),
 )
-target_argument = click.argument("target", required=False, shell_complete=complete_targets)
-hosts_argument = click.argument("hosts", nargs=-1, metavar="[ssh://HOST]...")
-run_option = click.option(
-    "--run", "run_id", metavar="RUN", help="Default: the latest run.", shell_complete=complete_runs
-)
+
+
+def complete_causes(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the fingerprint of a failure."""
+    from .completion import complete_fingerprints
+
+    return complete_fingerprints(context, incomplete)
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON value a line.")
 follow_option = click.option("--follow", is_flag=True, help="Continue with new events.")
 reason_option = click.option("--reason", metavar="TEXT", default="", help="The reason, for the journal.")
-ssh_options = options(
-    click.option("--python", metavar="PATH", help="Remote Python (>= 3.6); default python3."),
-    click.option("--ssh-option", multiple=True, metavar="OPTION", help="Passed to ssh as -o OPTION."),
-    with_file,
-)
-fingerprint_option = click.option(
-    "--fingerprint",
-    required=True,
-    metavar="FP",
-    help="Of the cause, from `redrive inbox`.",
-    shell_complete=complete_causes,
-)
-file_options = options(target_argument, state_option, json_option, ssh_options)
-run_options = options(state_option, run_option, json_option, ssh_options)
-reading_options = options(target_argument, run_options)
+#: The words of most commands: a run, its tasks, or a whole state file.
+of_run, of_tasks, of_file = Words().declare, Words(tasks=True).declare, Words(run=False).declare
+to_tasks = Words(tasks=True, acts=True).declare
 
+written_option = click.option("--state", metavar="PATH", help="State file; default: <flow>.db in the default place.")
 serving_options = options(
-    click.option("--state", metavar="PATH", help="State file; default: <flow>.db in the default place."),
     click.option("--max-parallel", type=click.IntRange(1, 10_000), metavar="N", help="Attempts at a time."),
     click.option("--dask", metavar="ADDRESS", envvar="REDRIVE_DASK", help="Dask scheduler for isolation='dask'."),
     click.option(

@@ -43,43 +43,51 @@ from ..sessions.reads import TEXTS_OF, events_of_run, read_evidence
 from ..sessions.session import Session, listed_events
 from ..text.figures import format_bytes
 from ..text.text import echo
-from .completion import complete_runs
 from .group import command
-from .options import NamedFile, ssh_options, state_option
+from .options import NamedFile, Words
 
 
 @command("report")
-@click.argument("run_id", required=False, metavar="[RUN]", shell_complete=complete_runs)
-@state_option
+@Words(old_run=True).declare
 @click.option("-o", "--output", "path", type=click.Path(dir_okay=False), metavar="FILE", help="Default: print it.")
 @click.option("--short", "is_short", is_flag=True, help="A few lines of Markdown, for an incident channel.")
 @click.option("--markdown", "is_markdown", is_flag=True, help="Markdown instead of HTML.")
 @click.option("--serve", "is_served", is_flag=True, help="Serve it to browsers of this machine, live.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Of --serve. Default: a free one.")
-@ssh_options
+@click.option(
+    "--otlp", "url", metavar="URL", help="Export it as a trace to an OTLP/HTTP receiver, as http://localhost:4318."
+)
 def write_report(
     file: NamedFile,
-    run_id: str | None,
     path: str | None,
     is_short: bool,
     is_markdown: bool,
     is_served: bool,
     port: int,
+    url: str | None,
 ) -> int:
-    """RUN: default the latest run. The file loads nothing from elsewhere and can be read on a phone."""
+    """The file loads nothing from elsewhere and can be read on a phone. In a trace tasks are spans, and their attempts
+    spans below; a second export is the same trace.
+    """
+    if url is not None:
+        if path is not None or is_markdown or is_short or is_served:
+            raise click.UsageError("--otlp prints no report: leave the other options out")
+        from .telemetry import export_trace
+
+        return export_trace(file.to_read(), url)
     if is_served and (path is not None or is_markdown or is_short):
         raise click.UsageError("--serve goes with none of -o, --markdown and --short")
     if is_served:
         with suppress(KeyboardInterrupt):
-            with_session(file.to_read(), lambda session: _serve(session, run_id, port))
+            with_session(file.to_read(), lambda session: _serve(session, session.run_id, port))
         return 0
     if path is None and not (is_markdown or is_short) and sys.stdout.isatty():
         raise click.UsageError("HTML is not for a terminal: name a file with -o night.html, or say --markdown")
 
     async def read(session: Session) -> str:
         if is_short:
-            return await _read_short(session, run_id)
-        data = await read_report(session, run_id, session.now_us())
+            return await _read_short(session, session.run_id)
+        data = await read_report(session, session.run_id, session.now_us())
         return report_markdown(data) if is_markdown else _html(data)
 
     with collector_paused():  # all that is made stays until the report is written

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 import click
 
-from ...engine.domain.text import shell_command, shell_word
+from ...engine.domain.text import place_words, shell_command, shell_word
 from ...engine.errors import FlowError, NotRunError, RedriveError
 from ...engine.executor.run_options import RunOptions
 from ...engine.store.flow_path import follow_link, path_for_run, path_of_flow
@@ -22,7 +22,7 @@ from ..sessions.target import state_for_flow
 from ..text.text import echo
 from .attach import code_of_console
 from .group import ExitCode, code_of_error, code_of_result, command, command_line
-from .options import params_of, running_options, seconds_of
+from .options import params_of, running_options, seconds_of, written_option
 
 if TYPE_CHECKING:  # importing the executor would delay the first frame
     from ...engine.executor.run_end import RunResult
@@ -52,7 +52,8 @@ def run_arguments(params: Mapping[str, object], **options: Any) -> RunArguments:
 
 
 @command("run")
-@click.argument("flow")
+@click.argument("flow", metavar="PROGRAM")
+@written_option
 @click.option("--run-id", metavar="ID", help="Name of the run; an existing run is resumed.")
 @click.option("--param", multiple=True, metavar="NAME=VALUE", help="A parameter of the flow; @FILE or - reads it.")
 @click.option("--accept-changes", is_flag=True, help="As for resume, if the run exists.")
@@ -82,6 +83,7 @@ def remote_resume_hint(target: str) -> str:
 
 
 @command("demo")
+@written_option
 @running_options
 def run_demo(**options: Any) -> int:
     from ...engine import examples
@@ -206,7 +208,7 @@ def end_sentence(result: RunResult, state: str) -> str:
 
         return blocked_line(result.run_id, result.why, result.asked, os.path.abspath(state))
     if result.late:
-        go_on = shell_command(("redrive", "resume", state, "--run", result.run_id, "--deadline", "1h"))
+        go_on = shell_command(("redrive", "resume", *place_words(state, result.run_id), "--deadline", "1h"))
         return f"run {result.run_id} was ended by its deadline: {result.state}; go on with: {go_on}"
     return f"run {result.run_id} has ended already: {result.state}; requeue a task to go on with it"
 

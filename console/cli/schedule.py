@@ -57,7 +57,7 @@ from ..text.text import echo, echo_json, echo_lines, one_line
 from .event_lines import EventPrinter
 from .group import ExitCode, cli, command, summary_of
 from .operate import postpone_options_of
-from .options import json_option, params_of, serving_options
+from .options import json_option, params_of, serving_options, written_option
 from .output import echo_values, print_table, with_schema
 from .run import end_sentence, run_arguments
 from .telemetry import serving_metrics
@@ -66,8 +66,9 @@ _DATE_CHARACTERS = len("2026-11-21")
 
 
 @command("serve")
-@click.argument("sources", nargs=-1, metavar="[FOLDER|FLOW]...")
-@click.option("--param", multiple=True, metavar="NAME=VALUE", help="A parameter of every run, for one FLOW.")
+@click.argument("sources", nargs=-1, metavar="[FOLDER|PROGRAM]...")
+@click.option("--param", multiple=True, metavar="NAME=VALUE", help="A parameter of every run, for one PROGRAM.")
+@written_option
 @serving_options
 @click.option("--wait", is_flag=True, help="Stand by while another process serves the flows.")
 @click.option("--stop-runs", is_flag=True, help="SIGTERM stops the runs in order as well, as for a container.")
@@ -148,12 +149,13 @@ async def _read_served(flow: str, params: Mapping[str, object]) -> ServedFlow:
 
 
 @command("backfill")
-@click.argument("flow")
+@click.argument("flow", metavar="PROGRAM")
 @click.option("--from", "since", required=True, metavar="DATE", help="The first day, or time, in its zone.")
 @click.option("--to", "until", required=True, metavar="DATE", help="The last day, or time.")
 @click.option("--again", is_flag=True, help="Also dates whose run has ended.")
 @click.option("--dry-run", is_flag=True, help="Only show what would run.")
 @click.option("--param", multiple=True, metavar="NAME=VALUE", help="A parameter of every run.")
+@written_option
 @serving_options
 @json_option
 def backfill_flow(

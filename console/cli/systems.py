@@ -1,4 +1,4 @@
-"""``redrive breakers``, ``pages`` and ``quarantine``: what stands around downstreams, and acts on it."""
+"""``redrive systems``: breakers, pages, rows and pools: what stands around downstreams, and acts on it."""
 
 from __future__ import annotations
 
@@ -14,46 +14,86 @@ from ...engine.domain.acts import Answer, Command, Target
 from ...engine.domain.event_payloads import RowsChange
 from ...engine.domain.rows import BreakerRow, PageRow
 from ...engine.domain.states import NEEDS_HUMAN
-from ...engine.domain.text import format_duration, shell_command
+from ...engine.domain.text import format_duration, place_words, shell_command
 from ...engine.errors import RedriveError
 from ...engine.executor.page_test import try_senders
 from ...engine.notifications.machine_pages import flows_told
 from ...engine.statefile.lists import BREAKERS, PAGES, QUARANTINE, QuarantineRow
 from ...engine.statefile.paths import default_folder
+from ...engine.store.machine import PoolEntry, read_pools
 from ..model.board import Board
 from ..model.systems import callers_of, counted_breakers
 from ..present.runs import place_line
 from ..present.systems import breaker_style, page_style, row_state_style
 from ..sessions.address import Endpoint
 from ..sessions.open import with_session
-from ..sessions.session import Session, new_command
-from ..sessions.target import is_remote
+from ..sessions.session import Session, machine_now_us, new_command
+from ..sessions.target import is_remote, run_in
+from ..text.columns import Column, Columns
 from ..text.event_text import UNSENT_UNTIL
 from ..text.pieces import Piece
 from ..text.text import echo, one_line
 from . import operate
-from .group import ExitCode, code_of_answers, command
-from .options import NamedFile, reading_options, reason_option, seconds_of
-from .output import echo_values, print_table
-
-# --- ``redrive breakers``: lists circuit breakers, and sets them by hand ---------------------------------------------
+from .group import ExitCode, cli, code_of_answers, summary_of
+from .options import NamedFile, Words, json_option, of_run, reason_option, seconds_of
+from .output import echo_values, print_list, print_table
 
 
-@command("breakers")
-@reading_options
+class SystemsGroup(click.Group):
+    """``redrive systems FLOW`` is short for ``redrive systems all FLOW``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Return what is left of a line; one that names no list is of all."""
+        is_named = bool(args) and (args[0] in self.commands or args[0] in ctx.help_option_names)
+        return super().parse_args(ctx, args if is_named else ["all", *args])
+
+
+@cli.group("systems", cls=SystemsGroup, help=summary_of("systems"))
+def systems() -> None:
+    """The lists around a run; without the name of one, all of them."""
+
+
+@systems.command("all", hidden=True)
+@of_run
+@json_option
+def print_all(file: NamedFile, as_json: bool) -> int:
+    """Breakers, pages and rows of a run, and the pools of this machine."""
+    endpoint = file.to_read()
+
+    async def use(session: Session) -> None:
+        board = Board(await session.snapshot(session.run_id))
+        board.update_lists(await session.query(BREAKERS))
+        place = operate.place_of(session, board.projection.run)
+        if not as_json:
+            echo(place_line(place.run, place.address))
+        breakers = counted_breakers(board, callers_of(board), place.now_us).values()
+        _print_breakers(breakers, as_json, place.now_us)
+        pages = [_with_others(row, endpoint) for row in await session.query(PAGES) if _is_shown(row, None, False)]
+        _print_pages(pages, as_json, place.status.executor.alive, place.now_us)
+        _print_rows(_shown(await _read(session, board.projection, ()), board.projection, False), as_json)
+
+    with_session(endpoint, use)
+    return ExitCode.SUCCESS if is_remote(endpoint.target) else _print_pools(as_json)
+
+
+# --- ``redrive systems breakers``: lists circuit breakers, and sets them by hand -------------------------------------
+
+
+@systems.command("breakers")
+@of_run
+@json_option
 @click.option("--open", multiple=True, metavar="DOWNSTREAM", help="Let no call through until you close it.")
 @click.option("--close", multiple=True, metavar="DOWNSTREAM", help="Let calls through, and forget failures.")
 @click.option("--probe", multiple=True, metavar="DOWNSTREAM", help="Let one call through to test it.")
 @click.option("--disable", multiple=True, metavar="DOWNSTREAM", help="Let every call through, also after failures.")
 @reason_option
-def list_or_set_breakers(
-    file: NamedFile, run_id: str | None, as_json: bool, reason: str, **named: Sequence[str]
-) -> int:
+def list_or_set_breakers(file: NamedFile, as_json: bool, reason: str, **named: Sequence[str]) -> int:
+    """Circuit breakers and retry budgets: which tasks they hold, and until when."""
     acts = [(how, downstream) for how in ("open", "close", "probe", "disable") for downstream in named[how]]
     endpoint = file.to_change() if acts else file.to_read()
 
     async def use(session: Session) -> tuple[list[Answer], Board, Sequence[BreakerRow], operate.ActPlace]:
-        board = Board(await session.snapshot(run_id))
+        board = Board(await session.snapshot(session.run_id))
         run = board.projection.run.run_id
         commands = [new_command("breaker", run, (), reason, {"downstream": name, "how": how}) for how, name in acts]
         answers = [await session.send(command) for command in commands]
@@ -109,57 +149,57 @@ def breaker_value(guard: BreakerStatus, now_us: int) -> dict[str, object]:
     }
 
 
-# --- ``redrive pages``: lists, acknowledges and snoozes pages --------------------------------------------------------
+# --- ``redrive systems pages``: lists, acknowledges and snoozes pages ------------------------------------------------
 
 
-@command("pages")
-@reading_options
+@systems.command("pages")
+@of_run
+@json_option
 @click.option("--all", "everything", is_flag=True, help="Also resolved pages.")
 @click.option("--ack", type=int, multiple=True, metavar="ID", help="Acknowledge it: stop paging for its cause.")
 @click.option("--snooze", type=(int, str), multiple=True, metavar="ID DURATION", help="Page again after this time.")
 @click.option("--test", "is_test", is_flag=True, help="Send a test message by each sender of the flow.")
 def list_or_update_pages(
     file: NamedFile,
-    run_id: str | None,
     as_json: bool,
     everything: bool,
     ack: Sequence[int],
     snooze: Sequence[tuple[int, str]],
     is_test: bool,
 ) -> int:
+    """Pages: their causes, and whether they were sent."""
     if is_test:
         if ack or snooze or everything or as_json:
             raise click.UsageError("--test sends a message: leave the other options out")
-        return _test_senders(file.to_read(), run_id)
+        return _test_senders(file.to_read())
     acts: list[tuple[str, int, dict[str, object]]] = [("ack", page, {}) for page in ack]
     acts += [("snooze", page, {"seconds": seconds_of(duration)}) for page, duration in snooze]
     endpoint = file.to_change() if acts else file.to_read()
 
-    async def use(session: Session) -> tuple[list[Answer], Sequence[PageRow], str, bool, int]:
-        run = None if run_id is None else (await session.snapshot(run_id)).run  # raises for an unknown run
-        place = place_line(run, session.address)
+    async def use(session: Session) -> tuple[list[Answer], Sequence[PageRow], operate.ActPlace]:
+        run = None if session.run_id is None else (await session.part(session.run_id, ())).run
         answers = [
             await session.send(new_command(act, None, options={"pages": [page], **more})) for act, page, more in acts
         ]
-        return answers, await session.query(PAGES), place, session.status.executor.alive, session.now_us()
+        return answers, await session.query(PAGES), operate.place_of(session, run)
 
-    answers, rows, place, has_executor, now_us = with_session(endpoint, use)
-    shown = [_with_others(row, endpoint) for row in rows if _is_shown(row, run_id, everything)]
-    if as_json:
-        echo_values("pages", map(page_value, shown))
-    else:
-        echo(place)
-    if not as_json and not acts:
-        _print_pages(shown, has_executor, now_us)
+    answers, rows, place = with_session(endpoint, use)
+    run_id = None if place.run is None else place.run.run_id
+    if not as_json:
+        echo(place_line(place.run, place.address))
+    if as_json or not acts:
+        shown = [_with_others(row, endpoint) for row in rows if _is_shown(row, run_id, everything)]
+        _print_pages(shown, as_json, place.status.executor.alive, place.now_us)
     for (act, page, _), answer in zip(acts, answers, strict=True):
         echo(f"{act} {page}: {answer.message}", err=as_json)
     return code_of_answers(*answers)
 
 
-def _test_senders(endpoint: Endpoint, run_id: str | None) -> int:
+def _test_senders(endpoint: Endpoint) -> int:
     """Send a test message by each sender of the flow file of a run; exit code 1 if one of them does not take it."""
     if is_remote(endpoint.target):
         raise click.UsageError("--test reads the flow file: run it on that host")
+    run_id = None if endpoint.run is None else run_in(endpoint.target, endpoint.run)
     flow, results = run_with_log(try_senders(os.path.abspath(endpoint.target), run_id))
     if not results:
         echo(f"{one_line(flow)} names no sender of pages (flow.page)")
@@ -187,7 +227,10 @@ def page_value(row: PageRow) -> dict[str, object]:
     return {"count" if name == "counted" else name: value for name, value in row._asdict().items()}
 
 
-def _print_pages(rows: Sequence[PageRow], has_executor: bool, now_us: int) -> None:
+def _print_pages(rows: Sequence[PageRow], as_json: bool, has_executor: bool, now_us: int) -> None:
+    if as_json:
+        echo_values("pages", map(page_value, rows))
+        return
     if not rows:
         echo("no pages are open")
         return
@@ -221,7 +264,7 @@ def _sent(row: PageRow) -> str:
     return "yes" if row.sent_at is not None else "no"
 
 
-# --- ``redrive quarantine``: lists, requeues and discards quarantined rows -------------------------------------------
+# --- ``redrive systems rows``: lists, requeues and discards quarantined rows -----------------------------------------
 
 
 EVERY_ROW = "all"
@@ -234,9 +277,10 @@ _RESULT_NOTE = (
 )
 
 
-@command("quarantine")
-@reading_options
-@click.option("--task", metavar="TASK", help="Only rows of this task.")
+@systems.command("rows")
+@Words(tasks=True, acts=("requeue", "discard")).declare
+@json_option
+@click.option("--task", hidden=True)
 @click.option("--all", "everything", is_flag=True, help="Also rows that were resolved, dropped or discarded.")
 @click.option("--requeue", multiple=True, metavar="ROW_KEY", help="Run its task again over this row, or 'all' rows.")
 @click.option("--discard", multiple=True, metavar="ROW_KEY", help="Discard this row, or 'all' rows.")
@@ -247,7 +291,6 @@ _RESULT_NOTE = (
 @reason_option
 def quarantine(
     file: NamedFile,
-    run_id: str | None,
     as_json: bool,
     task: str | None,
     everything: bool,
@@ -257,6 +300,7 @@ def quarantine(
     dry_run: bool,
     **flags: bool,
 ) -> int:
+    """Bad rows that were set aside while their task continued."""
     if requeue and discard:
         raise click.UsageError("either --requeue or --discard")
     options = {name: True for name, is_given in flags.items() if is_given}  # cascade, same_key, new_key
@@ -264,14 +308,15 @@ def quarantine(
         raise click.UsageError("--cascade belongs to --requeue")
     if options and not flags["cascade"]:
         raise click.UsageError("--same-key and --new-key belong to --cascade")
+    tasks = (*file.tasks, *filter(None, [task]))
     if not (requeue or discard):
-        return _print_rows(file.to_read(), run_id, task, as_json=as_json, everything=everything)
+        return _list_rows(file.to_read(), tasks, as_json=as_json, everything=everything)
     act, keys = ("requeue-rows", requeue) if requeue else ("discard-rows", discard)
     endpoint = file.to_change()
 
     async def build(session: Session) -> operate.BuiltCommand:
-        projection = await session.snapshot(run_id)
-        rows = select_rows(await _read(session, projection.run.run_id, task), keys)
+        projection = await session.snapshot(session.run_id)
+        rows = select_rows(await _read(session, projection, tasks), keys)
         return operate.BuiltCommand(_command(act, projection, rows, reason, options), projection.run)
 
     if dry_run:
@@ -294,34 +339,33 @@ def quarantine(
     return code_of_answers(answer)
 
 
-def _print_rows(endpoint: Endpoint, run_id: str | None, task: str | None, *, as_json: bool, everything: bool) -> int:
+def _list_rows(endpoint: Endpoint, tasks: Sequence[str], *, as_json: bool, everything: bool) -> int:
     """List the rows of a run that wait for a decision; with ``everything``, all."""
 
     async def use(session: Session) -> tuple[list[QuarantineRow], str]:
-        projection = await session.snapshot(run_id)
-        rows = await _read(session, projection.run.run_id, task)
+        projection = await session.snapshot(session.run_id)
+        rows = await _read(session, projection, tasks)
         return _shown(rows, projection, everything), place_line(projection.run, session.address)
 
     rows, place = with_session(endpoint, use)
+    if not as_json:
+        echo(place)
+    _print_rows(rows, as_json)
+    return ExitCode.SUCCESS
+
+
+def _print_rows(rows: Sequence[QuarantineRow], as_json: bool) -> None:
     if as_json:
         echo_values("quarantine", (row._asdict() for row in rows))
-        return ExitCode.SUCCESS
-    echo(place)
-    if rows:
-        cells = [
-            (
-                row.name,
-                row.row_key,
-                Piece(row.state, row_state_style(row.state).role),
-                str(row.attempt),
-                row.error or "",
-            )
-            for row in rows
-        ]
-        print_table([("TASK", "ROW", "STATE", "ATTEMPT", "ERROR"), *cells])
-    else:
+        return
+    if not rows:
         echo("no row is in quarantine")
-    return ExitCode.SUCCESS
+        return
+    cells = [
+        (row.name, row.row_key, Piece(row.state, row_state_style(row.state).role), str(row.attempt), row.error or "")
+        for row in rows
+    ]
+    print_table([("TASK", "ROW", "STATE", "ATTEMPT", "ERROR"), *cells])
 
 
 def _shown(rows: Iterable[QuarantineRow], projection: RunProjection, everything: bool) -> list[QuarantineRow]:
@@ -338,19 +382,24 @@ def _shown(rows: Iterable[QuarantineRow], projection: RunProjection, everything:
 
 def _stale_sentence(names: Sequence[str], place: operate.ActPlace) -> str:
     """What to do about tasks that ran with the result from before these rows."""
-    run = [] if place.run is None else ["--run", place.run.run_id]
-    command = shell_command(["redrive", "requeue", "--state", place.address, *place.ssh_arguments, *run, *names])
+    words = place_words(place.address, None if place.run is None else place.run.run_id)
+    command = shell_command(["redrive", "requeue", *words, *place.ssh_arguments, *names])
     return one_line(f"stale, for they ran without these rows: {command} runs them again")
 
 
-async def _read(session: Session, run_id: str, task: str | None) -> list[QuarantineRow]:
+async def _read(session: Session, projection: RunProjection, tasks: Sequence[str]) -> list[QuarantineRow]:
+    """The rows of a run, of the tasks of these names and globs."""
+    names = operate.names_like(projection, tasks) if tasks else []
+    task = names[0] if len(names) == 1 else None
     rows: list[QuarantineRow] = []
     while True:
         after = rows[-1].id if rows else 0
-        found = await session.query(QUARANTINE, run_id=run_id, task=task, after=after, limit=_ROWS_AT_ONCE)
+        found = await session.query(
+            QUARANTINE, run_id=projection.run.run_id, task=task, after=after, limit=_ROWS_AT_ONCE
+        )
         rows += found
         if len(found) < _ROWS_AT_ONCE:
-            return rows
+            return [row for row in rows if not names or row.name in names]
 
 
 def select_rows(rows: Iterable[QuarantineRow], keys: Sequence[str]) -> list[QuarantineRow]:
@@ -359,7 +408,7 @@ def select_rows(rows: Iterable[QuarantineRow], keys: Sequence[str]) -> list[Quar
     wanted = set(keys)
     unknown = wanted - {row.row_key for row in held} - {EVERY_ROW}
     if unknown:
-        raise RedriveError(f"no row with the key {sorted(unknown)[0]!r} is held; see: redrive quarantine")
+        raise RedriveError(f"no row with the key {sorted(unknown)[0]!r} is held; see: redrive systems rows")
     if not held:
         raise RedriveError("no row is held in quarantine")
     return [row for row in held if EVERY_ROW in wanted or row.row_key in wanted]
@@ -373,3 +422,40 @@ def _command(
     targets = [Target(row.name, str(row.state), row.generation) for row in seen]
     options = {"rows": [row.id for row in rows], **given}
     return new_command(act, projection.run.run_id, targets, reason, options)
+
+
+# --- ``redrive systems pools``: who holds slots in the pools of this machine, and who waits for them -----------------
+
+
+def _slot(entry: PoolEntry, now_us: int) -> str:
+    return "waits" if entry.slot is None else str(entry.slot + 1)
+
+
+POOL_COLUMNS: Columns[PoolEntry, int] = (
+    Column("pool", "POOL", lambda entry, now_us: entry.pool),
+    Column("slot", "SLOT", lambda entry, now_us: entry.slot, _slot),
+    Column("task", "TASK", lambda entry, now_us: entry.task),
+    Column("flow", "FLOW", lambda entry, now_us: entry.flow),
+    Column("run_id", "RUN", lambda entry, now_us: entry.run_id),
+    Column("state_file", None, lambda entry, now_us: entry.state_file),
+    Column("pid", "PID", lambda entry, now_us: entry.pid),
+    Column(
+        "since",
+        "FOR",
+        lambda entry, now_us: entry.since,
+        lambda entry, now_us: format_duration(max(0, now_us - entry.since)),
+    ),
+)
+
+
+@systems.command("pools")
+@json_option
+def list_pools(as_json: bool) -> int:
+    """Slots in the pools of this machine: who holds them, and who waits."""
+    return _print_pools(as_json)
+
+
+def _print_pools(as_json: bool) -> int:
+    empty = "no pool of this machine is in use: flows declare them by Flow(machine_pools={...})"
+    print_list("pools", POOL_COLUMNS, read_pools(), machine_now_us(), as_json=as_json, empty=empty)
+    return ExitCode.SUCCESS

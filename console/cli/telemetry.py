@@ -1,4 +1,4 @@
-"""``redrive metrics`` and ``trace``: a machine for Prometheus, and a run as an OpenTelemetry trace.
+"""``redrive metrics`` and ``redrive report --otlp``: a machine for Prometheus, and a run as an OpenTelemetry trace.
 
 What needs a human is the answer of the one rule, ``engine/statefile/needs.py``. Instants are exported as such, in
 seconds since 1970: an age in a text file would stand still when nobody writes the file any more.
@@ -39,13 +39,12 @@ from ...engine.statefile.supervisor_file import ServedSchedule, is_served, read_
 from ..model.board import runner_of
 from ..model.inbox import fingerprint_of_task
 from ..model.runs import status_of
+from ..sessions.address import Endpoint
 from ..sessions.open import with_session
 from ..sessions.reads import events_of_run
 from ..sessions.session import Session, machine_now_us
 from ..text.text import echo, one_line
-from .completion import complete_runs
 from .group import ExitCode, command
-from .options import NamedFile, ssh_options, state_option
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
@@ -325,7 +324,7 @@ def _add_file(samples: Samples, offer: Offer) -> None:
         samples.set_instant("dead_letter_oldest_timestamp_seconds", since, flow, offer.path)
 
 
-# --- ``redrive trace``: a run as an OpenTelemetry trace, from what the state file keeps of it ------------------------
+# --- ``redrive report --otlp``: a run as an OpenTelemetry trace, from what the state file keeps of it ----------------
 #
 # The run is the root span, each task a span below it with links to its parents, each attempt a span of its task. Their
 # ids are those of ``TRACEPARENT`` in the attempts (``engine/runner/command.py``).
@@ -338,13 +337,11 @@ TIMEOUT_SECONDS = 10.0  # of a request, with its retries
 _PATH = "/v1/traces"  # of a receiver that is named without a path (OTLP specification, "OTLP/HTTP request")
 
 
-@command("trace")
-@click.argument("run_id", required=False, metavar="[RUN]", shell_complete=complete_runs)
-@click.option("--otlp", "url", required=True, metavar="URL", help="An OTLP/HTTP receiver, as http://localhost:4318.")
-@state_option
-@ssh_options
-def export_trace(file: NamedFile, run_id: str | None, url: str) -> int:
-    """RUN: default the latest run. A second export is the same trace: its ids follow from the run."""
+def export_trace(endpoint: Endpoint, url: str) -> int:
+    """Export a run as a trace to an OTLP/HTTP receiver. A second export is the same trace: its ids follow from the run.
+
+    Raises UsageError, RedriveError.
+    """
     if urlsplit(url).scheme not in ("http", "https"):
         raise click.UsageError(f"--otlp {url!r}: write a URL, as http://localhost:4318")
     url = url.rstrip("/") + _PATH if urlsplit(url).path in ("", "/") else url
@@ -353,7 +350,7 @@ def export_trace(file: NamedFile, run_id: str | None, url: str) -> int:
         from opentelemetry.sdk.trace.export import SpanExportResult
     except ModuleNotFoundError:
         raise RedriveError("traces need a library: pip install 'redrive[otel]'") from None
-    run = with_session(file.to_read(), lambda session: _read_run(session, run_id))
+    run = with_session(endpoint, _read_run)
     spans = list(run.spans())
     problems = _Problems()
     exporter = OTLPSpanExporter(endpoint=url, timeout=TIMEOUT_SECONDS)
@@ -389,10 +386,10 @@ def _origin() -> tuple[Resource, InstrumentationScope]:
     )
 
 
-async def _read_run(session: Session, run_id: str | None) -> TracedRun:
+async def _read_run(session: Session) -> TracedRun:
     from opentelemetry.sdk.trace import Event as SpanEvent
 
-    projection = await session.snapshot(run_id)
+    projection = await session.snapshot(session.run_id)
     moves: dict[str, list[SpanEvent]] = {}
     async for event in events_of_run(session, projection):
         if isinstance(event.payload, TaskMoved) and event.task is not None and event.new is not None:

@@ -20,7 +20,7 @@ from ...engine.domain.acts import Target
 from ...engine.domain.event_payloads import RunChange, RunChanged, TaskMoved
 from ...engine.domain.events import Event
 from ...engine.domain.states import ENDED_BADLY, NEEDS_HUMAN, TIMED, RunState
-from ...engine.domain.text import shell_command
+from ...engine.domain.text import place_words, shell_command
 from ...engine.errors import NotRunError, RedriveError
 from ...engine.executor.executor import Executor
 from ...engine.executor.run_end import RunResult
@@ -170,7 +170,7 @@ def _commands(cause: InboxCause, projection: RunProjection, state: str, run_id: 
     """The commands that decide about a cause; of another wait, as of a pause, its message names the command."""
     row = projection.tasks[cause.tasks[0]]
     if row.attempts:
-        yield shell_command(("redrive", "logs", "--state", state, "--run", run_id, "--", row.name))
+        yield shell_command(("redrive", "logs", *place_words(state, run_id), "--", row.name))
     decided = (("requeue", "after a fix"), ("skip", "accepted")) if row.state in NEEDS_HUMAN else ()
     answers = (("approve", "as it should be"), ("reject", "not as it should be")) if waits_for_approval(row) else ()
     for act, reason in (*decided, *answers):

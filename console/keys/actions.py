@@ -16,7 +16,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, Protocol
 import msgspec
 
 from ...engine.domain.acts import ACTS, Scope
-from ...engine.domain.text import shell_command
+from ...engine.domain.text import place_words, shell_command
 
 
 class ScreenName(Enum):
@@ -498,6 +498,7 @@ _SHELL_COMMANDS: Mapping[str, bool] = {
     for act in ACTS
     if act.shell == act.name and act.scope in (Scope.TASKS, Scope.RUN)
 }
+_OF_EXECUTOR = frozenset(["stop", "reload"])  # an executor has one run
 _SHELL_NAMES_MAX = 50
 
 
@@ -524,8 +525,7 @@ def shell_line(
     options = options or {}
     words = ["redrive", act]
     fingerprint = options.get("fingerprint")
-    words += ["--state", target, *ssh_arguments]
-    words += ["--run", run] if run else []
+    words += [*place_words(target, None if act in _OF_EXECUTOR else run), *ssh_arguments]
     words += ["--fingerprint", str(fingerprint)] if fingerprint else []
     words += _requeue_arguments(options) if act == "requeue" else []
     words += ["--substitute", json.dumps(options["substitute"])] if "substitute" in options else []

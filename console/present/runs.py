@@ -25,7 +25,7 @@ from ...engine.core.views import (
 )
 from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.states import FINISHED, RunState, TaskState
-from ...engine.domain.text import counted, first_names, format_duration, format_seconds, shell_command
+from ...engine.domain.text import counted, first_names, format_duration, format_seconds, place_words, shell_command
 from ...engine.statefile.lists import ScheduleRow, SlaRow, quantile
 from ...engine.statefile.needs import NeedKind
 from ..model.board import Board, SessionStatus
@@ -305,7 +305,7 @@ def resume_command(run: RunRow, status: SessionStatus, target: str) -> str:
         authority, _, _ = target.removeprefix("ssh://").partition("/")
         host, path = f"on {authority}: ", parse(target).path  # over there it is a path, without %20
     wait = ["--wait"] if status.executor.alive else []
-    return host + shell_command(["redrive", "resume", path, "--run", run.run_id, *wait])
+    return host + shell_command(["redrive", "resume", *place_words(path, run.run_id), *wait])
 
 
 def executor_json(run: RunRow, status: SessionStatus, target: str, now_us: int) -> dict[str, object]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ...engine.core.views import BLOCKED, RUN_STYLES, Sign, StateRole, StateStyle
 from ...engine.domain.states import RunState
-from ...engine.domain.text import counted, format_duration, shell_command
+from ...engine.domain.text import counted, format_duration, place_words, shell_command
 from ...engine.statefile.needs import Need, NeedKind, attention_count
 from ...engine.statefile.start_requests import StartRequest
 from ...engine.statefile.supervisor_file import FOREVER, LedgerRow, ServedSchedule, heartbeat_age_us, is_served
@@ -286,7 +286,7 @@ def instant(at_us: int, now_us: int) -> str:
 
 def ack_command(path: str, run_id: str, ssh_arguments: Sequence[str] = ()) -> str:
     """The command that acknowledges the end of a run. ``ssh_arguments``: what reaches the file."""
-    return shell_command(["redrive", "ack", "--state", path, *ssh_arguments, run_id])
+    return shell_command(["redrive", "ack", *place_words(path, run_id), *ssh_arguments])
 
 
 def summary_sentence(needs: Iterable[Need]) -> str:

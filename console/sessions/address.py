@@ -166,10 +166,14 @@ def _words(options: Iterable[str]) -> Iterator[str]:
 
 
 class Endpoint(NamedTuple):
-    """A state file or a host, and the options of ssh that reach it. ``target``: a path, or ``ssh://...``."""
+    """A state file or a host, and the options of ssh that reach it. ``target``: a path, or ``ssh://...``.
+
+    ``run``: the run that is meant, as it was typed; None: the latest.
+    """
 
     target: str
     ssh: SshOptions = SshOptions()
+    run: str | None = None
 
 
 def _program() -> list[str]:

@@ -20,6 +20,7 @@ from ...engine.asyncio_log import run_with_log
 from ...engine.domain.states import RunState
 from ...engine.domain.text import format_seconds
 from ...engine.errors import LinkError, RedriveError
+from ...engine.statefile.lists import RUN_NAMES
 from ...engine.statefile.state_files import POLL_SECONDS, Offer, OfferReader
 from ..model.board import CLOCK_OFFSET_SECONDS
 from ..text.text import echo, one_line
@@ -27,7 +28,7 @@ from .address import Endpoint, SshAddress, SshOptions, parse
 from .bundle import boot_command
 from .connection import AgentProcess, Message
 from .session import Session, decoding, rows_of
-from .target import is_remote
+from .target import is_remote, one_run
 
 Result = TypeVar("Result")
 
@@ -35,22 +36,35 @@ _read_files: list[str] = []  # the state files of this machine that this process
 
 
 async def open_session(endpoint: Endpoint, *, read_only: bool = False, is_console: bool = True) -> Session:
-    """Open a session for a state file. ``is_console``: the executor lists the operator while it is open.
+    """Open a session for a state file and the run that is named. ``is_console``: the executor lists the operator while
+    it is open.
 
     Raises RedriveError with one sentence.
     """
-    target = endpoint.target
+    target, run = endpoint.target, endpoint.run
+    session: Session
     if is_remote(target):
         from .ssh import SshSession
 
+        whole = None if run is None else parse(f"{target}@{run}").path
+
         def connect(options: SshOptions) -> Awaitable[SshSession]:
-            return SshSession.open(target, read_only=read_only, is_console=is_console, options=options)
+            return SshSession.open(target, read_only=read_only, is_console=is_console, options=options, whole=whole)
 
-        return await connect_with_sign_in(parse(target), endpoint.ssh, connect)
-    from .local import LocalSession
+        session = remote = await connect_with_sign_in(parse(target), endpoint.ssh, connect)
+        run = None if remote.is_whole else run
+    else:
+        from .local import LocalSession
 
-    _read_files.append(target)
-    return await LocalSession.open(target, read_only=read_only, is_console=is_console)
+        _read_files.append(target)
+        session = await LocalSession.open(target, read_only=read_only, is_console=is_console)
+    if run is not None:
+        try:
+            session.run_id = one_run(run, await session.query(RUN_NAMES))
+        except BaseException:
+            await session.close()
+            raise
+    return session
 
 
 _told: set[str] = set()  # what this process has said about clocks: a host may have several files

@@ -56,7 +56,11 @@ class Session(Protocol):
     """One connection to a state file. All methods may raise RedriveError with one sentence for the operator.
 
     The questions stand here, once for all kinds of session; each kind has its own ``read``.
+
+    ``run_id``: the run that was named when the session was opened; None: the latest.
     """
+
+    run_id: str | None = None
 
     @property
     def address(self) -> str:

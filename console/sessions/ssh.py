@@ -61,7 +61,15 @@ class AgentHeartbeat(msgspec.Struct, frozen=True):
 class SshSession(Session):
     """Created by ``open``."""
 
-    def __init__(self, address: SshAddress, options: SshOptions, actor: str, read_only: bool, is_console: bool) -> None:
+    def __init__(
+        self,
+        address: SshAddress,
+        options: SshOptions,
+        actor: str,
+        read_only: bool,
+        is_console: bool,
+        whole: str | None = None,
+    ) -> None:
         self._address = address
         self._options = options
         self._path = address.path
@@ -75,6 +83,9 @@ class SshSession(Session):
         self._completed: RunProjection | None = None  # the same projection with what arrived since
         self._loading: asyncio.Task[None] | None = None
         self._settings = {"path": address.path, "actor": actor, "is_console": is_console}
+        if whole is not None:
+            self._settings["whole"] = whole
+        self.is_whole = False
         self._connection = Connection(address, options, self._settings, self._on_hello, self._on_message, self._tick)
 
     @classmethod
@@ -86,12 +97,14 @@ class SshSession(Session):
         read_only: bool = False,
         is_console: bool = True,
         options: SshOptions = DEFAULT_OPTIONS,
+        whole: str | None = None,
     ) -> SshSession:
         """Connect. ``is_console``: the executor lists ``actor`` while the session is open.
 
+        ``whole``: a path that is opened in place of that of ``target`` if it is there; then ``is_whole`` is True.
         Raises AddressError, LinkError, or an error that the agent found with the file.
         """
-        session = cls(parse(target), options, actor or current_actor(), read_only, is_console)
+        session = cls(parse(target), options, actor or current_actor(), read_only, is_console, whole)
         await session._connection.open()
         return session
 
@@ -241,6 +254,8 @@ class SshSession(Session):
         self._path = self._settings["path"] = row_of(
             str, hello["path"]
         )  # a reconnection must not choose another default file
+        if self._settings.pop("whole", None) is not None:
+            self.is_whole = bool(hello.get("whole"))
         before, self._uuid = self._uuid, hello["uuid"]
         if before not in (None, self._uuid):
             self._require_snapshot(SnapshotNeeded("another state file is in the place of the one before"))

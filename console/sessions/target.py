@@ -1,6 +1,7 @@
-"""The state file of a command: a path, the name of a flow, ``ssh://...``, ``REDRIVE_STATE``, or the default file.
+"""The words ``[FLOW[@RUN]] [TASK]...`` of a command, and the state file that it means.
 
-Also how a console was started on one.
+FLOW is a path, the name of a flow or ``ssh://...``; left out, ``REDRIVE_STATE`` or the default file. Also how a console
+was started on one.
 """
 
 from __future__ import annotations
@@ -8,14 +9,15 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from ...engine.domain.text import did_you_mean, shell_command
-from ...engine.errors import RedriveError
+from ...engine.domain.text import did_you_mean, place_words, shell_command
+from ...engine.errors import NotFoundError, RedriveError
 from ...engine.statefile.paths import STATE_VARIABLE, SUFFIX, default_paths
 from ...engine.store.flow_path import REMOTE, check_state_name, follow_link, path_for_run, path_of_flow
 
 if TYPE_CHECKING:
+    from ...engine.statefile.lists import RunName
     from ...engine.statefile.state_files import ActTargets, Offer
     from .session import Session
 
@@ -41,21 +43,195 @@ class LaunchContext:
     has_tour: bool = False
 
 
-class AmbiguousTargetError(RedriveError):
-    """No state file is named, and an act could mean several."""
+# --- The grammar -----------------------------------------------------------------------------------------------------
+#
+# One function reads the words of all commands. The first word is FLOW[@RUN] or a task:
+#
+#   is a flow | is a task | reading                     | act
+#   ----------+-----------+-----------------------------+-----------------------------
+#   yes       | no        | that flow                   | that flow
+#   no        | yes or no | tasks of the default file   | tasks of the default file
+#   yes       | yes       | that flow, with a notice    | refused, with both commands
+#
+# A word that is ssh://... or looks like a path is a flow unless it is a task; ssh://... is never a task.
 
-    def __init__(self, message: str, candidates: Sequence[Offer]) -> None:
+
+_NAMED_MAX = 5
+_PATH_BEGINNINGS = ("/", "./", "../", "~")
+
+
+class Named(NamedTuple):
+    """What the words of a command name.
+
+    Attributes:
+        state: a flow, a path, ``ssh://...``; None: the default.
+        run: as it was typed; None: the latest.
+        tasks: names and globs.
+        also: a state file with a task of the name that was read as the flow.
+    """
+
+    state: str | None = None
+    run: str | None = None
+    tasks: tuple[str, ...] = ()
+    also: str | None = None
+
+
+class Known(Protocol):
+    """What there is on this machine."""
+
+    def is_file(self, word: str) -> bool:
+        """Whether the word names a state file that is there, by its path or by its flow."""
+
+    def files_with(self, tasks: Sequence[str], *, acts: bool) -> Sequence[str]:
+        """The state files that a command without FLOW could mean, and that have all these tasks."""
+
+    def meant(self, word: str) -> str:
+        """The flow that a mistyped word may mean, as the end of a sentence; empty if there is none."""
+
+
+def name_run(word: str, known: Known) -> Named:
+    """Read ``FLOW[@RUN]``: the whole word if there is such a file, else what the last ``@`` divides.
+
+    In ``ssh://`` words ``@`` counts only behind the first ``/`` of the path, and the host knows what is a file.
+    """
+    begin = 0
+    if is_remote(word):
+        slash = word.find("/", len(REMOTE))
+        begin = len(word) if slash < 0 else slash
+    flow, at, run = word[begin:].rpartition("@")
+    if not at or (not begin and known.is_file(word)):
+        return Named(word)
+    if not run:
+        raise RedriveError(f"{word!r} names no run behind the @: write @-1, or the beginning of a run or of its day")
+    return Named(word[:begin] + flow or None, run)
+
+
+def name_words(words: Sequence[str], known: Known, *, acts: bool = False) -> Named:
+    """Read ``[FLOW[@RUN]] [TASK]...``. Raises RedriveError, AmbiguousError."""
+    if not words:
+        return Named()
+    first, *rest = words
+    named = name_run(first, known)
+    is_path = _is_path(first)
+    is_flow = is_remote(first) or (named.run is not None and named.state is None) or known.is_file(named.state or "")
+    if is_remote(first):
+        return named._replace(tasks=tuple(rest))
+    if not (is_flow or is_path):
+        if (meant := known.meant(first)) and not known.files_with([first], acts=acts):
+            raise RedriveError(f"there is no flow or task {first!r}{meant}")
+        return Named(tasks=tuple(words))
+    files = () if first in rest else known.files_with(words if acts else [first], acts=acts)
+    if not files:
+        return named._replace(tasks=tuple(rest))
+    if not is_flow:
+        return Named(tasks=tuple(words))
+    if acts:
+        raise _ambiguous_word(first, named, files)
+    return named._replace(tasks=tuple(rest), also=files[0])
+
+
+def _is_path(word: str) -> bool:
+    return word.startswith(_PATH_BEGINNINGS) or word.endswith(SUFFIX)
+
+
+def one_run(word: str, runs: Sequence[RunName]) -> str:
+    """The id of the run that RUN means, of the runs of a file. Raises NotFoundError; RedriveError if several fit."""
+    from ...engine.statefile.lists import runs_named
+
+    found = runs_named(word, runs)
+    if len(found) == 1:
+        return found[0].run_id
+    if not found:
+        meant = did_you_mean(word, [run.run_id for run in runs]) or "; `redrive runs` lists the runs"
+        raise NotFoundError(f"there is no run {word!r} in this state file{meant}")
+    more = f", and {len(found) - _NAMED_MAX} more" if len(found) > _NAMED_MAX else ""
+    listed = ", ".join(f"{run.run_id} ({run.state})" for run in found[:_NAMED_MAX])
+    raise RedriveError(f"@{word} fits {len(found)} runs: {listed}{more}")
+
+
+def run_in(path: str, word: str) -> str:
+    """The run of a state file of this machine that RUN means. Raises NotFoundError, RedriveError."""
+    from ...engine.statefile.lists import RUN_NAMES, query
+    from ...engine.store import database
+
+    with database.reading(path) as connection:
+        return one_run(word, query(connection, RUN_NAMES, {}))
+
+
+class AmbiguousError(RedriveError):
+    """An act could mean several state files. ``choices``: for each, its words in place of ``typed``, and what it is.
+
+    ``typed``: the word that is replaced; None: the choice is added as the first.
+    """
+
+    def __init__(self, message: str, typed: str | None, choices: Iterable[tuple[Sequence[str], str]]) -> None:
         super().__init__(message)
-        self._candidates = candidates
+        self._typed, self._choices = typed, [*choices]
 
-    def commands(self, words: Sequence[str]) -> Iterator[str]:
-        """The command ``redrive`` + ``words`` once for each candidate, with the run that it would change."""
+    def commands(self, command: Sequence[str], words: Sequence[str]) -> Iterator[str]:
+        """The line ``redrive`` + ``command`` + ``words`` once for each choice."""
         from ..text.text import one_line
 
-        for offer in self._candidates:
-            command = shell_command(["redrive", *words[:1], "--state", offer.path, *words[1:]])
-            run = f"{offer.dag_name} {offer.run_id} {run_state(offer)}" if offer.run_id else "no run yet"
-            yield f"  {command}  # {one_line(run)}"
+        place = words.index(self._typed) if self._typed in words else None
+        before, after = ((), words) if place is None else (words[:place], words[place + 1 :])
+        for chosen, what in self._choices:
+            yield f"  {shell_command(['redrive', *command, *before, *chosen, *after])}  # {one_line(what)}"
+
+
+def _ambiguous_word(word: str, named: Named, files: Sequence[str]) -> AmbiguousError:
+    flow = place_words(MACHINE.path_of(named.state or ""), named.run)
+    tasks = [((file, word), f"the task in {file}") for file in files[:_NAMED_MAX]]
+    return AmbiguousError(
+        f"{word!r} is a flow, and a task as well: name the state file", word, [(flow, "the flow"), *tasks]
+    )
+
+
+class _Machine:
+    """What there is on this machine, read when it is asked for."""
+
+    def is_file(self, word: str) -> bool:
+        return bool(word) and (os.path.exists(path_of_flow(word)) or _is_state_file(os.path.expanduser(word)))
+
+    def is_place(self, word: str) -> bool:
+        """Whether the word can only be a state file, which may be missing."""
+        return is_remote(word) or _is_path(word) or self.is_file(word)
+
+    def path_of(self, word: str) -> str:
+        """The path of a state file that is named."""
+        return os.path.abspath(named_target(word) or "")
+
+    def files_with(self, tasks: Sequence[str], *, acts: bool) -> Sequence[str]:
+        from ...engine.statefile.state_files import ActTargets, has_targets, offers
+
+        try:
+            paths = [offer.path for offer in offers() if offer.has_file][: None if acts else 1]
+        except RedriveError:
+            return []
+        return [path for path in paths if has_targets(path, ActTargets((), tasks))]
+
+    def meant(self, word: str) -> str:
+        flows = [os.path.basename(one).removesuffix(SUFFIX) for one in default_paths()]
+        return "" if os.sep in word else did_you_mean(word, flows)
+
+
+MACHINE = _Machine()
+
+
+def _is_state_file(path: str) -> bool:
+    """Whether there is a file of SQLite, or one that is named as a state file."""
+    if not os.path.isfile(path):
+        return False
+    try:
+        with open(path, "rb") as file:
+            return path.endswith(SUFFIX) or file.read(len(_SQLITE)) == _SQLITE
+    except OSError:
+        return True  # opening it says why
+
+
+_SQLITE = b"SQLite format 3\0"
+
+
+# --- The state file --------------------------------------------------------------------------------------------------
 
 
 def run_state(offer: Offer) -> str:
@@ -107,8 +283,8 @@ def existing_target(target: str | None) -> str:
     return named_target(target) or _default_path()
 
 
-def acting_target(target: str | None, targets: ActTargets | None = None) -> str:
-    """Return the state file that a command changes. Raises RedriveError, AmbiguousTargetError.
+def acting_target(target: str | None, targets: ActTargets | None = None, run: str | None = None) -> str:
+    """Return the state file that a command changes. Raises RedriveError, AmbiguousError.
 
     A default is taken only if no other state file could be meant: it is the only one, the only one with something to
     do, or of those the only one that has the ``targets``, else of all files.
@@ -128,8 +304,13 @@ def acting_target(target: str | None, targets: ActTargets | None = None) -> str:
             raise RedriveError(f"none of {len(usable)} state files has {targets}; see: redrive fleet")
     if len(candidates) > 1:
         which = "have something to do" if candidates[0].has_work else "are in the default place"
-        raise AmbiguousTargetError(f"{len(candidates)} state files {which}: name one with --state", candidates)
+        choices = ((place_words(offer.path, run), _latest_of(offer)) for offer in candidates)
+        raise AmbiguousError(f"{len(candidates)} state files {which}: name one", run and f"@{run}", choices)
     return candidates[0].path if candidates else _default_path()
+
+
+def _latest_of(offer: Offer) -> str:
+    return f"{offer.dag_name} {offer.run_id} {run_state(offer)}" if offer.run_id else "no run yet"
 
 
 def _with_targets(found: Iterable[Offer], targets: ActTargets) -> Iterator[Offer]:
@@ -147,7 +328,7 @@ def _default_path() -> str:
 def named_target(target: str | None) -> str | None:
     """Return the state file, flow or host that is named, also by REDRIVE_STATE; None: the default place."""
     if target == "":  # an empty shell variable must not select a file by accident
-        raise RedriveError("the name of the state file is empty; name one, or leave --state out")
+        raise RedriveError("the name of the state file is empty; name one, or leave it out")
     given = target or os.environ.get(STATE_VARIABLE)
     if not given:
         return None
@@ -168,9 +349,6 @@ def _default_path_of(flow: str) -> str | None:
     path = path_of_flow(flow)
     if os.path.exists(path):
         return path
-    if os.sep in flow:
-        return None
-    flows = [os.path.basename(one).removesuffix(SUFFIX) for one in default_paths()]
-    if meant := did_you_mean(flow, flows):
+    if meant := MACHINE.meant(flow):
         raise RedriveError(f"there is no flow or state file {flow!r}{meant}")
     return None

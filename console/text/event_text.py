@@ -46,7 +46,7 @@ from ...engine.domain.event_payloads import (
 )
 from ...engine.domain.events import Event, EventKind
 from ...engine.domain.states import NO_CAUSE, SAID_SKIPS, SkipCause, TaskState
-from ...engine.domain.text import counted, format_duration, format_seconds, shell_command
+from ...engine.domain.text import counted, format_duration, format_seconds, place_words, shell_command
 from .figures import offset, wall
 from .pieces import Line, Piece, Role, plain
 from .text import one_line, shorten
@@ -566,17 +566,16 @@ def _blocked_text(why: str | None) -> str:
     return f" BLOCKED: {why or 'dead letters wait for a human'}"
 
 
-def _unblocking_commands(asked: Sequence[str], target: str, run: Sequence[str] = ()) -> str:
-    """The commands that end the wait of a blocked run, in brackets. ``run``: the option that names it."""
-    place, option = ([target], ["--state", target]) if target else ([], [])
-    approve = ["redrive", "approve", *option, *run, "--reason", "...", "--", *asked]
-    commands = [*([approve] if 0 < len(asked) <= _ASKED_MAX else []), ["redrive", "inbox", *place, *run]]
+def _unblocking_commands(asked: Sequence[str], place: Sequence[str]) -> str:
+    """The commands that end the wait of a blocked run, in brackets. ``place``: the words that name it."""
+    approve = ["redrive", "approve", *place, "--reason", "...", "--", *asked]
+    commands = [*([approve] if 0 < len(asked) <= _ASKED_MAX else []), ["redrive", "inbox", *place]]
     return f" ({'; '.join(map(shell_command, commands))})"
 
 
 def blocked_line(run_id: str, why: str, asked: Sequence[str], target: str) -> str:
     """The line of a run that was blocked before, as that of the event; it may not be the latest run of ``target``."""
-    return one_line(f"run {run_id}{_blocked_text(why)}{_unblocking_commands(asked, target, ('--run', run_id))}")
+    return one_line(f"run {run_id}{_blocked_text(why)}{_unblocking_commands(asked, place_words(target, run_id))}")
 
 
 def _advice(event: Event, target: str) -> str:
@@ -585,12 +584,12 @@ def _advice(event: Event, target: str) -> str:
     if not isinstance(payload, RunChanged):
         return ""
     if payload.what == RunChange.BLOCKED:
-        return _unblocking_commands(payload.asked, target)
+        return _unblocking_commands(payload.asked, [target] if target else [])
     if payload.what != RunChange.CUT_OFF:
         return ""
-    place, option = ([target], ["--state", target]) if target else ([], [])
-    resume = shell_command(["redrive", "resume", *place, "--run", event.run_id or ""])
-    return f"; {resume} goes on with it, {shell_command(['redrive', 'abandon', *option, event.run_id or ''])} ends it"
+    place = place_words(target, event.run_id or "")
+    resume, abandon = (shell_command(["redrive", act, *place]) for act in ("resume", "abandon"))
+    return f"; {resume} goes on with it, {abandon} ends it"
 
 
 def _began(event: Event, payload: RunChanged) -> str:
@@ -756,7 +755,7 @@ def _page_lines(event: Event, payload: payloads.PageChanged) -> Iterator[str]:
         until = f"until {LAST_TRIES_SECONDS:g} s after the end of the run"
         yield f"page {payload.id} not sent by {payload.sender}, tried again {until}: {payload.error}"
     elif payload.what == PageChange.UNSENT:
-        yield f"page {payload.id} NOT SENT: {describe_event(event)} (redrive pages)"
+        yield f"page {payload.id} NOT SENT: {describe_event(event)} (redrive systems pages)"
 
 
 def _quarantine(event: Event, payload: payloads.RowsChanged) -> str:
@@ -769,7 +768,7 @@ def _quarantine(event: Event, payload: payloads.RowsChanged) -> str:
 
 def _quarantine_lines(event: Event, payload: payloads.RowsChanged) -> Iterator[str]:
     if payload.what == RowsChange.HELD and payload.rows:
-        yield from (f"{line} (redrive quarantine)" for line in _plain_sentence(event, payload))
+        yield from (f"{line} (redrive systems rows)" for line in _plain_sentence(event, payload))
 
 
 def _canary(event: Event, payload: payloads.CanaryEnded) -> str:

@@ -148,7 +148,9 @@ class Agent(object):
         self._input = source
         self._output = output
         self._wakeup = WakeupPipe()
-        self._path = named_path(settings["path"]) or _default_path()
+        whole = settings.get("whole")  # of an address with @ in its path: a file of the whole name wins
+        self._is_whole = whole is not None and os.path.exists(named_path(str(whole)) or "")
+        self._path = named_path(str(whole if self._is_whole else settings["path"])) or _default_path()
         self._reader = Reader(self._path)
         self._notices = WriteNotices(self._path)
         self._events = EventStream()
@@ -165,7 +167,9 @@ class Agent(object):
     def hello(self) -> None:
         """Open the file and send the first message. Raises StateFileError."""
         self._reader.open()
-        self._output.send({"hello": {"path": self._path, "uuid": self._reader.uuid, "now": _now_us()}})
+        now_us = _now_us()
+        hello: JsonObject = {"path": self._path, "whole": self._is_whole, "uuid": self._reader.uuid, "now": now_us}
+        self._output.send({"hello": hello})
         threading.Thread(target=self._apply_commands, daemon=True).start()
 
     def serve(self) -> None:

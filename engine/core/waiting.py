@@ -112,7 +112,7 @@ WAITS: Mapping[WaitReason, Wait] = {
     WaitReason.SLOT: Wait(EndedBy.EXECUTOR, "the end of a running attempt"),
     WaitReason.POOL: Wait(EndedBy.EXECUTOR, "the end of an attempt that holds slots; a flow with too few is refused"),
     WaitReason.MACHINE_POOL: Wait(
-        EndedBy.EXECUTOR, "the end of an attempt of another flow that holds slots: redrive pools", page=_LATE
+        EndedBy.EXECUTOR, "the end of an attempt of another flow that holds slots: redrive systems pools", page=_LATE
     ),
     WaitReason.WORKER: Wait(
         EndedBy.EXECUTOR, "a worker of the Dask cluster that asks for it", page="no Dask worker"
@@ -121,8 +121,8 @@ WAITS: Mapping[WaitReason, Wait] = {
     WaitReason.RELEASE: Wait(EndedBy.TIME, "its turn: a rate that doubles each second"),
     WaitReason.OUTAGE: Wait(EndedBy.TIME, "the probes after open_seconds", page="is down"),  # after ten minutes
     WaitReason.PROBE: Wait(EndedBy.EXECUTOR, "the answer to the probes"),
-    WaitReason.CREDENTIAL: _held("redrive breakers --probe", _SHUT, "is held open"),
-    WaitReason.FORCED_OPEN: _held("redrive breakers --close", _SHUT, "is held open"),
+    WaitReason.CREDENTIAL: _held("redrive systems breakers --probe", _SHUT, "is held open"),
+    WaitReason.FORCED_OPEN: _held("redrive systems breakers --close", _SHUT, "is held open"),
     WaitReason.PAUSE: _held("redrive unpause", "held by a pause", "paused"),
     WaitReason.APPROVAL: _held("redrive approve or reject", "waits for an approval", "approval"),
     WaitReason.DECISION: _held("redrive requeue or skip; dead_letter_ttl", "DEAD_LETTER", "the cause"),

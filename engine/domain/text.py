@@ -8,7 +8,7 @@ import shlex
 from datetime import datetime, timezone
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, Callable, Collection, Iterable, NewType, Sequence, TypeVar
+from typing import Any, Callable, Collection, Iterable, List, NewType, Optional, Sequence, TypeVar
 
 Named = TypeVar("Named")
 
@@ -136,6 +136,13 @@ def _octal(match: Any) -> str:
 def shell_command(words: Iterable[str]) -> ShellText:
     """Return the command line of which a shell makes these words."""
     return ShellText(" ".join(map(shell_word, words)))
+
+
+def place_words(state: str, run_id: Optional[str] = None) -> List[str]:
+    """Return the words that name a state file, and one of its runs, on a command line of redrive."""
+    if run_id is None:
+        return [state]
+    return [state + "@" + run_id] if "@" not in run_id else [state, "--run", run_id]
 
 
 # --- SHA-1 and SHA-256 without OpenSSL, which ``hashlib`` loads: the fork of each attempt would copy its mappings ----

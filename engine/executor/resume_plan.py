@@ -16,7 +16,7 @@ from ..core import flow_difference
 from ..core.decide import is_due
 from ..core.flow_difference import FlowDifference
 from ..core.spec import FlowSpec
-from ..domain.text import shell_command
+from ..domain.text import place_words, shell_command
 from ..errors import FlowError, NotFoundError, RedriveError, UntrustedFlowError
 from ..flow.source import declared_name, split_target
 from ..runner.zygote.client import Runner
@@ -97,7 +97,7 @@ def run_to_resume(connection: sqlite3.Connection, state_path: str) -> str | None
     """Return the unfinished run, else the latest; None: no runs. Raises RedriveError if several are unfinished."""
     unfinished = runs.unfinished_run_ids(connection)
     if len(unfinished) > 1:
-        command = shell_command(["redrive", "resume", state_path, "--run", unfinished[0]])
+        command = shell_command(["redrive", "resume", *place_words(state_path, unfinished[0])])
         names = ", ".join(unfinished)
         raise RedriveError(f"{len(unfinished)} runs are unfinished ({names}): name one, as in: {command}")
     return unfinished[0] if unfinished else runs.latest_run_id(connection)

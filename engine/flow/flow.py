@@ -569,8 +569,8 @@ class Flow(TaskDeclarations):
         max_parallel: attempts at a time, at least 1. None: 4, or what the run is started with.
         pools: names and how many slots each has, at least 1: ``{"database": 2}``.
         machine_pools: the same for slots that all flows of this user on this machine share, by the name of the pool:
-            ``{"warehouse": 4}``. ``redrive pools`` lists who holds them. Flows that name different sizes take the slots
-            up to the size that each names.
+            ``{"warehouse": 4}``. ``redrive systems pools`` lists who holds them. Flows that name different sizes take
+            the slots up to the size that each names.
         params: names and their defaults, which are JSON, or a ``Param`` with a type, choices or no default; ``redrive
             run --param name=value`` sets others, in the type of the ``Param`` or of the default. A task reads them from
             ``flow.params``, ``ctx.params`` or a parameter of this name.

@@ -34,7 +34,7 @@ from ..domain.event_payloads import PageChange, PageChanged, RunChange, RunChang
 from ..domain.events import Event
 from ..domain.rows import PageRow
 from ..domain.states import RunState
-from ..domain.text import counted, printable, shell_command
+from ..domain.text import counted, place_words, printable, shell_command
 from ..errors import StorageError
 from ..statefile.health_file import FailingSender
 from ..store import pages
@@ -490,7 +490,7 @@ class SuccessNotices:
 def success_message(origin: MessageOrigin, described: str) -> Message:
     """Return the notice as senders get it: with the fields of a page that make sense for it."""
     title = f"{origin.flow}: run {origin.run_id} succeeded"
-    command = shell_command(["redrive", "report", "--short", "--state", origin.state, origin.run_id])
+    command = shell_command(["redrive", "report", "--short", *place_words(origin.state, origin.run_id)])
     return {
         "kind": "success",
         "key": f"success/{origin.run_id}",

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from ..clock import Clock
 from ..core.causes import declared_sender
 from ..core.policy import draw_delay
-from ..domain.text import format_duration, printable, shell_command
+from ..domain.text import format_duration, place_words, printable, shell_command
 from ..statefile.health_file import FailingSender
 from .machine_pages import may_page, open_lock
 from .notifier import RESEND_POLICY, MessageOrigin, no_bell
@@ -138,7 +138,7 @@ class _Receiver:
 def storage_message(origin: MessageOrigin, since: int, why: str, now: int) -> dict[str, object]:
     """Return the page as senders get it, with the fields of other pages."""
     title = f"{origin.flow} cannot write its state file"
-    attach = shell_command(["redrive", "attach", origin.state, "--run", origin.run_id])
+    attach = shell_command(["redrive", "attach", *place_words(origin.state, origin.run_id)])
     lasted = f"for {format_duration(now - since)}; no task starts until it can be written"
     host = socket.gethostname()
     lines = [f"[critical] {title}", f"{origin.flow}, run {origin.run_id} on {host}: {why}", lasted, attach]

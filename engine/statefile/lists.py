@@ -4,6 +4,7 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
 
 import json
+import re
 import sqlite3
 from typing import (
     Any,
@@ -325,6 +326,32 @@ class OutputSize(NamedTuple):
 # --- The lists -----------------------------------------------------------------------------------------------------
 
 
+class RunName(NamedTuple):
+    """What a command line may name a run by. ``day``: its logical day in the time zone of its schedule."""
+
+    run_id: str
+    dag_name: str
+    state: str
+    day: Optional[str]
+
+
+LATEST = "latest"
+_BEFORE_LATEST = re.compile("-[0-9]+")
+
+
+def runs_named(word: str, runs: Sequence[RunName]) -> Sequence[RunName]:
+    """Those of ``runs``, the latest first, that ``word`` means: an id; -1, the run before the latest; or the beginning
+    of an id or of a logical day."""
+    for run in runs:
+        if run.run_id == word:
+            return [run]
+    if word == LATEST:
+        return runs[:1]
+    if _BEFORE_LATEST.fullmatch(word):
+        return runs[int(word[1:]) :][:1]
+    return [run for run in runs if run.run_id.startswith(word) or (run.day or "").startswith(word)]
+
+
 class Listing(Generic[Row]):
     """A list that can be queried by name. ``defaults``: the options of ``sql`` and their default values."""
 
@@ -447,6 +474,17 @@ _OPEN_COUNT = (
     "CASE WHEN ended_at IS NULL THEN (SELECT count(*) FROM task"
     " WHERE task.run_id = run.run_id AND task.state IN ({}){}) ELSE 0 END"
 )
+#: A schedule writes the logical time into the parameter, in ISO 8601 with the offset of its time zone.
+_DAY = (
+    "CASE WHEN logical_time IS NOT NULL AND instr(params, {0}) > 0"
+    " THEN substr(params, instr(params, {0}) + length({0}), 10) END"
+).format('\'"logical_time": "\'')
+RUN_NAMES = Listing(
+    "run_names",
+    RunName,
+    "SELECT run_id, dag_name, state, " + _DAY + " FROM run ORDER BY started_at DESC, rowid DESC LIMIT :limit",
+    {"limit": -1},
+)
 ATTENTION_RUNS = Listing(
     "attention_runs",
     AttentionRun,
@@ -563,8 +601,7 @@ LISTINGS: Dict[str, "Listing[Any]"] = {
         *(BREAKERS, PAGES, PAGE_HEADS, QUARANTINE, QUARANTINE_GROUPS, QUARANTINE_ROWS),
         *(JOURNAL, OPERATOR_ACTS, SCHEDULES, SLA, HISTORY, RUN_TASKS, OUTPUT),
         *(EVENTS_OF_KIND, ATTENTION_RUNS, DEAD_LETTER_GROUPS, APPROVALS, HELD_ROWS, OPEN_BREAKERS, MISSED_STARTS),
-        CHANGED_EFFECTS,
-        UNSENT_PAGES,
+        *(CHANGED_EFFECTS, UNSENT_PAGES, RUN_NAMES),
     )
 }
 #: Fields that are JSON texts in the file -> the value of a damaged text.

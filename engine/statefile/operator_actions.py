@@ -339,7 +339,7 @@ def arm_probes(context: ActionContext) -> None:
         context.consequences.append("{} is asked with one call whether it takes the credential now".format(downstream))
     for downstream, (names, why) in context.held_by_breaker.items():
         if downstream not in context.probes:
-            command = shell_command(["redrive", "breakers", "--probe", downstream])
+            command = shell_command(["redrive", "systems", "breakers", "--probe", downstream])
             context.add_consequence(names, "still held by the breaker of {}, {}: {}".format(downstream, why, command))
 
 

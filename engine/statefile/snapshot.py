@@ -205,9 +205,7 @@ def _run(connection: sqlite3.Connection, run_id: Optional[str]) -> Row:
 
 def unknown_run(run_id: str) -> NotFoundError:
     """The error of a request for a run that the file does not have."""
-    lists = "`redrive runs` lists the runs, --state FLOW names another flow"
-    how = "write --state before the path of a state file" if "/" in run_id else lists
-    return NotFoundError("there is no run {!r} in this state file; {}".format(run_id, how))
+    return NotFoundError("there is no run {!r} in this state file; `redrive runs` lists the runs".format(run_id))
 
 
 def _rows(

@@ -25,9 +25,11 @@ from .lists import (
     CHANGED_EFFECTS,
     DEAD_LETTER_GROUPS,
     HELD_ROWS,
+    LATEST,
     MISSED_STARTS,
     OPEN_BREAKERS,
     ROWS_MAX,
+    RUN_NAMES,
     SCHEDULES,
     UNSENT_PAGES,
     AskedApproval,
@@ -40,6 +42,7 @@ from .lists import (
     ScheduleRow,
     UnsentPages,
     query,
+    runs_named,
 )
 from .lock_file import SERVICE, executor_of, last_holder, served_by
 from .opening import open_readonly
@@ -242,8 +245,8 @@ def offers() -> List[Offer]:
 
 
 class ActTargets(NamedTuple):
-    """What an act names: runs; tasks of one run, the latest unless it is named, also as globs; or a cause of it, by the
-    first digits of its fingerprint."""
+    """What an act names: runs, as ``lists.runs_named`` reads them; tasks of one run, the latest unless it is named,
+    also as globs; or a cause of it, by the first digits of its fingerprint."""
 
     run_ids: Sequence[str] = ()
     tasks: Sequence[str] = ()
@@ -266,17 +269,17 @@ def has_targets(path: str, targets: ActTargets) -> bool:
 
 
 def _has_targets(connection: sqlite3.Connection, targets: ActTargets) -> bool:
-    started = "SELECT run_id FROM run ORDER BY started_at DESC, rowid DESC"
-    known = [run_id for (run_id,) in connection.execute(started)]
-    run_ids = list(targets.run_ids) or known[:1]
-    if not run_ids or not set(run_ids).issubset(known):
+    known = query(connection, RUN_NAMES, {})
+    found = [runs_named(word, known) for word in targets.run_ids or [LATEST]]
+    if not all(found):
         return False
-    names = {name for (name,) in connection.execute("SELECT name FROM task WHERE run_id = ?", run_ids[:1])}
+    run_id = (found[0][0].run_id,)
+    names = {name for (name,) in connection.execute("SELECT name FROM task WHERE run_id = ?", run_id)}
     if not all(task in names or any(fnmatchcase(name, task) for name in names) for task in targets.tasks):
         return False
     digits = targets.fingerprint
     sql = "SELECT DISTINCT fingerprint, fingerprint_loose FROM attempt WHERE run_id = ? AND fingerprint IS NOT NULL"
-    marks = () if digits is None else connection.execute(sql, run_ids[:1])
+    marks = () if digits is None else connection.execute(sql, run_id)
     return digits is None or any((mark or "").startswith(digits) for row in marks for mark in row)
 
 
@@ -362,7 +365,7 @@ def default_path() -> str:
     """The first of ``offers``. Raises StateFileError when there is none."""
     found = [offer for offer in offers() if offer.has_file]
     if not found:
-        sentence = "there is no state file in {}; start a run, or name one with --state"
+        sentence = "there is no state file in {}; start a run, or name one"
         raise StateFileError(sentence.format(default_folder()))
     return found[0].path
 

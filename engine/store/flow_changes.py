@@ -26,7 +26,7 @@ from ..domain.text import counted
 from ..errors import FlowError, NotFoundError
 from ..statefile import large_results
 from ..statefile.action import reopen_run
-from ..statefile.lists import in_list
+from ..statefile.lists import LATEST, in_list
 from ..statefile.map_tasks import expand_below, insert_edges
 from ..statefile.requeue import skip_generation
 from ..statefile.transitions import Transaction, hold_if_blocked, propagate, reevaluate, unpropagate
@@ -186,9 +186,6 @@ def _recompute_states(transaction: Transaction, run_id: str, names: Sequence[str
 # --- A part of the flow ----------------------------------------------------------------------------------------------
 #
 # ``core/part.py`` says which tasks a new run leaves out. They are skipped in the transaction that creates the run.
-
-
-LATEST = "latest"  # in place of the name of a run
 
 
 def read_earlier(connection: sqlite3.Connection, dag_name: str, run_id: str) -> EarlierRun:

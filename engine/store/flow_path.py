@@ -25,7 +25,7 @@ def path_for_run(given: str | None, flow_name: Callable[[], str], flow: str | No
     this name.
     """
     if given == "":
-        raise StateFileError("the name of the state file is empty; name one, or leave --state out")
+        raise StateFileError("the name of the state file is empty; name one, or leave it out")
     path = given or os.environ.get(STATE_VARIABLE)
     if not path:
         name = flow_name()

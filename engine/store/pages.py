@@ -30,7 +30,7 @@ from ..core.outcome import ENVIRONMENT_FIELDS
 from ..domain.event_payloads import PageChange, PageChanged
 from ..domain.rows import BreakerRow, PageRow
 from ..domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, NOT_STARTED
-from ..domain.text import shell_command
+from ..domain.text import place_words, shell_command
 from ..errors import RedriveError
 from ..statefile import causes
 from ..statefile.lists import PAGES, Listing, in_list, is_whole_run, query
@@ -288,24 +288,24 @@ def _deadline_at(connection: sqlite3.Connection, run_id: str | None) -> int | No
 
 def _command(connection: sqlite3.Connection, request: PageRequest) -> str:
     """Return the command line to act."""
-    path = path_of(connection)
-    words = ["redrive", "runs", path]
+    place = place_words(path_of(connection), request.run_id)
+    words = ["redrive", "runs", *place]
     if request.run_id is not None and request.act:
-        words = ["redrive", *request.act, "--state", path, "--run", request.run_id, "--reason", "..."]
+        names = 2 if request.act[0] == "systems" else 1  # before the place, which stands before tasks and times
+        words = ["redrive", *request.act[:names], *place, *request.act[names:], "--reason", "..."]
     elif request.run_id is not None and request.task is not None and not _needs_human(connection, request):
-        words = ["redrive", "attach", path, "--run", request.run_id]  # a late task that runs or waits
+        words = ["redrive", "attach", *place]  # a late task that runs or waits
     elif request.run_id is not None and request.task is not None:
-        words = ["redrive", "requeue", "--state", path, "--run", request.run_id, "--reason", "..."]
+        words = ["redrive", "requeue", *place, "--reason", "..."]
         words += [*request.options, "--", request.task]
     elif request.run_id is not None:
-        words = ["redrive", "resume", path, "--run", request.run_id]
+        words = ["redrive", "resume", *place]
     return shell_command(words)
 
 
 def _attach(connection: sqlite3.Connection, request: PageRequest) -> str:
     """Return the command line that opens the run in the console."""
-    run = [] if request.run_id is None else ["--run", request.run_id]
-    return shell_command(["redrive", "attach", path_of(connection), *run])
+    return shell_command(["redrive", "attach", *place_words(path_of(connection), request.run_id)])
 
 
 def _needs_human(connection: sqlite3.Connection, request: PageRequest) -> bool:

@@ -9,7 +9,6 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from datetime import datetime
 from operator import attrgetter
 from statistics import median
@@ -54,7 +53,6 @@ from ..statefile import lists
 from ..statefile.clean_ups import bound_clean_up
 from ..statefile.lists import IS_APPROVAL, chunks, in_list, marks
 from ..statefile.map_tasks import insert_edges
-from ..statefile.opening import open_readonly
 from ..statefile.pruning import finish_pruning
 from ..statefile.reader import Row, latest_seq
 from ..statefile.snapshot import kill_steps, read_snapshot, unknown_run
@@ -789,12 +787,11 @@ def healed_count(connection: sqlite3.Connection, name: str, strict_fp: str) -> i
     return int(count)
 
 
-# --- Names of runs, tasks and causes in a state file, the latest first: for shell completion -------------------------
+# --- Names of tasks and causes in a state file, the latest first: for shell completion -------------------------
 
 
 NAMES_MAX = 1000
 
-RUN_NAMES = "SELECT run_id, dag_name FROM run ORDER BY started_at DESC, rowid DESC LIMIT :limit"
 TASK_NAMES = (
     "SELECT name, state FROM task WHERE run_id = coalesce(:run_id,"
     " (SELECT run_id FROM run ORDER BY started_at DESC, rowid DESC LIMIT 1))"
@@ -813,8 +810,7 @@ class Name(NamedTuple):
     help: str
 
 
-def read_names(path: str, sql: str, run_id: str | None = None) -> list[Name]:
-    """Read names with one of the queries of this module. Raises StateFileError."""
+def read_names(connection: sqlite3.Connection, sql: str, run_id: str | None = None) -> list[Name]:
+    """Read names with one of the queries of this module."""
     options = {"run_id": run_id, "limit": NAMES_MAX}
-    with closing(open_readonly(path).connection) as connection:
-        return [Name(str(name), str(about or "")) for name, about in connection.execute(sql, options)]
+    return [Name(str(name), str(about or "")) for name, about in connection.execute(sql, options)]

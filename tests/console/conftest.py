@@ -92,6 +92,8 @@ class FakeSession:
     ``answer`` decides what the engine says to an act; ``texts``, ``logs`` and ``lists`` are what can be read.
     """
 
+    run_id: str | None = None
+
     def __init__(self, projection: RunProjection | None, address: str = "local:revenue.db") -> None:
         self.projection: Any = projection
         self.builder = EventBuilder(projection) if projection is not None else None

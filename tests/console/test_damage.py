@@ -44,7 +44,7 @@ DOORS = (
     ("logs", "a", "--state"),
     ("report", "--state"),
     ("prune", "--keep", "1", "--state"),
-    ("breakers", "--state"),
+    ("systems", "breakers", "--state"),
     ("pause", "--state"),
     ("report", "--short", "--state"),
     ("skip", "b", "--reason", "x", "--state"),

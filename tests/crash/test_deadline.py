@@ -75,14 +75,14 @@ def test_a_run_that_takes_too_long_is_ended_and_everybody_says_so(flow: Path) ->
     assert "2 × ended by the deadline" in inbox and "CANCELLED long" in inbox
     assert "the deadline of the run, " in output_of("tasks", state)
     assert "has passed: long is ended, 1 task is cancelled" in output_of("events", state)
-    assert "redrive postpone 1h --state" in output_of("pages", state, "--json")
+    assert f"redrive postpone {quoted(state)}@r 1h" in output_of("systems", "pages", state, "--json")
 
 
 def test_a_run_goes_on_after_its_deadline_when_an_operator_says_so(flow: Path) -> None:
     state = flow.parent / "state.db"
     output_of("run", flow, "--state", state, "--run-id", "r", "--plain", code=1)
     (flow.parent / "mended").touch()
-    assert f"go on with: redrive resume {quoted(state)} --run r --deadline 1h" in output_of(
+    assert f"go on with: redrive resume {quoted(state)}@r --deadline 1h" in output_of(
         "resume", state, "--plain", code=1
     )
     preview = output_of("requeue", "--state", state, "long", "--dry-run")

@@ -66,7 +66,7 @@ def test_by_a_hard_link_nothing_is_written(executor: subprocess.Popen[str], tmp_
     link.hardlink_to(tmp_path / "state.db")
     started = run_redrive("run", tmp_path / "flow.py", "--state", link, "--run-id", "other", "--plain")
     finish(executor, tmp_path)
-    acted = run_redrive("requeue", "gate", "--state", link, "--reason", "again")
+    acted = run_redrive("requeue", link, "gate", "--reason", "again")
     for refused in (started, acted):
         assert (refused.returncode, "has 2 names" in refused.stderr) == (2, True), refused
 

@@ -57,7 +57,7 @@ def killed(tmp_path: Path) -> tuple[str, int]:
 
 
 def advice(state: str, pid: int) -> tuple[str, str]:
-    return f"(pid {pid} gone); ", f"redrive resume {quoted(state)} --run r"
+    return f"(pid {pid} gone); ", f"redrive resume {quoted(state)}@r"
 
 
 @parametrize_mostly_long("command", ["runs", "tasks", "inbox", "doctor"])
@@ -81,8 +81,7 @@ def test_the_same_is_said_through_ssh(killed: tuple[str, int], far: Any) -> None
     for command in ("runs", "tasks", "inbox"):
         output = output_of(command, f"ssh://far{state}")
         assert (
-            "executor dead since " in output
-            and f"(pid {pid} gone); on far: redrive resume {quoted(state)} --run r" in output
+            "executor dead since " in output and f"(pid {pid} gone); on far: redrive resume {quoted(state)}@r" in output
         )
 
 

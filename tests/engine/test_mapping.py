@@ -206,7 +206,7 @@ def test_one_child_is_requeued_by_its_name(folder: Path) -> None:
         ["report", "UPSTREAM_FAILED"],
     ]
     (folder / "repaired").touch()
-    assert run_redrive("requeue", "--state", folder / "s.db", "load[3]", "--reason", "mended").returncode == 0
+    assert run_redrive("requeue", folder / "s.db", "load[3]", "--reason", "mended").returncode == 0
     assert run_redrive("resume", folder / "s.db", "--plain").returncode == 0
     assert results(folder / "s.db")["report"] == {"sum": 150, "of": 6}
     with sqlite3.connect(folder / "s.db") as connection:
@@ -254,7 +254,7 @@ def test_a_changed_flow_keeps_the_children(folder: Path) -> None:
     assert start(folder) == 1
     (folder / "repaired").touch()
     (folder / "orders.py").write_text("# a line more\n" + FLOW.replace("max_attempts=1", "max_attempts=3"))
-    run_redrive("requeue", "--state", folder / "s.db", "load[3]", "--reason", "mended")
+    run_redrive("requeue", folder / "s.db", "load[3]", "--reason", "mended")
     output = run_redrive("resume", folder / "s.db", "--plain")
     assert output.returncode == 0, output.stdout + output.stderr
     assert "removed" not in output.stdout + output.stderr
@@ -273,7 +273,7 @@ def test_a_map_task_that_is_added_later_gets_its_children(folder: Path) -> None:
     assert start(folder) == 1
     (folder / "orders.py").write_text(FLOW + "\nflow.command('stop', 'true', after=list_orders)\n")
     (folder / "repaired").touch()
-    run_redrive("requeue", "--state", folder / "s.db", "stop", "--reason", "mended")
+    run_redrive("requeue", folder / "s.db", "stop", "--reason", "mended")
     assert run_redrive("resume", folder / "s.db", "--plain").returncode == 0
     assert results(folder / "s.db")["report"] == {"sum": 150, "of": 6}
 
@@ -376,7 +376,7 @@ class Bank:
 
     def change(self, elements: object, code: int = 0) -> str:
         self.set_list(elements)
-        said = self.redrive("requeue", "--state", "s.db", "invoices", "--reason", "a late invoice")
+        said = self.redrive("requeue", "s.db", "invoices", "--reason", "a late invoice")
         return said + self.redrive("resume", "s.db", "--plain", code=code)
 
     def payments(self) -> list[str]:
@@ -406,7 +406,7 @@ def test_a_key_names_the_child_and_the_idempotency_key(tmp_path: Path) -> None:
     assert "pay[Köln%0A%5B2%5D]" in states(tmp_path / "s.db")
     assert "its element has changed since its effect happened" in bank.redrive("tasks", "s.db")
     assert "1 effect happened for an element that has changed since" in bank.redrive("inbox", "s.db")
-    bank.redrive("ack", "--state", "s.db", "r")
+    bank.redrive("ack", "s.db", "r")
     assert "nothing needs a human" in bank.redrive("inbox", "s.db")
 
 
@@ -446,9 +446,9 @@ def test_a_substitute_for_the_list_gets_keys_as_well(tmp_path: Path) -> None:
     bank = Bank(tmp_path, KEYED)
     bank.start("no list", code=3)
     (tmp_path / "list.json").write_text("{")
-    bank.redrive("requeue", "--state", "s.db", "invoices", "--reason", "again")
+    bank.redrive("requeue", "s.db", "invoices", "--reason", "again")
     bank.redrive("resume", "s.db", "--plain", code=3)
-    bank.redrive("skip", "--state", "s.db", "invoices", "--substitute", '[{"id": "A"}]', "--reason", "by hand")
+    bank.redrive("skip", "s.db", "invoices", "--substitute", '[{"id": "A"}]', "--reason", "by hand")
     bank.redrive("resume", "s.db", "--plain", code=3)  # PARTIAL: its list is not that of its task
     assert bank.payments() == ["{'id': 'A'} r/pay[A]/0"]
 
@@ -460,7 +460,7 @@ def test_a_run_keeps_the_names_that_it_has_given_when_the_key_changes(tmp_path: 
     bank.start(invoices)
     bank.write(after)
     bank.set_list(invoices[::-1])
-    bank.redrive("requeue", "--state", "s.db", "invoices", "--reason", "late")
+    bank.redrive("requeue", "s.db", "invoices", "--reason", "late")
     is_without = after == PAYMENTS
     said = bank.redrive("resume", "s.db", "--plain", "--accept-changes", code=3 if is_without else 0)
     assert [line.split("} ")[1] for line in bank.payments()] == ["r/pay[A]/0", "r/pay[B]/0"]

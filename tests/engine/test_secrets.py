@@ -116,7 +116,7 @@ def test_a_secret_parameter_is_given_again_with_each_resume(tmp_path: Path) -> N
     (tmp_path / "flow.py").write_text(SMALL)
     first = run_with_wrong_password(tmp_path)
     assert first.returncode in (1, 3), first.stderr
-    run(tmp_path, "requeue", "--state", "s.db", "reads", "--reason", "again")
+    run(tmp_path, "requeue", "s.db", "reads", "--reason", "again")
     without = run(tmp_path, "resume", "s.db", "--plain")
     assert (without.returncode, "needs its secret parameter 'password'" in without.stderr) == (2, True)
     given = run(tmp_path, "resume", "s.db", "--plain", "--param", "password=-", input="changed-1\n", stdin=None)
@@ -127,7 +127,7 @@ def test_a_secret_parameter_is_given_again_with_each_resume(tmp_path: Path) -> N
 def test_a_secret_parameter_of_one_task_is_refused(tmp_path: Path) -> None:
     (tmp_path / "flow.py").write_text(SMALL)
     run_with_wrong_password(tmp_path)
-    refused = run(tmp_path, "requeue", "--state", "s.db", "reads", "--param", "password=changed-1", "--reason", "x")
+    refused = run(tmp_path, "requeue", "s.db", "reads", "--param", "password=changed-1", "--reason", "x")
     assert refused.returncode != 0
     assert "parameter 'password' is secret" in refused.stdout + refused.stderr
 

@@ -6,7 +6,7 @@ import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.cli.options import NamedFile, ssh_options
+from redrive.console.cli.options import NamedFile, of_file
 from redrive.console.sessions.address import SshAddress, SshOptions, parse
 from redrive.console.sessions.target import is_remote
 from redrive.engine.errors import AddressError
@@ -108,8 +108,7 @@ def test_a_printed_command_reaches_the_host_with_the_options_that_were_given(opt
     found: list[NamedFile] = []
 
     @click.command()
-    @click.argument("target")
-    @ssh_options
+    @of_file
     def command(file: NamedFile) -> None:
         found.append(file)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 from redrive.console.app.systems_operator import BREAKER_ACTS
@@ -190,8 +191,11 @@ def test_an_act_has_words_and_a_help_text(act: Act) -> None:
 @every_act
 def test_an_act_has_a_shell_command_or_a_reason_for_none(act: Act) -> None:
     assert bool(act.shell) != bool(act.no_shell)
-    command, *options = (act.shell or "pause").split()
-    assert set(options) <= {name for option in all_commands()[command].params for name in option.opts}
+    words = (act.shell or "pause").split()
+    command = all_commands()[words.pop(0)]
+    if isinstance(command, click.Group):
+        command = command.commands[words.pop(0)]
+    assert set(words) <= {name for option in command.params for name in option.opts}
 
 
 # --- The engine ----------------------------------------------------------------------------------------------------

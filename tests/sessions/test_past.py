@@ -159,7 +159,7 @@ def replay(run_file: StateFileBuilder, capsys: pytest.CaptureFixture[str]) -> Ca
     run_file.close()
 
     def show(at: str | None) -> str:
-        assert listings.print_replay(Endpoint(str(run_file.path)), None, False, at) == 0
+        assert listings.print_replay(Endpoint(str(run_file.path)), (), False, at) == 0
         return capsys.readouterr().out
 
     return show

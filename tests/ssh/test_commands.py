@@ -51,7 +51,7 @@ def values(*words: str) -> list[Any]:
     return [json.loads(line) for line in output_of(*words, "--json", code=code).splitlines()]
 
 
-@parametrize_mostly_long("command", [("runs",), ("tasks",), ("inbox",), ("events",), ("events", "--run", "night-1")])
+@parametrize_mostly_long("command", [("runs",), ("tasks",), ("inbox",), ("events",), ("events", "@night-1")])
 def test_a_listing_is_the_same_through_ssh(far: Any, run_file: StateFileBuilder, command: tuple[str, ...]) -> None:
     """An executor's night at rest, so that nothing moves between the two."""
     run_file.close()
@@ -73,7 +73,7 @@ def test_a_run_is_the_same_trace_through_ssh(far: Any, run_file: StateFileBuilde
     run_file.close()
     with receiving() as receiver:
         for target in (str(run_file.path), f"ssh://far{run_file.path}"):
-            output_of("trace", "--state", target, "--otlp", receiver.url)
+            output_of("report", target, "--otlp", receiver.url)
         half = len(receiver.spans) // 2
         here, there = (
             [span.SerializeToString() for span in part] for part in (receiver.spans[:half], receiver.spans[half:])
@@ -148,11 +148,11 @@ def test_the_inbox_of_a_host_answers_for_all_its_files(
 
 def test_an_act_through_ssh_is_done_and_its_refusal_reported(far: Any, run_file: StateFileBuilder) -> None:
     run_file.close()
-    act = ("--state", f"ssh://far{run_file.path}", "task_00002", "--reason", "schema reloaded")
+    act = (f"ssh://far{run_file.path}", "task_00002", "--reason", "schema reloaded")
     assert "task_00002" in output_of("requeue", *act)
     (row,) = [row for row in values("tasks", f"ssh://far{run_file.path}") if row["name"] == "task_00002"]
     assert (row["state"], row["generation"]) == ("PENDING", 1)
-    output_of("cancel", "--state", f"ssh://far{run_file.path}", "task_00000", "--reason", "done already", code=1)
+    output_of("cancel", f"ssh://far{run_file.path}", "task_00000", "--reason", "done already", code=1)
 
 
 @pytest.mark.long
@@ -190,14 +190,14 @@ def test_an_act_through_ssh_reaches_a_living_executor_and_is_followed(far: Any, 
     assert following.stdout is not None
     try:
         until(following, lambda event: event["task"] == "bad" and event["new"] == "DEAD_LETTER")
-        output_of("skip", "--state", target, "bad", "--reason", "not tonight")
+        output_of("skip", target, "bad", "--reason", "not tonight")
         skipped = until(following, lambda event: event["task"] == "bad" and event["new"] == "SKIPPED")
         assert skipped["reason"] == "not tonight" and "@" in skipped["actor"]
         assert "waits for an approval" in output_of("inbox", target, code=3)
-        output_of("approve", "--state", target, "ready", "--reason", "numbers fit")
+        output_of("approve", target, "ready", "--reason", "numbers fit")
         approved = until(following, lambda event: event["task"] == "ready" and event["new"] == "SUCCESS")
         assert approved["reason"] == "numbers fit" and "@" in approved["actor"]
-        output_of("cancel", "--state", target, "long", "--reason", "takes too long")
+        output_of("cancel", target, "long", "--reason", "takes too long")
         until(following, lambda event: event["task"] == "long" and event["new"] == "CANCELLED")
     finally:
         following.kill()
@@ -217,17 +217,15 @@ def until(following: subprocess.Popen[str], what: Any) -> Any:
 
 def test_the_output_of_tasks_is_the_same_through_ssh(far: Any, run_file: StateFileBuilder) -> None:
     run_file.close()
-    here = output_of("logs", "task_*", "--state", str(run_file.path))
-    assert here == output_of("logs", "task_*", "--state", f"ssh://far{run_file.path}")
+    here = output_of("logs", str(run_file.path), "task_*")
+    assert here == output_of("logs", f"ssh://far{run_file.path}", "task_*")
     assert " | " in here
 
 
 # --- A host whose clock is wrong --------------------------------------------------------------------------------------
 
 
-@parametrize_mostly_long(
-    "words", [("tasks",), ("why", "task_00002"), ("report", "--short"), ("inbox", "--run", "night-1")]
-)
+@parametrize_mostly_long("words", [("tasks",), ("why", "task_00002"), ("report", "--short"), ("inbox", "@night-1")])
 def test_ages_are_counted_by_the_clock_of_the_host(
     far: Any, run_file: StateFileBuilder, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
@@ -248,3 +246,18 @@ def test_ages_are_counted_by_the_clock_of_the_host(
     said = result.stdout + result.stderr
     assert "the clock of far is 3h00 behind: ages are counted by it" in result.stderr
     assert said.count("3h0") == 1, said
+
+
+# --- FLOW@RUN ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_is_named_behind_the_path_and_a_file_of_the_whole_name_wins(far: Any, run_file: StateFileBuilder) -> None:
+    run_file.close()
+    target = f"ssh://far{run_file.path}"
+    by_day = [output_of("tasks", f"{target}@{word}") for word in ("-0", "night", "night-1")]
+    assert by_day == [output_of("tasks", target)] * 3
+    assert "there is no run 'noon'" in run_redrive("tasks", f"{target}@noon").stderr
+    whole = run_file.path.with_name("x@night")
+    whole.write_bytes(run_file.path.read_bytes())
+    assert f"in ssh://far{run_file.path.parent}/x%40night" in output_of("tasks", f"ssh://far{whole}")
+    assert f"in ssh://far{run_file.path.parent}/x%40night" in output_of("tasks", f"ssh://far{whole}@night-1")

@@ -57,7 +57,7 @@ def state_of(folder: Path, task: str = "ok", columns: str = "state") -> tuple[ob
 def test_it_waits_in_the_inbox_and_holds_no_process(folder: Path) -> None:
     said = start(folder)
     assert "ok READY: it waits for an approval" in said
-    assert "BLOCKED: ok waits for an approval (redrive approve --state " in said
+    assert "BLOCKED: ok waits for an approval (redrive approve " in said
     with closing(sqlite3.connect(folder / "s.db")) as connection:
         assert [(line.counts["READY"], line.asked) for line in lists.runs(connection)] == [(1, 1)]
     inbox = redrive(folder, "inbox", "s.db", code=3).stdout
@@ -67,44 +67,44 @@ def test_it_waits_in_the_inbox_and_holds_no_process(folder: Path) -> None:
     assert redrive(folder, "inbox", "--quiet", "s.db", code=3).stdout == ""
     row = json.loads(redrive(folder, "inbox", "--json", "s.db", code=3).stdout)
     assert (row["need"], row["tasks"]) == ("approval", ["ok"])
-    assert "ok READY: waits for an approval for" in redrive(folder, "why", "ok", "--state", "s.db").stdout
-    below = redrive(folder, "why", "publish", "--state", "s.db").stdout
+    assert "ok READY: waits for an approval for" in redrive(folder, "why", "s.db", "ok").stdout
+    below = redrive(folder, "why", "s.db", "publish").stdout
     assert "publish PENDING: waits for ok, which waits for an approval\n" in below
     pages = redrive(folder, "pages", "s.db").stdout
     assert "approval on ok" in pages
-    summary = redrive(folder, "report", "--short", "--state", "s.db").stdout
+    summary = redrive(folder, "report", "s.db", "--short").stdout
     assert "1 approve?" in summary and "`ok`; holds 1 task" in summary and "fingerprint" not in summary
 
 
 def test_an_approval_lets_go_on_what_waits_for_it_and_says_who_and_why(folder: Path) -> None:
     start(folder)
-    assert "say why" in redrive(folder, "approve", "ok", "--state", "s.db", code=2).stderr
-    refused = redrive(folder, "approve", "build", "--state", "s.db", "--reason", "x", code=1).stdout
+    assert "say why" in redrive(folder, "approve", "s.db", "ok", code=2).stderr
+    refused = redrive(folder, "approve", "s.db", "build", "--reason", "x", code=1).stdout
     assert "build: it waits for no approval" in refused
-    preview = redrive(folder, "approve", "ok", "--state", "s.db", "--reason", "x", "--dry-run").stdout
+    preview = redrive(folder, "approve", "s.db", "ok", "--reason", "x", "--dry-run").stdout
     assert "would be answered (1): ok" in preview
-    redrive(folder, "approve", "ok", "--state", "s.db", "--reason", "numbers fit")
+    redrive(folder, "approve", "s.db", "ok", "--reason", "numbers fit")
     assert state_of(folder, "ok", "state, attempt, expires_at") == ("SUCCESS", 0, None)
     resumed = redrive(folder, "resume", "s.db", "--plain", "--output").stdout
     assert "1.4 approved by" in resumed and "because numbers fit" in resumed
     journal = redrive(folder, "events", "s.db").stdout
     assert "ok SUCCESS by " in journal and ": numbers fit" in journal
-    assert "approved" in redrive(folder, "why", "ok", "--state", "s.db").stdout
+    assert "approved" in redrive(folder, "why", "s.db", "ok").stdout
     assert redrive(folder, "inbox", "--quiet", "s.db").returncode == 0
-    again = redrive(folder, "approve", "ok", "--state", "s.db", "--reason", "twice", code=1).stdout
+    again = redrive(folder, "approve", "s.db", "ok", "--reason", "twice", code=1).stdout
     assert "ok: a task in SUCCESS cannot be approved" in again
 
 
 def test_a_rejection_fails_it_for_good_in_a_class_of_its_own(folder: Path) -> None:
     start(folder)
-    preview = redrive(folder, "reject", "ok", "--state", "s.db", "--reason", "x", "--dry-run").stdout
+    preview = redrive(folder, "reject", "s.db", "ok", "--reason", "x", "--dry-run").stdout
     assert "would be stopped below (1): publish" in preview
-    redrive(folder, "reject", "ok", "--state", "s.db", "--reason", "not on a Friday")
+    redrive(folder, "reject", "s.db", "ok", "--reason", "not on a Friday")
     assert state_of(folder, "ok", "state, failure_class, attempt") == ("FAILED", "rejected", 0)
     assert state_of(folder, "publish") == ("UPSTREAM_FAILED",)
     redrive(folder, "resume", "s.db", "--plain", code=1)
     assert "1 × rejected" in redrive(folder, "inbox", "s.db", code=1).stdout
-    redrive(folder, "requeue", "ok", "--state", "s.db", "--reason", "it is Monday")
+    redrive(folder, "requeue", "s.db", "ok", "--reason", "it is Monday")
     redrive(folder, "resume", "s.db", "--plain", code=3)
     assert state_of(folder) == ("READY",)
 
@@ -121,14 +121,14 @@ def test_without_an_answer_it_fails_at_its_timeout(folder: Path) -> None:
 
     in_time(is_asked_before)
     assert state_of(folder, "ok", "state, failure_class") == ("FAILED", "unanswered")
-    assert "nobody has approved it by" in redrive(folder, "why", "ok", "--state", "s.db").stdout
+    assert "nobody has approved it by" in redrive(folder, "why", "s.db", "ok").stdout
 
 
 def test_an_answer_after_its_timeout_is_refused_also_without_an_executor(folder: Path) -> None:
     start(folder)
     with closing(sqlite3.connect(folder / "s.db")) as connection, connection:
         connection.execute("UPDATE task SET expires_at = 1 WHERE name = 'ok'")
-    late = redrive(folder, "approve", "ok", "--state", "s.db", "--reason", "now", code=1).stdout
+    late = redrive(folder, "approve", "s.db", "ok", "--reason", "now", code=1).stdout
     assert "nobody has approved it by" in late
     inbox = redrive(folder, "inbox", "s.db", code=3).stdout
     assert "without an answer; until then redrive approve or reject ok" in inbox
@@ -157,7 +157,7 @@ def test_it_survives_the_death_of_its_executor(folder: Path, executor: list[int]
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     assert state_of(folder) == ("READY",)
-    redrive(folder, "approve", "ok", "--state", "s.db", "--reason", "fits")
+    redrive(folder, "approve", "s.db", "ok", "--reason", "fits")
     redrive(folder, "resume", "s.db", "--plain")
     assert state_of(folder, "publish") == ("SUCCESS",)
     with closing(sqlite3.connect(folder / "s.db")) as connection:
@@ -165,12 +165,12 @@ def test_it_survives_the_death_of_its_executor(folder: Path, executor: list[int]
 
 
 def test_a_living_executor_goes_on_at_once(folder: Path, executor: list[int]) -> None:
-    redrive(folder, "approve", "ok", "--state", "s.db", "--reason", "fits")
+    redrive(folder, "approve", "s.db", "ok", "--reason", "fits")
     wait_until(lambda: state_of(folder, "publish") == ("SUCCESS",))
 
 
 def test_a_parent_that_runs_again_takes_the_question_back(folder: Path, executor: list[int]) -> None:
-    redrive(folder, "requeue", "build", "--state", "s.db", "--reason", "1.5")
+    redrive(folder, "requeue", "s.db", "build", "--reason", "1.5")
     wait_until(lambda: state_of(folder, "build", "state, generation") == ("SUCCESS", 1))
     wait_until(lambda: state_of(folder) == ("READY",))
     redrive(
@@ -189,7 +189,7 @@ def test_a_parent_that_runs_again_takes_the_question_back(folder: Path, executor
 
 def test_the_report_for_cron_names_the_commands_that_answer(folder: Path) -> None:
     said = redrive(folder, "run", "release.py", "--state", "s.db", "--quiet", "--run-id", "r", code=3).stdout
-    place = f"--state {folder / 's.db'} --run r --reason"
+    place = f"{folder / 's.db'}@r --reason"
     lines = [line.strip() for line in said.splitlines() if line.startswith("  redrive")]
     assert lines == [
         f"redrive approve {place} 'as it should be' -- ok",
@@ -203,11 +203,11 @@ def test_the_line_of_a_blocked_run_counts_what_waits_and_has_the_command(folder:
     tasks = 'flow.approval("a")\nflow.approval("b")\nflow.command("broken", "exit 127", max_attempts=1)\n'
     (folder / "release.py").write_text(f"from redrive.engine import Flow\nflow = Flow('f')\n{tasks}")
     last = start(folder).splitlines()[-1]
-    assert "BLOCKED: 2 approvals wait (a, b); 1 dead letter waits for a decision (redrive approve --state " in last
+    assert "BLOCKED: 2 approvals wait (a, b); 1 dead letter waits for a decision (redrive approve " in last
     said = redrive(folder, "resume", "s.db", "--plain", code=3).stdout
     why = "run r BLOCKED: 2 approvals wait (a, b); 1 dead letter waits for a decision"
     state = folder / "s.db"
-    place = f"--state {state} --run r --reason ... -- a b; redrive inbox {state} --run r"
+    place = f"{state}@r --reason ... -- a b; redrive inbox {state}@r"
     assert said.splitlines()[-1] == f"{why} (redrive approve {place})"
     command, _ = last.split("(redrive ")[1].split("; redrive inbox ")
     assert "a: approved" in redrive(folder, *shlex.split(command)).stdout

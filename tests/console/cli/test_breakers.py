@@ -52,7 +52,7 @@ def living(tmp_path: Path) -> Path:
 
 
 def listed(state: Path) -> dict[str, object]:
-    done = run_redrive("breakers", state, "--json")
+    done = run_redrive("systems", "breakers", state, "--json")
     assert done.returncode == 0, done.stderr
     (line,) = done.stdout.splitlines()
     value: dict[str, object] = json.loads(line)
@@ -65,24 +65,24 @@ def test_an_open_breaker_says_whom_it_holds_and_opens_by_hand(living: Path) -> N
         before = listed(living)
         assert before["state"] == "OPEN"
         assert "second" in before["held"]  # type: ignore[operator]
-        text = run_redrive("breakers", living).stdout
+        text = run_redrive("systems", "breakers", living).stdout
         assert text.splitlines()[1].split()[:2] == ["DOWNSTREAM", "STATE"]
         assert "api" in text.splitlines()[2]
-        assert run_redrive("breakers", living, "--open", "api", "--reason", "maintenance").returncode == 0
+        assert run_redrive("systems", "breakers", living, "--open", "api", "--reason", "maintenance").returncode == 0
         assert listed(living)["state"] == "FORCED_OPEN"
-        refused = run_redrive("breakers", living, "--close", "nobody")
+        refused = run_redrive("systems", "breakers", living, "--close", "nobody")
         assert (refused.returncode, "nobody" in refused.stderr) == (1, True)
     finally:
-        run_redrive("cancel", "--state", living, "first", "second", "--reason", "the test is over")
+        run_redrive("cancel", living, "first", "second", "--reason", "the test is over")
 
 
 def test_a_breaker_cannot_be_set_where_no_executor_lives(tmp_path: Path) -> None:
     (tmp_path / "f.py").write_text("from redrive.engine import Flow\nflow = Flow('f')\n@flow.task\ndef a(): ...\n")
     assert run_redrive("run", tmp_path / "f.py", "--state", tmp_path / "s.db").returncode == 0
-    assert run_redrive("breakers", tmp_path / "s.db").stdout.splitlines()[1:] == [
+    assert run_redrive("systems", "breakers", tmp_path / "s.db").stdout.splitlines()[1:] == [
         "no task of this run names a downstream"
     ]
-    done = run_redrive("breakers", tmp_path / "s.db", "--open", "api")
+    done = run_redrive("systems", "breakers", tmp_path / "s.db", "--open", "api")
     assert done.returncode == 1
     assert len((done.stdout + done.stderr).splitlines()) == 2  # the place, and why
 

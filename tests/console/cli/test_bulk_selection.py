@@ -70,7 +70,7 @@ def pending(state: Path) -> set[str]:
     ],
 )
 def test_a_bulk_requeue_takes_the_tasks_that_it_previews(blocked: Path, words: list[str], names: set[str]) -> None:
-    act = ("requeue", "--state", blocked, *words, "--reason", "fixed")
+    act = ("requeue", blocked, *words, "--reason", "fixed")
     refused = run_redrive(*act)
     assert refused.returncode == 2
     assert f"would run again ({len(names)}): " in refused.stderr
@@ -115,10 +115,10 @@ def test_every_list_names_a_cause_by_one_fingerprint_and_every_command_accepts_i
     named = {*re.findall(r"fp=(\w+)", events), *re.findall(r"PAGED on-call: .* \((\w+)\)", events)}
     named |= {*re.findall(r"\(fp (\w+)\)", run_redrive("inbox", state).stdout)}
     (name,) = named
-    assert "(2)" in run_redrive("requeue", "--state", state, "--fingerprint", name, "--dry-run").stdout
-    everywhere = run_redrive("requeue", "--state", state, "--fingerprint", name, "--all-runs", "--dry-run")
+    assert "(2)" in run_redrive("requeue", state, "--fingerprint", name, "--dry-run").stdout
+    everywhere = run_redrive("requeue", state, "--fingerprint", name, "--all-runs", "--dry-run")
     assert "(2): part_a, part_b" in everywhere.stdout
-    assert run_redrive("note", "--state", state, "--fingerprint", name, "call Ana").returncode == 0
+    assert run_redrive("note", state, "--fingerprint", name, "call Ana").returncode == 0
     assert "call Ana" in run_redrive("inbox", state).stdout
 
 
@@ -131,12 +131,12 @@ def test_page_line_and_inbox_name_the_cause_of_a_hang_by_one_fingerprint(tmp_pat
     events = run_redrive("events", state).stdout
     (paged,) = {*re.findall(r"PAGED on-call: .* \((\w+)\)", events), *re.findall(r" FAILED .* \(fp=(\w+)\)", events)}
     assert re.findall(r"\(fp (\w+)\)", run_redrive("inbox", state).stdout) == [paged]
-    assert "(1)" in run_redrive("requeue", "--state", state, "--fingerprint", paged, "--dry-run").stdout
+    assert "(1)" in run_redrive("requeue", state, "--fingerprint", paged, "--dry-run").stdout
 
 
 def requeue_cause(state: Path, row: dict[str, Any]) -> tuple[object, ...]:
     cause = row["attempts"][-1]["fingerprint_loose"]
-    return ("requeue", "--state", state, "--fingerprint", cause, "--reason", "fixed")
+    return ("requeue", state, "--fingerprint", cause, "--reason", "fixed")
 
 
 def test_a_requeue_that_may_repeat_an_effect_says_what_to_check_first(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_a_requeue_that_may_repeat_an_effect_says_what_to_check_first(tmp_path: 
         "@flow.task(kind='effect', timeout=30)\ndef pay(): raise RuntimeError('the line went dead')\n"
     )
     state = state_of(tmp_path, flow)
-    requeue = ("requeue", "--state", state, "pay", "--reason", "not paid")
+    requeue = ("requeue", state, "pay", "--reason", "not paid")
     refused = run_redrive(*requeue)
     assert refused.returncode == 2
     assert "first look for the key r/pay/0 in the other system: pay may have happened" in refused.stderr
@@ -156,7 +156,7 @@ def test_a_requeue_that_may_repeat_an_effect_says_what_to_check_first(tmp_path: 
 
 
 def test_a_bulk_skip_leaves_what_has_not_failed(blocked: Path) -> None:
-    assert run_redrive("skip", "--state", blocked, "*", "--yes", "--reason", "not tonight").returncode == 0
+    assert run_redrive("skip", blocked, "*", "--yes", "--reason", "not tonight").returncode == 0
     rows = [json.loads(line) for line in run_redrive("tasks", blocked, "--json").stdout.splitlines()]
     assert {row["name"] for row in rows if row["state"] == "SKIPPED"} == {"load_a", "load_b", "send"}
 
@@ -171,14 +171,14 @@ def test_a_bulk_skip_leaves_what_has_not_failed(blocked: Path) -> None:
     ],
 )
 def test_a_bulk_act_on_nothing_says_so(blocked: Path, words: list[str], sentence: str) -> None:
-    done = run_redrive("requeue", "--state", blocked, *words, "--yes", "--reason", "fixed")
+    done = run_redrive("requeue", blocked, *words, "--yes", "--reason", "fixed")
     assert (done.returncode, done.stdout) == (2, "")
     assert sentence in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
 def test_the_dry_run_of_a_bulk_act_needs_no_consent(blocked: Path) -> None:
-    done = run_redrive("requeue", "--state", blocked, "*", "--dry-run")
+    done = run_redrive("requeue", blocked, "*", "--dry-run")
     assert done.returncode == 0
     assert "would run again (3): load_a, load_b, send" in done.stdout
     assert "dry run: nothing was changed" in done.stdout
@@ -192,5 +192,5 @@ def test_a_task_whose_name_is_a_glob_is_meant_in_full(tmp_path: Path) -> None:
     (tmp_path / "g.py").write_text(flow)
     state = tmp_path / "g.db"
     run_redrive("run", tmp_path / "g.py", "--state", state, "--plain")
-    assert run_redrive("requeue", "--state", state, "part[1]", "--reason", "x").returncode == 0
+    assert run_redrive("requeue", state, "part[1]", "--reason", "x").returncode == 0
     assert pending(state) == {"part[1]"}

@@ -50,7 +50,7 @@ def coloured_words(text: str) -> set[tuple[str, str]]:
     "words", [("tasks",), ("runs",), ("inbox",), ("events",), ("runs", "--tasks"), ("why", "task_00005")]
 )
 def test_without_its_colours_a_list_is_what_a_pipe_gets(state: Path, words: tuple[str, ...]) -> None:
-    command = (words[0], "--state", state, *words[1:])
+    command = (words[0], state, *words[1:])
     in_colours, in_a_pipe = printed(*command, **_FORCED), printed(*command)
     assert "\x1b" not in in_a_pipe and "\x1b" in in_colours
     timeless = re.compile(r"\d+(\.\d+)?(ms|s|m\d\d)\b")

@@ -33,13 +33,20 @@ HOSTILE = [
 ]
 NOT_OFFERED = ["two\nlines", "esc\x1b[2J", "tab\there", "-dash", "--force"]
 
-#: Drives the function that the script defines as bash does at Tab.
+#: Drives the function that the script defines as bash does at Tab. PART: what bash replaces, behind the last break.
 BASH = """
 eval "$(redrive completion bash)"
-COMP_WORDS=(redrive requeue --reason x --state {state} {typed}) COMP_CWORD=6
-_redrive_completion redrive requeue "" 2>/dev/null
+compopt() {{ echo "$@"; }}
+COMP_WORDBREAKS=$' \\t\\n"\\'><=;|&(:@'
+COMP_LINE={line} COMP_POINT=${{#COMP_LINE}} COMP_WORDS=({part}) COMP_CWORD=0
+_redrive_completion redrive "" "" 2>/dev/null
 printf '%s\\n' "${{COMPREPLY[@]}}"
 """
+
+
+def bash(line: str, part: str) -> list[str]:
+    script = BASH.format(line=shlex.quote(f"redrive {line}"), part=shlex.quote(part))
+    return ["bash", "--norc", "-c", script]
 
 
 @pytest.fixture(scope="module")
@@ -67,32 +74,22 @@ def run_in(shell: list[str], folder: Path) -> str:
 
 
 def test_bash_gets_words_that_it_reads_as_the_names_and_none_runs(folder: Path) -> None:
-    words = run_in(["bash", "--norc", "-c", BASH.format(state="got.db", typed="''")], folder).splitlines()
+    words = run_in(bash("requeue --reason x got.db ", ""), folder).splitlines()
     for word in words:
         assert run_in(["bash", "--norc", "-c", f"printf %s {word}"], folder) == shlex.split(word)[0]
     assert sorted(shlex.split(word)[0] for word in words) == sorted(HOSTILE), "what cannot be typed is not offered"
     assert not (folder / "OWNED").exists()
 
 
-def test_a_word_goes_on_as_it_was_typed(folder: Path) -> None:
-    assert run_in(["bash", "--norc", "-c", BASH.format(state="got.db", typed="sp")], folder) == "sp\\ ace\n"
-    assert run_in(["bash", "--norc", "-c", BASH.format(state="got.db", typed="'sp\\ a'")], folder) == "sp\\ ace\n"
-
-
-def test_logs_offers_the_tasks_as_requeue_does(folder: Path) -> None:
-    script = BASH.replace("requeue --reason x", "logs --lines 5").format(state="got.db", typed="sp")
-    assert run_in(["bash", "--norc", "-c", script], folder) == "sp\\ ace\n"
+@pytest.mark.parametrize("line", ["requeue --reason x got.db", "logs --lines 5 got.db@r", "logs --state got.db"])
+@pytest.mark.parametrize("typed", ["sp", "sp\\ a"])
+def test_a_word_goes_on_as_it_was_typed(folder: Path, line: str, typed: str) -> None:
+    assert run_in(bash(f"{line} {typed}", typed), folder) == "sp\\ ace\n"
 
 
 @pytest.mark.parametrize("command", ["logs --lines 5", "why"])
 def test_the_state_file_is_completed_before_the_task(folder: Path, command: str) -> None:
-    script = f"""
-eval "$(redrive completion bash)"
-compopt() {{ echo "$@"; }}
-COMP_WORDS=(redrive {command} go) COMP_CWORD={len(command.split()) + 1}
-_redrive_completion redrive "" "" 2>/dev/null
-"""
-    assert run_in(["bash", "--norc", "-c", script], folder) == "-o default\n"
+    assert run_in(bash(f"{command} go", "go"), folder) == "-o default\n\n"
 
 
 @pytest.fixture
@@ -105,39 +102,51 @@ def default_place(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder / "here"
 
 
-#: Lines with what is offered for the word that is begun: the flow of a state file, its run, or a task.
+#: Lines with what is offered for the word that is begun, and what bash puts in: it divides at @.
 LINES = {
-    "inbox g": "got",
-    "tasks g": "got",
-    "attach g": "got",
-    "logs go": "got",
-    "logs got it": "it's",
-    "why got sp": "sp ace",
-    "events --state g": "got",
-    "runs got --state g": "got",
-    "tasks got --run ": "r",
-    "rerun --state got ": "r",
-    "logs --state got g": "grün,äöü",
+    "inbox go": (["got", "got@"], ["got", "got@"]),
+    "tasks got@": (["got@r"], ["@r"]),
+    "attach got@r": (["got@r"], ["@r"]),
+    "logs got it": (["it's"], ["it's"]),
+    "why got@r sp": (["sp ace"], ["sp ace"]),
+    "rerun got@": (["got@r"], ["@r"]),
+    "requeue @": (["@r"], ["@r"]),
+    "logs --state got g": (["grün,äöü"], ["grün,äöü"]),
 }
-#: For the other shells, which ask the same completers: a file, a task, a word that is quoted, and an option.
-SOME_LINES = {line: LINES[line] for line in ("inbox g", "logs got it", "why got sp", "runs got --state g")}
+#: For the other shells, which ask the same completers: a run, a task, a word that is quoted, and an option.
+SOME_LINES = {"tasks got@": "got@r", "logs got it": "it's", "why got sp": "sp ace", "logs --state got g": "grün,äöü"}
 
 
-def test_bash_offers_what_a_command_takes(default_place: Path) -> None:
-    script = 'eval "$(redrive completion bash)"\n'
-    for line in LINES:
-        *words, typed = line.split(" ")
-        script += f"""
-        COMP_WORDS=(redrive {shlex.join(words)} {shlex.quote(typed)}) COMP_CWORD={len(words) + 1}
-        _redrive_completion redrive '' '' 2>/dev/null
-        printf '%s\\t' "${{COMPREPLY[@]}}"; echo
-        """
-    offered = run_in(["bash", "--norc", "-c", script], default_place).splitlines()
-    assert dict(zip(LINES, map(_words_of_bash, offered), strict=True)) == {line: [word] for line, word in LINES.items()}
+@pytest.mark.parametrize("line", LINES)
+def test_bash_offers_what_a_command_takes(default_place: Path, line: str) -> None:
+    typed = line.rpartition(" ")[2]
+    part = typed.rpartition("@")[2] or "@"  # bash has the break itself as the word
+    offered = run_in(bash(line, part), default_place).splitlines()
+    assert [word for written in offered for word in shlex.split(written)] == LINES[line][1]
 
 
-def _words_of_bash(offered: str) -> list[str]:
-    return [word for written in offered.removesuffix("\t").split("\t") for word in shlex.split(written)]
+BASH_BY_KEYS = """\
+cd {folder}; PS1='> '; eval "$(redrive completion bash)"
+redrive() {{ printf '%s\\n' "${{@: -1}}" >> words; }}; echo LOA''DED
+"""
+
+
+def test_bash_completes_by_keys_what_it_divides_at_the_at(default_place: Path) -> None:
+    """As a person does: a word is begun, Tab, Enter; ``redrive`` shows its last word."""
+    (default_place / "words").touch()
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environ = {"PATH": path, "HOME": str(default_place), "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"]}
+    terminal = PtyTerminal(["bash", "--norc", "--noprofile", "-i"], environ=environ, columns=250)
+    lines = {"tasks got@": "got@r", "attach got@r": "got@r", "logs got@r it": "it's"}
+    try:
+        terminal.send(BASH_BY_KEYS.format(folder=shlex.quote(str(default_place))))
+        terminal.until("LOADED")
+        for count, line in enumerate(lines, 1):
+            terminal.send(f"redrive {line}\t\n")
+            terminal.until(partial(_has_lines, default_place / "words", count))
+    finally:
+        terminal.close()
+    assert (default_place / "words").read_text().splitlines() == list(lines.values())
 
 
 # --- The other shells ------------------------------------------------------------------------------------------------

@@ -95,4 +95,4 @@ def test_a_run_that_is_blocked_says_so_each_time_and_names_the_command(tmp_path:
     again = run_redrive("resume", str(state))
     assert again.returncode == 3
     why = "1 dead letter waits for a decision"
-    assert again.stdout == f"run night BLOCKED: {why} (redrive inbox {quoted(state)} --run night)\n"
+    assert again.stdout == f"run night BLOCKED: {why} (redrive inbox {quoted(state)}@night)\n"

@@ -77,7 +77,7 @@ def test_help_imports_the_commands_and_nothing_that_they_call() -> None:
 
 def test_a_command_imports_the_module_of_no_other_command() -> None:
     commands = {f"redrive.console.cli.{one.module}" for section in SECTIONS.values() for one in section}
-    shared = {f"redrive.console.cli.{name}" for name in ("main", "options", "completion")}
+    shared = {f"redrive.console.cli.{name}" for name in ("main", "options")}
     assert within(modules_of("runs", "--help"), commands - shared) == {"redrive.console.cli.listings"}
 
 

@@ -29,16 +29,16 @@ def lines_of(*words: object) -> list[str]:
 
 def test_the_output_of_one_task_is_printed_as_it_is(run_file: StateFileBuilder) -> None:
     run_file.finish("task_00000", text="first\nsecond\r25 %\r100 %\nno newline")
-    assert lines_of("--state", run_file.path, "task_00000") == ["first", "100 %", "no newline"]
-    assert lines_of("--state", run_file.path, "task_00000", "--lines", "1") == ["no newline"]
+    assert lines_of(run_file.path, "task_00000") == ["first", "100 %", "no newline"]
+    assert lines_of(run_file.path, "task_00000", "--lines", "1") == ["no newline"]
 
 
 def test_several_tasks_get_their_names_in_a_column(run_file: StateFileBuilder) -> None:
     run_file.finish("task_00000", text="a\n")
     run_file.finish("task_00001", text="b\nc\n")
     expected = ["task_00000 | a", "task_00001 | b", "task_00001 | c"]
-    assert lines_of("--state", run_file.path) == lines_of("--state", run_file.path, "task_*") == expected
-    values = [json.loads(line) for line in lines_of("--state", run_file.path, "--json")]
+    assert lines_of(run_file.path) == lines_of(run_file.path, "task_*") == expected
+    values = [json.loads(line) for line in lines_of(run_file.path, "--json")]
     assert [(one["task"], one["attempt"], one["text"]) for one in values] == [
         ("task_00000", 1, "a"),
         ("task_00001", 1, "b"),
@@ -49,7 +49,7 @@ def test_several_tasks_get_their_names_in_a_column(run_file: StateFileBuilder) -
 def test_a_failure_follows_the_output_on_stderr(run_file: StateFileBuilder) -> None:
     """Of an attempt that printed nothing, it is all that there is to see."""
     run_file.finish("task_00000", "FAILED", text="", error="no \x1b[31mroute to the ledger")
-    done = run_redrive("logs", "--state", run_file.path, "task_00000")
+    done = run_redrive("logs", run_file.path, "task_00000")
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr.startswith("redrive: task_00000: attempt 1 failed: ")
     assert "route to the ledger" in done.stderr and "\x1b" not in done.stderr
@@ -57,14 +57,14 @@ def test_a_failure_follows_the_output_on_stderr(run_file: StateFileBuilder) -> N
 
 def test_a_task_that_printed_nothing_says_in_which_run(run_file: StateFileBuilder) -> None:
     run_file.finish("task_00000", text="")
-    done = run_redrive("logs", "--state", run_file.path, "task_00000")
+    done = run_redrive("logs", run_file.path, "task_00000")
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr.startswith("redrive: no output of task_00000 in ") and "night-1" in done.stderr
 
 
 def test_output_cannot_steer_the_terminal(run_file: StateFileBuilder) -> None:
     run_file.finish("task_00000", text="\x1b]0;owned\x07\x1b[2Jred\u202eevil\n")
-    (line,) = lines_of("--state", run_file.path, "task_00000")
+    (line,) = lines_of(run_file.path, "task_00000")
     assert line == "red\ufffdevil"
 
 
@@ -75,7 +75,7 @@ def test_dropped_output_is_reported_with_its_size(run_file: StateFileBuilder) ->
         text = "".join(rows[start : start + 5_000])
         write = partial(logs.append, run_id="night-1", name="task_00000", attempt=attempt, limit_bytes=120_000)
         run_file.write(partial(write, text=text))
-    values = [json.loads(line) for line in lines_of("--state", run_file.path, "task_00000", "--json")]
+    values = [json.loads(line) for line in lines_of(run_file.path, "task_00000", "--json")]
     (place,) = [number for number, one in enumerate(values) if "dropped_bytes" in one]
     kept = [one["text"] for one in values if "text" in one]
     # The edges of the gap may cut a line in two.
@@ -83,7 +83,7 @@ def test_dropped_output_is_reported_with_its_size(run_file: StateFileBuilder) ->
     assert abs(read + values[place]["dropped_bytes"] - 60_000 * len(rows[0])) <= 2
     assert kept[0] == "row 0000000"
     assert kept[-1] == "row 0059999"
-    gap_line = lines_of("--state", run_file.path, "task_00000")[place]
+    gap_line = lines_of(run_file.path, "task_00000")[place]
     assert re.fullmatch(r"\.\.\. \d+ kB dropped here \.\.\.", gap_line)
 
 
@@ -97,7 +97,7 @@ def test_dropped_output_is_reported_with_its_size(run_file: StateFileBuilder) ->
 )
 def test_what_has_no_output_says_why(run_file: StateFileBuilder, words: list[str], sentence: str) -> None:
     run_file.finish("task_00000")
-    done = run_redrive("logs", "--state", run_file.path, *words)
+    done = run_redrive("logs", run_file.path, *words)
     assert (done.returncode, done.stdout) == (2, "")
     assert sentence in done.stderr
 
@@ -115,7 +115,7 @@ def test_follow_prints_as_the_task_writes_and_ends_with_it(tmp_path: Path) -> No
     running = start_redrive("run", "f.py", "--plain", "--state", "s.db", cwd=tmp_path)
     assert running.stdout is not None
     assert "a RUNNING" in running.stdout.readline()
-    following = start_redrive("logs", "-f", "a", "--state", "s.db", cwd=tmp_path)
+    following = start_redrive("logs", "s.db", "-f", "a", cwd=tmp_path)
     assert following.stdout is not None
     assert following.stdout.readline() == "begun\n"
     (tmp_path / "go").touch()
@@ -123,7 +123,7 @@ def test_follow_prints_as_the_task_writes_and_ends_with_it(tmp_path: Path) -> No
     failed = "redrive: a: attempt 1 failed: exit status 75: end of 1"
     assert rest.splitlines() == ["end of 1", failed, "redrive: a: attempt 2", "begun", "end of 2"]
     assert following.returncode == 0
-    assert lines_of("--state", tmp_path / "s.db", "a", "--attempt", "1") == ["begun", "end of 1"]
+    assert lines_of(tmp_path / "s.db", "a", "--attempt", "1") == ["begun", "end of 1"]
     running.communicate(timeout=60)
 
 

@@ -120,7 +120,7 @@ def test_runs_that_wait_for_one_cause_are_one_block_and_one_act_decides_all(mach
     assert load["state"] == "PENDING"
     again = run_redrive(*words, "--yes")
     assert again.returncode == 2 and "no run waits with fingerprint" in again.stderr
-    assert run_redrive("requeue", "load", "--all-runs", "--state", "etl").returncode == 2
+    assert run_redrive("requeue", "etl", "load", "--all-runs").returncode == 2
     assert machine.needs()["other"] == (1, 0)
 
 
@@ -129,7 +129,7 @@ def test_a_failed_run_needs_a_human_everywhere(machine: Machine) -> None:
     assert machine.needs() == {"etl": (1, 0)}
     done = machine.inbox()
     assert "1 × OSError" in done.stdout and done.returncode == machine.quiet_code() == 1
-    assert f"or acknowledge it: redrive ack --state {quoted(machine.states / 'etl.db')} night" in done.stdout
+    assert f"or acknowledge it: redrive ack {quoted(machine.states / 'etl.db')}@night" in done.stdout
     assert "1 run needs a human: redrive inbox" in run_redrive("runs", "etl").stdout
     assert "1 run needs a human: redrive inbox" in run_redrive("runs", "etl", "--tasks").stdout
     (value,) = machine.values("inbox")
@@ -138,7 +138,7 @@ def test_a_failed_run_needs_a_human_everywhere(machine: Machine) -> None:
 
 def test_a_task_that_a_person_has_skipped_is_decided(machine: Machine) -> None:
     machine.run("etl", "night", "blocks")
-    run_redrive("skip", "load", "--state", "etl", "--reason", "a holiday")
+    run_redrive("skip", "etl", "load", "--reason", "a holiday")
     assert run_redrive("resume", "etl", "--plain").returncode == 3, "the run is PARTIAL all the same"
     assert machine.needs() == {"etl": (0, 0)}
     assert machine.inbox().returncode == machine.quiet_code() == 0
@@ -189,13 +189,13 @@ def test_a_page_that_no_sender_takes_is_a_need_until_it_is_sent(machine: Machine
     assert machine.quiet_code("s.db") == 3
     values = {one["need"]: one for one in machine.values("inbox", "s.db")}
     assert set(values) == {"dead letters", "unsent pages"} and not values["unsent pages"]["is_notice"]
-    failed = run_redrive("pages", "s.db", "--test")
+    failed = run_redrive("systems", "pages", "s.db", "--test")
     assert failed.returncode == 1 and "command: exit status 1" in failed.stdout
     (machine.folder / "well").touch()
     running.wait()
-    tested = run_redrive("pages", "s.db", "--test")
+    tested = run_redrive("systems", "pages", "s.db", "--test")
     assert tested.returncode == 0 and "command: accepted" in tested.stdout and "bell" in tested.stdout
-    run_redrive("requeue", "load", "--state", "s.db", "--reason", "again")
+    run_redrive("requeue", "s.db", "load", "--reason", "again")
     run_redrive("resume", "s.db", "--plain")
     path = machine.folder / "s.db"
     assert {f"test {path}", f"page {path}"} == set(pages.read_text().splitlines()), "an absolute path"
@@ -210,7 +210,7 @@ def test_a_failure_stays_a_notice_after_successes_until_it_is_acknowledged(machi
     done = machine.inbox()
     *_, notice = done.stdout.splitlines()
     assert notice.endswith(
-        f" failed, 2 later runs succeeded: redrive ack --state {quoted(machine.states / 'etl.db')} bad"
+        f" failed, 2 later runs succeeded: redrive ack {quoted(machine.states / 'etl.db')}@bad"
     ) and notice.startswith(f"etl bad in {machine.states}/etl.db: ")
     assert done.returncode == 0 and "nothing needs a human" not in done.stdout
     (value,) = machine.values("inbox")
@@ -229,7 +229,7 @@ def test_all_ends_of_a_flow_are_acknowledged_at_once(machine: Machine) -> None:
     machine.run("other", "one", "fails")
     refused = run_redrive("ack", "etl")
     assert refused.returncode == 2 and "'etl' means 2 runs: give --all for all of them, or name one: " in refused.stderr
-    assert f"redrive ack --state {quoted(machine.states / 'etl.db')} two" in refused.stderr
+    assert f"redrive ack {quoted(machine.states / 'etl.db')}@two" in refused.stderr
     assert run_redrive("ack", "etl", "--all").returncode == 0
     assert machine.needs() == {"etl": (0, 0), "other": (1, 0)}
     assert run_redrive("ack", "--all").returncode == 0 and machine.quiet_code() == 0
@@ -250,7 +250,7 @@ def test_a_run_that_goes_on_is_no_longer_acknowledged(machine: Machine) -> None:
     machine.run("etl", "night", "fails")
     assert run_redrive("ack", "night").returncode == 0 and machine.quiet_code() == 0
     state = machine.states / "etl.db"
-    assert run_redrive("requeue", "--state", state, "load", "--reason", "again").returncode == 0
+    assert run_redrive("requeue", state, "load", "--reason", "again").returncode == 0
     (machine.folder / "fails").touch()
     assert run_redrive("resume", state, "--plain").returncode == 1
     assert machine.quiet_code() == 1
@@ -271,7 +271,7 @@ def test_held_rows_of_earlier_runs_are_counted(machine: Machine) -> None:
     lines = machine.inbox().stdout.splitlines()
     for run_id in ("one", "two"):
         state = machine.states / "rows.db"
-        command = f"redrive quarantine {quoted(state)} --run {run_id}"
+        command = f"redrive systems rows {quoted(state)}@{run_id}"
         assert f"rows {run_id} in {state}: 1 row held in quarantine: {command}" in lines
 
 
@@ -338,7 +338,7 @@ def test_a_lost_run_is_one_of_the_answer(machine: Machine) -> None:
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     wait_until(lambda: machine.quiet_code() == 3)
-    assert f"or end it: redrive abandon --state {quoted(machine.states / 'slow.db')} night" in machine.inbox().stdout
+    assert f"or end it: redrive abandon {quoted(machine.states / 'slow.db')}@night" in machine.inbox().stdout
 
 
 def test_a_release_that_cannot_be_imported_is_a_failure_until_it_is_mended(machine: Machine) -> None:

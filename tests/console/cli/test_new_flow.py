@@ -74,7 +74,7 @@ def state(tmp_path) -> str:
 def test_tasks_runs_and_causes_of_the_state_file_are_offered(state):
     assert completions("requeue", "--state", state, "") == ["extract", "load"]
     assert completions("requeue", "--state", state, "extract", "") == ["load"]
-    assert completions("tasks", state, "--run", "ni") == ["night-1"]
+    assert completions("tasks", f"{state}@ni") == [f"{state}@night-1"]
     assert len(completions("requeue", "--state", state, "--fingerprint", "")) == 1
 
 
@@ -105,12 +105,13 @@ def default_state(tmp_path, monkeypatch, state) -> Path:
 
 
 def test_a_target_is_completed_with_the_flows_of_the_default_place(default_state):
-    assert completions("inbox", "ni") == ["nightly", "ni"]  # the last one stands for files
-    assert completions("tasks", "--state", "ni")[0] == "nightly"
+    assert completions("inbox", "ni") == ["nightly", "nightly@"]  # and no space before the @
+    assert completions("inbox", "nightly@") == ["nightly@night-1"]
+    assert completions("inbox", "x") == ["x"]  # stands for files
 
 
 def test_logs_and_why_complete_flows_and_then_tasks(default_state):
-    assert completions("logs", "") == ["nightly", "extract", "load"]
+    assert completions("logs", "") == ["nightly", "nightly@", "extract", "load"]
     assert completions("logs", "nightly", "ex") == ["extract"]
     assert completions("why", "nightly", "") == ["extract", "load"]
     assert completions("logs", "extract", "") == ["load"]

@@ -56,21 +56,21 @@ def test_a_digit_that_fits_several_causes_acts_on_none(tmp_path: Path) -> None:
     tasks = [json.loads(line) for line in run_redrive("tasks", state, "--json").stdout.splitlines()]
     causes = [attempt["fingerprint_loose"] for task in tasks for attempt in task["attempts"]]
     ((digit, _),) = Counter(cause[0] for cause in causes).most_common(1)
-    done = run_redrive("requeue", "--state", state, "--fingerprint", digit, "--reason", "x")
+    done = run_redrive("requeue", state, "--fingerprint", digit, "--reason", "x")
     assert done.returncode == 2
     assert "give more digits" in done.stderr
     assert run_redrive("tasks", state).stdout.count("DEAD_LETTER") == 17
-    assert run_redrive("requeue", "--state", state, "--fingerprint", causes[0], "--reason", "x").returncode == 0
+    assert run_redrive("requeue", state, "--fingerprint", causes[0], "--reason", "x").returncode == 0
     assert run_redrive("tasks", state).stdout.count("DEAD_LETTER") == 16
 
 
 def test_a_name_given_twice_counts_once_and_the_runner_is_named(blocked: Path) -> None:
-    done = run_redrive("requeue", "--state", blocked, "b", "b", "--reason", "x")
+    done = run_redrive("requeue", blocked, "b", "b", "--reason", "x")
     assert done.returncode == 0
     place, answer = done.stdout.splitlines()
     assert re.fullmatch(f"f \\S+ in {blocked}", place) and answer.startswith("b: runs again")
     run_id = place.split()[1]
-    assert done.stderr.endswith(f"; go on with: redrive resume {quoted(blocked)} --run {run_id}\n")
+    assert done.stderr.endswith(f"; go on with: redrive resume {quoted(blocked)}@{run_id}\n")
 
 
 @pytest.mark.long
@@ -91,7 +91,7 @@ def test_a_removed_lock_file_lets_no_second_executor_in(tmp_path: Path) -> None:
         assert "another executor" in second.stderr  # its socket says so, or the lock that it has made again
         assert "sleep" in run_redrive("tasks", state).stdout
     finally:
-        run_redrive("cancel", "--state", state, "--run", "one", "sleep", "--reason", "the test is over")
+        run_redrive("cancel", state, "--run", "one", "sleep", "--reason", "the test is over")
 
 
 def test_a_rule_that_makes_no_sense_is_refused_before_the_run(tmp_path: Path) -> None:

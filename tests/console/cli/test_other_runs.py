@@ -106,18 +106,18 @@ def test_a_killed_run_is_reported_paged_and_listed(nightly: NightlyFlow) -> None
     (messages,) = [line for line in lines if "CUT OFF" in line]
     assert messages.startswith("run first was CUT OFF: its executor (pid ")
     resume, abandon = (
-        f"redrive resume {quoted(nightly.state)} --run first",
-        f"redrive abandon --state {quoted(nightly.state)} first",
+        f"redrive resume {quoted(nightly.state)}@first",
+        f"redrive abandon {quoted(nightly.state)}@first",
     )
     assert messages.endswith(f"; {resume} goes on with it, {abandon} ends it")
     assert "run first: extract: attempt 1 is lost: its processes are gone" in lines
     assert any(line.startswith("run first: extract RETRYING") for line in lines)
     assert "extract SUCCESS" in lines  # of the run itself, without a label
     assert "run first was cut off" in nightly.pages.read_text()
-    assert f"redrive resume {quoted(nightly.state)} --run first" in nightly.pages.read_text()
+    assert f"redrive resume {quoted(nightly.state)}@first" in nightly.pages.read_text()
     inbox = nightly.inbox()
     assert f"nightly first in {nightly.state}: CUT OFF" in inbox
-    assert inbox[-1] == f"or end it: redrive abandon --state {quoted(nightly.state)} first"
+    assert inbox[-1] == f"or end it: redrive abandon {quoted(nightly.state)}@first"
     (value,) = map(json.loads, nightly.redrive("inbox", nightly.state, "--json").stdout.splitlines())
     assert (value["run_id"], value["title"], value["tasks"]) == ("first", "run first has no executor", [])
 
@@ -137,10 +137,10 @@ def test_a_killed_run_is_paged_once_and_until_it_is_resumed(nightly: NightlyFlow
     nightly.run_and_kill("first")
     nightly.run("second")
     assert "CUT OFF" not in nightly.run("third")
-    pages = nightly.redrive("pages", nightly.state).stdout
+    pages = nightly.redrive("systems", "pages", nightly.state).stdout
     assert pages.count("run first was cut off") == 1
     assert nightly.redrive("resume", nightly.state, "--plain").returncode == 0
-    assert "cut off" not in nightly.redrive("pages", nightly.state).stdout
+    assert "cut off" not in nightly.redrive("systems", "pages", nightly.state).stdout
     assert nightly.states()["first"] == "SUCCESS"
 
 
@@ -162,19 +162,19 @@ def test_a_run_that_was_killed_while_it_was_blocked_is_not_cut_off(nightly: Nigh
 def test_abandon_ends_a_run_and_keeps_who_and_why(nightly: NightlyFlow) -> None:
     nightly.run_and_kill("first")
     nightly.run("second")
-    done = nightly.redrive("abandon", "--state", nightly.state, "first", "--reason", "too old")
+    done = nightly.redrive("abandon", f"{nightly.state}@first", "--reason", "too old")
     assert (done.returncode, done.stdout.splitlines()) == (
         0,
         [f"nightly first in {nightly.state}", "run first is abandoned: 2 tasks cancelled"],
     )
     assert nightly.states() == {"first": "ABANDONED", "second": "SUCCESS"}
     assert nightly.inbox() == [f"nightly second in {nightly.state}: SUCCESS", "nothing needs a human"]
-    assert "cut off" not in nightly.redrive("pages", nightly.state).stdout
+    assert "cut off" not in nightly.redrive("systems", "pages", nightly.state).stdout
     with sqlite3.connect(nightly.state) as connection:
         assert connection.execute("SELECT state FROM task WHERE run_id = 'first'").fetchall() == [("CANCELLED",)] * 2
         ((actor, reason),) = connection.execute("SELECT actor, reason FROM event WHERE new = 'ABANDONED'").fetchall()
     assert "@" in actor and reason == "too old"
-    again = nightly.redrive("abandon", "--state", nightly.state, "first")
+    again = nightly.redrive("abandon", f"{nightly.state}@first")
     assert again.returncode == 1 and "the run has ended: ABANDONED" in again.stderr
     assert nightly.redrive("resume", nightly.state, "--run", "first", "--plain").returncode == 1
 
@@ -182,11 +182,8 @@ def test_abandon_ends_a_run_and_keeps_who_and_why(nightly: NightlyFlow) -> None:
 def test_abandon_all_takes_each_unfinished_run_that_is_old_enough(nightly: NightlyFlow) -> None:
     nightly.run_broken("first")
     nightly.run_broken("second")
-    assert (
-        "no run is unfinished"
-        in nightly.redrive("abandon", "--state", nightly.state, "--all", "--older-than", "2d").stdout
-    )
-    assert nightly.redrive("abandon", "--state", nightly.state, "--all").returncode == 0
+    assert "no run is unfinished" in nightly.redrive("abandon", nightly.state, "--all", "--older-than", "2d").stdout
+    assert nightly.redrive("abandon", nightly.state, "--all").returncode == 0
     assert set(nightly.states().values()) == {"ABANDONED"}
     assert nightly.inbox()[-1] == "nothing needs a human"
 
@@ -198,10 +195,10 @@ def test_a_run_with_a_running_task_is_not_abandoned(nightly: NightlyFlow) -> Non
     try:
         while "extract RUNNING" not in process.stdout.readline():
             assert process.poll() is None
-        done = nightly.redrive("abandon", "--state", nightly.state, "first")
+        done = nightly.redrive("abandon", f"{nightly.state}@first")
         assert done.returncode == 1
         assert "extract: it runs: stop the executor of the run, or cancel the task" in done.stdout
-        assert "no run is unfinished" in nightly.redrive("abandon", "--state", nightly.state, "--all").stdout
+        assert "no run is unfinished" in nightly.redrive("abandon", nightly.state, "--all").stdout
     finally:
         process.terminate()
         process.communicate(timeout=60)
@@ -214,7 +211,7 @@ def test_an_executor_that_stays_ends_with_its_abandoned_run(nightly: NightlyFlow
     assert process.stdout is not None
     while "BLOCKED" not in process.stdout.readline():
         assert process.poll() is None
-    assert nightly.redrive("abandon", "--state", nightly.state, "first").returncode == 0
+    assert nightly.redrive("abandon", f"{nightly.state}@first").returncode == 0
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 1
     assert "run first ABANDONED by " in output
@@ -222,7 +219,7 @@ def test_an_executor_that_stays_ends_with_its_abandoned_run(nightly: NightlyFlow
 
 def test_a_requeue_opens_an_abandoned_run_again(nightly: NightlyFlow) -> None:
     nightly.run_broken("first")
-    nightly.redrive("abandon", "--state", nightly.state, "first")
-    assert nightly.redrive("requeue", "--state", nightly.state, "extract", "load", "--reason", "x").returncode == 0
+    nightly.redrive("abandon", f"{nightly.state}@first")
+    assert nightly.redrive("requeue", nightly.state, "extract", "load", "--reason", "x").returncode == 0
     assert nightly.redrive("resume", nightly.state, "--plain").returncode == 0
     assert nightly.states() == {"first": "SUCCESS"}

@@ -31,7 +31,7 @@ def column(state: Path, column: str) -> list[object]:
 
 
 def test_pages_are_a_table(state):
-    place, *lines = invoke_redrive("pages", state).output.splitlines()
+    place, *lines = invoke_redrive("systems", "pages", state).output.splitlines()
     assert place == str(state)
     assert lines[0].split() == ["ID", "SEVERITY", "STATE", "COUNT", "AGE", "SENT", "TITLE"]
     *rows, last = lines[1:]
@@ -41,26 +41,26 @@ def test_pages_are_a_table(state):
 
 
 def test_pages_are_json_with_their_body(state):
-    first, second = map(json.loads, invoke_redrive("pages", state, "--json").output.splitlines())
+    first, second = map(json.loads, invoke_redrive("systems", "pages", state, "--json").output.splitlines())
     assert {"refused", "wrong"} == {first["task"], second["task"]}
     assert "403" in {page["task"]: page for page in (first, second)}["refused"]["body"]["error"]
 
 
 def test_a_page_is_acknowledged_by_its_number_and_another_snoozed(state):
-    done = invoke_redrive("pages", state, "--ack", 1, "--snooze", 2, "2h")
+    done = invoke_redrive("systems", "pages", state, "--ack", 1, "--snooze", 2, "2h")
     assert 0 == done.return_value, done.output
     assert ["acked", "snoozed"] == column(state, "state")
-    shown = invoke_redrive("pages", state).output
+    shown = invoke_redrive("systems", "pages", state).output
     assert "acked by " in shown and "snoozed for " in shown
 
 
 def test_a_page_that_is_not_there_cannot_be_acknowledged(state):
-    done = invoke_redrive("pages", state, "--ack", 99)
+    done = invoke_redrive("systems", "pages", state, "--ack", 99)
     assert 1 == done.return_value
     assert "there is no such open page" in done.output
 
 
 def test_resolved_pages_are_shown_on_request_only(state):
-    invoke_redrive("skip", "--state", state, "--reason", "known", "refused", "wrong")
-    assert "no pages are open" in invoke_redrive("pages", state).output
-    assert 2 == invoke_redrive("pages", state, "--all").output.count(" resolved ")
+    invoke_redrive("skip", state, "--reason", "known", "refused", "wrong")
+    assert "no pages are open" in invoke_redrive("systems", "pages", state).output
+    assert 2 == invoke_redrive("systems", "pages", state, "--all").output.count(" resolved ")

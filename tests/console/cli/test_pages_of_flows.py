@@ -42,7 +42,7 @@ class Flows:
         return path.read_text().split() if path.exists() else []
 
     def pages(self, name: str) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in run_redrive("pages", name, "--json").stdout.splitlines()]
+        return [json.loads(line) for line in run_redrive("systems", "pages", name, "--json").stdout.splitlines()]
 
     def mend(self) -> None:
         (self.folder / "well").touch()
@@ -64,8 +64,8 @@ def test_three_flows_with_one_refused_password_are_one_page(flows: Flows) -> Non
         flows.run(name)
     assert flows.told() == ["a"]
     assert [flows.pages(name)[0]["told_by"] for name in "abc"] == [None, "a", "a"]
-    assert "(also in flows b, c)" in run_redrive("pages", "a").stdout
-    assert "with the page of flow a" in run_redrive("pages", "b").stdout
+    assert "(also in flows b, c)" in run_redrive("systems", "pages", "a").stdout
+    assert "with the page of flow a" in run_redrive("systems", "pages", "b").stdout
     assert run_redrive("inbox", "--quiet").returncode == 3, "each of them waits for a decision"
 
 
@@ -80,7 +80,7 @@ def test_a_flow_that_was_well_and_fails_again_pages_though_another_goes_on_to_fa
     flows.run("a")
     flows.run("b")
     for name in "ab":
-        run_redrive("pages", name, "--ack", "1")
+        run_redrive("systems", "pages", name, "--ack", "1")
     flows.mend()
     flows.run("a")
     flows.break_again()
@@ -106,7 +106,7 @@ def test_flows_that_were_well_and_fail_again_are_one_page(flows: Flows) -> None:
 def test_a_page_that_was_snoozed_comes_back_though_another_flow_fails_as_well(flows: Flows) -> None:
     flows.run("a")
     flows.run("b")
-    run_redrive("pages", "a", "--snooze", "1", "0.01s")
+    run_redrive("systems", "pages", "a", "--snooze", "1", "0.01s")
     flows.run("a")
     assert flows.told() == ["a", "a"]
 
@@ -115,7 +115,7 @@ def test_a_requeue_that_did_not_help_pages_once_for_all(flows: Flows) -> None:
     flows.run("a")
     flows.run("b")
     for name in "ab":
-        run_redrive("requeue", "load", "--state", name, "--reason", "the password is new")
+        run_redrive("requeue", name, "load", "--reason", "the password is new")
     for name in "ab":
         run_redrive("resume", name, "--plain")
     assert flows.told() == ["a", "a"]

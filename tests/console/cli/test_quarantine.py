@@ -38,12 +38,12 @@ def run(tmp_path: Path, bad: set[str]) -> str:
 def held_keys(state: Path, *words: object) -> list[str]:
     return [
         json.loads(line)["row_key"]
-        for line in invoke_redrive("quarantine", state, "--json", *words).output.splitlines()
+        for line in invoke_redrive("systems", "rows", state, "--json", *words).output.splitlines()
     ]
 
 
 def test_rows_are_a_table_that_a_row_cannot_break(state):
-    _, *lines = invoke_redrive("quarantine", state).output.splitlines()
+    _, *lines = invoke_redrive("systems", "rows", state).output.splitlines()
     assert ["TASK", "ROW", "STATE", "ATTEMPT", "ERROR"] == lines[0].split()
     assert 4 == len(lines)
     assert "\x1b" not in "".join(lines)
@@ -55,7 +55,7 @@ def test_rows_are_json_and_can_be_asked_for_by_their_task(state):
 
 
 def test_a_row_is_sent_back_by_its_key(state, tmp_path):
-    done = invoke_redrive("quarantine", state, "--requeue", "o-3", "--reason", "repaired")
+    done = invoke_redrive("systems", "rows", state, "--requeue", "o-3", "--reason", "repaired")
     assert 0 == done.return_value, done.output
     assert "orders: runs again over 1 of its rows" in done.output
     assert "SUCCESS" == run(tmp_path, bad={"o-7", "i-1"})
@@ -72,7 +72,7 @@ def test_the_rows_that_stopped_a_task_are_listed_as_dropped(tmp_path):
                 raise ValueError("is none")
 
     Executor(run_id="r", flow=flow, state=tmp_path / "state.db").run()
-    lines = invoke_redrive("quarantine", tmp_path / "state.db").output.splitlines()[2:]
+    lines = invoke_redrive("systems", "rows", tmp_path / "state.db").output.splitlines()[2:]
     assert ["dropped", "dropped"] == [line.split()[2] for line in lines]
 
 
@@ -93,33 +93,33 @@ def with_report(tmp_path: Path) -> Path:
 
 
 def test_what_ran_without_the_rows_is_named_with_the_command_that_runs_it_again(with_report):
-    output = invoke_redrive("quarantine", with_report, "--requeue", "all", "--reason", "repaired").output
-    assert f"redrive requeue --state {quoted(with_report)} --run r report runs them again" in output
+    output = invoke_redrive("systems", "rows", with_report, "--requeue", "all", "--reason", "repaired").output
+    assert f"redrive requeue {quoted(with_report)}@r report runs them again" in output
 
 
 def test_a_cascade_runs_what_is_below_again(with_report):
-    output = invoke_redrive("quarantine", with_report, "--requeue", "all", "--reason", "x", "--cascade").output
+    output = invoke_redrive("systems", "rows", with_report, "--requeue", "all", "--reason", "x", "--cascade").output
     assert "report: runs again because parse does" in output and "stale" not in output
 
 
 def test_a_cascade_belongs_to_a_requeue(with_report):
-    done = invoke_redrive("quarantine", with_report, "--cascade")
+    done = invoke_redrive("systems", "rows", with_report, "--cascade")
     assert isinstance(done.exception, click.UsageError)
 
 
 def test_all_rows_of_a_task_are_dropped_with_a_reason(state):
-    done = invoke_redrive("quarantine", state, "--task", "orders", "--discard", "all", "--reason", "a test account")
+    done = invoke_redrive("systems", "rows", state, "orders", "--discard", "all", "--reason", "a test account")
     assert 0 == done.return_value, done.output
     assert ["i-1"] == held_keys(state)
     assert 3 == len(held_keys(state, "--all"))
 
 
 def test_without_a_reason_nothing_happens(state):
-    done = invoke_redrive("quarantine", state, "--discard", "all")
+    done = invoke_redrive("systems", "rows", state, "--discard", "all")
     assert isinstance(done.exception, click.UsageError) and "say why" in str(done.exception)
     assert 3 == len(held_keys(state))
 
 
 def test_a_key_that_no_row_has_is_one_sentence(state):
-    done = invoke_redrive("quarantine", state, "--requeue", "o-99", "--reason", "x")
+    done = invoke_redrive("systems", "rows", state, "--requeue", "o-99", "--reason", "x")
     assert isinstance(done.exception, RedriveError) and "'o-99'" in str(done.exception)

@@ -50,8 +50,8 @@ READING = ("tasks", "inbox", "events", "pages", "breakers", "replay", "quarantin
 ON_A_RUN = [
     *((name, "night.db") for name in READING),
     *((name, "night.db") for name in ("pause", "unpause")),
-    *((name, "--state", "night.db", "fails", "--reason", "x") for name in ("requeue", "skip", "cancel")),
-    ("extend", "--state", "night.db", "fails", "1m", "--reason", "x"),
+    *((name, "night.db", "fails", "--reason", "x") for name in ("requeue", "skip", "cancel")),
+    ("extend", "night.db", "fails", "1m", "--reason", "x"),
     ("resume", "night.db", "--plain"),
 ]
 
@@ -78,27 +78,27 @@ def test_a_state_file_that_is_not_there_is_bad_usage(folder: Path, words: tuple[
     ],
 )
 def test_an_act_without_a_reason_is_bad_usage(folder: Path, words: tuple[str, ...]) -> None:
-    assert_refused(redrive(folder, *words, "--state", "night.db"), 2, "say why with --reason TEXT")
+    assert_refused(redrive(folder, words[0], "night.db", *words[1:]), 2, "say why with --reason TEXT")
 
 
 @parametrize_mostly_long(
     ("words", "code", "sentence"),
     [
-        (("requeue", "--state", "night.db", "nobody", "--reason", "x"), 2, "run first has no task 'nobody'"),
-        (("requeue", "--state", "night.db", "--reason", "x"), 2, "name tasks, or give --fingerprint"),
-        (("requeue", "--state", "night.db", "--fingerprint", "zz", "--reason", "x"), 2, "failed with fingerprint zz"),
+        (("requeue", "night.db", "nobody", "--reason", "x"), 2, "run first has no task 'nobody'"),
+        (("requeue", "night.db", "--reason", "x"), 2, "name tasks, or give --fingerprint"),
+        (("requeue", "night.db", "--fingerprint", "zz", "--reason", "x"), 2, "failed with fingerprint zz"),
         (("requeue", "fails", "--rate", "0/s", "--reason", "x"), 2, "write a number above 0 a second"),
         (("skip", "fails", "--substitute", "{", "--reason", "x"), 2, "--substitute: not JSON"),
-        (("extend", "--state", "night.db", "fails", "soon"), 2, "is not a duration"),
-        (("extend", "--state", "night.db", "fails", "9" * 400), 2, "is longer than 100 years"),
+        (("extend", "night.db", "fails", "soon"), 2, "is not a duration"),
+        (("extend", "night.db", "fails", "9" * 400), 2, "is longer than 100 years"),
         (("pause", "night.db"), 1, "the run has ended: FAILED"),
         (("breakers", "night.db", "--open", "api"), 1, "this run has no downstream 'api'"),
         (("replay", "night.db", "--at", "yesterdayish"), 2, "yesterdayish"),
         (("replay", "night.db", "--at", "2001-01-01"), 2, "2001-01-01 is before run first began: 20"),
         (("resume", "ssh://ana@far:2222/x.db"), 2, "resume it there: ssh -p 2222 ana@far 'redrive resume /x.db'"),
         (("nonsense",), 2, "No such command"),
-        (("tasks", "a.db", "--state", "b.db"), 2, "name the state file once"),
-        (("tasks", "--state", ""), 2, "the name of the state file is empty"),
+        (("tasks", "b.db", "a.db"), 2, "name the state file once"),
+        (("tasks", ""), 2, "the name of the state file is empty"),
         (("tasks", ""), 2, "the name of the state file is empty"),
         (("run", "flow.py", "--state", ""), 2, "the name of the state file is empty"),
     ],
@@ -173,13 +173,13 @@ def test_a_dry_run_reports_exactly_what_would_change_and_changes_nothing(
     folder: Path, words: tuple[str, ...], lines: list[str]
 ) -> None:
     before = sql(folder / "night.db", "SELECT count(*) || max(seq) FROM event")
-    done = redrive(folder, *words, "--state", "night.db", "--dry-run")
+    done = redrive(folder, words[0], "night.db", *words[1:], "--dry-run")
     assert (done.returncode, done.stdout.splitlines()[1:], done.stderr) == (0, lines, "")
     assert sql(folder / "night.db", "SELECT count(*) || max(seq) FROM event") == before
 
 
 def test_a_dry_run_of_what_would_be_refused_says_so(folder: Path) -> None:
-    done = redrive(folder, "cancel", "fine", "--state", "night.db", "--dry-run")
+    done = redrive(folder, "cancel", "night.db", "fine", "--dry-run")
     assert done.returncode == 1
     assert done.stdout.splitlines() == [
         f"night first in {folder / 'night.db'}",
@@ -189,7 +189,7 @@ def test_a_dry_run_of_what_would_be_refused_says_so(folder: Path) -> None:
 
 
 def test_a_dry_run_as_json_has_the_whole_set(folder: Path) -> None:
-    answer = json.loads(redrive(folder, "requeue", "fails", "--state", "night.db", "--dry-run", "--json").stdout)
+    answer = json.loads(redrive(folder, "requeue", "night.db", "fails", "--dry-run", "--json").stdout)
     assert (answer["dry_run"], answer["ok"], answer["run_again"], answer["unblocked"]) == (
         True,
         True,

@@ -34,7 +34,7 @@ def two_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("redrive.console.sessions.session.current_actor", lambda: "ana@ops-1")
         for act, task, reason in (("requeue", "orders", "schema reloaded"), ("skip", "refunds", "bank shut")):
-            done = invoke_redrive(act, "--state", path, "--run", "first", task, "--reason", reason)
+            done = invoke_redrive(act, f"{path}@first", task, "--reason", reason)
             assert done.return_value == 0, done.output
     run(tmp_path, "first", broken=False)
     run(tmp_path, "second")
@@ -76,7 +76,7 @@ def test_a_task_that_needs_a_human_says_how_it_went_the_last_time(state):
 
 def test_an_act_by_fingerprint_is_about_one_downstream(state):
     mark = causes(state)["shop"]["fingerprint"]
-    words = ("requeue", "--state", state, "--fingerprint", mark, "--reason", "x")
+    words = ("requeue", state, "--fingerprint", mark, "--reason", "x")
     assert "fits 2 causes, one for each downstream (bank, shop)" in str(invoke_redrive(*words).exception)
     assert "and calls nobody" in str(invoke_redrive(*words, "--downstream", "nobody").exception)
     done = invoke_redrive(*words, "--downstream", "bank")
@@ -95,9 +95,7 @@ def test_the_first_time_there_is_nothing_to_add(tmp_path):
 
 def test_a_note_stands_first_from_now_on(state):
     mark = causes(state)["shop"]["fingerprint"]
-    done = invoke_redrive(
-        "note", "--state", state, "--fingerprint", mark[:6], "--downstream", "shop", "ring the\x07 shop first"
-    )
+    done = invoke_redrive("note", state, "--fingerprint", mark[:6], "--downstream", "shop", "ring the\x07 shop first")
     assert (done.return_value, done.output.splitlines()[1:]) == (0, ["noted"])
     lines = invoke_redrive("inbox", state).output.splitlines()
     assert lines[2].startswith("  note by ana, at ") and lines[2].endswith(": ring the shop first")
@@ -106,14 +104,14 @@ def test_a_note_stands_first_from_now_on(state):
 
 def test_a_note_can_be_written_when_all_is_well_again(state, tmp_path):
     mark = causes(state)["bank"]["fingerprint"]
-    invoke_redrive("requeue", "--state", state, "orders", "refunds", "--reason", "x")
+    invoke_redrive("requeue", state, "orders", "refunds", "--reason", "x")
     assert run(tmp_path, "second", broken=False) == "SUCCESS"
-    assert invoke_redrive("note", "--state", state, "--fingerprint", mark, "it was the schema").return_value == 0
+    assert invoke_redrive("note", state, "--fingerprint", mark, "it was the schema").return_value == 0
     run(tmp_path, "third")
     assert [one["text"] for one in causes(state)["bank"]["memory"]["notes"]] == ["it was the schema"]
 
 
 def test_a_note_on_what_never_failed_is_refused_and_says_so(state):
-    done = invoke_redrive("note", "--state", state, "--fingerprint", "00ff00ff", "x")
+    done = invoke_redrive("note", state, "--fingerprint", "00ff00ff", "x")
     assert done.return_value == 1
     assert done.output.splitlines()[1:] == ["nothing in this state file failed with that fingerprint"]

@@ -19,7 +19,7 @@ from support.waiting import LIMIT_SECONDS, wait_until
 
 
 def test_the_report_is_one_file_with_the_facts_of_the_run(run_file: StateFileBuilder, tmp_path: Path) -> None:
-    done = run_redrive("report", "night-1", "--state", run_file.path, "-o", tmp_path / "night.html")
+    done = run_redrive("report", f"{run_file.path}@night-1", "-o", tmp_path / "night.html")
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "night.html").read_text(encoding="utf-8")
     assert text.startswith("<!DOCTYPE html>")
@@ -29,7 +29,7 @@ def test_the_report_is_one_file_with_the_facts_of_the_run(run_file: StateFileBui
 
 
 def test_every_process_writes_the_same_style_sheet(run_file: StateFileBuilder) -> None:
-    words = ("report", "--state", run_file.path)
+    words = ("report", run_file.path)
     pages = [run_redrive(*words, env={**os.environ, "PYTHONHASHSEED": seed}).stdout for seed in "123"]
     sheets = {page.partition("<style>")[2].partition("</style>")[0] for page in pages}
     assert len(sheets) == 1 and "" not in sheets
@@ -42,13 +42,13 @@ def test_the_report_is_for_its_owner_alone_and_an_old_file_keeps_its_mode(
     old.touch()
     old.chmod(0o644)
     for page in (new, old):
-        assert invoke_redrive("report", "--state", run_file.path, "-o", page).exit_code == 0
+        assert invoke_redrive("report", run_file.path, "-o", page).exit_code == 0
     assert (new.stat().st_mode & 0o777, old.stat().st_mode & 0o777) == (0o600, 0o644)
 
 
 def test_without_a_file_it_is_printed(run_file: StateFileBuilder) -> None:
-    assert invoke_redrive("report", "--state", run_file.path).output.startswith("<!DOCTYPE html>")
-    assert "## Timeline" in invoke_redrive("report", "--state", run_file.path, "--markdown").output
+    assert invoke_redrive("report", run_file.path).output.startswith("<!DOCTYPE html>")
+    assert "## Timeline" in invoke_redrive("report", run_file.path, "--markdown").output
 
 
 @pytest.mark.parametrize(
@@ -56,19 +56,19 @@ def test_without_a_file_it_is_printed(run_file: StateFileBuilder) -> None:
     [(["no-such-run"], "no-such-run"), (["-o", "/dev/full"], "No space left"), (["-o", "/no/such/x.html"], "No such")],
 )
 def test_what_goes_wrong_is_one_sentence(run_file: StateFileBuilder, words: list[str], sentence: str) -> None:
-    done = run_redrive("report", *words, "--state", run_file.path)
+    done = run_redrive("report", run_file.path, *words)
     assert (done.returncode, sentence in done.stderr, "Traceback" in done.stderr) == (2, True, False), done.stderr
 
 
 def test_a_path_in_the_place_of_a_run_says_where_it_belongs(run_file: StateFileBuilder) -> None:
-    done = invoke_redrive("report", "/var/lib/night.db", "--state", run_file.path, "--markdown")
-    assert "there is no run '/var/lib/night.db' in this state file; write --state before" in str(done.exception)
+    done = invoke_redrive("report", run_file.path, "/var/lib/night.db", "--markdown")
+    assert "unexpected extra argument (/var/lib/night.db)" in str(done.exception)
 
 
 def test_a_run_whose_start_was_pruned_has_a_report_without_a_slider(run_file: StateFileBuilder) -> None:
     run_file.connection.execute("DELETE FROM event WHERE seq < 5")
     run_file.connection.commit()
-    output = invoke_redrive("report", "--state", run_file.path).output
+    output = invoke_redrive("report", run_file.path).output
     assert "task_00002" in output
     assert 'id="slider"' not in output
 
@@ -79,7 +79,7 @@ def test_the_report_is_the_same_through_ssh(far: Any, make_run_file: Callable[..
     run_file.finish("task_00002", "DEAD_LETTER", error="boom", dead_letter_kind="poison", failures=1)
 
     def report(target: str) -> list[str]:
-        done = run_redrive("report", "--markdown", "--state", target)
+        done = run_redrive("report", target, "--markdown")
         assert done.returncode == 0, done.stderr
         lines = [line for line in done.stdout.splitlines() if str(run_file.path) not in line and "as of" not in line]
         return [re.sub(r"(\d\.|<)?\d+(ms|s|m\d\d)\b", "_", " ".join(line.split())) for line in lines]  # ages differ
@@ -94,7 +94,7 @@ class Served:
     """``redrive report --serve`` of a state file."""
 
     def __init__(self, state: Path) -> None:
-        self.process = start_redrive("report", "--serve", "--state", state)
+        self.process = start_redrive("report", state, "--serve")
         assert self.process.stdout is not None
         self.url = self.process.stdout.readline().partition(" ")[0]
         self.address = urlsplit(self.url)
@@ -198,7 +198,7 @@ def test_ctrl_c_ends_it_also_while_somebody_reads(run_file: StateFileBuilder, se
 
 def test_a_port_that_is_taken_is_one_sentence(run_file: StateFileBuilder, serve: Callable[[Path], Served]) -> None:
     port = serve(Path(run_file.path)).address.port
-    done = run_redrive("report", "--serve", "--port", port, "--state", run_file.path)
+    done = run_redrive("report", run_file.path, "--serve", "--port", port)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert f"port {port} cannot be used: Address already in use" in done.stderr
 

@@ -77,28 +77,28 @@ def test_dates_of_deleted_runs_are_known(folder: Path) -> None:
 def test_a_rerun_has_the_parameters_and_the_time_of_the_run(folder: Path) -> None:
     redrive(folder, "backfill", "daily.py", *DATES, "--param", "rows=9")
     old = slots_of(folder)[0]
-    redrive(folder, "rerun", old, "--plain", "--state", "s.db")
+    redrive(folder, "rerun", f"s.db@{old}", "--plain")
     assert slots_of(folder)[0] == f"{old}-2"
-    logs = [redrive(folder, "logs", "load", "--state", "s.db", "--run", run).stdout for run in (old, f"{old}-2")]
+    logs = [redrive(folder, "logs", "s.db", "load", "--run", run).stdout for run in (old, f"{old}-2")]
     assert logs[0] == logs[1] == "2026-11-18T02:00:00+00:00 9\n"
-    redrive(folder, "rerun", f"{old}-2", "--plain", "--state", "s.db", "--param", "rows=5")
-    assert redrive(folder, "logs", "load", "--state", "s.db").stdout == "2026-11-18T02:00:00+00:00 5\n"
+    redrive(folder, "rerun", f"s.db@{old}-2", "--plain", "--param", "rows=5")
+    assert redrive(folder, "logs", "s.db", "load").stdout == "2026-11-18T02:00:00+00:00 5\n"
 
 
 def test_a_rerun_of_a_run_by_hand_is_a_run_by_hand(folder: Path) -> None:
     redrive(folder, "run", "daily.py", "--plain", "--state", "s.db", "--run-id", "r", "--param", "rows=3")
-    redrive(folder, "rerun", "r", "--quiet", "--state", "s.db")
+    redrive(folder, "rerun", "s.db@r", "--quiet")
     assert slots_of(folder) == []
-    assert redrive(folder, "logs", "load", "--state", "s.db").stdout.endswith(" 3\n")
+    assert redrive(folder, "logs", "s.db", "load").stdout.endswith(" 3\n")
 
 
 def test_only_a_run_that_has_ended_runs_again(folder: Path) -> None:
     (folder / "broken").touch()
     redrive(folder, "backfill", "daily.py", *DATES, code=3)
     blocked = slots_of(folder)[0]
-    refused = redrive(folder, "rerun", blocked, "--plain", "--state", "s.db", code=1)
+    refused = redrive(folder, "rerun", f"s.db@{blocked}", "--plain", code=1)
     assert refused.stderr == f"redrive: run {blocked!r} has not ended: resume it, or abandon it first\n"
-    assert "there is no run 'gone'" in redrive(folder, "rerun", "gone", "--state", "s.db", code=2).stderr
+    assert "there is no run 'gone'" in redrive(folder, "rerun", "s.db@gone", code=2).stderr
 
 
 def test_a_requeue_during_a_backfill_lets_the_backfill_go_on_with_the_run(folder: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_requeue_during_a_backfill_lets_the_backfill_go_on_with_the_run(folder
             break
     blocked = slots_of(folder)[0]
     (folder / "broken").unlink()
-    redrive(folder, "requeue", "--state", "s.db", "--run", blocked, "load", "--reason", "repaired")
+    redrive(folder, "requeue", "s.db", "--run", blocked, "load", "--reason", "repaired")
     (folder / "hold").unlink()
     rest, _ = backfill.communicate(timeout=60)
     assert backfill.returncode == 0, rest
@@ -123,10 +123,10 @@ def test_a_requeue_during_a_backfill_lets_the_backfill_go_on_with_the_run(folder
 
 
 def test_the_latest_run_is_repeated_without_its_name(folder: Path) -> None:
-    redrive(folder, "rerun", "latest", "--plain", "--state", "s.db", code=2)
+    redrive(folder, "rerun", "s.db", "--plain", code=2)
     redrive(folder, "run", "daily.py", "--run-id", "a", "--state", "s.db", "--param", "rows=1", "--quiet")
     redrive(folder, "run", "daily.py", "--run-id", "b", "--state", "s.db", "--param", "rows=2", "--quiet")
-    redrive(folder, "rerun", "latest", "--quiet", "--state", "s.db")
+    redrive(folder, "rerun", "s.db", "--quiet")
     with closing(sqlite3.connect(folder / "s.db")) as connection:
         rows = [json.loads(params)["rows"] for (params,) in connection.execute("SELECT params FROM run ORDER BY rowid")]
     assert rows == [1, 2, 2]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from redrive.console.cli.group import GONE, WORDS_OF_OTHER_TOOLS
-from redrive.console.sessions.target import AmbiguousTargetError, acting_target, existing_target
+from redrive.console.sessions.target import AmbiguousError, acting_target, existing_target
 from redrive.engine import Executor, Flow, PermanentError
 from redrive.engine.statefile.state_files import ActTargets
 from support.commands import all_commands, quoted, run_redrive
@@ -87,15 +87,15 @@ def test_a_file_with_something_to_do_comes_first(states: Path) -> None:
 
 def test_an_act_that_could_mean_two_files_is_refused_with_the_commands(states: Path) -> None:
     one, other = run_flow("one", fails=True), run_flow("other", fails=True)
-    with pytest.raises(AmbiguousTargetError):
+    with pytest.raises(AmbiguousError):
         acting_target(None)
     done = run_redrive("requeue", "extract", "--reason", "it's fixed")
     assert done.returncode == 2
     message, *candidates = done.stderr.splitlines()
-    assert message == "redrive: 2 state files have something to do: name one with --state"
+    assert message == "redrive: 2 state files have something to do: name one"
     tail = "extract --reason 'it'\"'\"'s fixed'"
     assert candidates == [
-        f"  redrive requeue --state {quoted(path)} {tail}  # {Path(path).stem} night BLOCKED" for path in (other, one)
+        f"  redrive requeue {quoted(path)} {tail}  # {Path(path).stem} night BLOCKED" for path in (other, one)
     ]
     for path in (one, other):
         with sqlite3.connect(path) as connection:
@@ -107,7 +107,7 @@ def test_a_file_without_the_named_task_run_or_cause_is_no_candidate(states: Path
     other = run_flow("other", fails=True, run_id="tuesday", task="load")
     with sqlite3.connect(other) as connection:
         ((cause,),) = connection.execute("SELECT fingerprint FROM attempt")
-    with pytest.raises(AmbiguousTargetError):  # both failed at one place
+    with pytest.raises(AmbiguousError):  # both failed at one place
         acting_target(None, ActTargets(fingerprint=cause))
     named = (ActTargets(tasks=["load"]), ActTargets(tasks=["lo*"]), ActTargets(["tuesday"], fingerprint=cause))
     assert {acting_target(None, targets) for targets in named} == {other}
@@ -154,7 +154,7 @@ def test_the_state_in_json_is_the_word_of_the_text(two_runs: Path) -> None:
 def test_the_advice_of_a_requeue_is_the_command_that_works(two_runs: Path) -> None:
     done = run_redrive("requeue", "--run", "first", "extract", "--reason", "fixed")
     command = done.stderr.rpartition("go on with: redrive ")[2].split()
-    assert command == ["resume", str(two_runs), "--run", "first"]
+    assert command == ["resume", f"{two_runs}@first"]
     assert run_redrive(*command, "--plain").returncode == 0
     assert "first" in run_redrive("runs").stdout and "BLOCKED" not in run_redrive("runs").stdout
 
@@ -174,7 +174,7 @@ def test_resume_of_several_unfinished_runs_names_them(two_runs: Path, nightly: P
     done = run_redrive("resume", two_runs, "--plain")
     assert done.returncode == 2
     assert "2 runs are unfinished (third, first)" in done.stderr
-    assert f"redrive resume {quoted(two_runs)} --run third" in done.stderr
+    assert f"redrive resume {quoted(two_runs)}@third" in done.stderr
 
 
 def test_a_parameter_of_an_ended_run_is_refused(two_runs: Path, nightly: Path) -> None:
@@ -244,7 +244,7 @@ def test_a_folder_of_the_name_of_a_flow_hides_no_state_file(states, tmp_path, mo
     (tmp_path / "orders").mkdir()
     (tmp_path / "stock").mkdir()
     assert existing_target("orders") == acting_target("orders") == str(states / "orders.db")
-    assert "stock is a directory" in run_redrive("tasks", "stock").stderr
+    assert "stock is a directory" in run_redrive("runs", "stock").stderr
 
 
 def test_a_folder_in_place_of_a_state_file_is_named_as_one(states, tmp_path):
@@ -261,16 +261,18 @@ def test_the_name_of_a_flow_may_have_a_slash(states, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     state = run_flow("team/orders")
     assert existing_target("team/orders") == state
-    assert "there is no state file" in run_redrive("tasks", "team/stock").stderr
+    assert "there is no state file" in run_redrive("runs", "team/stock").stderr
 
 
 def test_a_mistyped_flow_is_told_with_the_one_that_is_meant(states, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run_flow("orders")
-    done = run_redrive("tasks", "oders")
-    sentence = "redrive: there is no flow or state file 'oders'; did you mean 'orders'?\n"
-    assert (done.returncode, done.stderr) == (2, sentence)
-    assert "there is no state file" in run_redrive("tasks", "other").stderr
+    for command, what in (("runs", "state file"), ("tasks", "task"), ("requeue", "task")):
+        done = run_redrive(command, "oders")
+        sentence = f"redrive: there is no flow or {what} 'oders'; did you mean 'orders'?\n"
+        assert (done.returncode, done.stderr) == (2, sentence)
+    assert "there is no state file" in run_redrive("runs", "other").stderr
+    assert "nor is there a flow or a state file 'other'" in run_redrive("tasks", "other").stderr
 
 
 def test_a_mistyped_task_is_told_with_the_one_that_is_meant(two_runs: Path) -> None:
@@ -295,7 +297,7 @@ def test_a_flow_may_stand_before_the_tasks_whose_output_is_read(two_runs: Path, 
     done = run_redrive("logs", "nightly", "nosuch")
     assert done.returncode and "run second has no task 'nosuch'" in done.stderr
     assert "has no task 'nosuch'" in run_redrive("logs", "nosuch").stderr
-    assert run_redrive("logs", "--state", "nightly", "load").returncode == 0
+    assert run_redrive("logs", "nightly", "load").returncode == 0
 
 
 def test_a_command_that_there_is_not_is_told_with_the_one_that_is_meant() -> None:

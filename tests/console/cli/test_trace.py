@@ -50,7 +50,7 @@ def attributes(span: Span) -> dict[str, object]:
 
 
 def test_a_run_is_a_trace_of_tasks_and_attempts(folder: Path, receiver: Receiver) -> None:
-    done = run_redrive("trace", "--otlp", receiver.url)
+    done = run_redrive("report", "--otlp", receiver.url)
     assert done.returncode == 0, done.stderr
     spans = {span.name: span for span in receiver.spans}
     attempts = {"extract #1", "extract #2", "load #1", "send #1"}
@@ -76,7 +76,7 @@ def test_a_run_is_a_trace_of_tasks_and_attempts(folder: Path, receiver: Receiver
 
 def test_attempts_know_their_span_and_a_second_export_is_the_same_trace(folder: Path, receiver: Receiver) -> None:
     for target in ("night", "night"):
-        assert run_redrive("trace", target, "--state", "etl", "--otlp", f"{receiver.url}/v1/traces").returncode == 0
+        assert run_redrive("report", f"etl@{target}", "--otlp", f"{receiver.url}/v1/traces").returncode == 0
     first, second = receiver.spans[:8], receiver.spans[8:]
     assert [span.SerializeToString() for span in first] == [span.SerializeToString() for span in second]
     spans = {span.name: span for span in first}
@@ -86,10 +86,10 @@ def test_attempts_know_their_span_and_a_second_export_is_the_same_trace(folder: 
 
 
 def test_a_requeue_is_part_of_the_same_trace(folder: Path, receiver: Receiver) -> None:
-    assert run_redrive("trace", "--otlp", receiver.url).returncode == 0
-    assert run_redrive("requeue", "--state", "etl", "send", "--reason", "account is there").returncode == 0
+    assert run_redrive("report", "--otlp", receiver.url).returncode == 0
+    assert run_redrive("requeue", "etl", "send", "--reason", "account is there").returncode == 0
     receiver.spans.clear()
-    assert run_redrive("trace", "--otlp", receiver.url).returncode == 0
+    assert run_redrive("report", "--otlp", receiver.url).returncode == 0
     (send,) = [span for span in receiver.spans if span.name == "send"]
     (event,) = [event for event in send.events if event.name == "PENDING"]
     assert {one.key: one.value.string_value for one in event.attributes}["redrive.reason"] == "account is there"
@@ -97,14 +97,14 @@ def test_a_requeue_is_part_of_the_same_trace(folder: Path, receiver: Receiver) -
 
 def test_a_receiver_that_takes_nothing_is_named(folder: Path, receiver: Receiver) -> None:
     receiver.status = 404
-    done = run_redrive("trace", "--otlp", receiver.url)
+    done = run_redrive("report", "--otlp", receiver.url)
     assert done.returncode == 2 and f"{receiver.url}/v1/traces took no spans: " in done.stderr
     assert "404" in done.stderr and "Traceback" not in done.stderr and done.stderr.count("\n") == 1
-    assert "write a URL" in run_redrive("trace", "--otlp", "localhost").stderr
+    assert "write a URL" in run_redrive("report", "--otlp", "localhost").stderr
 
 
 def test_without_the_library_one_sentence_says_so(folder: Path) -> None:
     program = "import sys; sys.modules['opentelemetry'] = None; from redrive.console.cli.main import main; main()"
-    words = [sys.executable, "-P", "-c", program, "trace", "--otlp", "http://localhost"]
+    words = [sys.executable, "-P", "-c", program, "report", "--otlp", "http://localhost"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (2, "redrive: traces need a library: pip install 'redrive[otel]'\n")

@@ -69,19 +69,19 @@ def test_a_shell_line_does_the_same_as_the_command() -> None:
         "requeue", "/x/revenue db.db", "run-1", ["load a", "b"], "it's fixed", {"rate_per_second": 5, "cascade": True}
     )
     assert line is not None
-    words = "redrive|requeue|--state|/x/revenue db.db|--run|run-1|--cascade|--rate|5/s|--reason|it's fixed|--|load a|b"
+    words = "redrive|requeue|/x/revenue db.db@run-1|--cascade|--rate|5/s|--reason|it's fixed|--|load a|b"
     assert shlex.split(line) == words.split("|")
 
 
 def test_a_shell_line_is_understood_by_the_command_line() -> None:
     far = shell_line("skip", "ssh://db1/x.db", tasks=["load"], ssh_arguments=["--ssh-option=Port=22"])
-    assert far == "redrive skip --state ssh://db1/x.db --ssh-option=Port=22 -- load"
+    assert far == "redrive skip ssh://db1/x.db --ssh-option=Port=22 -- load"
     line = shell_line("skip", "x.db", "run-1", ["--weird", "-x"], "why")
     assert line is not None
     words = shlex.split(line)
     command = all_commands()[words[1]]
     context = command.make_context(words[1], words[2:])
-    assert tuple(context.params["names"]) == ("--weird", "-x")
+    assert context.params["words"] == ("x.db@run-1", "--weird", "-x")
     assert context.params["reason"] == "why"
 
 
@@ -111,12 +111,12 @@ def test_more_time_is_given_by_the_same_words() -> None:
     assert line is not None
     words = shlex.split(line)
     context = all_commands()["extend"].make_context("extend", words[2:])
-    assert (tuple(context.params["names"]), context.params["duration"]) == (("--load",), "600s")
+    assert (context.params["words"], context.params["duration"]) == (("x.db@run-1", "--load"), "600s")
 
 
 def test_a_cause_is_named_by_its_fingerprint_and_not_by_its_tasks() -> None:
     line = shell_line("requeue", "x.db", tasks=["a"] * 2000, options={"fingerprint": "4a7c1d"})
-    assert line == "redrive requeue --state x.db --fingerprint 4a7c1d"
+    assert line == "redrive requeue x.db --fingerprint 4a7c1d"
 
 
 def test_many_tasks_are_counted() -> None:

@@ -19,15 +19,16 @@ from redrive.engine.store.machine import MachinePools
 from support.commands import invoke_redrive
 
 SCHEDULED = "from redrive.engine import Flow\nflow = Flow('f', schedule='0 2 * * *')\nflow.command('a', 'true')\n"
-REQUEUE = ("requeue", "--state", "STATE", "broken", "--reason", "repaired")
+REQUEUE = ("requeue", "STATE", "broken", "--reason", "repaired")
 #: Schema -> a command that prints lines of it.
 COMMANDS: dict[str, tuple[str, ...]] = {
-    **{name: (name, "STATE") for name in ("runs", "tasks", "inbox", "events", "pages", "breakers")},
+    **{name: (name, "STATE") for name in ("runs", "tasks", "inbox", "events")},
+    **{name: ("systems", name, "STATE") for name in ("pages", "breakers")},
     "run_tasks": ("runs", "STATE", "--tasks"),
     "doctor": ("doctor", "STATE"),
-    "pools": ("pools",),
-    "logs": ("logs", "--state", "STATE"),
-    "quarantine": ("quarantine", "STATE", "--all"),
+    "pools": ("systems", "pools"),
+    "logs": ("logs", "STATE"),
+    "quarantine": ("systems", "rows", "STATE", "--all"),
     "preview": (*REQUEUE, "--dry-run"),
     "backoff": ("backoff",),
     "jitters": ("backoff", "--jitter", "all"),
@@ -35,7 +36,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "herd": ("simulate", "herd", "--scenario", "herd-500", "--runs", "1"),
     "contention": ("simulate", "contention", "--runs", "1", "--clients", "10"),
     "fleet": ("fleet",),
-    "why": ("why", "--state", "STATE", "broken"),
+    "why": ("why", "STATE", "broken"),
     "backfill": ("backfill", "FLOW", "--from", "2026-01-01", "--to", "2026-01-01", "--dry-run"),
     "check": ("check", "FLOW"),
     "schedule": ("schedule", "FLOW"),
@@ -127,7 +128,7 @@ def test_the_page_names_every_field_of_an_attempt(state):
 def test_the_results_of_a_preview_have_the_fields_of_an_answer(state):
     (preview,) = (
         json.loads(line)
-        for line in invoke_redrive(*REQUEUE[:2], state, "broken", "--dry-run", "--json").output.splitlines()
+        for line in invoke_redrive("requeue", state, "broken", "--dry-run", "--json").output.splitlines()
     )
     assert [set(result) for result in preview["results"]] == [{"task", "result", "message"}]
 

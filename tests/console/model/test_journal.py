@@ -144,7 +144,7 @@ def test_an_act_on_many_is_about_their_number(builder: EventBuilder) -> None:
 def test_an_act_has_the_command_line_that_does_the_same(builder: EventBuilder) -> None:
     line = command_line(act(builder, names=("a", "b c"), rate_per_second=5), "/x/y z.db")
     assert line is not None
-    words = "redrive|requeue|--state|/x/y z.db|--run|run-1|--rate|5/s|--reason|it's mended|--|a|b c"
+    words = "redrive|requeue|/x/y z.db@run-1|--rate|5/s|--reason|it's mended|--|a|b c"
     assert shlex.split(line) == words.split("|")
 
 

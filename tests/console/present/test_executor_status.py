@@ -12,9 +12,9 @@ from redrive.engine.domain.states import RunState
 @pytest.mark.parametrize(
     ("target", "command"),
     [
-        ("/home/x/a b.db", "redrive resume '/home/x/a b.db' --run r"),
-        ("ssh://ana@etl1:22/home/x/a%3Bb.db", "on ana@etl1:22: redrive resume '/home/x/a;b.db' --run r"),
-        ("ssh://etl1/home/x/100%25.db", "on etl1: redrive resume /home/x/100%.db --run r"),
+        ("/home/x/a b.db", "redrive resume '/home/x/a b.db@r'"),
+        ("ssh://ana@etl1:22/home/x/a%3Bb.db", "on ana@etl1:22: redrive resume '/home/x/a;b.db@r'"),
+        ("ssh://etl1/home/x/100%25.db", "on etl1: redrive resume /home/x/100%.db@r"),
     ],
 )
 def test_a_path_over_ssh_is_named_as_on_its_host(target: str, command: str) -> None:

@@ -231,7 +231,7 @@ async def test_y_copies_a_name_an_error_a_command_line_or_a_summary(
             [
                 "clean_refunds",
                 "division by zero",
-                "redrive requeue --state local:revenue.db --run run-2026-04-25 --reason 'after a fix' -- clean_refunds",
+                "redrive requeue local:revenue.db@run-2026-04-25 --reason 'after a fix' -- clean_refunds",
                 "- 1 x `ZeroDivisionError settle.py:87 in settle`: `clean_refunds`; holds 3 tasks",
             ]
         ):

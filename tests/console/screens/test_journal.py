@@ -181,7 +181,7 @@ async def test_everything_about_an_act_is_a_key_away_and_y_copies_its_command_li
             assert "runs again after attempt 2" in driver.text
             assert "04-24 03:07:24.000000 UTC" in driver.text
             await driver.press("y", "escape")
-            line = "redrive requeue --state local:revenue.db --run run-2026-04-25 --reason 'the table is mended' --"
+            line = "redrive requeue local:revenue.db@run-2026-04-25 --reason 'the table is mended' --"
             assert copied.pop() == f"{line} clean_refunds"
             assert driver.app.screen.table.has_focus
         await driver.press("y", "k", "y")  # from the list, and the sentence of an event that is no act

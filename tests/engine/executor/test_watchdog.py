@@ -280,9 +280,7 @@ def test_a_run_that_can_no_longer_make_its_deadline_pages_before_the_deadline(tm
     ((title, severity, cause, body, at),) = ask(tmp_path, "SELECT title, severity, cause, body, created_at FROM page")
     assert ("deadline at risk on extract", "critical", "deadline:tonight") == (title, severity, cause)
     command = json.loads(body)["command"]
-    assert (
-        command == f"redrive attach {quoted(tmp_path / 'state.db')} --run tonight"
-    )  # a task that runs is not requeued
+    assert command == f"redrive attach {quoted(tmp_path / 'state.db')}@tonight"  # a task that runs is not requeued
     assert "can no longer make" in json.loads(body)["why"] and "extract is not done (running" in json.loads(body)["why"]
     assert at < ask(tmp_path, "SELECT deadline_at FROM run WHERE run_id = 'tonight'")[0][0]
 

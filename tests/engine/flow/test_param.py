@@ -165,11 +165,9 @@ def test_a_run_gets_dates_and_a_requeue_is_held_to_the_same_types(tmp_path: Path
     assert any("2026-04-25, due on 2026-04-26\n" in text for text in logs), logs
     assert json.loads(params)["day"] == "2026-04-25" and json.loads(options)["params"]["mode"]["choices"]
     for param, why in (("day=soon", "wants a date like"), ("mode=fast", "is one of full, delta, not 'fast'")):
-        refused = redrive("requeue", "--state", "s.db", "extract", "--param", param, "--reason", "x")
+        refused = redrive("requeue", "s.db", "extract", "--param", param, "--reason", "x")
         assert refused.returncode != 0 and why in refused.stdout + refused.stderr
-    again = redrive(
-        "requeue", "--state", "s.db", "extract", "--param", "mode=full", "--param", "day=2026-4-5", "--reason", "x"
-    )
+    again = redrive("requeue", "s.db", "extract", "--param", "mode=full", "--param", "day=2026-4-5", "--reason", "x")
     assert again.returncode == 0, again.stderr
     assert redrive("resume", "s.db", "--plain").returncode == 0
     with sqlite3.connect(tmp_path / "s.db") as connection:
@@ -254,7 +252,7 @@ def test_a_task_gets_what_its_flow_declares(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "s.db") as connection:
         (result,) = connection.execute("SELECT result FROM task WHERE name = 'looks'").fetchone()
     assert json.loads(result) == ["2026-01-30", 2026, "4.50", "x", ["eu"], "Decimal"]
-    done = run_redrive("requeue", "--state", "s.db", "looks", "--param", "day=soon", "--reason", "x", cwd=tmp_path)
+    done = run_redrive("requeue", "s.db", "looks", "--param", "day=soon", "--reason", "x", cwd=tmp_path)
     assert done.returncode and "wants a date" in done.stdout + done.stderr
 
 

@@ -96,7 +96,7 @@ def test_a_page_of_slots_in_words(make: Make) -> None:
     assert describe_holders(alpha.holders("db")) == f"a of alpha (pid {os.getpid()})"
     assert alpha.acquire("b", "db", 1)
     assert describe_holders(alpha.holders("db")).endswith(" and 1 more")
-    listed = invoke_redrive("pools")
+    listed = invoke_redrive("systems", "pools")
     assert listed.exit_code == ExitCode.SUCCESS and listed.output.count(" alpha ") == 3
 
 

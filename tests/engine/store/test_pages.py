@@ -92,7 +92,7 @@ def test_a_page_says_what_the_on_call_must_know(siblings):
     assert ("high", "permanent on a") == (severity, title)
     assert "scope 'invoices:read' is missing" == body["diagnostic"]
     assert ("permanent", "permanent", "billing", 2) == (body["kind"], body["class"], body["owner"], body["held"])
-    assert shlex.split(body["command"])[:4] == ["redrive", "requeue", "--state", str(siblings.path)]
+    assert shlex.split(body["command"])[:4] == ["redrive", "requeue", f"{siblings.path}@{RUN}", "--reason"]
     assert "a" == shlex.split(body["command"])[-1]
 
 
@@ -125,8 +125,8 @@ def test_a_page_names_the_run_and_the_commands_that_open_and_requeue_it(siblings
     path = siblings.connection.execute("PRAGMA database_list").fetchone()[2]
     assert f"flow, run {RUN}: " in text[1]
     assert [
-        ["redrive", "attach", path, "--run", RUN],
-        ["redrive", "requeue", "--state", path, "--run", RUN, "--reason", "...", "--", "a"],
+        ["redrive", "attach", f"{path}@{RUN}"],
+        ["redrive", "requeue", f"{path}@{RUN}", "--reason", "...", "--", "a"],
     ] == [shlex.split(line) for line in text[-2:]]
 
 
