@@ -256,7 +256,7 @@ class MachineCollector:
             for run in figures.runs:
                 _add_run(samples, run, offer, now_us)
                 for one in figures.attempts.get(run.run_id, ()):
-                    labels = run.dag_name, offer.path, one.outcome, one.failure_class or ""
+                    labels = run.dag_name, offer.path, one.outcome, one.failure_class
                     samples.set("run_attempts", one.attempts, *labels)
             for breaker in figures.breakers:
                 samples.set("breaker_open", breaker.state in HOLDING_BREAKERS, breaker.downstream, offer.path)

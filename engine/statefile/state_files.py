@@ -298,10 +298,10 @@ class LatestRun(NamedTuple):
 
 
 class AttemptCount(NamedTuple):
-    """How many attempts of a run had this outcome, and this class of failure."""
+    """How many attempts of a run had this outcome, and this class of failure; empty: none."""
 
     outcome: str
-    failure_class: Optional[str]
+    failure_class: str
     attempts: int
 
 
@@ -320,7 +320,8 @@ LATEST_RUNS = Listing(
 ATTEMPT_COUNTS = Listing(
     "attempt_counts",
     AttemptCount,
-    "SELECT outcome, failure_class, count(*) FROM attempt WHERE run_id = :run_id GROUP BY outcome, failure_class",
+    "SELECT outcome, coalesce(failure_class, '') AS class, count(*) FROM attempt WHERE run_id = :run_id"
+    " GROUP BY outcome, class",
     {"run_id": None},
 )
 

@@ -7,20 +7,25 @@ import fcntl
 import json
 import os
 import random
+import re
 import socket
 import sqlite3
 import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import pytest
+from msgspec import structs
 from redrive.console.cli.state_files import offer_of_session
 from redrive.console.model.inbox import Inbox, has_fingerprint
 from redrive.console.sessions.session import listed_events
+from redrive.console.text.text import json_line
+from redrive.engine.core.projection import TaskRow
 from redrive.engine.domain.event_codec import PAYLOAD_TYPES, event_of, row_of
 from redrive.engine.domain.events import Event, EventKind, EventRow
-from redrive.engine.domain.states import TaskState
+from redrive.engine.domain.states import FINISHED, TaskState
 from redrive.engine.errors import CorruptFileError
 from redrive.engine.statefile import lists, lock_file
 from redrive.engine.statefile.lock_file import LockHolder, lock_path
@@ -211,3 +216,50 @@ def test_a_cause_is_the_same_by_the_board_and_by_the_list_of_a_file(
             is_named = has_fingerprint(cause, inbox.board.projection.tasks)
             shown[cause.fingerprint if is_named else None] += cause.dead
     assert dict(shown) == listed
+
+
+# --- Shell, metrics and report --------------------------------------------------------------------------------------
+
+
+@parametrize_mostly_long("seed", SEEDS)
+def test_a_task_is_the_same_in_lists_metrics_and_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_run_file: Callable[..., StateFileBuilder], seed: int
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    (tmp_path / "redrive").mkdir()
+    dice, run_file = random.Random(seed), make_run_file("redrive/nightly.db")
+    for number in range(6):
+        run_file.finish(f"task_{number:05}")
+    kept = {"run_id", "name", "state", "rule", "spec", "position", "attempt", "claim_token"}
+    texts_of_json = {"overrides", "element", "element_keys", "aside", "checkpoint", "result"}
+    scramble(run_file.connection, "task", dice, kept | texts_of_json)
+    scramble(run_file.connection, "attempt", dice, {"run_id", "name", "attempt", "outcome", "token"})
+    for number in range(6):
+        place = (str(dice.choice([*TaskState])), f"task_{number:05}")
+        run_file.connection.execute("UPDATE task SET state = ? WHERE name = ?", place)
+    projection = without_tokens(runs.load_run(run_file.connection, "night-1"))
+    expected = {name: as_json(row) for name, row in projection.tasks.items()}
+    listed = [json.loads(line) for line in output_of("tasks", "--state", run_file.path, "--json")]
+    assert {one["name"]: {key: one[key] for key in expected[one["name"]]} for one in listed} == expected
+    attempts = Counter(one.outcome for row in projection.tasks.values() for one in row.attempts.values())
+    counted: Counter[str] = Counter()
+    for line in output_of("metrics"):
+        if found := re.match(r'redrive_run_attempts\{.*outcome="(\w+)".*\} ([\d.]+)', line):
+            counted[found[1]] += round(float(found[2]))
+    assert counted == attempts
+    ended = sum(row.state in FINISHED for row in projection.tasks.values())
+    assert f"{ended} of 6 done" in "\n".join(output_of("report", "--short", "--state", run_file.path))
+
+
+def as_json(row: TaskRow) -> dict[str, Any]:
+    """The columns of a task and of its attempts as a list prints them, where texts are safe for a terminal."""
+    columns = {**structs.asdict(row), "attempts": [structs.asdict(one) for one in row.attempts.values()]}
+    for left_out in ("spec", "claim_token", "result"):
+        del columns[left_out]
+    return cast("dict[str, Any]", json.loads(json_line(columns)))
+
+
+def output_of(*words: object) -> list[str]:
+    result = invoke_redrive(*words)
+    assert result.exception is None, result.output
+    return result.stdout.splitlines()
