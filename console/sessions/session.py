@@ -21,7 +21,16 @@ import msgspec
 from msgspec import structs
 
 from ...engine.clock import wall_time_us
-from ...engine.core.projection import AttemptRow, RunProjection, RunRow, RunSummary, TaskRow
+from ...engine.core.projection import (
+    STATES,
+    AttemptRow,
+    RunProjection,
+    RunRow,
+    RunSummary,
+    TaskRow,
+    children_of,
+    set_columns,
+)
 from ...engine.core.spec import TaskSpec
 from ...engine.domain.acts import Command, Target, clean_actor
 from ...engine.domain.event_codec import event_of, listed_event
@@ -261,9 +270,7 @@ def rows_of(kind: type[Value], sent: object) -> list[Value]:
 # --- The columns of a run, as a RunProjection -------------------------------------------------------------------------
 
 
-_TASK_FIELDS = {*TaskRow.__struct_fields__}
 _ATTEMPT_FIELDS = {*AttemptRow.__struct_fields__}
-_STATES = {str(state): state for state in TaskState}
 
 INSTANT_MAX_US = 253_370_764_800_000_000  # the year 9999, which has a local time in every zone
 COLUMNS_MAX = 100  # of a table
@@ -344,7 +351,7 @@ def decode_projection(board: Columns) -> RunProjection:
         run=decode_run(board["run"]),
         tasks={task.name: task for task in tasks},
         parents=parents,
-        children=_children_of(parents),
+        children=children_of(parents, parents),
         seq=board["seq"],
     )
 
@@ -370,7 +377,7 @@ class EdgeDecoder:
     def _publish(self) -> None:
         projection = self._projection
         projection.parents = {name: self._parents[name] for name in projection.tasks}
-        projection.children = _children_of(projection.parents)
+        projection.children = children_of(projection.parents, projection.parents)
         for name, task in projection.tasks.items():
             if task.spec is not None:
                 task.spec = structs.replace(task.spec, parents=projection.parents[name])
@@ -390,7 +397,7 @@ def merge_history(projection: RunProjection, window: Columns) -> bool:
     for place, row in zip(places, rows, strict=True):
         task = tasks[place]
         if task.state is TaskState.SUCCESS and (task.attempt, task.generation) == (row["attempt"], row["generation"]):
-            _set_columns(task, row)
+            _set_sent(task, row)
     _add_attempts(window, tasks)
     return True
 
@@ -404,15 +411,14 @@ def _rows(table: Columns) -> Iterator[dict[str, Any]]:
 
 def _task_of(row: Columns) -> TaskRow:
     task = TaskRow(row["name"])
-    _set_columns(task, row)
+    _set_sent(task, row)
     return task
 
 
-def _set_columns(task: TaskRow, row: Columns) -> None:
-    for name, value in row.items():
-        if name in _TASK_FIELDS and value is not None:
-            setattr(task, name, value)
-    task.state = _STATES[task.state]
+def _set_sent(task: TaskRow, row: Columns) -> None:
+    """Set the columns that were sent; those of a finished task follow with its history."""
+    set_columns(task, {name: value for name, value in row.items() if value is not None})
+    task.state = STATES[task.state]
 
 
 def _add_attempts(sent: Columns, tasks: Mapping[int, TaskRow]) -> None:
@@ -437,14 +443,6 @@ def _parents_of(sent: Columns, some: Sequence[str], names: Sequence[str]) -> dic
     return {
         name: tuple(names[place] for place in islice(places, count)) for name, count in zip(some, counts, strict=True)
     }
-
-
-def _children_of(parents: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
-    children: dict[str, list[str]] = {name: [] for name in parents}
-    for name, found in parents.items():
-        for parent in found:
-            children[parent].append(name)
-    return {name: tuple(found) for name, found in children.items()}
 
 
 def _specs_of(sent: Columns, names: Sequence[str], parents: Mapping[str, tuple[str, ...]]) -> Iterator[TaskSpec]:

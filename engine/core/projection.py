@@ -192,16 +192,16 @@ class RunProjection(msgspec.Struct):
             return None
         payload = event.payload
         if isinstance(payload, RunChanged):
-            _set_columns(self.run, payload.set)
+            set_columns(self.run, payload.set)
             self.run.state = RunState(self.run.state)
             return None
         row = self.tasks.get(event.task) if event.task is not None else None
         if row is None:
             return None
         if event.kind == EventKind.TASK:
-            row.state = _STATES.get(event.new) or TaskState(event.new)
+            row.state = STATES.get(event.new) or TaskState(event.new)
         if isinstance(payload, _SETTING_TASKS):
-            _set_columns(row, payload.set)
+            set_columns(row, payload.set)
         elif isinstance(payload, TaskMapped):
             self._apply_mapping(row, payload)
         row.changed_seq = event.seq
@@ -233,7 +233,7 @@ class RunProjection(msgspec.Struct):
             attempt = row.attempts[event.attempt] = AttemptRow(event.attempt, started_at=event.at)
         payload = event.payload
         if isinstance(payload, _SETTING_ATTEMPTS):
-            _set_columns(attempt, payload.attempt_set)
+            set_columns(attempt, payload.attempt_set)
         step = KILL_STEPS.get(event.kind)
         if isinstance(payload, AttemptStack):
             attempt.where = payload.where or attempt.where
@@ -303,11 +303,12 @@ def _end_text(row: TaskRow) -> str:
 
 _SETTING_TASKS = (TaskMoved, TaskChanged, UnknownPayload)
 _SETTING_ATTEMPTS = (TaskMoved, AttemptStarted, AttemptExtended, AttemptLate, UnknownPayload)
-_STATES: dict[str | None, TaskState] = {str(state): state for state in TaskState}  # faster than to call the enum
+#: By their texts: faster than to call the enum.
+STATES: dict[str | None, TaskState] = {str(state): state for state in TaskState}
 _COLUMNS = {row: frozenset(row.__struct_fields__) for row in (RunRow, TaskRow, AttemptRow)}
 
 
-def _set_columns(row: RunRow | TaskRow | AttemptRow, columns: Mapping[str, object]) -> None:
+def set_columns(row: RunRow | TaskRow | AttemptRow, columns: Mapping[str, object]) -> None:
     """Set the columns that the row has. Columns of the table alone (token, texts) are not kept in memory."""
     known = _COLUMNS[type(row)]
     for column, value in columns.items():

@@ -23,6 +23,7 @@ from ..core.dag import distinct
 from ..core.outcome import OutcomeKind
 from ..core.part import Part, part_of
 from ..core.projection import (
+    STATES,
     AttemptRow,
     RunProjection,
     RunRow,
@@ -377,7 +378,6 @@ _OTHER_TASKS = (
     f"SELECT spec, {', '.join(_TASK_COLUMNS)} FROM task WHERE run_id = ? AND NOT {_IS_ENDED} AND NOT {_IS_UNMOVED}"
 )
 _ATTEMPT_COLUMNS = ", ".join(name for name in AttemptRow.__struct_fields__ if name not in _FROM_EVENTS)
-_STATES = {str(state): state for state in TaskState}
 
 
 def load_run(
@@ -534,7 +534,7 @@ def _read_tasks(
     decode = msgspec.json.Decoder(TaskSpec).decode
     part, values_of_part = _part_of("name", names)
     rows = [
-        TaskRow(name, _STATES[state], max_attempts=max_attempts, position=position, spec=decode(spec))
+        TaskRow(name, STATES[state], max_attempts=max_attempts, position=position, spec=decode(spec))
         for spec, name, state, max_attempts, position in connection.execute(
             _UNMOVED_TASKS + part, (run_id, *values_of_part)
         )
@@ -542,7 +542,7 @@ def _read_tasks(
     rows += [
         TaskRow(
             name,
-            _STATES[state],
+            STATES[state],
             attempt,
             max_attempts,
             started_at,
@@ -557,7 +557,7 @@ def _read_tasks(
         )
     ]
     for spec, name, state, *values in connection.execute(_OTHER_TASKS + part, (run_id, *values_of_part)):
-        row = TaskRow(name, _STATES[state], *values)
+        row = TaskRow(name, STATES[state], *values)
         row.spec = decode(spec) if spec != _NO_SPEC else TaskSpec(name)
         rows.append(row)
     rows.extend(others)
