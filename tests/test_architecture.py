@@ -95,6 +95,7 @@ class _Module(NamedTuple):
     has_loop: bool
     database_lines: tuple[int, ...]
     payload_lines: tuple[int, ...]  # which read a payload by a key
+    named_records: frozenset[str]  # that have a run and a name
 
 
 @cache
@@ -110,6 +111,9 @@ def _module(source: str) -> _Module:
         has_loop=any(_runs_a_loop(node) for node in nodes),
         database_lines=tuple(node.lineno for node in nodes if _is_of_a_database(node)),
         payload_lines=tuple(node.lineno for node in nodes if _reads_payload_by_key(node)),
+        named_records=frozenset(
+            node.name for node in nodes if isinstance(node, ast.ClassDef) and {"run_id", "name"} <= _fields(node)
+        ),
     )
 
 
@@ -213,6 +217,17 @@ def test_the_console_counts_time_by_the_clock_of_the_session() -> None:
 def _runs_a_loop(node: ast.AST) -> bool:
     running = ("asyncio.run", "asyncio.Runner", "asyncio.new_event_loop")
     return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and ast.unparse(node) in running
+
+
+def test_a_record_that_belongs_to_a_task_calls_it_its_task() -> None:
+    """A task itself has a ``name``, and so has a row of a table with this column."""
+    found = frozenset.union(*(_module(source).named_records for source in _sources("engine", "console")))
+    assert found == {"QuarantineRow"}
+
+
+def _fields(record: ast.ClassDef) -> set[str]:
+    targets = (line.target for line in record.body if isinstance(line, ast.AnnAssign))
+    return {target.id for target in targets if isinstance(target, ast.Name)}
 
 
 def test_sql_is_written_and_databases_are_opened_in_store_and_statefile_alone() -> None:
