@@ -22,7 +22,7 @@ from ...engine.core.outcome import ENVIRONMENT_FIELDS
 from ...engine.core.projection import AttemptRow, RunProjection, TaskRow
 from ...engine.core.waiting import ALIVE, WAITS, RunnerStatus, WaitReason, needs_human
 from ...engine.domain.acts import Target
-from ...engine.domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, REJECTED, UNANSWERED, TaskState, cause_of
+from ...engine.domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, REJECTED, UNANSWERED, TaskState, cause_fingerprint
 from ...engine.domain.text import format_clock, shell_word
 from ...engine.statefile.lists import PastAttemptRow, QuarantineRow
 from ...engine.statefile.logs import AttemptText
@@ -373,7 +373,7 @@ def _asked(row: TaskRow) -> str:
 
 def fingerprint_of(attempt: AttemptRow) -> str:
     """The fingerprint of a failure's cause, as commands name it; empty for an attempt that was lost or is well."""
-    return cause_of(attempt.fingerprint_loose, attempt.fingerprint) or ""
+    return cause_fingerprint(attempt.fingerprint_loose, attempt.fingerprint) or ""
 
 
 def fingerprint_of_task(row: TaskRow) -> str:
@@ -406,7 +406,7 @@ def mark_of(row: TaskRow) -> str | None:
     """The fingerprint by which acts name why a task failed."""
     latest = row.attempts.get(row.attempt)
     of_attempt = () if latest is None else (latest.fingerprint_loose, latest.fingerprint)
-    return cause_of(*of_attempt, row.failure_fingerprint)
+    return cause_fingerprint(*of_attempt, row.failure_fingerprint)
 
 
 def is_sole_cause(board: Board, cause: InboxCause) -> bool:

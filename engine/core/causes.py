@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ..domain.rows import PageRow
-from ..domain.states import DeadLetterKind, cause_of, deadline_cause
+from ..domain.states import DeadLetterKind, cause_fingerprint, deadline_cause
 from ..domain.text import counted, format_duration, sha256_hex
 from .breaker import PASSING
 from .outcome import OUTAGE_CLASSES, Failure, FailureClass, FailureMode
@@ -100,7 +100,7 @@ def page_cause(request: PageRequest, breaker_state: str | None) -> str:
 
 def fingerprint_of(request: PageRequest) -> str | None:
     """Return the fingerprint by which commands name the cause; None for an attempt that was lost or has no failure."""
-    return None if request.failure is None else cause_of(request.failure.fingerprint.loose)
+    return None if request.failure is None else cause_fingerprint(request.failure.fingerprint.loose)
 
 
 def schedule_cause(flow: str) -> str:

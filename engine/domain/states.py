@@ -171,7 +171,7 @@ FAILED_OUTCOMES = frozenset(["error", "timed_out"])
 NO_CAUSE = frozenset(["", "lost"])
 
 
-def cause_of(*fingerprints: Optional[str]) -> Optional[str]:
+def cause_fingerprint(*fingerprints: Optional[str]) -> Optional[str]:
     """The fingerprint by which acts and pages name the cause of a failure: the first that is known; None: it has none.
 
     ``fingerprints``: of the latest attempt, the loose one and the strict one; of its task. SQL: ``CAUSE`` in

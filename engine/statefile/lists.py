@@ -504,7 +504,7 @@ ATTENTION_RUNS = Listing(
     " FROM run WHERE " + UNACKNOWLEDGED + " ORDER BY started_at DESC, rowid DESC LIMIT :limit",
     {"characters": TEXT_CHARACTERS, "limit": ROWS_MAX},
 )
-#: SQL: ``cause_of`` in ``domain/states.py``, which is not sent with the first frame.
+#: SQL: ``cause_fingerprint`` in ``domain/states.py``, which is not sent with the first frame.
 CAUSE = (
     "nullif(coalesce(nullif(fingerprint_loose, ''), nullif(fingerprint, ''), nullif(failure_fingerprint, '')), 'lost')"
 )
