@@ -1,4 +1,4 @@
-"""``redrive breakers``, and the page of help that it stands on (000.52)."""
+"""``redrive systems breakers``, and the page of help that it stands on (000.52)."""
 
 from __future__ import annotations
 

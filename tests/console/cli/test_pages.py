@@ -1,4 +1,4 @@
-"""``redrive pages``: what was paged, told as a table or as JSON, and quietened by two words."""
+"""``redrive systems pages``: what was paged, told as a table or as JSON, and quietened by two words."""
 
 import json
 import sqlite3

@@ -1,4 +1,4 @@
-"""``redrive quarantine``: rows listed, sent back through their task, or dropped."""
+"""``redrive systems rows``: rows listed, sent back through their task, or dropped."""
 
 import json
 from pathlib import Path

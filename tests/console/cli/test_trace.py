@@ -1,4 +1,4 @@
-"""``redrive trace``: a run arrives at a receiver as one trace, whenever it is exported; attempts know their span."""
+"""``redrive report --otlp``: a run arrives at a receiver as one trace; attempts know their span."""
 
 from __future__ import annotations
 

@@ -242,7 +242,7 @@ def test_a_later_run_asks_once_and_is_blocked_if_the_credential_is_refused_again
         connection.execute("UPDATE page SET updated_at = updated_at - 86400000000")
     code, printed = run_flow(tmp_path, REFUSED, "second")
     inbox = assert_shown(WaitReason.CREDENTIAL, tmp_path, "second", code, printed, "auth on t0")
-    assert "credential refused to t0 and t1: waits for an operator; redrive breakers --probe bank" in inbox
+    assert "credential refused to t0 and t1: waits for an operator; redrive systems breakers --probe bank" in inbox
     with sqlite3.connect(tmp_path / "s.db") as connection:
         attempts = connection.execute("SELECT count(*) FROM attempt WHERE run_id = 'second'").fetchone()
         (body,) = connection.execute("SELECT body FROM page WHERE run_id = 'second'").fetchone()

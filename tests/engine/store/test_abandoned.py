@@ -162,7 +162,9 @@ def test_a_requeue_that_stays_held_says_by_what_and_the_way_out(
     """A requeue of anything else says nothing of a credential, and nobody opens what a colleague holds."""
     refused(state_file, kind, state)
     message = act(state_file, "requeue")["message"]
-    assert message == f"1 requeued; 1 still held by the breaker of vault, {word}: redrive breakers --probe vault"
+    assert (
+        message == f"1 requeued; 1 still held by the breaker of vault, {word}: redrive systems breakers --probe vault"
+    )
     assert breaker(state_file) == (state, None)
 
 
