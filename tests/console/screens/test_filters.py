@@ -36,31 +36,7 @@ async def test_what_changes_its_state_enters_the_filtered_list(revenue: FakeSess
         assert not app.screen.graph_view.matches
 
 
-async def test_help_begins_with_what_the_signs_mean(revenue: FakeSession, clock: StillClock) -> None:
-    async with shown(revenue, clock, size=(120, 40)) as (app, pilot):
-        await press(app, pilot, "question_mark")
-        text = text_of(app)
-        for state, style in STATE_STYLES.items():
-            assert f"{app.glyphs.of(style.sign)} {style.word}" in text, state
-        assert text.index("Signs") < text.index("Change the run")
-        assert "SIGTERM" in text and "slower than usual" in text
-
-
-async def test_help_lists_each_action_once(revenue: FakeSession, clock: StillClock) -> None:
-    async with shown(revenue, clock, size=(120, 150)) as (app, pilot):
-        await press(app, pilot, "question_mark")
-        assert text_of(app).count("output: ") == 1
-
-
-async def test_a_search_in_help_stays_visible_while_it_hides_lines(revenue: FakeSession, clock: StillClock) -> None:
-    async with shown(revenue, clock) as (app, pilot):
-        await press(app, pilot, "question_mark", "slash", "z", "q", "x", "enter")
-        assert "/zqx" in text_of(app)
-        await press(app, pilot, "slash", "escape")
-        assert "/zqx" not in text_of(app) and "Signs" in text_of(app)
-
-
-async def test_help_has_as_many_lines_as_a_terminal_of_another_size_has_room_for(
+async def test_help_begins_with_what_the_signs_mean_and_has_as_many_lines_as_fit(
     revenue: FakeSession, clock: StillClock
 ) -> None:
     async with shown(revenue, clock, size=(80, 12)) as (app, pilot):
@@ -70,3 +46,15 @@ async def test_help_has_as_many_lines_as_a_terminal_of_another_size_has_room_for
             await settle(app, pilot)
             assert "Esc back" in text_of(app)
             assert app.screen.view.rows == rows - 5
+        await press(app, pilot, "slash", "z", "q", "x", "enter")
+        assert "/zqx" in text_of(app), "a search stays visible while it hides lines"
+        await press(app, pilot, "slash", "escape")
+        assert "/zqx" not in text_of(app) and "Signs" in text_of(app)
+        await pilot.resize_terminal(120, 150)
+        await settle(app, pilot)
+        text = text_of(app)
+        for state, style in STATE_STYLES.items():
+            assert f"{app.glyphs.of(style.sign)} {style.word}" in text, state
+        assert text.index("Signs") < text.index("Change the run")
+        assert "SIGTERM" in text and "slower than usual" in text
+        assert text.count("output: ") == 1, "each action once"

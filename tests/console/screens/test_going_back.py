@@ -33,49 +33,52 @@ async def places_after(driver: ScreenDriver, *keys: str) -> list[str]:
 
 @pytest.mark.parametrize("key", ["escape", "q"])
 async def test_the_log_leads_back_to_the_inbox_with_its_cursor_as_it_was(key, session, clock):
-    async with open_console(session, clock, "4", "l", "j", "j", "o") as driver:
+    async with open_console(session, clock, "4", "o") as driver:
+        assert "Esc back to inbox" in driver.lines[-1], "the keys say where back is"
+        await driver.press(key)
+        assert driver.app.screen.table.cursor_key == InboxRow("c0ffee"), "the cause that it was opened from"
+        assert "Esc" not in driver.lines[-1]
+        await driver.press("l", "j", "j", "o")
         assert place(driver) == "log"
         await driver.press(key)
         assert place(driver) == "inbox"
         assert driver.app.screen.table.cursor_key == InboxRow("c0ffee", "load_part_0002")
 
 
-@pytest.mark.parametrize("key", ["escape", "q"])
-async def test_the_log_leads_back_to_the_cause_that_it_was_opened_from(key, session, clock):
-    async with open_console(session, clock, "4", "o", key) as driver:
-        assert driver.app.screen.table.cursor_key == InboxRow("c0ffee")
-
-
 async def test_the_log_leads_back_to_the_graph_and_the_graph_to_leaving(session, clock):
     async with open_console(session, clock, "n", "o", "escape") as driver:
         assert place(driver) == "graph"
         assert await places_after(driver, "escape") == ["graph"]
+        # details are still there when the log that they led to is left
+        assert await places_after(driver, "d", "o", "escape", "escape") == [
+            "graph/DetailScreen", "log", "graph/DetailScreen", "graph",
+        ]  # fmt: skip
+        # the details of a log lead back to that log
+        assert (await places_after(driver, "o", "d", "o", "escape"))[2:] == ["log", "graph"]
+        # a search in the log is ended before one goes back
+        assert (await places_after(driver, "o", "slash", "a", "enter", "escape"))[-1] == "log"
+        assert driver.app.screen.filter_text == ""
+        assert await places_after(driver, "escape") == ["graph"]
+        # a view chosen by its key shows itself and not what lay over it
+        assert (await places_after(driver, "d", "3", "2"))[-1] == "graph"
+        # it is a top level
+        assert (await places_after(driver, "4", "o", "3", "escape"))[-1] == "timeline"
+        await driver.press("2")
         await driver.pilot.press("q")
         assert driver.app.return_code == 0
 
 
-async def test_details_are_still_there_when_the_log_that_they_led_to_is_left(session, clock):
-    async with open_console(session, clock, "n", "d", "o") as driver:
-        assert place(driver) == "log"
-        assert await places_after(driver, "escape", "escape") == ["graph/DetailScreen", "graph"]
+async def test_the_selection_comes_back_with_the_view(session, clock):
+    async with open_console(session, clock, "4", "l", "j", "o", "i") as driver:
+        assert "load_part_0001: " in "\n".join(driver.lines[-2:]), "why is answered in the log"
+        driver.app.selected = "archive"
+        await driver.press("escape")
+        assert driver.app.selected == "load_part_0001"
 
 
 async def test_evidence_is_still_there_when_the_log_that_it_led_to_is_left(session, clock):
     async with open_console(session, clock, "4", "l", "j", "enter", "o", "q") as driver:
         assert place(driver) == "inbox/EvidenceScreen"
-
-
-async def test_the_details_of_a_log_lead_back_to_that_log(session, clock):
-    async with open_console(session, clock, "n", "o", "d", "o") as driver:
-        assert place(driver) == "log"
-        assert await places_after(driver, "escape") == ["graph"]
-
-
-async def test_a_search_in_the_log_is_ended_before_one_goes_back(session, clock):
-    async with open_console(session, clock, "n", "o", "slash", "a", "enter", "escape") as driver:
-        assert place(driver) == "log"
-        assert driver.app.screen.filter_text == ""
-        assert await places_after(driver, "escape") == ["graph"]
 
 
 async def test_a_filter_and_marks_stay_while_one_reads_a_log(session, clock):
@@ -89,39 +92,10 @@ async def test_a_filter_and_marks_stay_while_one_reads_a_log(session, clock):
         assert (inbox.filter_text, place(driver)) == ("", "inbox")
 
 
-async def test_a_view_chosen_by_its_key_is_a_top_level(session, clock):
-    async with open_console(session, clock, "4", "o", "3", "escape") as driver:
-        assert place(driver) == "timeline"
-
-
-async def test_a_view_chosen_by_its_key_shows_itself_and_not_what_lay_over_it(session, clock):
-    async with open_console(session, clock, "n", "d", "3", "2") as driver:
-        assert place(driver) == "graph"
-
-
-async def test_the_selection_comes_back_with_the_view(session, clock):
-    async with open_console(session, clock, "4", "l", "j", "o") as driver:
-        driver.app.selected = "archive"
-        await driver.press("escape")
-        assert driver.app.selected == "load_part_0001"
-
-
 async def test_a_run_chosen_from_the_list_leads_back_to_the_list(session, clock):
     async with open_console(session, clock, "1", "enter") as driver:
         assert place(driver) == "graph"
         assert await places_after(driver, "escape") == ["runs"]
-
-
-async def test_the_keys_say_where_back_is(session, clock):
-    async with open_console(session, clock, "4", "o") as driver:
-        assert "Esc back to inbox" in driver.lines[-1]
-        await driver.press("escape")
-        assert "Esc" not in driver.lines[-1]
-
-
-async def test_why_is_answered_in_the_log(session, clock):
-    async with open_console(session, clock, "4", "l", "j", "o", "i") as driver:
-        assert "load_part_0001: " in "\n".join(driver.lines[-2:])
 
 
 async def test_the_latest_stops_alone_are_kept(session, clock):

@@ -17,22 +17,21 @@ def chain():
     return FakeSession(projection_of([(f"step_{n:02}", [f"step_{n - 1:02}"] if n else []) for n in range(50)]))
 
 
-async def test_a_list_counts_its_rows_below(chain, clock):
+async def test_a_list_counts_its_rows_below_and_above(chain, clock):
     async with open_console(chain, clock, "3", "g") as driver:
         rows = driver.app.screen.timeline.rows
         assert f"─ ▾ {50 - rows} more ──" in driver.text
         assert "▴" not in driver.text
-
-
-async def test_a_list_that_is_scrolled_counts_its_rows_above(chain, clock):
-    async with open_console(chain, clock, "3", "g") as driver:
-        rows = driver.app.screen.timeline.rows
         await driver.press(*["j"] * rows)
         assert "─ ▴ 1 more ──" in driver.lines[2]
         assert f"─ ▾ {49 - rows} more ──" in driver.text
         await driver.press("G")
         assert f"─ ▴ {50 - rows} more ──" in driver.lines[2]
         assert "─ ▾" not in driver.text
+        await driver.press("g")
+        driver.app.screen.timeline.scroll_rows(3)  # as the wheel does
+        await driver.settle()
+        assert "─ ▴ 3 more ──" in driver.lines[2]
 
 
 @pytest.mark.parametrize(("view", "hidden"), [("2", (", ◆2", ", ◆1")), ("3", ("", ", ◆3"))])
@@ -47,13 +46,6 @@ async def test_a_list_says_that_dead_letters_are_below_and_above(view, hidden, c
         await driver.press("G")
         (above,) = re.findall(r"─ ▴ \d+ more(.*?) ──", driver.text)
         assert (below, above) == hidden
-
-
-async def test_the_wheel_changes_the_counts(chain, clock):
-    async with open_console(chain, clock, "3", "g") as driver:
-        driver.app.screen.timeline.scroll_rows(3)
-        await driver.settle()
-        assert "─ ▴ 3 more ──" in driver.lines[2]
 
 
 async def test_a_list_below_a_drawing_counts_on_the_rule_between(chain, clock):
@@ -74,13 +66,9 @@ async def test_every_list_and_its_details_say_what_is_hidden(view, clock):
         ]
         assert hidden
         assert [count for count in hidden if f"▾ {count} more" not in driver.text] == []
-
-
-async def test_counts_fit_beside_the_divider(clock):
-    async with open_console(poisoned_run(clock), clock, "4", "equals_sign", "g", size=(120, 24)) as driver:
         row = driver.lines[driver.app.screen.lower_rule.region.y]
         assert row.count("┴") == 1
-        assert row.index("▾") < row.index("┴")
+        assert row.index("▾") < row.index("┴"), "counts fit beside the divider"
 
 
 async def test_a_drawing_of_a_part_of_the_tasks_has_no_rows_of_the_others(clock):
