@@ -508,7 +508,7 @@ def print_runs(
         if as_json:
             return [
                 json_line(
-                    _run_value(
+                    run_value(
                         one,
                         present.executor_json(one.run, status, address, now_us),
                         address,
@@ -557,7 +557,7 @@ async def _needing_lines(session: Session) -> list[str]:
     return [f"{present.needing_sentence(waiting)}: {command}"] if waiting else []
 
 
-def _run_value(
+def run_value(
     summary: RunSummary, executor: Mapping[str, object], address: str, runner: RunnerStatus
 ) -> dict[str, object]:
     found = counted_states(summary.counts, summary.asked)

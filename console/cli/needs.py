@@ -14,9 +14,10 @@ import msgspec
 
 from ...engine.core.projection import RunRow
 from ...engine.domain.acts import Answer
+from ...engine.domain.rows import RunFacts
 from ...engine.domain.text import counted, first_names, format_duration, place_words, shell_command
 from ...engine.errors import LinkError, NotFoundError, RedriveError, StateFileError
-from ...engine.statefile.lists import AttentionRun, RunName, runs_named
+from ...engine.statefile.lists import RunName, runs_named
 from ...engine.statefile.needs import ENDS, OF_RUNS, OF_SCHEDULES, Need, NeedKind, exit_code_of, needs_of
 from ...engine.statefile.state_files import Offer
 from ..model.inbox import InboxCause
@@ -212,7 +213,7 @@ class _Ending:
     """A run whose bad end nobody has acknowledged, in its file."""
 
     path: str
-    run: AttentionRun
+    run: RunFacts
 
 
 @command("ack")
@@ -239,7 +240,7 @@ def _meant(file: shared.NamedFile, *, everything: bool) -> list[_Ending]:
     for offer in files_of(file.name, file.ssh):
         runs = [run for run in offer.runs if run.ended_at is not None]
         known = {run.run_id for run in offer.runs}
-        runs += [AttentionRun(one.run_id, one.dag_name, 0) for one in offer.changed_effects if one.run_id not in known]
+        runs += [RunFacts(one.run_id, one.dag_name, 0) for one in offer.changed_effects if one.run_id not in known]
         found += [_Ending(offer.path, run) for run in runs]
     if file.run is not None:
         names = [RunName(one.run.run_id, one.run.dag_name, one.run.state or "", None) for one in found]

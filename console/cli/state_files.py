@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Sequence
+from functools import partial
 
 from ...engine.asyncio_log import run_with_log
 from ...engine.domain.text import format_duration
 from ...engine.errors import AddressError, LinkError
-from ...engine.statefile import lists
-from ...engine.statefile.health_file import unpack_read
 from ...engine.statefile.state_files import Offer, offer_of, offers
+from ..model.runs import latest_code
 from ..sessions import open as sessions
 from ..sessions.address import Endpoint, SshOptions, parse
-from ..sessions.session import Session, machine_now_us
-from ..sessions.target import existing_target, is_one_file, is_remote, named_target, run_state
+from ..sessions.session import Session, machine_now_us, row_of
+from ..sessions.target import existing_target, is_one_file, is_remote, named_target
 from ..text.text import echo, one_line
 
 
@@ -88,10 +88,11 @@ def _prompt(target: str, found: Sequence[Offer]) -> int:
 
 
 def _describe(offer: Offer) -> str:
-    if not offer.run_id:
+    run = offer.latest
+    if run is None:
         return "no run yet"
-    age = format_duration(max(0, machine_now_us() - offer.started_at))
-    return f"{offer.dag_name} · {offer.run_id} · {run_state(offer)} · started {age} ago"
+    age = format_duration(max(0, machine_now_us() - run.started_at))
+    return f"{run.dag_name} · {run.run_id} · {latest_code(offer)} · started {age} ago"
 
 
 # --- The files that a command line means -----------------------------------------------------------------------------
@@ -137,20 +138,5 @@ def _files_of_machine(target: str | None, ssh: SshOptions) -> Sequence[Offer]:
 
 async def offer_of_session(session: Session) -> Offer:
     """What the list of a host says about a file, read through a session."""
-    status = session.status
-    health, full_since = await session.read(unpack_read, "health")
-    return Offer(
-        session.address,
-        runs=await session.query(lists.ATTENTION_RUNS),
-        executor=status.executor._replace(age_us=None),
-        service_pid=status.service_pid,
-        schedules=await session.query(lists.SCHEDULES),
-        dead_letters=await session.query(lists.DEAD_LETTER_GROUPS),
-        approvals=await session.query(lists.APPROVALS),
-        held_rows=await session.query(lists.HELD_ROWS),
-        breakers=await session.query(lists.OPEN_BREAKERS),
-        missed=await session.query(lists.MISSED_STARTS),
-        unsent=[one for one in await session.query(lists.UNSENT_PAGES) if one.pages],
-        health=health,
-        full_since=full_since,
-    )
+    offer = await session.read(partial(row_of, Offer), "offer")
+    return offer._replace(path=session.address)

@@ -27,18 +27,19 @@ import click
 
 from ... import __version__
 from ...engine.core.outcome import OutcomeKind
-from ...engine.core.projection import AttemptRow, RunProjection, RunRow, TaskRow
-from ...engine.core.views import run_code
+from ...engine.core.projection import AttemptRow, RunProjection, TaskRow
+from ...engine.core.views import run_code, run_view
 from ...engine.domain.event_payloads import TaskMoved
+from ...engine.domain.rows import RunFacts
 from ...engine.domain.states import FAILED_OUTCOMES, HOLDING_BREAKERS, NEEDS_HUMAN, RunState
 from ...engine.errors import RedriveError
 from ...engine.runner.command import span_id, trace_id
 from ...engine.statefile.needs import attention_count, needs_of
-from ...engine.statefile.state_files import FiguresReader, LatestRun, Offer, OfferReader
+from ...engine.statefile.state_files import FiguresReader, Offer, OfferReader
 from ...engine.statefile.supervisor_file import ServedSchedule, is_served, read_schedules
 from ..model.board import runner_of
 from ..model.inbox import fingerprint_of_task
-from ..model.runs import status_of
+from ..model.runs import known_counts, status_of
 from ..sessions.address import Endpoint
 from ..sessions.open import with_session
 from ..sessions.reads import events_of_run
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
 PORT = 9108
-_RUN_STATES = (*map(str, RunState), "BLOCKED", "PAUSED", "CUT OFF", "SERVED")
+_RUN_STATES = (*map(str, RunState), "BLOCKED", "PAUSED", "WAITING", "CUT OFF", "SERVED")
 
 #: Name without ``redrive_`` -> its help and its labels.
 METRICS: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -254,7 +255,7 @@ class MachineCollector:
             _add_file(samples, offer)
             figures = self._figures.read(offer.path)
             for run in figures.runs:
-                _add_run(samples, run, offer, now_us)
+                add_run(samples, run, offer, now_us)
                 for one in figures.attempts.get(run.run_id, ()):
                     labels = run.dag_name, offer.path, one.outcome, one.failure_class
                     samples.set("run_attempts", one.attempts, *labels)
@@ -284,28 +285,17 @@ def _add_schedule(samples: Samples, schedule: ServedSchedule, now_us: int) -> No
     samples.set_instant("schedule_usual_seconds", schedule.usual_us, *labels)
 
 
-def _add_run(samples: Samples, run: LatestRun, offer: Offer, now_us: int) -> None:
-    labels = run.dag_name, offer.path
-    state = _state_of(run, offer)
+def add_run(samples: Samples, run: RunFacts, offer: Offer, now_us: int) -> None:
+    labels, counts = (run.dag_name, offer.path), known_counts(run)
+    runner = runner_of(run, status_of(offer))
+    state = run_code(run, runner, counts).removesuffix(" PAUSED")  # without what else holds it
     for one in _RUN_STATES:
         samples.set("run_state", one == state, *labels, one)
     samples.set_instant("run_start_timestamp_seconds", run.started_at, *labels)
-    samples.set("run_duration_seconds", ((run.ended_at or now_us) - run.started_at) / 1e6, *labels)
+    samples.set("run_duration_seconds", run_view(run, runner, now_us, counts).clock / 1e6, *labels)
     if run.logical_time is not None:
         samples.set("run_start_delay_seconds", (run.started_at - run.logical_time) / 1e6, *labels)
     samples.set_instant("run_last_success_timestamp_seconds", run.succeeded_at, *labels)
-
-
-def _state_of(run: LatestRun, offer: Offer) -> str:
-    """One of ``_RUN_STATES``: the state of a run as ``redrive runs`` prints it, without what else holds it."""
-    row = RunRow(
-        run.run_id,
-        run.dag_name,
-        state=RunState(run.state),
-        blocked_since=run.blocked_since,
-        paused_since=run.paused_since,
-    )
-    return run_code(row, runner_of(row, status_of(offer))).removesuffix(" PAUSED")
 
 
 def _add_file(samples: Samples, offer: Offer) -> None:

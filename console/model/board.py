@@ -16,10 +16,10 @@ import msgspec
 from ...engine.core.breaker import BreakerStatus, after_event, decode, new_status
 from ...engine.core.dag import Dag, bits_of
 from ...engine.core.explain import blocking_chain, explain_task
-from ...engine.core.projection import RunProjection, RunRow, TaskRow
+from ...engine.core.projection import RunProjection, TaskRow
 from ...engine.core.ready_queue import declared_downstreams, downstreams_of, is_approval, spec_of
 from ...engine.core.spec import DownstreamSpec, collector_paused
-from ...engine.core.views import Asked, CountedState, TaskView, counted_state, task_view
+from ...engine.core.views import Asked, CountedState, RunLike, TaskView, counted_state, task_view
 from ...engine.core.waiting import (
     ALIVE,
     ExplainContext,
@@ -416,14 +416,14 @@ class SessionStatus(msgspec.Struct, frozen=True):
         """The instant that the data shows: now, or when the last data came over a connection that is down."""
         return now_us if self.connection_problem is None else now_us - round(self.data_age_seconds * 1_000_000)
 
-    def has_executor_of(self, run: RunRow) -> bool:
+    def has_executor_of(self, run: RunLike) -> bool:
         return self.executor.alive and self.executor.run_id in (None, run.run_id)
 
 
 SHELL_REMEDY = "redrive resume starts an executor"
 
 
-def runner_of(run: RunRow, status: SessionStatus, remedy: str = SHELL_REMEDY) -> RunnerStatus:
+def runner_of(run: RunLike, status: SessionStatus, remedy: str = SHELL_REMEDY) -> RunnerStatus:
     """The runner of ``run``. ``remedy``: how to start an executor, as the end of a sentence."""
     if status.executor.alive:
         kind = RunnerKind.ALIVE if status.has_executor_of(run) else RunnerKind.BUSY

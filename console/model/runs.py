@@ -7,23 +7,23 @@ from enum import StrEnum
 from typing import NamedTuple
 
 import msgspec
-from msgspec.structs import replace
 
 from ...engine.core.part import part_of
 from ...engine.core.projection import RunRow, RunSummary
+from ...engine.core.views import run_code
 from ...engine.core.waiting import ALIVE, RunnerStatus
-from ...engine.domain.rows import NO_EXECUTOR, ExecutorState
+from ...engine.domain.rows import NO_EXECUTOR, ExecutorState, RunFacts
 from ...engine.domain.states import FAILED_OUTCOMES, RunState, TaskState
 from ...engine.statefile import needs
 from ...engine.statefile.lists import (
-    AttentionRun,
+    DeadLetterGroup,
     DurationStats,
     PastAttemptRow,
     RunTaskRow,
     ScheduleRow,
     quantile,
 )
-from ...engine.statefile.needs import OF_TASKS, Need, NeedKind, attention_count, needs_of, needs_of_run
+from ...engine.statefile.needs import Need, NeedKind, attention_count, needs_of, needs_of_run
 from ...engine.statefile.state_files import Offer
 from .board import Board, Link, SessionStatus, runner_of
 from .eta import is_overdue
@@ -32,10 +32,9 @@ from .eta import is_overdue
 
 
 class WaitingRun(msgspec.Struct, frozen=True):
-    """A run with what it needs most, and ``others``. ``dead``: its dead letters."""
+    """A run with what it needs most, and ``others``."""
 
-    run: RunRow
-    dead: int
+    run: RunFacts
     need: Need
     others: tuple[Need, ...] = ()
 
@@ -70,47 +69,29 @@ def _has_process(run_id: str, status: SessionStatus) -> bool:
 
 
 def waiting_runs(
-    rows: Iterable[AttentionRun], status: SessionStatus, now_us: int, except_run_id: str | None = None
+    rows: Iterable[RunFacts],
+    status: SessionStatus,
+    now_us: int,
+    except_run_id: str | None = None,
+    groups: Sequence[DeadLetterGroup] = (),
 ) -> list[WaitingRun]:
-    """The runs that need a human, then the notices, each in the order given, without ``except_run_id``."""
-    needed = ((row, needs_of_run(row, now_us, _has_process(row.run_id, status))) for row in rows)
-    found = [
-        WaitingRun(_run_of(row), row.dead_letters, needs[0], tuple(needs[1:]))
-        for row, needs in needed
-        if needs and row.run_id != except_run_id
-    ]
+    """The runs that need a human, then the notices, each in the order given, without ``except_run_id``.
+
+    ``groups``: dead letters by cause, if they are known.
+    """
+    found = []
+    for row in rows:
+        of_run = [one for one in groups if one.run_id == row.run_id]
+        needs = needs_of_run(row, now_us, _has_process(row.run_id, status), of_run)
+        if needs and row.run_id != except_run_id:
+            found.append(WaitingRun(row, needs[0], tuple(needs[1:])))
     return sorted(found, key=lambda one: one.is_notice)
 
 
 def need_of_whole(board: Board, status: SessionStatus, now_us: int) -> Need | None:
     """What an unfinished run needs beside its tasks: an executor, more time, or the end of what blocks it."""
-    run = board.projection.run
-    if run.ended_at is not None:
-        return None
-    row = AttentionRun(
-        run.run_id,
-        run.dag_name,
-        run.started_at,
-        blocked_since=run.blocked_since,
-        deadline_at=run.deadline_at,
-        dead_letters=board.dead_letters,
-        asked=len(board.asked),
-    )
-    found = needs_of_run(row, now_us, _has_process(run.run_id, status))
-    return next((need for need in found if need.kind not in OF_TASKS), None)
-
-
-def _run_of(row: AttentionRun) -> RunRow:
-    return RunRow(
-        row.run_id,
-        row.dag_name,
-        row.started_at,
-        row.ended_at,
-        RunState(row.state),
-        blocked_since=row.blocked_since,
-        paused_since=row.paused_since,
-        deadline_at=row.deadline_at,
-    )
+    run, counts = board.projection.run, (board.dead_letters, len(board.asked))
+    return needs.need_of_whole(run, *counts, now_us, _has_process(run.run_id, status))
 
 
 # --- The state files of a machine as one list: the latest run of each, and what needs a human in any of its runs -----
@@ -135,18 +116,26 @@ class FleetOrder(StrEnum):
 
 
 class FleetEntry(msgspec.Struct, frozen=True):
-    """A state file. ``run``: its latest one; ``needs``: what needs a human in it, and notices.
-
-    ``runner``: who runs ``run``; ``counts``: of its tasks by state, as far as they are known; ``host``: if the list is
-    of several.
-    """
+    """A state file. ``needs``: what needs a human in it, and notices; ``host``: if the list is of several."""
 
     offer: Offer
-    run: RunRow | None
     needs: Sequence[Need]
-    runner: RunnerStatus = ALIVE
-    counts: Mapping[TaskState, int] = {}
     host: str = ""
+
+    @property
+    def run(self) -> RunFacts | None:
+        """The latest run."""
+        return self.offer.latest
+
+    @property
+    def runner(self) -> RunnerStatus:
+        """Who runs the latest run."""
+        return ALIVE if self.run is None else runner_of(self.run, status_of(self.offer))
+
+    @property
+    def counts(self) -> Mapping[TaskState, int]:
+        """The tasks of the latest run by state, as far as they are known."""
+        return {} if self.run is None else known_counts(self.run)
 
     @property
     def executor(self) -> ExecutorState:
@@ -191,7 +180,7 @@ def fleet_entries(offers: Sequence[Offer], now_us: int, order: FleetOrder = Flee
     """One entry per state file, in an order."""
     hosts = {offer.path: _host_of(offer.path) for offer in offers}
     is_named = len(set(hosts.values())) > 1
-    entries = (replace(_entry(offer, now_us), host=hosts[offer.path] if is_named else "") for offer in offers)
+    entries = (FleetEntry(one, needs_of([one], now_us), hosts[one.path] if is_named else "") for one in offers)
     return sorted(entries, key=_ORDERS[order])
 
 
@@ -202,7 +191,7 @@ def _host_of(path: str) -> str:
 
 _ORDERS: Mapping[FleetOrder, Callable[[FleetEntry], tuple[object, ...]]] = {
     FleetOrder.ATTENTION: lambda entry: (not entry.attention_count, not entry.needs),
-    FleetOrder.LATEST: lambda entry: (-entry.offer.started_at,),
+    FleetOrder.LATEST: lambda entry: (0 if entry.run is None else -entry.run.started_at,),
     FleetOrder.NEXT: lambda entry: (entry.next_at is None, entry.next_at or 0),
     FleetOrder.NAME: lambda entry: (entry.offer.dag_name is None, entry.offer.dag_name or "", entry.offer.path),
 }
@@ -213,15 +202,8 @@ def status_of(offer: Offer) -> SessionStatus:
     return SessionStatus(Link.LIVE, executor=offer.executor or NO_EXECUTOR, service_pid=offer.service_pid)
 
 
-def _entry(offer: Offer, now_us: int) -> FleetEntry:
-    run = _latest_run(offer)
-    runner = ALIVE if run is None else runner_of(run, status_of(offer))
-    latest = next((one for one in offer.runs if one.run_id == offer.run_id), None)
-    counts = {} if latest is None else _known_counts(latest)
-    return FleetEntry(offer, run, needs_of([offer], now_us), runner, counts)
-
-
-def _known_counts(run: AttentionRun) -> Mapping[TaskState, int]:
+def known_counts(run: RunFacts) -> Mapping[TaskState, int]:
+    """The tasks of a run by state, as far as its facts say."""
     return {
         TaskState.DEAD_LETTER: run.dead_letters,
         TaskState.RUNNING: run.working - run.asked,
@@ -229,12 +211,10 @@ def _known_counts(run: AttentionRun) -> Mapping[TaskState, int]:
     }
 
 
-def _latest_run(offer: Offer) -> RunRow | None:
-    if offer.run_id is None:
-        return None
-    state = RunState(offer.state or RunState.RUNNING)
-    ended = RunRow(offer.run_id, offer.dag_name or "", offer.started_at, offer.ended_at, state)
-    return next((_run_of(row) for row in offer.runs if row.run_id == offer.run_id), ended)
+def latest_code(offer: Offer) -> str:
+    """The state of the latest run as lists for grep print it; empty without a run."""
+    run = offer.latest
+    return "" if run is None else run_code(run, runner_of(run, status_of(offer)), known_counts(run))
 
 
 # --- The last runs of a flow side by side: each task in each run, how long it took, and what is unusual --------------

@@ -24,13 +24,14 @@ from ...engine.core.views import (
     run_view,
 )
 from ...engine.core.waiting import ALIVE, RunnerStatus
+from ...engine.domain.rows import RunFacts
 from ...engine.domain.states import FINISHED, RunState, TaskState
 from ...engine.domain.text import counted, first_names, format_duration, format_seconds, place_words, shell_command
 from ...engine.statefile.lists import ScheduleRow, SlaRow, quantile
 from ...engine.statefile.needs import NeedKind
 from ..model.board import Board, SessionStatus
 from ..model.inbox import Inbox, has_fingerprint
-from ..model.runs import FleetEntry, FleetOrder, Pace, WaitingRun, pace_beside, pace_of, run_cell
+from ..model.runs import FleetEntry, FleetOrder, Pace, WaitingRun, latest_code, pace_beside, pace_of, run_cell
 from ..sessions.address import parse
 from ..text import columns as text_columns
 from ..text.columns import FILL, Column, Columns, Fitted, longest_cells
@@ -481,15 +482,15 @@ def _next_text(entry: FleetEntry, now_us: int) -> str:
     return describe_next_run(entry.coming, now_us, is_served=entry.offer.service_pid is not None)
 
 
-def _state_piece(run: RunRow, entry: FleetEntry) -> Piece:
-    return Piece(_fleet_state(entry), run_style(run, entry.runner, entry.counts).role)
+def _state_piece(run: RunFacts, entry: FleetEntry) -> Piece:
+    return Piece(latest_code(entry.offer), run_style(run, entry.runner, entry.counts).role)
 
 
 def _done_text(entry: FleetEntry) -> str:
     return f"{number(entry.offer.finished)}/{number(entry.offer.tasks)}"
 
 
-def _since_us(run: RunRow, now_us: int) -> int:
+def _since_us(run: RunFacts, now_us: int) -> int:
     """For how long a run has been in its state."""
     began = next((at for at in (run.ended_at, run.blocked_since, run.paused_since) if at is not None), run.started_at)
     return max(now_us - began, 0)
@@ -512,14 +513,14 @@ def _needs_text(entry: FleetEntry) -> str:
 
 def fleet_value(entry: FleetEntry) -> Mapping[str, object]:
     """One state file in JSON values; instants in microseconds UTC."""
-    offer, executor = entry.offer, entry.executor
+    offer, run, executor = entry.offer, entry.run, entry.executor
     return {
         "state_file": offer.path,
         "flow": entry.flow,
-        "run_id": offer.run_id,
-        "state": _fleet_state(entry) or None,
-        "started_at": offer.started_at or None,
-        "ended_at": offer.ended_at,
+        "run_id": run.run_id if run else None,
+        "state": latest_code(offer) or None,
+        "started_at": run.started_at if run else None,
+        "ended_at": run.ended_at if run else None,
         "needs_human": entry.attention_count,
         "notices": entry.notice_count,
         "waiting_runs": [*dict.fromkeys(need.run_id for need in entry.needs if need.run_id and not need.is_notice)],
@@ -532,13 +533,6 @@ def fleet_value(entry: FleetEntry) -> Mapping[str, object]:
         "nights": list(offer.nights),
         "problem": offer.problem,
     }
-
-
-def _fleet_state(entry: FleetEntry) -> str:
-    run = entry.run
-    if run is None:
-        return ""
-    return run_code(run, entry.runner, entry.counts)
 
 
 def fleet_heading(

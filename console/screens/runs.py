@@ -11,7 +11,7 @@ from ...engine.core.projection import RunSummary
 from ...engine.core.views import counted_states
 from ...engine.domain.events import EventKind
 from ...engine.domain.states import RunState, TaskState
-from ...engine.statefile.lists import ATTENTION_RUNS, SCHEDULES, ScheduleRow
+from ...engine.statefile.lists import ATTENTION_RUNS, DEAD_LETTER_GROUPS, SCHEDULES, ScheduleRow
 from ..keys.actions import Action, ScreenName
 from ..model.board import Board, BoardUpdate, runner_of
 from ..model.lists import next_order, parse_task_filter
@@ -154,7 +154,8 @@ class RunsScreen(ConsoleScreen):
         self._is_stale = False
         summaries = await live.session.runs()
         self._schedules = await live.session.query(SCHEDULES)
-        waiting = waiting_runs(await live.session.query(ATTENTION_RUNS), live.status, live.now_us)
+        rows, groups = await live.session.query(ATTENTION_RUNS), await live.session.query(DEAD_LETTER_GROUPS)
+        waiting = waiting_runs(rows, live.status, live.now_us, groups=groups)
         self._waiting = {one.run.run_id: one for one in waiting}
         self._durations = usual_durations(summaries)
         self._summaries = {one.run.run_id: one for one in summaries}
@@ -364,7 +365,8 @@ class RunsScreen(ConsoleScreen):
         """Lay out rows and columns for the new size."""
         self._fit()
         self._lay_out()
-        self._read()
+        if self.has_grid and not self._grid.runs:
+            self._read()
 
     # --- Keys -------------------------------------------------------------------------------------------------------
 

@@ -335,5 +335,5 @@ def _offers_of(message: Message, address: SshAddress) -> list[Offer]:
     with decoding("a list of state files"):
         found = rows_of(Offer, message["files"])
         for offer in found:
-            RunState(offer.state or RunState.RUNNING)
+            RunState(RunState.RUNNING if offer.latest is None else offer.latest.state)
         return [offer._replace(path=str(replace(address, path=offer.path))) for offer in found]

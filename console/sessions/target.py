@@ -234,12 +234,6 @@ _SQLITE = b"SQLite format 3\0"
 # --- The state file --------------------------------------------------------------------------------------------------
 
 
-def run_state(offer: Offer) -> str:
-    """Return the state of the latest run of a state file; BLOCKED while it waits for a human."""
-    is_blocked = any(run.run_id == offer.run_id and run.blocked_since is not None for run in offer.runs)
-    return "BLOCKED" if is_blocked else offer.state or ""
-
-
 def is_remote(target: str) -> bool:
     """Whether the target is an ssh address."""
     return target.startswith(REMOTE)
@@ -310,7 +304,10 @@ def acting_target(target: str | None, targets: ActTargets | None = None, run: st
 
 
 def _latest_of(offer: Offer) -> str:
-    return f"{offer.dag_name} {offer.run_id} {run_state(offer)}" if offer.run_id else "no run yet"
+    from ..model.runs import latest_code
+
+    run = offer.latest
+    return f"{run.dag_name} {run.run_id} {latest_code(offer)}" if run is not None else "no run yet"
 
 
 def _with_targets(found: Iterable[Offer], targets: ActTargets) -> Iterator[Offer]:

@@ -20,7 +20,7 @@ from ..domain.events import EventKind
 from ..domain.states import MOVING, NEEDS_HUMAN, UNDER_WAY, RunState, TaskState
 from ..domain.text import counted, format_clock, format_duration
 from .outcome import FailureMode
-from .projection import AttemptRow, RunProjection, RunRow, TaskRow
+from .projection import AttemptRow, RunProjection, TaskRow
 from .waiting import (
     ALIVE,
     NO_CONTEXT,
@@ -348,10 +348,35 @@ class RunView(msgspec.Struct, frozen=True):
     is_paused: bool
 
 
-def run_style(run: RunRow, runner: RunnerStatus = ALIVE, counts: Counts | None = None) -> StateStyle:
+class RunLike(Protocol):
+    """A row of a run, or its facts."""
+
+    @property
+    def run_id(self) -> str: ...
+
+    @property
+    def state(self) -> str: ...
+
+    @property
+    def started_at(self) -> int: ...
+
+    @property
+    def ended_at(self) -> int | None: ...
+
+    @property
+    def blocked_since(self) -> int | None: ...
+
+    @property
+    def paused_since(self) -> int | None: ...
+
+    @property
+    def waited_us(self) -> int: ...
+
+
+def run_style(run: RunLike, runner: RunnerStatus = ALIVE, counts: Counts | None = None) -> StateStyle:
     """The sign, the word and the role of a run. ``counts``: of its tasks by state, if they are known."""
-    if run.state is not RunState.RUNNING:
-        return RUN_STYLES[run.state]
+    if run.state != RunState.RUNNING:
+        return RUN_STYLES[RunState(run.state)]
     if run.blocked_since is not None:
         return BLOCKED
     if not runner.is_alive:
@@ -359,16 +384,16 @@ def run_style(run: RunRow, runner: RunnerStatus = ALIVE, counts: Counts | None =
     if run.paused_since is not None:
         return PAUSED
     found = {state for state, count in (counts or {}).items() if count}
-    return ONLY_WAITS if found & UNDER_WAY and not found & _AT_WORK else RUN_STYLES[run.state]
+    return ONLY_WAITS if found & UNDER_WAY and not found & _AT_WORK else RUN_STYLES[RunState.RUNNING]
 
 
 _AT_WORK = frozenset([TaskState.RUNNING, TaskState.READY])
 
 
-def run_view(run: RunRow, runner: RunnerStatus, now_us: int, counts: Counts | None = None) -> RunView:
+def run_view(run: RunLike, runner: RunnerStatus, now_us: int, counts: Counts | None = None) -> RunView:
     """What is true of a run at an instant."""
     style = run_style(run, runner, counts)
-    is_open = run.state is RunState.RUNNING
+    is_open = run.state == RunState.RUNNING
     stopped_at = _stopped_at(run, runner) if is_open else None
     end = run.ended_at if run.ended_at is not None else now_us if stopped_at is None else min(stopped_at, now_us)
     fact = _run_fact(run, style, stopped_at, now_us) if is_open else ""
@@ -377,7 +402,7 @@ def run_view(run: RunRow, runner: RunnerStatus, now_us: int, counts: Counts | No
     return RunView(*style, fact, max(end - run.started_at - run.waited_us, 0), is_moving, is_paused)
 
 
-def _stopped_at(run: RunRow, runner: RunnerStatus) -> int | None:
+def _stopped_at(run: RunLike, runner: RunnerStatus) -> int | None:
     """Since when nothing of an unfinished run could move."""
     if run.blocked_since is not None:
         return run.blocked_since
@@ -386,7 +411,7 @@ def _stopped_at(run: RunRow, runner: RunnerStatus) -> int | None:
     return runner.gone_at if runner.gone_at is not None and runner.gone_at > run.started_at else run.started_at
 
 
-def _run_fact(run: RunRow, style: StateStyle, stopped_at: int | None, now_us: int) -> str:
+def _run_fact(run: RunLike, style: StateStyle, stopped_at: int | None, now_us: int) -> str:
     lasts = "" if stopped_at is None else f" for {format_duration(now_us - stopped_at)}"
     if style is BLOCKED:
         return lasts.strip()
@@ -403,11 +428,11 @@ def describe_run(view: RunView) -> str:
     return ", ".join(filter(None, parts))
 
 
-def run_code(run: RunRow, runner: RunnerStatus = ALIVE, counts: Counts | None = None) -> str:
+def run_code(run: RunLike, runner: RunnerStatus = ALIVE, counts: Counts | None = None) -> str:
     """The state of a run as lists for grep print it; of an unfinished run what holds it, as ``BLOCKED PAUSED``."""
     style = run_style(run, runner, counts)
     if style in RUN_STYLES.values():
-        return str(run.state)
+        return str(RunState(run.state))
     is_paused = run.paused_since is not None and style is not PAUSED
     return style.word.upper() + (" PAUSED" if is_paused else "")
 

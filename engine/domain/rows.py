@@ -101,3 +101,38 @@ class ExecutorState(NamedTuple):
 
 
 NO_EXECUTOR = ExecutorState()
+
+
+class RunFacts(NamedTuple):
+    """A run of a state file, and what lists know of it without its tasks.
+
+    Attributes:
+        failed: a FAILED task; ``error``: its error.
+        later_successes: of its flow since its start, up to a bound. 0 for an unfinished run.
+        working: how many tasks of an unfinished run are running or about to; ``waiting``: for an instant.
+        failed_tasks: how many are FAILED; ``asked``: how many wait for an approval.
+        undecided: 0 of a PARTIAL run if an operator has decided about all that makes it so: it has skipped tasks.
+        waited_us: how long it was blocked, or ended and reopened: nobody worked.
+        succeeded_at: when the latest successful run of its flow ended, where that is asked for.
+    """
+
+    run_id: str
+    dag_name: str
+    started_at: int
+    ended_at: Optional[int] = None
+    state: str = "RUNNING"
+    blocked_since: Optional[int] = None
+    paused_since: Optional[int] = None
+    deadline_at: Optional[int] = None
+    dead_letters: int = 0
+    failed: Optional[str] = None
+    error: Optional[str] = None
+    later_successes: int = 0
+    working: int = 0
+    waiting: int = 0
+    failed_tasks: int = 0
+    asked: int = 0
+    undecided: int = 1
+    waited_us: int = 0
+    logical_time: Optional[int] = None
+    succeeded_at: Optional[int] = None

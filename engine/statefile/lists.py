@@ -25,7 +25,7 @@ from typing import (
 )
 
 from ..domain.events import EventRow, Json, JsonObject
-from ..domain.rows import BreakerRow, PageRow
+from ..domain.rows import BreakerRow, PageRow, RunFacts
 from ..errors import RedriveError
 from .reader import EVENT_COLUMNS
 from .snapshot import Table, pack_table, read_snapshot, unknown_run, unpack_table
@@ -187,36 +187,6 @@ class SlaRow(NamedTuple):
     promised_at: int
     run_id: Optional[str]
     at: int
-
-
-class AttentionRun(NamedTuple):
-    """A run that has not ended, or whose end nobody has acknowledged: FAILED, PARTIAL, or after its deadline.
-
-    Attributes:
-        failed: a FAILED task; ``error``: its error.
-        later_successes: of its flow since its start; at most SUCCESSES_MAX. 0 for an unfinished run.
-        working: how many tasks of an unfinished run are running or about to; ``waiting``: for an instant.
-        failed_tasks: how many are FAILED; ``asked``: how many wait for an approval.
-        undecided: 0 of a PARTIAL run if an operator has decided about all that makes it so: it has skipped tasks.
-    """
-
-    run_id: str
-    dag_name: str
-    started_at: int
-    ended_at: Optional[int] = None
-    state: str = "RUNNING"
-    blocked_since: Optional[int] = None
-    paused_since: Optional[int] = None
-    deadline_at: Optional[int] = None
-    dead_letters: int = 0
-    failed: Optional[str] = None
-    error: Optional[str] = None
-    later_successes: int = 0
-    working: int = 0
-    waiting: int = 0
-    failed_tasks: int = 0
-    asked: int = 0
-    undecided: int = 1
 
 
 class DeadLetterGroup(NamedTuple):
@@ -485,12 +455,11 @@ RUN_NAMES = Listing(
     "SELECT run_id, dag_name, state, " + _DAY + " FROM run ORDER BY started_at DESC, rowid DESC LIMIT :limit",
     {"limit": -1},
 )
-ATTENTION_RUNS = Listing(
-    "attention_runs",
-    AttentionRun,
-    "SELECT run_id, dag_name, started_at, ended_at, state, blocked_since, paused_since, deadline_at,"
+#: SQL: the columns of a RunFacts of ``run``, up to ``logical_time``.
+RUN_FACTS = (
+    "run_id, dag_name, started_at, ended_at, state, blocked_since, paused_since, deadline_at,"
     " (SELECT count(*) FROM task WHERE task.run_id = run.run_id AND task.state = 'DEAD_LETTER'), "
-    + ", ".join(_OF_FAILED.format(column) for column in ("name", "substr(error, 1, :characters)"))
+    + ", ".join(_OF_FAILED.format(column) for column in ("name", "substr(error, 1, {})".format(TEXT_CHARACTERS)))
     + ", CASE WHEN ended_at IS NULL THEN 0 ELSE (SELECT count(*) FROM (SELECT 1 FROM run AS later"
     " WHERE "
     + FOLLOWS_RUN
@@ -501,8 +470,14 @@ ATTENTION_RUNS = Listing(
     + ", state <> 'PARTIAL' OR EXISTS (SELECT 1 FROM task WHERE task.run_id = run.run_id"
     " AND task.state <> 'SUCCESS' AND task.state <> 'SKIPPED')"
     " OR EXISTS (SELECT 1 FROM quarantine AS held WHERE held.run_id = run.run_id AND held.state = 'held')"
-    " FROM run WHERE " + UNACKNOWLEDGED + " ORDER BY started_at DESC, rowid DESC LIMIT :limit",
-    {"characters": TEXT_CHARACTERS, "limit": ROWS_MAX},
+    ", waited_us, logical_time"
+)
+ATTENTION_RUNS = Listing(
+    "attention_runs",
+    RunFacts,
+    "SELECT " + RUN_FACTS + ", NULL FROM run WHERE " + UNACKNOWLEDGED + " ORDER BY started_at DESC, rowid DESC"
+    " LIMIT :limit",
+    {"limit": ROWS_MAX},
 )
 #: SQL: ``cause_fingerprint`` in ``domain/states.py``, which is not sent with the first frame.
 CAUSE = (

@@ -7,11 +7,11 @@ reads this rule: the commands ``inbox``, ``fleet`` and ``runs``, the header and 
 """
 
 from enum import Enum
-from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence
 
-from ..domain.rows import NO_EXECUTOR
+from ..domain.rows import NO_EXECUTOR, RunFacts
 from ..domain.states import HOLDING_BREAKERS, RunState
-from .lists import AttentionRun, DeadLetterGroup
+from .lists import DeadLetterGroup
 from .state_files import Offer, ScheduleFacts
 
 START_GRACE_US = 60000000  # that a due start may be late
@@ -115,10 +115,8 @@ def _needs_of_file(offer: Offer, now_us: int) -> Iterator[Need]:
     for run in offer.runs:
         is_running = executor.alive and not is_silent and executor.run_id in (None, run.run_id)
         groups = [one for one in offer.dead_letters if one.run_id == run.run_id]
-        for need in needs_of_run(run, now_us, is_running or offer.service_pid is not None):
-            if need.kind is NeedKind.DEAD_LETTERS and groups:
-                yield from (_need_of_group(need._replace(path=offer.path), group) for group in groups)
-            elif need.kind is NeedKind.LOST and is_silent:
+        for need in needs_of_run(run, now_us, is_running or offer.service_pid is not None, groups):
+            if need.kind is NeedKind.LOST and is_silent:
                 yield need._replace(
                     path=offer.path, detail="executor {} is silent: redrive doctor".format(executor.pid)
                 )
@@ -148,12 +146,9 @@ def _needs_of_storage(offer: Offer) -> Iterator[Need]:
             yield Need(NeedKind.PAGER, offer.path, one.since, offer.dag_name, detail=detail)
 
 
-def _need_of_group(need: Need, group: DeadLetterGroup) -> Need:
-    return need._replace(counted=group.tasks, detail=_failure(group.task, group.error), fingerprint=group.fingerprint)
-
-
-def needs_of_run(run: AttentionRun, now_us: int, has_process: bool) -> List[Need]:
+def needs_of_run(run: RunFacts, now_us: int, has_process: bool, groups: Sequence[DeadLetterGroup] = ()) -> List[Need]:
     """What a run needs, the most urgent first. ``has_process``: one executes it, or starts an executor for it.
+    ``groups``: its dead letters by cause, if they are known.
 
     A FAILED task needs a human from its failure on: the run may go on for hours without it. At the end it is a part of
     the end of the run.
@@ -161,7 +156,11 @@ def needs_of_run(run: AttentionRun, now_us: int, has_process: bool) -> List[Need
     need = Need(NeedKind.FAILED, "", run.started_at, run.dag_name, run.run_id, later_successes=run.later_successes)
     found = []
     if run.dead_letters:
-        found.append(need._replace(kind=NeedKind.DEAD_LETTERS, counted=run.dead_letters))
+        dead = need._replace(kind=NeedKind.DEAD_LETTERS, counted=run.dead_letters)
+        found += [
+            dead._replace(counted=one.tasks, detail=_failure(one.task, one.error), fingerprint=one.fingerprint)
+            for one in groups
+        ] or [dead]
     if run.asked:
         found.append(need._replace(kind=NeedKind.APPROVAL, counted=run.asked))
     detail = "" if run.failed is None else _failure(run.failed, run.error)
@@ -172,20 +171,26 @@ def needs_of_run(run: AttentionRun, now_us: int, has_process: bool) -> List[Need
         is_notice = run.later_successes > 0 or kind is NeedKind.LATE
         count = max(run.failed_tasks, 1)
         return [need._replace(kind=kind, since=run.ended_at, is_notice=is_notice, counted=count, detail=detail)]
-    own = _need_of_state(run, need, now_us, has_process) if not run.dead_letters else None
-    if own is not None and not (own.kind is NeedKind.BLOCKED and run.asked):
+    own = need_of_whole(run, run.dead_letters, run.asked, now_us, has_process)
+    if own is not None:
         found.append(own)
     if run.failed_tasks:
         found.append(need._replace(kind=NeedKind.FAILED_TASKS, counted=run.failed_tasks, detail=detail))
     return found
 
 
-def _need_of_state(run: AttentionRun, need: Need, now_us: int, has_process: bool) -> Optional[Need]:
-    """What an unfinished run needs as a whole."""
+def need_of_whole(run: Any, dead_letters: int, asked: int, now_us: int, has_process: bool) -> Optional[Need]:
+    """What an unfinished run needs beside its tasks: an executor, more time, or the end of what blocks it.
+
+    ``run``: a RunFacts, or the row of the run.
+    """
+    need = Need(NeedKind.LOST, "", run.started_at, run.dag_name, run.run_id)
+    if run.ended_at is not None or dead_letters:
+        return None
     if run.blocked_since is not None:
-        return need._replace(kind=NeedKind.BLOCKED, since=run.blocked_since)
+        return None if asked else need._replace(kind=NeedKind.BLOCKED, since=run.blocked_since)
     if is_lost(run.ended_at, run.blocked_since, has_process):
-        return need._replace(kind=NeedKind.LOST)
+        return need
     if run.deadline_at is not None and run.deadline_at < now_us:
         return need._replace(kind=NeedKind.LATE, since=run.deadline_at)
     return None

@@ -294,6 +294,7 @@ READS = {
     "history": ("snapshot", "history"),
     "runs": ("lists", "runs"),
     "health": ("health_file", "read_of"),
+    "offer": ("state_files", "offer_of_connection"),
     "query": ("lists", "query_by_name"),
     "past": ("lists", "read_events"),
     "duration_stats": ("lists", "read_durations"),

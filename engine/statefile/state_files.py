@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..domain.events import JsonObject
-from ..domain.rows import BreakerRow, ExecutorState
+from ..domain.rows import BreakerRow, ExecutorState, RunFacts
 from ..domain.states import FINISHED, RunState
 from ..errors import CorruptFileError, RedriveError, StateFileError
 from .copies import living_original
@@ -29,11 +29,11 @@ from .lists import (
     MISSED_STARTS,
     OPEN_BREAKERS,
     ROWS_MAX,
+    RUN_FACTS,
     RUN_NAMES,
     SCHEDULES,
     UNSENT_PAGES,
     AskedApproval,
-    AttentionRun,
     ChangedEffects,
     DeadLetterGroup,
     HeldRows,
@@ -98,10 +98,8 @@ class Offer(NamedTuple):
 
     Attributes:
         path: here; of another host its address. Of a flow that could never be read, that of the flow file.
-        started_at: of the latest run; 0 without a run.
-        has_work: whether a run of the file is unfinished, or the latest run has failed.
+        latest: its latest run.
         problem: why the file cannot be read.
-        ended_at: of the latest run.
         runs: those that may need a human, the latest first.
         executor: its latest one.
         service_pid: of the ``redrive serve`` that starts its runs.
@@ -118,13 +116,9 @@ class Offer(NamedTuple):
 
     path: str
     dag_name: Optional[str] = None
-    run_id: Optional[str] = None
-    state: Optional[str] = None
-    started_at: int = 0
-    has_work: bool = False
+    latest: Optional[RunFacts] = None
     problem: Optional[str] = None
-    ended_at: Optional[int] = None
-    runs: Sequence[AttentionRun] = ()
+    runs: Sequence[RunFacts] = ()
     executor: Optional[ExecutorState] = None
     service_pid: Optional[int] = None
     schedules: Sequence[ScheduleRow] = ()
@@ -143,6 +137,12 @@ class Offer(NamedTuple):
     health: Optional[Health] = None
     full_since: Optional[int] = None
     has_file: bool = True
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a run of the file is unfinished, or the latest run has failed."""
+        is_failed = self.latest is not None and self.latest.state == RunState.FAILED
+        return is_failed or any(run.ended_at is None or run.dead_letters for run in self.runs)
 
 
 class OfferReader(object):
@@ -236,7 +236,11 @@ def _offer_without_file(facts: ScheduleFacts) -> Offer:
 
 def offer_of(path: str) -> Offer:
     """The offer of one state file as of now."""
-    return _with_supervisor([_with_health(path, _with_service(path, _offer(path)))], is_whole=False)[0]
+    return _with_surroundings(path, _offer(path))
+
+
+def _with_surroundings(path: str, offer: Offer) -> Offer:
+    return _with_supervisor([_with_health(path, _with_service(path, offer))], is_whole=False)[0]
 
 
 def offers() -> List[Offer]:
@@ -283,20 +287,6 @@ def _has_targets(connection: sqlite3.Connection, targets: ActTargets) -> bool:
     return digits is None or any((mark or "").startswith(digits) for row in marks for mark in row)
 
 
-class LatestRun(NamedTuple):
-    """The latest run of a flow, and when the latest one that succeeded ended."""
-
-    dag_name: str
-    run_id: str
-    state: str
-    started_at: int
-    ended_at: Optional[int]
-    blocked_since: Optional[int]
-    paused_since: Optional[int]
-    logical_time: Optional[int]
-    succeeded_at: Optional[int]
-
-
 class AttemptCount(NamedTuple):
     """How many attempts of a run had this outcome, and this class of failure; empty: none."""
 
@@ -305,17 +295,24 @@ class AttemptCount(NamedTuple):
     attempts: int
 
 
-_OF_FLOW = "(SELECT {} FROM run WHERE dag_name = flow.dag_name{} ORDER BY started_at DESC, rowid DESC LIMIT 1)"
+_OF_FLOW = (
+    "(SELECT {} FROM run AS one WHERE one.dag_name = flow.flow_name{} ORDER BY started_at DESC, rowid DESC LIMIT 1)"
+)
+#: The latest run of each flow.
 LATEST_RUNS = Listing(
     "latest_runs",
-    LatestRun,
-    "SELECT latest.dag_name, run_id, state, started_at, ended_at, blocked_since, "
-    "paused_since, logical_time, "
+    RunFacts,
+    "SELECT "
+    + RUN_FACTS
+    + ", "
     + _OF_FLOW.format("ended_at", " AND state = 'SUCCESS'")
-    + " FROM (SELECT DISTINCT dag_name FROM run) AS flow JOIN run AS latest ON latest.rowid = "
+    + " FROM (SELECT DISTINCT dag_name AS flow_name FROM run) AS flow JOIN run ON run.rowid = "
     + _OF_FLOW.format("rowid", "")
-    + " ORDER BY latest.dag_name LIMIT :limit",
+    + " ORDER BY dag_name LIMIT :limit",
     {"limit": ROWS_MAX},
+)
+LATEST_RUN = Listing(
+    "latest_run", RunFacts, "SELECT " + RUN_FACTS + ", NULL FROM run ORDER BY started_at DESC, rowid DESC LIMIT 1"
 )
 ATTEMPT_COUNTS = Listing(
     "attempt_counts",
@@ -332,7 +329,7 @@ class Figures(NamedTuple):
     ``attempts``: of these runs, by run.
     """
 
-    runs: Sequence[LatestRun] = ()
+    runs: Sequence[RunFacts] = ()
     attempts: Mapping[str, Sequence[AttemptCount]] = {}
     breakers: Sequence[BreakerRow] = ()
 
@@ -388,10 +385,8 @@ def watch(send: Callable[[JsonObject], Any], descriptor: int) -> None:
 
 
 def _rank(offer: Offer) -> Tuple[bool, bool, int, str]:
-    return offer.problem is not None, not offer.has_work, -offer.started_at, offer.path
-
-
-_LATEST = "SELECT dag_name, run_id, state, started_at, ended_at FROM run ORDER BY started_at DESC, rowid DESC LIMIT 1"
+    started_at = 0 if offer.latest is None else offer.latest.started_at
+    return offer.problem is not None, not offer.has_work, -started_at, offer.path
 
 
 _COUNTS = "SELECT state, count(*) FROM task WHERE run_id = ? GROUP BY state"
@@ -407,44 +402,51 @@ _NIGHTS = (
 def _offer(path: str) -> Offer:
     try:
         with closing(open_readonly(path).connection) as connection:
-            return _read(connection, path)
+            return read_offer(connection, path)
     except (RedriveError, sqlite3.Error) as error:
         return Offer(path, problem=str(error))
 
 
-def _read(connection: sqlite3.Connection, path: str) -> Offer:
-    offer = Offer(
-        path,
-        runs=query(connection, ATTENTION_RUNS, {}),
-        schedules=query(connection, SCHEDULES, {}),
-        dead_letters=query(connection, DEAD_LETTER_GROUPS, {}),
-        approvals=query(connection, APPROVALS, {}),
-        held_rows=query(connection, HELD_ROWS, {}),
-        changed_effects=query(connection, CHANGED_EFFECTS, {}),
-        breakers=query(connection, OPEN_BREAKERS, {}),
-        missed=query(connection, MISSED_STARTS, {}),
-        unsent=[one for one in query(connection, UNSENT_PAGES, {}) if one.pages],
-    )
-    lists = (offer.runs, offer.schedules, offer.approvals, offer.held_rows, offer.breakers, offer.missed)
-    for rows in lists + (offer.changed_effects,):
+#: Field of an offer -> the list that it holds.
+_LISTS: Dict[str, "Listing[Any]"] = {
+    "runs": ATTENTION_RUNS,
+    "schedules": SCHEDULES,
+    "dead_letters": DEAD_LETTER_GROUPS,
+    "approvals": APPROVALS,
+    "held_rows": HELD_ROWS,
+    "changed_effects": CHANGED_EFFECTS,
+    "breakers": OPEN_BREAKERS,
+    "missed": MISSED_STARTS,
+    "unsent": UNSENT_PAGES,
+}
+
+
+def read_offer(connection: sqlite3.Connection, path: str) -> Offer:
+    """The offer of a file, without what lies beside it. Raises CorruptFileError."""
+    lists: Dict[str, Any] = {name: query(connection, listing, {}) for name, listing in _LISTS.items()}
+    found = query(connection, LATEST_RUN, {})
+    for rows in (found,) + tuple(lists.values()):
         _check_numbers(path, rows)
-    row = connection.execute(_LATEST).fetchone()
-    if row is None:
+    lists["unsent"] = [one for one in lists["unsent"] if one.pages]
+    offer = Offer(path, **lists)
+    if not found:
         return offer
-    dag_name, run_id, state, started_at, ended_at = row
-    counts = dict(connection.execute(_COUNTS, (run_id,)).fetchall())
+    latest = found[0]
+    counts = dict(connection.execute(_COUNTS, (latest.run_id,)).fetchall())
     return offer._replace(
-        dag_name=dag_name,
-        run_id=run_id,
-        state=state,
-        started_at=started_at,
-        has_work=state == RunState.FAILED or any(run.ended_at is None or run.dead_letters for run in offer.runs),
-        ended_at=ended_at,
+        dag_name=latest.dag_name,
+        latest=latest,
         executor=_executor(connection, path),
         tasks=sum(counts.values()),
         finished=sum(counts.get(str(state), 0) for state in FINISHED),
-        nights=_nights(connection, dag_name, started_at),
+        nights=_nights(connection, latest.dag_name, latest.started_at),
     )
+
+
+def offer_of_connection(connection: sqlite3.Connection) -> Offer:
+    """The offer of the file of a connection as of now, as one of ``READS``. Raises CorruptFileError."""
+    (path,) = [path for _, name, path in connection.execute("PRAGMA database_list") if name == "main"]
+    return _with_surroundings(path, read_offer(connection, path))
 
 
 def _nights(connection: sqlite3.Connection, dag_name: str, last_at: int) -> List[str]:

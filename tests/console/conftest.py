@@ -30,11 +30,11 @@ from redrive.engine.core.causes import CauseHistory
 from redrive.engine.core.projection import RunProjection, RunSummary, Successes
 from redrive.engine.domain.acts import Answer, Command, TargetResult
 from redrive.engine.domain.events import Event, EventKind
-from redrive.engine.domain.rows import ExecutorState
+from redrive.engine.domain.rows import ExecutorState, RunFacts
 from redrive.engine.domain.states import RunState, TaskUsage
 from redrive.engine.errors import RedriveError, RefusedError
 from redrive.engine.statefile.dry_run import ActPreview
-from redrive.engine.statefile.lists import ATTENTION_RUNS, AttentionRun, DurationStats, Listing, Row
+from redrive.engine.statefile.lists import ATTENTION_RUNS, DurationStats, Listing, Row
 from redrive.engine.statefile.logs import AttemptText, LogChunk, SelectedLines
 from redrive.engine.statefile.pruning import PrunePreview
 from support.idle import is_settled, wait_for_idle_loop, wait_for_screen_by_the_loop
@@ -70,13 +70,13 @@ def needs_attention(one: RunSummary) -> bool:
     return run.ended_at is None or (is_bad and run.acknowledged_at is None)
 
 
-def attention_run(one: RunSummary, known: Sequence[RunSummary] = ()) -> AttentionRun:
+def attention_run(one: RunSummary, known: Sequence[RunSummary] = ()) -> RunFacts:
     """The row of the list of runs that may need a human. ``known``: the other runs of the file."""
     run = one.run
     later = [other.run for other in known if other.run.started_at > run.started_at and run.ended_at is not None]
     successes = sum(other.dag_name == run.dag_name and other.state is RunState.SUCCESS for other in later)
     ends = (run.blocked_since, run.paused_since, run.deadline_at, one.dead_letters)
-    row = AttentionRun(run.run_id, run.dag_name, run.started_at, run.ended_at, str(run.state), *ends)
+    row = RunFacts(run.run_id, run.dag_name, run.started_at, run.ended_at, str(run.state), *ends)
     return row._replace(later_successes=successes)
 
 

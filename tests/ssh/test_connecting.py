@@ -141,8 +141,13 @@ async def test_a_host_alone_means_its_latest_state_file_and_offers_them_all(
     (folder / "odd.db").write_text("not a database")
     try:
         new, old, odd = await list_state_files("ssh://far")
-        assert (new.path, new.run_id, new.state) == (f"ssh://far{folder}/new.db", "run-of-new.db", "RUNNING")
-        assert old.run_id == "run-of-old.db"
+        assert new.latest is not None and old.latest is not None
+        assert (new.path, new.latest.run_id, new.latest.state) == (
+            f"ssh://far{folder}/new.db",
+            "run-of-new.db",
+            "RUNNING",
+        )
+        assert old.latest.run_id == "run-of-old.db"
         assert odd.problem is not None and "not a redrive state file" in odd.problem
         session = await SshSession.open("ssh://far")
         assert session.address == new.path

@@ -12,6 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redrive.console.cli.state_files import offer_of_session
+from redrive.console.sessions.address import Endpoint, SshOptions
+from redrive.console.sessions.open import with_session
+from redrive.engine.statefile.state_files import offer_of
 from support.commands import quoted, run_redrive, start_redrive
 from support.waiting import wait_until
 
@@ -134,6 +138,16 @@ def test_a_failed_run_needs_a_human_everywhere(machine: Machine) -> None:
     assert "1 run needs a human: redrive inbox" in run_redrive("runs", "etl", "--tasks").stdout
     (value,) = machine.values("inbox")
     assert (value["need"], value["is_notice"], value["tasks"]) == ("failed run", False, ["load"])
+
+
+def test_a_session_reads_of_a_file_what_the_list_of_files_reads(machine: Machine) -> None:
+    machine.run("etl", "night", "blocks")
+    path = str(machine.states / "etl.db")
+    with sqlite3.connect(path) as connection:
+        notice = "its element has changed: 7"
+        connection.execute("UPDATE task SET state = 'SUCCESS', stale = 1, notice = ?, ended_at = 1", (notice,))
+    offer = with_session(Endpoint(path, SshOptions()), offer_of_session)
+    assert offer == offer_of(path) and [one.task for one in offer.changed_effects] == ["load"]
 
 
 def test_a_task_that_a_person_has_skipped_is_decided(machine: Machine) -> None:

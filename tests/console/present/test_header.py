@@ -16,8 +16,7 @@ from redrive.console.present.header import (
 )
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import Line, Piece, plain, width
-from redrive.engine.core.projection import RunRow
-from redrive.engine.domain.rows import ExecutorState
+from redrive.engine.domain.rows import ExecutorState, RunFacts
 from redrive.engine.domain.states import TaskState
 from redrive.engine.statefile.needs import Need, NeedKind
 
@@ -82,7 +81,9 @@ async def test_changed_code_is_named_until_it_is_loaded(revenue, clock):
 
 
 @pytest.mark.parametrize("blocked_since", [None, START + 60 * S])
-@pytest.mark.parametrize("other_runs", [[], [WaitingRun(RunRow("run-0"), 1, Need(NeedKind.BLOCKED, "", START))]])
+@pytest.mark.parametrize(
+    "other_runs", [[], [WaitingRun(RunFacts("run-0", "flow", START), Need(NeedKind.BLOCKED, "", START))]]
+)
 def test_80_columns_show_the_slack_also_of_a_blocked_run_beside_others(blocked_since, other_runs):
     tasks = [(f"load[{number}]", []) for number in range(215)]
     projection = projection_of(tasks, deadline_at=START + 1500 * S, blocked_since=blocked_since)

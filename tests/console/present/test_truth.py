@@ -39,9 +39,9 @@ from redrive.console.text.pieces import Role, plain, table
 from redrive.engine.core.projection import AttemptRow, RunSummary
 from redrive.engine.core.ready_queue import spec_of
 from redrive.engine.core.views import Asked, run_code
-from redrive.engine.domain.rows import ExecutorState
+from redrive.engine.domain.rows import ExecutorState, RunFacts
 from redrive.engine.domain.states import MOVING, NEEDS_HUMAN, TIMED, TaskState
-from redrive.engine.statefile.lists import AttentionRun, DurationStats, ScheduleRow
+from redrive.engine.statefile.lists import DurationStats, ScheduleRow
 from redrive.engine.statefile.state_files import Offer, ScheduleFacts
 from support.breakers import status_of
 
@@ -240,10 +240,10 @@ def run_words(board, status, now_us):
         status.executor.stopped,
     )  # fmt: skip
     working, waits = counts[TaskState.READY] + counts[TaskState.RUNNING], sum(counts[state] for state in TIMED)
-    unfinished = AttentionRun(
+    unfinished = RunFacts(
         run.run_id, "flow", START, None, "RUNNING", run.blocked_since, run.paused_since, working=working, waiting=waits
     )
-    offer = Offer("/x.db", "flow", run.run_id, "RUNNING", START, True, None, runs=(unfinished,), executor=executor)
+    offer = Offer("/x.db", "flow", unfinished, runs=(unfinished,), executor=executor)
     entry = fleet_entries([offer._replace(service_pid=status.service_pid)], now_us)[0]
     yield "fleet", run_word(plain(fleet_row(entry, now_us, 150, UTF8)).partition("flow")[2])
     yield "redrive fleet", run_word(state_cell(entry, now_us))
@@ -432,15 +432,15 @@ def test_the_elapsed_time_is_that_of_the_work():
 
 
 def test_only_a_count_in_the_fleet_has_the_accent():
-    offer = Offer("/x.db", "flow", "run-1", "SUCCESS", START, ended_at=NOW)
+    offer = Offer("/x.db", "flow", RunFacts("run-1", "flow", START, NOW, "SUCCESS"))
     line = fleet_row(fleet_entries([offer], NOW)[0], NOW, 120, UTF8)
     assert not any(piece.role == Role.HUMAN and piece.text for piece in line)
 
 
 def test_a_paused_run_is_paused_in_the_fleet():
     executor = ExecutorState(True, 0, None, 7, "run-1")
-    paused = AttentionRun("run-1", "flow", START, paused_since=NOW)
-    offer = Offer("/x.db", "flow", "run-1", "RUNNING", START, runs=(paused,), executor=executor)
+    paused = RunFacts("run-1", "flow", START, paused_since=NOW)
+    offer = Offer("/x.db", "flow", paused, runs=(paused,), executor=executor)
     assert state_cell(fleet_entries([offer], NOW)[0], NOW) == "PAUSED"
 
 

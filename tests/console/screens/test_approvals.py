@@ -12,6 +12,7 @@ from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import plain
 from redrive.engine.core.views import Asked
 from redrive.engine.core.waiting import ALIVE
+from redrive.engine.domain.rows import RunFacts
 from redrive.engine.domain.states import TaskState
 from redrive.engine.statefile.needs import Need, NeedKind
 
@@ -46,7 +47,7 @@ def test_it_is_counted_with_what_needs_a_human_in_every_view(session: FakeSessio
     assert states.leading_state(board.counts) is Asked.APPROVAL
     assert plain(states.counts_signs({**board.counts, TaskState.DEAD_LETTER: 2}, UTF8, 30)).startswith("◆3 ●1")
     run, need = board.projection.run, Need(NeedKind.APPROVAL, "", START)
-    waiting = WaitingRun(run, 0, need)
+    waiting = WaitingRun(RunFacts(run.run_id, run.dag_name, START, asked=1), need)
     assert "◆1 approval" in run_text(ListedRun(run, board.counts, waiting=waiting), board.projection.seq)
     assert sum(counts[Asked.APPROVAL] for counts in asked) == 3 and not any(counts[TaskState.READY] for counts in asked)
     graph.apply(board.apply([session.builder.move("ok", "SUCCESS")]))

@@ -14,9 +14,9 @@ from redrive.console.app.fleet import FleetApp
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
 from redrive.engine.core.spec import FlowSpec, ParamSpec
-from redrive.engine.domain.rows import ExecutorState
+from redrive.engine.domain.rows import ExecutorState, RunFacts
 from redrive.engine.errors import LinkError, RedriveError
-from redrive.engine.statefile.lists import AttentionRun, ScheduleRow
+from redrive.engine.statefile.lists import ScheduleRow
 from redrive.engine.statefile.start_requests import read_requests
 from redrive.engine.statefile.state_files import Offer
 from redrive.engine.statefile.supervisor_file import (
@@ -46,23 +46,24 @@ def schedule(flow: str, in_us: int, local: str) -> list[ScheduleRow]:
 
 def offer(flow: str, state: str, executor: ExecutorState = GONE, **columns: Any) -> Offer:
     run_id = f"{flow}-2026-04-25"
+    latest = RunFacts(run_id, flow, START - HOUR, START if state != "RUNNING" else None, state)
     known: dict[str, Any] = {
-        "ended_at": START if state != "RUNNING" else None,
+        "latest": next((one for one in columns.get("runs", ()) if one.run_id == run_id), latest),
         "executor": executor,
         "tasks": 10,
         "finished": 8,
     }
     known |= {"nights": ["SUCCESS", "FAILED", "PARTIAL", "SUCCESS", state], **columns}
-    return Offer(f"{FOLDER}/{flow}.db", flow, run_id, state, START - HOUR, state == "RUNNING", **known)
+    return Offer(f"{FOLDER}/{flow}.db", flow, **known)
 
 
-def unfinished(flow: str, dead: int = 0, blocked: bool = False) -> list[AttentionRun]:
+def unfinished(flow: str, dead: int = 0, blocked: bool = False) -> list[RunFacts]:
     since = START - HOUR if blocked else None
-    return [AttentionRun(f"{flow}-2026-04-25", flow, START - HOUR, blocked_since=since, dead_letters=dead)]
+    return [RunFacts(f"{flow}-2026-04-25", flow, START - HOUR, blocked_since=since, dead_letters=dead)]
 
 
-def failed(flow: str) -> list[AttentionRun]:
-    return [AttentionRun(f"{flow}-2026-04-25", flow, START - HOUR, START, "FAILED")]
+def failed(flow: str) -> list[RunFacts]:
+    return [RunFacts(f"{flow}-2026-04-25", flow, START - HOUR, START, "FAILED")]
 
 
 FILES = [

@@ -297,7 +297,7 @@ async def test_without_a_path_it_takes_the_latest_file_of_the_default_place(
     assert hello["path"] == str(folder / "new.db")
     _, _, listed = await connect("", list=True)
     assert [re.sub(".*/", "", found[0]) for found in listed["files"]] == ["new.db", "old.db"]
-    assert listed["files"][0][2] == "night-1"
+    assert listed["files"][0][2][0] == "night-1"
 
 
 @pytest.fixture

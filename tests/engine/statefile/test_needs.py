@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from redrive.engine import Executor, Flow, PermanentError, RetryPolicy
-from redrive.engine.domain.rows import BreakerRow, ExecutorState
+from redrive.engine.domain.rows import BreakerRow, ExecutorState, RunFacts
 from redrive.engine.domain.states import NO_CAUSE
 from redrive.engine.statefile.health_file import FailingSender, Health
 from redrive.engine.statefile.lists import (
@@ -17,7 +17,6 @@ from redrive.engine.statefile.lists import (
     HELD_ROWS,
     MISSED_STARTS,
     AskedApproval,
-    AttentionRun,
     ChangedEffects,
     DeadLetterGroup,
     HeldRows,
@@ -38,10 +37,10 @@ MINUTE = 60_000_000
 NOW = 1_000 * MINUTE
 
 
-def run(state: str = "RUNNING", **columns: Any) -> AttentionRun:
+def run(state: str = "RUNNING", **columns: Any) -> RunFacts:
     ended_at = None if state == "RUNNING" else NOW - MINUTE
     known = {"run_id": "r", "dag_name": "etl", "started_at": NOW - 2 * MINUTE, "ended_at": ended_at, "state": state}
-    return AttentionRun(**{**known, **columns})
+    return RunFacts(**{**known, **columns})
 
 
 def schedule(next_at: int | None) -> ScheduleRow:

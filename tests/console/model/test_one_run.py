@@ -1,0 +1,206 @@
+"""Engine, board, lists, shell, JSON, metrics, report, inbox and fleet say the same of one run, whatever its rows."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import msgspec
+import redrive.engine.store
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from redrive.console.cli.listings import run_value
+from redrive.console.cli.telemetry import Samples, add_run
+from redrive.console.model.board import Board, SessionStatus, runner_of
+from redrive.console.model.runs import fleet_entries, need_of_whole, status_of, waiting_runs
+from redrive.console.present.report import ReportData, headline
+from redrive.console.present.runs import RUN_COLUMNS as COLUMNS
+from redrive.console.present.runs import (
+    ListedRun,
+    ListPlace,
+    fleet_cells,
+    fleet_value,
+    incident_summary,
+)
+from redrive.console.sessions.session import decode_runs
+from redrive.console.text.columns import shell_rows
+from redrive.console.text.figures import column
+from redrive.console.text.glyphs import UTF8
+from redrive.engine.core.projection import RunSummary
+from redrive.engine.core.spec import TaskSpec
+from redrive.engine.core.views import counted_states, run_code, run_view
+from redrive.engine.domain.rows import ExecutorState
+from redrive.engine.domain.states import MOVING, RunState, TaskState
+from redrive.engine.domain.text import format_duration
+from redrive.engine.statefile import lists, state_files
+from redrive.engine.statefile.needs import OF_RUNS, NeedKind, attention_count, exit_code_of, needs_of
+from redrive.engine.store.runs import load_run
+
+SCHEMA = (Path(redrive.engine.store.__file__).parent / "schema.sql").read_text()
+S = 1_000_000
+NOW = 1_700_000_000 * S
+START = NOW - 1000 * S
+PAST = st.integers(START, NOW)
+ENDED = [str(state) for state in RunState if state is not RunState.RUNNING]
+
+
+class Rows(NamedTuple):
+    """A run and its tasks: state, and whether the task is an approval; and who runs it."""
+
+    run: dict[str, Any]
+    tasks: list[tuple[str, bool]]
+    executor: ExecutorState
+    service_pid: int | None
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> Rows:
+    ended_at = draw(st.none() | PAST)
+    run = {
+        "state": draw(st.sampled_from(ENDED)) if ended_at is not None else "RUNNING",
+        "ended_at": ended_at,
+        "blocked_since": None if ended_at is not None else draw(st.none() | PAST),
+        "paused_since": draw(st.none() | PAST),
+        "deadline_at": draw(st.none() | PAST | st.integers(NOW, NOW + 1000 * S)),
+        "acknowledged_at": None if ended_at is None else draw(st.none() | PAST),
+        "waited_us": draw(st.sampled_from([0, 0, 7 * S])),
+    }
+    states = [str(state) for state in TaskState if ended_at is None or state not in MOVING]
+    tasks = draw(st.lists(st.tuples(st.sampled_from(states), st.booleans()), max_size=4))
+    gone_at = draw(st.none() | PAST)
+    executors = (
+        ExecutorState(True, 0, None, 7, "r"),
+        ExecutorState(True, 0, None, 7, "other"),
+        ExecutorState(False, None, gone_at, 7, "r", draw(st.booleans())),
+        ExecutorState(False),
+    )
+    return Rows(run, tasks, draw(st.sampled_from(executors)), draw(st.none() | st.just(8)))
+
+
+class Read(NamedTuple):
+    """What each reader finds of the run."""
+
+    offer: Any
+    figures: Any
+    summary: RunSummary
+    board: Board
+    status: SessionStatus
+
+
+def read(found: Rows) -> Read:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(SCHEMA)
+        run = {"run_id": "r", "dag_name": "flow", "started_at": START, **found.run}
+        insert(connection, "run", run)
+        for number, (state, is_approval) in enumerate(found.tasks):
+            spec = TaskSpec(f"t{number}", kind="approval") if is_approval else TaskSpec(f"t{number}")
+            known = {
+                "position": number,
+                "started_at": START,
+                "ended_at": START,
+                "spec": msgspec.json.encode(spec).decode(),
+            }
+            insert(connection, "task", {"run_id": "r", "name": spec.name, "state": state, **known})
+        offer = state_files.read_offer(connection, "/x.db")._replace(
+            executor=found.executor, service_pid=found.service_pid
+        )
+        (latest,) = lists.query(connection, state_files.LATEST_RUNS, {})
+        lines = [[line.run, line.counts, line.asked] for line in lists.runs(connection)]
+        (summary,) = decode_runs(lines)
+        board = Board(load_run(connection, "r"))
+    return Read(offer, latest, summary, board, status_of(offer))
+
+
+def insert(connection: sqlite3.Connection, table: str, values: dict[str, Any]) -> None:
+    marks = ", ".join("?" * len(values))
+    connection.execute(f"INSERT INTO {table} ({', '.join(values)}) VALUES ({marks})", tuple(values.values()))
+
+
+@settings(deadline=None)
+@given(rows())
+def test_all_say_the_same_state(found: Rows) -> None:
+    offer, latest, summary, board, status = read(found)
+    run, runner = board.projection.run, runner_of(board.projection.run, status)
+    (entry,) = fleet_entries([offer], NOW)
+    samples = Samples()
+    add_run(samples, latest, offer, NOW)
+    (metric,) = [labels[-1] for labels, value in samples.values["run_state"].items() if value]
+    said = {
+        "board": run_code(run, runner, board.counts),
+        "list": run_code(summary.run, runner, counted_states(summary.counts, summary.asked)),
+        "shell": cell("STATE", summary, offer, status),
+        "JSON": run_value(summary, {}, "/x.db", runner)["state"],
+        "fleet": plain_text(fleet_cells(entry, NOW, UTF8)[2]),
+        "fleet JSON": fleet_value(entry)["state"],
+    }
+    assert len(set(said.values())) == 1, said
+    assert metric == str(said["board"]).removesuffix(" PAUSED"), (metric, said)
+    word = run_view(run, runner, NOW, board.counts).word
+    texts = {
+        "short report": incident_summary(board, "/x.db", NOW, runner).splitlines()[0],
+        "report": headline(ReportData(board, "/x.db", NOW, runner=runner)),
+    }
+    assert all(word in text for text in texts.values()), (word, texts)
+
+
+@settings(deadline=None)
+@given(rows())
+def test_all_say_the_same_duration_and_counts(found: Rows) -> None:
+    offer, latest, summary, board, status = read(found)
+    run, runner = board.projection.run, runner_of(board.projection.run, status)
+    clock = run_view(run, runner, NOW, board.counts).clock
+    samples = Samples()
+    add_run(samples, latest, offer, NOW)
+    (metric,) = samples.values["run_duration_seconds"].values()
+    assert metric == clock / 1e6
+    shown = cell("TOOK", summary, offer, status).strip()
+    assert shown in (column(clock).strip(), format_duration(clock // S * S)), (shown, clock)
+    for text in (
+        incident_summary(board, "/x.db", NOW, runner),
+        headline(ReportData(board, "/x.db", NOW, runner=runner)),
+    ):
+        assert f"after {format_duration(clock)}" in text
+    (entry,) = fleet_entries([offer], NOW)
+    done = f"{board.finished}/{board.total}"
+    assert done == cell("DONE", summary, offer, status) == fleet_cells(entry, NOW, UTF8)[3]
+    assert f"{board.finished} of {board.total} done" in incident_summary(board, "/x.db", NOW, runner)
+    assert board.counts == {
+        state: count for state, count in counted_states(summary.counts, summary.asked).items() if count
+    }
+
+
+@settings(deadline=None)
+@given(rows())
+def test_all_say_the_same_needs(found: Rows) -> None:
+    offer, _, _, board, status = read(found)
+    needs = [need for need in needs_of([offer], NOW) if need.kind in OF_RUNS]
+    waiting = waiting_runs(offer.runs, status, NOW)
+    count = attention_count(needs)
+    assert count == sum(one.weight for one in waiting if not one.is_notice) == sum(one.weight for one in waiting)
+    (entry,) = fleet_entries([offer], NOW)
+    assert fleet_value(entry)["needs_human"] == count and fleet_value(entry)["notices"] == sum(
+        need.is_notice for need in needs
+    )
+    assert (exit_code_of(needs) != 0) == bool(count)
+    run = board.projection.run
+    if run.ended_at is None:
+        whole = need_of_whole(board, status, NOW)
+        failed = sum(need.counted for need in needs if need.kind is NeedKind.FAILED_TASKS)
+        assert count == board.dead_letters + len(board.asked) + (whole is not None) + failed, (needs, whole)
+        found_whole = [need for need in needs if need.kind in (NeedKind.BLOCKED, NeedKind.LOST, NeedKind.LATE)]
+        named = [] if whole is None else [(whole.kind, whole.since)]
+        assert named == [(one.kind, one.since) for one in found_whole]
+
+
+def cell(title: str, summary: RunSummary, offer: Any, status: SessionStatus) -> str:
+    waiting = next(iter(waiting_runs(offer.runs, status, NOW)), None)
+    counts, runner = counted_states(summary.counts, summary.asked), runner_of(summary.run, status)
+    listed = ListedRun(summary.run, counts, runner, (), waiting)
+    titles, row = shell_rows(COLUMNS, [listed], ListPlace(NOW, UTF8))
+    return plain_text(row[titles.index(title)])
+
+
+def plain_text(piece: Any) -> str:
+    return cast(str, getattr(piece, "text", piece))
