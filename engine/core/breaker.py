@@ -569,7 +569,7 @@ def decode(row: BreakerRow, spec: DownstreamSpec) -> BreakerStatus:
         reopens_at=stored.reopens_at if is_open else None,
         openings=stored.openings if is_open or stored.state is BreakerState.HALF_OPEN else 0,
         release_at=stored.release_at if spec.release_per_second > 0 else None,
-        release_rate=stored.release_rate or spec.release_per_second,
+        release_rate=max(spec.release_per_second, stored.release_rate),
     )
     bucket = Bucket(bucket_size(spec) if row.tokens is None else row.tokens, refilled_at)
     return _dated(BreakerStatus(spec, as_declared(breaker, spec), bucket, row.changed_at), row.since)

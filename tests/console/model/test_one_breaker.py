@@ -48,7 +48,7 @@ DETAILS = st.fixed_dictionaries(
     optional={
         "why": st.text(max_size=9),
         "release_at": st.none() | INSTANTS,
-        "release_rate": st.floats(0, 50),
+        "release_rate": st.floats(0, 50) | st.just(1e-313),
         "openings": st.integers(0, 9),
         "refused": st.lists(st.sampled_from("ab"), max_size=2),
         "refilled_at": PAST,
