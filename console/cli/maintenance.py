@@ -9,6 +9,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Literal
 
 import click
@@ -17,6 +18,7 @@ import msgspec
 from ... import __version__
 from ...engine.agent import executor_socket
 from ...engine.core.option_types import parse_retention
+from ...engine.core.schedule import is_ahead
 from ...engine.domain.states import MOVING
 from ...engine.domain.text import counted, place_words, shell_command
 from ...engine.errors import LinkError, RedriveError, StateFileError
@@ -175,8 +177,16 @@ def _executor(path: str) -> Iterator[DoctorFinding]:
 def _schedules(path: str, connection: sqlite3.Connection) -> Iterator[DoctorFinding]:
     rows = lists.query(connection, lists.SCHEDULES, {})
     status = lock_file.served_by(path)
-    for row, words in zip(rows, describe_next_runs(rows, machine_now_us()), strict=True):
-        if status is None:
+    now_us = machine_now_us()
+    for row, words in zip(rows, describe_next_runs(rows, now_us), strict=True):
+        if is_ahead(row.decided_until, now_us):
+            until = f"{datetime.fromtimestamp(row.decided_until / 1e6, UTC).astimezone():%Y-%m-%d %H:%M}"
+            yield DoctorFinding(
+                "error",
+                "schedule",
+                f"{words}; decided until {until}, ahead of the clock: redrive serve takes that back",
+            )
+        elif status is None:
             command = shell_command(["redrive", "serve", row.flow_path or "FLOW"])
             yield DoctorFinding("warning", "schedule", f"{words}; no process serves it: {command}")
         else:

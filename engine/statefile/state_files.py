@@ -84,7 +84,6 @@ class ScheduleFacts(NamedTuple):
     is_dead: bool = False
     is_stopped: bool = False
     is_paused: bool = False
-    is_gone: bool = False
     stuck_run_id: Optional[str] = None
     stuck_since: int = 0
     stuck_error: str = ""
@@ -218,7 +217,6 @@ def _schedule_facts(view: SupervisorView, now_us: int) -> List[ScheduleFacts]:
                 is_dead=heartbeat_age_us(row, now_us) is not None,
                 is_stopped=row.stopped_at is not None,
                 is_paused=is_paused,
-                is_gone=row.gone_since is not None,
                 stuck_run_id=row.stuck_run_id,
                 stuck_since=row.stuck_since or 0,
                 stuck_error=row.stuck_error or "",

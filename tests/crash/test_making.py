@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from redrive.engine.errors import StateFileError
-from redrive.engine.statefile import lock_file, supervisor_file
+from redrive.engine.statefile import lock_file, start_requests, supervisor_file
 from redrive.engine.store import database, lock, making
 from support.commands import run_redrive
 from support.marks import parametrize_mostly_long
@@ -156,9 +156,12 @@ MAKE_STATE_FILE = "database.open_for_writing({path!r})"
 MAKE_GIVEN = "open({path!r}, 'x').close(); database.open_for_writing({path!r})"
 LOCK = "held = lock.acquire({path!r}, 'executor-1', 'r'); held.set_run('s'); held.release()"
 SUPERVISE = "file = SupervisorFile({path!r}, 'one'); file.register(1, 'h', '[]', 5); file.beat(6); file.close()"
+ASK = "write_request('f', '/f.db', None, {{}}, 'ana@here', 7)"
+CLAIM = "claim(read_requests()[0])"
 PROGRAM = """
 import os, sys
 from redrive.engine.store import database, lock, making
+from redrive.engine.statefile.start_requests import claim, read_requests, write_request
 from redrive.engine.statefile.supervisor_file import SupervisorFile
 os.path.exists("/begin")
 {work}
@@ -230,3 +233,27 @@ def test_a_start_after_a_kill_at_any_system_call_of_a_supervisor(
         file.register(2, "h", "[]", 7)
         file.close()
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@pytest.mark.long
+def test_a_start_that_is_asked_for_is_whole_or_absent_after_a_kill_at_any_system_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
+    os.makedirs(start_requests.requests_folder())  # its making is one call more
+    found = []
+    for _ in kills(ASK, tmp_path):
+        found += (left := start_requests.read_requests())
+        for request in left:
+            assert (request.who, request.params) == ("ana@here", {})
+            start_requests.remove(request)
+    assert found, "a kill after the last step leaves it"
+
+
+@pytest.mark.long
+def test_a_start_is_claimed_once_whatever_kills_its_supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
+    asked = start_requests.write_request("f", "/f.db", None, {}, "ana@here", 7)
+    for _ in kills(CLAIM, tmp_path):
+        assert start_requests.read_requests() == [asked]
+        assert start_requests.claim(asked), "by the next one"

@@ -21,7 +21,7 @@ from redrive.console.app.fleet import FleetApp
 from redrive.console.screens.dialogs import FormDialog
 from redrive.console.sessions.open import FleetTarget
 from redrive.engine.statefile import lock_file
-from redrive.engine.statefile.start_requests import STALE_US, UNCLAIMED_US, write_request
+from redrive.engine.statefile.start_requests import STALE_US, UNCLAIMED_US, claim, write_request
 from redrive.engine.statefile.supervisor_file import (
     DEAD_AFTER_US,
     FOREVER,
@@ -483,6 +483,7 @@ def test_a_clock_that_was_ahead_stops_no_schedule_and_is_a_need(folder: Folder):
     with contextlib.closing(sqlite3.connect(folder.states / "schedules.supervisor")) as connection, connection:
         connection.execute("UPDATE schedule SET ledger_until = ?", (ahead,))
     began = time.time_ns() // 1000
+    assert "ahead of the clock: redrive serve" in run_redrive("doctor", folder.states / "load.db").stdout
     folder.serve()
     folder.until("load", lambda row: row.warning and row.last_state == "SUCCESS" and (row.last_started_at or 0) > began)
     assert "ahead of the clock" in run_redrive("inbox").stdout
@@ -522,3 +523,22 @@ def test_a_backfill_beside_a_paused_schedule_goes_on(folder: Folder):
     at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime((row.next_logical or 0) / SECOND + 1))
     done = run_redrive("backfill", file, "--from", at, "--to", at)
     assert done.returncode == 0 and "waiting for the run" not in done.stdout, done.stdout
+
+
+def test_a_start_that_a_killed_supervisor_had_claimed_is_started_once(folder: Folder):
+    folder.write("load")
+    process = folder.serve()
+    row = folder.until("load", lambda row: row.next_at)
+    process.kill()
+    process.wait()
+    request = write_request("load", row.state_path or "", None, {}, "ana@here", time.time_ns() // 1000)
+    assert claim(request)
+    claimed = folder.states / "starts" / f"{request.name}.claimed"
+    content = claimed.read_text()
+    folder.serve()
+    folder.until("load", lambda row: row.last_state == "SUCCESS" and row.requests == ())
+    claimed.write_text(content)  # killed after the start, and before it had removed it
+    claimed.chmod(0o600)
+    folder.until("load", lambda row: row.requests == ())
+    assert folder.ask("load", "SELECT run_id FROM run") == [(request.name,)]
+    assert folder.until("load", lambda row: True).start_error is None
