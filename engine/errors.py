@@ -18,6 +18,7 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
     │   ├── CorruptFileError       damaged or cut short
     │   └── StorageError           the disk is full or read-only, or an I/O error
     ├── StartInterrupted           a signal arrived before the run was opened: nothing was started
+    ├── NotRunError                a command of ``redrive exec`` did not run, or its output was lost
     ├── ExecutorBusyError          another executor owns the state file: carries pid, host, age
     ├── RefusedError               an operator's act does not apply any more
     │   └── NotFoundError          there is no such run in the state file
