@@ -232,7 +232,7 @@ ANSWERS: dict[str, dict[str, str | tuple[str, ...]]] = {
     },
     # --- SQLite -------------------------------------------------------------------------------------------------------
     "the formats are fixed (sqlite.org/fileformat2.html, walformat.html); a file of another one is refused in words": {
-        "SQLite's header": OPENING,
+        "SQLite's header": ("console/sessions/target.py", OPENING),
         "struct.unpack_from": OPENING,
         "SQLite's -journal": (OPENING, "engine/store/database.py", "engine/store/making.py"),
         "SQLite's -shm": (

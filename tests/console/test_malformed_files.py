@@ -17,6 +17,7 @@ from redrive.console.sessions.open import open_session, require_known_values
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
 from redrive.engine.errors import CorruptFileError, RedriveError
+from support.commands import with_file
 from support.malformed_state import alter
 from support.marks import parametrize_mostly_long, scaled
 from support.rich_state import LISTINGS, copy_of, redrive_here, write_rich_state
@@ -64,7 +65,7 @@ def test_a_malformed_row_is_named_and_no_traceback_is_shown(
     for words in LISTINGS:
         if words[0] == "doctor":
             continue
-        code = redrive_here(*words, str(path))
+        code = redrive_here(*with_file(words, path))
         errors = capsys.readouterr().err
         assert code in ((0, 1, 2, 3) if words[0] == "inbox" else (0, 2)), words
         assert len(sentences_of(errors)) <= 1, errors
@@ -77,10 +78,10 @@ def test_a_malformed_row_is_named_and_no_traceback_is_shown(
 SEEDS = 10  # in one test
 DOORS = (
     *LISTINGS,
-    *((name, "--json") for name in ("tasks", "inbox", "events", "runs", "pages", "quarantine")),
-    ("report", "-o", "/dev/null", "--state"),
-    ("skip", "broken", "--reason", "x", "--state"),
-    ("pause", "--reason", "x", "--state"),
+    *((name, "--json") for name in ("tasks", "inbox", "events", "runs", "systems")),
+    ("report", "-o", "/dev/null"),
+    ("skip", "broken", "--reason", "x"),
+    ("pause", "--reason", "x"),
 )
 
 
@@ -97,7 +98,7 @@ def test_each_listing_of_an_altered_file_is_shown_or_refused_in_a_sentence(
     for seed in range(first, first + SEEDS):
         path, done = altered(rich, tmp_path, seed)
         for words in random.Random(seed).sample(DOORS, 4):
-            code = redrive_here(*words, str(path))
+            code = redrive_here(*with_file(words, path))
             errors = capsys.readouterr().err
             assert code in (0, 1, 2, 3), (seed, words, done)
             assert len(sentences_of(errors)) <= 1, (seed, words, done, errors)

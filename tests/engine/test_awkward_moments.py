@@ -24,7 +24,7 @@ from redrive.engine.flow.loading import load_flow
 from redrive.engine.runner.zygote.client import Runner
 from redrive.engine.statefile import operator_actions
 from redrive.engine.store import claims
-from support.commands import quoted, run_redrive
+from support.commands import quoted, run_redrive, with_file
 from support.marks import parametrize_mostly_long
 from support.processes import socket_address
 from support.waiting import wait_until
@@ -540,9 +540,9 @@ def test_the_path_of_a_state_file_need_not_be_utf_8(tmp_path):
 
     assert Executor(run_id="r", flow=flow, state=state).run() == "BLOCKED"
     assert "rgen.db" in json.loads((tmp_path / "paged").read_text())["body"]["attach"]
-    skip = ("skip", "fails", "--reason", "x", "--state")
-    for words in (("inbox",), ("report", "--state"), skip):
-        ended = run_redrive(*words, state)
+    skip = ("skip", "fails", "--reason", "x")
+    for words in (("inbox",), ("report",), skip):
+        ended = run_redrive(*with_file(words, state))
         assert ended.returncode == (3 if words == ("inbox",) else 0) and "Traceback" not in ended.stderr, ended.stderr
     assert Executor(run_id="r", flow=flow, state=state).run() == "PARTIAL"
 

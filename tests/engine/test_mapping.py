@@ -406,7 +406,7 @@ def test_a_key_names_the_child_and_the_idempotency_key(tmp_path: Path) -> None:
     assert "pay[Köln%0A%5B2%5D]" in states(tmp_path / "s.db")
     assert "its element has changed since its effect happened" in bank.redrive("tasks", "s.db")
     assert "1 effect happened for an element that has changed since" in bank.redrive("inbox", "s.db")
-    bank.redrive("ack", "s.db", "r")
+    bank.redrive("ack", "s.db@r")
     assert "nothing needs a human" in bank.redrive("inbox", "s.db")
 
 

@@ -72,6 +72,12 @@ def start_redrive(*words: object, prefix: Sequence[str] = (), **options: Any) ->
     return subprocess.Popen([*prefix, *REDRIVE, *map(str, words)], **options)
 
 
+def with_file(words: Sequence[str], path: object) -> list[str]:
+    """The words of a command with a state file in the place of FLOW."""
+    names = 2 if words[0] == "systems" else 1
+    return [*words[:names], str(path), *words[names:]]
+
+
 def quoted(path: object) -> str:
     """A path as a word of a shell: the folder of the tests may have any name."""
     return shlex.quote(str(path))

@@ -21,13 +21,13 @@ LISTINGS: tuple[tuple[str, ...], ...] = (
     ("tasks",),
     ("inbox",),
     ("events",),
-    ("logs", "--state"),
-    ("pages", "--all"),
-    ("quarantine", "--all"),
-    ("breakers",),
+    ("logs",),
+    ("systems", "pages", "--all"),
+    ("systems", "rows", "--all"),
+    ("systems", "breakers"),
     ("replay",),
     ("doctor",),
-    ("requeue", "broken*", "--dry-run", "--reason", "x", "--state"),
+    ("requeue", "broken*", "--dry-run", "--reason", "x"),
 )
 
 

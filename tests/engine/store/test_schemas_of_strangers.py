@@ -12,7 +12,7 @@ from redrive.engine.errors import CorruptFileError, StorageError
 from redrive.engine.statefile.open_writing import open_existing
 from redrive.engine.statefile.opening import TABLES, VALUE_BYTES_MAX, open_readonly
 from redrive.engine.store import database
-from support.commands import run_redrive
+from support.commands import run_redrive, with_file
 from support.state_file import StateFileBuilder
 
 ENDLESS_VIEW = """
@@ -52,8 +52,8 @@ def test_a_schema_that_runs_sql_is_refused_by_every_way_to_open(path: str, sql: 
 
 def test_a_command_ends_at_once_with_a_sentence(path: str) -> None:
     change(path, ENDLESS_VIEW)
-    for words in (("tasks",), ("events",), ("pause", "--reason", "x", "--state")):
-        done = run_redrive(*words, path)
+    for words in (("tasks",), ("events",), ("pause", "--reason", "x")):
+        done = run_redrive(*with_file(words, path))
         assert done.returncode == 2, words
         (sentence,) = done.stderr.splitlines()
         assert "its tables are missing" in sentence
