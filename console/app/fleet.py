@@ -24,9 +24,9 @@ from ..keys.actions import action_named
 from ..keys.keymap import DEFAULT_KEYS, KeyMap
 from ..model.lists import next_order
 from ..model.runs import FleetEntry, FleetOrder, fleet_entries
-from ..present.runs import fleet_heading, fleet_row, fleet_titles, name_cells
+from ..present.runs import FLEET_COLUMNS, fleet_columns, fleet_heading, fleet_row
 from ..present.schedules import ScheduleAct, decision_sentence, pause_ends, schedule_acts, schedule_state
-from ..present.states import legend_lines
+from ..present.states import Look, legend_lines
 from ..screens.dialogs import (
     ChoiceOption,
     FormDialog,
@@ -40,6 +40,7 @@ from ..sessions.open import open_session
 from ..sessions.session import current_actor
 from ..sessions.target import is_remote
 from ..terminal.tty import Tty
+from ..text.columns import Columns, screen_titles
 from ..text.glyphs import ASCII, UTF8
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
@@ -97,8 +98,8 @@ class FleetApp(ConsoleBase):
         self._offers: Sequence[Offer] = ()
         self._order = FleetOrder.ATTENTION
         self._entries: dict[str, FleetEntry] = {}
+        self._columns: Columns[FleetEntry, Look] = FLEET_COLUMNS
         self._schedules: dict[str, ServedSchedule] = {}  # by state file; by flow file if it could never be read
-        self._name_cells = 0
         self.heading = Bar(id="heading")
         self.titles = Bar()
         self.table: VirtualTable[str] = VirtualTable(self._row)
@@ -145,7 +146,7 @@ class FleetApp(ConsoleBase):
     def _show(self) -> None:
         entries = fleet_entries(self._offers, self._clock.now_us(), self._order)
         self._entries = {entry.offer.path: entry for entry in entries}
-        self._name_cells = name_cells(entries)
+        self._columns = fleet_columns(entries)
         self._show_titles()
         self.table.set_order([*self._entries])
         if self._before in self._entries:
@@ -156,7 +157,7 @@ class FleetApp(ConsoleBase):
         self.table.refresh()
 
     def _show_titles(self) -> None:
-        self.titles.show(fleet_titles(self.size.width, self._name_cells))
+        self.titles.show(screen_titles(self._columns, self.size.width))
 
     def on_resize(self, event: events.Resize) -> None:
         """Fit the titles."""
@@ -177,7 +178,8 @@ class FleetApp(ConsoleBase):
             self.table.rows_changed([*self._entries])
 
     def _row(self, path: str, columns: int) -> Line:
-        return fleet_row(self._entries[path], self._clock.now_us(), columns, self._glyphs, self._name_cells)
+        look = Look(self._clock.now_us(), self._glyphs)
+        return fleet_row(self._entries[path], self._columns, look, columns)
 
     def on_virtual_table_row_opened(self, message: VirtualTable.RowOpened) -> None:
         """Open the file under the cursor."""

@@ -40,6 +40,7 @@ from ..model.runs import HistoryOrder, RunGrid, WaitingRun, fleet_entries, is_lo
 from ..present import runs as present
 from ..present.run_grid import grid_lines, history_value
 from ..present.schedules import ack_command
+from ..present.states import Look
 from ..present.tasks import attempt_label, describe_skip, stale_text
 from ..sessions.address import Endpoint, parse
 from ..sessions.live_run import load_memories
@@ -47,7 +48,7 @@ from ..sessions.open import with_session
 from ..sessions.reads import HistoryReader
 from ..sessions.session import Session, machine_now_us
 from ..sessions.target import is_remote
-from ..text import columns as text_columns
+from ..text.columns import shell_rows
 from ..text.event_text import FINGERPRINT_DIGITS
 from ..text.glyphs import glyphs_for
 from ..text.pieces import Line, Piece, Role, stripped
@@ -55,7 +56,7 @@ from ..text.text import echo, echo_lines, json_line, one_line, shorten
 from . import options as shared
 from .event_lines import EventLabeller
 from .group import ExitCode, command
-from .output import Shown, echo_values, print_lines, print_table, print_view, shown_table, with_schema
+from .output import Shown, echo_values, print_lines, print_list, print_view, shown_table, with_schema
 from .state_files import files_of
 
 if TYPE_CHECKING:
@@ -517,7 +518,7 @@ def print_runs(
                 )
                 for one in summaries
             ]
-        place = present.ListPlace(now_us, glyphs_for(sys.stdout.encoding))
+        place = Look(now_us, glyphs_for(sys.stdout.encoding))
         waiting, durations = await _waiting_by_run(session), usual_durations(summaries)
         shown = summaries if everything or not sys.stdout.isatty() else summaries[:_RUNS_MAX]
         rows = [
@@ -531,7 +532,7 @@ def print_runs(
             )
             for one in shown
         ]
-        table = shown_table(text_columns.shell_rows(present.RUN_COLUMNS, rows, place))
+        table = shown_table(shell_rows(present.RUN_COLUMNS, rows, place))
         command = shell_command(["redrive", "runs", address, *session.ssh_arguments, "--all"])
         more = [f"{counted(len(summaries) - len(shown), 'earlier run')}: {command}"] if shown != summaries else []
         lines = [present.place_line(None, address), *table, *more]
@@ -618,11 +619,8 @@ def print_fleet(file: shared.NamedFile, as_json: bool) -> int:
         raise click.UsageError(f"{target}: a fleet is all state files of a host: write ssh://host, or nothing")
     found = offers() if target is None else files_of(file.name, file.ssh, file.hosts)
     now_us = machine_now_us()
-    entries, glyphs = fleet_entries(found, now_us), glyphs_for(sys.stdout.encoding)
-    if as_json:
-        echo_values("fleet", map(present.fleet_value, entries))
-    elif entries:
-        print_table([present.FLEET_COLUMNS, *(present.fleet_cells(entry, now_us, glyphs) for entry in entries)])
-    else:
-        echo(f"there is no state file in the default place of {target or 'this machine'}")
+    look = Look(now_us, glyphs_for(sys.stdout.encoding))
+    entries = fleet_entries(found, now_us)
+    empty = f"there is no state file in the default place of {target or 'this machine'}"
+    print_list("fleet", present.FLEET_COLUMNS, entries, look, as_json=as_json, empty=empty)
     return ExitCode.SUCCESS

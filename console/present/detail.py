@@ -21,7 +21,7 @@ from ..model.inbox import AttemptTexts, compare, failures_of, fingerprint_of, ve
 from ..text.event_text import FINGERPRINT_DIGITS
 from ..text.figures import clock, column, format_bytes, number, offset, wall
 from ..text.pieces import Line, Piece, Role, first_that_fits, fit, two_sided, width, wrap
-from ..text.text import cells, one_line, sanitize, shorten, shorten_middle
+from ..text.text import cells, one_line, pad, sanitize, shorten, shorten_middle
 from . import tasks
 from .log import line_text
 from .states import bar, counts_within, leading_state, progress, sign_and_word, sign_of
@@ -388,7 +388,7 @@ def _slowest_members(rows: Sequence[TaskRow], most: int, scene: tasks.Scene) -> 
 
 def _member(row: TaskRow, scene: tasks.Scene) -> Line:
     sign = sign_of(row_style(row, scene.runner), scene.glyphs)
-    return [Piece("   "), sign, Piece(f" {scene.names.short(row.name, 24, scene.glyphs.more):<24}")]
+    return [Piece("   "), sign, Piece(f" {pad(scene.names.short(row.name, 24, scene.glyphs.more), 24)}")]
 
 
 def _group_neighbours(graph: Graph, index: int, scene: tasks.Scene) -> Iterator[Line]:

@@ -16,15 +16,15 @@ from ..model.graph.drawing import LABEL_SIZES, Drawing, EdgeHighlight, LabelSize
 from ..model.graph.groups import GraphGroup, GraphOrder, Step
 from ..model.graph.rows import Silhouette, SilhouetteColumn
 from ..model.graph.view import GROUP_ROWS, Graph
+from ..text.columns import FILL, Width, row_line
 from ..text.figures import clock, number
 from ..text.glyphs import ACROSS, Glyphs
 from ..text.pieces import Line, Piece, Role, crop, fit, join, two_sided, width
-from ..text.text import abbreviate, cells, one_line, pad, pad_left, shorten_middle
+from ..text.text import abbreviate, cells, one_line, pad, shorten_middle
 from . import states
 from .states import row_sign, state_sign
-from .tasks import ATTEMPT_CELLS, Scene, attempts_text, node_facts, part_over, state_facts, took_text
+from .tasks import Scene, attempts_text, node_facts, part_over, state_facts, took_text
 
-_FACTS_CELLS_MIN = 38
 _TRIES_FROM = 56  # cells beside the sign: narrower rows leave out the attempts
 _BARS_FROM = 47  # cells for facts: narrower rows leave out bars
 _NAME_CELLS_MIN = 12
@@ -109,29 +109,24 @@ def _found_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) ->
 
 def _task_row(name: str, size: int, scene: Scene, lit: Highlight, indent: int = 0) -> Line:
     """Mark, state and name, each in its column, then the facts."""
-    lead = [_mark(name, scene, lit), Piece(" " * indent), _sign(name, scene), Piece(" ")]
-    at = width(lead)
-    row = scene.board.row(name)
-    has_attempts = size - at >= _TRIES_FROM
-    room = _name_cells(scene.names.longest, size - at, has_attempts)
-    shown = scene.names.short(name, room, scene.glyphs.more)
-    attempts = f"{pad_left(attempts_text(row), ATTEMPT_CELLS)} " if has_attempts else ""
-    tried = Piece(f"{attempts} " if size < _TRIES_FROM else f"{attempts or ' '} ", Role.DIM)
-    facts_at = at + room + width([tried])
-    line = [
-        *lead,
-        Piece(shown, _name_role(name, row.state, lit)),
-        Piece(" " * (room - cells(shown))),
-        tried,
-        *state_facts(row, scene, has_room=size - facts_at >= _BARS_FROM),
-    ]
-    return fit(line, max(size, 0), scene.glyphs.more)
+    row, more, has_attempts = scene.board.row(name), scene.glyphs.more, size - 3 - indent >= _TRIES_FROM
+    tried = Width(5, gap=0, is_right=True), Piece(attempts_text(row), Role.DIM)
 
+    def named(room: int) -> Piece:
+        return Piece(scene.names.short(name, room, more), _name_role(name, row.state, lit))
 
-def _name_cells(longest: int, size: int, has_attempts: bool) -> int:
-    """Cells of names in rows of ``size`` cells: what the longest needs, as far as facts have their room."""
-    facts = max(_FACTS_CELLS_MIN, size * 2 // 5) + (ATTEMPT_CELLS if has_attempts else 0)
-    return max(min(longest, size - facts), _NAME_CELLS_MIN)
+    return row_line(
+        max(size, 0),
+        (Width(1, gap=0), _mark(name, scene, lit)),
+        (Width(1, gap=indent), row_sign(row, scene.glyphs, scene.runner)),
+        (Width(12, max(scene.names.longest, 12)), named),
+        *([tried] if has_attempts else ()),
+        (
+            Width(max(36, (size - 3 - indent) * 2 // 5 - 2), FILL, gap=2 if size >= _TRIES_FROM else 1),
+            lambda room: state_facts(row, scene, has_room=room >= _BARS_FROM),
+        ),
+        more=more,
+    )
 
 
 def _name_role(name: str, state: TaskState, lit: Highlight) -> Role:

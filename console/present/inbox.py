@@ -21,23 +21,17 @@ from ...engine.domain.text import counted, first_names, format_duration
 from ..model.inbox import COMPARED_MAX, Inbox, InboxCause, InboxEntry, compare, failures_of, human_wait, verdict
 from ..model.preview import Preview, RedriveProgress, doubts_about
 from ..model.runs import WaitingRun
+from ..text.columns import FILL, Width, longest_cells, row_line, that_fit
 from ..text.figures import SECOND, age, number, wall
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, first_that_fits, fit, join, width, wrap
-from ..text.text import one_line, pad, pad_left, shorten, shorten_middle
+from ..text.text import one_line, pad, shorten
 from .runs import waiting_text
 from .states import order_line, sign_and_word, state_sign
 from .tasks import Scene, attempts_text
 
-AGE_CELLS = 7
-_COUNT_CELLS = 5
-_HELD_CELLS = 11
-_KIND_CELLS = max(map(len, DeadLetterKind))
-_NAME_CELLS_MAX = 32
-_HELD_FROM = 60  # columns: narrower lists leave out the number of held tasks
-_KIND_FROM = 76
-_MESSAGE_FROM = 50
-_MESSAGE_CELLS_MIN = 12
+_FOLD, AGE = Width(1, gap=0), Width(8, is_right=True)
+_KIND, _KIND_FROM = Width(max(map(len, DeadLetterKind)), gap=2), 76
 _NAMED_MAX = 2
 _REASON_CHARACTERS = (REASON_CHARACTERS, 24, 0)  # the reason is shortened before the outcome
 
@@ -61,17 +55,18 @@ def heading_line(
     """
     if not inbox.total:
         return [], []
-    right = order_line(inbox.sort, glyphs)
-    dot: Line = [Piece(f" {glyphs.dot} ", Role.DIM)]
-    marked: Line = [*dot, Piece(f"{number(marked_count)} marked", Role.MARK)] if marked_count else []
-    parts = _heading_parts(inbox, filter_text, now_us, other_runs)
-    while True:
-        left = [Piece(" "), *parts[0], *(piece for part in parts[1:] for piece in (*dot, *part)), *marked]
-        if width(left) + width(right) < columns:
-            return left, right
-        if len(parts) == 1 or (len(parts) == 2 and width(left) < columns):
-            return left, []
-        parts.pop()
+    first, *rest = _heading_parts(inbox, filter_text, now_us, other_runs)
+    marked: Line = [Piece(f"{number(marked_count)} marked", Role.MARK)] if marked_count else []
+    dot = Piece(f" {glyphs.dot} ", Role.DIM)
+    ranked = [(place if place < 2 else place + 1, [dot, *part]) for place, part in enumerate(rest, 1)]
+    *left, right = that_fit(
+        columns - 1,
+        (0, [Piece(" "), *first]),
+        *ranked,
+        (0, [dot, *marked] if marked else []),
+        (2, order_line(inbox.sort, glyphs)),
+    )
+    return join(left, ""), right
 
 
 def _heading_parts(inbox: Inbox, filter_text: str, now_us: int, other_runs: int) -> list[Line]:
@@ -114,21 +109,22 @@ def cause_row(cause: InboxCause, is_open: bool, scene: Scene, columns: int) -> L
     """Number of tasks, title, downstream, message, number of held tasks, age."""
     glyphs = scene.glyphs
     is_held = all(scene.board.row(name).state not in NEEDS_HUMAN for name in cause.tasks)
-    state = TaskState.DEAD_LETTER if cause.dead or is_held else TaskState.FAILED
-    right = age_line(cause.oldest, scene)
-    if columns >= _HELD_FROM and cause.held:
-        right = [Piece(pad_left(f"holds {number(cause.held)}", _HELD_CELLS, glyphs.more), Role.DIM), *right]
-    left = [
-        Piece(f"{glyphs.open if is_open else glyphs.closed} "),
-        state_sign(state, glyphs),
-        Piece(f" {number(cause.count):>{_COUNT_CELLS}}  ", Role.STRONG),
-        Piece(one_line(cause.title) or "unknown"),
-    ]
+    title = [Piece(one_line(cause.title) or "unknown")]
     if cause.downstream:
-        left.append(Piece(f" {glyphs.dot} {one_line(cause.downstream)}", Role.DIM))
-    if cause.message not in ("", cause.title) and width(left) + width(right) + _MESSAGE_CELLS_MIN < columns:
-        left.append(Piece(f"  {message_of(cause)}", Role.DIM))
-    return [*fit(left, columns - width(right) - 1, glyphs.more), Piece(" "), *right]
+        title.append(Piece(f" {glyphs.dot} {one_line(cause.downstream)}", Role.DIM))
+    if cause.message not in ("", cause.title):
+        title.append(Piece(f"  {message_of(cause)}", Role.DIM))
+    held = (Width(11, rank=1, is_right=True), Piece(f"holds {number(cause.held)}", Role.DIM))
+    return row_line(
+        columns - 1,
+        (_FOLD, glyphs.open if is_open else glyphs.closed),
+        (Width(1), state_sign(TaskState.DEAD_LETTER if cause.dead or is_held else TaskState.FAILED, glyphs)),
+        (Width(5, is_right=True), Piece(number(cause.count), Role.STRONG)),
+        (Width(28, FILL, gap=2), title),
+        *([held] if cause.held else ()),
+        (AGE, age_piece(cause.oldest, scene)),
+        more=glyphs.more,
+    )
 
 
 def message_of(cause: InboxCause) -> str:
@@ -137,27 +133,23 @@ def message_of(cause: InboxCause) -> str:
     return f"{several}{one_line(cause.message)}"
 
 
-def age_line(since: int, scene: Scene) -> Line:
-    """The end of a row, how old it is. Only this part of the row changes with time."""
-    return [Piece(f" {pad_left(scene.since(since), AGE_CELLS + 1)} ", Role.DIM)]
+def age_piece(since: int, scene: Scene) -> Piece:
+    """How old a row is. Only this part of it changes with time."""
+    return Piece(scene.since(since), Role.DIM)
 
 
 def task_row(entry: InboxEntry, row: TaskRow, columns: int, name_cells: int, glyphs: Glyphs) -> Line:
-    """One task of a cause. ``name_cells``: width of the longest name."""
-    style = row_style(row)
-    cells = min(name_cells, _NAME_CELLS_MAX, columns - 14)
-    name = shorten_middle(one_line(entry.name), cells, glyphs.more)
-    line = [
-        Piece("    "),
-        Piece(glyphs.of(style.sign), Role.DIM),  # the accent is on the cause
-        Piece(f" {pad(name, cells, glyphs.more)} "),
-        Piece(f"{attempts_text(row):>5}  ", Role.DIM),
-    ]
-    if columns < _MESSAGE_FROM:
-        return line
-    if columns >= _KIND_FROM:
-        line.append(Piece(f"{pad(one_line(entry.kind or 'failed'), _KIND_CELLS, glyphs.more)} ", Role.DIM))
-    return fit([*line, Piece(one_line(entry.message))], columns - 1, glyphs.more)
+    """One task of a cause; the accent is on the cause. ``name_cells``: width of the longest name."""
+    kind = _KIND, Piece(one_line(entry.kind or "failed"), Role.DIM)
+    return row_line(
+        columns - 1,
+        (Width(1, gap=4), Piece(glyphs.of(row_style(row).sign), Role.DIM)),
+        (Width(9, min(name_cells, 32), is_name=True), entry.name),
+        (Width(5, is_right=True), Piece(attempts_text(row), Role.DIM)),
+        *([kind] if columns >= _KIND_FROM else ()),
+        (Width(16, FILL, rank=1, gap=1 if columns >= _KIND_FROM else 2, is_spare=True), entry.message),
+        more=glyphs.more,
+    )
 
 
 def more_row(hidden: int, key: str, glyphs: Glyphs) -> Line:
@@ -172,20 +164,17 @@ def search_text(other: WaitingRun) -> str:
 
 def other_run_row(other: WaitingRun, scene: Scene, columns: int) -> Line:
     """Another run that needs a human: its name, why, and how old it is."""
-    glyphs = scene.glyphs
-    right = age_line(other.run.blocked_since or other.run.started_at, scene)
-    left = [
-        Piece(f"{glyphs.closed} "),
-        Piece(glyphs.failed if other.run.ended_at is not None else glyphs.dead, _role_of(other)),
-        Piece(" run ", Role.DIM if other.is_notice else Role.STRONG),
-        Piece(waiting_text(other)),
-        Piece(f" {glyphs.dot} {one_line(other.run.dag_name)}", Role.DIM),
-    ]
-    return [*fit(left, columns - width(right) - 1, glyphs.more), Piece(" "), *right]
-
-
-def _role_of(other: WaitingRun) -> Role:
-    return Role.DIM if other.is_notice else Role.HUMAN
+    glyphs, role = scene.glyphs, Role.DIM if other.is_notice else Role.HUMAN
+    run = Piece("run ", Role.DIM if other.is_notice else Role.STRONG)
+    flow = Piece(f" {glyphs.dot} {one_line(other.run.dag_name)}", Role.DIM)
+    return row_line(
+        columns - 1,
+        (_FOLD, glyphs.closed),
+        (Width(1), Piece(glyphs.failed if other.run.ended_at is not None else glyphs.dead, role)),
+        (Width(28, FILL), [run, Piece(waiting_text(other)), flow]),
+        (AGE, age_piece(other.run.blocked_since or other.run.started_at, scene)),
+        more=glyphs.more,
+    )
 
 
 def other_run_lines(other: WaitingRun, open_key: str, runs_key: str, ack_key: str) -> list[Line]:
@@ -397,9 +386,6 @@ def _plural(count: int, one: str, many: str) -> str:
 # --- The response to an act: one line in all, and one line per task, refusals first ----------------------------------
 
 
-_NAME_CELLS = 30
-
-
 def answer_line(ok: bool, message: str, results: Sequence[TargetResult], glyphs: Glyphs) -> Line:
     """The message, and the first refusal if there are several results."""
     sign = Piece(f"{glyphs.done if ok else glyphs.failed} ", Role.DONE if ok else Role.WARNING)
@@ -419,17 +405,21 @@ def refusals(results: Sequence[TargetResult]) -> list[TargetResult]:
 def result_lines(results: Sequence[TargetResult], glyphs: Glyphs) -> list[Line]:
     """One line per task, refusals first."""
     ordered = [*refusals(results), *(result for result in results if result.outcome != REFUSED)]
-    return [_result_line(result, glyphs) for result in ordered]
+    name = Width(min(longest_cells(result.task for result in results), 30), is_name=True)
+    return [_result_line(result, name, glyphs) for result in ordered]
 
 
-def _result_line(result: TargetResult, glyphs: Glyphs) -> Line:
+def _result_line(result: TargetResult, name: Width, glyphs: Glyphs) -> Line:
     task, word, sentence = result
     done = word != REFUSED
-    return [
-        Piece(f"{glyphs.done if done else glyphs.failed} ", Role.DONE if done else Role.WARNING),
-        Piece(pad(one_line(task), _NAME_CELLS), Role.TEXT),
-        Piece(f" {one_line(sentence.replace(f'{task} ', 'it ', 1)) or word}", Role.DIM if done else Role.TEXT),
-    ]
+    said = one_line(sentence.replace(f"{task} ", "it ", 1)) or word
+    return row_line(
+        FILL,
+        (Width(1, gap=0), Piece(glyphs.done if done else glyphs.failed, Role.DONE if done else Role.WARNING)),
+        (name, task),
+        (Width(0, FILL), Piece(said, Role.DIM if done else Role.TEXT)),
+        more=glyphs.more,
+    )
 
 
 # --- The progress of a redrive in one line ---------------------------------------------------------------------------

@@ -8,25 +8,22 @@ from datetime import datetime
 
 from ...engine.core.projection import is_operator_act
 from ...engine.core.views import KILL_STYLES, STATE_STYLES, Sign
+from ...engine.domain.acts import TargetResult
 from ...engine.domain.event_codec import encode
 from ...engine.domain.events import Event, EventKind
 from ...engine.domain.states import WAITING, TaskState
 from ...engine.domain.text import counted
 from ..model.replay import EventJournal
+from ..text.columns import FILL, Width, row_line, that_fit
 from ..text.event_text import describe_event, event_subject, target_results
 from ..text.figures import number, offset, wall, wall_day
 from ..text.glyphs import Glyph, Glyphs
-from ..text.pieces import Line, Piece, Role, join, width
-from ..text.text import cells, one_line, pad, pad_left, sanitize, shorten_middle
+from ..text.pieces import Line, Piece, Role, join
+from ..text.text import one_line, pad, sanitize
+from .inbox import result_lines
 
-_WIDE = 60
-_NARROW_NAME_CELLS = 11
-_NAME_CELLS = (12, 32)
-_CLOCK_CELLS = 8
-_OFFSET_CELLS = 6
 _DATA_LINES_MAX = 400
 _LABEL_CELLS = 12
-_RESULT_NAME_CELLS_MAX = 28
 
 #: Events that only lead to others.
 _FAINT_KINDS = frozenset([EventKind.TASK_CHANGED, EventKind.ATTEMPT_STARTED])
@@ -45,34 +42,23 @@ def is_minor(event: Event) -> bool:
     return event.kind in _FAINT_KINDS or (event.kind == EventKind.TASK and event.new in WAITING)
 
 
-def name_cells(longest: int, columns: int) -> int:
-    """Width of the column of names. ``longest``: of the longest name, in cells."""
-    low, high = _NAME_CELLS
-    return _NARROW_NAME_CELLS if columns < _WIDE else max(min(longest, columns // 4, high), low)
-
-
-def event_row(event: Event, started_at: int, absolute: bool, room: int, glyphs: Glyphs) -> Line:
+def event_row(event: Event, started_at: int, absolute: bool, columns: int, longest: int, glyphs: Glyphs) -> Line:
     """Time, subject, sentence and actor of an event.
 
-    ``started_at``: of the run, for offsets. ``room``: cells for the subject.
+    ``started_at``: of the run, for offsets. ``longest``: cells of the longest subject.
     """
     is_dim = is_minor(event) and event.actor is None
-    name = pad(shorten_middle(one_line(event_subject(event)), room, glyphs.more), room)
     named = event.task is not None or event.kind == EventKind.OPERATOR
     text = Role.DIM if is_dim else Role.TEXT
-    return [
-        Piece(f" {_when(event.at, started_at, absolute, glyphs)} ", Role.DIM),
-        Piece(glyphs.dot, Role.DIM) if is_dim else _sign(event, glyphs),
-        Piece(f" {name} ", text if named else Role.DIM),
-        Piece(one_line(describe_event(event)), text),
-        *_actor_and_reason(event, glyphs),
-    ]
-
-
-def _when(at: int, started_at: int, absolute: bool, glyphs: Glyphs) -> str:
-    if absolute:
-        return pad(wall(at), _CLOCK_CELLS)
-    return pad_left(offset(at - started_at), _OFFSET_CELLS, glyphs.more)
+    when = wall(event.at) if absolute else offset(event.at - started_at)
+    return row_line(
+        columns,
+        (Width(8 if absolute else 6, is_right=not absolute), Piece(when, Role.DIM)),
+        (Width(1), Piece(glyphs.dot, Role.DIM) if is_dim else _sign(event, glyphs)),
+        (Width(11, min(longest, 32), is_name=True), Piece(one_line(event_subject(event)), text if named else Role.DIM)),
+        (Width(44, FILL), [Piece(one_line(describe_event(event)), text), *_actor_and_reason(event, glyphs)]),
+        more=glyphs.more,
+    )
 
 
 def _sign(event: Event, glyphs: Glyphs) -> Piece:
@@ -120,12 +106,10 @@ def heading_line(
     right: Line = [Piece("following " if is_following else "", Role.DIM)]
     if journal.newer_dropped:
         right = [Piece(f"{number(journal.newer_dropped)} newer {glyphs.down} ", Role.WARNING)]
-    while True:
-        dot = Piece(f" {glyphs.dot} ", Role.DIM)
-        left = [Piece(" "), *parts[0], *(piece for part in parts[1:] for piece in (dot, *part))]
-        if width(left) + width(right) < columns or len(parts) == 1:
-            return left, right
-        parts.pop()
+    dot = Piece(f" {glyphs.dot} ", Role.DIM)
+    ranked = [(place, [dot if place else Piece(" "), *part]) for place, part in enumerate(parts)]
+    *left, right = that_fit(columns - 1, *ranked, (0, right))
+    return join(left, ""), right
 
 
 def empty_line(filter_text: str, read: bool) -> Line:
@@ -179,15 +163,11 @@ def _facts(event: Event, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
 
 
 def _result_lines(event: Event, glyphs: Glyphs) -> Iterator[Line]:
-    results = target_results(event)
+    results = [TargetResult(*map(str, result)) for result in target_results(event)]
     if results:
         yield []
         yield [Piece("What became of each task", Role.DIM)]
-    longest = min(max((cells(one_line(str(task))) for task, _, _ in results), default=0), _RESULT_NAME_CELLS_MAX)
-    for task, word, sentence in results:
-        done = word != "refused"
-        sign = Piece(f"  {glyphs.done if done else glyphs.failed} ", Role.DONE if done else Role.WARNING)
-        yield [sign, Piece(pad(one_line(str(task)), longest)), Piece(f" {one_line(str(sentence)) or word}", Role.DIM)]
+    yield from ([Piece("  "), *line] for line in result_lines(results, glyphs))
 
 
 def _data_lines(event: Event) -> Iterator[Line]:

@@ -13,9 +13,10 @@ from ...engine.core.views import attempt_view
 from ...engine.domain.text import format_duration
 from ...engine.statefile.logs import AttemptText
 from ..model.log import GAP, DiffLine, LogLine, LogSelection, Side, is_error_line, is_gap, printable_parts
+from ..text.columns import that_fit
 from ..text.figures import clock, format_bytes, number, wall
 from ..text.glyphs import Glyphs
-from ..text.pieces import Line, Piece, Role, coloured_pieces, coloured_spans, fit, width, wrapped_rows
+from ..text.pieces import Line, Piece, Role, coloured_pieces, coloured_spans, fit, join, width, wrapped_rows
 from ..text.text import cells, one_line, sanitize, shorten_middle
 from .tasks import duration_of, hang_of, short_failure
 
@@ -57,23 +58,18 @@ def heading_line(
     row: TaskRow, attempt: AttemptRow | None, heading: LogHeading, now_us: int, columns: int, glyphs: Glyphs
 ) -> tuple[Line, Line]:
     """Left and right side of the line; parts are left out where there is no room."""
-    name = one_line(row.name)
-    parts = _facts(attempt, heading, now_us, glyphs)
+    name, parts = one_line(row.name), _facts(attempt, heading, now_us, glyphs)
     rights = _rights(heading, attempt is not None and attempt.outcome == "running")
-    least = min(cells(name), _NAME_CELLS_MIN) + 3
-    for word in _DROP_ORDER:
-        if least + sum(map(width, (*parts.values(), *rights.values()))) <= columns:
-            break
-        parts.pop(word, None)
-        rights.pop(word, None)
-    right = [piece for part in rights.values() for piece in (*part, Piece(" "))]
-    facts = [piece for part in parts.values() for piece in part]
+    ranked = [(_RANKS.get(word, 0), [*part, Piece(" ")]) for word, part in rights.items()]
+    ranked = [*((_RANKS.get(word, 0), part) for word, part in parts.items()), *ranked]
+    shown = that_fit(columns - min(cells(name), _NAME_CELLS_MIN) - 2, *ranked)
+    facts, right = join(shown[: len(parts)], ""), join(shown[len(parts) :], "")
     room = max(columns - width(facts) - width(right) - 2, _NAME_CELLS_MIN)
     return [Piece(" "), Piece(shorten_middle(name, room, glyphs.more), Role.TITLE), *facts], right
 
 
-#: The parts that are left out first where there is no room.
-_DROP_ORDER = ("where", "of", "duration", "written", "dropped", "only", "searched")
+#: The parts that are left out where there is no room, the highest first.
+_RANKS = {"searched": 1, "only": 2, "dropped": 3, "written": 4, "duration": 5, "of": 6, "where": 7}
 
 
 def _facts(attempt: AttemptRow | None, heading: LogHeading, now_us: int, glyphs: Glyphs) -> dict[str, Line]:

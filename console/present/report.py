@@ -34,6 +34,7 @@ from ..model.graph.groups import GraphForm, Zoom
 from ..model.graph.view import Graph
 from ..model.inbox import EvidenceData, InboxCause
 from ..model.timeline import Span, TimelineRows, activity_of, fitting_span
+from ..text.columns import FILL
 from ..text.figures import number, wall, wall_day
 from ..text.glyphs import UTF8
 from ..text.pieces import Line, Piece, Role, plain
@@ -289,7 +290,7 @@ def act_lines(data: ReportData) -> list[Line]:
     started_at, shown = data.board.projection.run.started_at, data.acts[-_ACTS_MAX:]
     earlier = len(data.acts) - len(shown)
     lines: list[Line] = [[Piece(f"{number(earlier)} earlier acts", Role.DIM)]] if earlier else []
-    lines += [event_row(event, started_at, True, _NAME_CELLS_MAX // 2, UTF8) for event in shown]
+    lines += [event_row(event, started_at, True, FILL, _NAME_CELLS_MAX // 2, UTF8) for event in shown]
     return lines or [[Piece("Nobody changed anything.", Role.DIM)]]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple
 
 import msgspec
 
@@ -33,14 +32,13 @@ from ..model.board import Board, SessionStatus
 from ..model.inbox import Inbox, has_fingerprint
 from ..model.runs import FleetEntry, FleetOrder, Pace, WaitingRun, latest_code, pace_beside, pace_of, run_cell
 from ..sessions.address import parse
-from ..text import columns as text_columns
-from ..text.columns import FILL, Column, Columns, Fitted, longest_cells
+from ..text.columns import FILL, Column, Columns, Width, Words, longest_cells, measured, row_line, screen_row
 from ..text.figures import DAY, SECOND, age, clock, column, number, wall, wall_day
 from ..text.glyphs import Glyphs
-from ..text.pieces import Line, Piece, Role, fit, join, plain, width
-from ..text.text import cells, one_line, pad, shorten_middle
+from ..text.pieces import Line, Piece, Role, join, width
+from ..text.text import one_line
 from . import states
-from .states import order_line, sign_and_word
+from .states import Look, order_line, sign_and_word
 
 _NAMED_RUNS_MAX = 2
 
@@ -49,11 +47,6 @@ def deadline_note(run: RunRow) -> str:
     """That the deadline has ended a run, to follow its state; empty if it has not."""
     passed = passed_reason(run)
     return "" if passed is None else f" ({passed})"
-
-
-def run_name(run: RunRow, glyphs: Glyphs) -> str:
-    """Flow and run."""
-    return f"{one_line(run.dag_name)} {glyphs.dot} {one_line(run.run_id)}"
 
 
 def place_line(run: RunRow | None, address: str) -> str:
@@ -162,29 +155,26 @@ class ListedRun(msgspec.Struct, frozen=True):
         return f"{_times(pace)} times the usual {usual} ({runs})"
 
 
-class ListPlace(NamedTuple):
-    """Where and when a list is shown."""
-
-    now_us: int
-    glyphs: Glyphs
-
-
-def _state(row: ListedRun, place: ListPlace) -> Piece:
+def _state(row: ListedRun, place: Look) -> Piece:
     style = run_style(row.run, row.runner, row.counts)
     return Piece(run_code(row.run, row.runner, row.counts), Role(style.role))
 
 
-def _done(row: ListedRun, place: ListPlace) -> str:
+def _sign_and_word(row: ListedRun, place: Look) -> Piece:
+    return sign_and_word(row.view(place.now_us), place.glyphs)
+
+
+def _done(row: ListedRun, place: Look) -> str:
     total = sum(row.counts.values())
     return f"{number(sum(row.counts.get(state, 0) for state in FINISHED))}/{number(total)}"
 
 
-def _took(row: ListedRun, place: ListPlace) -> str:
+def _took(row: ListedRun, place: Look) -> str:
     view = row.view(place.now_us)
     return clock(view.clock) if view.is_moving else column(view.clock)
 
 
-def _beside_usual(row: ListedRun, place: ListPlace) -> Piece:
+def _beside_usual(row: ListedRun, place: Look) -> Piece:
     """How many times the usual: a sign and a colour if that is far more or far less."""
     pace, glyphs = row.pace(place.now_us), place.glyphs
     if pace is None:
@@ -197,7 +187,7 @@ def _times(pace: Pace) -> str:
     return f"{pace.times:.1f}" if pace.times < _WHOLE_TIMES else number(round(pace.times))
 
 
-def _needs(row: ListedRun, place: ListPlace) -> Line:
+def _needs(row: ListedRun, place: Look) -> Line:
     """What a human has to do, how late the run is and why it makes no progress, then what its tasks do."""
     waiting, shown = row.waiting, row.view(place.now_us)
     parts: list[Line] = []
@@ -220,38 +210,39 @@ _WHOLE_TIMES = 9.95  # from so many times the usual on, no tenths
 _ACKNOWLEDGE = "not acknowledged"
 _UNREMARKABLE = (TaskState.SUCCESS, TaskState.PENDING, TaskState.DEAD_LETTER, Asked.APPROVAL)
 
-RUN_COLUMNS: Columns[ListedRun, ListPlace] = (
-    Column("run_id", "RUN", words=lambda row, place: row.run.run_id, least=10, most=40, is_name=True),
-    Column("dag_name", "FLOW", words=lambda row, place: row.run.dag_name, least=8, most=24, rank=3, is_name=True),
-    Column(
-        "state",
-        "STATE",
-        words=_state,
-        screen=lambda row, place: sign_and_word(row.view(place.now_us), place.glyphs),
-        least=11,
-    ),
-    Column("done", "DONE", words=_done, least=7, most=11, rank=4, is_right=True),
-    Column("took", "TOOK", words=_took, least=5, is_right=True, rank=1),
-    Column("usual", "USUAL", words=_beside_usual, least=6, is_right=True, rank=2),
-    Column("needs", "NEEDS", words=_needs, least=16, most=48, gap=2),
-    Column(
-        "params", "PARAMS", words=lambda row, place: Piece(describe_params(row.run)), least=12, most=FILL, rank=5, gap=2
-    ),
-    Column("started", "STARTED", words=lambda row, place: wall_day(row.run.started_at), least=14, rank=6, gap=2),
-    Column("note", "", words=lambda row, place: row.note),
+
+def _started(row: ListedRun, place: Look) -> str:
+    return wall_day(row.run.started_at)
+
+
+def _params(row: ListedRun, place: Look) -> Piece:
+    return Piece(describe_params(row.run))
+
+
+RUN_COLUMNS: Columns[ListedRun, Look] = (
+    Column("run_id", "RUN", None, lambda row, place: row.run.run_id, Width(10, 40, is_name=True)),
+    Column("dag_name", "FLOW", None, lambda row, place: row.run.dag_name, Width(8, 24, rank=3, is_name=True)),
+    Column("state", "STATE", None, _state, Width(11), _sign_and_word),
+    Column("done", "DONE", None, _done, Width(7, 11, rank=4, is_right=True)),
+    Column("took", "TOOK", None, _took, Width(5, rank=1, is_right=True)),
+    Column("usual", "USUAL", None, _beside_usual, Width(6, rank=2, is_right=True)),
+    Column("needs", "NEEDS", None, _needs, Width(16, 48, gap=2)),
+    Column("params", "PARAMS", None, _params, Width(12, FILL, rank=5, gap=2)),
+    Column("started", "STARTED", None, _started, Width(14, rank=6, gap=2)),
+    Column("note", "", None, lambda row, place: row.note),
 )
 
 
-def run_columns(rows: Sequence[ListedRun], size: int, place: ListPlace) -> Fitted[ListedRun, ListPlace]:
-    """The columns that these rows need, and for which ``size`` cells have room."""
+def run_columns(rows: Sequence[ListedRun], place: Look) -> Columns[ListedRun, Look]:
+    """The columns that these rows need, as wide as they need them."""
     flows = {row.run.dag_name for row in rows}
     unused = {"dag_name"} if len(flows) < 2 else set()
     unused |= set() if any(describe_params(row.run) for row in rows) else {"params"}
     shown = [column for column in RUN_COLUMNS if column.name not in unused]
-    names = {"run_id": longest_cells([row.run.run_id for row in rows]), "dag_name": longest_cells([*flows])}
+    names = {"run_id": longest_cells(row.run.run_id for row in rows), "dag_name": longest_cells(flows)}
     needs = max((width(_needs(row, place)) for row in rows), default=0)
-    done = longest_cells([_done(row, place) for row in rows])
-    return text_columns.fit(shown, size, {**names, "needs": needs, "done": done})
+    done = longest_cells(_done(row, place) for row in rows)
+    return measured(shown, {**names, "needs": needs, "done": done})
 
 
 # --- Whether an executor runs a run, in one sentence: empty if so, else since when not, and the command to resume ----
@@ -441,13 +432,6 @@ def _code(text: str) -> str:
 # What needs a human, its flow, how its latest run stands, its executor, how its last days ended, and its next start.
 
 
-FLEET_COLUMNS = ("NEEDS", "FLOW", "STATE", "DONE", "SINCE", "EXECUTOR", "NIGHTS", "NEXT", "RUN", "FILE")
-
-_COUNT_CELLS, _STATE_CELLS, _DONE_CELLS, _SINCE_CELLS, _EXECUTOR_CELLS, _NIGHTS_CELLS = 6, 11, 9, 5, 12, 14
-_FLEET_NAME_CELLS = (12, 32)
-_FLEET_CELLS = _COUNT_CELLS + _STATE_CELLS + _DONE_CELLS + _SINCE_CELLS + _EXECUTOR_CELLS + _NIGHTS_CELLS + 8
-_NEXT_FROM, _NEXT_CELLS = 96, 18  # columns
-_FLEET_WIDE, _FILE_CELLS = 150, 32
 _WITHOUT_EXECUTOR, _NOT_SERVED, _CANNOT_START = "no executor", "not served", "cannot start"
 
 
@@ -464,30 +448,11 @@ def executor_text(entry: FleetEntry) -> str:
     return _WITHOUT_EXECUTOR if any(run.ended_at is None for run in entry.offer.runs) else ""
 
 
-def fleet_cells(entry: FleetEntry, now_us: int, glyphs: Glyphs) -> Sequence[str | Piece]:
-    """The columns of FLEET_COLUMNS for a table of text."""
-    run, offer = entry.run, entry.offer
-    known = (_state_piece(run, entry), _done_text(entry), age(_since_us(run, now_us))) if run else ("", "", "")
-    coming = _next_text(entry, now_us)
-    nights = plain(_night_signs(entry, glyphs))
-    place = (run.run_id if run else "", offer.problem or offer.path)
-    needs = Piece(_needs_text(entry), Role.HUMAN if entry.attention_count else Role.DIM)
-    return (needs, entry.flow or "", *known, executor_text(entry), nights, coming, *place)
-
-
-def _next_text(entry: FleetEntry, now_us: int) -> str:
+def _next_text(entry: FleetEntry, look: Look) -> str:
     """The next start; that none comes while the schedules are paused, and no countdown to what nobody will start."""
     if entry.is_paused:
         return "paused"
-    return describe_next_run(entry.coming, now_us, is_served=entry.offer.service_pid is not None)
-
-
-def _state_piece(run: RunFacts, entry: FleetEntry) -> Piece:
-    return Piece(latest_code(entry.offer), run_style(run, entry.runner, entry.counts).role)
-
-
-def _done_text(entry: FleetEntry) -> str:
-    return f"{number(entry.offer.finished)}/{number(entry.offer.tasks)}"
+    return describe_next_run(entry.coming, look.now_us, is_served=entry.offer.service_pid is not None)
 
 
 def _since_us(run: RunFacts, now_us: int) -> int:
@@ -496,43 +461,19 @@ def _since_us(run: RunFacts, now_us: int) -> int:
     return max(now_us - began, 0)
 
 
-def _night_signs(entry: FleetEntry, glyphs: Glyphs) -> Line:
+def _night_signs(entry: FleetEntry, look: Look) -> Line:
     """A sign for each of the last days with runs; that of an unfinished day is the one of the latest run."""
     running = RUN_STYLES[RunState.RUNNING]
     latest = running if entry.run is None else run_style(entry.run, entry.runner, entry.counts)
     styles = [RUN_STYLES[RunState(state)] for state in entry.offer.nights]
     shown = [latest if style is running else style for style in styles]
-    return [Piece(glyphs.of(style.sign), Role(style.role)) for style in shown]
+    return [Piece(look.glyphs.of(style.sign), Role(style.role)) for style in shown]
 
 
 def _needs_text(entry: FleetEntry) -> str:
     """What waits for a human; in brackets what is only listed until somebody has acknowledged it."""
     notices = f"({number(entry.notice_count)})" if entry.notice_count else ""
     return f"{number(entry.attention_count) if entry.attention_count else ''}{notices}"
-
-
-def fleet_value(entry: FleetEntry) -> Mapping[str, object]:
-    """One state file in JSON values; instants in microseconds UTC."""
-    offer, run, executor = entry.offer, entry.run, entry.executor
-    return {
-        "state_file": offer.path,
-        "flow": entry.flow,
-        "run_id": run.run_id if run else None,
-        "state": latest_code(offer) or None,
-        "started_at": run.started_at if run else None,
-        "ended_at": run.ended_at if run else None,
-        "needs_human": entry.attention_count,
-        "notices": entry.notice_count,
-        "waiting_runs": [*dict.fromkeys(need.run_id for need in entry.needs if need.run_id and not need.is_notice)],
-        "executor_alive": executor.alive,
-        "executor_pid": executor.pid if executor.alive else None,
-        "service_pid": offer.service_pid,
-        "next_at": entry.next_at,
-        "tasks": offer.tasks,
-        "finished": offer.finished,
-        "nights": list(offer.nights),
-        "problem": offer.problem,
-    }
 
 
 def fleet_heading(
@@ -549,91 +490,104 @@ def fleet_heading(
     return left, order_line(order, glyphs)
 
 
-def fleet_titles(columns: int, longest_name: int = 0) -> Line:
-    """The titles above the rows of a fleet."""
-    parts = [("NEEDS", _COUNT_CELLS), ("FLOW", _flow_cells(columns, longest_name)), ("STATE", _STATE_CELLS)]
-    parts += [(f"{'DONE':>{_DONE_CELLS}}", _DONE_CELLS), (f"{'SINCE':>{_SINCE_CELLS}}", _SINCE_CELLS)]
-    parts += [("EXECUTOR", _EXECUTOR_CELLS), ("LAST 14 NIGHTS", _NIGHTS_CELLS)]
-    titles = [pad(title, cells) for title, cells in parts]
-    last = " NEXT" if columns >= _NEXT_FROM else ""
-    return [Piece(f" {' '.join(titles)}{last}", Role.DIM)]
+def fleet_columns(entries: Iterable[FleetEntry]) -> Columns[FleetEntry, Look]:
+    """The columns of these state files, as wide as they need them."""
+    return measured(FLEET_COLUMNS, {"flow": longest_cells(map(_flow_name, entries))})
 
 
-def fleet_row(
-    entry: FleetEntry,
-    now_us: int,
-    columns: int,
-    glyphs: Glyphs,
-    longest_name: int = 0,
-) -> Line:
-    """What needs a human, the flow, how its latest run stands, its executor, its last days and its next start.
-
-    Where there is room, the name of the file. ``longest_name``: of all flows, in cells.
-    """
-    count, offer = entry.attention_count, entry.offer
-    needs = f"{glyphs.dead if count else ' '}{_needs_text(entry)}" if entry.needs else ""
-    line: Line = [Piece(" "), *_padded(Piece(needs, Role.HUMAN if count else Role.DIM), _COUNT_CELLS), Piece(" ")]
-    if offer.problem is not None:
-        name = _flow_name(entry) if offer.supervised else file_name(entry)
-        return fit([*line, Piece(f"{name}  "), Piece(one_line(offer.problem), Role.WARNING)], columns)
-    cells = _flow_cells(columns, longest_name)
-    line += [
-        Piece(f"{pad(shorten_middle(_flow_name(entry), cells, glyphs.more), cells)} "),
-        *_latest_run_pieces(entry, now_us, glyphs),
-        _executor_piece(entry),
-        *_nights_pieces(entry, glyphs),
-    ]
-    if columns >= _NEXT_FROM:
-        line.append(Piece(_next_text(entry, now_us)))
-    if columns < _FLEET_WIDE:
-        return fit(line, columns, glyphs.more)
-    file = pad(shorten_middle(file_name(entry), _FILE_CELLS, glyphs.more), _FILE_CELLS)
-    return [*fit(line, columns - _FILE_CELLS - 1, glyphs.more), Piece(f" {file}", Role.DIM)]
-
-
-def _padded(piece: Piece, cells: int) -> Line:
-    """A piece with blanks behind it that have no colour."""
-    return [piece, Piece(" " * max(cells - width([piece]), 0))]
-
-
-def _flow_cells(columns: int, longest_name: int) -> int:
-    low, high = _FLEET_NAME_CELLS
-    room = columns - _FLEET_CELLS - (_NEXT_CELLS if columns >= _NEXT_FROM else 0)
-    return max(min(longest_name, high, room), low)
+def fleet_row(entry: FleetEntry, listed: Columns[FleetEntry, Look], look: Look, columns: int) -> Line:
+    """One state file; of one that cannot be read, why. ``listed``: as of ``fleet_columns``."""
+    if entry.offer.problem is None:
+        return screen_row(listed, entry, look, columns, look.glyphs.more)
+    name = _flow_name(entry) if entry.offer.supervised else _file_name(entry)
+    problem = [Piece(f"{name}  "), Piece(one_line(entry.offer.problem), Role.WARNING)]
+    return row_line(columns, (_NEEDS, _needs_with_sign(entry, look)), (Width(0, FILL), problem), more=look.glyphs.more)
 
 
 def _flow_name(entry: FleetEntry) -> str:
-    name = entry.flow or file_name(entry)
-    return one_line(f"{entry.host} {name}" if entry.host else name)
+    return " ".join(filter(None, (entry.host, entry.flow or _file_name(entry))))
 
 
-def _latest_run_pieces(entry: FleetEntry, now_us: int, glyphs: Glyphs) -> Line:
-    run = entry.run
-    if run is None:
-        state, done, since = Piece("no run", Role.DIM), "", ""
-    else:
-        state = sign_and_word(run_style(run, entry.runner, entry.counts), glyphs)
-        done, since = _done_text(entry), age(_since_us(run, now_us))
-    facts = f"{done:>{_DONE_CELLS}} {since:>{_SINCE_CELLS}} "
-    return [*_padded(state, _STATE_CELLS), Piece(" "), Piece(facts, Role.DIM)]
-
-
-def _executor_piece(entry: FleetEntry) -> Piece:
-    word = executor_text(entry)
-    is_missing = word in (_WITHOUT_EXECUTOR, _NOT_SERVED, _CANNOT_START)
-    return Piece(f"{word:{_EXECUTOR_CELLS}} ", Role.WARNING if is_missing else Role.DIM)
-
-
-def _nights_pieces(entry: FleetEntry, glyphs: Glyphs) -> Line:
-    signs = _night_signs(entry, glyphs)
-    return [*signs, Piece(" " * (_NIGHTS_CELLS - width(signs) + 1))]
-
-
-def file_name(entry: FleetEntry) -> str:
+def _file_name(entry: FleetEntry) -> str:
     """The last part of the path."""
     return one_line(entry.offer.path.rpartition("/")[2])
 
 
-def name_cells(entries: Sequence[FleetEntry]) -> int:
-    """The cells of the longest name of a flow."""
-    return max((cells(_flow_name(entry)) for entry in entries), default=0)
+def _fleet_needs(entry: FleetEntry, look: Look) -> Piece:
+    return Piece(_needs_text(entry), Role.HUMAN if entry.attention_count else Role.DIM)
+
+
+def _needs_with_sign(entry: FleetEntry, look: Look) -> Piece:
+    sign = look.glyphs.dead if entry.attention_count else " "
+    return Piece(f"{sign}{_needs_text(entry)}", Role.HUMAN if entry.attention_count else Role.DIM)
+
+
+def _state_word(entry: FleetEntry, look: Look) -> Words:
+    run = entry.run
+    return "" if run is None else Piece(latest_code(entry.offer), run_style(run, entry.runner, entry.counts).role)
+
+
+def _state_sign(entry: FleetEntry, look: Look) -> Piece:
+    run = entry.run
+    if run is None:
+        return Piece("no run", Role.DIM)
+    return sign_and_word(run_style(run, entry.runner, entry.counts), look.glyphs)
+
+
+def _fleet_done(entry: FleetEntry, look: Look) -> Words:
+    offer = entry.offer
+    return Piece(f"{number(offer.finished)}/{number(offer.tasks)}", Role.DIM) if entry.run is not None else ""
+
+
+def _since(entry: FleetEntry, look: Look) -> Words:
+    return "" if entry.run is None else Piece(age(_since_us(entry.run, look.now_us)), Role.DIM)
+
+
+def _executor(entry: FleetEntry, look: Look) -> Piece:
+    word = executor_text(entry)
+    is_missing = word in (_WITHOUT_EXECUTOR, _NOT_SERVED, _CANNOT_START)
+    return Piece(word, Role.WARNING if is_missing else Role.DIM)
+
+
+def _waiting_runs(entry: FleetEntry, look: Look) -> list[str]:
+    return [*dict.fromkeys(need.run_id for need in entry.needs if need.run_id and not need.is_notice)]
+
+
+def _path_or_problem(entry: FleetEntry, look: Look) -> str:
+    return entry.offer.problem or entry.offer.path
+
+
+def _dim_file_name(entry: FleetEntry, look: Look) -> Piece:
+    return Piece(_file_name(entry), Role.DIM)
+
+
+_NEEDS, _FLOW, _FILE = Width(6), Width(12, 32, is_name=True), Width(32, rank=2, is_spare=True, is_name=True)
+
+FLEET_COLUMNS: Columns[FleetEntry, Look] = (
+    Column("needs_human", "NEEDS", lambda one, look: one.attention_count, _fleet_needs, _NEEDS, _needs_with_sign),
+    Column("notices", None, lambda one, look: one.notice_count),
+    Column("waiting_runs", None, _waiting_runs),
+    Column(
+        "flow", "FLOW", lambda one, look: one.flow, None, Width(12, 32, is_name=True), lambda one, look: _flow_name(one)
+    ),
+    Column("state", "STATE", lambda one, look: latest_code(one.offer) or None, _state_word, Width(11), _state_sign),
+    Column("tasks", None, lambda one, look: one.offer.tasks),
+    Column("finished", "DONE", lambda one, look: one.offer.finished, _fleet_done, Width(9, is_right=True)),
+    Column("started_at", "SINCE", lambda one, look: one.run and one.run.started_at, _since, Width(5, is_right=True)),
+    Column("ended_at", None, lambda one, look: one.run and one.run.ended_at),
+    Column("executor_alive", "EXECUTOR", lambda one, look: one.executor.alive, _executor, Width(12)),
+    Column("executor_pid", None, lambda one, look: one.executor.pid if one.executor.alive else None),
+    Column("service_pid", None, lambda one, look: one.offer.service_pid),
+    Column("nights", "LAST 14 NIGHTS", lambda one, look: list(one.offer.nights), _night_signs, Width(14)),
+    Column("next_at", "NEXT", lambda one, look: one.next_at, _next_text, Width(18, FILL, rank=1)),
+    Column("run_id", "RUN", lambda one, look: one.run and one.run.run_id),
+    Column(
+        "state_file",
+        "FILE",
+        lambda one, look: one.offer.path,
+        _path_or_problem,
+        Width(32, rank=2, is_spare=True, is_name=True),
+        _dim_file_name,
+    ),
+    Column("problem", None, lambda one, look: one.offer.problem),
+)

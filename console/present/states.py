@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from ...engine.core.projection import TaskRow
 from ...engine.core.views import (
@@ -26,6 +27,14 @@ from ...engine.domain.trigger_rules import STATES_OF, ParentStatus
 from ..text.figures import number
 from ..text.glyphs import Glyph, Glyphs
 from ..text.pieces import Line, Piece, Role, join, width
+
+
+class Look(NamedTuple):
+    """What drawing a row needs besides the row: the time in microseconds, and the signs of the terminal."""
+
+    now_us: int
+    glyphs: Glyphs
+
 
 SEVERITY: tuple[CountedState, ...] = tuple(COUNTED_STYLES)
 

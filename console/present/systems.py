@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ...engine.core.breaker import BreakerState, BreakerStatus
 from ...engine.core.causes import PageBody, actor_name, describe_incident, describe_note
@@ -15,10 +15,11 @@ from ...engine.domain.text import counted, first_names, format_duration, format_
 from ...engine.statefile.lists import QuarantineGroup, QuarantineRow
 from ..model.board import OPEN_NOTES, Board
 from ..model.systems import Section, Systems, SystemsRow
+from ..text.columns import FILL, Width, row_line
 from ..text.figures import SECOND, clock, number, wall, wall_day
 from ..text.glyphs import Glyphs
-from ..text.pieces import Line, Piece, Role, fit, join, width, wrap
-from ..text.text import one_line, pad, pad_left, sanitize, shorten, shorten_middle
+from ..text.pieces import Line, Piece, Role, fit, join, stripped, width, wrap
+from ..text.text import one_line, sanitize
 from .inbox import task_count
 from .states import order_line, sign_of
 from .tasks import Scene, attempts_text, bar
@@ -42,20 +43,16 @@ PAGE_STYLES: dict[str, StateStyle] = {
 }
 _SEVERITY_ROLES = {"critical": Role.FAILED, "high": Role.TEXT}
 
-_LEAD_CELLS = 4
-_WORD_CELLS = 13  # "metrics only", and a gap
-_NAME_CELLS = (9, 30)
-_RATE_CELLS = 7
-_TOKENS_CELLS = 3
-_HOLDS_CELLS = 8
-_WHEN_CELLS = 12  # "until closed"
-_HOLDS_FROM = 60  # columns: narrower lists leave this out
-_FIGURES_FROM = {"failed": 46, "holds": _HOLDS_FROM, "retries": 76}
-_SEVERITY_CELLS = 8
-_STATE_CELLS = 14
-_AGE_CELLS = 7
-_COUNT_CELLS = 6
-_HELD_CELLS = 13
+_LEAD = Width(2, gap=0)  # whether it is open
+_SIGN = Width(1, gap=0)
+_NAME = Width(9, 30, is_name=True)
+_WORD = Width(13)  # "metrics only", and a gap
+_FAILED, _RETRIES = Width(14, rank=1), Width(9, rank=3)
+_WIDE_FAILED, _WIDE_RETRIES, _WIDE_FROM = _FAILED._replace(least=20), _RETRIES._replace(least=12), 100
+_HOLDS, _WHEN = Width(8, rank=2), Width(12)  # "until closed"
+_REST, _OTHERS = Width(16, FILL), Width(24, rank=1, gap=2)
+_STATE, _AGE = Width(14, gap=2), Width(8, is_right=True)
+_COUNT = Width(5, rank=1, is_right=True)
 
 
 def breaker_style(guard: BreakerStatus) -> StateStyle:
@@ -110,7 +107,7 @@ def section_row(
     left: Line = [Piece(f" {_TITLES[section]}", Role.STRONG), Piece("  "), *facts]
     if section is Section.BREAKERS:
         if systems.breakers and known:
-            left = _with_column_titles(left, columns, glyphs, _figures(columns))
+            left = _with_column_titles(left, columns, glyphs)
         order = order_line(systems.order, glyphs)
         room = columns - width(left) - width(order)
         return [*left, Piece(" " * room), *order] if room > 0 else left
@@ -184,80 +181,49 @@ def more_row(row: SystemsRow, key: str, glyphs: Glyphs) -> Line:
         Section.PAGES: "resolved",
         Section.ROWS: "dealt with",
     }[row.section]
-    indent = _LEAD_CELLS if row.key is None else _LEAD_CELLS + 2
+    indent = 4 if row.key is None else 6
     return [Piece(f"{' ' * indent}{glyphs.more} {number(row.hidden)} {what} ({key})", Role.DIM)]
 
 
 # --- Breakers ------------------------------------------------------------------------------------------------------
 
 
-def _figures(columns: int) -> Collection[str]:
-    """The columns of figures that have room."""
-    return [name for name, least in _FIGURES_FROM.items() if columns >= least]
+def _figures(columns: int) -> tuple[Width, Width]:
+    """The widths of the share of failed calls and of the retries that are left: bars and figures."""
+    return (_WIDE_FAILED, _WIDE_RETRIES) if columns >= _WIDE_FROM else (_FAILED, _RETRIES)
 
 
-def _name_cells(columns: int, figures: Collection[str]) -> int:
-    """Width of the column of names: what the other columns leave."""
-    taken = _LEAD_CELLS + 1 + _WORD_CELLS + 1 + _WHEN_CELLS
-    taken += _rate_cells(columns) * ("failed" in figures) + _tokens_cells(columns) * ("retries" in figures)
-    taken += (_HOLDS_CELLS + 1) * ("holds" in figures)
-    low, high = _NAME_CELLS
-    return max(min(columns - taken - 1, high), low)
-
-
-def _bar_cells(columns: int) -> int:
-    return 4 if columns < 100 else 10
-
-
-def _token_bar_cells(columns: int) -> int:
-    return 3 if columns < 100 else 6
-
-
-def _rate_cells(columns: int) -> int:
-    """Width of a bar between its ends, a gap, figures, a gap."""
-    return _bar_cells(columns) + 2 + 1 + _RATE_CELLS + 1
-
-
-def _tokens_cells(columns: int) -> int:
-    return _token_bar_cells(columns) + 2 + 1 + _TOKENS_CELLS + 1
-
-
-def _with_column_titles(left: Line, columns: int, glyphs: Glyphs, figures: Collection[str]) -> Line:
+def _with_column_titles(left: Line, columns: int, glyphs: Glyphs) -> Line:
     """The heading with titles above the columns of figures."""
-    at = _LEAD_CELLS + _name_cells(columns, figures) + 1 + _WORD_CELLS + 1
-    titles: Line = []
-    if "failed" in figures:
-        titles.append(Piece(pad(" failed", _rate_cells(columns)), Role.DIM))
-    if "retries" in figures:
-        titles.append(Piece(pad(" retries", _tokens_cells(columns)), Role.DIM))
-    return [*fit(left, at, glyphs.more), *titles]
+    failed, retries = _figures(columns)
+    lead = Width(27, 48, gap=0)  # of all that stands before the figures
+    titles = (Piece(" failed", Role.DIM), Piece(" retries", Role.DIM))
+    found = row_line(columns - 1, (lead, left), (failed, titles[0]), (retries, titles[1]), (_HOLDS, ""), (_WHEN, ""))
+    return stripped(found)
 
 
 def breaker_row(guard: BreakerStatus, is_open: bool, scene: Scene, columns: int) -> Line:
     """One breaker: state, share of failed calls, retries left, number of held tasks, next event."""
-    glyphs, style, figures = scene.glyphs, breaker_style(guard), _figures(columns)
-    sign = (glyphs.open if is_open else glyphs.closed) if guard.held else " "
-    cells = _name_cells(columns, figures)
-    name = shorten_middle(one_line(guard.name), cells, glyphs.more)
-    line: Line = [
-        Piece(f"{sign} "),
-        sign_of(style, glyphs),
-        Piece(f" {pad(name, cells, glyphs.more)} "),
-        *fit([Piece(style.word, style.role)], _WORD_CELLS + 1),
-    ]
-    if "failed" in figures:
-        line += [*rate(guard, scene, _bar_cells(columns)), Piece(" ")]
-    if "retries" in figures:
-        line += [*tokens(guard, scene, _token_bar_cells(columns)), Piece(" ")]
-    if "holds" in figures:
-        line.append(Piece(f"{pad(f'holds {compact(len(guard.held))}' if guard.held else '', _HOLDS_CELLS)} "))
-    return [*line, *next_step(guard, scene)]
+    glyphs, style = scene.glyphs, breaker_style(guard)
+    failed, retries = _figures(columns)
+    return row_line(
+        columns - 1,
+        (_LEAD, (glyphs.open if is_open else glyphs.closed) if guard.held else ""),
+        (_SIGN, sign_of(style, glyphs)),
+        (_NAME, guard.name),
+        (_WORD, Piece(style.word, style.role)),
+        (failed, lambda room: rate(guard, scene, room - 10)),
+        (retries, lambda room: tokens(guard, scene, room - 6)),
+        (_HOLDS, f"holds {compact(len(guard.held))}" if guard.held else ""),
+        (_WHEN, next_step(guard, scene)),
+        more=glyphs.more,
+    )
 
 
 def rate(guard: BreakerStatus, scene: Scene, size: int) -> Line:
-    """The share of failed calls, as a bar and in figures; without failures in figures only."""
+    """The share of failed calls, as a bar of ``size`` cells and in figures; without failures in figures only."""
     calls, failures, *_ = guard.totals(scene.now_us)
-    rate = pad(f"{compact(failures)}/{compact(calls)}" if calls else "none", _RATE_CELLS)
+    rate = f"{compact(failures)}/{compact(calls)}" if calls else "none"
     if not failures:
         return [Piece(f"{' ' * (size + 3)}{rate}", Role.DIM)]
     role = Role.FAILED if failures / calls >= guard.spec.failure_rate else Role.WAITING
@@ -265,18 +231,17 @@ def rate(guard: BreakerStatus, scene: Scene, size: int) -> Line:
 
 
 def tokens(guard: BreakerStatus, scene: Scene, size: int) -> Line:
-    """The retries that are left, as a bar and in figures; of a full budget in figures only."""
-    tokens, capacity = pad(compact(int(guard.tokens)), _TOKENS_CELLS), guard.spec.bucket_capacity
+    """The retries that are left, as a bar of ``size`` cells and in figures; of a full budget in figures only."""
+    tokens, capacity = compact(int(guard.tokens)), guard.spec.bucket_capacity
     if int(guard.tokens) >= int(capacity):
         return [Piece(f"{' ' * (size + 3)}{tokens}", Role.DIM)]
     role = Role.WAITING if guard.tokens < capacity / 2 else Role.DIM
     return [*bar(guard.tokens / capacity, scene.glyphs, role, size), Piece(f" {tokens}", role)]
 
 
-def next_step(guard: BreakerStatus, scene: Scene) -> Line:
+def next_step(guard: BreakerStatus, scene: Scene) -> Piece:
     """The next event that needs no human: the end of the row, and the only part that changes with time."""
-    text, role = _next_step(guard, scene)
-    return [Piece(pad(text, _WHEN_CELLS), role)]
+    return Piece(*_next_step(guard, scene))
 
 
 def _next_step(guard: BreakerStatus, scene: Scene) -> tuple[str, Role]:
@@ -305,20 +270,15 @@ def _due(word: str, at: int, scene: Scene) -> str:
 def held_row(name: str, scene: Scene, columns: int) -> Line:
     """A task that a breaker holds."""
     row, glyphs = scene.board.row(name), scene.glyphs
-    style = STATE_STYLES[row.state]
-    cells = min(_NAME_CELLS[1], max(columns // 3, _NAME_CELLS[0]))
     waits_from = row.next_retry_at if row.next_retry_at is not None else row.changed_at
-    return fit(
-        [
-            Piece(" " * (_LEAD_CELLS + 2)),
-            sign_of(style, glyphs),
-            Piece(f" {pad(shorten_middle(one_line(name), cells, glyphs.more), cells)} "),
-            Piece(f"{attempts_text(row):>5}  ", Role.DIM),
-            Piece(pad(f"waits {scene.since(waits_from)}", _AGE_CELLS + 8)),
-            Piece(one_line(row.error or ""), Role.DIM),
-        ],
+    return row_line(
         columns - 1,
-        glyphs.more,
+        (Width(1, gap=6), sign_of(STATE_STYLES[row.state], glyphs)),
+        (Width(9, 30, is_name=True), name),
+        (Width(5, is_right=True), Piece(attempts_text(row), Role.DIM)),
+        (Width(15, gap=2), f"waits {scene.since(waits_from)}"),
+        (Width(28, FILL, rank=1, gap=0), Piece(one_line(row.error or ""), Role.DIM)),
+        more=glyphs.more,
     )
 
 
@@ -327,33 +287,30 @@ def held_row(name: str, scene: Scene, columns: int) -> Line:
 
 def page_row(page: PageRow, scene: Scene, columns: int) -> Line:
     """One page: severity, title, number of occurrences, state, age."""
-    glyphs, style = scene.glyphs, page_style(page.state)
-    count = f"{glyphs.times}{compact(page.counted)}" if page.counted > 1 else ""
-    quiet = Role.DIM if page.is_idle else Role.TEXT
-    left: Line = [
-        Piece("  "),
-        sign_of(style, glyphs),
-        Piece(f" {pad(one_line(page.severity), _SEVERITY_CELLS)} ", _SEVERITY_ROLES.get(page.severity, Role.DIM)),
-        Piece(one_line(page.title), quiet),
-    ]
-    right = page_status(page, scene)
-    if columns >= _HOLDS_FROM:
-        right = [Piece(f" {pad_left(count, _COUNT_CELLS - 1)}  "), *right]
-    return [*fit(left, columns - width(right), glyphs.more), *right]
+    glyphs = scene.glyphs
+    severity = Piece(one_line(page.severity), _SEVERITY_ROLES.get(page.severity, Role.DIM))
+    return row_line(
+        columns - 1,
+        (_LEAD, ""),
+        (_SIGN, sign_of(page_style(page.state), glyphs)),
+        (Width(8), severity),
+        (_REST, Piece(one_line(page.title), Role.DIM if page.is_idle else Role.TEXT)),
+        (_COUNT, f"{glyphs.times}{compact(page.counted)}" if page.counted > 1 else ""),
+        (_STATE, page_status(page, scene)),
+        (_AGE, Piece(scene.since(page.created_at), Role.DIM)),
+        more=glyphs.more,
+    )
 
 
-def page_status(page: PageRow, scene: Scene) -> Line:
-    """State and age: the end of the row, and the only part that changes with time."""
-    style = page_style(page.state)
-    text, role = style.word, Role.DIM if page.state in ("acked", "resolved") else Role.TEXT
+def page_status(page: PageRow, scene: Scene) -> Piece:
+    """State of a page."""
     if page.is_unsent:
-        text, role = "not sent", Role.WARNING
-    elif page.state == "acked":
-        text = shorten(f"acked {one_line(actor_name(page.acked_by))}", _STATE_CELLS, scene.glyphs.more)
-    elif page.state == "snoozed" and page.snoozed_until is not None:
-        text, role = _until(page.snoozed_until, scene), Role.WAITING
-    since = Piece(f" {pad_left(scene.since(page.created_at), _AGE_CELLS + 1)} ", Role.DIM)
-    return [Piece(pad(text, _STATE_CELLS), role), since]
+        return Piece("not sent", Role.WARNING)
+    if page.state == "acked":
+        return Piece(f"acked {one_line(actor_name(page.acked_by))}", Role.DIM)
+    if page.state == "snoozed" and page.snoozed_until is not None:
+        return Piece(_until(page.snoozed_until, scene), Role.WAITING)
+    return Piece(page_style(page.state).word, Role.DIM if page.state == "resolved" else Role.TEXT)
 
 
 def _until(at: int, scene: Scene) -> str:
@@ -367,22 +324,22 @@ def _until(at: int, scene: Scene) -> str:
 
 def group_row(group: QuarantineGroup, scene: Scene, columns: int) -> Line:
     """Quarantined rows of one task with the same error: counts by state, and the error."""
-    glyphs, style = scene.glyphs, group_style(group)
-    cells = max(min(columns // 4, _NAME_CELLS[1]), _NAME_CELLS[0])
+    glyphs, style, quiet = scene.glyphs, group_style(group), Role.DIM if group.is_idle else Role.TEXT
     count = group.counts.get(_urgent_state(group) or "", group.total)
     word = style.word if not group.is_idle else "done"
-    quiet = Role.DIM if group.is_idle else Role.TEXT
-    left: Line = [
-        Piece("  "),
-        sign_of(style, glyphs),
-        Piece(f" {pad(shorten_middle(one_line(group.name), cells, glyphs.more), cells)} ", quiet),
-        Piece(f"{pad_left(compact(count), _COUNT_CELLS)} {pad(word, _HELD_CELLS - _COUNT_CELLS)} ", quiet),
-        Piece(one_line(group.error) or "no error was given", quiet),
-    ]
-    right: Line = [Piece(f" {pad_left(scene.since(group.first_at), _AGE_CELLS + 1)} ", Role.DIM)]
-    if columns >= _HOLDS_FROM and (others := ", ".join(_others(group, word))):
-        right = [Piece(f"  {others}", Role.DIM), *right]
-    return [*fit(left, columns - width(right), glyphs.more), *right]
+    others = _OTHERS, Piece(", ".join(_others(group, word)), Role.DIM)
+    return row_line(
+        columns - 1,
+        (_LEAD, ""),
+        (_SIGN, sign_of(style, glyphs)),
+        (Width(9, max(9, min(columns // 4, 30)), is_name=True), Piece(one_line(group.name), quiet)),
+        (Width(6, is_right=True), Piece(compact(count), quiet)),
+        (Width(7), Piece(word, quiet)),
+        (_REST, Piece(one_line(group.error) or "no error was given", quiet)),
+        *([others] if others[1].text else ()),
+        (_AGE, Piece(scene.since(group.first_at), Role.DIM)),
+        more=glyphs.more,
+    )
 
 
 def _others(group: QuarantineGroup, word: str) -> Iterator[str]:
@@ -418,16 +375,15 @@ def quarantined_row(row: QuarantineRow | None, error: str, columns: int, glyphs:
         return [Piece(f"   {glyphs.more}", Role.DIM)]
     style = row_state_style(row.state)
     reason, holds = one_line(row.error or ""), one_line(row.payload or "")
-    cells = max(min(columns // 4, _NAME_CELLS[1]), _NAME_CELLS[0])
-    line: Line = [
-        Piece(" "),
-        Piece(sign_of(style, glyphs).text, Role.DIM),  # the accent is on the group
-        Piece(f" {pad(style.word, _WORD_CELLS)} ", Role.DIM),
-        Piece(f"{pad(one_line(row.row_key), cells, glyphs.more)}  ", Role.STRONG),
-    ]
-    if reason != one_line(error):
-        line += [Piece(f"{reason}  " if holds else reason)]
-    return fit([*line, Piece(holds, Role.DIM)], columns - 1, glyphs.more)
+    said = [Piece(f"{reason}  " if holds else reason)] if reason != one_line(error) else []
+    return row_line(
+        columns - 1,
+        (Width(1), Piece(sign_of(style, glyphs).text, Role.DIM)),  # the accent is on the group
+        (_WORD, Piece(style.word, Role.DIM)),
+        (Width(9, max(9, min(columns // 4, 30)), is_name=True), Piece(one_line(row.row_key), Role.STRONG)),
+        (Width(16, FILL, gap=2), [*said, Piece(holds, Role.DIM)]),
+        more=glyphs.more,
+    )
 
 
 def rows_heading(group: QuarantineGroup, place: int, marked: int, columns: int, glyphs: Glyphs) -> tuple[Line, Line]:
@@ -519,7 +475,7 @@ def _breaker_lines(guard: BreakerStatus, scene: Scene) -> Iterator[Line]:
 def _retries_left(guard: BreakerStatus, scene: Scene) -> Line:
     if int(guard.tokens) >= int(guard.spec.bucket_capacity):
         return [Piece(f"{guard.tokens:g} ")]
-    return tokens(guard, scene, _TOKEN_BAR_CELLS)
+    return [*tokens(guard, scene, _TOKEN_BAR_CELLS), Piece(" ")]
 
 
 def _held_text(guard: BreakerStatus) -> Iterator[str]:

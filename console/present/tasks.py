@@ -23,6 +23,7 @@ from ..model.eta import is_overdue, stalled_for_us
 from ..model.graph.groups import common_start, shared_prefix
 from ..model.inbox import failures_of
 from ..model.log import printable_parts
+from ..text.columns import FILL, Width, row_line
 from ..text.figures import SECOND, age, clock, column, countdown, format_bytes, wall
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, join
@@ -93,7 +94,6 @@ def _numbered(lines: Sequence[str], size: int, more: str) -> list[str]:
 
 WORD_CELLS = 8
 _NOT_READY = "deferred"  # outcome
-ATTEMPT_CELLS = 5
 _BAR_CELLS = 6
 
 
@@ -217,6 +217,18 @@ def state_facts(row: TaskRow, scene: Scene, has_room: bool = True) -> Line:
         ]
     describe = _FACTS.get(row.state)
     return [*head, *describe(row, view, scene)] if describe is not None else head
+
+
+def task_line(row: TaskRow, scene: Scene, columns: int, longest_name: int) -> Line:
+    """A task below the line that it belongs to: sign, name, attempts and facts. ``longest_name``: in cells."""
+    return row_line(
+        columns,
+        (Width(1, gap=3), sign_of(views.row_style(row, scene.runner), scene.glyphs)),
+        (Width(min(longest_name, 48, columns * 2 // 5), is_name=True), row.name),
+        (Width(5, rank=1, gap=2), attempts_text(row)),
+        (Width(26, FILL, gap=2), state_facts(row, scene)),
+        more=scene.glyphs.more,
+    )
 
 
 def part_over(name: str, scene: Scene) -> float | None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import IntEnum
-from itertools import groupby
+from itertools import groupby, islice
 
 from ...engine.core.breaker import SHUT
 from ...engine.core.projection import AttemptRow, TaskRow
@@ -16,9 +16,10 @@ from ...engine.domain.text import counted, format_duration
 from ..model.board import Board
 from ..model.graph.groups import GraphGroup
 from ..model.timeline import BreakerPeriods, CellActivity, GroupActivity, LevelBand, Span
+from ..text.columns import longest_cells, that_fit
 from ..text.figures import CLOCK_CELLS, MINUTE, SECOND, clock, column, number, wall, wall_day
 from ..text.glyphs import Glyphs
-from ..text.pieces import Line, Piece, Role, fit, width, wrap
+from ..text.pieces import Line, Piece, Role, fit, join, width, wrap
 from ..text.text import cells, one_line, pad, pad_left, shorten_middle
 from . import states, tasks
 from .states import row_sign, state_sign
@@ -549,18 +550,11 @@ def group_lines(
         facts.append(f"{format_duration(activity.work_us)} of work")
     head = [Piece(" "), Piece(one_line(group.title), Role.TITLE), Piece("  ")]
     head += states.counts_line(group.counts, scene.glyphs, runner=scene.runner)
-    for place, fact in enumerate(facts):
-        text = ("   " if place == 0 else f" {scene.glyphs.dot} ") + fact
-        if width(head) + cells(text) <= columns:
-            head.append(Piece(text, Role.DIM))
-    lines = [head]
-    room = max((cells(one_line(name)) for name in worst), default=0)
-    for name in worst:
-        row = scene.board.row(name)
-        sign = row_sign(row, scene.glyphs, scene.runner)
-        title = Piece(f" {pad(one_line(name), min(room, columns // 3))}  ")
-        lines.append([Piece("   "), sign, title, *tasks.state_facts(row, scene)])
-    return [fit(line, columns, scene.glyphs.more) for line in lines[:rows]]
+    separators = ["   ", *[f" {scene.glyphs.dot} "] * len(facts)]
+    ranked = [(place, [Piece(f"{separators[place - 1]}{fact}", Role.DIM)]) for place, fact in enumerate(facts, 1)]
+    longest = longest_cells(worst)
+    lines = (tasks.task_line(scene.board.row(name), scene, columns, longest) for name in worst)
+    return [fit(join(that_fit(columns, (0, head), *ranked), ""), columns, scene.glyphs.more), *islice(lines, rows - 1)]
 
 
 def describe_attempt(attempt: AttemptRow, now_us: int, runner: RunnerStatus = ALIVE) -> str:
@@ -585,29 +579,20 @@ def describe_attempt(attempt: AttemptRow, now_us: int, runner: RunnerStatus = AL
 def legend_line(glyphs: Glyphs, columns: int, *, has_groups: bool = False) -> Line:
     """What the signs of the bars mean: as many entries as fit, the least important left out first."""
     entries = _legend_entries(glyphs, has_groups)
-    shown: list[int] = []
-    for place in sorted(range(len(entries)), key=lambda place: entries[place][0]):
-        if width(_flow(entries, [*shown, place])) <= columns:
-            shown.append(place)
-    return _flow(entries, sorted(shown))
+    ranked = [(rank, [Piece("  " if place else " "), *entry]) for place, (rank, entry) in enumerate(entries)]
+    return join(that_fit(columns, *ranked), "")
 
 
 def bar_entries(glyphs: Glyphs) -> list[Line]:
     """What each sign of the bars means, also of the bars of groups."""
-    entries = _legend_entries(glyphs, has_groups=True)
-    return [_flow(entries, [place])[1:] for place in range(len(entries))]
+    return [entry for _, entry in _legend_entries(glyphs, has_groups=True)]
 
 
-def _group_entries(glyphs: Glyphs) -> Sequence[_LegendEntry]:
-    return (1, "".join(glyphs.spark[:6:2]), Role.DONE, "few to many ran"), (4, glyphs.retrying, Role.WAITING, "retried")
-
-
-_LegendEntry = tuple[int, str, Role, str]  # rank (1: the most important), sign, role, word
-
-
-def _legend_entries(glyphs: Glyphs, has_groups: bool) -> Sequence[_LegendEntry]:
-    return (
-        *(_group_entries(glyphs) if has_groups else [(1, glyphs.run, Role.DONE, "ran")]),
+def _legend_entries(glyphs: Glyphs, has_groups: bool) -> Iterator[tuple[int, Line]]:
+    """Each with its rank, 1 for the most important."""
+    few = (1, "".join(glyphs.spark[:6:2]), Role.DONE, "few to many ran"), (4, glyphs.retrying, Role.WAITING, "retried")
+    for rank, sign, role, word in (
+        *(few if has_groups else [(1, glyphs.run, Role.DONE, "ran")]),
         (4, glyphs.backoff, Role.WAITING, "waits"),
         (3, glyphs.failed, Role.FAILED, "failed"),
         (2, glyphs.dead, Role.HUMAN, "dead letter"),
@@ -615,15 +600,8 @@ def _legend_entries(glyphs: Glyphs, has_groups: bool) -> Sequence[_LegendEntry]:
         (7, glyphs.sigterm, Role.WARNING, "SIGTERM"),
         (6, glyphs.sigkill, Role.FAILED, "SIGKILL"),
         (8, glyphs.lost, Role.WAITING, "lost"),
-    )
-
-
-def _flow(entries: Sequence[_LegendEntry], places: Iterable[int]) -> Line:
-    """The entries at these places."""
-    line: Line = []
-    for _, sign, role, word in (entries[place] for place in places):
-        line += [Piece("  " if line else " "), Piece(sign, role), Piece(f" {word}", Role.DIM)]
-    return line
+    ):
+        yield rank, [Piece(sign, role), Piece(f" {word}", Role.DIM)]
 
 
 def describe_path(board: Board, path: Sequence[str], now_us: int) -> str:

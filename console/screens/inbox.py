@@ -16,7 +16,7 @@ from ..model.preview import preview_requeue, preview_skip
 from ..model.runs import WaitingRun
 from ..present import inbox as present
 from ..present.schedules import need_sentence
-from ..text.pieces import Line, Piece, Role, plain
+from ..text.pieces import Line, Piece, Role
 from ..text.text import cells, one_line
 from ..widgets.bars import Bar, KeyHint, has_room_for_strip
 from ..widgets.table import VirtualTable
@@ -144,11 +144,9 @@ class InboxScreen(SplitScreen):
             cause = self._causes.get(row.cause) if row.task is None and not row.hidden else None
             if cause is None:
                 continue
-            text = plain(present.age_line(cause.oldest, self.scene()))
-            if self._painted_ages.get(row.cause) != text:
-                self._painted_ages[row.cause] = text
-                width = present.AGE_CELLS + 3
-                self.table.refresh_cells(self.table.columns - width, y, width)
+            if self._painted_ages.get(row.cause) != present.age_piece(cause.oldest, self.scene()).text:
+                cells = present.AGE.gap + present.AGE.least + 1
+                self.table.refresh_cells(self.table.columns - cells, y, cells)
 
     def _request_memory(self) -> None:
         """Read the history of these causes if it may have changed."""
@@ -207,7 +205,7 @@ class InboxScreen(SplitScreen):
         cause = self._causes.get(row.cause)
         if cause is None:
             return []
-        self._painted_ages[row.cause] = plain(present.age_line(cause.oldest, scene))
+        self._painted_ages[row.cause] = present.age_piece(cause.oldest, scene).text
         return present.cause_row(cause, self.inbox.is_open(row.cause), scene, columns)
 
     def tasks_of(self, row: InboxRow) -> Sequence[str]:

@@ -14,7 +14,7 @@ from ..keys.actions import ScreenName
 from ..model.board import Board, BoardUpdate
 from ..model.lists import parse_filter
 from ..model.replay import EVENTS_MAX, IS_PROBLEM, EventJournal, command_line
-from ..present.journal import empty_line, event_lines, event_row, heading_line, name_cells
+from ..present.journal import empty_line, event_lines, event_row, heading_line
 from ..sessions.session import listed_events
 from ..text.pieces import Line, Piece, Role
 from ..text.text import cells, one_line
@@ -171,8 +171,8 @@ class JournalScreen(SplitScreen):
 
     def _row(self, number: int, columns: int) -> Line:
         console, started_at = self.console, self.board.projection.run.started_at
-        room = name_cells(self._longest_name, columns)
-        return event_row(self.journal[number], started_at, console.absolute_times, room, console.glyphs)
+        event, longest = self.journal[number], self._longest_name
+        return event_row(event, started_at, console.absolute_times, columns, longest, console.glyphs)
 
     def _empty_line(self) -> Line:
         return empty_line(self.filter_text, self._has_read_end)

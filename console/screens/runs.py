@@ -28,11 +28,11 @@ from ..model.runs import (
 )
 from ..present import run_grid as grids
 from ..present.header import ReplayPosition
-from ..present.runs import ListedRun, ListPlace, describe_next_run, heading_line, run_columns
+from ..present.runs import ListedRun, describe_next_run, heading_line, run_columns
 from ..present.schedules import need_sentence
+from ..present.states import Look
 from ..sessions.reads import HistoryReader
-from ..text import columns as text_columns
-from ..text.columns import Fitted
+from ..text.columns import Columns, screen_row, screen_titles
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
 from ..widgets.bars import Bar, Rule
@@ -69,7 +69,7 @@ class RunsScreen(ConsoleScreen):
         self._waiting: dict[str, WaitingRun] = {}
         self._durations: dict[str, list[int]] = {}  # of the successes of a flow
         self._schedules: Sequence[ScheduleRow] = ()
-        self._columns: Fitted[ListedRun, ListPlace] = ()
+        self._columns: Columns[ListedRun, Look] = ()
         self._order = RunOrder.LATEST
         self._grid = RunGrid()
         self._reader: HistoryReader | None = None
@@ -215,8 +215,8 @@ class RunsScreen(ConsoleScreen):
     def _fit(self) -> None:
         """Lay out the columns of the list for the width of the screen."""
         place, columns = self._place(), self.app.size.width
-        self._columns = run_columns([self._listed(name) for name in self.table.order], columns - 1, place)
-        self.titles.show(text_columns.screen_titles(self._columns))
+        self._columns = run_columns([self._listed(name) for name in self.table.order], place)
+        self.titles.show(screen_titles(self._columns, columns - 1))
 
     def _show_heading(self) -> None:
         live, glyphs = self.console.live, self.console.glyphs
@@ -230,11 +230,11 @@ class RunsScreen(ConsoleScreen):
             *heading_line(shown, known, waiting, self.filter_text, order, glyphs, more if coming else more[:-1])
         )
 
-    def _place(self) -> ListPlace:
-        return ListPlace(self.console.live.now_us, self.console.glyphs)
+    def _place(self) -> Look:
+        return Look(self.console.live.now_us, self.console.glyphs)
 
     def _row(self, run_id: str, columns: int) -> Line:
-        return text_columns.screen_line(self._columns, self._listed(run_id), self._place(), self.console.glyphs.more)
+        return screen_row(self._columns, self._listed(run_id), self._place(), columns - 1, self.console.glyphs.more)
 
     def _listed(self, run_id: str) -> ListedRun:
         board, one = self.console.live.board, self._summaries[run_id]

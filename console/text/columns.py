@@ -1,21 +1,45 @@
 """Lists in columns: a list has one table of its columns, and the screen, the shell and JSON are made of it.
 
-A new column is one entry of that table. ``fit`` is the only place that divides the width of a screen among columns.
+A new column is one entry of that table. Only ``_fit`` divides the width of a screen among columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from . import pieces
 from .pieces import Line, Piece, Role
-from .text import cells, one_line, pad, pad_left, shorten_middle
+from .text import cells, one_line, shorten, shorten_middle
 
 Row = TypeVar("Row")
 Context = TypeVar("Context")
-Cell = str | Piece | Line  # a text of anybody, which is made safe here; or pieces that are safe
+Words = str | Piece | Line  # a text of anybody, which is made safe here; or pieces that are safe
+Cell = Words | Callable[[int], Words]  # on the screen also what it says in so many cells
 FILL = 1 << 20  # as ``most``: all the cells that the other columns leave
+_CUT_MIN = 8  # cells that the last piece of a cell keeps when it is cut
+
+
+class Width(NamedTuple):
+    """The room of a column on the screen, in cells.
+
+    Attributes:
+        least: what it needs.
+        most: what it can use; None: no more than ``least``.
+        rank: of the columns with a rank the highest is left out first where there is no room; those with 0 stay.
+        gap: blanks before it.
+        is_spare: left out before a column gets less than it can use; its rank is above 0.
+        is_right: its end is aligned, not its start.
+        is_name: what is too long loses its middle, because names often differ at their ends; others lose their end.
+    """
+
+    least: int
+    most: int | None = None
+    rank: int = 0
+    gap: int = 1
+    is_spare: bool = False
+    is_right: bool = False
+    is_name: bool = False
 
 
 class Column(NamedTuple, Generic[Row, Context]):
@@ -26,63 +50,101 @@ class Column(NamedTuple, Generic[Row, Context]):
         title: above the column; None: it is not in the table of the shell.
         value: the JSON value; None: JSON does not have it.
         words: what its cell says; None: the value itself, nothing for None.
-        least: cells that it needs on the screen; None: it is not there.
-        most: cells that it can use; None: no more than ``least``.
-        rank: of the columns with a rank the highest is left out first where there is no room; those with 0 stay.
-        gap: blanks before it.
-        is_right: its end is aligned, not its start.
-        is_name: what is too long loses its middle, because names often differ at their ends; others lose their end.
+        width: on the screen; None: it is not there.
         screen: what its cell says on the screen, where that differs from ``words``, as by a sign before the word.
     """
 
     name: str
     title: str | None = None
     value: Callable[[Row, Context], object] | None = None
-    words: Callable[[Row, Context], Cell] | None = None
-    least: int | None = None
-    most: int | None = None
-    rank: int = 0
-    gap: int = 1
-    is_right: bool = False
-    is_name: bool = False
+    words: Callable[[Row, Context], Words] | None = None
+    width: Width | None = None
     screen: Callable[[Row, Context], Cell] | None = None
 
 
 Columns = Sequence[Column[Row, Context]]
-Fitted = Sequence[tuple[Column[Row, Context], int]]  # the columns that have room, each with its cells
 
 
-def fit(columns: Columns[Row, Context], size: int, longest: Mapping[str, int] | None = None) -> Fitted[Row, Context]:
-    """The columns that ``size`` cells have room for, with the cells of each.
+def row_line(size: int, *row: tuple[Width, Cell], more: str = "…") -> Line:
+    """A row of the screen in at most ``size`` cells: what its columns say, those that have room.
 
-    Each has its least; what is left goes to those that can use it, in their order, ``FILL`` at last. ``longest``: by
-    name, the cells of the longest text of a column.
+    The blanks that pad a cell have no role; there are none behind the last.
     """
-    shown = [(column, column.least) for column in columns if column.least is not None]
-    while (left := size - sum(least + column.gap for column, least in shown)) < 0 and any(c.rank for c, _ in shown):
-        shown.remove(max(shown, key=lambda one: one[0].rank))
-    found: dict[str, int] = {}
-    for column, least in sorted(shown, key=lambda one: one[0].most == FILL):
-        most = least if column.most is None else min(column.most, (longest or {}).get(column.name, FILL))
-        found[column.name] = max(least + left, 0) if most == FILL else least + max(min(most - least, left), 0)
-        left -= found[column.name] - least
-    return [(column, found[column.name]) for column, _ in shown]
-
-
-def screen_line(fitted: Fitted[Row, Context], row: Row, context: Context, more: str = "…") -> Line:
-    """A row on the screen."""
     line: Line = []
-    for column, size in fitted:
-        cell = column.screen(row, context) if column.screen is not None else _words(column, row, context)
-        line += [Piece(" " * column.gap), *_sized(cell, column, size, more)]
-    return line
+    blanks = 0  # behind the cell before
+    for place, room in sorted(_fit([width for width, _ in row], size).items()):
+        width, cell = row[place]
+        shown = _sized(cell, width, room, more)
+        line += [Piece(" " * (blanks + width.gap)), *shown]
+        blanks = room - pieces.width(shown)
+    return line if pieces.width(line) <= size else pieces.fit(line, size, more)
 
 
-def screen_titles(fitted: Fitted[Row, Context]) -> Line:
-    """The titles above the rows."""
-    cells = ((pad_left if column.is_right else pad)(column.title or "", size) for column, size in fitted)
-    parts = (" " * column.gap + cell for (column, _), cell in zip(fitted, cells, strict=True))
-    return [Piece("".join(parts).rstrip(), Role.DIM)]
+def _fit(widths: Sequence[Width], size: int) -> dict[int, int]:
+    """The places of the columns that have room, with the cells of each.
+
+    Each has its least; what is left goes to those that can use it, in their order, ``FILL`` at last.
+    """
+    shown, found = dict(enumerate(widths)), dict[int, int]()
+    _leave_out(shown, size, _most, lambda width: width.is_spare)
+    _leave_out(shown, size, _least, lambda width: width.rank > 0)
+    left = size - sum(width.gap + width.least for width in shown.values())
+    for place, width in sorted(shown.items(), key=lambda one: one[1].most == FILL):
+        more = left if width.most == FILL else max(min(_most(width) - width.least, left), 0)
+        found[place] = max(width.least + more, 0)
+        left -= found[place] - width.least
+    return found
+
+
+def _leave_out(
+    shown: dict[int, Width], size: int, needed: Callable[[Width], int], may_go: Callable[[Width], bool]
+) -> None:
+    """Remove what may go, the highest rank first, until the rest has what it needs."""
+    ranks = {place: width.rank for place, width in shown.items() if may_go(width)}
+    while ranks and sum(width.gap + needed(width) for width in shown.values()) > size:
+        place = max(ranks, key=ranks.__getitem__)
+        del shown[place], ranks[place]
+
+
+def _least(width: Width) -> int:
+    return width.least
+
+
+def _most(width: Width) -> int:
+    """What a column can use; of one that takes what is left, its least."""
+    return width.least if width.most in (None, FILL) else max(width.most or 0, width.least)
+
+
+def that_fit(size: int, *parts: tuple[int, Line]) -> list[Line]:
+    """The parts of a line, each behind its rank, as of ``Width``; those that have no room are empty."""
+    left = size - sum(pieces.width(part) for rank, part in parts if not rank)
+    shown = [part if not rank else [] for rank, part in parts]
+    for place in sorted(range(len(parts)), key=lambda place: parts[place][0]):
+        rank, part = parts[place]
+        if rank and pieces.width(part) <= left:
+            shown[place] = part
+            left -= pieces.width(part)
+    return shown
+
+
+def screen_row(columns: Columns[Row, Context], row: Row, context: Context, size: int, more: str = "…") -> Line:
+    """A row of a list on the screen."""
+    return row_line(size, *((one.width, _shown(one, row, context)) for one in columns if one.width), more=more)
+
+
+def screen_titles(columns: Columns[Row, Context], size: int) -> Line:
+    """The titles above the rows of a list on the screen."""
+    return row_line(size, *((one.width, Piece(one.title or "", Role.DIM)) for one in columns if one.width))
+
+
+def measured(columns: Columns[Row, Context], longest: Mapping[str, int]) -> Columns[Row, Context]:
+    """Columns that take no more cells than the longest of their texts has. ``longest``: by name."""
+    return [_limited(column, longest[column.name]) if column.name in longest else column for column in columns]
+
+
+def _limited(column: Column[Row, Context], longest: int) -> Column[Row, Context]:
+    width = column.width
+    return column if width is None else column._replace(width=width._replace(most=min(width.most or 0, longest)))
 
 
 def shell_rows(columns: Columns[Row, Context], rows: Sequence[Row], context: Context) -> list[list[str | Piece]]:
@@ -97,27 +159,36 @@ def json_value(columns: Columns[Row, Context], row: Row, context: Context) -> di
     return {column.name: column.value(row, context) for column in columns if column.value is not None}
 
 
-def longest_cells(texts: Sequence[str]) -> int:
+def longest_cells(texts: Iterable[str]) -> int:
     """The cells of the longest of some names."""
     return max((cells(one_line(text)) for text in texts), default=0)
 
 
-def _words(column: Column[Row, Context], row: Row, context: Context) -> Cell:
+def _shown(column: Column[Row, Context], row: Row, context: Context) -> Cell:
+    return column.screen(row, context) if column.screen is not None else _words(column, row, context)
+
+
+def _words(column: Column[Row, Context], row: Row, context: Context) -> Words:
     if column.words is not None:
         return column.words(row, context)
     value = None if column.value is None else column.value(row, context)
     return "" if value is None else str(value)
 
 
-def _sized(cell: Cell, column: Column[Row, Context], size: int, more: str) -> Line:
-    """A cell in exactly ``size`` cells; the blanks that pad it have no role."""
-    line = [Piece(one_line(cell))] if isinstance(cell, str) else [cell] if isinstance(cell, Piece) else cell
-    if column.is_name and len(line) == 1:
-        line = [line[0]._replace(text=shorten_middle(line[0].text, size, more))]
+def _sized(cell: Cell, width: Width, size: int, more: str) -> Line:
+    """A cell in at most ``size`` cells."""
+    words = cell(size) if callable(cell) else cell
+    line = [Piece(one_line(words))] if isinstance(words, str) else [words] if isinstance(words, Piece) else words
     free = size - pieces.width(line)
-    return [Piece(" " * free), *line] if column.is_right and free > 0 else pieces.fit(line, size, more)
+    if free >= 0:
+        return [Piece(" " * free), *line] if width.is_right else line
+    if len(line) == 1:
+        text, role = line[0]
+        return [Piece((shorten_middle if width.is_name else shorten)(text, size, more), role)]
+    kept = size - pieces.width(line[:-1])
+    return line[:-1] if 0 <= kept < _CUT_MIN else pieces.fit(line, size, more)
 
 
-def _joined(cell: Cell) -> str | Piece:
+def _joined(cell: Words) -> str | Piece:
     """A cell in one role, that of its first piece."""
     return cell if isinstance(cell, str | Piece) else Piece(pieces.plain(cell), cell[0].role if cell else Role.TEXT)

@@ -17,12 +17,13 @@ from redrive.console.app.app import ConsoleApp
 from redrive.console.keys.actions import VIEWS, ScreenName
 from redrive.console.model.board import Link, SessionStatus
 from redrive.console.model.log import LogText
-from redrive.console.present.runs import ListedRun, ListPlace, run_columns
+from redrive.console.present.runs import ListedRun, run_columns
+from redrive.console.present.states import Look
 from redrive.console.sessions.session import Cause, Value
 from redrive.console.sessions.target import LaunchContext
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
-from redrive.console.text.columns import screen_line
+from redrive.console.text.columns import screen_row
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import Line, plain
 from redrive.console.widgets.bars import KeyBar
@@ -82,8 +83,8 @@ def attention_run(one: RunSummary, known: Sequence[RunSummary] = ()) -> RunFacts
 
 def run_text(listed: ListedRun, now_us: int, columns: int = 150) -> str:
     """The row of a run in the list of runs."""
-    place = ListPlace(now_us, UTF8)
-    return plain(screen_line(run_columns([listed], columns, place), listed, place))
+    place = Look(now_us, UTF8)
+    return plain(screen_row(run_columns([listed], place), listed, place, columns))
 
 
 class FakeSession:

@@ -16,16 +16,11 @@ from redrive.console.cli.telemetry import Samples, add_run
 from redrive.console.model.board import Board, SessionStatus, runner_of
 from redrive.console.model.runs import fleet_entries, need_of_whole, status_of, waiting_runs
 from redrive.console.present.report import ReportData, headline
+from redrive.console.present.runs import FLEET_COLUMNS, ListedRun, incident_summary
 from redrive.console.present.runs import RUN_COLUMNS as COLUMNS
-from redrive.console.present.runs import (
-    ListedRun,
-    ListPlace,
-    fleet_cells,
-    fleet_value,
-    incident_summary,
-)
+from redrive.console.present.states import Look
 from redrive.console.sessions.session import decode_runs
-from redrive.console.text.columns import shell_rows
+from redrive.console.text.columns import json_value, shell_rows
 from redrive.console.text.figures import column
 from redrive.console.text.glyphs import UTF8
 from redrive.engine.core.projection import RunSummary
@@ -42,6 +37,7 @@ SCHEMA = (Path(redrive.engine.store.__file__).parent / "schema.sql").read_text()
 S = 1_000_000
 NOW = 1_700_000_000 * S
 START = NOW - 1000 * S
+LOOK = Look(NOW, UTF8)
 PAST = st.integers(START, NOW)
 ENDED = [str(state) for state in RunState if state is not RunState.RUNNING]
 
@@ -132,8 +128,8 @@ def test_all_say_the_same_state(found: Rows) -> None:
         "list": run_code(summary.run, runner, counted_states(summary.counts, summary.asked)),
         "shell": cell("STATE", summary, offer, status),
         "JSON": run_value(summary, {}, "/x.db", runner)["state"],
-        "fleet": plain_text(fleet_cells(entry, NOW, UTF8)[2]),
-        "fleet JSON": fleet_value(entry)["state"],
+        "fleet": fleet_cell(entry, "STATE"),
+        "fleet JSON": json_value(FLEET_COLUMNS, entry, LOOK)["state"],
     }
     assert len(set(said.values())) == 1, said
     assert metric == str(said["board"]).removesuffix(" PAUSED"), (metric, said)
@@ -164,7 +160,7 @@ def test_all_say_the_same_duration_and_counts(found: Rows) -> None:
         assert f"after {format_duration(clock)}" in text
     (entry,) = fleet_entries([offer], NOW)
     done = f"{board.finished}/{board.total}"
-    assert done == cell("DONE", summary, offer, status) == fleet_cells(entry, NOW, UTF8)[3]
+    assert done == cell("DONE", summary, offer, status) == fleet_cell(entry, "DONE")
     assert f"{board.finished} of {board.total} done" in incident_summary(board, "/x.db", NOW, runner)
     assert board.counts == {
         state: count for state, count in counted_states(summary.counts, summary.asked).items() if count
@@ -180,9 +176,8 @@ def test_all_say_the_same_needs(found: Rows) -> None:
     count = attention_count(needs)
     assert count == sum(one.weight for one in waiting if not one.is_notice) == sum(one.weight for one in waiting)
     (entry,) = fleet_entries([offer], NOW)
-    assert fleet_value(entry)["needs_human"] == count and fleet_value(entry)["notices"] == sum(
-        need.is_notice for need in needs
-    )
+    value = json_value(FLEET_COLUMNS, entry, LOOK)
+    assert value["needs_human"] == count and value["notices"] == sum(need.is_notice for need in needs)
     assert (exit_code_of(needs) != 0) == bool(count)
     run = board.projection.run
     if run.ended_at is None:
@@ -198,7 +193,13 @@ def cell(title: str, summary: RunSummary, offer: Any, status: SessionStatus) -> 
     waiting = next(iter(waiting_runs(offer.runs, status, NOW)), None)
     counts, runner = counted_states(summary.counts, summary.asked), runner_of(summary.run, status)
     listed = ListedRun(summary.run, counts, runner, (), waiting)
-    titles, row = shell_rows(COLUMNS, [listed], ListPlace(NOW, UTF8))
+    titles, row = shell_rows(COLUMNS, [listed], LOOK)
+    return plain_text(row[titles.index(title)])
+
+
+def fleet_cell(entry, title):
+    """A cell of ``redrive fleet``."""
+    titles, row = shell_rows(FLEET_COLUMNS, [entry], LOOK)
     return plain_text(row[titles.index(title)])
 
 

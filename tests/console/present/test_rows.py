@@ -263,6 +263,17 @@ def test_members_of_a_group_have_the_cells_that_are_free():
     assert rows[1].startswith("     ◆ load_part_0007 ")
 
 
+@pytest.mark.parametrize("word", ["load", "読込"])
+def test_members_of_a_group_stand_in_columns_of_cells(word):
+    projection = projection_of([(f"{word}_{number:02}", []) for number in range(70)])
+    for row in projection.tasks.values():
+        failed_task(projection, row.name).attempts[1].duration_us = S
+    graph = Graph(Board(projection), len)
+    page = detail.group_page(graph, 0, Scene(graph.board, NOW, UTF8), 75)
+    took = {width(line) for line in page if plain(line).endswith(" 1s")}
+    assert took == {36}
+
+
 def test_every_state_says_its_word_or_when_it_goes_on():
     board = board_of_all_states()
     scene = Scene(board, NOW, UTF8)

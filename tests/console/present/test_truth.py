@@ -26,16 +26,18 @@ from redrive.console.present.report import ReportData, graph_rows, headline, tim
 from redrive.console.present.run_grid import run_words as run_words_of
 from redrive.console.present.run_grid import view_of
 from redrive.console.present.runs import (
+    FLEET_COLUMNS,
     ListedRun,
-    fleet_cells,
     fleet_row,
     incident_summary,
 )
+from redrive.console.present.states import Look
 from redrive.console.present.tasks import Scene, named_task, state_facts
 from redrive.console.present.timeline import bar_line, duration_text, label_line, task_lines
+from redrive.console.text.columns import shell_rows
 from redrive.console.text.figures import column
 from redrive.console.text.glyphs import UTF8
-from redrive.console.text.pieces import Role, plain, table
+from redrive.console.text.pieces import Piece, Role, plain
 from redrive.engine.core.projection import AttemptRow, RunSummary
 from redrive.engine.core.ready_queue import spec_of
 from redrive.engine.core.views import Asked, run_code
@@ -163,7 +165,9 @@ def row_texts(board, scene):
 
 def state_cell(entry, now_us):
     """The state of the latest run in the list of files."""
-    return plain(next(table([fleet_cells(entry, now_us, UTF8)[2:3]])))
+    titles, cells = shell_rows(FLEET_COLUMNS, [entry], Look(now_us, UTF8))
+    cell = cells[titles.index("STATE")]
+    return cell.text if isinstance(cell, Piece) else cell
 
 
 def texts_by_task(board, status, now_us):
@@ -245,7 +249,7 @@ def run_words(board, status, now_us):
     )
     offer = Offer("/x.db", "flow", unfinished, runs=(unfinished,), executor=executor)
     entry = fleet_entries([offer._replace(service_pid=status.service_pid)], now_us)[0]
-    yield "fleet", run_word(plain(fleet_row(entry, now_us, 150, UTF8)).partition("flow")[2])
+    yield "fleet", run_word(plain(fleet_row(entry, FLEET_COLUMNS, Look(now_us, UTF8), 150)).partition("flow")[2])
     yield "redrive fleet", run_word(state_cell(entry, now_us))
     yield "summary", run_word(incident_summary(board, "x.db", now_us, runner).splitlines()[0])
     yield "report", run_word(headline(report_of(board, status, now_us)))
@@ -385,7 +389,11 @@ def test_a_start_is_counted_down_only_where_a_process_will_start_it(is_paused, i
     facts = [ScheduleFacts("a", "a.py", "/x.db", is_paused=is_paused)]
     offer = Offer("/x.db", "a", schedules=rows, supervised=facts, service_pid=7 if is_served else None)
     (entry,) = fleet_entries([offer], NOW)
-    for text in (plain(fleet_row(entry, NOW, 150, UTF8)), " ".join(map(str, fleet_cells(entry, NOW, UTF8)))):
+    look = Look(NOW, UTF8)
+    for text in (
+        plain(fleet_row(entry, FLEET_COLUMNS, look, 150)),
+        str(shell_rows(FLEET_COLUMNS, [entry], look)[1]),
+    ):
         assert ("paused" in text) == (is_paused and other is None)
         assert is_served or not re.search(r"\bin \d", text), text
         assert not (is_paused and other is None) or "next" not in text
@@ -433,7 +441,7 @@ def test_the_elapsed_time_is_that_of_the_work():
 
 def test_only_a_count_in_the_fleet_has_the_accent():
     offer = Offer("/x.db", "flow", RunFacts("run-1", "flow", START, NOW, "SUCCESS"))
-    line = fleet_row(fleet_entries([offer], NOW)[0], NOW, 120, UTF8)
+    line = fleet_row(fleet_entries([offer], NOW)[0], FLEET_COLUMNS, Look(NOW, UTF8), 120)
     assert not any(piece.role == Role.HUMAN and piece.text for piece in line)
 
 

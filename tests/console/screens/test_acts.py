@@ -380,4 +380,4 @@ async def test_a_refusal_does_not_name_its_task_twice(clock: StillClock):
     session.answer = lambda command: Answer(True, "2 refused", tuple(refused))
     async with shown(session, clock, (120, 40)) as (app, pilot):
         await press(app, pilot, "a", "r", "a")
-        assert "✗ load_001                       stays: it is running now" in text_of(app)
+        assert "✗ load_001 stays: it is running now" in text_of(app)

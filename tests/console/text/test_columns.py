@@ -9,12 +9,15 @@ from redrive.console.text.columns import (
     FILL,
     Column,
     Columns,
-    fit,
+    Width,
     json_value,
     longest_cells,
-    screen_line,
+    measured,
+    row_line,
+    screen_row,
     screen_titles,
     shell_rows,
+    that_fit,
 )
 from redrive.console.text.pieces import Piece, Role, plain, width
 
@@ -27,61 +30,87 @@ class Ship(NamedTuple):
 
 
 SHIPS: Columns[Ship, int] = (
-    Column("name", "NAME", lambda ship, year: ship.name, least=6, most=12, is_name=True),
-    Column("crew", "CREW", lambda ship, year: ship.crew, least=4, rank=1, is_right=True),
+    Column("name", "NAME", lambda ship, year: ship.name, width=Width(6, 12, is_name=True)),
+    Column("crew", "CREW", lambda ship, year: ship.crew, width=Width(4, rank=1, is_right=True)),
     Column("home", None, lambda ship, year: ship.home),
     Column(
         "age",
         "AGE",
         words=lambda ship, year: Piece(f"{year} years", Role.DIM),
         screen=lambda ship, year: [Piece("+"), Piece(str(year), Role.DIM)],
-        least=3,
-        rank=2,
+        width=Width(3, rank=2),
     ),
-    Column("cargo", "CARGO", lambda ship, year: ship.cargo, least=4, most=FILL, gap=2),
+    Column("cargo", "CARGO", lambda ship, year: ship.cargo, width=Width(4, FILL, gap=2)),
 )
 
 
-def sizes(size: int, **longest: int) -> dict[str, int]:
-    return {column.name: cells for column, cells in fit(SHIPS, size, longest or None)}
+def fitted(size: int, *widths: Width) -> list[int]:
+    """The cells of each column that has room; a column is full of its number."""
+    text = plain(row_line(size, *((width, str(place) * 99) for place, width in enumerate(widths)), more=""))
+    return [text.count(str(place)) for place, _ in enumerate(widths)]
+
+
+NAME, FIGURE, BAR, REST = Width(6, 12), Width(4, rank=1), Width(3, rank=2), Width(4, FILL, gap=2)
 
 
 def test_what_is_left_goes_to_the_columns_that_can_use_it_and_then_to_the_rest():
-    assert sizes(22) == {"name": 6, "crew": 4, "age": 3, "cargo": 4}
-    assert sizes(25) == {"name": 9, "crew": 4, "age": 3, "cargo": 4}
-    assert sizes(40) == {"name": 12, "crew": 4, "age": 3, "cargo": 16}
-
-
-def test_no_column_of_names_is_wider_than_the_longest_name():
-    assert sizes(40, name=8) == {"name": 8, "crew": 4, "age": 3, "cargo": 20}
-    assert sizes(40, name=2)["name"] == 6
+    assert fitted(22, NAME, FIGURE, BAR, REST) == [6, 4, 3, 4]
+    assert fitted(25, NAME, FIGURE, BAR, REST) == [9, 4, 3, 4]
+    assert fitted(40, NAME, FIGURE, BAR, REST) == [12, 4, 3, 16]
 
 
 def test_the_highest_rank_is_left_out_first_and_columns_without_a_rank_stay():
-    assert list(sizes(21)) == ["name", "crew", "cargo"]
-    assert list(sizes(17)) == ["name", "cargo"]
-    assert sizes(9) == {"name": 6, "cargo": 0}
+    assert fitted(21, NAME, FIGURE, BAR, REST) == [9, 4, 0, 4]
+    assert fitted(16, NAME, FIGURE, BAR, REST) == [9, 0, 0, 4]
+    assert fitted(9, NAME, FIGURE, BAR, REST) == [6, 0, 0, 0]
 
 
-@pytest.mark.parametrize("size", range(13, 60))
-def test_a_row_is_exactly_as_wide_as_the_screen_also_with_wide_characters(size):
+def test_a_spare_column_is_left_out_before_another_gets_less_than_it_can_use():
+    spare = BAR._replace(is_spare=True)
+    assert fitted(27, NAME, FIGURE, spare, REST) == [12, 4, 0, 7]
+    assert fitted(28, NAME, FIGURE, spare, REST) == [12, 4, 3, 4]
+
+
+@pytest.mark.parametrize("size", range(60))
+def test_a_row_is_never_wider_than_the_screen_also_with_wide_characters(size):
     row = Ship("日本丸という名前の船", 123456, "小麦とトウモロコシ" * 5)
-    assert width(screen_line(fit(SHIPS, size), row, 7)) == size
+    assert width(screen_row(SHIPS, row, 7, size)) <= size
 
 
 def test_a_name_loses_its_middle_and_a_text_its_end():
-    shown = plain(screen_line(fit(SHIPS, 30), Ship("the-ship-of-theseus", 5, "tin and copper"), 7))
+    shown = plain(screen_row(SHIPS, Ship("the-ship-of-theseus", 5, "tin and copper"), 7, 30))
     assert shown == " the-sh…eseus    5 +7   tin a…"
 
 
+def test_no_column_of_names_is_wider_than_the_longest_name():
+    shown = plain(screen_row(measured(SHIPS, {"name": 8}), Ship("the-ship-of-theseus", 5, "tin and copper"), 7, 30))
+    assert shown == " the-…eus    5 +7   tin and c…"
+
+
+def test_what_a_cut_would_leave_of_the_last_piece_is_left_out_if_it_says_nothing():
+    cell = [Piece("tin and copper"), Piece(" from the north")]
+    assert plain(row_line(24, (Width(20, gap=0), cell))) == "tin and copper"
+    assert plain(row_line(28, (Width(28, gap=0), cell))) == "tin and copper from the nor…"
+
+
 def test_a_text_of_anybody_is_made_safe_and_pieces_are_shown_as_they_are():
-    assert "\x1b" not in plain(screen_line(fit(SHIPS, 40), Ship("a\x1b[31m", 1, "b\nc"), 7))
-    assert Piece("7", Role.DIM) in screen_line(fit(SHIPS, 40), Ship("a", 1), 7)
+    assert "\x1b" not in plain(screen_row(SHIPS, Ship("a\x1b[31m", 1, "b\nc"), 7, 40))
+    assert Piece("7", Role.DIM) in screen_row(SHIPS, Ship("a", 1), 7, 40)
+
+
+def test_parts_of_a_line_have_room_by_their_rank_and_those_without_a_rank_stay():
+    parts = (0, [Piece("run")]), (2, [Piece(" of 12")]), (1, [Piece(" failed")]), (3, [Piece(" x")])
+
+    def shown(size: int) -> str:
+        return "".join(map(plain, that_fit(size, *parts)))
+
+    assert shown(18) == "run of 12 failed x"
+    assert shown(15) == "run failed x"
+    assert shown(2) == "run"
 
 
 def test_titles_stand_above_their_columns():
-    fitted = fit(SHIPS, 40)
-    titles, row = plain(screen_titles(fitted)), plain(screen_line(fitted, Ship("argo", 50, "fleece"), 7))
+    titles, row = plain(screen_titles(SHIPS, 40)), plain(screen_row(SHIPS, Ship("argo", 50, "fleece"), 7, 40))
     assert titles == " NAME         CREW AGE  CARGO"
     assert titles.index("CARGO") == row.index("fleece")
     assert titles.index("CREW") + 4 == row.index("50") + 2
