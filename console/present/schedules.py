@@ -174,7 +174,8 @@ def schedule_notes(rows: tuple[ServedSchedule, ...], now_us: int) -> Iterator[st
         if row.warning is not None:
             yield f"{row.flow}: {row.warning}: {shell_command(['redrive', 'schedule', 'acknowledge', row.flow])}"
         if row.stuck_run_id is not None:
-            resume = ["redrive", "resume", row.state_path or "", "--run", row.stuck_run_id, "--accept-changes"]
+            place = place_words(row.state_path or "", row.stuck_run_id)
+            resume = ["redrive", "resume", *place, "--accept-changes"]
             yield f"{row.flow} cannot resume run {row.stuck_run_id}: {row.stuck_error}: {shell_command(resume)}"
         yield from (_asked_note(row, request, now_us) for request in row.requests)
     dead = {row.pid: age for row in rows if (age := heartbeat_age_us(row, now_us)) is not None}

@@ -142,7 +142,7 @@ def place_words(state: str, run_id: Optional[str] = None) -> List[str]:
     """Return the words that name a state file, and one of its runs, on a command line of redrive."""
     if run_id is None:
         return [state]
-    return [state + "@" + run_id] if "@" not in run_id else [state, "--run", run_id]
+    return [state + "@" + run_id] if "@" not in run_id else [state] * bool(state) + ["--run", run_id]
 
 
 # --- SHA-1 and SHA-256 without OpenSSL, which ``hashlib`` loads: the fork of each attempt would copy its mappings ----

@@ -32,7 +32,7 @@ from ..domain.states import (
     cut_off_cause,
     deadline_cause,
 )
-from ..domain.text import counted, format_clock, format_duration, shell_command
+from ..domain.text import counted, format_clock, format_duration, place_words, shell_command
 from ..errors import FlowError, RefusedError
 from ..flow.source import open_schedule
 from ..statefile import lock_file
@@ -373,7 +373,7 @@ def _restored_page(served: ServedFlow, times: int, last: int) -> PageRequest:
 
 def page_stuck_run(transaction: Transaction, run_id: str, error: str) -> None:
     """Page that the code of a flow cannot resume a run; the page ends when it is resumed, or abandoned."""
-    command = shell_command(["redrive", "resume", "--run", run_id, "--accept-changes"])
+    command = shell_command(["redrive", "resume", *place_words("", run_id), "--accept-changes"])
     why = f"{error}; {command} goes on with the code as it is"
     trigger_page(transaction, PageRequest(run_id, None, "cannot be resumed", why, cause=cut_off_cause(run_id)))
 
