@@ -228,7 +228,7 @@ RUN_COLUMNS: Columns[ListedRun, Look] = (
     Column("usual", "USUAL", None, _beside_usual, Width(6, rank=2, is_right=True)),
     Column("needs", "NEEDS", None, _needs, Width(16, 48, gap=2)),
     Column("params", "PARAMS", None, _params, Width(12, FILL, rank=5, gap=2)),
-    Column("started", "STARTED", None, _started, Width(14, rank=6, gap=2)),
+    Column("started", "STARTED", None, _started, Width(14, rank=6, gap=2, is_spare=True)),
     Column("note", "", None, lambda row, place: row.note),
 )
 
