@@ -120,7 +120,15 @@ class LocalSession(Session):
         if what in SEARCHES:
             self._searcher = self._searcher or LogSearcher(self._path)
             return decode(await self._searcher.call(what, options))
-        return await self._read(lambda connection: decode(reader.read(connection, what, options)))
+        return await self._read(lambda connection: self._decoded(decode, reader.read(connection, what, options)))
+
+    def _decoded(self, decode: Callable[[Any], Value], sent: Any) -> Value:
+        """Decode what was read here. Raises CorruptFileError for a value that no redrive has written."""
+        try:
+            return decode(sent)
+        except LinkError:
+            database.require_known_rows(self._path)
+            raise
 
     async def snapshot(
         self, run_id: str | None = None, patience_seconds: float | None = None, *, successes: Successes = "all"

@@ -225,7 +225,7 @@ def test_the_output_of_tasks_is_the_same_through_ssh(far: Any, run_file: StateFi
 # --- A host whose clock is wrong --------------------------------------------------------------------------------------
 
 
-@parametrize_mostly_long("words", [("tasks",), ("why", "task_00002"), ("report", "--short"), ("inbox", "@night-1")])
+@parametrize_mostly_long("words", [("tasks",), ("why", "task_00002"), ("report", "--short"), ("inbox",)])
 def test_ages_are_counted_by_the_clock_of_the_host(
     far: Any, run_file: StateFileBuilder, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
