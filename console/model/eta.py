@@ -8,7 +8,6 @@ estimate while the path that decides begins with a task that runs far longer tha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import median
 from typing import NamedTuple
 
 import msgspec
@@ -217,15 +216,20 @@ class _Expected:
         self.known = sum(map(len, families.values())) + sum(one.attempts for one in stats.values())
         self._families = {family: _band(durations) for family, durations in families.items()}
         known = [*self._families.values(), *self._stats.values()] or [DurationRange(0, 0)]
-        lows, highs = [one.low_us for one in known], [one.high_us for one in known]
-        self._any = DurationRange(round(median(lows)), round(median(highs)))
+        self._any = DurationRange(_median([one.low_us for one in known]), _median([one.high_us for one in known]))
 
     def duration(self, name: str) -> DurationRange:
         return self._stats.get(name) or self._families.get(stem(name), self._any)
 
 
 def _band(durations: list[int]) -> DurationRange:
-    return DurationRange(round(median(durations)), sorted(durations)[(len(durations) * 95 - 1) // 100])
+    return DurationRange(_median(durations), sorted(durations)[(len(durations) * 95 - 1) // 100])
+
+
+def _median(values: list[int]) -> int:
+    from statistics import median  # here: a list of runs needs none of the eight modules that it imports
+
+    return round(median(values))
 
 
 def _remaining_us(row: TaskRow, expected: DurationRange, now_us: int) -> DurationRange:

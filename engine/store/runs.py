@@ -11,7 +11,6 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
-from statistics import median
 from typing import NamedTuple
 
 import msgspec
@@ -713,6 +712,8 @@ class PastDurations(NamedTuple):
 
 def durations(connection: sqlite3.Connection, dag_name: str) -> PastDurations:
     """Return the durations of the tasks of a flow over its latest runs."""
+    from statistics import median  # here: a list of runs needs none of the eight modules that it imports
+
     known = lists.with_children(lists.durations_us(connection, dag_name))
     medians = {name: median(values) / 1e6 for name, values in known.items()}
     return PastDurations(medians, {name: medians[name] for name, values in known.items() if len(values) >= USUAL_MIN})
