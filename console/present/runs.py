@@ -94,7 +94,8 @@ _NEED_WORDS: Mapping[NeedKind, Callable[[int], str]] = {
 
 
 def _need_words(one: WaitingRun) -> list[str]:
-    return [_NEED_WORDS[need.kind](need.counted) for need in (one.need, *one.others) if need.kind in _NEED_WORDS]
+    kinds = dict.fromkeys(need.kind for need in (one.need, *one.others) if need.kind in _NEED_WORDS)
+    return [_NEED_WORDS[kind](one.count_of(kind)) for kind in kinds]
 
 
 def needing_sentence(waiting: Sequence[WaitingRun]) -> str:

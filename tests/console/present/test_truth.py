@@ -14,7 +14,7 @@ from redrive.console.model.eta import estimate
 from redrive.console.model.graph.groups import GraphForm, Zoom
 from redrive.console.model.graph.view import Graph
 from redrive.console.model.inbox import EvidenceData, Inbox
-from redrive.console.model.runs import fleet_entries
+from redrive.console.model.runs import WaitingRun, fleet_entries
 from redrive.console.model.timeline import Span
 from redrive.console.present.detail import summary_lines, title_line
 from redrive.console.present.evidence import cause_page, evidence_page
@@ -27,6 +27,7 @@ from redrive.console.present.run_grid import run_words as run_words_of
 from redrive.console.present.run_grid import view_of
 from redrive.console.present.runs import (
     FLEET_COLUMNS,
+    RUN_COLUMNS,
     ListedRun,
     fleet_row,
     incident_summary,
@@ -38,12 +39,13 @@ from redrive.console.text.columns import shell_rows
 from redrive.console.text.figures import column
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import Piece, Role, plain
-from redrive.engine.core.projection import AttemptRow, RunSummary
+from redrive.engine.core.projection import AttemptRow, RunRow, RunSummary
 from redrive.engine.core.ready_queue import spec_of
 from redrive.engine.core.views import Asked, run_code
 from redrive.engine.domain.rows import ExecutorState, RunFacts
 from redrive.engine.domain.states import MOVING, NEEDS_HUMAN, TIMED, TaskState
 from redrive.engine.statefile.lists import DurationStats, ScheduleRow
+from redrive.engine.statefile.needs import Need, NeedKind
 from redrive.engine.statefile.state_files import Offer, ScheduleFacts
 from support.breakers import status_of
 
@@ -474,3 +476,15 @@ def test_the_row_of_a_task_that_was_cut_off_says_what_its_explanation_says():
 def test_what_took_less_than_a_millisecond_is_not_zero():
     assert column(400) == " <1ms"
     assert column(0) == "   0s"
+
+
+def test_the_list_of_runs_adds_up_the_dead_letters_of_all_causes() -> None:
+    """The needs of a run come by cause where the causes are known; its row says how many there are."""
+    facts = RunFacts("run-0", "flow", START, dead_letters=3)
+    need = Need(NeedKind.DEAD_LETTERS, "", START, "flow", "run-0")
+    alike = [need._replace(counted=2, fingerprint="a"), need._replace(fingerprint="b")]
+    both = WaitingRun(facts, alike[0], (alike[1],))
+    row = ListedRun(RunRow("run-0", dag_name="flow", started_at=START), {}, waiting=both)
+    titles, cells = shell_rows(RUN_COLUMNS, [row], Look(START, UTF8))
+    needs = dict(zip(titles, cells, strict=True))["NEEDS"]
+    assert isinstance(needs, Piece) and needs.text == f"{UTF8.dead}3 dead letters"
