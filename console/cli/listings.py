@@ -617,10 +617,10 @@ def print_fleet(file: shared.NamedFile, as_json: bool) -> int:
     target = file.name
     if target is not None and not (is_remote(target) and not parse(target).path):
         raise click.UsageError(f"{target}: a fleet is all state files of a host: write ssh://host, or nothing")
-    found = offers() if target is None else files_of(file.name, file.ssh, file.hosts)
+    found = files_of(file.name, file.ssh, file.hosts) if target or file.hosts else offers()
     now_us = machine_now_us()
     look = Look(now_us, glyphs_for(sys.stdout.encoding))
     entries = fleet_entries(found, now_us)
-    empty = f"there is no state file in the default place of {target or 'this machine'}"
+    empty = f"there is no state file in the default place of {target or ', '.join(file.hosts) or 'this machine'}"
     print_list("fleet", present.FLEET_COLUMNS, entries, look, as_json=as_json, empty=empty)
     return ExitCode.SUCCESS

@@ -255,8 +255,13 @@ class Words(click.types.StringParamType):
         else:
             named = name_run(words[0], MACHINE) if words else Named()
         old = [part for part in (("--state", state), ("--run", run)) if part[1] is not None]
-        if self.old_run and named.run is None and named.state is not None and not MACHINE.is_place(named.state):
-            old, named = [(named.state, ""), *old], Named(run=named.state)
+        if (
+            self.old_run
+            and named.run is None
+            and named.state is not None
+            and (state or not MACHINE.is_place(named.state))
+        ):
+            old, named = [(named.state or "", ""), *old], Named(run=named.state)
         if len({named.state, state, None}) > 2:
             raise click.UsageError("name the state file once: as the first word")
         if len({named.run, run, None}) > 2:

@@ -57,6 +57,7 @@ class LaunchContext:
 
 
 _NAMED_MAX = 5
+_EMPTY = "the name of the state file is empty; name one, or leave it out"
 _PATH_BEGINNINGS = ("/", "./", "../", "~")
 
 
@@ -94,6 +95,8 @@ def name_run(word: str, known: Known) -> Named:
 
     In ``ssh://`` words ``@`` counts only behind the first ``/`` of the path, and the host knows what is a file.
     """
+    if not word:
+        raise RedriveError(_EMPTY)
     begin = 0
     if is_remote(word):
         slash = word.find("/", len(REMOTE))
@@ -325,7 +328,7 @@ def _default_path() -> str:
 def named_target(target: str | None) -> str | None:
     """Return the state file, flow or host that is named, also by REDRIVE_STATE; None: the default place."""
     if target == "":  # an empty shell variable must not select a file by accident
-        raise RedriveError("the name of the state file is empty; name one, or leave it out")
+        raise RedriveError(_EMPTY)
     given = target or os.environ.get(STATE_VARIABLE)
     if not given:
         return None

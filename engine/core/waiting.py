@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from enum import StrEnum
 from functools import partial
 from heapq import nsmallest
-from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -350,7 +349,7 @@ class TaskCase(msgspec.Struct, frozen=True):
     def has_no_slot(self) -> bool:
         """Return whether as many attempts run as may."""
         most = self.projection.run.max_parallel
-        return len(list(islice(self.running_rows(), most))) >= most
+        return sum(1 for _ in self.running_rows()) >= most
 
     def running_rows(self) -> Iterator[TaskRow]:
         tasks, active = self.projection.tasks, self.context.active

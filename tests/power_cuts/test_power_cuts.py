@@ -49,7 +49,7 @@ def test_a_writer_says_nothing_that_a_power_cut_undoes(tmp_path: Path, commits: 
     assert cut_everywhere(calls, cuts, state, acknowledged, tmp_path) == []
     assert acknowledged.last == commits
     unsynced = [call for call in calls if not (call.name == "fdatasync" and call.path.endswith("-wal"))]
-    assert cut_everywhere(unsynced, choose_cuts(unsynced, 50), state, AcknowledgedNumbers(), tmp_path)
+    assert cut_everywhere(unsynced, choose_cuts(unsynced, 150), state, AcknowledgedNumbers(), tmp_path)
 
 
 @pytest.mark.long

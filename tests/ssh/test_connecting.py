@@ -231,8 +231,10 @@ def typed(argv: list[str], question: bytes, answer: bytes) -> bytes:
     output = b""
     answered = False
     deadline = time.monotonic() + 90
+    readable = select.poll()  # which takes any descriptor: this process may have more than 1,024
+    readable.register(terminal, select.POLLIN)
     while time.monotonic() < deadline:
-        if select.select([terminal], [], [], 1)[0]:
+        if readable.poll(1000):
             try:
                 output += os.read(terminal, 4096)
             except OSError:
