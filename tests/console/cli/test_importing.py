@@ -684,5 +684,5 @@ def under_cron(home: Path, line: str, variables: dict[str, str]) -> tuple[str, i
     words = [variables["SHELL"], "-c", command]
     code = subprocess.run(words, env=variables, cwd=home, input=stdin, text=True).returncode
     if command.endswith("&"):
-        wait_until((home / "seen").exists)
+        wait_until(lambda: (home / "seen").exists() and (home / "seen").read_text())  # it is written after it is made
     return seen_by_probe(home), code
