@@ -247,8 +247,14 @@ _LOG_SUFFIXES = (".log", ".out", ".err")
 def _without_prefixes(shape: Shape) -> Shape:
     while (found := next(filter(None, (one.match(shape.line) for one in _PREFIXES)), None)) is not None:
         fields = {name: unquoted(value) for name, value in found.groupdict().items() if value}
-        fields["prefix"] = shape.prefix + fields.get("prefix", "")
-        shape = replace(shape, line=_line_of_words(shape.line[found.end() :]), **fields)  # type: ignore[arg-type]
+        shape = replace(
+            shape,
+            line=_line_of_words(shape.line[found.end() :]),
+            prefix=shape.prefix + fields.get("prefix", ""),
+            timeout=fields.get("timeout", shape.timeout),
+            grace=fields.get("grace", shape.grace),
+            lock=fields.get("lock", shape.lock),
+        )
     return replace(shape, line=shape.prefix + shape.line)
 
 

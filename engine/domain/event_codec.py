@@ -178,8 +178,8 @@ def row_of(event: Event) -> Dict[str, object]:
 def unreadable(text: object) -> UnknownPayload:
     """Return a payload for malformed ``text``, which keeps it as it is in the file if it is a JSON object."""
     try:
-        data = json.loads(text)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+        data = json.loads(text) if isinstance(text, (str, bytes)) else None
+    except ValueError:
         data = None
     return _unknown(data if isinstance(data, dict) else {})
 
