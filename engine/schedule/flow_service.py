@@ -43,7 +43,6 @@ from ..statefile.supervisor_file import (
     Fate,
     LedgerRow,
     ScheduleRecord,
-    StoredSchedule,
     SupervisorFile,
 )
 from ..statefile.transitions import Transaction
@@ -143,7 +142,7 @@ class FlowService:
         """Whether another supervisor serves the flow."""
         return self._held is None
 
-    def restore(self, stored: StoredSchedule, control: Control) -> None:
+    def restore(self, stored: ScheduleRecord, control: Control) -> None:
         """Go on from what an earlier supervisor knew."""
         self.id, self.control, self.gone_since = stored.id, control, stored.gone_since
         spec = self.served.spec
@@ -562,7 +561,7 @@ class FlowService:
         self._mark = mark
         record = self._record_of(status, step, holder)
         if record != self._saved or decided or status.caught_up:
-            self._shared.file.save(self.id, record, decided, status.caught_up)
+            self._shared.file.save(record, decided, status.caught_up)
             self._saved = record
 
     def _ledger_row(self, one: schedules.DecidedTimes, now: int) -> LedgerRow:
@@ -590,6 +589,7 @@ class FlowService:
         next_at = None if progress is None else progress.next_at
         stuck = next(((one, self._stuck[one]) for one in status.unfinished if one in self._stuck), None)
         return ScheduleRecord(
+            id=self.id,
             target=self.target,
             file=file,
             object=name,

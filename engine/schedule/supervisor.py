@@ -34,7 +34,6 @@ from ..statefile.supervisor_file import (
     HEARTBEAT_SECONDS,
     Control,
     ScheduleRecord,
-    StoredSchedule,
     SupervisorFile,
     supervisor_path,
 )
@@ -99,7 +98,7 @@ class Supervisor:
         self._services: dict[str, FlowService] = {}  # by target
         self._broken: dict[str, StartFailure] = {}  # by target of a file that could never be read
         self._files: dict[str, _KnownFile] = {}  # by target of the source
-        self._stored: list[StoredSchedule] = []  # what earlier supervisors knew
+        self._stored: list[ScheduleRecord] = []  # what earlier supervisors knew
         self._rivals: dict[str, Stamp] = {}  # by target: files whose flow has the state file of another, as they were
         self._requests_at: int | None = None  # when the folder of requests changed, as far as it was read
         self._tasks: set[asyncio.Task[None]] = set()
@@ -383,7 +382,7 @@ class Supervisor:
         stored = [one.failed_since for one in self._stored if one.target == target and one.state_path is None]
         since = known.since if known is not None else (stored or [None])[0] or now
         self._broken[target] = StartFailure(error, since, now)
-        record = ScheduleRecord(target, file, name, flow, self._shared.id)
+        record = ScheduleRecord(0, target, file, name, flow, self._shared.id)
         self._shared.file.save_broken(record._replace(start_error=error, failed_since=since, failed_at=now))
 
     def _forget_broken(self, target: str) -> None:

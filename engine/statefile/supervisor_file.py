@@ -400,30 +400,13 @@ class Control(NamedTuple):
     skipped_by: str = ""
 
 
-class StoredSchedule(NamedTuple):
-    """What an earlier supervisor knew of a flow."""
+class ScheduleRecord(NamedTuple):
+    """What a supervisor knows of a flow, as it writes it and the next one reads it: columns of table ``schedule``.
+
+    ``id``: 0 for a file that could never be read.
+    """
 
     id: int
-    target: str
-    file: str
-    flow: str
-    supervisor_id: str
-    spec: str
-    state_path: Optional[str]
-    expression: Optional[str]
-    timezone: Optional[str]
-    start_error: Optional[str]
-    failed_since: Optional[int]
-    failed_at: Optional[int]
-    edits: str
-    gone_since: Optional[int]
-    ledger_until: int
-    seen_run: int
-
-
-class ScheduleRecord(NamedTuple):
-    """What a supervisor writes about a flow: columns of table ``schedule``."""
-
     target: str
     file: str
     object: Optional[str]
@@ -454,8 +437,8 @@ class ScheduleRecord(NamedTuple):
 
 
 _SAVE = "UPDATE schedule SET {}, acknowledged_at = CASE WHEN start_error IS ? THEN acknowledged_at END WHERE id = ?"
-_SAVE_ALL = _SAVE.format(", ".join("{} = ?".format(name) for name in ScheduleRecord._fields))
-_STORED = "SELECT {} FROM schedule".format(", ".join(StoredSchedule._fields))
+_SAVE_ALL = _SAVE.format(", ".join("{} = ?".format(name) for name in ScheduleRecord._fields[1:]))
+_STORED = "SELECT {} FROM schedule".format(", ".join(ScheduleRecord._fields))
 
 
 def _make(path: str) -> None:
@@ -519,10 +502,10 @@ class SupervisorFile(object):
         with _translated_errors(self.path):
             self._connection.execute("UPDATE supervisor SET stopped_at = ? WHERE id = ?", (now_us, self._id))
 
-    def stored(self) -> List[StoredSchedule]:
+    def stored(self) -> List[ScheduleRecord]:
         """What this and earlier supervisors wrote."""
         with _translated_errors(self.path):
-            return [StoredSchedule(*row) for row in self._connection.execute(_STORED)]
+            return [ScheduleRecord(*row) for row in self._connection.execute(_STORED)]
 
     def new_controls(self) -> Optional[Dict[int, Control]]:
         """What operators decided, by schedule; None: nobody else has written since the last call."""
@@ -539,7 +522,7 @@ class SupervisorFile(object):
             rows = self._connection.execute("SELECT id, {} FROM schedule".format(", ".join(Control._fields)))
             return {row[0]: Control(*row[1:]) for row in rows}
 
-    def claim(self, target: str, flow: str, state_path: str) -> StoredSchedule:
+    def claim(self, target: str, flow: str, state_path: str) -> ScheduleRecord:
         """What is known of a flow: the schedule is its own, whichever file it is in.
 
         One that is new inherits that of the flow which this place had under another name.
@@ -558,21 +541,19 @@ class SupervisorFile(object):
         assert found is not None
         return found
 
-    def _find(self, condition: str, values: Tuple[object, ...]) -> Optional[StoredSchedule]:
+    def _find(self, condition: str, values: Tuple[object, ...]) -> Optional[ScheduleRecord]:
         row = self._connection.execute("{} WHERE {}".format(_STORED, condition), values).fetchone()
-        return None if row is None else StoredSchedule(*row)
+        return None if row is None else ScheduleRecord(*row)
 
-    def save(
-        self, id: int, record: ScheduleRecord, decided: Sequence[LedgerRow] = (), caught_up: Sequence[int] = ()
-    ) -> None:
+    def save(self, record: ScheduleRecord, decided: Sequence[LedgerRow] = (), caught_up: Sequence[int] = ()) -> None:
         """Write what is known of a flow, unless it was forgotten.
 
         ``decided``: what became of logical times since the last call. ``caught_up``: earlier ones that have run now.
         """
         with self._transaction() as connection:
-            connection.execute(_SAVE_ALL, record + (record.start_error, id))
-            _add_to_ledger(connection, id, decided)
-            _catch_up(connection, id, caught_up)
+            connection.execute(_SAVE_ALL, record[1:] + (record.start_error, record.id))
+            _add_to_ledger(connection, record.id, decided)
+            _catch_up(connection, record.id, caught_up)
 
     def warn(self, id: int, warning: str, now_us: int) -> None:
         """Record what an operator has to know; what was given up of times after now is undecided again."""
@@ -596,7 +577,7 @@ class SupervisorFile(object):
                 sql = "INSERT INTO schedule (flow, target, file, supervisor_id, spec) VALUES (?,?,?,?,'')"
                 connection.execute(sql, (record.flow, record.target, record.file, self._id))
                 row = connection.execute(found, values).fetchone()
-            connection.execute(_SAVE_ALL, record + (record.start_error,) + tuple(row))
+            connection.execute(_SAVE_ALL, record[1:] + (record.start_error,) + tuple(row))
 
     def remove_broken(self, target: str) -> None:
         """Remove a file that could never be read, and is gone or read now."""

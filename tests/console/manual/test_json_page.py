@@ -56,9 +56,10 @@ def state(recorded: Path) -> Path:
         shutil.copy(path, folder)
     with closing(SupervisorFile(supervisor_path(), "one")) as file:
         file.register(7, "host", "[]", 0)
-        record = ScheduleRecord("/flow.py:flow", "/flow.py", "flow", "night", "one", "{}")
+        id = file.claim("/flow.py:flow", "night", "night.db").id
+        record = ScheduleRecord(id, "/flow.py:flow", "/flow.py", "flow", "night", "one", "{}")
         missed = LedgerRow(0, 0, 1, Fate.MISSED, "nothing served it then", "", 0, 1)
-        file.save(file.claim("/flow.py:flow", "night", "night.db").id, record, [missed])
+        file.save(record, [missed])
     return folder / recorded.name
 
 

@@ -271,10 +271,10 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     file.register(1, "here", "[]", START)
     spec = msgspec.json.encode(SPEC).decode()
     target = f"{flow}:flow"
-    record = ScheduleRecord(target, str(flow), "flow", "rates", "one", spec, str(state))
+    record = ScheduleRecord(0, target, str(flow), "flow", "rates", "one", spec, str(state))
     missed = LedgerRow(MISSED, MISSED, 1, Fate.MISSED, "nothing served it then", "", START, 1)
     stored = file.claim(target, "rates", str(state))
-    file.save(stored.id, record._replace(next_at=NOON, next_logical=NOON), [missed])
+    file.save(record._replace(id=stored.id, next_at=NOON, next_logical=NOON), [missed])
     file.close()
     return str(state)
 

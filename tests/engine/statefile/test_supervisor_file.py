@@ -20,7 +20,6 @@ from redrive.engine.statefile.supervisor_file import (
     LedgerRow,
     ScheduleRecord,
     ServedSchedule,
-    StoredSchedule,
     SupervisorFile,
     dismiss,
     forget,
@@ -43,10 +42,10 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervisor
 
 
 def save(
-    file: SupervisorFile, stored: StoredSchedule, decided: list[LedgerRow], caught_up: tuple[int, ...] = ()
+    file: SupervisorFile, stored: ScheduleRecord, decided: list[LedgerRow], caught_up: tuple[int, ...] = ()
 ) -> None:
-    record = ScheduleRecord(stored.target, stored.file, "flow", stored.flow, "one", "{}", stored.state_path)
-    file.save(stored.id, record, decided, caught_up)
+    record = ScheduleRecord(stored.id, stored.target, stored.file, "flow", stored.flow, "one", "{}", stored.state_path)
+    file.save(record, decided, caught_up)
 
 
 def only_row() -> ServedSchedule:
