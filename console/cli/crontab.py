@@ -5,30 +5,18 @@ from __future__ import annotations
 import os
 import pwd
 import re
-import shlex
 import subprocess
-import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC
-from itertools import count
 
 from ...engine.core.schedule import NAMED_SCHEDULES, parse_recurrence
 from ...engine.core.secret_mask import SHORTEST
 from ...engine.domain.text import shell_word
 from ..text.text import one_line
-from .shell_text import (
-    NOWHERE,
-    Kind,
-    Token,
-    as_condition,
-    is_single,
-    tokens_of,
-    unquoted,
-    without_nowhere,
-)
-
-_LINE_MAX = 100
+from .flow_text import FlowText, call_text, numbered, shell_duration
+from .shell_line import ShellLine, name_of_line, parse_shell_line, program_of_line
+from .shell_text import unquoted
 
 
 def local_zone() -> str:
@@ -161,145 +149,20 @@ def _require_schedule(fields: str) -> None:
 # --- The flow of a line ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """A line of the shell without what a flow does itself.
-
-    Attributes:
-        prefix: programs in front that stay, as ``nice``.
-        lock: the file of a ``flock`` that is taken out.
-        log: the file that its output goes to.
-        is_background: whether a ``&`` at its end is taken out.
-        is_guarded: whether it runs on a condition.
-        is_silent: whether its output goes nowhere.
-    """
-
-    line: str
-    prefix: str = ""
-    cwd: str | None = None
-    timeout: str | None = None
-    grace: str | None = None
-    lock: str | None = None
-    log: str | None = None
-    is_background: bool = False
-    is_guarded: bool = False
-    is_silent: bool = False
-
-
-_WORD = r"""(?:"[^"$`\\]*"|'[^']*'|(?:\$HOME\b|\$\{HOME\}|[\w./~@%+,:=-])+)"""
-_DURATION = r"[\d.]+[smhd]?"
-
-#: What may stand in front of a command; each group is a field of ``Shape``.
-_PREFIXES = (
-    re.compile(
-        r"(?P<prefix>(?:\S*/)?(?:nice(?:\s+-n\s*-?\d+|\s+--?\d+|\s+--adjustment=-?\d+)?"
-        r"|ionice(?:\s+-[cn]\s*\d+)*|chronic)\s+)(?=[^\s-])"
-    ),
-    re.compile(
-        r"(?:\S*/)?timeout\s+(?:--preserve-status\s+|--foreground\s+|(?:-s\s*|--signal=)(?:SIG)?TERM\s+"
-        rf"|(?:-k\s*|--kill-after=)(?P<grace>{_DURATION})\s+)*(?P<timeout>{_DURATION})\s+"
-    ),
-    re.compile(
-        r"(?:\S*/)?flock\s+(?:-[nxe]+\s+|--(?:nb|nonblock|exclusive)\s+|(?:-[wE]\s*|--(?:timeout|wait)[= ])[\d.]+\s+)*"
-        rf"(?P<lock>(?!-){_WORD})\s+(?:-c\s+)?"
-    ),
-)
-
-
-def shape_of(line: str, shell: str = "sh") -> Shape:
-    """Take out of a line what a flow does itself. A line of several commands keeps all but its ``cd`` in front.
-
-    A line that is more than words, operators and redirections stays as it is.
-    """
-    found = tokens_of(line, shell)
-    if not found:
-        return Shape(line)
-    shape = Shape(line, is_background=len(found) > 1 and found[-1].text == "&")
-    tokens = without_nowhere(line, found[:-1] if shape.is_background else found)
-    shape = replace(shape, is_silent=tokens[-1] is not found[-1 - shape.is_background])
-    cwd = _folder_in_front(tokens)
-    if cwd is not None:
-        shape, tokens = replace(shape, cwd=cwd), tokens[3:]
-    shape = replace(shape, line=line[tokens[0].start : tokens[-1].end], log=_log_of(tokens))
-    if is_single(tokens):
-        return _without_prefixes(shape)
-    guarded = as_condition(line, tokens)
-    return replace(shape, line=guarded, is_guarded=True) if guarded != line else shape
-
-
-def _folder_in_front(tokens: Sequence[Token]) -> str | None:
-    """The folder of ``cd FOLDER &&`` in front of a command; None without one that is known."""
-    if len(tokens) < 4 or [tokens[0].text, tokens[2].text] != ["cd", "&&"] or not re.fullmatch(_WORD, tokens[1].text):
-        return None
-    folder = unquoted(tokens[1].text)
-    return folder if _is_known_folder(folder) else None
-
-
-def _log_of(tokens: Iterable[Token]) -> str | None:
-    """The file that gets the output: one that is appended to, or that has a name of a log."""
-    outputs = (one for one in tokens if one.kind is Kind.REDIRECTION and one.is_output and one.target != NOWHERE)
-    return next((one.target for one in outputs if ">>" in one.text or one.target.endswith(_LOG_SUFFIXES)), None)
-
-
-_LOG_SUFFIXES = (".log", ".out", ".err")
-
-
-def _without_prefixes(shape: Shape) -> Shape:
-    while (found := next(filter(None, (one.match(shape.line) for one in _PREFIXES)), None)) is not None:
-        fields = {name: unquoted(value) for name, value in found.groupdict().items() if value}
-        shape = replace(
-            shape,
-            line=_line_of_words(shape.line[found.end() :]),
-            prefix=shape.prefix + fields.get("prefix", ""),
-            timeout=fields.get("timeout", shape.timeout),
-            grace=fields.get("grace", shape.grace),
-            lock=fields.get("lock", shape.lock),
-        )
-    return replace(shape, line=shape.prefix + shape.line)
-
-
-def _is_known_folder(folder: str) -> bool:
-    """Whether the shell would change to what the flow says: the home of another user must exist."""
-    return not folder.startswith("~") or os.path.expanduser(folder.partition("/")[0]) != folder.partition("/")[0]
-
-
-def _line_of_words(line: str) -> str:
-    """The line itself; that of ``flock FILE -c 'LINE'`` without its quotes."""
-    is_quoted = line[:1] in ("'", '"') and len(words := shlex.split(line)) == 1
-    return words[0] if is_quoted else line
-
-
-@dataclass(frozen=True, slots=True)
-class FlowText:
-    """A file to write: its name, with a suffix if that is not ``.py``, and its text.
-
-    Attributes:
-        env: its file of variables, if some of them may be secret.
-        changed: the line that it runs, with what the flow does itself; empty if it is that of the crontab.
-        remarks: what an operator has to know that the flow does not say.
-    """
-
-    name: str
-    text: str
-    env: FlowText | None = None
-    changed: str = ""
-    remarks: Sequence[str] = ()
-
-
 def flows_of_crontab(jobs: Sequence[Job], source: str, text_of: Callable[[str], str | None]) -> list[FlowText]:
     """The flow files of the lines, in their order.
 
     ``text_of``: returns the file of a name that is there already. If it is of another line, the name gets a number.
     """
-    shapes = [shape_of(job.line, os.path.basename(job.shell)) for job in jobs]
-    locks = [shape.lock for shape in shapes if shape.lock is not None]
+    commands = [parse_shell_line(job.line, os.path.basename(job.shell)) for job in jobs]
+    locks = [command.lock for command in commands if command.lock is not None]
     shared = {lock for lock in locks if locks.count(lock) > 1}
     found: dict[str, FlowText] = {}
     variables: dict[str, FlowText] = {}
-    for job, shape in zip(jobs, shapes, strict=True):
+    for job, command in zip(jobs, commands, strict=True):
         env = _env_file(job, variables, text_of)
-        for name in _numbered(name_of_line(shape.line) or "job"):
-            file = _flow_text(name, job, shape, source, shared, env)
+        for name in numbered(name_of_line(command.text) or "job"):
+            file = _flow_text(name, job, command, source, shared, env)
             if name not in found and _is_free(text_of(name), file.text):
                 found[name] = file
                 break
@@ -316,7 +179,7 @@ def _env_file(job: Job, files: dict[str, FlowText], text_of: Callable[[str], str
     text = "".join(f"{name}={_env_value(value)}\n" for name, value in job.environment.items())
     if text not in files:
         taken = {file.name for file in files.values()}
-        names = (f"{name}.env" for name in _numbered("crontab"))
+        names = (f"{name}.env" for name in numbered("crontab"))
         files[text] = FlowText(next(one for one in names if one not in taken and text_of(one) in (None, text)), text)
     return files[text]
 
@@ -348,9 +211,9 @@ def _is_free(earlier: str | None, text: str) -> bool:
 
 
 def _flow_text(
-    name: str, job: Job, shape: Shape, source: str, shared: Collection[str | None], env: FlowText | None
+    name: str, job: Job, command: ShellLine, source: str, shared: Collection[str | None], env: FlowText | None
 ) -> FlowText:
-    pool = shape.lock if shape.lock in shared else None
+    pool = command.lock if command.lock in shared else None
     delay = job.settings.get("RANDOM_DELAY", "")
     flow = {
         "schedule": job.fields,
@@ -362,24 +225,26 @@ def _flow_text(
         "secrets": _secrets_of(job) or None,
     }
     own = {
-        "cwd": _folder_of(job, shape),
-        "timeout": shell_duration(shape.timeout),
-        "grace_seconds": shell_duration(shape.grace),
+        "cwd": _folder_of(job, command),
+        "timeout": shell_duration(command.timeout),
+        "grace_seconds": shell_duration(command.grace),
         "pool": pool,
     }
     options = {**own, "env": None if env else dict(job.environment) or None, "stdin": job.stdin, "max_attempts": 1}
     is_plain = os.path.basename(job.shell) in ("sh", "dash")
-    remarks = _remarks(job, shape, pool is not None)
+    remarks = _remarks(job, command, pool is not None)
     lines = [f"# Imported by `redrive import crontab` from {one_line(source)}, line {job.number}:"]
     lines += [f"#     {one_line(job.text)}", *(f"# {one_line(sentence)}" for sentence in remarks)]
     lines += ["", "from redrive.engine import Flow", "", call_text("flow = Flow", [name], flow)]
     if job.mail_to and not job.mail_to.startswith("-"):
         page = f"mail -s {shell_word(f'redrive: {name}')} {shell_word(job.mail_to)}"
         lines.append(call_text("flow.page", ["command"], {"line": page}))
-    lines.append(call_text("flow.command", [name, shape.line if is_plain else [job.shell, "-c", shape.line]], options))
-    taken = [f"{key}={value}" for key, value in own.items() if value is not None and (key != "cwd" or shape.cwd)]
+    lines.append(
+        call_text("flow.command", [name, command.text if is_plain else [job.shell, "-c", command.text]], options)
+    )
+    taken = [f"{key}={value}" for key, value in own.items() if value is not None and (key != "cwd" or command.cwd)]
     aside = f" ({', '.join(taken)})" if taken else ""
-    changed = f"{shape.line}{aside}" if shape.line != job.line else ""
+    changed = f"{command.text}{aside}" if command.text != job.line else ""
     return FlowText(name, "\n".join(lines) + "\n", env, changed, remarks)
 
 
@@ -394,20 +259,20 @@ _OTHER_BACKGROUND = "What it leaves in the background (`&`) is killed when the l
 _NEVER_RAN = "The cron of Debian refuses this line, so that there it has never run; as a flow it does."
 
 
-def _remarks(job: Job, shape: Shape, is_shared: bool) -> list[str]:
+def _remarks(job: Job, command: ShellLine, is_shared: bool) -> list[str]:
     """What an operator has to know that the flow does not say."""
-    lock, log = shape.lock, shape.log
+    lock, log = command.lock, command.log
     remarks = {
         f"flock {lock} is left out: a flow has one run at a time. Put it back if others take it.": lock
         and not is_shared,
         f"flock {lock} is a pool, for which the flows of this lock wait. Put it back if others take it.": is_shared,
         f"Its output goes to {log} as before; without this redirection `redrive logs` has it.": log,
         f"cron mails its output to {job.mail_to}; the flow mails only when it needs a human: `redrive logs`.": (
-            job.mail_to and log is None and not shape.is_silent
+            job.mail_to and log is None and not command.is_silent
         ),
-        _GUARD: shape.is_guarded,
-        _BACKGROUND: shape.is_background,
-        _OTHER_BACKGROUND: re.search(r"(?<![>&|])&(?![>&\d])", shape.line),
+        _GUARD: command.is_guarded,
+        _BACKGROUND: command.is_background,
+        _OTHER_BACKGROUND: re.search(r"(?<![>&|])&(?![>&\d])", command.text),
         "CRON_TZ is read as cronie does; the cron of Debian ignores it.": "CRON_TZ" in job.settings
         and cron_reads_zones(),
         "CRON_TZ is ignored, as the cron of this machine does.": "CRON_TZ" in job.settings and not cron_reads_zones(),
@@ -439,11 +304,11 @@ def missing_program(job: Job) -> str:
 
     A shell looks for it, and starts nothing of the line. A program that is started on a condition may be missing.
     """
-    shape = shape_of(job.line, os.path.basename(job.shell))
-    program = program_of_line(shape.line)
-    if not program or shape.is_guarded or re.search(r"[^\w./+-]", program):
+    command = parse_shell_line(job.line, os.path.basename(job.shell))
+    program = program_of_line(command.text)
+    if not program or command.is_guarded or re.search(r"[^\w./+-]", program):
         return ""
-    return "" if _has_program(job, program, _folder_of(job, shape)) else program
+    return "" if _has_program(job, program, _folder_of(job, command)) else program
 
 
 def names_user(job: Job) -> bool:
@@ -463,10 +328,10 @@ def _has_program(job: Job, program: str, folder: str) -> bool:
     return done.returncode == 0
 
 
-def _folder_of(job: Job, shape: Shape) -> str:
+def _folder_of(job: Job, command: ShellLine) -> str:
     """The folder in which the command runs: that of its ``cd``, from the home folder of its user."""
     home = job.environment.get("HOME") or _home_of(job.user)
-    folder = re.sub(r"^~(?=/|$)|\$HOME\b|\$\{HOME\}", lambda _: home, shape.cwd or "")
+    folder = re.sub(r"^~(?=/|$)|\$HOME\b|\$\{HOME\}", lambda _: home, command.cwd or "")
     folder = os.path.expanduser(folder)  # ~user
     return os.path.normpath(os.path.join(home, folder))
 
@@ -476,90 +341,3 @@ def _home_of(user: str | None) -> str:
         return os.path.expanduser("~") if user is None else pwd.getpwnam(user).pw_dir
     except KeyError:
         return "/"
-
-
-def shell_duration(text: object) -> str | None:
-    """A duration as ``90s``, of what is in seconds without a unit; None if there is none."""
-    return f"{text}s" if text and str(text)[-1].isdigit() else str(text) if text else None
-
-
-#: Words in front of the program or script that names a job.
-_NO_NAME = re.compile(
-    r"\[\[?|[!{]|test|if|then|exec|env|export|exit|set|command|sudo|time|nice|ionice|chronic|flock|timeout"
-    rf"|(?:ba|da|z|k)?sh|(?:python|perl|ruby|php|node)[\d.]*|{_DURATION}"
-)
-
-
-#: The options of such a word that have their value as a word of its own.
-_OPTIONS_WITH_VALUE = {
-    "sudo": ("-u", "--user", "-g", "--group", "-D", "--chdir"),
-    "env": ("-u", "--unset", "-C", "--chdir"),
-    "timeout": ("-s", "--signal", "-k", "--kill-after"),
-}
-
-
-_CHANGES_OF_FOLDER = re.compile(r"(?<![^\s;&|()'\"])cd\s[^;&|()]*(?:&&|\|\||;)")
-
-
-_SUFFIXES = re.compile(r"\.(?:sh|py|pl|rb|php|js)$")
-
-
-_NOT_PLAIN = re.compile(r"[^A-Za-z0-9_]+")
-NAME_CHARACTERS = 60
-
-
-def name_of_line(line: str) -> str:
-    """A name for the job of a line: that of its program or script; empty if the line names none."""
-    return _name_of_program(program_of_line(line))
-
-
-def program_of_line(line: str) -> str:
-    """The program or script that a line starts, as the line writes it; empty if the line names none."""
-    values: Collection[str] = ()
-    is_value = False
-    for word in re.split(r"[\s;&|()]+", _CHANGES_OF_FOLDER.sub("", line)):
-        program = word.strip("\"'")
-        base = os.path.basename(program)
-        if is_value or word[:1] == "-":
-            is_value = not is_value and word in values
-        elif _NO_NAME.fullmatch(base):
-            values = _OPTIONS_WITH_VALUE.get(base, ())
-        elif _name_of_program(program) and "=" not in word:
-            return program
-    return ""
-
-
-def _name_of_program(program: str) -> str:
-    return plain_name(_SUFFIXES.sub("", os.path.basename(program)))
-
-
-def plain_name(text: str) -> str:
-    """A name of a flow and its file, which hides no module of Python; empty if nothing is left of it.
-
-    It has at most ``NAME_CHARACTERS``, as a file has a name of at most 255 bytes.
-    """
-    name = _NOT_PLAIN.sub("_", text)[:NAME_CHARACTERS].strip("_")
-    return f"{name}_job" if name in sys.stdlib_module_names or name == "redrive" else name
-
-
-def _numbered(name: str) -> Iterator[str]:
-    """Yield the name, then ``name_2``, ``name_3`` and so on."""
-    yield name
-    yield from (f"{name}_{number}" for number in count(2))
-
-
-class Expression(str):
-    """A value that a call has as it is, and not as a text."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return str(self)
-
-
-def call_text(function: str, arguments: Sequence[object], options: Mapping[str, object]) -> str:
-    """The text of a call in Python, in one line if it is short; options that are None are left out."""
-    words = [repr(one) for one in arguments]
-    words += [f"{name}={value!r}" for name, value in options.items() if value is not None]
-    line = f"{function}({', '.join(words)})"
-    return line if len(line) <= _LINE_MAX else f"{function}(\n" + "".join(f"    {word},\n" for word in words) + ")"

@@ -12,7 +12,8 @@ from ...engine.domain.text import counted, shell_word
 from ...engine.domain.trigger_rules import ALL_DONE
 from ...engine.errors import RedriveError
 from ..text.text import one_line
-from .crontab import Expression, call_text, local_zone, plain_name, shell_duration
+from .crontab import local_zone
+from .flow_text import Expression, call_text, plain_name, shell_duration
 from .shell_text import unquoted
 
 

@@ -26,7 +26,6 @@ from ...engine.schedule.flow_files import read_flow_files
 from ...engine.store.schedules import served_flow
 from ..text.text import echo, one_line
 from .crontab import (
-    FlowText,
     Job,
     flows_of_crontab,
     is_of_line,
@@ -36,6 +35,7 @@ from .crontab import (
     parse_crontab,
 )
 from .dagu import DaguDag, parse_dag
+from .flow_text import FlowText
 from .group import ExitCode, cli, summary_of
 from .output import print_table, write_new_file
 

@@ -314,7 +314,7 @@ def _code_of_command(result: RunResult, name: str, state: str) -> int:
 
 def _name_of(words: tuple[str, ...]) -> str:
     """Return the name of the script, else that of the program. Raises FlowError if the line names none."""
-    from .crontab import name_of_line
+    from .shell_line import name_of_line
 
     first = words[0].split()[:1] if len(words) == 1 else words[:1]
     name = name_of_line(_line_of(words)) or os.path.basename("".join(first))
@@ -324,9 +324,9 @@ def _name_of(words: tuple[str, ...]) -> str:
 
 
 def _line_of(words: tuple[str, ...]) -> str:
-    from .crontab import shape_of
+    from .shell_line import parse_shell_line
 
-    return shape_of(words[0] if len(words) == 1 else shell_command(words)).line
+    return parse_shell_line(words[0] if len(words) == 1 else shell_command(words)).text
 
 
 #: What differs from day to day in the words of one job: dates, times, seconds since 1970, names of days and months.

@@ -12,8 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from redrive.console.cli.crontab import Shape, cron_reads_zones, name_of_line, parse_crontab, shape_of
+from redrive.console.cli.crontab import cron_reads_zones, parse_crontab
 from redrive.console.cli.importing import compare_starts
+from redrive.console.cli.shell_line import ShellLine, name_of_line, parse_shell_line
 from redrive.engine import Flow
 from redrive.engine.core.schedule import to_microseconds
 from support.commands import run_redrive, start_redrive
@@ -187,40 +188,43 @@ def test_the_two_readers_agree_where_cron_is_odd(zone: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "shape"),
+    ("line", "parsed"),
     [
-        ("a.sh", Shape("a.sh")),
-        ("cd /x && a.sh; b.sh", Shape("a.sh; b.sh", cwd="/x")),
-        ("timeout 1h a.sh && b.sh", Shape("timeout 1h a.sh && b.sh")),
-        ("timeout 90 a 'b;c'", Shape("a 'b;c'", timeout="90")),
-        ("timeout -s KILL 90 a", Shape("timeout -s KILL 90 a")),
-        ("/usr/bin/flock -xn /l a > /dev/null", Shape("a", lock="/l", is_silent=True)),
-        ("flock -s /l a", Shape("flock -s /l a")),
-        ("flock -n /l -c 'a | b'", Shape("a | b", lock="/l")),
+        ("a.sh", ShellLine("a.sh")),
+        ("cd /x && a.sh; b.sh", ShellLine("a.sh; b.sh", cwd="/x")),
+        ("timeout 1h a.sh && b.sh", ShellLine("timeout 1h a.sh && b.sh")),
+        ("timeout 90 a 'b;c'", ShellLine("a 'b;c'", timeout="90")),
+        ("timeout -s KILL 90 a", ShellLine("timeout -s KILL 90 a")),
+        ("/usr/bin/flock -xn /l a > /dev/null", ShellLine("a", lock="/l", is_silent=True)),
+        ("flock -s /l a", ShellLine("flock -s /l a")),
+        ("flock -n /l -c 'a | b'", ShellLine("a | b", lock="/l")),
         (
             "ionice -c 3 nice -19 flock -n '/l k' a",
-            Shape("ionice -c 3 nice -19 a", "ionice -c 3 nice -19 ", lock="/l k"),
+            ShellLine("ionice -c 3 nice -19 a", "ionice -c 3 nice -19 ", lock="/l k"),
         ),
-        ("a >>/var/log/a.log 2>&1", Shape("a >>/var/log/a.log 2>&1", log="/var/log/a.log")),
-        ("a > b.log", Shape("a > b.log", log="b.log")),
-        ("pg_dump a > a.sql", Shape("pg_dump a > a.sql")),
-        ("echo 'it", Shape("echo 'it")),
-        ("a b & ", Shape("a b", is_background=True)),
-        ("(sleep 2; b) >/dev/null 2>&1 &", Shape("(sleep 2; b)", is_background=True, is_silent=True)),
-        ("a & b", Shape("a & b")),
-        ("[ -x /a ] && /a b > /dev/null 2>&1", Shape("if [ -x /a ]; then /a b; fi", is_guarded=True, is_silent=True)),
-        ("test -d x && [ ! -e y ] && a | b", Shape("if test -d x && [ ! -e y ]; then a | b; fi", is_guarded=True)),
-        ("cd /x && command -v a >&2 && a", Shape("if command -v a >&2; then a; fi", cwd="/x", is_guarded=True)),
-        ("! [ -e stop ] && (a; b)", Shape("if ! [ -e stop ]; then (a; b); fi", is_guarded=True)),
-        ("[ -x /a ] && a || b", Shape("[ -x /a ] && a || b")),
-        ("[ -x /a ] && a; b", Shape("[ -x /a ] && a; b")),
-        ("test -x /a || (cd / && b)", Shape("test -x /a || (cd / && b)")),
-        ("a && b", Shape("a && b")),
-        ('[ "$(date +%u)" = 1 ] && a', Shape('[ "$(date +%u)" = 1 ] && a')),
+        ("a >>/var/log/a.log 2>&1", ShellLine("a >>/var/log/a.log 2>&1", log="/var/log/a.log")),
+        ("a > b.log", ShellLine("a > b.log", log="b.log")),
+        ("pg_dump a > a.sql", ShellLine("pg_dump a > a.sql")),
+        ("echo 'it", ShellLine("echo 'it")),
+        ("a b & ", ShellLine("a b", is_background=True)),
+        ("(sleep 2; b) >/dev/null 2>&1 &", ShellLine("(sleep 2; b)", is_background=True, is_silent=True)),
+        ("a & b", ShellLine("a & b")),
+        (
+            "[ -x /a ] && /a b > /dev/null 2>&1",
+            ShellLine("if [ -x /a ]; then /a b; fi", is_guarded=True, is_silent=True),
+        ),
+        ("test -d x && [ ! -e y ] && a | b", ShellLine("if test -d x && [ ! -e y ]; then a | b; fi", is_guarded=True)),
+        ("cd /x && command -v a >&2 && a", ShellLine("if command -v a >&2; then a; fi", cwd="/x", is_guarded=True)),
+        ("! [ -e stop ] && (a; b)", ShellLine("if ! [ -e stop ]; then (a; b); fi", is_guarded=True)),
+        ("[ -x /a ] && a || b", ShellLine("[ -x /a ] && a || b")),
+        ("[ -x /a ] && a; b", ShellLine("[ -x /a ] && a; b")),
+        ("test -x /a || (cd / && b)", ShellLine("test -x /a || (cd / && b)")),
+        ("a && b", ShellLine("a && b")),
+        ('[ "$(date +%u)" = 1 ] && a', ShellLine('[ "$(date +%u)" = 1 ] && a')),
     ],
 )
-def test_what_a_flow_does_itself_is_taken_out_of_a_line(line: str, shape: Shape) -> None:
-    assert shape_of(line) == shape
+def test_what_a_flow_does_itself_is_taken_out_of_a_line(line: str, parsed: ShellLine) -> None:
+    assert parse_shell_line(line) == parsed
 
 
 def test_variables_hold_for_the_lines_below_them() -> None:
@@ -428,7 +432,7 @@ def test_without_the_other_reader_one_line_says_how_to_compare(home: Path) -> No
     ],
 )
 def test_a_line_without_a_whole_redirection_at_its_end_stays_as_it_is(line: str) -> None:
-    assert shape_of(line).line == line
+    assert parse_shell_line(line).text == line
 
 
 @pytest.mark.parametrize(
@@ -447,12 +451,12 @@ def test_a_line_without_a_whole_redirection_at_its_end_stays_as_it_is(line: str)
 )
 @pytest.mark.parametrize("line", ["/opt/args one", "/opt/args 7", "/opt/args 2", "a; (b)"])
 def test_a_whole_redirection_to_nowhere_goes(line: str, end: str) -> None:
-    assert shape_of(f"{line} {end}").line == line
+    assert parse_shell_line(f"{line} {end}").text == line
 
 
 def test_a_redirection_of_bash_goes_in_bash_alone() -> None:
-    assert shape_of("/opt/args &>/dev/null", "bash").line == "/opt/args"
-    assert shape_of("/opt/args &>/dev/null").line == "/opt/args &>/dev/null"
+    assert parse_shell_line("/opt/args &>/dev/null", "bash").text == "/opt/args"
+    assert parse_shell_line("/opt/args &>/dev/null").text == "/opt/args &>/dev/null"
 
 
 def crontab_of(path: str, line: str) -> str:
@@ -493,8 +497,8 @@ def test_imported_files_are_private(home: Path) -> None:
 
 
 def test_the_home_of_another_user_is_a_folder_only_if_it_is_known() -> None:
-    assert shape_of("cd ~nosuchuser && ./x") == Shape("cd ~nosuchuser && ./x")
-    assert shape_of("cd ~root && ./x") == Shape("./x", cwd="~root")
+    assert parse_shell_line("cd ~nosuchuser && ./x") == ShellLine("cd ~nosuchuser && ./x")
+    assert parse_shell_line("cd ~root && ./x") == ShellLine("./x", cwd="~root")
 
 
 def test_a_file_of_something_else_keeps_its_name_and_the_line_is_not_imported(home: Path) -> None:
