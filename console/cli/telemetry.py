@@ -303,13 +303,11 @@ def _add_file(samples: Samples, offer: Offer) -> None:
     for part, suffix in (("file", ""), ("log", "-wal")):
         with contextlib.suppress(FileNotFoundError):
             samples.set("state_file_bytes", os.path.getsize(offer.path + suffix), offer.path, part)
-    flows = {run.run_id: run.dag_name for run in offer.runs}
     oldest: dict[str, int] = {}
     for group in offer.dead_letters:
-        flow = flows.get(group.run_id, offer.dag_name or "")
-        samples.add("dead_letters", group.tasks, flow, offer.path)
+        samples.add("dead_letters", group.counted, group.flow, offer.path)
         if group.since is not None:
-            oldest[flow] = min(group.since, oldest.get(flow, group.since))
+            oldest[group.flow] = min(group.since, oldest.get(group.flow, group.since))
     for flow, since in oldest.items():
         samples.set_instant("dead_letter_oldest_timestamp_seconds", since, flow, offer.path)
 

@@ -16,8 +16,8 @@ from ...engine.domain.rows import NO_EXECUTOR, ExecutorState, RunFacts
 from ...engine.domain.states import FAILED_OUTCOMES, RunState, TaskState
 from ...engine.statefile import needs
 from ...engine.statefile.lists import (
-    DeadLetterGroup,
     DurationStats,
+    NeedRow,
     PastAttemptRow,
     RunTaskRow,
     ScheduleRow,
@@ -73,7 +73,7 @@ def waiting_runs(
     status: SessionStatus,
     now_us: int,
     except_run_id: str | None = None,
-    groups: Sequence[DeadLetterGroup] = (),
+    groups: Sequence[NeedRow] = (),
 ) -> list[WaitingRun]:
     """The runs that need a human, then the notices, each in the order given, without ``except_run_id``.
 

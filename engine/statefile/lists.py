@@ -79,22 +79,6 @@ class RunLine(NamedTuple):
     asked: int = 0
 
 
-class ExecutorRow(NamedTuple):
-    """One row of table ``executor``."""
-
-    executor_id: str
-    pid: int
-    start_ticks: Optional[int]
-    boot_id: Optional[str]
-    host: str
-    version: str
-    started_at: int
-    heartbeat_at: int
-    stopped_at: Optional[int]
-    run_id: Optional[str]
-    state_path: Optional[str]
-
-
 class QuarantineRow(NamedTuple):
     """One row of table ``quarantine``; long lists have only the start of its texts."""
 
@@ -189,63 +173,23 @@ class SlaRow(NamedTuple):
     at: int
 
 
-class DeadLetterGroup(NamedTuple):
-    """The dead letters of one run with one cause: how many, and ``task``, the first of them with its error.
+class NeedRow(NamedTuple):
+    """What needs a human, as one of the lists has it: dead letters of one cause, an approval, rows, pages, starts.
 
-    ``since``: when the oldest one of them became a dead letter.
+    Attributes:
+        run_id: empty for pages and starts; ``flow``: for pages.
+        since: when the oldest of them began, if that is known.
+        counted: how many they are.
+        text: the first task, its error, or both: ``load: no route``.
+        fingerprint: of the cause of dead letters.
     """
 
     run_id: str
-    fingerprint: Optional[str]
-    tasks: int
-    task: str
-    error: Optional[str]
-    since: Optional[int] = None
-
-
-class HeldRows(NamedTuple):
-    """How many rows a run holds in quarantine, and since when."""
-
-    run_id: str
-    dag_name: str
-    rows: int
-    since: int
-
-
-class ChangedEffects(NamedTuple):
-    """How many effects of a run have happened for elements whose values have changed since; ``task``: one of them."""
-
-    run_id: str
-    dag_name: str
-    tasks: int
-    task: str
-    since: int
-
-
-class AskedApproval(NamedTuple):
-    """A task that waits for an approval, and since when."""
-
-    run_id: str
-    dag_name: str
-    task: str
-    since: int
-
-
-class UnsentPages(NamedTuple):
-    """How many open pages a sender has refused, since when the first of them is open, and the latest error."""
-
-    pages: int
-    since: int
-    error: str
-
-
-class MissedStarts(NamedTuple):
-    """Logical times of a flow that have no run, since its latest run: how many, the first and the last."""
-
-    dag_name: str
-    starts: int
-    first: int
-    last: int
+    flow: str
+    since: Optional[int]
+    counted: int = 1
+    text: str = ""
+    fingerprint: Optional[str] = None
 
 
 class PastAttemptRow(NamedTuple):
@@ -485,11 +429,11 @@ CAUSE = (
 )
 DEAD_LETTER_GROUPS = Listing(
     "dead_letter_groups",
-    DeadLetterGroup,
-    "SELECT run.run_id, "
+    NeedRow,
+    "SELECT run.run_id, dag_name, min(task.ended_at), count(*),"
+    " min(task.name) || coalesce(': ' || nullif(substr(task.error, 1, :characters), ''), ''), "
     + CAUSE
-    + " AS cause, count(*), min(task.name), substr(task.error, 1, :characters), min(task.ended_at)"
-    " FROM run INDEXED BY idx_run_attention CROSS JOIN task INDEXED BY idx_task_state"
+    + " AS cause FROM run INDEXED BY idx_run_attention CROSS JOIN task INDEXED BY idx_task_state"
     " ON task.run_id = run.run_id AND task.state = 'DEAD_LETTER' LEFT JOIN attempt"
     " ON attempt.run_id = task.run_id AND attempt.name = task.name AND attempt.attempt = task.attempt WHERE "
     + UNACKNOWLEDGED.replace("state", "run.state").replace("ended_at", "run.ended_at")
@@ -498,8 +442,8 @@ DEAD_LETTER_GROUPS = Listing(
 )
 APPROVALS = Listing(
     "approvals",
-    AskedApproval,
-    "SELECT run.run_id, dag_name, name, task.started_at"
+    NeedRow,
+    "SELECT run.run_id, dag_name, task.started_at, 1, name, NULL"
     " FROM run INDEXED BY idx_run_attention CROSS JOIN task INDEXED BY idx_task_state"
     " ON task.run_id = run.run_id AND task.state = 'READY' WHERE run.ended_at IS NULL AND acknowledged_at IS NULL AND "
     + IS_APPROVAL
@@ -509,16 +453,16 @@ APPROVALS = Listing(
 #: The notice is that of ``map_tasks.py``.
 CHANGED_EFFECTS = Listing(
     "changed_effects",
-    ChangedEffects,
-    "SELECT run_id, dag_name, count(*), min(name), max(task.ended_at) FROM task JOIN run USING (run_id)"
+    NeedRow,
+    "SELECT run_id, dag_name, max(task.ended_at), count(*), min(name), NULL FROM task JOIN run USING (run_id)"
     " WHERE stale = 1 AND notice IS NOT NULL AND notice LIKE 'its element has changed%' AND acknowledged_at IS NULL"
     " AND task.state = 'SUCCESS' GROUP BY run_id ORDER BY run_id LIMIT :limit",
     {"limit": ROWS_MAX},
 )
 HELD_ROWS = Listing(
     "held_rows",
-    HeldRows,
-    "SELECT run_id, dag_name, count(*), min(at) FROM quarantine JOIN run USING (run_id)"
+    NeedRow,
+    "SELECT run_id, dag_name, min(at), count(*), '', NULL FROM quarantine JOIN run USING (run_id)"
     " WHERE quarantine.state = 'held' GROUP BY run_id ORDER BY min(at) LIMIT :limit",
     {"limit": ROWS_MAX},
 )
@@ -532,9 +476,9 @@ OPEN_BREAKERS = Listing(
 #: A page whose sending is tried again, or was given up with its executor.
 UNSENT_PAGES = Listing(
     "unsent_pages",
-    UnsentPages,
-    "SELECT count(*), coalesce(min(created_at), 0), coalesce((SELECT send_error FROM page WHERE state = 'open'"
-    " AND send_error IS NOT NULL ORDER BY id DESC LIMIT 1), '')"
+    NeedRow,
+    "SELECT '', '', min(created_at), count(*), coalesce((SELECT send_error FROM page WHERE state = 'open'"
+    " AND send_error IS NOT NULL ORDER BY id DESC LIMIT 1), ''), NULL"
     " FROM page WHERE state = 'open' AND send_error IS NOT NULL",
 )
 #: When the latest run was over, or the latest logical time that had one: what was missed before is made up for.
@@ -545,8 +489,8 @@ _LATEST_RUN = (
 )
 MISSED_STARTS = Listing(
     "missed_starts",
-    MissedStarts,
-    "SELECT schedule.dag_name, count(*), min(logical_time), max(logical_time) FROM schedule CROSS JOIN slot"
+    NeedRow,
+    "SELECT '', schedule.dag_name, min(logical_time), count(*), '', NULL FROM schedule CROSS JOIN slot"
     " ON slot.dag_name = schedule.dag_name AND slot.logical_time > " + _LATEST_RUN + " AND slot.state = 'missed'"
     " GROUP BY schedule.dag_name",
 )

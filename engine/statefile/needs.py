@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Se
 
 from ..domain.rows import NO_EXECUTOR, RunFacts
 from ..domain.states import HOLDING_BREAKERS, RunState
-from .lists import DeadLetterGroup
+from .lists import NeedRow
 from .state_files import Offer, ScheduleFacts
 
 START_GRACE_US = 60000000  # that a due start may be late
@@ -123,7 +123,7 @@ def _needs_of_file(offer: Offer, now_us: int) -> Iterator[Need]:
             elif need.kind is not NeedKind.APPROVAL:  # the file names each
                 yield need._replace(path=offer.path)
     for one in offer.approvals:
-        yield Need(NeedKind.APPROVAL, offer.path, one.since, one.dag_name, one.run_id, detail=one.task)
+        yield _need_of_row(NeedKind.APPROVAL, offer, one)
     yield from _needs_of_lists(offer, now_us)
     yield from of_schedules
 
@@ -139,14 +139,14 @@ def _needs_of_storage(offer: Offer) -> Iterator[Need]:
     elif offer.full_since is not None:
         yield Need(NeedKind.STORAGE, offer.path, offer.full_since, offer.dag_name, detail="the disk is full")
     for pages in offer.unsent:
-        yield Need(NeedKind.PAGER, offer.path, pages.since, offer.dag_name, counted=pages.pages, detail=pages.error)
+        yield _need_of_row(NeedKind.PAGER, offer, pages)
     if not offer.unsent and health is not None:  # a page that a full disk keeps out of the file
         for one in health.senders[:1]:
             detail = "{}: {}".format(one.sender, one.error)
             yield Need(NeedKind.PAGER, offer.path, one.since, offer.dag_name, detail=detail)
 
 
-def needs_of_run(run: RunFacts, now_us: int, has_process: bool, groups: Sequence[DeadLetterGroup] = ()) -> List[Need]:
+def needs_of_run(run: RunFacts, now_us: int, has_process: bool, groups: Sequence[NeedRow] = ()) -> List[Need]:
     """What a run needs, the most urgent first. ``has_process``: one executes it, or starts an executor for it.
     ``groups``: its dead letters by cause, if they are known.
 
@@ -158,8 +158,7 @@ def needs_of_run(run: RunFacts, now_us: int, has_process: bool, groups: Sequence
     if run.dead_letters:
         dead = need._replace(kind=NeedKind.DEAD_LETTERS, counted=run.dead_letters)
         found += [
-            dead._replace(counted=one.tasks, detail=_failure(one.task, one.error), fingerprint=one.fingerprint)
-            for one in groups
+            dead._replace(counted=one.counted, detail=one.text, fingerprint=one.fingerprint) for one in groups
         ] or [dead]
     if run.asked:
         found.append(need._replace(kind=NeedKind.APPROVAL, counted=run.asked))
@@ -201,6 +200,11 @@ def is_lost(ended_at: Optional[int], blocked_since: Optional[int], has_process: 
     return ended_at is None and blocked_since is None and not has_process
 
 
+def _need_of_row(kind: NeedKind, offer: Offer, row: NeedRow) -> Need:
+    flow, run_id = row.flow or offer.dag_name, row.run_id or None
+    return Need(kind, offer.path, row.since or 0, flow, run_id, counted=row.counted, detail=row.text)
+
+
 def _failure(task: str, error: Optional[str]) -> str:
     return "{}: {}".format(task, error) if error else task
 
@@ -208,10 +212,9 @@ def _failure(task: str, error: Optional[str]) -> str:
 def _needs_of_lists(offer: Offer, now_us: int) -> Iterator[Need]:
     """Held rows, which a task could do without, and breakers that do not close by themselves."""
     for rows in offer.held_rows:
-        yield Need(NeedKind.HELD_ROWS, offer.path, rows.since, rows.dag_name, rows.run_id, True, rows.rows)
+        yield _need_of_row(NeedKind.HELD_ROWS, offer, rows)._replace(is_notice=True)
     for one in offer.changed_effects:
-        need = Need(NeedKind.CHANGED_EFFECTS, offer.path, one.since, one.dag_name, one.run_id, True, one.tasks)
-        yield need._replace(detail=one.task)
+        yield _need_of_row(NeedKind.CHANGED_EFFECTS, offer, one)._replace(is_notice=True)
     goes_on = any(run.ended_at is None for run in offer.runs)
     for breaker in offer.breakers:
         is_holding = breaker.state in HOLDING_BREAKERS or (breaker.state == "CLOSED" and goes_on)
@@ -238,7 +241,7 @@ def _needs_of_schedules(offer: Offer, now_us: int) -> List[Need]:
 
 def _needs_by_file(offer: Offer, now_us: int) -> Iterator[Need]:
     """Schedules that nobody serves, and starts that are due or were missed since the latest run."""
-    missed = {one.dag_name: one for one in offer.missed}
+    missed = {one.flow: one for one in offer.missed}
     busy = {run.dag_name for run in offer.runs if run.ended_at is None}
     for row in offer.schedules:
         is_due = row.next_at is not None and row.next_at < now_us - START_GRACE_US and row.dag_name not in busy
@@ -248,8 +251,7 @@ def _needs_by_file(offer: Offer, now_us: int) -> Iterator[Need]:
         elif is_due:
             yield need
         elif row.dag_name in missed:
-            one = missed[row.dag_name]
-            yield need._replace(since=one.first, counted=one.starts)
+            yield _need_of_row(NeedKind.NOT_STARTED, offer, missed[row.dag_name])
 
 
 def _needs_by_supervisor(facts: ScheduleFacts, now_us: int) -> Iterator[Need]:

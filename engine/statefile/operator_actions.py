@@ -286,7 +286,7 @@ def acknowledge_run(context: ActionContext) -> Answer:
     unseen += [
         row.run_id
         for row in query(context.connection, CHANGED_EFFECTS, {})
-        if row.dag_name == dag_name and row.run_id not in unseen and _has_ended(context, row.run_id)
+        if row.flow == dag_name and row.run_id not in unseen and _has_ended(context, row.run_id)
     ]
     chosen = unseen if context.options.get("whole_flow") else [one for one in unseen if one == context.run_id]
     for run_id in chosen:

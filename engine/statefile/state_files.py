@@ -33,14 +33,9 @@ from .lists import (
     RUN_NAMES,
     SCHEDULES,
     UNSENT_PAGES,
-    AskedApproval,
-    ChangedEffects,
-    DeadLetterGroup,
-    HeldRows,
     Listing,
-    MissedStarts,
+    NeedRow,
     ScheduleRow,
-    UnsentPages,
     query,
     runs_named,
 )
@@ -122,17 +117,17 @@ class Offer(NamedTuple):
     service_pid: Optional[int] = None
     schedules: Sequence[ScheduleRow] = ()
     has_lost_service: bool = False
-    dead_letters: Sequence[DeadLetterGroup] = ()
-    approvals: Sequence[AskedApproval] = ()
-    held_rows: Sequence[HeldRows] = ()
-    changed_effects: Sequence[ChangedEffects] = ()
+    dead_letters: Sequence[NeedRow] = ()
+    approvals: Sequence[NeedRow] = ()
+    held_rows: Sequence[NeedRow] = ()
+    changed_effects: Sequence[NeedRow] = ()
     breakers: Sequence[BreakerRow] = ()
-    missed: Sequence[MissedStarts] = ()
+    missed: Sequence[NeedRow] = ()
     tasks: int = 0
     finished: int = 0
     nights: Sequence[str] = ()
     supervised: Sequence[ScheduleFacts] = ()
-    unsent: Sequence[UnsentPages] = ()
+    unsent: Sequence[NeedRow] = ()
     health: Optional[Health] = None
     full_since: Optional[int] = None
     has_file: bool = True
@@ -425,7 +420,7 @@ def read_offer(connection: sqlite3.Connection, path: str) -> Offer:
     found = query(connection, LATEST_RUN, {})
     for rows in (found,) + tuple(lists.values()):
         _check_numbers(path, rows)
-    lists["unsent"] = [one for one in lists["unsent"] if one.pages]
+    lists["unsent"] = [one for one in lists["unsent"] if one.counted]
     offer = Offer(path, **lists)
     if not found:
         return offer

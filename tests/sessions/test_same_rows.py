@@ -208,7 +208,7 @@ def test_a_cause_is_the_same_by_the_board_and_by_the_list_of_a_file(
         run_file.connection.execute(sql, (*columns, name))
         sql = "UPDATE attempt SET fingerprint = ?, fingerprint_loose = ?, outcome = 'error' WHERE name = ?"
         run_file.connection.execute(sql, (dice.choice(marks), dice.choice(marks), name))
-    listed = {one.fingerprint: one.tasks for one in lists.query(run_file.connection, lists.DEAD_LETTER_GROUPS, {})}
+    listed = {one.fingerprint: one.counted for one in lists.query(run_file.connection, lists.DEAD_LETTER_GROUPS, {})}
     inbox = Inbox(runs.load_run(run_file.connection, "night-1"))
     shown: Counter[str | None] = Counter()
     for cause in inbox.causes():

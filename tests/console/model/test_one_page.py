@@ -63,7 +63,7 @@ def stored(row: PageRow) -> sqlite3.Connection:
 def test_all_say_the_same_of_a_page(row):
     with stored(row) as connection:
         (read,) = query(connection, PAGES, {})
-        unsent = [one for one in query(connection, UNSENT_PAGES, {}) if one.pages]
+        unsent = [one for one in query(connection, UNSENT_PAGES, {}) if one.counted]
     assert read == row
     board = Board(projection_of([("load", [])]))
     board.update_lists(pages=[read])

@@ -16,13 +16,8 @@ from redrive.engine.statefile.lists import (
     DEAD_LETTER_GROUPS,
     HELD_ROWS,
     MISSED_STARTS,
-    AskedApproval,
-    ChangedEffects,
-    DeadLetterGroup,
-    HeldRows,
-    MissedStarts,
+    NeedRow,
     ScheduleRow,
-    UnsentPages,
     query,
 )
 from redrive.engine.statefile.needs import (
@@ -68,8 +63,8 @@ CASES: dict[str, tuple[Offer, list[str], int]] = {
     "partial": (Offer("f", runs=[run("PARTIAL")]), ["PARTIAL"], 3),
     "success after the deadline": (Offer("f", runs=[run("SUCCESS")]), ["LATE*"], 0),
     "failed twice": (Offer("f", runs=[run("FAILED", later_successes=1), run("FAILED")]), ["FAILED", "FAILED*"], 1),
-    "held rows": (Offer("f", held_rows=[HeldRows("r", "etl", 3, NOW)]), ["HELD_ROWS*"], 0),
-    "changed": (Offer("f", changed_effects=[ChangedEffects("r", "etl", 3, "pay[1]", NOW)]), ["CHANGED_EFFECTS*"], 0),
+    "held rows": (Offer("f", held_rows=[NeedRow("r", "etl", NOW, 3)]), ["HELD_ROWS*"], 0),
+    "changed": (Offer("f", changed_effects=[NeedRow("r", "etl", NOW, 3, "pay[1]")]), ["CHANGED_EFFECTS*"], 0),
     "breaker just open": (Offer("f", breakers=[breaker("api", "OPEN", NOW - MINUTE)]), [], 0),
     "breaker open": (Offer("f", breakers=[breaker("api", "OPEN", NOW - 11 * MINUTE)]), ["BREAKER"], 3),
     "breaker held": (Offer("f", breakers=[breaker("api", "FORCED_OPEN", 0)]), ["BREAKER*"], 0),
@@ -84,7 +79,7 @@ CASES: dict[str, tuple[Offer, list[str], int]] = {
     "cannot be written": (Offer("f", health=Health("x", NOW, "full")), ["STORAGE"], 3),
     "no room": (Offer("f", full_since=NOW), ["STORAGE"], 3),
     "healthy": (Offer("f", health=Health("x")), [], 0),
-    "unsent": (Offer("f", unsent=[UnsentPages(2, NOW, "command: exit status 1")]), ["PAGER"], 3),
+    "unsent": (Offer("f", unsent=[NeedRow("", "", NOW, 2, "command: exit status 1")]), ["PAGER"], 3),
     "unsent on a full disk": (
         Offer("f", health=Health("x", NOW, "full", senders=[FailingSender("command", "exit status 1", NOW)])),
         ["STORAGE", "PAGER"],
@@ -105,7 +100,7 @@ CASES: dict[str, tuple[Offer, list[str], int]] = {
         0,
     ),
     "missed": (
-        Offer("f", schedules=[schedule(NOW)], missed=[MissedStarts("etl", 4, NOW, NOW)], service_pid=7),
+        Offer("f", schedules=[schedule(NOW)], missed=[NeedRow("", "etl", NOW, 4)], service_pid=7),
         ["NOT_STARTED"],
         3,
     ),
@@ -130,7 +125,7 @@ def test_an_executor_that_is_silent_is_not_called_gone() -> None:
 
 
 def test_dead_letters_are_one_need_for_each_cause() -> None:
-    groups = [DeadLetterGroup("r", "f1", 5, "load", "no route"), DeadLetterGroup("r", "f2", 1, "send", None)]
+    groups = [NeedRow("r", "etl", 1, 5, "load: no route", "f1"), NeedRow("r", "etl", 2, 1, "send", "f2")]
     needs = needs_of([Offer("f", runs=[run(dead_letters=6, blocked_since=NOW)], dead_letters=groups)], NOW)
     assert [(need.counted, need.detail, need.fingerprint) for need in needs] == [
         (5, "load: no route", "f1"),
@@ -141,7 +136,7 @@ def test_dead_letters_are_one_need_for_each_cause() -> None:
 
 def test_each_failed_task_counts_while_its_run_goes_on_and_after_its_end() -> None:
     """As the inbox of the run lists them: beside dead letters, too, and once."""
-    approvals = [AskedApproval("r", "etl", "release", NOW)]
+    approvals = [NeedRow("r", "etl", NOW, 1, "release")]
     columns: dict[str, Any] = {"failed_tasks": 3, "failed": "load", "error": "no route", "asked": 1}
     going_on = needs_of([Offer("f", runs=[run(**columns)], approvals=approvals, executor=ALIVE)], NOW)
     assert [(need.kind.name, need.counted, need.detail) for need in going_on] == [
@@ -236,7 +231,7 @@ def test_held_rows_of_all_runs_are_read(state: Path) -> None:
             "INSERT INTO quarantine (run_id, name, attempt, row_key, state, at)"
             f" VALUES ('{run_id}', 'load', 1, hex(randomblob(4)), 'held', 5)",
         )
-    assert offer_of(str(state)).held_rows == [HeldRows("first", "etl", 2, 5)]
+    assert offer_of(str(state)).held_rows == [NeedRow("first", "etl", 5, 2)]
 
 
 def test_dead_letters_are_grouped_by_the_fingerprint_of_their_cause(tmp_path: Path) -> None:
@@ -255,8 +250,8 @@ def test_dead_letters_are_grouped_by_the_fingerprint_of_their_cause(tmp_path: Pa
     for name, loose in (("hangs", "h"), *zip(lost, sorted(NO_CAUSE), strict=True)):
         change(state, f"UPDATE attempt SET fingerprint = '', fingerprint_loose = '{loose}' WHERE name = '{name}'")
     common, *others = offer_of(str(state)).dead_letters
-    assert (common.task, common.tasks) == ("a", 2) and common.fingerprint
-    assert [(group.task, group.tasks, group.fingerprint) for group in others] == [
+    assert (common.text, common.counted) == ("a: a", 2) and common.fingerprint
+    assert [(group.text.partition(":")[0], group.counted, group.fingerprint) for group in others] == [
         ("hangs", 1, "h"),
         ("no cause 0", len(NO_CAUSE), None),
     ]
@@ -285,7 +280,7 @@ def test_missed_starts_are_those_since_the_latest_run(state: Path) -> None:
             state,
             f"INSERT INTO slot (dag_name, logical_time, state, decided_at) VALUES ('etl', {at}, '{found}', 0)",
         )
-    assert offer_of(str(state)).missed == [MissedStarts("etl", 2, later, later + 1)]
+    assert offer_of(str(state)).missed == [NeedRow("", "etl", later, 2)]
     with sqlite3.connect(state) as connection:
         connection.execute("UPDATE run SET ended_at = NULL, state = 'RUNNING'")
         assert query(connection, MISSED_STARTS, {}) == []
