@@ -14,7 +14,7 @@ from ...engine.core.views import OUTCOME_STYLES
 from ...engine.domain.events import Event
 from ...engine.domain.states import FAILED_OUTCOMES, RESTING, TaskState
 from ...engine.errors import RedriveError, SnapshotNeeded
-from ..model.board import Board
+from ..model.board import Board, runner_of
 from ..present.log import failure_text
 from ..present.runs import executor_advice, place_line
 from ..sessions.open import with_session
@@ -52,7 +52,7 @@ def print_logs(file: NamedFile, as_json: bool, attempt: int | None, lines: int |
         if not names or (
             attempt is not None and not any(_has_attempt(projection.tasks[name], attempt) for name in names)
         ):
-            raise RedriveError(_nothing_sentence(await session.snapshot(run_id), patterns, attempt, session.now_us()))
+            raise RedriveError(_nothing_sentence(await session.snapshot(run_id), patterns, attempt, session))
         printer = OutputPrinter(names, as_json)
         tasks = [_TaskOutput(session, projection.run.run_id, name, attempt, printer) for name in names]
         for task in tasks:
@@ -74,13 +74,13 @@ def _has_attempt(row: TaskRow, attempt: int | None) -> bool:
     return attempt in row.attempts if attempt is not None else bool(row.attempts)
 
 
-def _nothing_sentence(projection: RunProjection, patterns: Sequence[str], attempt: int | None, now_us: int) -> str:
+def _nothing_sentence(projection: RunProjection, patterns: Sequence[str], attempt: int | None, session: Session) -> str:
     which = f"attempt {attempt}" if attempt is not None else "attempt"
     if len(patterns) == 1 and patterns[0] in projection.tasks:
         row = projection.tasks[patterns[0]]
         if row.attempts:
             return f"{row.name} has no {which} in run {projection.run.run_id}; it had {len(row.attempts)}"
-        why = Board(projection).explain(row.name, now_us)
+        why = Board(projection).explain(row.name, session.now_us(), runner_of(projection.run, session.status))
         return f"{row.name} has not started in run {projection.run.run_id}: {why}"
     return f"no such task of run {projection.run.run_id} has an {which}"
 

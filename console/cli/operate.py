@@ -387,7 +387,7 @@ def _downstream(row: TaskRow) -> str | None:
 
 def _marks(row: TaskRow) -> list[str]:
     """The fingerprints of the latest failure: strict, then loose."""
-    latest = row.attempts.get(row.attempt)
+    latest = row.latest
     marks = [row.failure_fingerprint, latest.fingerprint_loose if latest is not None else None]
     return [mark for mark in marks if mark]
 

@@ -12,7 +12,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from ...engine.core.projection import AttemptRow, TaskRow
+from ...engine.core.projection import TaskRow
+from ...engine.core.views import work_us
+from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.states import MOVING, TaskState
 from ...engine.statefile.lists import DurationStats
 from .board import Board
@@ -157,7 +159,9 @@ def _finish(board: Board, work: Sequence[_Work | None]) -> tuple[DurationRange, 
     return DurationRange(low_us, max(low_us, high_us)), tuple(reversed(path))
 
 
-def critical_path(board: Board, forecast: Forecast | None, now_us: int) -> tuple[str, ...]:
+def critical_path(
+    board: Board, forecast: Forecast | None, now_us: int, runner: RunnerStatus = ALIVE
+) -> tuple[str, ...]:
     """The path from a root on that decides the end: the estimated one with what has led to it, else of what has run.
 
     An estimated path on which nothing has run yet counts only before anything has. Of what has run it is the path that
@@ -168,20 +172,8 @@ def critical_path(board: Board, forecast: Forecast | None, now_us: int) -> tuple
     expected = _path_before(board, path[0]) + path if path else ()
     if any(board.row(name).attempts for name in expected):
         return expected
-    ran = {name: float(_ran_us(row, now_us)) for name, row in board.projection.tasks.items() if row.attempts}
+    ran = {name: float(work_us(row, now_us, runner)) for name, row in board.projection.tasks.items() if row.attempts}
     return tuple(name for name in board.dag.critical_path(ran) if name in ran) if ran else expected
-
-
-def _ran_us(row: TaskRow, now_us: int) -> int:
-    """How long the attempts of a task ran in all, until now for one that runs."""
-    return sum(_attempt_us(attempt, now_us) for attempt in row.attempts.values())
-
-
-def _attempt_us(attempt: AttemptRow, now_us: int) -> int:
-    if attempt.duration_us is not None:
-        return attempt.duration_us
-    ended_at = attempt.ended_at if attempt.ended_at is not None else now_us
-    return max(ended_at - attempt.started_at, 0)
 
 
 def _path_before(board: Board, name: str) -> tuple[str, ...]:
@@ -196,7 +188,7 @@ def _path_before(board: Board, name: str) -> tuple[str, ...]:
 
 
 def _last_instant(row: TaskRow) -> int:
-    latest = row.attempts[row.attempt] if row.attempt in row.attempts else next(reversed(row.attempts.values()))
+    latest = row.latest or next(reversed(row.attempts.values()))
     return latest.ended_at if latest.ended_at is not None else latest.started_at
 
 
@@ -210,7 +202,7 @@ class _Expected:
         self._stats = {name: DurationRange(one.p50_us, max(one.p50_us, one.p95_us)) for name, one in stats.items()}
         families: dict[str, list[int]] = {}
         for name, row in board.projection.tasks.items():
-            latest = row.attempts.get(row.attempt)
+            latest = row.latest
             if row.state is TaskState.SUCCESS and latest is not None and latest.duration_us is not None:
                 families.setdefault(stem(name), []).append(latest.duration_us)
         self.known = sum(map(len, families.values())) + sum(one.attempts for one in stats.values())

@@ -285,7 +285,7 @@ def _most_common(titles: list[str]) -> str:
 
 
 def entry_of(row: TaskRow) -> InboxEntry:
-    latest = row.attempts.get(row.attempt)
+    latest = row.latest
     title = title_of(row, latest)
     loose, strict = (None, None) if latest is None else (latest.fingerprint_loose, latest.fingerprint)
     fingerprint = loose or strict or row.failure_fingerprint or row.dead_letter_kind or title
@@ -404,7 +404,7 @@ def has_fingerprint(cause: InboxCause, tasks: Mapping[str, TaskRow]) -> bool:
 
 def mark_of(row: TaskRow) -> str | None:
     """The fingerprint by which acts name why a task failed."""
-    latest = row.attempts.get(row.attempt)
+    latest = row.latest
     of_attempt = () if latest is None else (latest.fingerprint_loose, latest.fingerprint)
     return cause_fingerprint(*of_attempt, row.failure_fingerprint)
 

@@ -381,7 +381,7 @@ def progress_of(acted: OperatorActed, board: Board) -> RedriveProgress:
         if row is None or row.generation != int(acted.was[name]["generation"]) + 1:
             continue
         total += 1
-        latest = row.attempts.get(row.attempt)
+        latest = row.latest
         has_started = latest is not None and latest.generation == row.generation
         started += has_started
         if not has_started and row.state in WAITING:

@@ -376,7 +376,7 @@ def _slowest_members(rows: Sequence[TaskRow], most: int, scene: tasks.Scene) -> 
     took = [
         (attempt.duration_us, row)
         for row in rows
-        if (attempt := row.attempts.get(row.attempt)) is not None and attempt.duration_us is not None
+        if (attempt := row.latest) is not None and attempt.duration_us is not None
     ]
     if not took:
         return

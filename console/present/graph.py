@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ...engine.core.views import PROBLEMS, CountedState
+from ...engine.core.views import PROBLEMS, CountedState, work_us
 from ...engine.domain.states import UNDER_WAY, WAITING, TaskState
 from ...engine.domain.text import counted, format_duration
 from ..model.graph.drawing import LABEL_SIZES, Drawing, EdgeHighlight, LabelSize, Segment
@@ -426,7 +426,7 @@ def critical_path_with_times(names: Sequence[str], scene: Scene) -> CriticalPath
 def _duration_us(name: str, scene: Scene) -> int:
     row, usual = scene.board.row(name), scene.board.duration_stats.get(name)
     if row.attempts:
-        return sum(scene.attempt(attempt).clock for attempt in row.attempts.values())
+        return work_us(row, scene.now_us, scene.runner)
     return usual.p50_us if usual is not None else 0
 
 

@@ -18,7 +18,7 @@ from ..text.figures import clock, format_bytes, number, wall
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, coloured_pieces, coloured_spans, fit, join, width, wrapped_rows
 from ..text.text import cells, one_line, sanitize, shorten_middle
-from .tasks import duration_of, hang_of, short_failure
+from .tasks import Scene, hang_of, short_failure
 
 _NAME_CELLS_MIN = 12
 _MARGIN = Piece(" ")
@@ -55,33 +55,34 @@ class LogHeading(msgspec.Struct, frozen=True):
 
 
 def heading_line(
-    row: TaskRow, attempt: AttemptRow | None, heading: LogHeading, now_us: int, columns: int, glyphs: Glyphs
+    row: TaskRow, attempt: AttemptRow | None, heading: LogHeading, scene: Scene, columns: int
 ) -> tuple[Line, Line]:
     """Left and right side of the line; parts are left out where there is no room."""
-    name, parts = one_line(row.name), _facts(attempt, heading, now_us, glyphs)
+    name, parts = one_line(row.name), _facts(attempt, heading, scene)
     rights = _rights(heading, attempt is not None and attempt.outcome == "running")
     ranked = [(_RANKS.get(word, 0), [*part, Piece(" ")]) for word, part in rights.items()]
     ranked = [*((_RANKS.get(word, 0), part) for word, part in parts.items()), *ranked]
     shown = that_fit(columns - min(cells(name), _NAME_CELLS_MIN) - 2, *ranked)
     facts, right = join(shown[: len(parts)], ""), join(shown[len(parts) :], "")
     room = max(columns - width(facts) - width(right) - 2, _NAME_CELLS_MIN)
-    return [Piece(" "), Piece(shorten_middle(name, room, glyphs.more), Role.TITLE), *facts], right
+    return [Piece(" "), Piece(shorten_middle(name, room, scene.glyphs.more), Role.TITLE), *facts], right
 
 
 #: The parts that are left out where there is no room, the highest first.
 _RANKS = {"searched": 1, "only": 2, "dropped": 3, "written": 4, "duration": 5, "of": 6, "where": 7}
 
 
-def _facts(attempt: AttemptRow | None, heading: LogHeading, now_us: int, glyphs: Glyphs) -> dict[str, Line]:
+def _facts(attempt: AttemptRow | None, heading: LogHeading, scene: Scene) -> dict[str, Line]:
     """Parts of the left side, in order."""
     if attempt is None:
         return {}
-    style = attempt_view(attempt, now_us)
+    view = scene.attempt(attempt)
+    lasts = clock(view.clock).strip() if view.is_moving else format_duration(view.clock)
     return {
         "number": [Piece(f"  #{attempt.attempt}", Role.STRONG)],
         "of": [Piece(f" of {heading.count}" if heading.count > 1 else "", Role.DIM)],
-        "outcome": [Piece(f"  {glyphs.of(style.sign)} {style.word}", style.role)],
-        "duration": [Piece(f" {_ran_for(attempt, now_us)}")],
+        "outcome": [Piece(f"  {scene.glyphs.of(view.sign)} {view.word}", Role(view.role))],
+        "duration": [Piece(f" {lasts}")],
         "written": [Piece(f"  {format_bytes(heading.written)}" if heading.written is not None else "", Role.DIM)],
         "dropped": [
             Piece(f", {missing_output_text(heading.dropped_bytes)}" if heading.dropped_bytes else "", Role.WARNING)
@@ -153,11 +154,6 @@ def line_pieces(line: LogLine, glyphs: Glyphs) -> Line:
         return [Piece(str(line), role)]
     spans = [(len(next(printable_parts(line.coloured[:at]))), style) for at, style in coloured_spans(line.coloured)]
     return coloured_pieces(str(line), spans, role)
-
-
-def _ran_for(attempt: AttemptRow, now_us: int) -> str:
-    lasts = duration_of(attempt, now_us)
-    return clock(lasts).strip() if attempt.outcome == "running" else format_duration(lasts)
 
 
 def missing_output_text(dropped_bytes: int) -> str:

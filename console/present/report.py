@@ -23,7 +23,7 @@ from rich.style import Style
 from ...engine.analysis.slot_seconds import SlotSeconds, slot_seconds
 from ...engine.core.part import describe_part
 from ...engine.core.projection import TaskRow
-from ...engine.core.views import STATE_STYLES, RunView, describe_run, end_of_work, run_view
+from ...engine.core.views import STATE_STYLES, RunView, describe_run, run_view
 from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.events import Event
 from ...engine.domain.states import TaskState
@@ -45,7 +45,7 @@ from .graph import Highlight, drawing_row, graph_row, label_width
 from .journal import event_row
 from .runs import deadline_note
 from .states import counts_text, state_sign
-from .tasks import Scene, TaskNames, attempt_of, duration_of
+from .tasks import Scene, TaskNames
 
 CAUSES_MAX = 10
 _ACTS_MAX = 200
@@ -91,11 +91,6 @@ class ReportData:
     causes_total: int = 0
     acts: Sequence[Event] = ()
     runner: RunnerStatus = ALIVE
-
-    @property
-    def end_us(self) -> int:
-        ended_at = self.board.projection.run.ended_at
-        return end_of_work(self.now_us, self.runner, self.now_us) if ended_at is None else ended_at
 
     @property
     def run_view(self) -> RunView:
@@ -263,8 +258,8 @@ def _first_start(row: TaskRow) -> tuple[bool, int, int]:
 
 
 def _duration_us(name: str, data: ReportData) -> int:
-    attempt = attempt_of(data.board.row(name))
-    return 0 if attempt is None else duration_of(attempt, data.end_us)
+    attempt = data.board.row(name).latest
+    return 0 if attempt is None else data.scene.attempt(attempt).clock
 
 
 # --- Causes, acts, slow tasks --------------------------------------------------------------------------------------

@@ -138,11 +138,6 @@ def describe_shortening(attempt: AttemptRow) -> str:
     return "" if lasts is None else f", shortened from {format_duration(lasts)} for the deadline"
 
 
-def attempt_of(row: TaskRow) -> AttemptRow | None:
-    """The latest attempt."""
-    return row.attempts.get(row.attempt)
-
-
 def latest_first(row: TaskRow) -> list[tuple[AttemptRow, int]]:
     """The attempts in the order of every list of them; only what runs from left to right has the first one first.
 
@@ -161,13 +156,6 @@ def latest_first(row: TaskRow) -> list[tuple[AttemptRow, int]]:
 def describe_checks_before(count: int) -> str:
     """What ``latest_first`` leaves out, as the end of a sentence; empty if it is nothing."""
     return f", as in {counted(count, 'check')} before" if count else ""
-
-
-def duration_of(attempt: AttemptRow, now_us: int) -> int:
-    """Microseconds that an attempt ran, until now if it still runs."""
-    if attempt.duration_us is not None:
-        return attempt.duration_us
-    return (attempt.ended_at if attempt.ended_at is not None else now_us) - attempt.started_at
 
 
 def named_task(name: str, scene: Scene) -> Line:
@@ -259,7 +247,7 @@ def node_facts(name: str, scene: Scene) -> tuple[Line, Line]:
 
 
 def _running_facts(row: TaskRow, scene: Scene) -> Line:
-    attempt, part = attempt_of(row), part_over(row.name, scene)
+    attempt, part = row.latest, part_over(row.name, scene)
     if attempt is not None and (kill_step := _kill_step(attempt, scene)):
         return kill_step
     bars = bar(part, scene.glyphs, Role.RUNNING, _NODE_BAR_CELLS) if part is not None else []
@@ -272,7 +260,7 @@ def _running_facts(row: TaskRow, scene: Scene) -> Line:
 def took_text(name: str, scene: Scene) -> str:
     """How long a task that succeeded ran; empty for others."""
     row = scene.board.row(name)
-    attempt = attempt_of(row) if row.state is TaskState.SUCCESS else None
+    attempt = row.latest if row.state is TaskState.SUCCESS else None
     return column(scene.attempt(attempt).clock).strip() if attempt is not None else ""
 
 
@@ -285,7 +273,7 @@ def _due(at: int, scene: Scene) -> str:
 
 
 def _running(row: TaskRow, view: views.TaskView, scene: Scene, has_room: bool) -> Line:
-    attempt, since = attempt_of(row), row.started_at
+    attempt, since = row.latest, row.started_at
     has_clock_time = scene.shows_clock_times and since is not None
     line = [Piece(f"since {wall(since)}" if has_clock_time and since else clock(view.clock or 0))]
     if attempt is not None and (kill_step := _kill_step(attempt, scene)):
@@ -391,7 +379,7 @@ def _retrying(row: TaskRow, view: views.TaskView, scene: Scene, bars: bool) -> L
 
 
 def _success(row: TaskRow, view: views.TaskView, scene: Scene) -> Line:
-    attempt = attempt_of(row)
+    attempt = row.latest
     duration = attempt.duration_us if attempt is not None else None
     if duration is None and row.started_at is not None and row.ended_at is not None:
         duration = row.ended_at - row.started_at
@@ -407,7 +395,7 @@ def _success(row: TaskRow, view: views.TaskView, scene: Scene) -> Line:
 
 
 def _failure(row: TaskRow, view: views.TaskView, scene: Scene) -> Line:
-    attempt = attempt_of(row)
+    attempt = row.latest
     hang = hang_of(attempt) if attempt is not None else ""
     alike = [one for one in failures_of(row) if attempt is not None and one.fingerprint == attempt.fingerprint]
     times = f" {scene.glyphs.times}{len(alike)}" if len(alike) > 1 else ""

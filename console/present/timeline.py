@@ -9,11 +9,19 @@ from itertools import groupby, islice
 
 from ...engine.core.breaker import SHUT
 from ...engine.core.projection import AttemptRow, TaskRow
-from ...engine.core.views import AttemptView, Sign, attempt_view, describe_kill, end_of_work, kill_steps, state_style
+from ...engine.core.views import (
+    AttemptView,
+    Sign,
+    attempt_view,
+    describe_kill,
+    end_of_work,
+    kill_steps,
+    state_style,
+    work_us,
+)
 from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.states import FAILED_OUTCOMES, TIMED, TaskState
 from ...engine.domain.text import counted, format_duration
-from ..model.board import Board
 from ..model.graph.groups import GraphGroup
 from ..model.timeline import BreakerPeriods, CellActivity, GroupActivity, LevelBand, Span
 from ..text.columns import longest_cells, that_fit
@@ -270,7 +278,7 @@ def _progress(row: TaskRow) -> str:
 
 def _paint_ahead(canvas: BarCells, row: TaskRow, due_at: int | None, now_us: int, glyphs: Glyphs) -> None:
     """To the right of now: when the task continues, or its deadline."""
-    axis, attempt = canvas.axis, row.attempts.get(row.attempt)
+    axis, attempt = canvas.axis, row.latest
     now_cell = axis.cell(now_us)
     if row.state is TaskState.RUNNING and attempt is not None and attempt.timeout_us:
         deadline = axis.cell(attempt.started_at + attempt.timeout_us)
@@ -604,19 +612,18 @@ def _legend_entries(glyphs: Glyphs, has_groups: bool) -> Iterator[tuple[int, Lin
         yield rank, [Piece(sign, role), Piece(f" {word}", Role.DIM)]
 
 
-def describe_path(board: Board, path: Sequence[str], now_us: int) -> str:
+def describe_path(path: Sequence[str], scene: tasks.Scene) -> str:
     """One sentence about the critical path: its time, its longest task, and what its failures cost."""
-    rows = [board.row(name) for name in path]
+    rows = [scene.board.row(name) for name in path]
     if not rows:
         return "no task has run yet"
-    times = {row.name: sum(tasks.duration_of(attempt, now_us) for attempt in row.attempts.values()) for row in rows}
+    times = {row.name: work_us(row, scene.now_us, scene.runner) for row in rows}
     longest = max(times, key=lambda name: times[name])
     words = f"critical path: {counted(len(rows), 'task')}, {format_duration(sum(times.values()))} of work"
     if times[longest]:
         words += f", the longest {one_line(longest)} {format_duration(times[longest])}"
-    lost = sum(
-        tasks.duration_of(a, now_us) for row in rows for a in row.attempts.values() if a.outcome in FAILED_OUTCOMES
-    )
+    failed = (one for row in rows for one in row.attempts.values() if one.outcome in FAILED_OUTCOMES)
+    lost = sum(scene.attempt(one).clock for one in failed)
     return f"{words}; failed attempts cost {format_duration(lost)}" if lost else words
 
 

@@ -199,9 +199,9 @@ class ConsoleScreen(Screen[None]):
 
     def find_critical_path(self) -> tuple[str, ...]:
         """The tasks that decide when the run ends, which a message describes."""
-        board, now_us = self.board, self.console.live.now_us
-        path = critical_path(board, self.console.live.forecast, now_us)
-        self.console.show_message(describe_path(board, path, now_us), Role.DIM, 6)
+        live = self.console.live
+        path = critical_path(self.board, live.forecast, live.now_us, self.console.runner)
+        self.console.show_message(describe_path(path, self.scene()), Role.DIM, 6)
         return path
 
     def scene(self) -> Scene:

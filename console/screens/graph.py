@@ -185,7 +185,7 @@ class GraphScreen(SplitScreen):
         if key == self._path_key:
             return None
         self._path_key = key
-        return critical_path(board, forecast, self.console.live.now_us)
+        return critical_path(board, forecast, self.console.live.now_us, self.console.runner)
 
     def _fit_depth(self, drawn: model.Graph) -> None:
         """Draw as many edges around the selected task as the operator wants, else as many as fit."""

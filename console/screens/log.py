@@ -281,8 +281,7 @@ class LogScreen(ConsoleScreen):
             has_match=self.finder.has_match,
             dropped_bytes=log.dropped_bytes if log is not None else None,
         )
-        now, size = self.console.live.now_us, self.app.size.width
-        self.heading.show(*present.heading_line(row, self.attempt, heading, now, size, self.console.glyphs))
+        self.heading.show(*present.heading_line(row, self.attempt, heading, self.scene(), self.app.size.width))
         attempt = self.attempt if log is not None and log.is_started else None
         self.failure.show_attempt(self.board.projection.run.run_id, row.name, attempt, len(self.text.lines))
 
@@ -296,7 +295,8 @@ class LogScreen(ConsoleScreen):
         if self._task_name is None:
             return []
         log = self.attempt_log
-        why = self.board.explain(self._task_name, self.console.live.now_us) if log is None else ""
+        console = self.console
+        why = self.board.explain(self._task_name, console.live.now_us, console.runner) if log is None else ""
         is_read = log is None or (log.is_started and log.is_whole)
         dropped = log.dropped_bytes if log is not None else None
         return present.empty_line(self.attempt, why, self._line_filter, is_read, self.console.glyphs, dropped)

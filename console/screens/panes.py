@@ -308,7 +308,7 @@ class DetailView(PageView[AttemptKey, AttemptTexts]):
     def text_key(self) -> AttemptKey | None:
         """The key of the texts: the latest attempt and its outcome."""
         row = self._task_row() if self._group is None else None
-        attempt = row.attempts.get(row.attempt) if row is not None else None
+        attempt = row.latest if row is not None else None
         if row is None or attempt is None:
             return None
         return AttemptKey(row.name, attempt.attempt, attempt.outcome, self.scene().board.snapshot.is_past)

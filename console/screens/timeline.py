@@ -255,7 +255,7 @@ class TimelineScreen(ConsoleScreen):
             start, end = activity.first_start, activity.last_end
             return (start, end) if start is not None and end is not None and not activity.goes_on else None
         row = self.board.row(key)
-        latest = row.attempts.get(row.attempt)
+        latest = row.latest
         if latest is None or latest.ended_at is None or row.state in TIMED:
             return None
         return latest.started_at, latest.ended_at

@@ -146,7 +146,7 @@ def _state_text(case: TaskCase) -> str:
 
 
 def _cause(row: TaskRow) -> str:
-    latest = row.attempts.get(row.attempt)
+    latest = row.latest
     return (latest.fingerprint_loose if latest is not None else None) or ""
 
 
@@ -289,7 +289,7 @@ def _count_checks(case: TaskCase) -> str:
 
 def _running(case: TaskCase) -> str:
     row = case.row
-    attempt = row.attempts.get(row.attempt)
+    attempt = row.latest
     timeout = attempt.timeout_us if attempt is not None else None
     if case.spec.isolation == "dask" and attempt is not None and attempt.pid is None:
         return f"its process starts on a Dask worker, for {case.since(row.started_at)}: attempt {row.attempt}"
@@ -471,7 +471,7 @@ _ENDED: dict[TaskState, Callable[[TaskCase], str]] = {
 
 def error_name(row: TaskRow) -> str:
     """Return the short name of the latest error, ``ConnectTimeout`` for ``httpx.ConnectTimeout``; empty without one."""
-    latest = row.attempts.get(row.attempt)
+    latest = row.latest
     if latest is None or not latest.error_type:
         return ""
     kind, _, code = latest.error_type.partition(":")

@@ -126,6 +126,11 @@ class TaskRow(Struct, gc=False):
     spec: TaskSpec | None = None
     attempts: dict[int, AttemptRow] = msgspec.field(default_factory=dict)
 
+    @property
+    def latest(self) -> AttemptRow | None:
+        """The latest attempt; None before the first."""
+        return self.attempts.get(self.attempt)
+
 
 class RunRow(Struct):
     """One run: the columns of the ``run`` table."""

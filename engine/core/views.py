@@ -230,7 +230,7 @@ def part_done(row: TaskRow, view: TaskView, usual_us: int | None = None) -> floa
     """
     if view.clock is None:
         return None
-    attempt = row.attempts.get(row.attempt)
+    attempt = row.latest
     total = usual_us or (attempt.timeout_us if attempt is not None else None)
     done: float = view.clock
     if row.progress_total:
@@ -318,7 +318,7 @@ _FACTS_OF_ENDED: Mapping[TaskState, Callable[[TaskCase], str]] = {
 
 def failure_of(row: TaskRow) -> str:
     """The latest failure of a task, as its attempt or the engine says it."""
-    attempt = row.attempts.get(row.attempt)
+    attempt = row.latest
     return (attempt.explain if attempt is not None else None) or row.error or row.dead_letter_kind or ""
 
 
@@ -479,10 +479,20 @@ def attempt_view(attempt: AttemptRow, now_us: int, runner: RunnerStatus = ALIVE)
     style = OUTCOME_STYLES.get(attempt.outcome, OUTCOME_STYLES["lost"])
     if is_open and not runner.is_alive:
         style = _CUT_OFF_OUTCOME
+    return AttemptView(*style, ran_us(attempt, now_us, runner), is_open and runner.is_alive)
+
+
+def ran_us(attempt: AttemptRow, now_us: int, runner: RunnerStatus = ALIVE) -> int:
+    """How long an attempt ran, or has run so far (microseconds)."""
     lasts = attempt.duration_us
     if lasts is None:
         lasts = (attempt.ended_at or end_of_work(now_us, runner, attempt.started_at)) - attempt.started_at
-    return AttemptView(*style, max(lasts, 0), is_open and runner.is_alive)
+    return max(lasts, 0)
+
+
+def work_us(row: TaskRow, now_us: int, runner: RunnerStatus = ALIVE) -> int:
+    """How long the attempts of a task ran in all (microseconds)."""
+    return sum(ran_us(attempt, now_us, runner) for attempt in row.attempts.values())
 
 
 def failure_mode_word(attempt: AttemptRow) -> str:

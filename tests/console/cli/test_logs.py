@@ -91,7 +91,7 @@ def test_dropped_output_is_reported_with_its_size(run_file: StateFileBuilder) ->
     ("words", "sentence"),
     [
         (["nothing"], "run night-1 has no task 'nothing'"),
-        (["task_00001"], "task_00001 has not started in run night-1: "),
+        (["task_00001"], "task_00001 has not started in run night-1: queued; no executor runs it"),
         (["task_00000", "--attempt", "7"], "task_00000 has no attempt 7 in run night-1; it had 1"),
     ],
 )
