@@ -40,7 +40,6 @@ from ..model.runs import HistoryOrder, RunGrid, WaitingRun, fleet_entries, is_lo
 from ..present import runs as present
 from ..present.run_grid import grid_lines, history_value
 from ..present.schedules import ack_command
-from ..present.states import Look
 from ..present.tasks import attempt_label, describe_skip, stale_text
 from ..sessions.address import Endpoint, parse
 from ..sessions.live_run import load_memories
@@ -56,7 +55,7 @@ from ..text.text import echo, echo_lines, json_line, one_line, shorten
 from . import options as shared
 from .event_lines import EventLabeller
 from .group import ExitCode, command
-from .output import Shown, echo_values, print_lines, print_list, print_view, shown_table, with_schema
+from .output import Shown, echo_values, print_lines, print_list, print_view, shell_look, shown_table, with_schema
 from .state_files import files_of
 
 if TYPE_CHECKING:
@@ -518,7 +517,7 @@ def print_runs(
                 )
                 for one in summaries
             ]
-        place = Look(now_us, glyphs_for(sys.stdout.encoding))
+        place = shell_look(now_us)
         waiting, durations = await _waiting_by_run(session), usual_durations(summaries)
         shown = summaries if everything or not sys.stdout.isatty() else summaries[:_RUNS_MAX]
         rows = [
@@ -619,8 +618,7 @@ def print_fleet(file: shared.NamedFile, as_json: bool) -> int:
         raise click.UsageError(f"{target}: a fleet is all state files of a host: write ssh://host, or nothing")
     found = files_of(file.name, file.ssh, file.hosts) if target or file.hosts else offers()
     now_us = machine_now_us()
-    look = Look(now_us, glyphs_for(sys.stdout.encoding))
     entries = fleet_entries(found, now_us)
     empty = f"there is no state file in the default place of {target or ', '.join(file.hosts) or 'this machine'}"
-    print_list("fleet", present.FLEET_COLUMNS, entries, look, as_json=as_json, empty=empty)
+    print_list("fleet", present.FLEET_COLUMNS, entries, shell_look(now_us), as_json=as_json, empty=empty)
     return ExitCode.SUCCESS

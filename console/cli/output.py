@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, NoReturn, cast
 import click
 
 from ...engine.domain.events import Event
+from ..present.states import Look
 from ..sessions.address import Endpoint
 from ..sessions.open import with_session
 from ..sessions.session import Session
 from ..sessions.target import is_remote
 from ..terminal.capabilities import shows_colours
 from ..text.columns import Columns, Context, Row, json_value, shell_rows
+from ..text.glyphs import glyphs_for
 from ..text.pieces import Line, Piece, fit, plain, table, width
 from ..text.text import COLUMN_CELLS_MAX, JsonLine, echo, echo_json, sanitize_lines, shorten, table_lines
 
@@ -95,6 +97,11 @@ def write_new_file(path: Path, text: str, mode: int = 0o666) -> None:
 
 Shown = str | Line
 _LINES_PER_WRITE = 500
+
+
+def shell_look(now_us: int) -> Look:
+    """What the rows of a list need on standard output."""
+    return Look(now_us, glyphs_for(sys.stdout.encoding))
 
 
 def print_list(

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import click
 
 from ...engine.asyncio_log import run_with_log
-from ...engine.core.breaker import BreakerStatus
 from ...engine.core.projection import RunProjection
 from ...engine.domain.acts import Answer, Command, Target
 from ...engine.domain.event_payloads import RowsChange
@@ -24,19 +23,21 @@ from ...engine.store.machine import PoolEntry, read_pools
 from ..model.board import Board
 from ..model.systems import callers_of, counted_breakers
 from ..present.runs import place_line
-from ..present.systems import breaker_style, page_style, row_state_style
+from ..present.states import Look
+from ..present.systems import BREAKER_COLUMNS, PAGE_COLUMNS, ROW_COLUMNS
 from ..sessions.address import Endpoint
 from ..sessions.open import with_session
 from ..sessions.session import Session, machine_now_us, new_command
 from ..sessions.target import is_remote, run_in
-from ..text.columns import Column, Columns
+from ..text.columns import Column, Columns, field
 from ..text.event_text import UNSENT_UNTIL
-from ..text.pieces import Piece
 from ..text.text import echo, one_line
 from . import operate
 from .group import ExitCode, cli, code_of_answers, summary_of
 from .options import NamedFile, Words, json_option, of_run, reason_option, seconds_of
-from .output import echo_values, print_list, print_table
+from .output import print_list, shell_look
+
+_NO_BREAKER, _NO_ROW = "no task of this run names a downstream", "no row is in quarantine"
 
 
 class SystemsGroup(click.Group):
@@ -67,10 +68,12 @@ def print_all(file: NamedFile, as_json: bool) -> int:
         if not as_json:
             echo(place_line(place.run, place.address))
         breakers = counted_breakers(board, callers_of(board), place.now_us).values()
-        _print_breakers(breakers, as_json, place.now_us)
+        look = shell_look(place.now_us)
+        print_list("breakers", BREAKER_COLUMNS, [*breakers], look, as_json=as_json, empty=_NO_BREAKER)
         pages = [_with_others(row, endpoint) for row in await session.query(PAGES) if _is_shown(row, None, False)]
-        _print_pages(pages, as_json, place.status.executor.alive, place.now_us)
-        _print_rows(_shown(await _read(session, board.projection, ()), board.projection, False), as_json)
+        _print_pages(pages, as_json, place.status.executor.alive, look)
+        rows = _shown(await _read(session, board.projection, ()), board.projection, False)
+        print_list("quarantine", ROW_COLUMNS, rows, look, as_json=as_json, empty=_NO_ROW)
 
     with_session(endpoint, use)
     return ExitCode.SUCCESS if is_remote(endpoint.target) else _print_pools(as_json)
@@ -106,47 +109,10 @@ def list_or_set_breakers(file: NamedFile, as_json: bool, reason: str, **named: S
         echo(place_line(place.run, place.address))
     if not acts:
         board.update_lists(rows)
-        guards = counted_breakers(board, callers_of(board), place.now_us).values()
-        _print_breakers(guards, as_json, place.now_us)
+        guards = [*counted_breakers(board, callers_of(board), place.now_us).values()]
+        look = shell_look(place.now_us)
+        print_list("breakers", BREAKER_COLUMNS, guards, look, as_json=as_json, empty=_NO_BREAKER)
     return code_of_answers(*answers)
-
-
-def _print_breakers(guards: Collection[BreakerStatus], as_json: bool, now_us: int) -> None:
-    if as_json:
-        echo_values("breakers", (breaker_value(guard, now_us) for guard in guards))
-        return
-    if not guards:
-        echo("no task of this run names a downstream")
-        return
-    lines: list[Sequence[str | Piece]] = [("DOWNSTREAM", "STATE", "FAILED", "REOPENS", "HELD", "RETRIES LEFT", "WHY")]
-    print_table(lines + [breaker_cells(guard, now_us) for guard in guards])
-
-
-def breaker_cells(guard: BreakerStatus, now_us: int) -> tuple[str | Piece, ...]:
-    calls, failures, *_ = guard.totals(now_us)
-    at = guard.breaker.reopens_at
-    reopens = "" if at is None or not guard.is_blocking else "in " + format_duration(max(at - now_us, 0))
-    left = f"{guard.tokens:g} of {guard.spec.bucket_capacity:g}"
-    state = Piece(str(guard.state), breaker_style(guard).role)
-    return guard.name, state, f"{failures} of {calls}", reopens, str(len(guard.held)), left, guard.why
-
-
-def breaker_value(guard: BreakerStatus, now_us: int) -> dict[str, object]:
-    calls, failures, *_ = guard.totals(now_us)
-    return {
-        "downstream": guard.name,
-        "state": str(guard.state),
-        "calls": calls,
-        "failures": failures,
-        "window_seconds": guard.spec.window_seconds,
-        "reopens_at": guard.breaker.reopens_at,
-        "changed_at": guard.since,
-        "held": list(guard.held),
-        "running": guard.running,
-        "tokens": guard.tokens,
-        "bucket_capacity": guard.spec.bucket_capacity,
-        "why": guard.why,
-    }
 
 
 # --- ``redrive systems pages``: lists, acknowledges and snoozes pages ------------------------------------------------
@@ -189,7 +155,7 @@ def list_or_update_pages(
         echo(place_line(place.run, place.address))
     if as_json or not acts:
         shown = [_with_others(row, endpoint) for row in rows if _is_shown(row, run_id, everything)]
-        _print_pages(shown, as_json, place.status.executor.alive, place.now_us)
+        _print_pages(shown, as_json, place.status.executor.alive, shell_look(place.now_us))
     for (act, page, _), answer in zip(acts, answers, strict=True):
         echo(f"{act} {page}: {answer.message}", err=as_json)
     return code_of_answers(*answers)
@@ -222,46 +188,10 @@ def _is_shown(row: PageRow, run_id: str | None, everything: bool) -> bool:
     return (run_id is None or row.run_id == run_id) and (everything or row.state != "resolved")
 
 
-def page_value(row: PageRow) -> dict[str, object]:
-    """The columns of the row, by name."""
-    return {"count" if name == "counted" else name: value for name, value in row._asdict().items()}
-
-
-def _print_pages(rows: Sequence[PageRow], as_json: bool, has_executor: bool, now_us: int) -> None:
-    if as_json:
-        echo_values("pages", map(page_value, rows))
-        return
-    if not rows:
-        echo("no pages are open")
-        return
-    lines: list[Sequence[str | Piece]] = [("ID", "SEVERITY", "STATE", "COUNT", "AGE", "SENT", "TITLE")]
-    lines += [_page_row(row, now_us) for row in rows]
-    print_table(lines)
-    if any(row.is_unsent for row in rows):
-        sentence = "the executor goes on trying" if has_executor else UNSENT_UNTIL
-        echo(f"unsent: {sentence}")
-
-
-def _page_row(row: PageRow, now: int) -> tuple[str | Piece, ...]:
-    age = format_duration(now - row.created_at)
-    state = Piece(page_state(row, now), page_style(row.state).role)
-    return (str(row.id), row.severity, state, str(row.counted), age, _sent(row), row.title)
-
-
-def page_state(row: PageRow, now: int) -> str:
-    if row.state == "acked":
-        return f"acked by {row.acked_by}"
-    if row.state == "snoozed" and row.snoozed_until is not None:
-        return f"snoozed for {format_duration(row.snoozed_until - now)}"
-    return str(row.state)
-
-
-def _sent(row: PageRow) -> str:
-    if row.send_error:
-        return f"failed: {row.send_error}"
-    if row.told_by is not None:
-        return f"with the page of flow {row.told_by}"
-    return "yes" if row.sent_at is not None else "no"
+def _print_pages(rows: Sequence[PageRow], as_json: bool, has_executor: bool, look: Look) -> None:
+    print_list("pages", PAGE_COLUMNS, rows, look, as_json=as_json, empty="no pages are open")
+    if not as_json and any(row.is_unsent for row in rows):
+        echo(f"unsent: {'the executor goes on trying' if has_executor else UNSENT_UNTIL}")
 
 
 # --- ``redrive systems rows``: lists, requeues and discards quarantined rows -----------------------------------------
@@ -342,30 +272,15 @@ def quarantine(
 def _list_rows(endpoint: Endpoint, tasks: Sequence[str], *, as_json: bool, everything: bool) -> int:
     """List the rows of a run that wait for a decision; with ``everything``, all."""
 
-    async def use(session: Session) -> tuple[list[QuarantineRow], str]:
+    async def use(session: Session) -> None:
         projection = await session.snapshot(session.run_id)
-        rows = await _read(session, projection, tasks)
-        return _shown(rows, projection, everything), place_line(projection.run, session.address)
+        rows = _shown(await _read(session, projection, tasks), projection, everything)
+        if not as_json:
+            echo(place_line(projection.run, session.address))
+        print_list("quarantine", ROW_COLUMNS, rows, shell_look(session.now_us()), as_json=as_json, empty=_NO_ROW)
 
-    rows, place = with_session(endpoint, use)
-    if not as_json:
-        echo(place)
-    _print_rows(rows, as_json)
+    with_session(endpoint, use)
     return ExitCode.SUCCESS
-
-
-def _print_rows(rows: Sequence[QuarantineRow], as_json: bool) -> None:
-    if as_json:
-        echo_values("quarantine", (row._asdict() for row in rows))
-        return
-    if not rows:
-        echo("no row is in quarantine")
-        return
-    cells = [
-        (row.name, row.row_key, Piece(row.state, row_state_style(row.state).role), str(row.attempt), row.error or "")
-        for row in rows
-    ]
-    print_table([("TASK", "ROW", "STATE", "ATTEMPT", "ERROR"), *cells])
 
 
 def _shown(rows: Iterable[QuarantineRow], projection: RunProjection, everything: bool) -> list[QuarantineRow]:
@@ -432,13 +347,13 @@ def _slot(entry: PoolEntry, now_us: int) -> str:
 
 
 POOL_COLUMNS: Columns[PoolEntry, int] = (
-    Column("pool", "POOL", lambda entry, now_us: entry.pool),
+    field("pool", "POOL"),
     Column("slot", "SLOT", lambda entry, now_us: entry.slot, _slot),
-    Column("task", "TASK", lambda entry, now_us: entry.task),
-    Column("flow", "FLOW", lambda entry, now_us: entry.flow),
-    Column("run_id", "RUN", lambda entry, now_us: entry.run_id),
-    Column("state_file", None, lambda entry, now_us: entry.state_file),
-    Column("pid", "PID", lambda entry, now_us: entry.pid),
+    field("task", "TASK"),
+    field("flow", "FLOW"),
+    field("run_id", "RUN"),
+    field("state_file"),
+    field("pid", "PID"),
     Column(
         "since",
         "FOR",

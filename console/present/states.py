@@ -24,16 +24,24 @@ from ...engine.core.views import (
 from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.states import FINISHED, UNDER_WAY, TaskState
 from ...engine.domain.trigger_rules import STATES_OF, ParentStatus
-from ..text.figures import number
+from ..text.figures import age, number, wall
 from ..text.glyphs import Glyph, Glyphs
 from ..text.pieces import Line, Piece, Role, join, width
 
 
 class Look(NamedTuple):
-    """What drawing a row needs besides the row: the time in microseconds, and the signs of the terminal."""
+    """What drawing a row needs besides the row: the time in microseconds, and the signs of the terminal.
+
+    ``shows_clock_times``: instead of ages.
+    """
 
     now_us: int
     glyphs: Glyphs
+    shows_clock_times: bool = False
+
+    def since(self, at: int) -> str:
+        """How long ago ``at`` was, or its clock time."""
+        return wall(at) if self.shows_clock_times else age(self.now_us - at)
 
 
 SEVERITY: tuple[CountedState, ...] = tuple(COUNTED_STYLES)

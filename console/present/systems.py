@@ -15,13 +15,26 @@ from ...engine.domain.text import counted, first_names, format_duration, format_
 from ...engine.statefile.lists import QuarantineGroup, QuarantineRow
 from ..model.board import OPEN_NOTES, Board
 from ..model.systems import Section, Systems, SystemsRow
-from ..text.columns import FILL, Width, row_line
+from ..text.columns import (
+    FILL,
+    Cell,
+    Column,
+    Columns,
+    Width,
+    chosen,
+    field,
+    measured,
+    row_line,
+    screen_row,
+    screen_titles,
+    with_fields,
+)
 from ..text.figures import SECOND, clock, number, wall, wall_day
 from ..text.glyphs import Glyphs
-from ..text.pieces import Line, Piece, Role, fit, join, stripped, width, wrap
+from ..text.pieces import Line, Piece, Role, fit, join, plain, width, wrap
 from ..text.text import one_line, sanitize
 from .inbox import task_count
-from .states import order_line, sign_of
+from .states import Look, order_line, sign_of
 from .tasks import Scene, attempts_text, bar
 
 BREAKER_STYLES: dict[BreakerState, StateStyle] = {
@@ -46,13 +59,8 @@ _SEVERITY_ROLES = {"critical": Role.FAILED, "high": Role.TEXT}
 _LEAD = Width(2, gap=0)  # whether it is open
 _SIGN = Width(1, gap=0)
 _NAME = Width(9, 30, is_name=True)
-_WORD = Width(13)  # "metrics only", and a gap
-_FAILED, _RETRIES = Width(14, rank=1), Width(9, rank=3)
-_WIDE_FAILED, _WIDE_RETRIES, _WIDE_FROM = _FAILED._replace(least=20), _RETRIES._replace(least=12), 100
-_HOLDS, _WHEN = Width(8, rank=2), Width(12)  # "until closed"
 _REST, _OTHERS = Width(16, FILL), Width(24, rank=1, gap=2)
-_STATE, _AGE = Width(14, gap=2), Width(8, is_right=True)
-_COUNT = Width(5, rank=1, is_right=True)
+_AGE = Width(8, is_right=True)
 
 
 def breaker_style(guard: BreakerStatus) -> StateStyle:
@@ -107,7 +115,7 @@ def section_row(
     left: Line = [Piece(f" {_TITLES[section]}", Role.STRONG), Piece("  "), *facts]
     if section is Section.BREAKERS:
         if systems.breakers and known:
-            left = _with_column_titles(left, columns, glyphs)
+            left = _with_column_titles(left, columns)
         order = order_line(systems.order, glyphs)
         room = columns - width(left) - width(order)
         return [*left, Piece(" " * room), *order] if room > 0 else left
@@ -188,66 +196,84 @@ def more_row(row: SystemsRow, key: str, glyphs: Glyphs) -> Line:
 # --- Breakers ------------------------------------------------------------------------------------------------------
 
 
-def _figures(columns: int) -> tuple[Width, Width]:
-    """The widths of the share of failed calls and of the retries that are left: bars and figures."""
-    return (_WIDE_FAILED, _WIDE_RETRIES) if columns >= _WIDE_FROM else (_FAILED, _RETRIES)
-
-
-def _with_column_titles(left: Line, columns: int, glyphs: Glyphs) -> Line:
-    """The heading with titles above the columns of figures."""
-    failed, retries = _figures(columns)
-    lead = Width(27, 48, gap=0)  # of all that stands before the figures
-    titles = (Piece(" failed", Role.DIM), Piece(" retries", Role.DIM))
-    found = row_line(columns - 1, (lead, left), (failed, titles[0]), (retries, titles[1]), (_HOLDS, ""), (_WHEN, ""))
-    return stripped(found)
-
-
 def breaker_row(guard: BreakerStatus, is_open: bool, scene: Scene, columns: int) -> Line:
-    """One breaker: state, share of failed calls, retries left, number of held tasks, next event."""
-    glyphs, style = scene.glyphs, breaker_style(guard)
-    failed, retries = _figures(columns)
-    return row_line(
-        columns - 1,
-        (_LEAD, (glyphs.open if is_open else glyphs.closed) if guard.held else ""),
-        (_SIGN, sign_of(style, glyphs)),
-        (_NAME, guard.name),
-        (_WORD, Piece(style.word, style.role)),
-        (failed, lambda room: rate(guard, scene, room - 10)),
-        (retries, lambda room: tokens(guard, scene, room - 6)),
-        (_HOLDS, f"holds {compact(len(guard.held))}" if guard.held else ""),
-        (_WHEN, next_step(guard, scene)),
-        more=glyphs.more,
-    )
+    """One breaker, behind the sign that its tasks can be shown."""
+    fold = (scene.glyphs.open if is_open else scene.glyphs.closed) if guard.held else " "
+    return [Piece(f"{fold} "), *screen_row(BREAKER_COLUMNS, guard, scene.look, columns - 3, scene.glyphs.more)]
 
 
-def rate(guard: BreakerStatus, scene: Scene, size: int) -> Line:
+def _with_column_titles(left: Line, columns: int) -> Line:
+    """The heading with titles above the columns of figures."""
+    titles = "  " + plain(screen_titles(BREAKER_COLUMNS, columns - 3))
+    at = titles.find("FAILED")
+    return [*fit(left, at), Piece(titles[at:].partition("HELD")[0].rstrip(), Role.DIM)] if at > width(left) else left
+
+
+def _breaker_code(guard: BreakerStatus, look: Look) -> Piece:
+    return Piece(str(guard.state), breaker_style(guard).role)
+
+
+def _breaker_word(guard: BreakerStatus, look: Look) -> Piece:
+    return Piece(breaker_style(guard).word, breaker_style(guard).role)
+
+
+def _failures(guard: BreakerStatus, look: Look) -> int:
+    return guard.totals(look.now_us)[1]
+
+
+def _failed_share(guard: BreakerStatus, look: Look) -> str:
+    return f"{_failures(guard, look)} of {guard.totals(look.now_us)[0]}"
+
+
+def _failure_rate(guard: BreakerStatus, look: Look) -> Cell:
+    return lambda room: rate(guard, look, room - 10)
+
+
+def _retries(guard: BreakerStatus, look: Look) -> str:
+    return f"{guard.tokens:g} of {guard.spec.bucket_capacity:g}"
+
+
+def _retries_bar(guard: BreakerStatus, look: Look) -> Cell:
+    return lambda room: tokens(guard, look, room - 6)
+
+
+def _holds(guard: BreakerStatus, look: Look) -> str:
+    return f"holds {compact(len(guard.held))}" if guard.held else ""
+
+
+def _reopens(guard: BreakerStatus, look: Look) -> str:
+    at = guard.breaker.reopens_at
+    return "" if at is None or not guard.is_blocking else f"in {format_duration(max(at - look.now_us, 0))}"
+
+
+def rate(guard: BreakerStatus, look: Look, size: int) -> Line:
     """The share of failed calls, as a bar of ``size`` cells and in figures; without failures in figures only."""
-    calls, failures, *_ = guard.totals(scene.now_us)
+    calls, failures, *_ = guard.totals(look.now_us)
     rate = f"{compact(failures)}/{compact(calls)}" if calls else "none"
     if not failures:
         return [Piece(f"{' ' * (size + 3)}{rate}", Role.DIM)]
     role = Role.FAILED if failures / calls >= guard.spec.failure_rate else Role.WAITING
-    return [*bar(failures / calls, scene.glyphs, role, size), Piece(f" {rate}")]
+    return [*bar(failures / calls, look.glyphs, role, size), Piece(f" {rate}")]
 
 
-def tokens(guard: BreakerStatus, scene: Scene, size: int) -> Line:
+def tokens(guard: BreakerStatus, look: Look, size: int) -> Line:
     """The retries that are left, as a bar of ``size`` cells and in figures; of a full budget in figures only."""
     tokens, capacity = compact(int(guard.tokens)), guard.spec.bucket_capacity
     if int(guard.tokens) >= int(capacity):
         return [Piece(f"{' ' * (size + 3)}{tokens}", Role.DIM)]
     role = Role.WAITING if guard.tokens < capacity / 2 else Role.DIM
-    return [*bar(guard.tokens / capacity, scene.glyphs, role, size), Piece(f" {tokens}", role)]
+    return [*bar(guard.tokens / capacity, look.glyphs, role, size), Piece(f" {tokens}", role)]
 
 
-def next_step(guard: BreakerStatus, scene: Scene) -> Piece:
+def next_step(guard: BreakerStatus, look: Look) -> Piece:
     """The next event that needs no human: the end of the row, and the only part that changes with time."""
-    return Piece(*_next_step(guard, scene))
+    return Piece(*_next_step(guard, look))
 
 
-def _next_step(guard: BreakerStatus, scene: Scene) -> tuple[str, Role]:
-    breaker, now = guard.breaker, scene.now_us
+def _next_step(guard: BreakerStatus, look: Look) -> tuple[str, Role]:
+    breaker, now = guard.breaker, look.now_us
     if breaker.state is BreakerState.OPEN and breaker.reopens_at is not None:
-        return _due("probe", breaker.reopens_at, scene), Role.WAITING
+        return _due("probe", breaker.reopens_at, look), Role.WAITING
     if guard.is_blocking:
         return "until closed", Role.WARNING
     if breaker.state is BreakerState.HALF_OPEN:
@@ -255,16 +281,33 @@ def _next_step(guard: BreakerStatus, scene: Scene) -> tuple[str, Role]:
     if guard.held and breaker.is_releasing(now):
         return f"at {breaker.release_rate:.3g}/s", Role.WAITING
     if guard.held and guard.reserve_at is not None:
-        return _due("retry", guard.reserve_at, scene), Role.WAITING
+        return _due("retry", guard.reserve_at, look), Role.WAITING
     if guard.would_open(now):
         return "would open", Role.WARNING
     return ("degraded", Role.WARNING) if guard.is_degraded(now) else ("", Role.DIM)
 
 
-def _due(word: str, at: int, scene: Scene) -> str:
-    if at <= scene.now_us:
+def _due(word: str, at: int, look: Look) -> str:
+    if at <= look.now_us:
         return f"{word} due"
-    return wall(at) if scene.shows_clock_times else f"{word} {clock(at - scene.now_us + SECOND - 1).strip()}"
+    return wall(at) if look.shows_clock_times else f"{word} {clock(at - look.now_us + SECOND - 1).strip()}"
+
+
+BREAKER_COLUMNS: Columns[BreakerStatus, Look] = (
+    Column("sign", width=_SIGN, screen=lambda one, look: sign_of(breaker_style(one), look.glyphs)),
+    Column("downstream", "DOWNSTREAM", lambda one, look: one.name, width=_NAME),
+    field("state", "STATE", _breaker_code, Width(13), _breaker_word),  # "metrics only", and a gap
+    Column("failures", "FAILED", _failures, _failed_share, Width(14, 20, rank=1), _failure_rate),
+    Column("calls", value=lambda one, look: one.totals(look.now_us)[0]),
+    Column("window_seconds", value=lambda one, look: one.spec.window_seconds),
+    field("tokens", "RETRIES", _retries, Width(9, 12, rank=3), _retries_bar),
+    Column("bucket_capacity", value=lambda one, look: one.spec.bucket_capacity),
+    field("held", "HELD", lambda one, look: str(len(one.held)), Width(8, rank=2), _holds),
+    field("running"),
+    Column("reopens_at", "REOPENS", lambda one, look: one.breaker.reopens_at, _reopens, Width(12), next_step),
+    Column("changed_at", value=lambda one, look: one.since),
+    field("why", "WHY"),
+)
 
 
 def held_row(name: str, scene: Scene, columns: int) -> Line:
@@ -287,36 +330,71 @@ def held_row(name: str, scene: Scene, columns: int) -> Line:
 
 def page_row(page: PageRow, scene: Scene, columns: int) -> Line:
     """One page: severity, title, number of occurrences, state, age."""
-    glyphs = scene.glyphs
-    severity = Piece(one_line(page.severity), _SEVERITY_ROLES.get(page.severity, Role.DIM))
-    return row_line(
-        columns - 1,
-        (_LEAD, ""),
-        (_SIGN, sign_of(page_style(page.state), glyphs)),
-        (Width(8), severity),
-        (_REST, Piece(one_line(page.title), Role.DIM if page.is_idle else Role.TEXT)),
-        (_COUNT, f"{glyphs.times}{compact(page.counted)}" if page.counted > 1 else ""),
-        (_STATE, page_status(page, scene)),
-        (_AGE, Piece(scene.since(page.created_at), Role.DIM)),
-        more=glyphs.more,
-    )
+    return [Piece("  "), *screen_row(_PAGE_SCREEN, page, scene.look, columns - 3, scene.glyphs.more)]
 
 
-def page_status(page: PageRow, scene: Scene) -> Piece:
-    """State of a page."""
+def _page_severity(page: PageRow, look: Look) -> Piece:
+    return Piece(one_line(page.severity), _SEVERITY_ROLES.get(page.severity, Role.DIM))
+
+
+def _page_state(page: PageRow, look: Look) -> Piece:
+    words = page.state
+    if page.state == "acked":
+        words = f"acked by {page.acked_by}"
+    elif page.state == "snoozed" and page.snoozed_until is not None:
+        words = f"snoozed for {format_duration(max(page.snoozed_until - look.now_us, 0))}"
+    return Piece(words, page_style(page.state).role)
+
+
+def _page_status(page: PageRow, look: Look) -> Piece:
+    """The state in little room; first that nobody has got it."""
     if page.is_unsent:
         return Piece("not sent", Role.WARNING)
     if page.state == "acked":
         return Piece(f"acked {one_line(actor_name(page.acked_by))}", Role.DIM)
     if page.state == "snoozed" and page.snoozed_until is not None:
-        return Piece(_until(page.snoozed_until, scene), Role.WAITING)
+        return Piece(_until(page.snoozed_until, look), Role.WAITING)
     return Piece(page_style(page.state).word, Role.DIM if page.state == "resolved" else Role.TEXT)
 
 
-def _until(at: int, scene: Scene) -> str:
-    if scene.shows_clock_times or at <= scene.now_us:
+def _until(at: int, look: Look) -> str:
+    if look.shows_clock_times or at <= look.now_us:
         return f"until {wall(at)}"
-    return f"snoozed {clock(at - scene.now_us + SECOND - 1).strip()}"
+    return f"snoozed {clock(at - look.now_us + SECOND - 1).strip()}"
+
+
+def _page_sent(page: PageRow, look: Look) -> str:
+    if page.send_error:
+        return f"failed: {page.send_error}"
+    if page.told_by is not None:
+        return f"with the page of flow {page.told_by}"
+    return "yes" if page.sent_at is not None else "no"
+
+
+def _page_age(page: PageRow, look: Look) -> Piece:
+    return Piece(look.since(page.created_at), Role.DIM)
+
+
+def _page_count(page: PageRow, look: Look) -> str:
+    return f"{look.glyphs.times}{compact(page.counted)}" if page.counted > 1 else ""
+
+
+def _page_title(page: PageRow, look: Look) -> Piece:
+    return Piece(one_line(page.title), Role.DIM if page.is_idle else Role.TEXT)
+
+
+_PAGE_FIELDS: Columns[PageRow, Look] = (
+    field("id", "ID"),
+    Column("sign", width=_SIGN, screen=lambda page, look: sign_of(page_style(page.state), look.glyphs)),
+    field("severity", "SEVERITY", _page_severity, Width(8)),
+    field("state", "STATE", _page_state, Width(14, gap=2), _page_status),
+    Column("count", "COUNT", lambda page, look: page.counted, None, Width(5, rank=1, is_right=True), _page_count),
+    field("created_at", "AGE", lambda page, look: format_duration(look.now_us - page.created_at), _AGE, _page_age),
+    field("sent_at", "SENT", _page_sent),
+    field("title", "TITLE", None, _REST, _page_title),
+)
+PAGE_COLUMNS = with_fields(_PAGE_FIELDS, (name for name in PageRow._fields if name != "counted"))
+_PAGE_SCREEN = chosen(PAGE_COLUMNS, "sign", "severity", "title", "count", "state", "created_at")
 
 
 # --- Quarantined rows ----------------------------------------------------------------------------------------------
@@ -369,21 +447,45 @@ _ROW_LOOKS: dict[str, StateStyle] = {
 }
 
 
-def quarantined_row(row: QuarantineRow | None, error: str, columns: int, glyphs: Glyphs) -> Line:
+def quarantined_row(row: QuarantineRow | None, error: str, columns: int, look: Look) -> Line:
     """One quarantined row: state, key and start of its payload; its error if it differs from ``error``."""
     if row is None:
-        return [Piece(f"   {glyphs.more}", Role.DIM)]
-    style = row_state_style(row.state)
+        return [Piece(f"   {look.glyphs.more}", Role.DIM)]
+    shown = row._replace(error=None) if one_line(row.error or "") == one_line(error) else row
+    return screen_row(measured(_ROW_SCREEN, {"row_key": columns // 4}), shown, look, columns - 1, look.glyphs.more)
+
+
+def _error_and_payload(row: QuarantineRow, look: Look) -> Line:
     reason, holds = one_line(row.error or ""), one_line(row.payload or "")
-    said = [Piece(f"{reason}  " if holds else reason)] if reason != one_line(error) else []
-    return row_line(
-        columns - 1,
-        (Width(1), Piece(sign_of(style, glyphs).text, Role.DIM)),  # the accent is on the group
-        (_WORD, Piece(style.word, Role.DIM)),
-        (Width(9, max(9, min(columns // 4, 30)), is_name=True), Piece(one_line(row.row_key), Role.STRONG)),
-        (Width(16, FILL, gap=2), [*said, Piece(holds, Role.DIM)]),
-        more=glyphs.more,
-    )
+    return [Piece(f"{reason}  " if reason and holds else reason), Piece(holds, Role.DIM)]
+
+
+def _row_sign(row: QuarantineRow, look: Look) -> Piece:
+    return Piece(look.glyphs.of(row_state_style(row.state).sign), Role.DIM)  # the accent is on the group
+
+
+def _row_code(row: QuarantineRow, look: Look) -> Piece:
+    return Piece(row.state, row_state_style(row.state).role)
+
+
+def _row_word(row: QuarantineRow, look: Look) -> Piece:
+    return Piece(row_state_style(row.state).word, Role.DIM)
+
+
+def _row_key(row: QuarantineRow, look: Look) -> Piece:
+    return Piece(one_line(row.row_key), Role.STRONG)
+
+
+_ROW_FIELDS: Columns[QuarantineRow, Look] = (
+    field("name", "TASK"),
+    field("row_key", "ROW", None, _NAME, _row_key),
+    Column("sign", width=Width(1), screen=_row_sign),
+    field("state", "STATE", _row_code, Width(13), _row_word),
+    field("attempt", "ATTEMPT"),
+    field("error", "ERROR", None, Width(16, FILL, gap=2), _error_and_payload),
+)
+ROW_COLUMNS = with_fields(_ROW_FIELDS, QuarantineRow._fields)
+_ROW_SCREEN = chosen(ROW_COLUMNS, "sign", "state", "row_key", "error")
 
 
 def rows_heading(group: QuarantineGroup, place: int, marked: int, columns: int, glyphs: Glyphs) -> tuple[Line, Line]:
@@ -475,7 +577,7 @@ def _breaker_lines(guard: BreakerStatus, scene: Scene) -> Iterator[Line]:
 def _retries_left(guard: BreakerStatus, scene: Scene) -> Line:
     if int(guard.tokens) >= int(guard.spec.bucket_capacity):
         return [Piece(f"{guard.tokens:g} ")]
-    return [*tokens(guard, scene, _TOKEN_BAR_CELLS), Piece(" ")]
+    return [*tokens(guard, scene.look, _TOKEN_BAR_CELLS), Piece(" ")]
 
 
 def _held_text(guard: BreakerStatus) -> Iterator[str]:

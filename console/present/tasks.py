@@ -24,11 +24,11 @@ from ..model.graph.groups import common_start, shared_prefix
 from ..model.inbox import failures_of
 from ..model.log import printable_parts
 from ..text.columns import FILL, Width, row_line
-from ..text.figures import SECOND, age, clock, column, countdown, format_bytes, wall
+from ..text.figures import SECOND, clock, column, countdown, format_bytes, wall
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, join
 from ..text.text import cells, cut, one_line, shorten_middle
-from .states import sign_of
+from .states import Look, sign_of
 
 # --- The names of a run's tasks in little room: without the prefix that all share, and no two of them alike ----------
 
@@ -113,9 +113,14 @@ class Scene(msgspec.Struct):
     columns: int = 80  # of the terminal, for what is drawn over the screen
     has_durations: bool = True
 
+    @property
+    def look(self) -> Look:
+        """What drawing a row of a list needs."""
+        return Look(self.now_us, self.glyphs, self.shows_clock_times)
+
     def since(self, at: int) -> str:
         """How long ago ``at`` was, or its clock time."""
-        return wall(at) if self.shows_clock_times else age(self.now_us - at)
+        return self.look.since(at)
 
     def view(self, name: str) -> views.TaskView:
         """What is true of a task."""

@@ -6,7 +6,7 @@ A new column is one entry of that table. Only ``_fit`` divides the width of a sc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from . import pieces
 from .pieces import Line, Piece, Role
@@ -63,6 +63,29 @@ class Column(NamedTuple, Generic[Row, Context]):
 
 
 Columns = Sequence[Column[Row, Context]]
+
+
+def field(
+    name: str,
+    title: str | None = None,
+    words: Callable[[Any, Any], Words] | None = None,
+    width: Width | None = None,
+    screen: Callable[[Any, Any], Cell] | None = None,
+) -> Column[Any, Any]:
+    """A column whose value is the field of the row with its name."""
+    return Column(name, title, lambda row, context: getattr(row, name), words, width, screen)
+
+
+def with_fields(columns: Columns[Row, Context], names: Iterable[str]) -> Columns[Row, Context]:
+    """These columns, and in JSON also the fields of the row that have none."""
+    known = {column.name for column in columns}
+    return (*columns, *(field(name) for name in names if name not in known))
+
+
+def chosen(columns: Columns[Row, Context], *names: str) -> Columns[Row, Context]:
+    """Columns by name, in this order."""
+    by_name = {column.name: column for column in columns}
+    return [by_name[name] for name in names]
 
 
 def row_line(size: int, *row: tuple[Width, Cell], more: str = "…") -> Line:

@@ -14,9 +14,13 @@ from typing import Any
 import redrive.engine.store
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.cli.systems import breaker_cells, breaker_value
 from redrive.console.model.board import Board
 from redrive.console.model.systems import BadgeCounts, Systems
+from redrive.console.present.states import Look
+from redrive.console.present.systems import BREAKER_COLUMNS, breaker_style
+from redrive.console.text.columns import json_value, screen_row, shell_rows
+from redrive.console.text.glyphs import UTF8
+from redrive.console.text.pieces import plain
 from redrive.engine.core.breaker import SHUT, BreakerState, BreakerStatus, decode, encode
 from redrive.engine.core.downstreams import BREAKER_ACTIONS, DownstreamStates
 from redrive.engine.core.spec import DownstreamSpec, FlowSpec, TaskSpec
@@ -144,13 +148,21 @@ def test_all_say_the_same_of_a_breaker(row, declared, is_new_run, acts):
     assert executor.states.would_admit("api") or wait_of(board.projection, "first", now, context) in BREAKER_WAITS
     assert not executor.states.is_open("api") or not executor.states.would_admit("api")
 
-    value, cells = breaker_value(shown, now), breaker_cells(shown, now)
+    look = Look(now, UTF8)
+    value, (titles, row) = json_value(BREAKER_COLUMNS, shown, look), shell_rows(BREAKER_COLUMNS, [shown], look)
+    cells = {str(title): str(getattr(cell, "text", cell)) for title, cell in zip(titles, row, strict=True)}
     assert (value["state"], value["reopens_at"], value["changed_at"]) == (
         engine.state,
         said(engine, now)[1],
         engine.since,
     )
-    assert (str(getattr(cells[1], "text", cells[1])), cells[-1]) == (engine.state, value["why"])
+    assert (cells["STATE"], cells["WHY"]) == (engine.state, value["why"])
+    assert cells["FAILED"] == f"{value['failures']} of {value['calls']}"
+    assert cells["RETRIES"] == f"{engine.tokens:g} of {value['bucket_capacity']:g}"
+    assert cells["HELD"] == str(len(shown.held)) and value["held"] == shown.held
+    screen = plain(screen_row(BREAKER_COLUMNS, shown, look, 200))
+    assert f" {breaker_style(shown).word} " in screen and (f" holds {len(shown.held)} " in screen) == bool(shown.held)
+    assert ("prob" in screen) == (bool(cells["REOPENS"]) or shown.state is BreakerState.HALF_OPEN)
     assert str(value["why"]).startswith(engine.breaker.why)
     assert BadgeCounts(board).count == (engine.state in SHUT)
     assert [(one.state, one.since) for one in open_rows if one.state in HOLDING_BREAKERS] == (

@@ -9,9 +9,14 @@ from pathlib import Path
 import redrive.engine.store
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.cli.systems import page_state, page_value
 from redrive.console.model.board import OPEN_NOTES, Board
 from redrive.console.model.systems import BadgeCounts, Section, Systems, SystemsRow
+from redrive.console.present.states import Look
+from redrive.console.present.systems import PAGE_COLUMNS, page_row
+from redrive.console.present.tasks import Scene
+from redrive.console.text.columns import json_value, shell_rows
+from redrive.console.text.glyphs import UTF8
+from redrive.console.text.pieces import plain
 from redrive.engine.core.causes import plan_sending
 from redrive.engine.domain.rows import PageRow
 from redrive.engine.statefile.lists import PAGES, UNSENT_PAGES, query
@@ -73,7 +78,18 @@ def test_all_say_the_same_of_a_page(row):
     is_open = row.state == "open"
     assert (item in systems.items_needing_human()) == is_open == bool(BadgeCounts(board).count)
     assert (board.snapshot.page_notes["cause"] in OPEN_NOTES) == is_open
-    assert page_value(read)["state"] == row.state and page_state(read, NOW).startswith(row.state)
+    value, (titles, cells) = (
+        json_value(PAGE_COLUMNS, read, Look(NOW, UTF8)),
+        shell_rows(PAGE_COLUMNS, [read], Look(NOW, UTF8)),
+    )
+    said = {str(title): str(getattr(cell, "text", cell)) for title, cell in zip(titles, cells, strict=True)}
+    assert value == {"count" if name == "counted" else name: field for name, field in row._asdict().items()}
+    assert said["STATE"].startswith(row.state) and (said["TITLE"], said["SEVERITY"]) == (row.title, row.severity)
+    assert (said["ID"], said["COUNT"]) == ("1", str(row.counted))
+    assert said["SENT"].startswith("failed") == (row.send_error is not None) >= row.is_unsent
+    screen = plain(page_row(read, Scene(board, NOW, UTF8), 120))
+    assert f" {row.severity} " in screen and row.title in screen and ("not sent" in screen) == row.is_unsent
+    assert row.is_unsent or row.state in screen or "until" in screen  # of a silence that has just ended
     kinds = [need.kind for need in needs_of([Offer("f", unsent=unsent)], NOW)]
     assert (kinds == [NeedKind.PAGER]) == row.is_unsent
     plan = plan_sending([read], [], None, NOW)
