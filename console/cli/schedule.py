@@ -43,9 +43,7 @@ from ..present.schedules import (
     decision_sentence,
     logical_text,
     missed_times,
-    schedule_cells,
     schedule_notes,
-    times_cells,
     zone_of,
 )
 from ..sessions.session import current_actor, machine_now_us
@@ -58,7 +56,7 @@ from .event_lines import EventPrinter
 from .group import ExitCode, cli, command, summary_of
 from .operate import postpone_options_of
 from .options import json_option, params_of, serving_options, written_option
-from .output import echo_values, print_table, with_schema
+from .output import echo_values, print_list, print_table, with_schema
 from .run import end_sentence, run_arguments
 from .telemetry import serving_metrics
 
@@ -336,24 +334,14 @@ def schedule(context: click.Context, as_json: bool) -> int | None:
         return None
     view, now_us = read_schedules(), machine_now_us()
     rows = view.schedules
-    if as_json:
-        echo_values("schedules", (_served_value(row, now_us) for row in rows))
+    empty = "no schedule is known: redrive serve FOLDER starts the runs of the flows in it"
+    print_list("schedules", SCHEDULE_COLUMNS, rows, now_us, as_json=as_json, empty=empty)
+    if as_json or not rows:
         return ExitCode.SUCCESS
-    if not rows:
-        echo("no schedule is known: redrive serve FOLDER starts the runs of the flows in it")
-        return ExitCode.SUCCESS
-    print_table([SCHEDULE_COLUMNS, *(schedule_cells(row, now_us) for row in rows)])
     notes = [one_line(note) for note in schedule_notes(rows, now_us)]
     notes += [one_line(f"left out: {file} {why}") for file, why in view.left_out]
     echo_lines(["", *notes])
     return ExitCode.SUCCESS
-
-
-def _served_value(row: ServedSchedule, now_us: int) -> dict[str, object]:
-    missed = [run.logical_time for run in row.missed]
-    asked = [request._asdict() for request in row.requests]
-    held = {"is_served": is_served(row, now_us), "is_paused": row.is_paused(now_us)}
-    return {**row._asdict(), "missed": missed, "requests": asked, **held}
 
 
 @schedule.command("next")
@@ -581,11 +569,8 @@ def forget_flow(flow: str) -> int:
 def print_times(flow: str, as_json: bool) -> int:
     """What became of each run of FLOW that was due: whether it ran, and if not why, and who decided so."""
     (row,) = _rows(flow)
-    entries = supervisor_file.read_ledger(row.id)
-    if as_json:
-        echo_values("times", (entry._asdict() for entry in entries))
-        return ExitCode.SUCCESS
-    print_table([TIMES_COLUMNS, *(times_cells(row, entry) for entry in entries)])
+    entries, empty = supervisor_file.read_ledger(row.id), f"no run of {row.flow} has been due"
+    print_list("times", TIMES_COLUMNS, entries, row, as_json=as_json, empty=empty)
     return ExitCode.SUCCESS
 
 

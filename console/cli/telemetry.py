@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 import click
@@ -36,14 +36,16 @@ from ...engine.errors import RedriveError
 from ...engine.runner.command import span_id, trace_id
 from ...engine.statefile.needs import attention_count, needs_of
 from ...engine.statefile.state_files import FiguresReader, Offer, OfferReader
-from ...engine.statefile.supervisor_file import ServedSchedule, is_served, read_schedules
+from ...engine.statefile.supervisor_file import ServedSchedule, read_schedules
 from ..model.board import runner_of
 from ..model.inbox import fingerprint_of_task
 from ..model.runs import known_counts, status_of
+from ..present.schedules import SCHEDULE_COLUMNS
 from ..sessions.address import Endpoint
 from ..sessions.open import with_session
 from ..sessions.reads import events_of_run
 from ..sessions.session import Session, machine_now_us
+from ..text.columns import json_value
 from ..text.text import echo, one_line
 from .group import ExitCode, command
 
@@ -203,8 +205,9 @@ class Samples:
         if value is not None:
             self.values[name][labels] = value
 
-    def set_instant(self, name: str, at_us: int | None, *labels: str) -> None:
-        self.set(name, None if at_us is None else at_us / 1e6, *labels)
+    def set_seconds(self, name: str, us: int | None, *labels: str) -> None:
+        """Set an instant or a length of time, of microseconds."""
+        self.set(name, None if us is None else us / 1e6, *labels)
 
     def add(self, name: str, value: float, *labels: str) -> None:
         self.values[name][labels] = self.values[name].get(labels, 0) + value
@@ -248,9 +251,9 @@ class MachineCollector:
         samples.set("info", 1, __version__)
         offers, view = self._offers.read(), read_schedules()
         _add_needs(samples, offers, now_us)
-        samples.set_instant("supervisor_heartbeat_timestamp_seconds", view.heartbeat_at)
+        samples.set_seconds("supervisor_heartbeat_timestamp_seconds", view.heartbeat_at)
         for schedule in view.schedules:
-            _add_schedule(samples, schedule, now_us)
+            add_schedule(samples, schedule, now_us)
         for offer in (one for one in offers if one.has_file):
             _add_file(samples, offer)
             figures = self._figures.read(offer.path)
@@ -273,16 +276,23 @@ def _add_needs(samples: Samples, offers: Sequence[Offer], now_us: int) -> None:
             samples.add("needs", need.counted, need.kind.value, need.flow or "", need.path)
 
 
-def _add_schedule(samples: Samples, schedule: ServedSchedule, now_us: int) -> None:
-    labels = schedule.flow, schedule.file
-    late_since = None if schedule.is_paused(now_us) else schedule.late_since
-    samples.set("schedule_served", is_served(schedule, now_us), *labels)
-    samples.set("schedule_paused", schedule.is_paused(now_us), *labels)
-    samples.set_instant("schedule_next_timestamp_seconds", schedule.next_at, *labels)
-    samples.set("schedule_late_seconds", 0 if late_since is None else (now_us - late_since) / 1e6, *labels)
+#: Metric of a schedule -> the column that it is of.
+_OF_SCHEDULES = {
+    "schedule_served": "is_served",
+    "schedule_paused": "is_paused",
+    "schedule_next_timestamp_seconds": "next_at",
+    "schedule_missed_starts": "missed_times",
+    "schedule_usual_seconds": "usual_us",
+}
+
+
+def add_schedule(samples: Samples, schedule: ServedSchedule, now_us: int) -> None:
+    labels, values = (schedule.flow, schedule.file), json_value(SCHEDULE_COLUMNS, schedule, now_us)
+    for name, column in _OF_SCHEDULES.items():
+        (samples.set_seconds if name.endswith("_seconds") else samples.set)(name, cast(Any, values[column]), *labels)
+    late_since = schedule.late_from(now_us)
+    samples.set_seconds("schedule_late_seconds", 0 if late_since is None else now_us - late_since, *labels)
     samples.set("schedule_start_failed", schedule.has_failed_start(), *labels)
-    samples.set("schedule_missed_starts", schedule.missed_times, *labels)
-    samples.set_instant("schedule_usual_seconds", schedule.usual_us, *labels)
 
 
 def add_run(samples: Samples, run: RunFacts, offer: Offer, now_us: int) -> None:
@@ -291,11 +301,11 @@ def add_run(samples: Samples, run: RunFacts, offer: Offer, now_us: int) -> None:
     state = run_code(run, runner, counts).removesuffix(" PAUSED")  # without what else holds it
     for one in _RUN_STATES:
         samples.set("run_state", one == state, *labels, one)
-    samples.set_instant("run_start_timestamp_seconds", run.started_at, *labels)
-    samples.set("run_duration_seconds", run_view(run, runner, now_us, counts).clock / 1e6, *labels)
+    samples.set_seconds("run_start_timestamp_seconds", run.started_at, *labels)
+    samples.set_seconds("run_duration_seconds", run_view(run, runner, now_us, counts).clock, *labels)
     if run.logical_time is not None:
-        samples.set("run_start_delay_seconds", (run.started_at - run.logical_time) / 1e6, *labels)
-    samples.set_instant("run_last_success_timestamp_seconds", run.succeeded_at, *labels)
+        samples.set_seconds("run_start_delay_seconds", run.started_at - run.logical_time, *labels)
+    samples.set_seconds("run_last_success_timestamp_seconds", run.succeeded_at, *labels)
 
 
 def _add_file(samples: Samples, offer: Offer) -> None:
@@ -309,7 +319,7 @@ def _add_file(samples: Samples, offer: Offer) -> None:
         if group.since is not None:
             oldest[group.flow] = min(group.since, oldest.get(group.flow, group.since))
     for flow, since in oldest.items():
-        samples.set_instant("dead_letter_oldest_timestamp_seconds", since, flow, offer.path)
+        samples.set_seconds("dead_letter_oldest_timestamp_seconds", since, flow, offer.path)
 
 
 # --- ``redrive report --otlp``: a run as an OpenTelemetry trace, from what the state file keeps of it ----------------

@@ -13,6 +13,7 @@ from ...engine.domain.text import counted, format_duration, place_words, shell_c
 from ...engine.statefile.needs import Need, NeedKind, attention_count
 from ...engine.statefile.start_requests import StartRequest
 from ...engine.statefile.supervisor_file import FOREVER, LedgerRow, ServedSchedule, heartbeat_age_us, is_served
+from ..text.columns import Column, Columns, field, with_fields
 from ..text.figures import DAY, local_day, wall, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Piece, Role
@@ -21,7 +22,6 @@ from ..text.text import one_line
 NAMED_MAX = 3  # missed runs in a note, and in the list of acts
 _MORNING = time_of_day(6)
 _FAR_DAYS = 300  # from where on an instant has its year
-SCHEDULE_COLUMNS = ("FLOW", "NEXT", "LAST", "USUAL", "STATE")
 
 
 #: What an operator decided -> what holds from then on, after the name of the flow.
@@ -115,14 +115,6 @@ def backfill_grid(runs: Iterable[tuple[date, StateStyle]], glyphs: Glyphs) -> It
         yield f"{month}  {''.join(signs.get(day, ' ') for day in _DAYS)}".rstrip()
 
 
-def schedule_cells(row: ServedSchedule, now_us: int) -> tuple[str | Piece, ...]:
-    """One row of the table; times are of this machine."""
-    last = "" if row.last_started_at is None else f"{_time(row.last_started_at, now_us)} {row.last_state}"
-    usual = "" if row.usual_us is None else format_duration(row.usual_us)
-    state = Piece(schedule_state(row, now_us), _role_of(row, now_us))
-    return row.flow, _next_text(row, now_us), last, usual, state
-
-
 def _role_of(row: ServedSchedule, now_us: int) -> Role:
     """The role of the worst that ``schedule_state`` says."""
     if row.start_error is not None:
@@ -139,13 +131,17 @@ def schedule_state(row: ServedSchedule, now_us: int) -> str:
     words = [
         _served_text(row, now_us),
         "gone" if row.gone_since is not None else "cannot start" if row.start_error is not None else "",
-        f"late since {_time(row.late_since, now_us)}" if row.late_since is not None else "",
+        f"late since {_time(late, now_us)}" if (late := row.late_from(now_us)) is not None else "",
         paused_text(row, now_us),
         f"skips {_time(row.skip_logical, now_us)}" if row.skip_logical is not None and skips_next(row) else "",
         f"{counted(row.missed_times, 'run')} missed" if row.missed_times else "",
         f"running for {format_duration(now_us - row.running_since)}" if row.running_since is not None else "",
     ]
     return ", ".join(word for word in words if word)
+
+
+def _state(row: ServedSchedule, now_us: int) -> Piece:
+    return Piece(schedule_state(row, now_us), _role_of(row, now_us))
 
 
 def paused_text(row: ServedSchedule, now_us: int) -> str:
@@ -200,6 +196,30 @@ def _next_text(row: ServedSchedule, now_us: int) -> str:
     return "" if next_at >= FOREVER else f"{_time(next_at, now_us)}, in {format_duration(max(next_at - now_us, 0))}"
 
 
+def _last_text(row: ServedSchedule, now_us: int) -> str:
+    return "" if row.last_started_at is None else f"{_time(row.last_started_at, now_us)} {row.last_state}"
+
+
+def _usual_text(row: ServedSchedule, now_us: int) -> str:
+    return "" if row.usual_us is None else format_duration(row.usual_us)
+
+
+SCHEDULE_COLUMNS: Columns[ServedSchedule, int] = with_fields(
+    (
+        field("flow", "FLOW"),
+        field("next_at", "NEXT", _next_text),
+        field("last_started_at", "LAST", _last_text),
+        field("usual_us", "USUAL", _usual_text),
+        Column("state", "STATE", None, _state),
+        Column("missed", value=lambda row, now_us: [run.logical_time for run in row.missed]),
+        Column("requests", value=lambda row, now_us: [request._asdict() for request in row.requests]),
+        Column("is_served", value=is_served),
+        Column("is_paused", value=lambda row, now_us: row.is_paused(now_us)),
+    ),
+    ServedSchedule._fields,
+)
+
+
 def _time(at: int, now_us: int) -> str:
     """``02:00:00`` of this machine within a day, else with its date; with its year if that is far."""
     if abs(at - now_us) < DAY:
@@ -216,14 +236,23 @@ def _missed_note(row: ServedSchedule) -> str:
     return f"{row.flow} missed {', '.join(times)}{more}{why}: {how}"
 
 
-TIMES_COLUMNS = ("LOGICAL TIME", "TIMES", "WHAT", "WHY", "WHO")
-
-
-def times_cells(row: ServedSchedule, entry: LedgerRow) -> tuple[str, ...]:
-    """One row of the ledger: a logical time, or a range of them."""
+def _span(entry: LedgerRow, row: ServedSchedule) -> str:
+    """A logical time, or a range of them."""
     last = f" - {logical_text(row, entry.last)}" if entry.last != entry.first else ""
-    what = f"{entry.fate}, listed" if entry.listed else entry.fate
-    return f"{logical_text(row, entry.first)}{last}", f"{entry.times:,}", what, one_line(entry.why), one_line(entry.who)
+    return f"{logical_text(row, entry.first)}{last}"
+
+
+#: Of the ledger of a schedule, which is the context.
+TIMES_COLUMNS: Columns[LedgerRow, ServedSchedule] = with_fields(
+    (
+        field("first", "LOGICAL TIME", _span),
+        field("times", "TIMES", lambda entry, row: f"{entry.times:,}"),
+        field("fate", "WHAT", lambda entry, row: f"{entry.fate}, listed" if entry.listed else entry.fate),
+        field("why", "WHY"),
+        field("who", "WHO"),
+    ),
+    LedgerRow._fields,
+)
 
 
 def _asked_note(row: ServedSchedule, request: StartRequest, now_us: int) -> str:

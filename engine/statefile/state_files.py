@@ -207,7 +207,7 @@ def _schedule_facts(view: SupervisorView, now_us: int) -> List[ScheduleFacts]:
                 error=row.start_error or "",
                 missed=row.missed_times,
                 missed_since=row.missed_since,
-                late_since=None if is_paused else row.late_since,
+                late_since=row.late_from(now_us),
                 due_at=min(coming) if coming else None,
                 is_dead=heartbeat_age_us(row, now_us) is not None,
                 is_stopped=row.stopped_at is not None,

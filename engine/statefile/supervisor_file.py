@@ -204,6 +204,10 @@ class ServedSchedule(NamedTuple):
     def is_paused(self, now_us: int) -> bool:
         return now_us < self.paused_until
 
+    def late_from(self, now_us: int) -> Optional[int]:
+        """Since when a start is late; None also while the schedule is paused."""
+        return None if self.is_paused(now_us) else self.late_since
+
     def has_failed_start(self) -> bool:
         """Whether the latest start failed, and nobody has acknowledged that."""
         return self.start_error is not None and self.acknowledged_at is None
