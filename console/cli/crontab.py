@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from datetime import UTC
 
 from ...engine.core.schedule import NAMED_SCHEDULES, parse_recurrence
-from ...engine.core.secret_mask import SHORTEST
 from ...engine.domain.text import shell_word
 from ..text.text import one_line
-from .flow_text import FlowText, call_text, numbered, shell_duration
+from .flow_text import SECRET_NAME, FlowText, call_text, env_text, numbered, secret_names, shell_duration
 from .shell_line import ShellLine, name_of_line, parse_shell_line, program_of_line
 from .shell_text import unquoted
 
@@ -60,9 +59,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Crontab:
-    """``left_out``: lines that no flow can stand for: their numbers, and why."""
+    """``at_boot``: lines with ``@reboot``. ``left_out``: lines that no flow can stand for: their numbers, and why."""
 
     jobs: Sequence[Job]
+    at_boot: Sequence[Job]
     left_out: Sequence[tuple[int, str]]
 
 
@@ -84,6 +84,7 @@ _SETTINGS = frozenset(
 )
 
 
+AT_BOOT = "@reboot"
 _UNESCAPED_PERCENT = re.compile(r"(?<!\\)%")
 
 
@@ -102,19 +103,19 @@ def parse_crontab(text: str, zone: str, *, has_user: bool) -> Crontab:
             jobs.append(_job_of(number, line.strip(), dict(environment), zone, has_user))
         except ValueError as error:
             left_out.append((number, str(error)))
-    return Crontab(jobs, left_out)
+    timed = [job for job in jobs if job.fields != AT_BOOT]
+    return Crontab(timed, [job for job in jobs if job.fields == AT_BOOT], left_out)
 
 
 def _job_of(number: int, line: str, environment: Mapping[str, str], zone: str, has_user: bool) -> Job:
     """Parse a line. Raises ValueError with a sentence."""
-    if line.startswith("@reboot"):
-        raise ValueError("@reboot is not a time: start it by a systemd unit")
     words = line.split(None, (1 if line.startswith("@") else 5) + has_user)
     schedule = words[:1] if line.startswith("@") else words[:5]
     rest = words[len(schedule) :]
     if len(rest) != 1 + has_user:
         raise ValueError(f"it is no line of a crontab: {line}")
-    fields = NAMED_SCHEDULES.get(schedule[0].lower()) if line.startswith("@") else " ".join(schedule)
+    names = {**NAMED_SCHEDULES, AT_BOOT: AT_BOOT}
+    fields = names.get(schedule[0].lower()) if line.startswith("@") else " ".join(schedule)
     if fields is None:
         raise ValueError(f"there is no schedule {schedule[0]}")
     if not line.startswith("@"):
@@ -169,23 +170,16 @@ def flows_of_crontab(jobs: Sequence[Job], source: str, text_of: Callable[[str], 
     return list(found.values())
 
 
-_SECRET = re.compile(r"PASS|PWD.|SECRET|TOKEN|KEY|CREDENTIAL|_DSN|_URL$", re.IGNORECASE)
-
-
 def _env_file(job: Job, files: dict[str, FlowText], text_of: Callable[[str], str | None]) -> FlowText | None:
     """The file of the variables of a line, if one of them may be a secret; lines with the same ones have one file."""
-    if not any(map(_SECRET.search, job.environment)):
+    if not any(map(SECRET_NAME.search, job.environment)):
         return None
-    text = "".join(f"{name}={_env_value(value)}\n" for name, value in job.environment.items())
+    text = env_text(job.environment)
     if text not in files:
         taken = {file.name for file in files.values()}
         names = (f"{name}.env" for name in numbered("crontab"))
         files[text] = FlowText(next(one for one in names if one not in taken and text_of(one) in (None, text)), text)
     return files[text]
-
-
-def _env_value(value: str) -> str:
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 _HEAD = re.compile(r"\A# Imported by `redrive import crontab` from (.*), line (\d+):\n#     (.*)\n")
@@ -222,7 +216,7 @@ def _flow_text(
         "splay": f"{delay}m" if delay.isdigit() and int(delay) else None,
         "machine_pools": pool and {pool: 1},
         "env_file": env and env.name,
-        "secrets": _secrets_of(job) or None,
+        "secrets": secret_names(job.environment) or None,
     }
     own = {
         "cwd": _folder_of(job, command),
@@ -246,10 +240,6 @@ def _flow_text(
     aside = f" ({', '.join(taken)})" if taken else ""
     changed = f"{command.text}{aside}" if command.text != job.line else ""
     return FlowText(name, "\n".join(lines) + "\n", env, changed, remarks)
-
-
-def _secrets_of(job: Job) -> list[str]:
-    return [name for name, value in job.environment.items() if _SECRET.search(name) and len(value) >= SHORTEST]
 
 
 #: What a line may be without, or have more of, as a flow; a sentence each, for the file and the screen.

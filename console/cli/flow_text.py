@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
+from ...engine.core.secret_mask import SHORTEST
+
 
 @dataclass(frozen=True, slots=True)
 class FlowText:
@@ -67,3 +69,18 @@ def numbered(name: str) -> Iterator[str]:
     """Yield the name, then ``name_2``, ``name_3`` and so on."""
     yield name
     yield from (f"{name}_{number}" for number in count(2))
+
+
+#: The name of a variable whose value may be a secret.
+SECRET_NAME = re.compile(r"PASS|PWD.|SECRET|TOKEN|KEY|CREDENTIAL|_DSN|_URL$", re.IGNORECASE)
+
+
+def secret_names(variables: Mapping[str, str]) -> list[str]:
+    """The names of the variables whose values are masked in logs."""
+    return [name for name, value in variables.items() if SECRET_NAME.search(name) and len(value) >= SHORTEST]
+
+
+def env_text(variables: Mapping[str, str]) -> str:
+    """The text of a file of variables, whose values are in quotes."""
+    values = {name: value.replace("\\", "\\\\").replace("'", "\\'") for name, value in variables.items()}
+    return "".join(f"{name}='{value}'\n" for name, value in values.items())

@@ -122,7 +122,7 @@ SECTIONS: dict[str, tuple[Listed, ...]] = {
         Listed(
             "import",
             "importing",
-            "Flow files from a crontab, with the proof that they start when its lines do; from dagu",
+            "Flow files from a crontab or timers of systemd, with the proof that they start when those do; from dagu",
         ),
     ),
     "Write a flow": (

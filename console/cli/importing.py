@@ -1,4 +1,4 @@
-"""``redrive import``: flow files from a crontab, with the proof that they start when the old lines do; from dagu.
+"""``redrive import``: flow files from a crontab, timers of systemd, DAGs of dagu; with the proof of their times.
 
 Each line becomes a file of its own, so that one that breaks stops one job. The old line is its comment.
 """
@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 
@@ -38,6 +39,8 @@ from .dagu import DaguDag, parse_dag
 from .flow_text import FlowText
 from .group import ExitCode, cli, summary_of
 from .output import print_table, write_new_file
+from .shell_line import name_of_line
+from .systemd_units import calendar_starts, timer_flows, unit_of_line
 
 SOURCE_CHARACTERS_MAX = 1_000_000
 DAYS = 30  # of start times that are compared
@@ -75,16 +78,20 @@ def import_crontab(source: str | None, folder: str, system: bool, zone: str | No
             left_out.append((job.number, f"it names a user, {job.line.split()[0]}: --system"))
         else:
             jobs.append(job)
+    units = [unit_of_line(name_of_line(job.line) or f"line_{job.number}", job) for job in crontab.at_boot]
     files = flows_of_crontab(jobs, _SOURCES.get(source, source) or "", lambda name: _text_of_file(folder, name))
-    if not files and not left_out:
+    if not files and not left_out and not units:
         raise RedriveError("there is no line in it that starts a command")
-    write_new_files(folder, files)
-    code = print_comparison(folder, jobs, files)
+    write_new_files(folder, [*files, *units])
+    old = [OldTimes(str(job.number), partial(cron_starts, job.fields)) for job in jobs]
+    code = print_comparison(folder, old, files, "the old lines are not compared: pip install 'redrive[import]'")
     _print_changes(jobs, files)
     missing = _print_remarks(jobs, files)
     for number, sentence in sorted(left_out):
         echo(one_line(f"line {number}: {sentence}"))
-    if left_out or (missing and source is None):
+    for job, unit in zip(crontab.at_boot, units, strict=True):
+        echo(one_line(f"line {job.number}: @reboot is no time: {unit.name} is a unit of systemd for it"))
+    if left_out or units or (missing and source is None):
         code = ExitCode.PARTIAL_OR_BLOCKED
     if files:
         echo(one_line(f"next: take the lines out of the crontab, then: {shell_command(['redrive', 'serve', folder])}"))
@@ -147,7 +154,7 @@ def _text_of_file(folder: str, name: str) -> str | None:
 
 
 def _path_of(name: str) -> str:
-    return name if name.endswith(".env") else f"{name}.py"
+    return name if name.endswith((".env", ".service")) else f"{name}.py"
 
 
 def write_new_files(folder: str, files: Iterable[FlowText]) -> None:
@@ -169,26 +176,44 @@ def write_new_files(folder: str, files: Iterable[FlowText]) -> None:
 # --- The proof -------------------------------------------------------------------------------------------------------
 
 
-def print_comparison(folder: str, jobs: Sequence[Job], files: Sequence[FlowText]) -> ExitCode:
-    """Print the starts of the next DAYS days by the old lines and by the flow files, and whether they are the same."""
+@dataclass(frozen=True, slots=True)
+class OldTimes:
+    """When a job started until now.
+
+    Attributes:
+        label: of the line or timer that says so.
+        starts: of another reader than that of the flows, between two instants by the clock of a zone, at most as many;
+            None if no such reader is installed. It raises ValueError for times that the reader refuses.
+    """
+
+    label: str
+    starts: Callable[[str, datetime, datetime, int], list[datetime] | None]
+
+
+def print_comparison(folder: str, old: Sequence[OldTimes], files: Sequence[FlowText], without_reader: str) -> ExitCode:
+    """Print the starts of the next DAYS days by the old times and by the flow files, and whether they are the same.
+
+    ``without_reader``: what is said if no other reader is installed.
+    """
     paths = [os.path.abspath(os.path.join(folder, f"{file.name}.py")) for file in files]
     flows = run_with_log(_read_flows(paths))
     now = SystemClock().now_us()
-    rows: list[tuple[str, ...]] = [("LINE", "FLOW", "OLD LINE", "FLOW FILE", "FIRST", "LAST", "")]
+    rows: list[tuple[str, ...]] = [("OLD", "FLOW", "OLD STARTS", "FLOW STARTS", "FIRST", "LAST", "")]
     code, is_compared = ExitCode.SUCCESS, True
-    for job, file, path in zip(jobs, files, paths, strict=True):
-        comparison = compare_starts(job, flows[path], now)
-        if comparison.agrees and not is_of_line(_text_of_file(folder, file.name) or "", file.text):
+    for times, file, path in zip(old, files, paths, strict=True):
+        comparison = compare_starts(times, flows[path], now)
+        there = _text_of_file(folder, file.name) or ""
+        if comparison.agrees and there != file.text and not is_of_line(there, file.text):
             comparison = replace(comparison, problem="NOT IMPORTED: the file holds something else")
         is_compared &= comparison.old is not None or bool(comparison.problem)
-        rows.append((str(job.number), file.name, *comparison.cells()))
+        rows.append((times.label, file.name, *comparison.cells()))
         if not comparison.agrees:
             code = ExitCode.PARTIAL_OR_BLOCKED
-    if jobs:
+    if old:
         echo(f"starts in the next {DAYS} days:")
         print_table(rows)
     if not is_compared:
-        echo("the old lines are not compared: pip install 'redrive[import]', then the same command again")
+        echo(f"{without_reader}, then the same command again")
     return code
 
 
@@ -221,14 +246,14 @@ class Comparison:
         verdict = "the same" if self.old is not None else "not compared"
         if not self.agrees and not self.problem:
             at = min(set(self.old or ()) ^ set(self.new))
-            alone = "flow" if at in self.new else "old line"
+            alone = "flow" if at in self.new else "old times"
             verdict = f"DIFFERS: {at:%Y-%m-%d %H:%M} is a start of the {alone} alone"
         old = "" if self.old is None else f"{len(self.old):,}"
         return old, f"{len(self.new):,}", first, last, one_line(self.problem or verdict)
 
 
-def compare_starts(job: Job, flow: FlowSpec | str, now: int) -> Comparison:
-    """Compare the starts of a line with those of its flow; or say why its file cannot be read."""
+def compare_starts(times: OldTimes, flow: FlowSpec | str, now: int) -> Comparison:
+    """Compare the old starts of a job with those of its flow; or say why its file cannot be read."""
     if isinstance(flow, str):
         return Comparison(problem=flow)
     served = served_flow(flow)
@@ -244,18 +269,16 @@ def compare_starts(job: Job, flow: FlowSpec | str, now: int) -> Comparison:
         return midnight.utcoffset() == (midnight + timedelta(days=1)).utcoffset()
 
     instants = takewhile(lambda at: at <= to_microseconds(end.replace(tzinfo=zone)), served.schedule.after(now))
-    walls = (local_time(at, zone).replace(tzinfo=None) for at in instants)
+    walls = [local_time(at, zone).replace(tzinfo=None) for at in instants]
     new = [wall for wall in walls if is_compared(wall)]
     try:
-        old = _starts_of(job.fields, start, end, is_compared)
+        old = times.starts(flow.timezone, start, end, len(walls) + 2)
     except ValueError as error:
-        return Comparison(new=new, problem=f"the old line cannot be read: {error}")
-    return Comparison(old, new)
+        return Comparison(new=new, problem=f"the old times cannot be read: {error}")
+    return Comparison(None if old is None else list(filter(is_compared, old)), new)
 
 
-def _starts_of(
-    fields: str, start: datetime, end: datetime, is_compared: Callable[[datetime], bool]
-) -> list[datetime] | None:
+def cron_starts(fields: str, zone: str, start: datetime, end: datetime, most: int) -> list[datetime] | None:
     """The starts of a line by ``croniter``, another reader than that of the flows; None if it is not installed.
 
     ``implement_cron_bug``: a day field that begins with a star counts as a star, as in the cron of Debian.
@@ -265,8 +288,36 @@ def _starts_of(
     except ModuleNotFoundError:
         return None
     reader = croniter(fields, start, ret_type=datetime, implement_cron_bug=True)
-    found = takewhile(lambda at: at <= end, iter(reader.get_next, None))
-    return [at for at in found if is_compared(at)]
+    return list(takewhile(lambda at: at <= end, iter(reader.get_next, None)))
+
+
+# --- Timers of systemd -----------------------------------------------------------------------------------------------
+
+
+@import_flows.command("systemd")
+@click.argument("paths", nargs=-1, required=True, metavar="TIMER...")
+@into_option
+def import_systemd(paths: Sequence[str], folder: str) -> int:
+    """Write a flow file for each timer of systemd, and compare when they start by `systemd-analyze`.
+
+    TIMER is a file NAME.timer with its service beside it, or a folder of them. No file is overwritten, and the timers
+    stay as they are. Exit code 3: something of a timer or service is not in its flow, or the flow starts at other
+    times.
+    """
+    timers = timer_flows(paths)
+    if not timers:
+        raise RedriveError("there is no timer in it")
+    write_new_files(folder, [file for _, file in timers])
+    timed = [(timer, file) for timer, file in timers if timer.calendar]
+    old = [OldTimes(timer.unit, partial(calendar_starts, timer.calendar)) for timer, _ in timed]
+    code = print_comparison(
+        folder, old, [file for _, file in timed], "the timers are not compared: install systemd-analyze"
+    )
+    for timer, _ in timers:
+        for sentence in timer.left_out:
+            echo(one_line(f"{timer.unit}: {sentence}"))
+    echo(one_line(f"next: systemctl disable --now the timers, then: {shell_command(['redrive', 'serve', folder])}"))
+    return ExitCode.PARTIAL_OR_BLOCKED if any(timer.left_out for timer, _ in timers) else code
 
 
 # --- DAGs of dagu ----------------------------------------------------------------------------------------------------

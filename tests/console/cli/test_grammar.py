@@ -185,7 +185,10 @@ def _leaves(command: click.Command) -> list[click.Command]:
 OTHER_WORDS = {
     **dict.fromkeys(("run", "check", "rehearse", "backfill", "serve"), "PROGRAM"),
     **dict.fromkeys(("exec", "new", "help", "completion", "demo", "metrics", "systems pools"), "no flow"),
-    **dict.fromkeys(("backoff", "import crontab", "import dagu", "simulate herd", "simulate contention"), "no flow"),
+    **dict.fromkeys(
+        ("backoff", "import crontab", "import dagu", "import systemd", "simulate herd", "simulate contention"),
+        "no flow",
+    ),
 }
 
 

@@ -9,11 +9,12 @@ import signal
 import subprocess
 import sys
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
 from redrive.console.cli.crontab import cron_reads_zones, parse_crontab
-from redrive.console.cli.importing import compare_starts
+from redrive.console.cli.importing import OldTimes, compare_starts, cron_starts
 from redrive.console.cli.shell_line import ShellLine, name_of_line, parse_shell_line
 from redrive.engine import Flow
 from redrive.engine.core.schedule import to_microseconds
@@ -133,7 +134,7 @@ def test_a_file_that_is_there_stays_and_is_compared(home: Path) -> None:
     assert done.returncode == 3 and path.read_text() == mended
     assert "flows/backup.py is there already and stays as it is" in done.stdout
     (row,) = [line for line in done.stdout.splitlines() if " backup " in line]
-    assert "DIFFERS" in row and "01:30 is a start of the old line alone" in row
+    assert "DIFFERS" in row and "01:30 is a start of the old times alone" in row
     (row,) = [line for line in done.stdout.splitlines() if " poll " in line]
     assert "SyntaxError" in row or "was never closed" in row
 
@@ -142,9 +143,9 @@ def test_what_no_flow_can_stand_for_is_said(home: Path) -> None:
     done = run_redrive("import", "crontab", "-", "--into", "flows", input="@reboot /usr/bin/agent\n0 0 * *\n@often x\n")
     assert done.returncode == 3
     assert done.stdout.splitlines() == [
-        "line 1: @reboot is not a time: start it by a systemd unit",
         "line 2: it is no line of a crontab: 0 0 * *",
         "line 3: there is no schedule @often",
+        "line 1: @reboot is no time: agent.service is a unit of systemd for it",
     ]
     assert "no line in it that starts a command" in run_redrive("import", "crontab", "/dev/null").stderr
     assert "cannot be read: No such file" in run_redrive("import", "crontab", "gone").stderr
@@ -183,7 +184,8 @@ def test_the_two_readers_agree_where_cron_is_odd(zone: str) -> None:
         flow = Flow("x", schedule=job.fields, timezone=zone)
         flow.command("a", "true")
         for day in (datetime(2026, 3, 5, tzinfo=UTC), datetime(2026, 10, 10, tzinfo=UTC)):
-            comparison = compare_starts(job, flow.spec(), to_microseconds(day))
+            old = OldTimes("1", partial(cron_starts, job.fields))
+            comparison = compare_starts(old, flow.spec(), to_microseconds(day))
             assert comparison.agrees and comparison.old is not None and len(comparison.new) > 0, job
 
 
