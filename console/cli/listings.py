@@ -11,16 +11,16 @@ from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iter
 from contextlib import aclosing
 from datetime import datetime
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, cast
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import click
 import msgspec
-from msgspec import structs
 
 from ...engine.core.causes import CauseHistory, describe_history, describe_last_incident
 from ...engine.core.explain import explain_task
 from ...engine.core.part import describe_part
-from ...engine.core.projection import RunProjection, RunRow, RunSummary, TaskRow
+from ...engine.core.projection import RunProjection, RunRow, TaskRow
 from ...engine.core.views import counted_states, row_style, run_code, run_style, state_code
 from ...engine.core.waiting import ALIVE, ExplainContext, RunnerStatus
 from ...engine.domain.event_codec import row_of
@@ -47,7 +47,7 @@ from ..sessions.open import with_session
 from ..sessions.reads import HistoryReader
 from ..sessions.session import Session, machine_now_us
 from ..sessions.target import is_remote
-from ..text.columns import shell_rows
+from ..text.columns import Column, Columns, field, with_fields
 from ..text.event_text import FINGERPRINT_DIGITS
 from ..text.glyphs import glyphs_for
 from ..text.pieces import Line, Piece, Role, stripped
@@ -55,7 +55,7 @@ from ..text.text import echo, echo_lines, json_line, one_line, shorten
 from . import options as shared
 from .event_lines import EventLabeller
 from .group import ExitCode, command
-from .output import Shown, echo_values, print_lines, print_list, print_view, shell_look, shown_table, with_schema
+from .output import Shown, echo_values, list_lines, print_lines, print_list, print_view, shell_look, with_schema
 from .state_files import files_of
 
 if TYPE_CHECKING:
@@ -81,25 +81,21 @@ def print_tasks(endpoint: Endpoint, patterns: Sequence[str], as_json: bool, *, f
         projection = await session.snapshot(session.run_id, successes="all" if as_json else "states")
         run, now_us, address = projection.run, session.now_us(), session.address
         if as_json:
-            extra = {"executor": present.executor_json(run, session.status, address, now_us), "state_file": address}
-            return json_task_lines(projection, extra, patterns)
+            executor = present.executor_json(run, session.status, address, now_us)
+            return task_lines(projection, as_json, {"executor": executor, "state_file": address}, patterns)
         board = Board(projection)
         breakers, pages = await session.query(lists.BREAKERS), await session.query(lists.PAGES, limit=_PAGES_MAX)
         board.update_lists(breakers, pages)
-        before = await _last_times(session, board)
-        status = session.status
-        runner = runner_of(run, status)
+        runner = runner_of(run, session.status)
         health, _ = await session.read(unpack_read, "health")
-        ended = () if health is None else health.ended
-        lines = task_lines(
+        about = TasksContext(
             projection,
-            as_json,
             lambda name: board.explain(name, now_us, runner),
-            before=before,
-            runner=runner,
-            unwritten=ended,
-            patterns=patterns,
+            runner,
+            await _last_times(session, board),
+            () if health is None else health.ended,
         )
+        lines = task_lines(projection, as_json, {}, patterns, about)
         notes = [*_storage_lines(health, now_us), *_executor_advice_lines(run, session)]
         return [present.place_line(run, address), *lines, *notes]
 
@@ -135,62 +131,62 @@ async def _last_times(session: Session, board: Board) -> dict[str, str]:
     return {name: words for cause in causes if (words := incidents.get(cause.key)) for name in cause.tasks}
 
 
+class TasksContext(NamedTuple):
+    """What the rows of a list of tasks need.
+
+    ``why``: why a task waits, or since when a RUNNING one has no executor; ``before``: by task that needs a human, how
+    its cause ended last time; ``unwritten``: tasks whose end the file does not have.
+    """
+
+    projection: RunProjection
+    why: Callable[[str], str]
+    runner: RunnerStatus = ALIVE
+    before: Mapping[str, str] = MappingProxyType({})
+    unwritten: Collection[str] = ()
+
+
 def task_lines(
     projection: RunProjection,
     as_json: bool,
-    why: Callable[[str], str] | None = None,
-    extra: Mapping[str, object] | None = None,
-    before: Mapping[str, str] | None = None,
-    now_us: int = 0,
-    runner: RunnerStatus = ALIVE,
-    unwritten: Collection[str] = (),
+    place: Mapping[str, object],
     patterns: Sequence[str] = (),
-) -> list[Shown]:
-    """The lines of the tasks in ``projection``.
-
-    ``why``: explains why a task waits, or since when a RUNNING task has no executor; None: by ``projection`` at
-    ``now_us``; ``extra``: further keys of each JSON value; ``before``: by task that needs a human, how its cause ended
-    last time; ``unwritten``: tasks whose end the file does not have; ``patterns``: only tasks of these names and globs.
-    """
+    about: TasksContext | None = None,
+) -> Iterable[Shown]:
+    """The lines of the tasks of these names and globs. ``place``: further keys of each JSON value."""
     from .operate import rows_like
 
-    if as_json:
-        return [*json_task_lines(projection, extra or {}, patterns)]
-    cells: list[Sequence[str | Piece]] = [("TASK", "STATE", "ATTEMPT", "NOTE")]
-    why = why or (lambda name: explain_task(projection, name, now_us))
-    for row in rows_like(projection, patterns):
-        is_unwritten = row.state is TaskState.RUNNING and row.name in unwritten
-        parts = (
-            _UNWRITTEN_NOTE if is_unwritten else _note(row, why),
-            stale_text(row),
-            (before or {}).get(row.name),
-        )
-        note = " · ".join(filter(None, parts))
-        word = UNWRITTEN if is_unwritten else state_code(row.state, runner)
-        state = Piece(word, row_style(row, runner).role)
-        cells.append((row.name, state, attempt_label(row), note))
-    return list(shown_table(cells))
+    about = about or TasksContext(projection, lambda name: explain_task(projection, name, 0))
+    return list_lines("tasks", TASK_COLUMNS, rows_like(projection, patterns), about, as_json=as_json, **place)
 
 
-def json_task_lines(
-    projection: RunProjection, extra: Mapping[str, object], patterns: Sequence[str] = ()
-) -> Iterator[str]:
-    """The tasks as JSON, made as they are printed: together the lines take more memory than the run."""
-    from .operate import rows_like
-
-    for row in rows_like(projection, patterns):
-        yield json_line(task_value(row, projection, extra))
+def _is_unwritten(row: TaskRow, about: TasksContext) -> bool:
+    return row.state is TaskState.RUNNING and row.name in about.unwritten
 
 
-def task_value(row: TaskRow, projection: RunProjection, extra: Mapping[str, object]) -> dict[str, object]:
-    """A task as JSON: the columns of the table that may be shown, its parents, its attempts, and what is ``extra``."""
-    value = structs.asdict(row)
-    del value["spec"], value["attempts"], value["claim_token"]
-    value["owner_note"] = row.spec.owner if row.spec is not None else None
-    value["run_id"] = projection.run.run_id
-    value["parents"] = projection.parents.get(row.name, ())
-    value["attempts"] = list(row.attempts.values())
-    return with_schema("tasks", {**value, **extra})
+def _state(row: TaskRow, about: TasksContext) -> Piece:
+    word = UNWRITTEN if _is_unwritten(row, about) else state_code(row.state, about.runner)
+    return Piece(word, row_style(row, about.runner).role)
+
+
+def _notes(row: TaskRow, about: TasksContext) -> str:
+    note = _UNWRITTEN_NOTE if _is_unwritten(row, about) else _note(row, about.why)
+    return " · ".join(filter(None, (note, stale_text(row), about.before.get(row.name))))
+
+
+#: JSON has the columns of the table in the file that may be shown, and what belongs to the task in other tables.
+TASK_COLUMNS: Columns[TaskRow, TasksContext] = with_fields(
+    (
+        field("name", "TASK"),
+        field("state", "STATE", _state),
+        field("attempt", "ATTEMPT", lambda row, about: attempt_label(row)),
+        Column("note", "NOTE", None, _notes),
+        Column("owner_note", value=lambda row, about: row.spec and row.spec.owner),
+        Column("run_id", value=lambda row, about: about.projection.run.run_id),
+        Column("parents", value=lambda row, about: about.projection.parents.get(row.name, ())),
+        Column("attempts", value=lambda row, about: [*row.attempts.values()]),
+    ),
+    [name for name in TaskRow.__struct_fields__ if name not in ("spec", "claim_token")],
+)
 
 
 def _note(row: TaskRow, why: Callable[[str], str]) -> str:
@@ -451,12 +447,8 @@ def print_replay(endpoint: Endpoint, patterns: Sequence[str], as_json: bool, at:
         then = "" if instant is None else f" at {_local_time(instant)}"
         echo(f"{present.place_line(projection.run, address)}{then}")
     context = ExplainContext(runner=runner, holders={})
-
-    def why(name: str) -> str:
-        return explain_task(projection, name, now_us, context)
-
-    place = {"state_file": address}
-    print_lines(task_lines(projection, as_json, why, place, now_us=now_us, runner=runner, patterns=patterns))
+    about = TasksContext(projection, lambda name: explain_task(projection, name, now_us, context), runner)
+    print_lines(task_lines(projection, as_json, {"state_file": address}, patterns, about))
     return 0
 
 
@@ -505,21 +497,8 @@ def print_runs(
     async def read(session: Session) -> Sequence[Shown]:
         schedule_lines, summaries = await _schedule_lines(session), await session.runs()
         status, address, now_us = session.status, session.address, session.now_us()
-        if as_json:
-            return [
-                json_line(
-                    run_value(
-                        one,
-                        present.executor_json(one.run, status, address, now_us),
-                        address,
-                        runner_of(one.run, status),
-                    )
-                )
-                for one in summaries
-            ]
-        place = shell_look(now_us)
-        waiting, durations = await _waiting_by_run(session), usual_durations(summaries)
-        shown = summaries if everything or not sys.stdout.isatty() else summaries[:_RUNS_MAX]
+        waiting, durations = {} if as_json else await _waiting_by_run(session), usual_durations(summaries)
+        shown = summaries if everything or as_json or not sys.stdout.isatty() else summaries[:_RUNS_MAX]
         rows = [
             present.ListedRun(
                 one.run,
@@ -528,10 +507,15 @@ def print_runs(
                 durations[one.run.dag_name],
                 waiting.get(one.run.run_id),
                 _run_note(one.run, status, address, now_us),
+                one.counts,
+                present.executor_json(one.run, status, address, now_us),
             )
             for one in shown
         ]
-        table = shown_table(shell_rows(present.RUN_COLUMNS, rows, place))
+        place = {"state_file": address} if as_json else {}
+        table = list_lines("runs", present.RUN_COLUMNS, rows, shell_look(now_us), as_json=as_json, **place)
+        if as_json:
+            return [*table]
         command = shell_command(["redrive", "runs", address, *session.ssh_arguments, "--all"])
         more = [f"{counted(len(summaries) - len(shown), 'earlier run')}: {command}"] if shown != summaries else []
         lines = [present.place_line(None, address), *table, *more]
@@ -555,18 +539,6 @@ async def _needing_lines(session: Session) -> list[str]:
     waiting = [*(await _waiting_by_run(session)).values()]
     command = shell_command(["redrive", "inbox", session.address, *session.ssh_arguments])
     return [f"{present.needing_sentence(waiting)}: {command}"] if waiting else []
-
-
-def run_value(
-    summary: RunSummary, executor: Mapping[str, object], address: str, runner: RunnerStatus
-) -> dict[str, object]:
-    found = counted_states(summary.counts, summary.asked)
-    counts = {"counts": summary.counts, "dead_letters": summary.dead_letters}
-    place = {"executor": executor, "state_file": address}
-    return with_schema(
-        "runs",
-        {**msgspec.to_builtins(summary.run), "state": run_code(summary.run, runner, found), **counts, **place},
-    )
 
 
 def _print_tasks_of_runs(endpoint: Endpoint, as_json: bool, flow: str | None, order: HistoryOrder) -> int:

@@ -27,7 +27,7 @@ from ..terminal.capabilities import shows_colours
 from ..text.columns import Columns, Context, Row, json_value, shell_rows
 from ..text.glyphs import glyphs_for
 from ..text.pieces import Line, Piece, fit, plain, table, width
-from ..text.text import COLUMN_CELLS_MAX, JsonLine, echo, echo_json, sanitize_lines, shorten, table_lines
+from ..text.text import COLUMN_CELLS_MAX, JsonLine, echo, echo_json, json_line, sanitize_lines, shorten, table_lines
 
 if TYPE_CHECKING:
     from rich.style import Style
@@ -107,13 +107,23 @@ def shell_look(now_us: int) -> Look:
 def print_list(
     name: str, columns: Columns[Row, Context], rows: Sequence[Row], context: Context, *, as_json: bool, empty: str
 ) -> None:
-    """Print a list: its table, the sentence ``empty`` without a row, or a line of JSON of this name for each row."""
-    if as_json:
-        echo_values(name, (json_value(columns, row, context) for row in rows))
-    elif rows:
-        print_table(shell_rows(columns, rows, context))
+    """Print a list; without a row the sentence ``empty``."""
+    if rows or as_json:
+        print_lines(list_lines(name, columns, rows, context, as_json=as_json))
     else:
         echo(empty)
+
+
+def list_lines(
+    name: str, columns: Columns[Row, Context], rows: Iterable[Row], context: Context, *, as_json: bool, **more: object
+) -> Iterable[Shown]:
+    """The lines of a list: its table, or a line of JSON of this name for each row, which has ``more`` as well.
+
+    Lines of JSON are made as they are printed: together those of a run take more memory than the run.
+    """
+    if as_json:
+        return (json_line(with_schema(name, {**json_value(columns, row, context), **more})) for row in rows)
+    return shown_table(shell_rows(columns, [*rows], context))
 
 
 def print_table(rows: Sequence[Sequence[str | Piece]]) -> None:

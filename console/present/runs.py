@@ -32,7 +32,19 @@ from ..model.board import Board, SessionStatus
 from ..model.inbox import Inbox, has_fingerprint
 from ..model.runs import FleetEntry, FleetOrder, Pace, WaitingRun, latest_code, pace_beside, pace_of, run_cell
 from ..sessions.address import parse
-from ..text.columns import FILL, Column, Columns, Width, Words, longest_cells, measured, row_line, screen_row
+from ..text.columns import (
+    FILL,
+    Column,
+    Columns,
+    Width,
+    Words,
+    field,
+    longest_cells,
+    measured,
+    row_line,
+    screen_row,
+    with_fields,
+)
 from ..text.figures import DAY, SECOND, age, clock, column, number, wall, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, join, width
@@ -126,7 +138,11 @@ def heading_line(
 
 
 class ListedRun(msgspec.Struct, frozen=True):
-    """A run, its counts, who runs it, and what it needs. ``durations``: of the successes of its flow, ascending."""
+    """A run, its counts, who runs it, and what it needs.
+
+    ``durations``: of the successes of its flow, ascending; ``stored``: its counts as they are stored; ``executor``: as
+    of ``executor_json``.
+    """
 
     run: RunRow
     counts: states.Counts
@@ -134,6 +150,8 @@ class ListedRun(msgspec.Struct, frozen=True):
     durations: Sequence[int] = ()
     waiting: WaitingRun | None = None
     note: str = ""
+    stored: Mapping[str, int] = {}
+    executor: Mapping[str, object] = {}
 
     def view(self, now_us: int) -> RunView:
         """What is true of the run."""
@@ -156,9 +174,12 @@ class ListedRun(msgspec.Struct, frozen=True):
         return f"{_times(pace)} times the usual {usual} ({runs})"
 
 
+def _state_code(row: ListedRun, place: Look) -> str:
+    return run_code(row.run, row.runner, row.counts)
+
+
 def _state(row: ListedRun, place: Look) -> Piece:
-    style = run_style(row.run, row.runner, row.counts)
-    return Piece(run_code(row.run, row.runner, row.counts), Role(style.role))
+    return Piece(_state_code(row, place), Role(run_style(row.run, row.runner, row.counts).role))
 
 
 def _sign_and_word(row: ListedRun, place: Look) -> Piece:
@@ -220,18 +241,22 @@ def _params(row: ListedRun, place: Look) -> Piece:
     return Piece(describe_params(row.run))
 
 
-RUN_COLUMNS: Columns[ListedRun, Look] = (
-    Column("run_id", "RUN", None, lambda row, place: row.run.run_id, Width(10, 40, is_name=True)),
-    Column("dag_name", "FLOW", None, lambda row, place: row.run.dag_name, Width(8, 24, rank=3, is_name=True)),
-    Column("state", "STATE", None, _state, Width(11), _sign_and_word),
+_RUN_FIELDS: Columns[ListedRun, Look] = (
+    Column("run_id", "RUN", lambda row, place: row.run.run_id, None, Width(10, 40, is_name=True)),
+    Column("dag_name", "FLOW", lambda row, place: row.run.dag_name, None, Width(8, 24, rank=3, is_name=True)),
+    Column("state", "STATE", _state_code, _state, Width(11), _sign_and_word),
     Column("done", "DONE", None, _done, Width(7, 11, rank=4, is_right=True)),
     Column("took", "TOOK", None, _took, Width(5, rank=1, is_right=True)),
     Column("usual", "USUAL", None, _beside_usual, Width(6, rank=2, is_right=True)),
     Column("needs", "NEEDS", None, _needs, Width(16, 48, gap=2)),
-    Column("params", "PARAMS", None, _params, Width(12, FILL, rank=5, gap=2)),
+    Column("params", "PARAMS", lambda row, place: row.run.params, _params, Width(12, FILL, rank=5, gap=2)),
     Column("started", "STARTED", None, _started, Width(14, rank=6, gap=2, is_spare=True)),
     Column("note", "", None, lambda row, place: row.note),
+    Column("counts", value=lambda row, place: row.stored),
+    Column("dead_letters", value=lambda row, place: row.stored.get(TaskState.DEAD_LETTER, 0)),
+    field("executor"),
 )
+RUN_COLUMNS = with_fields(_RUN_FIELDS, RunRow.__struct_fields__, lambda row: row.run)
 
 
 def run_columns(rows: Sequence[ListedRun], place: Look) -> Columns[ListedRun, Look]:

@@ -76,10 +76,16 @@ def field(
     return Column(name, title, lambda row, context: getattr(row, name), words, width, screen)
 
 
-def with_fields(columns: Columns[Row, Context], names: Iterable[str]) -> Columns[Row, Context]:
-    """These columns, and in JSON also the fields of the row that have none."""
+def with_fields(
+    columns: Columns[Row, Context], names: Iterable[str], part: Callable[[Row], object] = lambda row: row
+) -> Columns[Row, Context]:
+    """These columns, and in JSON also the fields of the row, or of a part of it, that have none."""
     known = {column.name for column in columns}
-    return (*columns, *(field(name) for name in names if name not in known))
+    return (*columns, *(_field_of(part, name) for name in names if name not in known))
+
+
+def _field_of(part: Callable[[Row], object], name: str) -> Column[Row, Any]:
+    return Column(name, value=lambda row, context: getattr(part(row), name))
 
 
 def chosen(columns: Columns[Row, Context], *names: str) -> Columns[Row, Context]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from redrive.console.cli.listings import task_lines
+from redrive.console.cli.listings import TasksContext, task_lines
 from redrive.console.cli.output import plain_text
 from redrive.console.model.board import Board
 from redrive.console.model.inbox import Inbox
@@ -114,7 +114,7 @@ def _report_of(projection: RunProjection) -> str:
 
 def _lists_of(projection: RunProjection) -> tuple[list[str], str]:
     board, now_us = Board(projection), START_US * 2
-    lines = task_lines(projection, False, lambda name: board.explain(name, now_us), now_us=now_us)
+    lines = task_lines(projection, False, {}, (), TasksContext(projection, lambda name: board.explain(name, now_us)))
     return [plain_text(line) for line in lines], incident_summary(board, "file", now_us)
 
 

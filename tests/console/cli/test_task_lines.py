@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 
-from redrive.console.cli.listings import task_lines
+from redrive.console.cli.listings import TasksContext, task_lines
 from redrive.console.cli.output import plain_text
+from redrive.engine.core.explain import explain_task
 from redrive.engine.core.projection import RunProjection
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.domain.states import SkipCause, TaskState
@@ -15,7 +16,8 @@ from ..model.runs import START, S, projection_of
 
 def lines_of(projection: RunProjection, now_us: int = START) -> dict[str, str]:
     """The line of each task, with single spaces."""
-    lines = [plain_text(line) for line in task_lines(projection, False, now_us=now_us)[1:]]
+    about = TasksContext(projection, lambda name: explain_task(projection, name, now_us))
+    _, *lines = (plain_text(line) for line in task_lines(projection, False, {}, about=about))
     return {line.split()[0]: " ".join(line.split()) for line in lines}
 
 
@@ -46,7 +48,7 @@ def test_a_skipped_task_of_a_later_generation_has_no_empty_count() -> None:
 def test_the_json_of_a_task_names_its_owner() -> None:
     projection = projection_of([("a", []), ("b", [])])
     projection.tasks["a"].spec = TaskSpec("a", owner="billing")
-    values = [json.loads(str(line)) for line in task_lines(projection, True)]
+    values = [json.loads(str(line)) for line in task_lines(projection, True, {})]
     assert [value["owner_note"] for value in values] == ["billing", None]
 
 

@@ -11,7 +11,6 @@ import msgspec
 import redrive.engine.store
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from redrive.console.cli.listings import run_value
 from redrive.console.cli.telemetry import Samples, add_run
 from redrive.console.model.board import Board, SessionStatus, runner_of
 from redrive.console.model.runs import fleet_entries, need_of_whole, status_of, waiting_runs
@@ -127,7 +126,7 @@ def test_all_say_the_same_state(found: Rows) -> None:
         "board": run_code(run, runner, board.counts),
         "list": run_code(summary.run, runner, counted_states(summary.counts, summary.asked)),
         "shell": cell("STATE", summary, offer, status),
-        "JSON": run_value(summary, {}, "/x.db", runner)["state"],
+        "JSON": json_value(COLUMNS, listed_run(summary, offer, status), LOOK)["state"],
         "fleet": fleet_cell(entry, "STATE"),
         "fleet JSON": json_value(FLEET_COLUMNS, entry, LOOK)["state"],
     }
@@ -189,11 +188,14 @@ def test_all_say_the_same_needs(found: Rows) -> None:
         assert named == [(one.kind, one.since) for one in found_whole]
 
 
-def cell(title: str, summary: RunSummary, offer: Any, status: SessionStatus) -> str:
+def listed_run(summary: RunSummary, offer: Any, status: SessionStatus) -> ListedRun:
     waiting = next(iter(waiting_runs(offer.runs, status, NOW)), None)
     counts, runner = counted_states(summary.counts, summary.asked), runner_of(summary.run, status)
-    listed = ListedRun(summary.run, counts, runner, (), waiting)
-    titles, row = shell_rows(COLUMNS, [listed], LOOK)
+    return ListedRun(summary.run, counts, runner, (), waiting, stored=summary.counts)
+
+
+def cell(title: str, summary: RunSummary, offer: Any, status: SessionStatus) -> str:
+    titles, row = shell_rows(COLUMNS, [listed_run(summary, offer, status)], LOOK)
     return plain_text(row[titles.index(title)])
 
 

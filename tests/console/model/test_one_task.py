@@ -13,7 +13,7 @@ import redrive.engine.store
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
-from redrive.console.cli.listings import task_lines
+from redrive.console.cli.listings import TasksContext, task_lines
 from redrive.console.model.board import Board
 from redrive.console.model.inbox import Inbox
 from redrive.console.present.detail import attempt_line
@@ -203,7 +203,7 @@ def test_lists_rows_and_json_say_the_same_state(found: Rows, runner: RunnerStatu
     scene = Scene(board, NOW, UTF8, runner=runner)
     head, *listed = shell(few, board, runner)
     assert [head, *listed] == shell(whole, board, runner)
-    values = {value["name"]: value for value in (json.loads(str(line)) for line in task_lines(whole, True))}
+    values = {value["name"]: value for value in (json.loads(str(line)) for line in task_lines(whole, True, {}))}
     assert head.split() == ["TASK", "STATE", "ATTEMPT", "NOTE"]
     for line, (name, row) in zip(listed, whole.tasks.items(), strict=True):
         view, style = board.view(name, NOW, runner), row_style(row, runner)
@@ -217,7 +217,8 @@ def test_lists_rows_and_json_say_the_same_state(found: Rows, runner: RunnerStatu
 
 
 def shell(projection: RunProjection, board: Board, runner: RunnerStatus) -> list[str]:
-    lines = task_lines(projection, False, lambda name: board.explain(name, NOW, runner), runner=runner)
+    about = TasksContext(projection, lambda name: board.explain(name, NOW, runner), runner)
+    lines = task_lines(projection, False, {}, (), about)
     return [line if isinstance(line, str) else plain(line) for line in lines]
 
 
