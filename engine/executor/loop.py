@@ -30,6 +30,7 @@ from ..domain.event_payloads import OperatorActed, TaskChanged, TaskMoved
 from ..domain.events import Event
 from ..errors import StorageError
 from ..runner.protocol import RunnerListener
+from ..statefile.operator_actions import store_breakers
 from ..statefile.transitions import Transaction, shift_times
 from ..store import claims
 from ..store.claims import Claim, emit_change
@@ -396,7 +397,7 @@ class RunLoop:
 
     def _store_breakers(self) -> None:
         if rows := self.downstreams.drain_dirty_rows():
-            self.attempts.write(lambda transaction: claims.store_breakers(transaction, rows))
+            self.attempts.write(lambda transaction: store_breakers(transaction.connection, rows))
 
     def _check_clock(self) -> None:
         """Shift the times of the run if the wall clock was stepped."""
@@ -410,7 +411,7 @@ class RunLoop:
 
         def item(transaction: Transaction) -> None:
             shift_times(transaction, run_id, jump_us)
-            claims.store_breakers(transaction, rows)  # with the tasks: the next executor knows nothing of the step
+            store_breakers(transaction.connection, rows)  # with the tasks: the next executor knows nothing of the step
 
         self.attempts.write(item)
 

@@ -10,7 +10,8 @@ What a requeue does to the tasks below: see ``_update_dependents``.
 """
 
 import json
-from typing import Callable, Dict, List, Optional, Sequence, Set, Tuple
+import sqlite3
+from typing import Callable, Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
 from ..domain.acts import (
     BY_NAME,
@@ -38,10 +39,12 @@ from ..domain.event_payloads import (
     RunColumns,
     TaskColumns,
 )
+from ..domain.rows import BreakerRow
 from ..domain.states import (
     ABANDONED,
     ABOUT_TO_START,
     HAPPENED,
+    HOLDING_BREAKERS,
     MOVING,
     NEEDS_NO_RESULT,
     OPEN,
@@ -75,7 +78,18 @@ from .action import (
     summarize,
 )
 from .clean_ups import bound_clean_up, is_clean_up
-from .lists import CHANGED_EFFECTS, IS_APPROVAL, UNACKNOWLEDGED, chunks, dag_name_of, in_list, marks, query
+from .lists import (
+    BREAKERS,
+    CHANGED_EFFECTS,
+    IS_APPROVAL,
+    JSON_FIELDS,
+    UNACKNOWLEDGED,
+    chunks,
+    dag_name_of,
+    in_list,
+    marks,
+    query,
+)
 from .map_tasks import Follower, expand_below, followers, is_gone
 from .pruning import prune
 from .requeue import (
@@ -387,26 +401,35 @@ SETTINGS: Dict[str, Tuple[str, str]] = {
 
 
 def _set(transaction: Transaction, run_id: str, downstream: str, how: str, by: str) -> None:
-    connection = transaction.connection
-    connection.execute(
-        "INSERT OR IGNORE INTO breaker (downstream, state, changed_at) VALUES (?, 'CLOSED', ?)",
-        (downstream, transaction.at),
+    """Write the row that an executor would write after the same act, as far as it needs no declaration of the flow."""
+    connection, at, state = transaction.connection, transaction.at, SETTINGS[how][0]
+    known = [row for row in query(connection, BREAKERS, {}) if row.downstream == downstream]
+    before = known[0] if known else BreakerRow(downstream, "CLOSED", None, [], None, {}, at)
+    kept = ("episode", "refilled_at") + (("openings", "refused", "why") if how in ("open", "probe") else ())
+    detail = {name: before.detail[name] for name in kept if name in before.detail}
+    if how in ("open", "disable"):
+        detail["why"] = "{} by {}".format("held" if how == "open" else "disabled", by)
+    detail["release_at"] = at if how == "close" else None
+    was_shut = before.state in HOLDING_BREAKERS
+    row = before._replace(
+        state=state,
+        reopens_at=at if how == "probe" else None,
+        window=before.window if how == "open" else [],
+        detail=detail,
+        changed_at=at,
+        opened_at=(before.since if was_shut else at) if state in SHUT_BREAKERS else None,
     )
-    known = "SELECT detail, opened_at FROM breaker WHERE downstream = ?"
-    text, opened_at = connection.execute(known, (downstream,)).fetchone()
-    why = {"open": "held by {}".format(by), "disable": "disabled by {}".format(by)}.get(how, "")
-    detail = dict(json.loads(text), why=why, release_at=transaction.at if how == "close" else None)
-    if how in ("close", "disable"):
-        detail["refused"] = []
-    reopens_at = transaction.at if how == "probe" else None
-    state = SETTINGS[how][0]
-    columns = {"state": state, "changed_at": transaction.at, "detail": json.dumps(detail), "reopens_at": reopens_at}
-    columns["opened_at"] = opened_at or transaction.at if state in SHUT_BREAKERS else None
-    if how == "close":
-        columns["window"] = "[]"
-    sql = "UPDATE breaker SET {} WHERE downstream = ?".format(", ".join("{} = ?".format(name) for name in columns))
-    connection.execute(sql, list(columns.values()) + [downstream])
-    transaction.emit(BreakerChanged(downstream, state, transaction.at, reopens_at, why), run_id)
+    store_breakers(connection, [row])
+    transaction.emit(BreakerChanged(downstream, state, at, row.reopens_at, str(detail.get("why", ""))), run_id)
+
+
+def store_breakers(connection: sqlite3.Connection, rows: Iterable[BreakerRow]) -> None:
+    """Write breaker rows; emits no event."""
+    fields = BreakerRow._fields
+    sql = "INSERT OR REPLACE INTO breaker ({}) VALUES ({})".format(", ".join(fields), marks(fields))
+    for row in rows:
+        values = [json.dumps(one) if field in JSON_FIELDS else one for field, one in zip(fields, row)]
+        connection.execute(sql, values)
 
 
 def release_runs(transaction: Transaction, downstream: str) -> None:

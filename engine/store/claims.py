@@ -57,8 +57,8 @@ from ..runner.protocol import BadRow
 from ..statefile import large_results, map_tasks, processes
 from ..statefile.action import TaskSnapshot, read_task, reopen_run
 from ..statefile.clean_ups import bound_clean_up, describe_bound, is_clean_up
-from ..statefile.lists import IS_APPROVAL, in_list, marks
-from ..statefile.operator_actions import release_runs
+from ..statefile.lists import IS_APPROVAL, in_list
+from ..statefile.operator_actions import release_runs, store_breakers
 from ..statefile.quarantine import drop_provisional, emit_and_count, hold_requeued_rows
 from ..statefile.requeue import abandon_canary, end_generation
 from ..statefile.transitions import Transaction, propagate, resolve
@@ -324,18 +324,9 @@ def mark_executor_stopped(transaction: Transaction, executor_id: str) -> None:
 # --- Table ``breaker``: breakers and retry budgets, kept across restarts ---------------------------------------------
 
 
-def store_breakers(transaction: Transaction, rows: Iterable[BreakerRow]) -> None:
-    """Write breaker rows; emits no event."""
-    columns = ", ".join(BreakerRow._fields)
-    sql = f"INSERT OR REPLACE INTO breaker ({columns}) VALUES ({marks(BreakerRow._fields)})"
-    for row in rows:
-        texts = {name: json.dumps(getattr(row, name), separators=(",", ":")) for name in ("window", "detail")}
-        transaction.connection.execute(sql, list({**row._asdict(), **texts}.values()))
-
-
 def emit_change(transaction: Transaction, run_id: str, change: BreakerChanged, rows: Iterable[BreakerRow]) -> None:
     """Write breaker rows with the event of a change of state."""
-    store_breakers(transaction, rows)
+    store_breakers(transaction.connection, rows)
     transaction.emit(change, run_id)
     if change.state in PASSING:
         release_runs(transaction, change.downstream)

@@ -6,7 +6,7 @@ import asyncio
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -42,6 +42,7 @@ from support.idle import is_settled, wait_for_idle_loop, wait_for_screen_by_the_
 from support.stylesheets import share_parsed_stylesheets
 from support.waiting import LIMIT_SECONDS
 from textual.pilot import Pilot
+from textual.worker import WorkerCancelled
 
 from .model.runs import START, EventBuilder, S, projection_of
 
@@ -302,7 +303,8 @@ async def settle(app: ConsoleApp, pilot: Pilot[Any]) -> None:
     """Until what was sent has come, and what came has been painted."""
     for _ in range(3):
         await pilot.pause()
-        await app.workers.wait_for_complete()
+        with suppress(WorkerCancelled):  # a later read has taken the place of this one
+            await app.workers.wait_for_complete()
         app.live.flush_pending()
     await pilot.pause()
 

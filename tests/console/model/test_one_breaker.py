@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 import sqlite3
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import redrive.engine.store
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,12 +24,14 @@ from redrive.engine.core.breaker import SHUT, BreakerState, BreakerStatus, decod
 from redrive.engine.core.downstreams import BREAKER_ACTIONS, DownstreamStates
 from redrive.engine.core.spec import DownstreamSpec, FlowSpec, TaskSpec
 from redrive.engine.core.waiting import BREAKER_WAITS, ExplainContext, wait_of
+from redrive.engine.domain.acts import Command
 from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.domain.rows import BreakerRow
 from redrive.engine.domain.states import HOLDING_BREAKERS, TaskState
 from redrive.engine.errors import RefusedError
 from redrive.engine.statefile.lists import BREAKERS, OPEN_BREAKERS, query
-from redrive.engine.store.claims import store_breakers
+from redrive.engine.statefile.operator_actions import apply, store_breakers
+from redrive.engine.statefile.transitions import Transaction
 
 from .runs import projection_of
 
@@ -72,9 +73,7 @@ ROWS = st.builds(
 )
 ACTS = st.lists(st.sampled_from(sorted(BREAKER_ACTIONS)), max_size=2)
 _NO_COLUMNS: tuple[None, None, None, None, None, None, None, None] = (None,) * 8
-TABLE = re.search(
-    r"CREATE TABLE breaker \(.*?\n\)", (Path(redrive.engine.store.__file__).parent / "schema.sql").read_text(), re.S
-)
+SCHEMA = (Path(redrive.engine.store.__file__).parent / "schema.sql").read_text()
 
 
 class Executor:
@@ -98,11 +97,14 @@ class Executor:
         return self.states.statuses["api"]
 
     def table(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(":memory:")
-        assert TABLE is not None
-        connection.execute(TABLE[0])
-        store_breakers(SimpleNamespace(connection=connection), self.states.drain_dirty_rows())  # type: ignore[arg-type]
-        return connection
+        return table_of(self.states.drain_dirty_rows())
+
+
+def table_of(rows: Sequence[BreakerRow]) -> sqlite3.Connection:
+    connection = sqlite3.connect(":memory:")
+    connection.executescript(SCHEMA)
+    store_breakers(connection, rows)
+    return connection
 
 
 def board_of(declared: dict[str, Any], rows: Sequence[BreakerRow]) -> Board:
@@ -168,6 +170,37 @@ def test_all_say_the_same_of_a_breaker(row, declared, is_new_run, acts):
     assert [(one.state, one.since) for one in open_rows if one.state in HOLDING_BREAKERS] == (
         [(engine.state, engine.since)] if engine.state in HOLDING_BREAKERS else []
     )
+
+
+def loaded(connection: sqlite3.Connection, declared: dict[str, Any]) -> tuple[object, ...]:
+    """What the next executor makes of a table."""
+    (row,) = query(connection, BREAKERS, {})
+    executor = Executor(row, declared, False)
+    executor.now = NOW + 9
+    status, is_due = executor.status, executor.states.is_probe_due("api")
+    reopens_at = None if is_due else status.breaker.reopens_at
+    breaker = msgspec.structs.replace(status.breaker, episode=0, reopens_at=reopens_at)
+    return breaker, is_due, status.changed_at, status.opened_at, status.bucket
+
+
+@given(ROWS, SPECS, st.sampled_from(sorted(BREAKER_ACTIONS)))
+def test_an_act_without_an_executor_leaves_the_row_that_an_executor_leaves(row, declared, how):
+    """But for a flow that only counts: what a flow declares, the next executor reads."""
+    declared, row = {**declared, "metrics_only": False}, row._replace(detail={**row.detail, "why": "x"})
+    living = Executor(row, declared, False)
+    living.now = NOW + 5
+    refused = False
+    try:
+        living.states.operate("api", how, "ana")
+    except RefusedError:
+        refused = True
+    with closing(table_of([row])) as alone:
+        alone.execute("INSERT INTO run (run_id, dag_name, started_at, state) VALUES ('r', 'f', 1, 'RUNNING')")
+        command = Command("1", "breaker", "r", (), "ana", "", {"downstream": "api", "how": how})
+        assert apply(Transaction(alone, NOW + 5, command.author), command).ok != refused
+        if not refused:
+            with closing(living.table()) as table:
+                assert loaded(alone, declared) == loaded(table, declared)
 
 
 @given(ROWS, SPECS)
