@@ -26,6 +26,7 @@ from ...engine.runner import process
 from ...engine.statefile import lists, lock_file, ownership
 from ...engine.statefile.formats import SCHEMA_VERSION
 from ...engine.statefile.pruning import PrunePreview
+from ...engine.statefile.supervisor_file import read_schedules
 from ...engine.store import database, runs
 from ...engine.store.lock import describe_holder
 from ..present.runs import describe_next_runs, executor_advice
@@ -178,6 +179,7 @@ def _schedules(path: str, connection: sqlite3.Connection) -> Iterator[DoctorFind
     rows = lists.query(connection, lists.SCHEDULES, {})
     status = lock_file.served_by(path)
     now_us = machine_now_us()
+    hang = next((row.hang for row in read_schedules().schedules if row.state_path == path and row.hang), None)
     for row, words in zip(rows, describe_next_runs(rows, now_us), strict=True):
         if is_ahead(row.decided_until, now_us):
             until = f"{datetime.fromtimestamp(row.decided_until / 1e6, UTC).astimezone():%Y-%m-%d %H:%M}"
@@ -186,6 +188,8 @@ def _schedules(path: str, connection: sqlite3.Connection) -> Iterator[DoctorFind
                 "schedule",
                 f"{words}; decided until {until}, ahead of the clock: redrive serve takes that back",
             )
+        elif hang is not None:
+            yield DoctorFinding("error", "schedule", f"{words}; redrive serve {hang}")
         elif status is None:
             command = shell_command(["redrive", "serve", row.flow_path or "FLOW"])
             yield DoctorFinding("warning", "schedule", f"{words}; no process serves it: {command}")

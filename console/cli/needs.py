@@ -85,7 +85,8 @@ def _lines_of_files(
     lines: list[Shown] = [] if is_only or as_json else [f"{summary_sentence(needs)} in {len(found)} state files"]
     unserved = [need for need in needs if need.kind is NeedKind.SCHEDULER_DEAD]
     if len(unserved) > 1 and not as_json:
-        lines.append(_unserved_line(unserved))
+        causes = dict.fromkeys(need.detail for need in unserved)
+        lines += [_unserved_line([need for need in unserved if need.detail == cause]) for cause in causes]
         needs = [need for need in needs if need.kind is not NeedKind.SCHEDULER_DEAD]
         paths = list(dict.fromkeys(need.path for need in needs))
     for path in paths:
@@ -100,11 +101,14 @@ def _lines_of_files(
 
 
 def _unserved_line(needs: Sequence[Need]) -> str:
-    """One line for all schedules that wait for a supervisor: its death is one cause."""
+    """One line for all schedules that wait for one supervisor: that it is dead, or hangs, is one cause."""
     flows, first, now_us = [one.flow or one.path for one in needs], min(one.since for one in needs), machine_now_us()
     due = f"; the first start was due {format_duration(now_us - first)} ago" if first < now_us else ""
-    names = first_names(flows, _NAMED_MAX)
-    return one_line(f"no process serves {len(flows)} schedules ({names}){due}: redrive serve starts one")
+    words = f"{counted(len(flows), 'schedule')} ({first_names(flows, _NAMED_MAX)}){due}"
+    hang = needs[0].detail
+    return one_line(
+        f"redrive serve of {words} {hang}" if hang else f"no process serves {words}: redrive serve starts one"
+    )
 
 
 def _lines_of_path(endpoint: Endpoint, needs: Sequence[Need], *, as_json: bool, is_only: bool) -> list[Shown]:

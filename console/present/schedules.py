@@ -174,9 +174,10 @@ def schedule_notes(rows: tuple[ServedSchedule, ...], now_us: int) -> Iterator[st
             resume = ["redrive", "resume", *place, "--accept-changes"]
             yield f"{row.flow} cannot resume run {row.stuck_run_id}: {row.stuck_error}: {shell_command(resume)}"
         yield from (_asked_note(row, request, now_us) for request in row.requests)
-    dead = {row.pid: age for row in rows if (age := heartbeat_age_us(row, now_us)) is not None}
-    for pid, age_us in dead.items():
-        yield f"the supervisor (pid {pid}) gave no heartbeat for {format_duration(age_us)}: start redrive serve again"
+    silent = {row.pid: (age, row.hang) for row in rows if (age := heartbeat_age_us(row, now_us)) is not None}
+    for pid, (age_us, hang) in silent.items():
+        who = f"the supervisor {hang or f'(pid {pid}) is gone: start redrive serve again'}"
+        yield f"{who}; its last heartbeat was {format_duration(age_us)} ago"
     living = {row.pid: row.heartbeat_at for row in rows if is_served(row, now_us)}
     for pid, heartbeat_at in living.items():
         yield f"served by pid {pid}, heartbeat {format_duration(max(0, now_us - heartbeat_at))} ago"
@@ -184,7 +185,7 @@ def schedule_notes(rows: tuple[ServedSchedule, ...], now_us: int) -> Iterator[st
 
 def _served_text(row: ServedSchedule, now_us: int) -> str:
     if heartbeat_age_us(row, now_us) is not None:
-        return "not served: the supervisor is dead"
+        return "not served: the supervisor hangs" if row.hang else "not served: the supervisor is dead"
     return "not served" if row.stopped_at is not None else ""
 
 
@@ -336,7 +337,8 @@ def _due(need: Need, now_us: int) -> str:
 
 def _scheduler(need: Need, now_us: int) -> str:
     due = f"{_due(need, now_us)}; " if need.since < now_us else ""
-    return f"{due}no process serves its schedule: redrive serve starts one"
+    why = f"redrive serve {need.detail}" if need.detail else "no process serves its schedule: redrive serve starts one"
+    return f"{due}{why}"
 
 
 def _run(need: Need, now_us: int) -> str:

@@ -261,7 +261,7 @@ def _needs_by_supervisor(facts: ScheduleFacts, now_us: int) -> Iterator[Need]:
         is_due = facts.due_at < now_us - START_GRACE_US
         is_unserved = facts.is_dead or (facts.is_stopped and is_due)
         if is_unserved:
-            yield need._replace(kind=NeedKind.SCHEDULER_DEAD, since=facts.due_at)
+            yield need._replace(kind=NeedKind.SCHEDULER_DEAD, since=facts.due_at, detail=facts.hang)
     if facts.failed_since is not None:
         yield need._replace(kind=NeedKind.FAILED_START, since=facts.failed_since, detail=facts.error)
     elif facts.missed:

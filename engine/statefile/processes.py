@@ -69,6 +69,16 @@ def is_alive(pid: Optional[int], start_ticks: Optional[int], boot: Optional[str]
     return pid is not None and start_ticks is not None and identity(pid) == (start_ticks, boot)
 
 
+def describe_hang(pid: int) -> str:
+    """What ails a living process that gives no sign of life, and what ends that."""
+    try:
+        is_stopped = stat_fields(pid)[0] in (b"T", b"t")
+    except (OSError, IndexError):
+        is_stopped = False
+    words = "(pid {0}) is stopped: kill -CONT {0}" if is_stopped else "(pid {0}) hangs: kill -9 {0}, and start it again"
+    return words.format(pid)
+
+
 def pids() -> Iterator[int]:
     """The pids of all processes visible to this user."""
     return (int(name) for name in os.listdir("/proc") if name.isdigit())

@@ -61,6 +61,7 @@ class ScheduleFacts(NamedTuple):
         late_since: when a start was due that has not begun.
         due_at: when the first start that has not begun was due, or will be; None: no start comes.
         is_dead: its supervisor gives no sign of life; ``is_stopped``: it was stopped in order.
+        hang: what ails a supervisor that lives without a sign of life, and what ends that; else empty.
         is_paused: an operator has paused it.
         stuck_run_id: a run that the flow cannot resume, since when and why.
         warning: what an operator has to know, and since when.
@@ -85,6 +86,7 @@ class ScheduleFacts(NamedTuple):
     warning: Optional[str] = None
     warned_at: int = 0
     asked: Tuple[StartRequest, ...] = ()
+    hang: str = ""
 
 
 class Offer(NamedTuple):
@@ -187,9 +189,15 @@ def _with_supervisor(found: List[Offer], is_whole: bool) -> List[Offer]:
     known: Dict[Optional[str], List[ScheduleFacts]] = {}
     for facts in _schedule_facts(view, int(time.time() * 1000000)):
         known.setdefault(facts.state_path, []).append(facts)
-    joined = [offer._replace(supervised=known.pop(offer.path, ())) for offer in found]
+    joined = [_supervised(offer, known.pop(offer.path, ())) for offer in found]
     without_file = [facts for rows in known.values() for facts in rows if facts.failed_since is not None]
     return joined + [_offer_without_file(facts) for facts in without_file] * is_whole
+
+
+def _supervised(offer: Offer, facts: Sequence[ScheduleFacts]) -> Offer:
+    """A supervisor that hangs holds its lock, and serves nothing."""
+    pid = None if any(one.hang for one in facts) else offer.service_pid
+    return offer._replace(supervised=facts, service_pid=pid)
 
 
 def _schedule_facts(view: SupervisorView, now_us: int) -> List[ScheduleFacts]:
@@ -218,6 +226,7 @@ def _schedule_facts(view: SupervisorView, now_us: int) -> List[ScheduleFacts]:
                 warning=row.warning,
                 warned_at=row.warned_at or 0,
                 asked=tuple(one for one in row.requests if one.needs_human(now_us)),
+                hang=row.hang,
             )
         )
     return facts

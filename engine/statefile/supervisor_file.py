@@ -17,8 +17,9 @@ from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Seq
 from urllib.parse import quote
 
 from ..errors import StateFileError
+from .lock_file import served_by
 from .paths import default_folder
-from .processes import identity
+from .processes import describe_hang, identity
 from .start_requests import StartRequest, read_requests, write_request
 
 HEARTBEAT_SECONDS = 5.0
@@ -160,6 +161,7 @@ class ServedSchedule(NamedTuple):
         pid: of the supervisor.
         heartbeat_at: of the supervisor.
         stopped_at: when the supervisor was stopped in order; None: it lives, or it died.
+        hang: what ails a supervisor that lives without a heartbeat, and what ends that; else empty.
     """
 
     id: int
@@ -200,6 +202,7 @@ class ServedSchedule(NamedTuple):
     missed_times: int = 0
     missed_since: int = 0
     requests: Tuple[StartRequest, ...] = ()
+    hang: str = ""
 
     def is_paused(self, now_us: int) -> bool:
         return now_us < self.paused_until
@@ -248,7 +251,7 @@ def is_served(schedule: ServedSchedule, now_us: int) -> bool:
 
 # --- Read ----------------------------------------------------------------------------------------------------------
 
-_JOINED = ("missed", "missed_times", "missed_since", "requests")
+_JOINED = ("missed", "missed_times", "missed_since", "requests", "hang")
 _COLUMNS = tuple(name for name in ServedSchedule._fields if name not in _JOINED)
 _SCHEDULES = (
     "SELECT schedule.{} FROM schedule LEFT JOIN supervisor ON supervisor.id = schedule.supervisor_id"
@@ -280,13 +283,21 @@ def read_schedules() -> SupervisorView:
 
 
 def _served(columns: Sequence[Any], listed: Sequence[LedgerRow], requests: Sequence[StartRequest]) -> ServedSchedule:
-    row = ServedSchedule._make(tuple(columns) + ((), 0, 0, ()))
+    row = ServedSchedule._make(tuple(columns) + ((), 0, 0, (), ""))
     own = tuple(one for one in requests if (one.flow, one.state_path) == (row.flow, row.state_path))
     splay = 0 if row.next_at is None or row.next_logical is None else row.next_at - row.next_logical
     missed = tuple(MissedRun(one.first, one.first + splay, one.why) for one in listed if one.times == 1)
     since = min(one.first for one in listed) + splay if listed else 0
     times = sum(one.listed for one in listed)
-    return row._replace(missed=missed, missed_times=times, missed_since=since, requests=own)
+    return row._replace(missed=missed, missed_times=times, missed_since=since, requests=own, hang=_hang(row))
+
+
+def _hang(row: ServedSchedule) -> str:
+    """A supervisor holds the lock of each state file that it serves for as long as it lives."""
+    if row.state_path is None or is_served(row, int(time.time() * 1000000)):
+        return ""
+    holder = served_by(row.state_path)
+    return "" if holder is None or holder.pid != row.pid else describe_hang(holder.pid)
 
 
 def read_ledger(id: int) -> List[LedgerRow]:

@@ -307,6 +307,27 @@ def test_a_killed_scheduler_needs_a_human_and_a_stopped_one_does_not(machine: Ma
     assert "not served" in run_redrive("fleet").stdout
 
 
+def test_a_supervisor_that_hangs_is_one_true_sentence_everywhere(machine: Machine) -> None:
+    """It holds its lock, so that a second one stands by: only its end, or a signal, helps."""
+    with start_redrive("serve", machine.write("etl")) as service:
+        try:
+            assert service.stdout is not None
+            while "next " not in service.stdout.readline():
+                assert service.poll() is None
+            service.send_signal(signal.SIGSTOP)
+            with sqlite3.connect(machine.states / "schedules.supervisor") as file:
+                file.execute("UPDATE supervisor SET heartbeat_at = heartbeat_at - 60000000")
+            what = f"(pid {service.pid}) is stopped: kill -CONT {service.pid}"
+            assert f"redrive serve {what}" in machine.inbox().stdout
+            assert f"redrive serve {what}" in run_redrive("doctor", "etl").stdout
+            assert what in run_redrive("schedule").stdout
+            (fleet,) = machine.values("fleet")
+            assert (fleet["needs_human"], fleet["service_pid"]) == (1, None)
+            assert machine.quiet_code() == 3
+        finally:
+            service.kill()
+
+
 def test_the_death_of_a_supervisor_is_one_line_for_all_its_schedules(machine: Machine) -> None:
     service = start_redrive("serve", machine.write("bank"), machine.write("etl"))
     assert service.stdout is not None
