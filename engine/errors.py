@@ -24,6 +24,7 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
     │   └── NotFoundError          there is no such run in the state file
     ├── AddressError               the address of a state file is not valid, or is not safe to use
     ├── LinkError                  no connection to another host; ``final``: a retry will not help
+    │   └── NoAnswerError          sent, and not answered: it may have been done
     └── SnapshotNeeded             the run must be read again: the file was replaced, or events are missing
 
     TaskError                      what a task may raise to say which kind of failure it has
@@ -208,6 +209,10 @@ class LinkError(RedriveError):
         super().__init__(message)
         self.final = final or locked
         self.locked = locked
+
+
+class NoAnswerError(LinkError):
+    """A request was sent, and no answer has come: an act may have been done, or may still be."""
 
 
 class SnapshotNeeded(RedriveError):

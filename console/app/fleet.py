@@ -184,8 +184,8 @@ class FleetApp(ConsoleBase):
     def on_virtual_table_row_opened(self, message: VirtualTable.RowOpened) -> None:
         """Open the file under the cursor."""
         entry = self._entries[str(message.key)]
-        if entry.offer.problem is not None:
-            self._warn(entry.offer.problem)
+        if entry.offer.problem is not None or not entry.offer.has_file:
+            self._warn(entry.offer.problem or "connecting ...")
             return
         self.chosen = entry.offer.path
         self.exit(0)

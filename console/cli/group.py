@@ -300,6 +300,8 @@ class ExitCode(IntEnum):
     TIMED_OUT = 124  # of `exec`, as the three behind it are those of GNU timeout and env
     NOT_RUN = 125
     NOT_STARTED = 126
+    NO_ANSWER = 4  # an act was sent, and may have been done
+    NOT_REACHED = 69  # a host could not be asked; EX_UNAVAILABLE
     BUSY = 75  # another executor owns the state file; EX_TEMPFAIL: try again later
     INTERRUPTED = 130
 
@@ -313,6 +315,8 @@ EXIT_CODES: tuple[tuple[type[errors.RedriveError], ExitCode], ...] = (
     (errors.StateFileError, ExitCode.BAD_USAGE),
     (errors.NotFoundError, ExitCode.BAD_USAGE),
     (errors.RefusedError, ExitCode.FAILED),
+    (errors.NoAnswerError, ExitCode.NO_ANSWER),
+    (errors.LinkError, ExitCode.NOT_REACHED),
     (errors.RedriveError, ExitCode.BAD_USAGE),
 )
 

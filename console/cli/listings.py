@@ -30,7 +30,7 @@ from ...engine.domain.text import counted, format_duration, place_words, shell_c
 from ...engine.errors import RedriveError
 from ...engine.statefile import lists
 from ...engine.statefile.health_file import Health, unpack_read
-from ...engine.statefile.needs import Need
+from ...engine.statefile.needs import Need, NeedKind
 from ...engine.statefile.state_files import offers
 from ..keys.actions import shell_line
 from ..model.board import Board, SessionStatus, runner_of
@@ -593,4 +593,5 @@ def print_fleet(file: shared.NamedFile, as_json: bool) -> int:
     entries = fleet_entries(found, now_us)
     empty = f"there is no state file in the default place of {target or ', '.join(file.hosts) or 'this machine'}"
     print_list("fleet", present.FLEET_COLUMNS, entries, shell_look(now_us), as_json=as_json, empty=empty)
-    return ExitCode.SUCCESS
+    is_known = all(need.kind is not NeedKind.UNREACHABLE for entry in entries for need in entry.needs)
+    return ExitCode.SUCCESS if is_known else ExitCode.NOT_REACHED

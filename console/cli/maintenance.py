@@ -189,7 +189,7 @@ def _schedules(path: str, connection: sqlite3.Connection) -> Iterator[DoctorFind
                 f"{words}; decided until {until}, ahead of the clock: redrive serve takes that back",
             )
         elif hang is not None:
-            yield DoctorFinding("error", "schedule", f"{words}; redrive serve {hang}")
+            yield DoctorFinding("error", "schedule", f"{words}; its supervisor {hang}")
         elif status is None:
             command = shell_command(["redrive", "serve", row.flow_path or "FLOW"])
             yield DoctorFinding("warning", "schedule", f"{words}; no process serves it: {command}")

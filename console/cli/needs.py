@@ -107,7 +107,7 @@ def _unserved_line(needs: Sequence[Need]) -> str:
     words = f"{counted(len(flows), 'schedule')} ({first_names(flows, _NAMED_MAX)}){due}"
     hang = needs[0].detail
     return one_line(
-        f"redrive serve of {words} {hang}" if hang else f"no process serves {words}: redrive serve starts one"
+        f"the supervisor of {words} {hang}" if hang else f"no process serves {words}: redrive serve starts one"
     )
 
 

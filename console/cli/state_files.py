@@ -45,7 +45,7 @@ def fleet_of(name: str | None, ssh: SshOptions, hosts: Sequence[str] = ()) -> se
     Raises AddressError, LinkError.
     """
     if hosts:
-        reached, _ = run_with_log(sessions.list_hosts(hosts, ssh))
+        reached, _ = run_with_log(sessions.list_hosts(hosts, ssh, patience_seconds=sessions.OPEN_SECONDS))
         return sessions.FleetTarget(f"{len(reached)} hosts", reached)
     target = named_target(name)
     if target is None:

@@ -556,7 +556,7 @@ def _state_word(entry: FleetEntry, look: Look) -> Words:
 def _state_sign(entry: FleetEntry, look: Look) -> Piece:
     run = entry.run
     if run is None:
-        return Piece("no run", Role.DIM)
+        return Piece("no run" if entry.offer.has_file else "connecting", Role.DIM)
     return sign_and_word(run_style(run, entry.runner, entry.counts), look.glyphs)
 
 
@@ -580,7 +580,9 @@ def _waiting_runs(entry: FleetEntry, look: Look) -> list[str]:
 
 
 def _path_or_problem(entry: FleetEntry, look: Look) -> str:
-    return entry.offer.problem or entry.offer.path
+    """Of a host that cannot be reached its address and the reason."""
+    offer = entry.offer
+    return offer.problem or offer.path if offer.has_file else ": ".join(filter(None, (offer.path, offer.problem)))
 
 
 def _dim_file_name(entry: FleetEntry, look: Look) -> Piece:

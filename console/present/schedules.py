@@ -337,7 +337,7 @@ def _due(need: Need, now_us: int) -> str:
 
 def _scheduler(need: Need, now_us: int) -> str:
     due = f"{_due(need, now_us)}; " if need.since < now_us else ""
-    why = f"redrive serve {need.detail}" if need.detail else "no process serves its schedule: redrive serve starts one"
+    why = f"its supervisor {need.detail}" if need.detail else "no process serves its schedule: redrive serve starts one"
     return f"{due}{why}"
 
 

@@ -40,6 +40,11 @@ class SshAddress:
         """The host argument of ssh."""
         return f"{self.user}@{self.host}" if self.user else self.host
 
+    @property
+    def place(self) -> str:
+        """The host as sentences name it."""
+        return f"{self.destination}:{self.port}" if self.port else self.destination
+
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         user = f"{self.user}@" if self.user else ""

@@ -21,7 +21,7 @@ import msgspec
 
 from ...engine import errors
 from ...engine.domain.events import Event
-from ...engine.errors import LinkError, RedriveError, StorageError
+from ...engine.errors import LinkError, NoAnswerError, RedriveError, StorageError
 from ..model.board import Link
 from ..text.text import one_line
 from .address import SshAddress, SshOptions
@@ -34,6 +34,7 @@ WATCH_SECONDS = 1.0
 BACKOFF_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)
 JITTER = 0.25  # so that not all consoles reconnect to a host at once
 REQUEST_TIMEOUT_SECONDS = 120.0  # includes the time to reconnect
+SILENCE_SECONDS = 15.0  # of a host, until a command gives it up; a console goes on waiting
 CLOCK_CHECK_SECONDS = 60.0  # between two comparisons of the clocks
 CLOCK_PROBES = 3
 TIME_US_MAX = 2**53  # microseconds UTC that a host may say
@@ -105,14 +106,24 @@ class Connection:
     async def request(self, ask: str, *, modules: Sequence[str] = (), **fields: object) -> Any:
         """Send an idempotent request and await the response; resend it after a reconnection.
 
-        ``modules``: the modules that the agent needs for it. Raises LinkError after REQUEST_TIMEOUT_SECONDS, or when
-        the connection has ended finally.
+        ``modules``: the modules that the agent needs for it. Raises NoAnswerError after REQUEST_TIMEOUT_SECONDS, of a
+        command after SILENCE_SECONDS without a byte, and LinkError when the connection has ended finally.
         """
+        asked_at = time.monotonic()
+        asking = asyncio.create_task(self._request_until_answered(ask, modules, fields))
         try:
-            async with asyncio.timeout(REQUEST_TIMEOUT_SECONDS):
-                return await self._request_until_answered(ask, modules, fields)
-        except TimeoutError:
-            raise LinkError(f"no answer from {self._address.host} for {REQUEST_TIMEOUT_SECONDS:g} s") from None
+            while not (await asyncio.wait({asking}, timeout=WATCH_SECONDS))[0]:
+                waited = time.monotonic() - asked_at
+                is_dark = not self._is_console and min(self.age_seconds, waited) >= SILENCE_SECONDS
+                if is_dark or waited >= REQUEST_TIMEOUT_SECONDS:
+                    raise NoAnswerError(f"no answer from {self._address.place} for {waited:.0f} s")
+            return asking.result()
+        finally:
+            asking.cancel()
+
+    @property
+    def _is_console(self) -> bool:
+        return bool(self._settings.get("is_console", True))
 
     def notify(self, ask: str, **fields: object) -> None:
         """Send a message without a response; it is dropped while disconnected."""
@@ -140,7 +151,8 @@ class Connection:
     async def _connect(self) -> AgentProcess:
         argv = self._options.argv(self._address, boot_command(self._options.python))
         agent = AgentProcess(self._address, self._options, self._on_message)
-        hello = await agent.open(argv, self._settings)
+        silence = HELLO_TIMEOUT_SECONDS if self._is_console else SILENCE_SECONDS
+        hello = await agent.open(argv, self._settings, silence_seconds=silence)
         try:
             self._agent, self.problem, self._retry_at = agent, None, None
             self._on_hello(hello)
@@ -148,7 +160,7 @@ class Connection:
         except (KeyError, TypeError) as error:
             self._agent = None
             await agent.close()
-            raise LinkError(f"what answers on {self._address.host} is not the agent", final=True) from error
+            raise LinkError(f"what answers on {self._address.place} is not the agent", final=True) from error
         self._is_ready.set()
         return agent
 
@@ -391,7 +403,7 @@ class AgentProcess:
         self.ended: asyncio.Future[LinkError] = asyncio.get_running_loop().create_future()
         self.received_at = time.monotonic()
         self.is_malformed = False  # it sent what no agent sends: another connection would bring the same
-        self._host = address.destination
+        self._host = address.place
         self._login = options.login(address)
         self._python = options.python
         self._on_message = on_message
@@ -435,8 +447,7 @@ class AgentProcess:
         except BaseException as error:
             await self.close()
             if isinstance(error, TimeoutError):
-                why = f"took the connection but started no agent for {silence_seconds:g} s"
-                raise LinkError(f"{self._host} {why}") from None
+                raise silent_host(self._host, silence_seconds) from None
             raise
 
     async def request(self, ask: str, **fields: object) -> Any:
@@ -615,6 +626,11 @@ def link_error(host: str, python: str, code: int | None, stderr: str, login: str
         return LinkError(f"{python} on {host} is not a Python; name another: --python{details}", final=True)
     what = "the agent" if "Traceback (most recent call last)" in stderr else "the connection"
     return LinkError(f"{what} on {host} ended{details}")
+
+
+def silent_host(host: str, seconds: float) -> LinkError:
+    """The error for a host that has answered ssh with nothing for ``seconds``."""
+    return LinkError(f"{host} took the connection but started no agent for {seconds:g} s")
 
 
 def last_line(text: str) -> str:

@@ -26,7 +26,7 @@ from ..model.board import CLOCK_OFFSET_SECONDS
 from ..text.text import echo, one_line
 from .address import Endpoint, SshAddress, SshOptions, parse
 from .bundle import boot_command
-from .connection import AgentProcess, Message
+from .connection import SILENCE_SECONDS, AgentProcess, Message, silent_host
 from .session import Session, decoding, rows_of
 from .target import is_remote, one_run
 
@@ -118,7 +118,6 @@ def require_known_values() -> None:
 
 
 PERSIST_SECONDS = 60
-SILENCE_SECONDS = 15.0  # of a host, until a command gives it up
 
 
 async def connect_with_sign_in(
@@ -148,14 +147,14 @@ def sign_in(address: SshAddress, options: SshOptions) -> SshOptions:
     """
     shared = _shared(address, options)
     if subprocess.run(_master(shared).argv(address, "true", may_prompt=True)).returncode != 0:
-        raise LinkError(f"could not sign in to {address.destination}", final=True)
+        raise LinkError(f"could not sign in to {address.place}", final=True)
     return shared
 
 
 async def share_login(address: SshAddress, options: SshOptions) -> SshOptions:
     """Log in once for all sessions of a command. Returns options that use the connection; if there is none, the same.
 
-    Why there is none is what the first session says.
+    Why there is none is what the first session says. Raises LinkError for a host that is silent.
     """
     shared = _shared(address, options)
     nowhere = asyncio.subprocess.DEVNULL  # ssh holds its streams open for as long as the connection lasts
@@ -170,7 +169,7 @@ async def share_login(address: SshAddress, options: SshOptions) -> SshOptions:
     except TimeoutError:
         login.kill()
         await login.wait()
-        return options
+        raise silent_host(address.place, SILENCE_SECONDS) from None
 
 
 def _shared(address: SshAddress, options: SshOptions) -> SshOptions:
@@ -196,6 +195,7 @@ def _sign_out(argv: Sequence[str], folder: str) -> None:
 
 
 DEFAULT_OPTIONS = SshOptions()
+OPEN_SECONDS = 3.0  # until the console opens without what a host has not said
 AGAIN_SECONDS = 10.0  # until a lost connection to one of several hosts is made again
 
 
@@ -263,12 +263,14 @@ async def watch_remote_files(
 
 
 async def watch_hosts(hosts: Mapping[str, SshOptions]) -> AsyncGenerator[Sequence[Offer], None]:
-    """Yield the state files of all hosts whenever those of one change.
+    """Yield the state files of all hosts at once, and whenever those of one change.
 
-    A host that cannot be reached is a row with the reason, beside what was known of it; its connection is made again.
+    A host that is being connected is a row. One that cannot be reached is a row with the reason, beside what was known
+    of it; its connection is made again.
     """
-    found: dict[str, Sequence[Offer]] = dict.fromkeys(hosts, ())
+    found: dict[str, Sequence[Offer]] = {target: [Offer(target, has_file=False)] for target in hosts}
     changed = asyncio.Event()
+    changed.set()
 
     async def follow(target: str, options: SshOptions) -> None:
         is_final = False
@@ -297,23 +299,33 @@ async def watch_hosts(hosts: Mapping[str, SshOptions]) -> AsyncGenerator[Sequenc
 
 
 async def list_hosts(
-    hosts: Iterable[str], ssh: SshOptions, *, is_shared: bool = False
+    hosts: Iterable[str], ssh: SshOptions, *, is_shared: bool = False, patience_seconds: float | None = None
 ) -> tuple[Mapping[str, SshOptions], Sequence[Offer]]:
     """Read the state files of all hosts at once; ssh may ask for passwords, one host after the other.
 
-    ``is_shared``: further sessions follow, and use the same login. Return how each host is reached, and the files; a
-    host that cannot be reached is a row with the reason.
+    ``is_shared``: further sessions follow, and use the same login. ``patience_seconds``: what a host has not said by
+    then is left out. Return how each host is reached, and the files; a host that cannot be reached is a row with the
+    reason.
     """
 
     async def read(target: str) -> tuple[SshOptions, Sequence[Offer]]:
-        async def use(options: SshOptions) -> tuple[SshOptions, Sequence[Offer]]:
-            return options, await list_state_files(target, options)
+        used = ssh
+
+        async def use(options: SshOptions) -> Sequence[Offer]:
+            nonlocal used
+            used = options
+            async with asyncio.timeout(patience_seconds):
+                return await list_state_files(target, options)
 
         try:
             address = parse(target)
-            return await connect_with_sign_in(address, await share_login(address, ssh) if is_shared else ssh, use)
+            first = await share_login(address, ssh) if is_shared else ssh
+            found = await connect_with_sign_in(address, first, use)
+        except TimeoutError:
+            found = ()
         except RedriveError as error:
-            return ssh, [_unreachable(target, error)]
+            found = [_unreachable(target, error)]
+        return used, found
 
     targets = [*dict.fromkeys(hosts)]
     read_hosts = await asyncio.gather(*map(read, targets))

@@ -12,7 +12,7 @@ import time
 from contextlib import closing
 from typing import Any, Dict, List, Optional
 
-from ..errors import LinkError, StateFileError
+from ..errors import LinkError, NoAnswerError, StateFileError
 from ..statefile.lock_file import lock_path
 
 RESPONSE_SECONDS = 30.0  # an executor that accepted a command and does not respond in this time is not well
@@ -193,7 +193,7 @@ def _exchange(connection: socket.socket, message: Message, timeout_seconds: floa
             if time.monotonic() > deadline:
                 raise socket.timeout()
     except socket.timeout:
-        raise LinkError(
+        raise NoAnswerError(
             "the executor took the command but has not answered for {:g} s: it may still apply it, so check the run"
             " before you send it again".format(timeout_seconds)
         ) from None

@@ -103,8 +103,8 @@ def _needs_of_file(offer: Offer, now_us: int) -> Iterator[Need]:
     of_schedules = list(_needs_of_schedules(offer, now_us))
     if not offer.has_file:
         yield from of_schedules
-        if not offer.supervised:
-            yield Need(NeedKind.UNREACHABLE, offer.path, 0, detail=offer.problem or "")
+        if not offer.supervised and offer.problem is not None:
+            yield Need(NeedKind.UNREACHABLE, offer.path, 0, detail=offer.problem)
         return
     yield from _needs_of_storage(offer)
     if offer.problem is not None:

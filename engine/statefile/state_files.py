@@ -107,7 +107,7 @@ class Offer(NamedTuple):
         health: what its living executor knows of itself.
         full_since: since when its file system has no room, at the latest; None: it has, or nothing is to be written.
         has_file: False for a flow that could never be read, which has no state file, and for a host that could not be
-            reached; ``problem`` says why.
+            reached; ``problem`` says why. Without a problem it is being connected.
     """
 
     path: str

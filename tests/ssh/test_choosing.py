@@ -104,7 +104,8 @@ def test_several_hosts_are_one_list_and_one_answer(
     assert inbox.returncode == 3 and "5 things need a human in 5 state files" in inbox.stdout
     assert "no ssh server listens" in inbox.stdout
     fleet = run_redrive("fleet", *hosts)
-    assert [fleet.stdout.count(f"{host}/") for host in hosts[:2]] == [2, 2] and "ssh://far:1" not in inbox.stderr
+    assert [fleet.stdout.count(f"{host}/") for host in hosts[:2]] == [2, 2] and fleet.returncode == 69
+    assert "ssh://far:1: no ssh server listens on far:1" in fleet.stdout
     terminal = on_terminal("attach", *hosts)
     rows = ("no ssh server listens", f" {user}@far nightly")
     terminal.until(

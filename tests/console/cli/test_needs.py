@@ -314,12 +314,15 @@ def test_a_supervisor_that_hangs_is_one_true_sentence_everywhere(machine: Machin
             assert service.stdout is not None
             while "next " not in service.stdout.readline():
                 assert service.poll() is None
-            service.send_signal(signal.SIGSTOP)
-            with sqlite3.connect(machine.states / "schedules.supervisor") as file:
+            with sqlite3.connect(machine.states / "schedules.supervisor", isolation_level=None) as file:
+                file.execute("BEGIN IMMEDIATE")  # so that it is not stopped while it writes
+                service.send_signal(signal.SIGSTOP)
+                os.waitid(os.P_PID, service.pid, os.WSTOPPED | os.WNOWAIT)
                 file.execute("UPDATE supervisor SET heartbeat_at = heartbeat_at - 60000000")
+                file.execute("COMMIT")
             what = f"(pid {service.pid}) is stopped: kill -CONT {service.pid}"
-            assert f"redrive serve {what}" in machine.inbox().stdout
-            assert f"redrive serve {what}" in run_redrive("doctor", "etl").stdout
+            assert f"its supervisor {what}" in machine.inbox().stdout
+            assert f"its supervisor {what}" in run_redrive("doctor", "etl").stdout
             assert what in run_redrive("schedule").stdout
             (fleet,) = machine.values("fleet")
             assert (fleet["needs_human"], fleet["service_pid"]) == (1, None)

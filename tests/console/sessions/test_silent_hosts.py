@@ -1,0 +1,59 @@
+"""Hosts that take a connection and say nothing: what waits for them, and for how long."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+from redrive.console.cli.state_files import fleet_of
+from redrive.console.sessions import connection
+from redrive.console.sessions import open as sessions
+from redrive.console.sessions.address import Endpoint, SshOptions
+from redrive.engine.errors import LinkError
+from redrive.engine.statefile.needs import needs_of
+
+SILENCE = 0.3
+
+
+@pytest.fixture(autouse=True)
+def silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Every host is silent; each login is a line of the file."""
+    script, logins = tmp_path / "ssh", tmp_path / "logins"
+    script.write_text(f'#!/bin/sh\necho "$@" >> "{logins}"\nexec sleep 600\n')
+    script.chmod(0o700)
+    monkeypatch.setenv("REDRIVE_SSH", str(script))
+    for module in (sessions, connection):
+        monkeypatch.setattr(module, "SILENCE_SECONDS", SILENCE)
+    monkeypatch.setattr(sessions, "OPEN_SECONDS", SILENCE)
+    return logins
+
+
+async def test_a_command_gives_a_silent_host_up_once(silent: Path) -> None:
+    """The shared login that is silent is not followed by another that waits as long again."""
+    _, (row,) = await sessions.list_hosts(["ssh://hung:2222"], SshOptions(), is_shared=True)
+    assert row.problem == f"hung:2222 took the connection but started no agent for {SILENCE:g} s"
+    assert len(silent.read_text().splitlines()) == 1
+
+
+async def test_a_command_on_one_file_does_not_wait_longer(silent: Path) -> None:
+    with pytest.raises(LinkError, match=f"started no agent for {SILENCE:g} s"):
+        await sessions.open_session(Endpoint("ssh://hung/x.db"), is_console=False)
+
+
+async def test_a_list_shows_each_host_at_once() -> None:
+    async with aclosing(sessions.watch_hosts({"ssh://a": SshOptions(), "ssh://b": SshOptions()})) as lists:
+        rows = await anext(lists)
+        assert [(row.path, row.has_file, row.problem) for row in rows] == [
+            ("ssh://a", False, None),
+            ("ssh://b", False, None),
+        ]
+        assert needs_of(rows, 0) == []
+        later = await anext(lists)
+        assert any(row.problem for row in later)
+
+
+def test_the_console_opens_without_what_a_host_has_not_said() -> None:
+    fleet = fleet_of(None, SshOptions(), ["ssh://a", "ssh://b"])
+    assert fleet is not None
+    assert [*fleet.hosts] == ["ssh://a", "ssh://b"]
