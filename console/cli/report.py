@@ -302,7 +302,7 @@ async def _serve(session: Session, run_id: str | None, port: int) -> None:
 
 async def read_report(session: Session, run_id: str | None, now_us: int) -> ReportData:
     """Read a run; None: the latest. Raises RedriveError."""
-    board = Board(await session.snapshot(run_id, successes="times"))
+    board = Board(await session.snapshot(run_id))
     run_id = board.projection.run.run_id
     pages = await session.query(lists.PAGE_HEADS)
     board.update_lists(await session.query(lists.BREAKERS), pages)

@@ -96,8 +96,7 @@ class Session(Protocol):
     ) -> RunProjection:
         """Return a run (default: the latest) as of the event ``seq`` of the projection.
 
-        ``successes``: of the tasks that succeeded, "times" asks for no more than when they ran, and "states" for their
-        state and how often they ran.
+        ``successes``: of the tasks that succeeded, "states" asks for no more than their state and how often they ran.
 
         With ``patience_seconds`` a slow connection returns a projection in which finished tasks lack their times;
         ``events`` raises SnapshotNeeded when the times have arrived, and the next snapshot is the complete projection.

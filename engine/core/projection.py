@@ -32,8 +32,8 @@ from .dag import distinct
 from .outcome import reason_of_unstored, unstored_reason
 from .spec import TaskSpec, child_spec, positions_of
 
-#: What is read of the tasks that succeeded, most of a large run: all; when they ran; or their state and counts alone.
-Successes = Literal["all", "times", "states"]
+#: What is read of the tasks that succeeded, most of a large run: all; or their state and counts alone.
+Successes = Literal["all", "states"]
 
 
 class AttemptRow(Struct, gc=False):

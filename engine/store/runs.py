@@ -19,7 +19,6 @@ from ..core.advice import PastDuration
 from ..core.breaker import SHUT
 from ..core.causes import PageRequest, declared_sender
 from ..core.dag import distinct
-from ..core.outcome import OutcomeKind
 from ..core.part import Part, part_of
 from ..core.projection import (
     STATES,
@@ -358,24 +357,7 @@ _FROM_EVENTS = frozenset(KILL_STEPS.values())
 _RUN_COLUMNS = ", ".join(RunRow.__struct_fields__)
 _TASK_COLUMNS = [name for name in TaskRow.__struct_fields__ if name not in _NOT_IN_TASK]
 _NO_SPEC = "{}"
-_SQL = {None: "NULL", 0: "0"}
-
-
-def _only(columns: Sequence[str]) -> str:
-    """SQL: a task has a spec, and of its columns only these differ from those of a new task."""
-    others = [name for name in _TASK_COLUMNS if name not in columns]
-    rest = " AND ".join(f"{name} IS {_SQL[getattr(TaskRow(''), name)]}" for name in others)
-    return f"(spec <> '{_NO_SPEC}' AND {rest})"
-
-
-_UNMOVED_COLUMNS = ("name", "state", "max_attempts", "position")
-_ENDED_COLUMNS = (*_UNMOVED_COLUMNS, "attempt", "started_at", "ended_at", "first_started_at", "result")
-_IS_UNMOVED, _IS_ENDED = _only(_UNMOVED_COLUMNS), f"(attempt > 0 AND {_only(_ENDED_COLUMNS)})"
-_UNMOVED_TASKS = f"SELECT spec, {', '.join(_UNMOVED_COLUMNS)} FROM task WHERE run_id = ? AND {_IS_UNMOVED}"
-_ENDED_TASKS = f"SELECT spec, {', '.join(_ENDED_COLUMNS)} FROM task WHERE run_id = ? AND {_IS_ENDED}"
-_OTHER_TASKS = (
-    f"SELECT spec, {', '.join(_TASK_COLUMNS)} FROM task WHERE run_id = ? AND NOT {_IS_ENDED} AND NOT {_IS_UNMOVED}"
-)
+_TASKS = f"SELECT spec, {', '.join(_TASK_COLUMNS)} FROM task WHERE run_id = ?"
 _ATTEMPT_COLUMNS = ", ".join(name for name in AttemptRow.__struct_fields__ if name not in _FROM_EVENTS)
 
 
@@ -384,27 +366,22 @@ def load_run(
 ) -> RunProjection:
     """Return the current state of a run, perhaps without its attempts; its ``seq`` is the latest event of the file.
 
-    ``successes``: with "times", the attempts by which tasks succeeded have no more than their instants, and those tasks
-    not the instant of their latest event. With "states", tasks that succeeded have only what a list of states shows, in
-    a third of the time, and no task has that instant.
+    ``successes``: with "states", tasks that succeeded have only what a list of states shows, in a third of the time,
+    and no task has the instant of its latest event.
 
     Raises NotFoundError if the file has no such run.
     """
     with read_snapshot(connection), collector_paused():
         run = _read_run(connection, run_id)
         seq = latest_seq(connection)
-        others = [] if successes == "all" else [name for (name,) in connection.execute(_NOT_SUCCESSFUL, (run_id,))]
-        names = others if successes == "states" else None
-        tasks = _read_tasks(connection, run_id, names, () if names is None else _read_successes(connection, run_id))
+        is_whole = successes == "all"
+        names = None if is_whole else [name for (name,) in connection.execute(_NOT_SUCCESSFUL, (run_id,))]
+        tasks = _read_tasks(connection, run_id, names, () if is_whole else _read_successes(connection, run_id))
         parents, children = _read_edges(connection, run_id, tasks, names)
-        if has_attempts and successes == "times":
-            _read_attempts_without_successes(connection, run_id, tasks, others)
-        elif has_attempts:
-            _read_attempts(connection, run_id, tasks, names)
         if has_attempts:
-            _read_kill_steps(connection, run_id, tasks)
-        if successes != "states":
-            _read_changed(connection, run_id, tasks, None if successes == "all" else others)
+            _read_attempts(connection, run_id, tasks, names)
+        if is_whole:
+            _read_changed(connection, run_id, tasks)
     return RunProjection(run, tasks, parents, children, seq, has_attempts)
 
 
@@ -430,7 +407,6 @@ def load_part(
         tasks = _read_tasks(connection, run_id, wanted)
         parents, children = _read_edges(connection, run_id, tasks, wanted)
         _read_attempts(connection, run_id, tasks, wanted)
-        _read_kill_steps(connection, run_id, tasks)
     return RunProjection(run, tasks, parents, children, seq)
 
 
@@ -499,23 +475,8 @@ _SUCCESSES = f"SELECT {', '.join(_SUCCESS_COLUMNS)} FROM task WHERE run_id = ? A
 
 def _read_successes(connection: sqlite3.Connection, run_id: str) -> list[TaskRow]:
     """Read what a list of states shows of the tasks that succeeded."""
-    return [
-        TaskRow(
-            name,
-            TaskState.SUCCESS,
-            attempt,
-            max_attempts,
-            generation=generation,
-            failures=failures,
-            stale=stale,
-            notice=notice,
-            skip_cause=skip_cause,
-            position=position,
-        )
-        for name, attempt, max_attempts, generation, failures, stale, notice, skip_cause, position in (
-            connection.execute(_SUCCESSES, (run_id,))
-        )
-    ]
+    rows = connection.execute(_SUCCESSES, (run_id,))
+    return [TaskRow(**dict(zip(_SUCCESS_COLUMNS, values, strict=True)), state=TaskState.SUCCESS) for values in rows]
 
 
 def _read_tasks(
@@ -524,44 +485,15 @@ def _read_tasks(
     names: Sequence[str] | None = None,
     others: Iterable[TaskRow] = (),
 ) -> dict[str, TaskRow]:
-    """Read the tasks in the order of the flow; few columns of those that have not moved or have just succeeded.
-
-    Those are most of a new run, and most of an old one.
-
-    ``others``: rows beside them that were read already.
-    """
+    """Read the tasks in the order of the flow. ``others``: rows beside them that were read already."""
     decode = msgspec.json.Decoder(TaskSpec).decode
     part, values_of_part = _part_of("name", names)
-    rows = [
-        TaskRow(name, STATES[state], max_attempts=max_attempts, position=position, spec=decode(spec))
-        for spec, name, state, max_attempts, position in connection.execute(
-            _UNMOVED_TASKS + part, (run_id, *values_of_part)
-        )
-    ]
-    rows += [
-        TaskRow(
-            name,
-            STATES[state],
-            attempt,
-            max_attempts,
-            started_at,
-            ended_at,
-            position=position,
-            first_started_at=first_started_at,
-            result=result,
-            spec=decode(spec),
-        )
-        for spec, name, state, max_attempts, position, attempt, started_at, ended_at, first_started_at, result in (
-            connection.execute(_ENDED_TASKS + part, (run_id, *values_of_part))
-        )
-    ]
-    for spec, name, state, *values in connection.execute(_OTHER_TASKS + part, (run_id, *values_of_part)):
+    rows = list(others)
+    for spec, name, state, *values in connection.execute(_TASKS + part, (run_id, *values_of_part)):
         row = TaskRow(name, STATES[state], *values)
         row.spec = decode(spec) if spec != _NO_SPEC else TaskSpec(name)
         rows.append(row)
-    rows.extend(others)
-    rows.sort(key=attrgetter("name"))
-    rows.sort(key=attrgetter("position"))
+    rows.sort(key=attrgetter("position", "name"))
     return {row.name: row for row in rows}
 
 
@@ -596,50 +528,24 @@ def _read_edges(
 def _read_attempts(
     connection: sqlite3.Connection, run_id: str, tasks: Mapping[str, TaskRow], names: Sequence[str] | None = None
 ) -> None:
+    """Read the attempts, and the steps of their kills, which only events record."""
     part, values_of_part = _part_of("name", names)
     for name, *values in connection.execute(_ATTEMPTS.format(part), (run_id, *values_of_part)):
         tasks[name].attempts[values[0]] = AttemptRow(*values)
-
-
-_ATTEMPTS = f"SELECT name, {_ATTEMPT_COLUMNS} FROM attempt WHERE run_id = ?{{}} ORDER BY name, attempt"
-_TIMES = AttemptRow.__struct_fields__[: AttemptRow.__struct_fields__.index("outcome") + 1]
-_OF_SUCCESS = f"(outcome = '{OutcomeKind.SUCCESS}' AND name NOT IN (SELECT value FROM json_each(?)))"
-_ATTEMPT_TIMES = f"SELECT name, {', '.join(_TIMES)} FROM attempt WHERE run_id = ? AND {_OF_SUCCESS}"
-_OTHER_ATTEMPTS = _ATTEMPTS.format(f" AND NOT {_OF_SUCCESS}")
-
-
-def _read_attempts_without_successes(
-    connection: sqlite3.Connection, run_id: str, tasks: Mapping[str, TaskRow], others: Sequence[str]
-) -> None:
-    """Read the attempts; of those by which tasks succeeded, except ``others``, only the times."""
-    values: tuple[str, str] = (run_id, json.dumps(others))
-    for name, *times in connection.execute(_ATTEMPT_TIMES, values):
-        tasks[name].attempts[times[0]] = AttemptRow(*times)
-    for name, *columns in connection.execute(_OTHER_ATTEMPTS, values):
-        attempts = tasks[name].attempts | {columns[0]: AttemptRow(*columns)}
-        tasks[name].attempts = dict(sorted(attempts.items()))
-
-
-def _read_kill_steps(connection: sqlite3.Connection, run_id: str, tasks: Mapping[str, TaskRow]) -> None:
-    """Add the kill steps of attempts, which only events record."""
     for name, number, kind, value in kill_steps(connection, run_id, tasks):
         attempt = tasks[name].attempts.get(number)
         if attempt is not None:
             setattr(attempt, KILL_STEPS[kind], value)
 
 
-def _read_changed(
-    connection: sqlite3.Connection, run_id: str, tasks: Mapping[str, TaskRow], names: Sequence[str] | None = None
-) -> None:
-    part, values_of_part = _part_of("task", names)
-    rows = connection.execute(
-        f"SELECT task, max(seq), at FROM event WHERE run_id = ? AND task IS NOT NULL{part} GROUP BY task",
-        (run_id, *values_of_part),
-    )
-    for name, seq, at in rows:
+_ATTEMPTS = f"SELECT name, {_ATTEMPT_COLUMNS} FROM attempt WHERE run_id = ?{{}} ORDER BY name, attempt"
+
+
+def _read_changed(connection: sqlite3.Connection, run_id: str, tasks: Mapping[str, TaskRow]) -> None:
+    sql = "SELECT task, max(seq), at FROM event WHERE run_id = ? AND task IS NOT NULL GROUP BY task"
+    for name, seq, at in connection.execute(sql, (run_id,)):
         if name in tasks:
-            tasks[name].changed_seq = seq
-            tasks[name].changed_at = at
+            tasks[name].changed_seq, tasks[name].changed_at = seq, at
 
 
 def list_runs(connection: sqlite3.Connection) -> list[RunSummary]:

@@ -12,7 +12,6 @@ from redrive.console.cli.listings import TasksContext, task_lines
 from redrive.console.cli.output import plain_text
 from redrive.console.model.board import Board
 from redrive.console.model.inbox import Inbox
-from redrive.console.present.report import ReportData, report_markdown
 from redrive.console.present.runs import incident_summary
 from redrive.engine.core.projection import RunProjection
 from redrive.engine.core.waiting import ALIVE, RunnerKind, RunnerStatus
@@ -100,16 +99,6 @@ def test_a_task_is_explained_by_a_part_of_a_run_as_by_the_run(seed: int) -> None
 def test_lists_of_states_read_the_same_without_the_rest_of_what_succeeded(seed: int) -> None:
     for night in nights_of(seed):
         assert _lists_of(night.engine.read_run(successes="states")) == _lists_of(night.engine.read_run())
-
-
-@pytest.mark.parametrize("seed", [*range(40), *range(APPROVALS, APPROVALS + 20)])
-def test_a_report_reads_the_same_with_no_more_than_the_times_of_what_succeeded(seed: int) -> None:
-    for night in nights_of(seed):
-        assert _report_of(night.engine.read_run(successes="times")) == _report_of(night.engine.read_run())
-
-
-def _report_of(projection: RunProjection) -> str:
-    return report_markdown(ReportData(Board(projection), "file", START_US * 2))
 
 
 def _lists_of(projection: RunProjection) -> tuple[list[str], str]:
