@@ -240,24 +240,11 @@ def pace_of(lasts_us: int, others: Sequence[int]) -> Pace | None:
     return Pace(lasts_us / usual_us, is_overdue(lasts_us, stats), is_overdue(quantile(others, 0.05), quickest))
 
 
-class HistoryCell(NamedTuple):
-    """A task in one run. ``duration_us``: of its latest attempt; None if that has not ended."""
-
-    state: TaskState
-    attempts: int
-    duration_us: int | None
-
-    @property
-    def ok_us(self) -> int | None:
-        """How long the task took, if it succeeded."""
-        return self.duration_us if self.state is TaskState.SUCCESS else None
-
-
 class TaskTrend(msgspec.Struct, frozen=True):
     """A task in each run, the oldest first; None: the run does not have the task."""
 
     name: str
-    cells: tuple[HistoryCell | None, ...]
+    cells: tuple[RunTaskRow | None, ...]
 
     @property
     def durations(self) -> list[int]:
@@ -276,7 +263,7 @@ class TaskTrend(msgspec.Struct, frozen=True):
         return pace is not None and pace.is_slow
 
 
-def pace_beside(cell: HistoryCell | None, durations: Sequence[int]) -> Pace | None:
+def pace_beside(cell: RunTaskRow | None, durations: Sequence[int]) -> Pace | None:
     """The pace of a cell. ``durations``: ascending, with its own if it is a success."""
     if cell is None or cell.duration_us is None:
         return None
@@ -289,7 +276,7 @@ def pace_beside(cell: HistoryCell | None, durations: Sequence[int]) -> Pace | No
 def trend_of_attempts(name: str, rows: Iterable[PastAttemptRow]) -> TaskTrend:
     """The ended attempts of a task in any run, with a cell each. ``rows``: the latest first."""
     states = {"success": TaskState.SUCCESS, **dict.fromkeys(FAILED_OUTCOMES, TaskState.FAILED)}
-    found = [HistoryCell(states[row.outcome], 1, row.duration_us) for row in rows if row.outcome in states]
+    found = [RunTaskRow(name, states[row.outcome], 1, row.duration_us) for row in rows if row.outcome in states]
     return TaskTrend(name, tuple(reversed(found)))
 
 
@@ -303,14 +290,14 @@ _CELL_STATES: Mapping[RunState, TaskState] = {
 }
 
 
-def run_cell(run: RunRow) -> HistoryCell:
+def run_cell(run: RunRow) -> RunTaskRow:
     """A run as a cell of the grid. One of a part of the flow is no measure of what is usual."""
     end = run.ended_at if run.ended_at is not None else run.blocked_since
     lasts_us = None if end is None else max(end - run.started_at - run.waited_us, 0)
     is_blocked = run.ended_at is None and run.blocked_since is not None
     state = TaskState.DEAD_LETTER if is_blocked else _CELL_STATES[run.state]
     is_part = state is TaskState.SUCCESS and bool(part_of(run.options))
-    return HistoryCell(TaskState.SKIPPED if is_part else state, 1, lasts_us)
+    return RunTaskRow(WHOLE_RUN, TaskState.SKIPPED if is_part else state, 1, lasts_us)
 
 
 def usual_durations(summaries: Sequence[RunSummary]) -> dict[str, list[int]]:
@@ -365,11 +352,11 @@ def latest_runs(summaries: Sequence[RunSummary], dag_name: str | None) -> tuple[
 def run_grid(runs: Sequence[RunSummary], rows: Mapping[str, Sequence[RunTaskRow]]) -> RunGrid:
     """The grid of ``runs``, the oldest first. ``rows``: run -> its tasks, in their order."""
     names: dict[str, None] = {}
-    cells: list[dict[str, HistoryCell]] = []
+    cells: list[dict[str, RunTaskRow]] = []
     for one in reversed(runs):
         found = rows.get(one.run.run_id, ())
         names.update(dict.fromkeys(row.name for row in found))
-        cells.insert(0, {row.name: HistoryCell(TaskState(row.state), row.attempt, row.duration_us) for row in found})
+        cells.insert(0, {row.name: row for row in found})
     tasks = tuple(TaskTrend(name, tuple(of_run.get(name) for of_run in cells)) for name in names)
     total = sum(runs[-1].counts.values()) if runs else 0
     listed = len(rows.get(runs[-1].run.run_id, ())) if runs else 0
@@ -382,7 +369,7 @@ def _problem_key(task: TaskTrend) -> tuple[int, int]:
     return -max(bad, default=-1), -len(bad)
 
 
-def is_bad(cell: HistoryCell | None) -> bool:
+def is_bad(cell: RunTaskRow | None) -> bool:
     return cell is not None and cell.state in (TaskState.DEAD_LETTER, TaskState.FAILED, TaskState.UPSTREAM_FAILED)
 
 

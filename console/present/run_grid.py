@@ -12,8 +12,9 @@ from ...engine.core.views import RunView, Signed, counted_states, run_view, stat
 from ...engine.core.waiting import RunnerStatus
 from ...engine.domain.states import TaskState
 from ...engine.domain.text import counted, format_duration
+from ...engine.statefile.lists import RunTaskRow
 from ..model.board import SessionStatus, runner_of
-from ..model.runs import WHOLE_RUN, HistoryCell, RunGrid, TaskTrend, is_bad, pace_beside
+from ..model.runs import WHOLE_RUN, RunGrid, TaskTrend, is_bad, pace_beside
 from ..text.figures import CLOCK_CELLS, SECOND, column, column_chart, number, wall, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, join
@@ -107,7 +108,7 @@ def _looks(grid: RunGrid, task: TaskTrend | None, status: SessionStatus, now_us:
             continue
         pace = pace_beside(cell, durations)
         view = view_of(one, status, now_us) if task is None else None
-        style = state_style(cell.state, runner_of(one.run, status)) if view is None else view
+        style = state_style(TaskState(cell.state), runner_of(one.run, status)) if view is None else view
         lasts_us = cell.duration_us if view is None else view.clock
         yield _Look(style, lasts_us, cell.ok_us, pace is not None and pace.is_slow)
 
@@ -302,8 +303,9 @@ def cell_line(task: TaskTrend, place: int, runner: RunnerStatus, glyphs: Glyphs)
     if cell is None:
         return [name, Piece("  this run did not have it", Role.DIM)]
     duration = "" if cell.duration_us is None else f" {format_duration(cell.duration_us)}"
-    tries = f" {glyphs.dot} {cell.attempts} attempts" if cell.attempts > 1 else ""
-    line = [name, Piece("  "), sign_and_word(state_style(cell.state, runner), glyphs), Piece(f"{duration}{tries}")]
+    tries = f" {glyphs.dot} {cell.attempt} attempts" if cell.attempt > 1 else ""
+    state = sign_and_word(state_style(TaskState(cell.state), runner), glyphs)
+    line = [name, Piece("  "), state, Piece(f"{duration}{tries}")]
     pace = pace_beside(cell, task.durations)
     if pace is not None and pace.is_slow:
         line.append(Piece(f" {glyphs.dot} {glyphs.up} {pace.times:.1f} times the usual", Role.WARNING))
@@ -312,7 +314,7 @@ def cell_line(task: TaskTrend, place: int, runner: RunnerStatus, glyphs: Glyphs)
 
 def _task_line(task: TaskTrend, glyphs: Glyphs) -> Line:
     durations, bad = task.durations, sum(map(is_bad, task.cells))
-    known = sum(cell is not None and cell.state is not TaskState.PENDING for cell in task.cells)
+    known = sum(cell is not None and cell.state != TaskState.PENDING for cell in task.cells)
     parts = [f"failed in {bad} of {known} runs" if bad else f"never failed in {counted(known, 'run')}"]
     if durations:
         low, high = format_duration(durations[0]), format_duration(durations[-1])
@@ -336,11 +338,11 @@ def history_value(task: TaskTrend, grid: RunGrid) -> dict[str, object]:
     return {"task": task.name, "usual_us": task.typical_us, "runs": runs}
 
 
-def _cell_value(task: TaskTrend, place: int, cell: HistoryCell, grid: RunGrid) -> dict[str, object]:
+def _cell_value(task: TaskTrend, place: int, cell: RunTaskRow, grid: RunGrid) -> dict[str, object]:
     return {
         "run_id": grid.runs[place].run.run_id,
-        "state": str(cell.state),
-        "attempts": cell.attempts,
+        "state": cell.state,
+        "attempts": cell.attempt,
         "duration_us": cell.duration_us,
         "slow": task.is_slow(place),
     }

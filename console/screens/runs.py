@@ -187,10 +187,11 @@ class RunsScreen(ConsoleScreen):
 
     def _show_order(self) -> None:
         wanted = parse_task_filter(self._other_filter if self.is_in_grid else self.filter_text)
+        states = {one.run.run_id: TaskState(run_cell(one.run).state) for one in self._summaries.values()}
         found = [
             one
-            for one in self._summaries.values()
-            if wanted.matches_task(f"{one.run.dag_name} {one.run.run_id}".casefold(), run_cell(one.run).state)
+            for name, one in self._summaries.items()
+            if wanted.matches_task(f"{one.run.dag_name} {name}".casefold(), states[name])
         ]
         if self._order is RunOrder.NEEDS:
             found.sort(key=lambda one: -self._weight(one))
@@ -473,4 +474,4 @@ class RunsScreen(ConsoleScreen):
 def _state_of(task: TaskTrend) -> TaskState:
     """The state in the latest run."""
     last = task.cells[-1] if task.cells else None
-    return TaskState.PENDING if last is None else last.state
+    return TaskState.PENDING if last is None else TaskState(last.state)

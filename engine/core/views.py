@@ -12,15 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 
 from ..domain.events import EventKind
+from ..domain.rows import RunFacts
 from ..domain.states import MOVING, NEEDS_HUMAN, UNDER_WAY, RunState, TaskState
 from ..domain.text import counted, format_clock, format_duration
 from .outcome import FailureMode
-from .projection import AttemptRow, RunProjection, TaskRow
+from .projection import AttemptRow, RunProjection, RunRow, TaskRow
 from .waiting import (
     ALIVE,
     NO_CONTEXT,
@@ -81,19 +82,6 @@ class StateStyle(NamedTuple):
     sign: StrEnum
     word: str
     role: StrEnum
-
-
-class Signed(Protocol):
-    """Whatever has a sign, a word and a role: a style or a view."""
-
-    @property
-    def sign(self) -> StrEnum: ...
-
-    @property
-    def word(self) -> str: ...
-
-    @property
-    def role(self) -> StrEnum: ...
 
 
 #: The worst first: where there is room for one state only, the first is shown.
@@ -348,29 +336,8 @@ class RunView(msgspec.Struct, frozen=True):
     is_paused: bool
 
 
-class RunLike(Protocol):
-    """A row of a run, or its facts."""
-
-    @property
-    def run_id(self) -> str: ...
-
-    @property
-    def state(self) -> str: ...
-
-    @property
-    def started_at(self) -> int: ...
-
-    @property
-    def ended_at(self) -> int | None: ...
-
-    @property
-    def blocked_since(self) -> int | None: ...
-
-    @property
-    def paused_since(self) -> int | None: ...
-
-    @property
-    def waited_us(self) -> int: ...
+#: A row of a run, or its facts.
+RunLike = RunRow | RunFacts
 
 
 def run_style(run: RunLike, runner: RunnerStatus = ALIVE, counts: Counts | None = None) -> StateStyle:
@@ -471,6 +438,10 @@ class AttemptView(msgspec.Struct, frozen=True):
     verb: str
     clock: int
     is_moving: bool
+
+
+#: Whatever has a sign, a word and a role.
+Signed = StateStyle | OutcomeStyle | TaskView | RunView | AttemptView
 
 
 def attempt_view(attempt: AttemptRow, now_us: int, runner: RunnerStatus = ALIVE) -> AttemptView:

@@ -211,12 +211,20 @@ class PastAttemptRow(NamedTuple):
 
 
 class RunTaskRow(NamedTuple):
-    """How a task of a run stands, and how long its latest attempt took; ``attempt``: how many were started."""
+    """How a task of a run stands, and how long its latest attempt took, if that has ended.
+
+    ``attempt``: how many were started.
+    """
 
     name: str
     state: str
     attempt: int
     duration_us: Optional[int]
+
+    @property
+    def ok_us(self) -> Optional[int]:
+        """How long the task took, if it succeeded."""
+        return self.duration_us if self.state == "SUCCESS" else None
 
 
 class DurationStats(NamedTuple):

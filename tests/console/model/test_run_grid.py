@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from redrive.console.model.runs import (
     RUNS_MAX,
-    HistoryCell,
+    WHOLE_RUN,
     HistoryOrder,
     TaskTrend,
     is_bad,
@@ -37,9 +37,9 @@ def summary(number: int, state: RunState = RunState.SUCCESS, flow: str = "revenu
 def history(*seconds: float | None) -> TaskTrend:
     """A task that took so long in each run; None: it failed after an hour."""
     cells = [
-        HistoryCell(TaskState.FAILED, 3, 3600 * S)
+        RunTaskRow("load", TaskState.FAILED, 3, 3600 * S)
         if lasts is None
-        else HistoryCell(TaskState.SUCCESS, 1, round(lasts * S))
+        else RunTaskRow("load", TaskState.SUCCESS, 1, round(lasts * S))
         for lasts in seconds
     ]
     return TaskTrend("load", tuple(cells))
@@ -48,13 +48,16 @@ def history(*seconds: float | None) -> TaskTrend:
 def test_the_grid_has_the_tasks_of_all_runs_in_the_order_of_the_latest() -> None:
     runs = [summary(1), summary(2)]
     rows = {
-        "night-1": [RunTaskRow("old", "SUCCESS", 1, S), RunTaskRow("load", "FAILED", 3, 4 * S)],
-        "night-2": [RunTaskRow("load", "SUCCESS", 1, 2 * S), RunTaskRow("new", "PENDING", 0, None)],
+        "night-1": [RunTaskRow("old", "SUCCESS", 1, S), RunTaskRow("load", TaskState.FAILED, 3, 4 * S)],
+        "night-2": [RunTaskRow("load", TaskState.SUCCESS, 1, 2 * S), RunTaskRow("new", "PENDING", 0, None)],
     }
     grid = run_grid(runs, rows)
     assert [task.name for task in grid.tasks] == ["load", "new", "old"]
     load, new, old = grid.tasks
-    assert load.cells == (HistoryCell(TaskState.FAILED, 3, 4 * S), HistoryCell(TaskState.SUCCESS, 1, 2 * S))
+    assert load.cells == (
+        RunTaskRow("load", TaskState.FAILED, 3, 4 * S),
+        RunTaskRow("load", TaskState.SUCCESS, 1, 2 * S),
+    )
     assert new.cells[0] is None and old.cells[1] is None
     assert load.typical_us == 2 * S, "the duration of a failure is not usual"
 
@@ -90,7 +93,7 @@ def test_problems_come_first_the_latest_before_the_frequent() -> None:
     tasks = [TaskTrend(name, task.cells) for name, task in (("good", good), ("early", early), ("late", late))]
     rows = {
         f"night-{place}": [
-            RunTaskRow(task.name, cell.state, cell.attempts, cell.duration_us)
+            RunTaskRow(task.name, cell.state, cell.attempt, cell.duration_us)
             for task in tasks
             if (cell := task.cells[place]) is not None
         ]
@@ -125,5 +128,5 @@ def test_a_failure_and_a_part_of_a_flow_are_no_measure_of_what_is_usual() -> Non
 
 def test_a_run_lasts_until_it_is_blocked_without_the_time_in_which_nobody_worked() -> None:
     blocked = summary(0, RunState.RUNNING, blocked_since=MONDAY + 300 * S, waited_us=100 * S)
-    assert run_cell(blocked.run) == HistoryCell(TaskState.DEAD_LETTER, 1, 200 * S)
+    assert run_cell(blocked.run) == RunTaskRow(WHOLE_RUN, TaskState.DEAD_LETTER, 1, 200 * S)
     assert run_cell(summary(0, RunState.RUNNING).run).duration_us is None

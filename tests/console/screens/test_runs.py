@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from redrive.console.model.runs import HistoryCell, TaskTrend, run_grid
+from redrive.console.model.runs import TaskTrend, run_grid
 from redrive.console.present.run_grid import Slot, duration_lines, grid_layout, slots_of, title_line
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import Role, plain
 from redrive.engine.core.projection import RunRow, RunSummary
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.domain.states import RunState, TaskState
-from redrive.engine.statefile.lists import RUN_TASKS, Listing, Row
+from redrive.engine.statefile.lists import RUN_TASKS, Listing, Row, RunTaskRow
 
 from ..conftest import FakeSession, StillClock, make_app
 from ..model.runs import START, S, projection_of
@@ -176,7 +176,7 @@ async def test_each_bar_stands_under_its_run(session: ManyRuns, clock: StillCloc
 
 
 def test_a_timeout_that_cut_off_runs_crosses_their_columns() -> None:
-    cells = [HistoryCell(TaskState.SUCCESS, 1, 2 * S), HistoryCell(TaskState.FAILED, 1, 4 * S)]
+    cells = [RunTaskRow("load", TaskState.SUCCESS, 1, 2 * S), RunTaskRow("load", TaskState.FAILED, 1, 4 * S)]
     lines = duration_lines(TaskTrend("a", tuple(cells)), 3 * S, 5, 7, [Slot(0, 0, 3), Slot(1, 1, 3)], UTF8)
     assert [plain(line).rstrip() for line in lines[1:]] == [
         "    4s     ███",
