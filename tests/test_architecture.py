@@ -195,11 +195,11 @@ def test_our_processes_run_their_event_loops_where_the_log_of_asyncio_is_arrange
 
 #: What lies on this machine, or on several hosts at once: no session has its clock.
 READERS_OF_THIS_MACHINES_CLOCK = {
+    "console/cli/hosts.py",
     "console/cli/listings.py",  # redrive fleet
     "console/cli/maintenance.py",  # redrive doctor
     "console/cli/needs.py",  # redrive inbox of all files
     "console/cli/schedule.py",
-    "console/cli/state_files.py",
     "console/cli/systems.py",  # the pools of this machine
     "console/cli/telemetry.py",
 }

@@ -17,12 +17,12 @@ from ...engine.domain.acts import BY_NAME, NOTE_CHARACTERS_MAX
 from ...engine.domain.states import NEEDS_HUMAN, OPEN, TaskState
 from ...engine.domain.text import counted, first_names, format_seconds
 from ..model.board import Board
-from ..model.graph.groups import shared_prefix
 from ..model.inbox import InboxCause
 from ..model.preview import Preview
 from ..present.inbox import task_count
 from ..present.states import sign_of
 from ..present.tasks import Scene, TaskNames
+from ..text.names import shared_prefix
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line, pad
 from ..widgets.dialog import Question

@@ -79,7 +79,7 @@ def attach(tty: Tty, endpoint: Endpoint, read_only: bool, *, is_of_fleet: bool =
 def attach_fleet(tty: Tty, fleet: FleetTarget, read_only: bool, ssh: SshOptions) -> ConsoleEnd:
     """Open the list of state files, and the console on each that the operator chooses there."""
     from ...engine.errors import RedriveError
-    from ..sessions.address import Endpoint
+    from ..sessions.address import Endpoint, options_for
     from .app import ConsoleEnd
 
     settings = UserSettings.read()
@@ -89,7 +89,7 @@ def attach_fleet(tty: Tty, fleet: FleetTarget, read_only: bool, ssh: SshOptions)
         if chosen is None:
             return ConsoleEnd(code)
         try:
-            options = fleet.options_for(chosen) or ssh  # with what the operator answered at sign-in
+            options = options_for(fleet.hosts, chosen) or ssh  # with what the operator answered at sign-in
             end = attach(tty, Endpoint(chosen, options), read_only, is_of_fleet=True)
         except RedriveError as error:
             message = str(error)
@@ -198,7 +198,7 @@ def _print_end(app: ConsoleApp, code: int | None, target: str, ssh_arguments: Se
 
     resume_command = shell_command(["redrive", "attach", target, *ssh_arguments])
     if app.failure is not None:
-        from ..sessions.open import require_known_values
+        from ..sessions.file_session import require_known_values
 
         require_known_values()
         facts = {"target": target, "size": app.size, "view": app.current_mode}

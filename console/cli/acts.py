@@ -16,7 +16,7 @@ from ...engine.domain.text import format_duration
 from ...engine.errors import RedriveError
 from ...engine.statefile.lists import OPERATOR_ACTS
 from ..model.replay import last_undoable
-from ..sessions.open import with_session
+from ..sessions.once import with_session
 from ..sessions.session import Session, listed_events, new_command
 from ..text.text import echo
 from . import operate

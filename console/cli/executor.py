@@ -20,7 +20,7 @@ from ...engine.executor.run_options import RunOptions
 from ...engine.statefile.lists import LATEST
 from ...engine.store import database
 from ..model.board import SessionStatus
-from ..sessions.open import with_session
+from ..sessions.once import with_session
 from ..sessions.session import Session, new_command
 from ..sessions.target import is_remote, run_in
 from ..text.text import echo, echo_lines, one_line

@@ -73,8 +73,8 @@ SECTIONS: dict[str, tuple[Listed, ...]] = {
     ),
     "See what happened, and show it": (
         Listed("runs", "listings", "Every run of a state file; every task in the last 40 runs of a flow"),
-        Listed("events", "listings", "All events, in order"),
-        Listed("replay", "listings", "A run as it was at some time"),
+        Listed("events", "past", "All events, in order"),
+        Listed("replay", "past", "A run as it was at some time"),
         Listed(
             "report",
             "report",
@@ -100,7 +100,7 @@ SECTIONS: dict[str, tuple[Listed, ...]] = {
             "End unfinished runs for good: the run is ABANDONED, and what has not ended is cancelled, except clean-ups:"
             " redrive resume or serve runs them, and a second abandon ends them",
         ),
-        Listed("ack", "needs", "Acknowledge runs that ended badly or late: `redrive inbox` no longer lists them"),
+        Listed("ack", "ack", "Acknowledge runs that ended badly or late: `redrive inbox` no longer lists them"),
         Listed("undo", "acts", "Take back the last act that can be taken back, of one run or of any"),
         Listed(
             "note", "acts", "Write a note on a cause for the next operator who is paged, in this run and later ones"

@@ -5,14 +5,10 @@ Every state is a word, so that grep finds it.
 
 from __future__ import annotations
 
-import shutil
 import sys
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing
-from datetime import datetime
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 import msgspec
@@ -22,12 +18,9 @@ from ...engine.core.explain import explain_task
 from ...engine.core.part import describe_part
 from ...engine.core.projection import RunProjection, RunRow, TaskRow
 from ...engine.core.views import counted_states, row_style, run_code, run_style, state_code
-from ...engine.core.waiting import ALIVE, ExplainContext, RunnerStatus
-from ...engine.domain.event_codec import row_of
-from ...engine.domain.events import Event
+from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.states import MOVING, NEEDS_HUMAN, DeadLetterKind, TaskState, cut_off_cause, effect_key
 from ...engine.domain.text import counted, format_duration, place_words, shell_command
-from ...engine.errors import RedriveError
 from ...engine.statefile import lists
 from ...engine.statefile.health_file import Health, unpack_read
 from ...engine.statefile.needs import Need, NeedKind
@@ -35,28 +28,25 @@ from ...engine.statefile.state_files import offers
 from ..keys.actions import shell_line
 from ..model.board import Board, SessionStatus, runner_of
 from ..model.inbox import Inbox, has_fingerprint
-from ..model.replay import NUMBER_MAX, parse_when
-from ..model.runs import HistoryOrder, RunGrid, WaitingRun, fleet_entries, is_lost, usual_durations, waiting_runs
+from ..model.runs import HistoryOrder, WaitingRun, fleet_entries, is_lost, usual_durations, waiting_runs
 from ..present import runs as present
-from ..present.run_grid import grid_lines, history_value
 from ..present.schedules import ack_command
 from ..present.tasks import attempt_label, describe_skip, stale_text
 from ..sessions.address import Endpoint, parse
-from ..sessions.live_run import load_memories
-from ..sessions.open import with_session
-from ..sessions.reads import HistoryReader
+from ..sessions.once import read_once
+from ..sessions.reads import load_memories
 from ..sessions.session import Session, machine_now_us
 from ..sessions.target import is_remote
 from ..text.columns import Column, Columns, field, with_fields
-from ..text.event_text import FINGERPRINT_DIGITS
-from ..text.glyphs import glyphs_for
-from ..text.pieces import Line, Piece, Role, stripped
-from ..text.text import echo, echo_lines, json_line, one_line, shorten
+from ..text.figures import FINGERPRINT_DIGITS
+from ..text.pieces import Line, Piece, Role
+from ..text.text import json_line, one_line, shorten
 from . import options as shared
-from .event_lines import EventLabeller
 from .group import ExitCode, command
-from .output import Shown, echo_values, list_lines, print_lines, print_list, print_view, shell_look, with_schema
+from .named_tasks import rows_like
+from .output import Shown, list_lines, print_lines, print_list, shell_look, with_schema
 from .state_files import files_of
+from .view import print_view
 
 if TYPE_CHECKING:
     from ..model.inbox import InboxCause
@@ -153,8 +143,6 @@ def task_lines(
     about: TasksContext | None = None,
 ) -> Iterable[Shown]:
     """The lines of the tasks of these names and globs. ``place``: further keys of each JSON value."""
-    from .operate import rows_like
-
     about = about or TasksContext(projection, lambda name: explain_task(projection, name, 0))
     return list_lines("tasks", TASK_COLUMNS, rows_like(projection, patterns), about, as_json=as_json, **place)
 
@@ -279,7 +267,6 @@ def _cause_of_lost(run: RunRow, open_count: int, advice: str) -> InboxCause:
 @shared.json_option
 def print_explanations(file: shared.NamedFile, as_json: bool) -> int:
     """TASK may be a glob, as 'load_*'; left out: every task that waits or needs a human."""
-    from .operate import rows_like
 
     async def read(session: Session) -> list[Shown]:
         projection = await session.part(session.run_id, file.tasks, has_blockers=True)
@@ -304,7 +291,7 @@ def print_explanations(file: shared.NamedFile, as_json: bool) -> int:
         none = [] if lines else ["no task waits or needs a human"]
         return [present.place_line(run, address), *lines, *none, *notes]
 
-    print_lines(with_session(file.to_read(), read))
+    print_lines(read_once(file.to_read(), read))
     return 0
 
 
@@ -364,6 +351,11 @@ def _doubtful_key(row: TaskRow, run_id: str) -> str:
     return f"key {effect_key(run_id, row.name, row.key_generation)}: " if is_doubtful else ""
 
 
+def _plain(value: object) -> dict[str, object]:
+    converted: dict[str, object] = msgspec.to_builtins(value)
+    return converted
+
+
 def _memory_lines(memory: CauseHistory, now_us: int) -> Iterator[str]:
     """Notes first, then earlier incidents."""
     notes = len(memory.notes)
@@ -373,101 +365,11 @@ def _memory_lines(memory: CauseHistory, now_us: int) -> Iterator[str]:
         yield f"{'before that' if place else 'last time'} {line}"
 
 
-@command("events")
-@shared.of_tasks
-@shared.json_option
-@shared.follow_option
-@click.option("--since", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Only events after this one.")
-def print_events(file: shared.NamedFile, as_json: bool, follow: bool, since: int) -> int:
-    """TASK may be a glob, as 'load_*': only events of these tasks."""
-
-    def is_meant(event: Event, run_id: str | None) -> bool:
-        is_task = not file.tasks or any(fnmatchcase(event.task or "", task) for task in file.tasks)
-        return is_task and run_id in (None, event.run_id)
-
-    async def use(session: Session) -> int:
-        run_id = session.run_id
-        projection = await session.part(run_id, ()) if run_id is not None or not follow else None
-        until = None if follow else projection.seq if projection is not None else None
-        if not as_json:
-            run = projection.run if projection is not None and run_id is not None else None
-            echo(present.place_line(run, session.address))
-        labeller = EventLabeller(has_date=True, target=session.address, has_each_check=True)
-        async with aclosing(cast("AsyncGenerator[Sequence[Event]]", session.events(since))) as batches:
-            async for batch in batches:
-                shown = (event for event in batch if is_meant(event, run_id))
-                print_lines(line for event in shown for line in _event_lines(event, None if as_json else labeller))
-                if until is not None and (not batch or batch[-1].seq >= until):
-                    break
-        return 0
-
-    return with_session(file.to_read(), use)
-
-
-def _event_lines(event: Event, labeller: EventLabeller | None) -> Iterable[Shown]:
-    """The lines of an event; without ``labeller``, its row as JSON."""
-    return [json_line(with_schema("events", row_of(event)))] if labeller is None else labeller.lines(event)
-
-
-@command("replay")
-@shared.of_tasks
-@shared.json_option
-@click.option("--at", metavar="TIME", help="Show this moment: 03:12, 2026-04-25T03:12:00, or an event's number.")
-def replay(file: shared.NamedFile, as_json: bool, at: str | None) -> int:
-    return print_replay(file.to_read(), file.tasks, as_json, at)
-
-
-def print_replay(endpoint: Endpoint, patterns: Sequence[str], as_json: bool, at: str | None) -> int:
-    """Print the tasks as they were ``at`` a time or after an event's number; None: now."""
-
-    from ..sessions.reads import EventHistory
-
-    async def use(session: Session) -> tuple[RunProjection, int | None, int, str, RunnerStatus]:
-        projection, address = await session.snapshot(session.run_id), session.address
-        runner = runner_of(projection.run, session.status)
-        if at is None:
-            return projection, None, session.now_us(), address, runner
-        when = parse_when(at, projection.run, session.now_us())
-        history = EventHistory(session, projection)
-        await history.load(projection.seq)
-        if NUMBER_MAX <= when < projection.run.started_at:
-            raise RedriveError(
-                f"{at} is before run {projection.run.run_id} began: {_local_time(projection.run.started_at)}"
-            )
-        seq = min(when if when < NUMBER_MAX else history.index.seq_at(when), history.index.seq)
-        instant = history.index.instant_of(seq) if when < NUMBER_MAX else when
-        is_last = (
-            seq == history.index.seq if when < NUMBER_MAX else runner.gone_at is not None and when >= runner.gone_at
-        )
-        shown = (await history.point_at(seq)).snapshot.projection
-        return shown, instant, instant, address, runner if is_last else ALIVE
-
-    projection, instant, now_us, address, runner = with_session(endpoint, use)
-    if not as_json:
-        then = "" if instant is None else f" at {_local_time(instant)}"
-        echo(f"{present.place_line(projection.run, address)}{then}")
-    context = ExplainContext(runner=runner, holders={})
-    about = TasksContext(projection, lambda name: explain_task(projection, name, now_us, context), runner)
-    print_lines(task_lines(projection, as_json, {"state_file": address}, patterns, about))
-    return 0
-
-
-def _local_time(instant: int) -> str:
-    """A time in the format of ``--at``."""
-    return datetime.fromtimestamp(instant / 1e6).astimezone().isoformat(sep=" ", timespec="seconds")
-
-
-def _plain(value: object) -> dict[str, object]:
-    converted: dict[str, object] = msgspec.to_builtins(value)
-    return converted
-
-
 # --- ``redrive runs``: the runs of a state file and its next scheduled ones ------------------------------------------
 
 
 _LATE_RUNS_MAX = 100
 _RUNS_MAX = 20  # on a terminal
-_COLUMNS_OF_FILES = 160  # where the output is not a terminal
 
 
 @command("runs")
@@ -490,7 +392,10 @@ def print_runs(
     sort: str | None,
 ) -> int:
     if has_tasks and not follow:
-        return _print_tasks_of_runs(file.to_read(), as_json, flow, HistoryOrder(sort or HistoryOrder.FLOW))
+        from .grid import print_tasks_of_runs
+
+        order = HistoryOrder(sort or HistoryOrder.FLOW)
+        return print_tasks_of_runs(file.to_read(), as_json, flow, order, _needing_lines)
     if has_tasks or flow is not None or sort is not None:
         raise click.UsageError("--flow and --sort are of --tasks, which does not go with --follow")
 
@@ -539,32 +444,6 @@ async def _needing_lines(session: Session) -> list[str]:
     waiting = [*(await _waiting_by_run(session)).values()]
     command = shell_command(["redrive", "inbox", session.address, *session.ssh_arguments])
     return [f"{present.needing_sentence(waiting)}: {command}"] if waiting else []
-
-
-def _print_tasks_of_runs(endpoint: Endpoint, as_json: bool, flow: str | None, order: HistoryOrder) -> int:
-    """Print each task in the last runs of ``flow``; None: of the flow of the latest run."""
-
-    async def read(session: Session) -> tuple[RunGrid, SessionStatus, int, list[str]]:
-        runs = await session.runs()
-        names = {one.run.dag_name for one in runs}
-        if not runs:
-            raise RedriveError("no run has been recorded yet")
-        if flow is not None and flow not in names:
-            raise RedriveError(f"no run of a flow {flow!r} in this state file; it has {', '.join(sorted(names))}")
-        grid = await HistoryReader(session).read(runs, flow or runs[0].run.dag_name)
-        return grid, session.status, session.now_us(), await _needing_lines(session)
-
-    grid, status, now_us, needing = with_session(endpoint, read)
-    tasks = grid.in_order(order)
-    if as_json:
-        name = grid.runs[-1].run.dag_name
-        echo_values("run_tasks", ({"flow": name, **history_value(task, grid)} for task in tasks))
-        return 0
-    glyphs = glyphs_for(sys.stdout.encoding)
-    columns = shutil.get_terminal_size((_COLUMNS_OF_FILES, 0)).columns
-    print_lines(map(stripped, grid_lines(grid, tasks, columns, now_us, glyphs, status)))
-    echo_lines(needing)
-    return 0
 
 
 async def _schedule_lines(session: Session) -> list[str]:

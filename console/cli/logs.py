@@ -17,13 +17,13 @@ from ...engine.errors import RedriveError, SnapshotNeeded
 from ..model.board import Board, runner_of
 from ..present.log import failure_text
 from ..present.runs import executor_advice, place_line
-from ..sessions.open import with_session
+from ..sessions.once import read_once, with_session
 from ..sessions.reads import OutputLine, OutputStream
 from ..sessions.session import Session
 from ..text.figures import format_bytes
 from ..text.text import echo, echo_json, one_line, pad
 from .group import command
-from .operate import names_like
+from .named_tasks import names_like
 from .options import NamedFile, json_option, of_tasks
 from .output import with_schema
 
@@ -67,7 +67,7 @@ def print_logs(file: NamedFile, as_json: bool, attempt: int | None, lines: int |
             await _follow(session, projection, tasks)
         return 0
 
-    return with_session(file.to_read(), use)
+    return (with_session if follow else read_once)(file.to_read(), use)
 
 
 def _has_attempt(row: TaskRow, attempt: int | None) -> bool:

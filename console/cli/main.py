@@ -79,7 +79,7 @@ def _run() -> int | None:
     except (click.ClickException, click.exceptions.Exit, click.Abort, errors.RedriveError, OSError):
         raise
     except Exception:
-        from ..sessions.open import require_known_values
+        from ..sessions.file_session import require_known_values
 
         require_known_values()
         raise

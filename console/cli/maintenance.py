@@ -31,7 +31,7 @@ from ...engine.store import database, runs
 from ...engine.store.lock import describe_holder
 from ..present.runs import describe_next_runs, executor_advice
 from ..sessions.local import LocalSession
-from ..sessions.open import with_session
+from ..sessions.once import with_session
 from ..sessions.session import Session, current_actor, machine_now_us, new_command
 from ..sessions.target import existing_target, is_remote
 from ..text.figures import format_bytes, wall_day

@@ -6,40 +6,32 @@ The rule stands in ``engine/statefile/needs.py``; here it meets the files that a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import click
 import msgspec
 
-from ...engine.core.projection import RunRow
-from ...engine.domain.acts import Answer
-from ...engine.domain.rows import RunFacts
 from ...engine.domain.text import counted, first_names, format_duration, place_words, shell_command
-from ...engine.errors import LinkError, NotFoundError, RedriveError, StateFileError
-from ...engine.statefile.lists import RunName, runs_named
+from ...engine.errors import LinkError, NotFoundError, StateFileError
 from ...engine.statefile.needs import ENDS, OF_RUNS, OF_SCHEDULES, Need, NeedKind, exit_code_of, needs_of
 from ...engine.statefile.state_files import Offer
 from ..model.inbox import InboxCause
 from ..present.schedules import ack_command, need_sentence, summary_sentence
-from ..sessions.address import Endpoint, SshOptions
-from ..sessions.open import FleetTarget, with_session
-from ..sessions.session import Session, machine_now_us, new_command
+from ..sessions.address import Endpoint, SshOptions, options_for
+from ..sessions.once import read_once
+from ..sessions.session import Session, machine_now_us
 from ..sessions.target import named_target
-from ..text.event_text import FINGERPRINT_DIGITS
-from ..text.text import echo, json_line, one_line
+from ..text.figures import FINGERPRINT_DIGITS
+from ..text.text import json_line, one_line
 from . import options as shared
-from .group import code_of_answers, command
+from .group import command
 from .listings import inbox_of_run, need_fields
-from .operate import ActPlace, place_of, print_answer
-from .output import Shown, print_lines, print_view, with_schema
-from .state_files import files_of, offer_of_session, reached_files
+from .output import Shown, print_lines, with_schema
+from .state_files import offer_of_session, reached_files
+from .view import print_view
 
 _NAMED_MAX = 5
 _RUNS_MAX = 20  # of a file; the others are counted
-
-
-# --- ``redrive inbox`` -----------------------------------------------------------------------------------------------
 
 
 @command("inbox")
@@ -78,7 +70,7 @@ async def _lines_of_session(session: Session, *, as_json: bool) -> list[Shown]:
 
 
 def _lines_of_files(
-    found: Sequence[Offer], needs: Sequence[Need], hosts: FleetTarget, ssh: SshOptions, as_json: bool
+    found: Sequence[Offer], needs: Sequence[Need], hosts: Mapping[str, SshOptions], ssh: SshOptions, as_json: bool
 ) -> list[Shown]:
     is_only = len(found) == 1 and found[0].has_file
     paths = [found[0].path] if is_only else list(dict.fromkeys(need.path for need in needs))
@@ -91,7 +83,7 @@ def _lines_of_files(
         paths = list(dict.fromkeys(need.path for need in needs))
     for path in paths:
         of_file = [need for need in needs if need.path == path]
-        endpoint = Endpoint(path, hosts.options_for(path) or ssh)
+        endpoint = Endpoint(path, options_for(hosts, path) or ssh)
         try:
             lines += _lines_of_path(endpoint, of_file, as_json=as_json, is_only=is_only)
         except LinkError as error:  # of one host; what the others need stands all the same
@@ -115,7 +107,7 @@ def _lines_of_path(endpoint: Endpoint, needs: Sequence[Need], *, as_json: bool, 
     if not is_only and all(need.kind in OF_SCHEDULES for need in needs):
         return [_line_of_need(need, [endpoint.target, *endpoint.ssh.arguments], as_json) for need in needs]
     read = partial(_lines_of_file, needs=needs, as_json=as_json, is_only=is_only)
-    return with_session(endpoint, read)
+    return read_once(endpoint, read)
 
 
 async def _lines_of_file(session: Session, needs: Sequence[Need], *, as_json: bool, is_only: bool) -> list[Shown]:
@@ -207,66 +199,3 @@ def _command_of(need: Need, place: Sequence[str]) -> str:
         return shell_command(["redrive", "systems", "rows", *place_words(place[0], need.run_id), *place[1:]])
     listing = {NeedKind.BREAKER: "breakers", NeedKind.PAGER: "pages"}.get(need.kind)
     return shell_command(["redrive", "systems", listing, *place]) if listing is not None else ""
-
-
-# --- ``redrive ack`` -------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Ending:
-    """A run whose bad end nobody has acknowledged, in its file."""
-
-    path: str
-    run: RunFacts
-
-
-@command("ack")
-@shared.Words(acts=True, several=True, old_run=True).declare
-@click.option("--all", "everything", is_flag=True, help="All runs of the flow; without a word, of all flows.")
-@shared.reason_option
-@shared.json_option
-def acknowledge_runs(files: list[shared.NamedFile], everything: bool, reason: str, as_json: bool) -> int:
-    if not everything and not all(file.name or file.run for file in files):
-        raise click.UsageError("name a run or a flow, or give --all")
-    named = [(file.ssh, one) for file in files for one in _meant(file, everything=everything)]
-    if everything:  # one act for all runs of a flow, so that one undo takes it back
-        named = list({(one.path, one.run.dag_name): (ssh, one) for ssh, one in reversed(named)}.values())
-    options = {"whole_flow": True} if everything else {}
-    answers = [_acknowledge(one, ssh, reason, options, as_json) for ssh, one in dict.fromkeys(named)]
-    if not answers and not as_json:
-        echo("no run is to be acknowledged")
-    return code_of_answers(*answers)
-
-
-def _meant(file: shared.NamedFile, *, everything: bool) -> list[_Ending]:
-    """The ends that a word means: of a run, of a flow, or of all."""
-    found: list[_Ending] = []
-    for offer in files_of(file.name, file.ssh):
-        runs = [run for run in offer.runs if run.ended_at is not None]
-        known = {run.run_id for run in offer.runs}
-        runs += [RunFacts(one.run_id, one.flow, 0) for one in offer.changed_effects if one.run_id not in known]
-        found += [_Ending(offer.path, run) for run in runs]
-    if file.run is not None:
-        names = [RunName(one.run.run_id, one.run.dag_name, one.run.state or "", None) for one in found]
-        meant = {run.run_id for run in runs_named(file.run, names)}
-        of_flow = [one for one in found if one.run.dag_name == file.run]  # its file has another name
-        matching = [one for one in found if one.run.run_id in meant] or of_flow
-    else:
-        matching = found
-    word = "@".join(filter(None, (file.name, file.run)))
-    if not matching and not everything:
-        raise RedriveError(f"no run or flow {word!r} is to be acknowledged; see: redrive inbox")
-    if len(matching) > 1 and not everything:
-        commands = "; ".join(ack_command(one.path, one.run.run_id) for one in matching[:_NAMED_MAX])
-        raise RedriveError(f"{word!r} means {len(matching)} runs: give --all for all of them, or name one: {commands}")
-    return matching
-
-
-def _acknowledge(one: _Ending, ssh: SshOptions, reason: str, options: Mapping[str, object], as_json: bool) -> Answer:
-    async def use(session: Session) -> tuple[Answer, ActPlace]:
-        answer = await session.send(new_command("ack-run", one.run.run_id, (), reason, options))
-        return answer, place_of(session, RunRow(one.run.run_id, one.run.dag_name))
-
-    answer, place = with_session(Endpoint(one.path, ssh), use)
-    print_answer(answer, as_json, place)
-    return answer

@@ -21,17 +21,19 @@ from ...engine.core.projection import RunProjection, RunRow, TaskRow
 from ...engine.domain import acts
 from ...engine.domain.events import Json
 from ...engine.domain.states import NEEDS_HUMAN, TaskState, may_have_happened
-from ...engine.domain.text import counted, did_you_mean
+from ...engine.domain.text import counted
 from ...engine.errors import RedriveError
 from ...engine.statefile.dry_run import ActPreview
 from ..model.board import SessionStatus
 from ..present.runs import describe_executor_loss, place_line, resume_command
 from ..sessions.address import Endpoint
-from ..sessions.open import is_interactive, with_session
+from ..sessions.once import with_session
+from ..sessions.open import is_interactive
 from ..sessions.session import Session, new_command
 from ..text.text import echo, echo_json, echo_lines, one_line, shorten
 from .group import ExitCode, code_of_answers
-from .options import NamedFile, NoSuchTaskError, params_of, seconds_of
+from .named_tasks import unknown_task
+from .options import NamedFile, params_of, seconds_of
 from .output import with_schema
 
 # --- Which tasks a bulk act means: globs over names, the class of the failure, and the state -------------------------
@@ -100,31 +102,6 @@ def names_in_bulk(
         which = f" that fits {' '.join(words)}" if words else ""
         raise RedriveError(f"no task of run {projection.run.run_id}{which} is {' or '.join(sorted(states))}")
     return names
-
-
-def names_like(projection: RunProjection, patterns: Sequence[str]) -> list[str]:
-    """The tasks of the given names and globs, in the order of the flow. Raises RedriveError if one fits no task."""
-    found: set[str] = set()
-    for pattern in patterns:
-        names = {pattern} & projection.tasks.keys() or {name for name in projection.tasks if fnmatchcase(name, pattern)}
-        if not names:
-            raise unknown_task(projection, pattern)
-        found |= names
-    return [row.name for row in sorted(projection.tasks.values(), key=lambda row: row.position) if row.name in found]
-
-
-def rows_like(projection: RunProjection, patterns: Sequence[str]) -> list[TaskRow]:
-    """The rows of ``names_like``; without a pattern of all tasks."""
-    names = names_like(projection, patterns) if patterns else projection.tasks
-    return sorted((projection.tasks[name] for name in names), key=lambda row: row.position)
-
-
-def unknown_task(projection: RunProjection, name: str) -> RedriveError:
-    """A task is named that the run has not."""
-    run, meant = projection.run, did_you_mean(name, projection.tasks)
-    return NoSuchTaskError(
-        name, f"{run.dag_name}: run {run.run_id} has no task {name!r}{meant or '; see: redrive tasks'}"
-    )
 
 
 def require_consent(act: str, count: int, runs: int = 1) -> None:

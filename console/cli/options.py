@@ -117,7 +117,7 @@ class NamedFile:
         with _printed_choices():
             target = acting_target(self.name, targets, self.run if f"@{self.run}" in sys.argv else None)
         if is_remote(target):
-            from .state_files import choose_file
+            from .hosts import choose_file
 
             target = choose_file(Endpoint(target, self.ssh), to_act=True)
         return Endpoint(target, self.ssh, self.run)

@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
-import shutil
 import sys
-import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, cast
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from ...engine.domain.events import Event
 from ..present.states import Look
-from ..sessions.address import Endpoint
-from ..sessions.open import with_session
 from ..sessions.session import Session
-from ..sessions.target import is_remote
 from ..terminal.capabilities import shows_colours
 from ..text.columns import Columns, Context, Row, json_value, shell_rows
 from ..text.glyphs import glyphs_for
-from ..text.pieces import Line, Piece, fit, plain, table, width
-from ..text.text import COLUMN_CELLS_MAX, JsonLine, echo, echo_json, json_line, sanitize_lines, shorten, table_lines
+from ..text.pieces import Line, Piece, plain, table
+from ..text.text import COLUMN_CELLS_MAX, JsonLine, echo, echo_json, json_line, sanitize_lines, table_lines
 
 if TYPE_CHECKING:
     from rich.style import Style
@@ -96,6 +88,7 @@ def write_new_file(path: Path, text: str, mode: int = 0o666) -> None:
 
 
 Shown = str | Line
+Read = Callable[[Session], Awaitable[Iterable[Shown]]]  # what a listing shows of a file
 _LINES_PER_WRITE = 500
 
 
@@ -195,92 +188,3 @@ def _terminal_styles() -> Mapping[str, Style]:
         return load_theme(DEFAULT).styles
     except ThemeError:
         return {}
-
-
-# --- ``--follow`` for lists: prints them again after new events, until it is interrupted -----------------------------
-#
-# On a terminal the list is drawn over the one before, line by line and without clearing, so that it does not flicker.
-# In a pipe, and as JSON, only new lines are written, so that a reader gets each change once.
-
-
-Read = Callable[[Session], Awaitable[Iterable[Shown]]]
-
-GATHER_SECONDS = 0.2  # wait for more events before reading again
-_REST_FACTOR = 5  # pause after a read without news, as a multiple of its duration
-
-_HOME, _TO_LINE_END, _TO_SCREEN_END = "\x1b[H", "\x1b[K", "\x1b[J"
-
-
-def print_view(endpoint: Endpoint, read: Read, *, follow: bool, as_json: bool) -> int:
-    """Print the lines that ``read`` returns; with ``follow``, again whenever they change."""
-    if not follow:
-        print_lines(with_session(endpoint, read))
-        return 0
-    view = RedrawnView() if sys.stdout.isatty() and not as_json else AppendedView()
-    ticks = isinstance(view, RedrawnView) and not is_remote(endpoint.target)  # over ssh each read costs what it carries
-
-    async def show(session: Session) -> float:
-        """Read and print; return when it may be done again without news."""
-        began = time.monotonic()
-        view.print([*await read(session)])
-        ended = time.monotonic()
-        return ended + _REST_FACTOR * (ended - began)
-
-    async def use(session: Session) -> int:
-        batches = cast("AsyncGenerator[Sequence[Event]]", session.events(await _head(session)))
-        due_at = await show(session)
-        async with aclosing(batches):
-            async for batch in batches:
-                if batch:
-                    await asyncio.sleep(GATHER_SECONDS)
-                # an empty batch comes each second: clocks go on
-                if batch or (ticks and time.monotonic() >= due_at):
-                    due_at = await show(session)
-        return 0
-
-    return with_session(endpoint, use)
-
-
-async def _head(session: Session) -> int:
-    """The number of the latest event in the state file."""
-    return (await session.part(None, ())).seq
-
-
-class AppendedView:
-    """Prints only lines that were not in the list before."""
-
-    def __init__(self) -> None:
-        self._shown: frozenset[str] = frozenset()
-
-    def print(self, lines: Sequence[Shown]) -> None:
-        texts = [plain_text(line) for line in lines]
-        print_lines(line for line, text in zip(lines, texts, strict=True) if text not in self._shown)
-        self._shown = frozenset(texts)
-        sys.stdout.flush()
-
-
-class RedrawnView:
-    """Draws the whole list over the one before; lines below the terminal become a count."""
-
-    def __init__(self) -> None:
-        self._shown: list[str] | None = None
-
-    def print(self, lines: Sequence[Shown]) -> None:
-        columns, rows = shutil.get_terminal_size()
-        if len(lines) >= rows:
-            lines = [*lines[: rows - 2], f"... {len(lines) - rows + 2} more lines"]
-        fitting = [painted(_fitting(line, columns)) for line in lines]
-        if fitting == self._shown:
-            return
-        # First scroll the screen away, so that its text stays in the terminal's history.
-        room = "\n" * rows if self._shown is None else ""
-        body = "".join(f"{line}{_TO_LINE_END}\n" for line in fitting)
-        sys.stdout.write(f"{room}{_HOME}{body}{_TO_SCREEN_END}")
-        sys.stdout.flush()
-        self._shown = fitting
-
-
-def _fitting(line: Shown, columns: int) -> Shown:
-    if isinstance(line, str):
-        return shorten(sanitize_lines(line), columns)
-    return line if width(line) <= columns else fit(line, columns)

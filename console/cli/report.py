@@ -37,9 +37,9 @@ from ..present.report import (
     report_markdown,
 )
 from ..present.runs import incident_summary
-from ..sessions.live_run import load_memories
-from ..sessions.open import with_session
-from ..sessions.reads import TEXTS_OF, events_of_run, read_evidence
+from ..sessions.once import with_session
+from ..sessions.past import events_of_run
+from ..sessions.reads import TEXTS_OF, load_memories, read_evidence
 from ..sessions.session import Session, listed_events
 from ..text.figures import format_bytes
 from ..text.text import echo

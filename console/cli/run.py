@@ -188,7 +188,7 @@ def _other_runs_lines(state: str, run_id: str) -> list[str]:
             return []
     from ..model.runs import waiting_runs  # here, because they take as long as a task
     from ..present.runs import waiting_sentence
-    from ..sessions.open import with_session
+    from ..sessions.once import with_session
     from ..sessions.session import Session
 
     async def read(session: Session) -> list[str]:

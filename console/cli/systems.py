@@ -26,7 +26,7 @@ from ..present.runs import place_line
 from ..present.states import Look
 from ..present.systems import BREAKER_COLUMNS, PAGE_COLUMNS, ROW_COLUMNS
 from ..sessions.address import Endpoint
-from ..sessions.open import with_session
+from ..sessions.once import with_session
 from ..sessions.session import Session, machine_now_us, new_command
 from ..sessions.target import is_remote, run_in
 from ..text.columns import Column, Columns, field
@@ -34,6 +34,7 @@ from ..text.event_text import UNSENT_UNTIL
 from ..text.text import echo, one_line
 from . import operate
 from .group import ExitCode, cli, code_of_answers, summary_of
+from .named_tasks import names_like
 from .options import NamedFile, Words, json_option, of_run, reason_option, seconds_of
 from .output import print_list, shell_look
 
@@ -304,7 +305,7 @@ def _stale_sentence(names: Sequence[str], place: operate.ActPlace) -> str:
 
 async def _read(session: Session, projection: RunProjection, tasks: Sequence[str]) -> list[QuarantineRow]:
     """The rows of a run, of the tasks of these names and globs."""
-    names = operate.names_like(projection, tasks) if tasks else []
+    names = names_like(projection, tasks) if tasks else []
     task = names[0] if len(names) == 1 else None
     rows: list[QuarantineRow] = []
     while True:

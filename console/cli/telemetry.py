@@ -42,8 +42,8 @@ from ..model.inbox import fingerprint_of_task
 from ..model.runs import known_counts, status_of
 from ..present.schedules import SCHEDULE_COLUMNS
 from ..sessions.address import Endpoint
-from ..sessions.open import with_session
-from ..sessions.reads import events_of_run
+from ..sessions.once import with_session
+from ..sessions.past import events_of_run
 from ..sessions.session import Session, machine_now_us
 from ..text.columns import json_value
 from ..text.text import echo, one_line

@@ -31,9 +31,8 @@ from ..keys.actions import shell_line
 from ..model.inbox import Inbox, InboxCause
 from ..present.runs import deadline_note
 from ..sessions.address import Endpoint
-from ..sessions.live_run import load_memories
-from ..sessions.open import with_session
-from ..sessions.reads import OutputStream
+from ..sessions.once import with_session
+from ..sessions.reads import OutputStream, load_memories
 from ..sessions.session import Session, new_command
 from ..text.event_text import lines_of_event
 from ..text.pieces import plain

@@ -19,16 +19,12 @@ from ...engine.domain.states import MOVING, TaskState
 from ...engine.statefile.lists import DurationStats
 from .board import Board
 from .graph.groups import stem
+from .paces import is_far_over
 
 _SECOND = 1_000_000
 _TASKS_PER_SECOND = 2_000  # of a large graph that are visited each second
-_OVERDUE_FACTOR = 1.5  # times the 95th percentile of past attempts, and
-_OVERDUE_US = 10 * _SECOND  # at least this much longer
-_ATTEMPTS_MIN = 3  # past attempts that a comparison needs
 _DURATIONS_MIN = 3  # known durations that an estimate needs
 _LEFT_MIN_US = _SECOND // 10  # of a task that runs longer than expected
-_STALLED_US = 60 * _SECOND  # without progress,
-_STALLED_PACES = 3  # and this many times as long as one part took so far
 
 
 class DurationRange(NamedTuple):
@@ -237,22 +233,4 @@ def _has_outlasted(row: TaskRow, expected: _Expected, now_us: int) -> bool:
     """Whether a task runs far longer than is expected of it, so that nobody knows when it ends."""
     if row.state is not TaskState.RUNNING or row.started_at is None:
         return False
-    return _is_far_over(now_us - row.started_at, expected.duration(row.name).high_us)
-
-
-def is_overdue(elapsed_us: int, stats: DurationStats) -> bool:
-    """Whether an attempt runs far longer than 95 % of past attempts."""
-    return stats.attempts >= _ATTEMPTS_MIN and _is_far_over(elapsed_us, stats.p95_us)
-
-
-def _is_far_over(elapsed_us: int, most_us: int) -> bool:
-    return elapsed_us > _OVERDUE_FACTOR * most_us and elapsed_us - most_us > _OVERDUE_US
-
-
-def stalled_for_us(row: TaskRow, now_us: int) -> int | None:
-    """Return how long a running task has reported no progress; None if that is not long for it."""
-    if not row.progress_total or row.started_at is None:
-        return None
-    pace_us = (row.changed_at - row.started_at) // max(row.progress_done or 0, 1)
-    silent_us = now_us - row.changed_at
-    return silent_us if silent_us > max(_STALLED_US, _STALLED_PACES * pace_us) else None
+    return is_far_over(now_us - row.started_at, expected.duration(row.name).high_us)

@@ -26,7 +26,7 @@ from ...engine.statefile.lists import (
 from ...engine.statefile.needs import Need, NeedKind, attention_count, needs_of, needs_of_run
 from ...engine.statefile.state_files import Offer
 from .board import Board, Link, SessionStatus, runner_of
-from .eta import is_overdue
+from .paces import is_overdue
 
 # --- The runs of a state file that need a human, and those whose end nobody has acknowledged -------------------------
 

@@ -18,8 +18,7 @@ from ...engine.domain.text import counted, format_duration, format_seconds
 from ...engine.domain.trigger_rules import ALL_SUCCESS
 from ..model.graph.view import Graph
 from ..model.inbox import AttemptTexts, compare, failures_of, fingerprint_of, verdict
-from ..text.event_text import FINGERPRINT_DIGITS
-from ..text.figures import clock, column, format_bytes, number, offset, wall
+from ..text.figures import FINGERPRINT_DIGITS, clock, column, format_bytes, number, offset, wall
 from ..text.pieces import Line, Piece, Role, first_that_fits, fit, two_sided, width, wrap
 from ..text.text import cells, one_line, pad, sanitize, shorten, shorten_middle
 from . import tasks

@@ -31,8 +31,8 @@ from ..model.inbox import (
     kind_of,
     verdict,
 )
-from ..text.event_text import FINGERPRINT_DIGITS, detail_text
-from ..text.figures import SECOND, age, number, offset, wall, wall_day, weekday
+from ..text.event_text import detail_text
+from ..text.figures import FINGERPRINT_DIGITS, SECOND, age, number, offset, wall, wall_day, weekday
 from ..text.figures import format_bytes as size_of
 from ..text.pieces import Line, Piece, Role, plain, two_sided, wrap, wrapped_rows
 from ..text.text import cells, one_line, pad, sanitize, shorten

@@ -29,10 +29,10 @@ from ...engine.domain.events import Event
 from ...engine.domain.states import TaskState
 from ...engine.domain.text import counted, format_duration
 from ..model.board import Board
-from ..model.eta import is_overdue
 from ..model.graph.groups import GraphForm, Zoom
 from ..model.graph.view import Graph
 from ..model.inbox import EvidenceData, InboxCause
+from ..model.paces import is_overdue
 from ..model.timeline import Span, TimelineRows, activity_of, fitting_span
 from ..text.columns import FILL
 from ..text.figures import number, wall, wall_day

@@ -22,7 +22,7 @@ from ..model.runs import WaitingRun
 from ..model.systems import ChosenRows, RowsAct
 from ..present.header import ReplayPosition
 from ..sessions.live_run import CauseMemory, LiveRun
-from ..sessions.reads import EventHistory
+from ..sessions.past import EventHistory
 from ..sessions.target import LaunchContext
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Role

@@ -31,7 +31,7 @@ from ..present.header import ReplayPosition
 from ..present.runs import ListedRun, describe_next_run, heading_line, run_columns
 from ..present.schedules import need_sentence
 from ..present.states import Look
-from ..sessions.reads import HistoryReader
+from ..sessions.past import HistoryReader
 from ..text.columns import Columns, screen_row, screen_titles
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line

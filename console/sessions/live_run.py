@@ -28,6 +28,7 @@ from ..model.board import Board, BoardUpdate, Delta, Link, RunSnapshot, SessionS
 from ..model.eta import Forecast, Forecaster
 from ..model.inbox import InboxCause
 from ..model.runs import WaitingRun, waiting_runs
+from .reads import load_memories
 from .session import Session
 
 SECOND_US = 1_000_000
@@ -369,15 +370,6 @@ class LiveRun:
 AGAIN_SECONDS = 5.0  # between two queries while only tasks change; notes and acts of operators need no delay
 
 _BY_PEOPLE = frozenset([EventKind.NOTE, EventKind.OPERATOR])
-
-
-async def load_memories(session: Session, run_id: str, causes: Sequence[InboxCause]) -> dict[str, CauseHistory]:
-    """The memories of the first ``CAUSES_MAX`` causes, by the key of the cause. Raises RedriveError."""
-    asked = causes[:CAUSES_MAX]
-    if not asked:
-        return {}
-    known = await session.cause_histories(run_id, [(cause.fingerprint, cause.downstream) for cause in asked])
-    return {cause.key: memory for cause, memory in zip(asked, known, strict=False)}
 
 
 class CauseMemory:

@@ -16,14 +16,10 @@ from typing import TypeVar
 
 import msgspec
 
-from ...engine.asyncio_log import run_with_log
 from ...engine.domain.states import RunState
-from ...engine.domain.text import format_seconds
 from ...engine.errors import LinkError, RedriveError
 from ...engine.statefile.lists import RUN_NAMES
 from ...engine.statefile.state_files import POLL_SECONDS, Offer, OfferReader
-from ..model.board import CLOCK_OFFSET_SECONDS
-from ..text.text import echo, one_line
 from .address import Endpoint, SshAddress, SshOptions, parse
 from .bundle import boot_command
 from .connection import SILENCE_SECONDS, AgentProcess, Message, silent_host
@@ -31,8 +27,6 @@ from .session import Session, decoding, rows_of
 from .target import is_remote, one_run
 
 Result = TypeVar("Result")
-
-_read_files: list[str] = []  # the state files of this machine that this process has opened
 
 
 async def open_session(endpoint: Endpoint, *, read_only: bool = False, is_console: bool = True) -> Session:
@@ -56,7 +50,6 @@ async def open_session(endpoint: Endpoint, *, read_only: bool = False, is_consol
     else:
         from .local import LocalSession
 
-        _read_files.append(target)
         session = await LocalSession.open(target, read_only=read_only, is_console=is_console)
     if run is not None:
         try:
@@ -65,48 +58,6 @@ async def open_session(endpoint: Endpoint, *, read_only: bool = False, is_consol
             await session.close()
             raise
     return session
-
-
-_told: set[str] = set()  # what this process has said about clocks: a host may have several files
-
-
-def with_session(endpoint: Endpoint, use: Callable[[Session], Awaitable[Result]]) -> Result:
-    """Open a session for a command, await ``use``, close the session."""
-    found: list[Result] = []
-
-    async def open_and_use() -> None:  # no result: to restore SIGINT, ``asyncio.run`` makes a text of the whole task
-        session = await open_session(endpoint, is_console=False)
-        try:
-            found.append(await use(session))
-            if (notice := clock_notice(session)) and notice not in _told:
-                _told.add(notice)
-                echo(f"redrive: {notice}", err=True)
-        finally:
-            await session.close()
-
-    run_with_log(open_and_use())
-    return found[0]
-
-
-def clock_notice(session: Session) -> str:
-    """One line about a host whose clock differs from the one of this machine; empty if it does not."""
-    seconds = session.status.clock_offset_seconds
-    if abs(seconds) < CLOCK_OFFSET_SECONDS:
-        return ""
-    way = "ahead" if seconds > 0 else "behind"
-    host = one_line(parse(session.address).host)
-    return f"the clock of {host} is {format_seconds(round(abs(seconds)))} {way}: ages are counted by it"
-
-
-def require_known_values() -> None:
-    """Explain a failure of the program by the state file that it has read last.
-
-    Raises CorruptFileError that names a row which no redrive has written. If the file is sound, the fault is ours.
-    """
-    from ...engine.store.database import require_known_rows
-
-    for path in _read_files[-1:]:
-        require_known_rows(path)
 
 
 # --- Passwords, second factors and unknown keys ----------------------------------------------------------------------
@@ -214,13 +165,6 @@ class FleetTarget(msgspec.Struct, frozen=True):
             return watch_state_files()
         ((target, options), *more) = self.hosts.items()
         return watch_hosts(self.hosts) if more else watch_remote_files(target, options)
-
-    def options_for(self, path: str) -> SshOptions | None:
-        """How the host of a state file is reached; None for this machine."""
-        if not is_remote(path):
-            return None
-        host = replace(parse(path), path="")
-        return next((options for target, options in self.hosts.items() if parse(target) == host), None)
 
 
 async def watch_state_files() -> AsyncIterator[Sequence[Offer]]:

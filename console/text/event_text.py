@@ -47,11 +47,10 @@ from ...engine.domain.event_payloads import (
 from ...engine.domain.events import Event, EventKind
 from ...engine.domain.states import NO_CAUSE, SAID_SKIPS, SkipCause, TaskState
 from ...engine.domain.text import counted, format_duration, format_seconds, place_words, shell_command
-from .figures import offset, wall
+from .figures import FINGERPRINT_DIGITS, offset, wall
 from .pieces import Line, Piece, Role, plain
 from .text import one_line, shorten
 
-FINGERPRINT_DIGITS = 12  # of the fingerprint of a cause, wherever it is shown; the commands accept them
 ERROR_CELLS = 160  # of the first line of an error
 _P = TypeVar("_P", bound=Payload)
 

@@ -25,6 +25,7 @@ HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 
 CLOCK_CELLS = 5
+FINGERPRINT_DIGITS = 12  # of the fingerprint of a cause, wherever it is shown; the commands accept them
 
 
 def clock(duration_us: int) -> str:

@@ -13,7 +13,8 @@ import pytest
 from redrive.console.app.app import ConsoleApp
 from redrive.console.app.launch import _print_end
 from redrive.console.sessions.address import Endpoint
-from redrive.console.sessions.open import open_session, require_known_values
+from redrive.console.sessions.file_session import require_known_values
+from redrive.console.sessions.open import open_session
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
 from redrive.engine.errors import CorruptFileError, RedriveError

@@ -6,11 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from redrive.console.cli import listings
+from redrive.console.cli.past import print_replay
 from redrive.console.model.replay import initial_projection
-from redrive.console.sessions import reads
 from redrive.console.sessions.address import Endpoint
-from redrive.console.sessions.reads import EventHistory
+from redrive.console.sessions.past import EventHistory
 from redrive.engine.core.projection import RunProjection
 from redrive.engine.domain.event_payloads import AttemptColumns, TaskColumns, TaskMoved
 from redrive.engine.domain.events import Event
@@ -98,7 +97,7 @@ async def test_what_comes_later_is_read_on(open_session: OpenSession, run_file: 
 async def test_the_run_is_read_in_windows_and_reports_how_far_it_is(
     open_session: OpenSession, run_file: StateFileBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reads, "READ_EVENTS", 10)
+    monkeypatch.setattr("redrive.console.sessions.past.READ_EVENTS", 10)
     run_file.emit_idle_events(45)
     session = await open_session(run_file.path)
     projection = await session.snapshot()
@@ -110,7 +109,7 @@ async def test_the_run_is_read_in_windows_and_reports_how_far_it_is(
 async def test_no_more_stretches_are_kept_than_there_is_room_for(
     open_session: OpenSession, run_file: StateFileBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reads, "CACHED_EVENTS_MAX", 25)
+    monkeypatch.setattr("redrive.console.sessions.past.CACHED_EVENTS_MAX", 25)
     run_file.emit_idle_events(100)
     session = await open_session(run_file.path)
     projection = await session.snapshot()
@@ -159,7 +158,7 @@ def replay(run_file: StateFileBuilder, capsys: pytest.CaptureFixture[str]) -> Ca
     run_file.close()
 
     def show(at: str | None) -> str:
-        assert listings.print_replay(Endpoint(str(run_file.path)), (), False, at) == 0
+        assert print_replay(Endpoint(str(run_file.path)), (), False, at) == 0
         return capsys.readouterr().out
 
     return show

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import IntEnum, StrEnum
 from functools import cached_property
-from itertools import takewhile
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -22,6 +21,7 @@ import msgspec
 from ....engine.core.dag import Dag
 from ....engine.core.views import CountedState, counted_state
 from ....engine.errors import CycleError
+from ...text.names import shared_prefix
 from ..board import Board
 from .drawing import is_chain
 
@@ -322,33 +322,12 @@ def first_zoom(dag: Dag) -> Zoom:
 _BRACKETS = re.compile(r"\s*[(\[{].*[)\]}]\s*$", re.DOTALL)
 _NUMBERS = re.compile(r"(?:[-_.:/#@ ]*(?:ID|id)?\d+)+$")
 _BRACKET_ENDS = frozenset(")]}" + string.whitespace)
-_SEPARATORS = ".:/"
 _FIRST_PART = re.compile(r"([^.:/]*[^.:/\d\s][^.:/]*?)\s*[.:/]+\s*(?=\S)")  # ALIGN of ALIGN.SORT, no number
 _FIRST_WORD = re.compile(r"(?:.*[.:/])?[^-_ ]+[-_ ]")  # py_ of py_numpy
-_PREFIX_MIN = 6  # characters; a shorter prefix is part of the names
-_PREFIXED_MIN = 3  # names
 _SINGLES_MAX = 12  # small groups that stay what they are; more are merged by their first word,
 _WORD_MIN = 3  # which so many share,
 _REST_MAX = 40  # or, if more are left over, by their first letter
 _SMALL_PART = 500  # of so many tasks, one alone is a small group
-
-
-def common_start(names: Sequence[str]) -> str:
-    """Return the characters that all names begin with."""
-    pairs = zip(min(names), max(names), strict=False)
-    return "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-
-
-def shared_prefix(names: Sequence[str], least: int = _PREFIXED_MIN) -> str:
-    """Return what all names begin with, up to a separator; "" if it is very short or a whole name.
-
-    ``least``: of fewer names, nothing is taken off.
-    """
-    if len(names) < least:
-        return ""
-    shared = common_start(names)
-    end = max(shared.rfind(separator) for separator in _SEPARATORS) + 1
-    return shared[:end] if end >= _PREFIX_MIN and min(map(len, names)) > end else ""
 
 
 def stem(name: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given
-from redrive.console.cli import output
+from redrive.console.cli import following, output
 from redrive.console.terminal.capabilities import shows_colours
 from redrive.console.text.pieces import Piece, Role, plain, table
 from redrive.console.text.text import table_lines
@@ -97,7 +97,7 @@ def test_a_followed_list_is_drawn_in_colours_and_cut_to_the_terminal(
 ) -> None:
     monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((12, 9)))
     monkeypatch.setattr(output, "_styles", output._terminal_styles)
-    output.RedrawnView().print([[Piece("a task "), Piece("RUNNING", Role.RUNNING)]])
+    following.RedrawnView().print([[Piece("a task "), Piece("RUNNING", Role.RUNNING)]])
     assert "a task \x1b[36mRUNN\x1b[0m\x1b[2m…\x1b[0m\x1b[K\n" in capsys.readouterr().out
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from redrive.console.cli.output import AppendedView, RedrawnView
+from redrive.console.cli.following import AppendedView, RedrawnView
 from support.commands import start_redrive
 from support.marks import parametrize_mostly_long
 from support.pty_terminal import PtyTerminal

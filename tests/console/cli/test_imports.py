@@ -90,10 +90,27 @@ def test_the_table_of_commands_names_the_module_of_each_function() -> None:
             assert (command.help or "").startswith(f"{one.summary}.")
 
 
-def test_the_list_of_runs_imports_neither_a_screen_nor_an_executor(state: Path) -> None:
-    modules = modules_of("runs", state)
-    assert within(modules, _SCREENS | _RUNNING) == set()
-    assert len(modules) < 340
+#: What needs time, draws or estimates: a listing of a local file reads it once, and prints it.
+_LIVING = {
+    "asyncio",
+    "ssl",
+    "logging",
+    "subprocess",
+    "redrive.console.sessions.live_run",
+    "redrive.console.sessions.local",
+    "redrive.console.sessions.open",
+    "redrive.console.model.replay",
+    "redrive.console.model.eta",
+    "redrive.console.model.graph",
+    "redrive.console.text.event_text",
+}
+
+
+@pytest.mark.parametrize("listing", ["runs", "inbox", "tasks", "logs", "why", "fleet"])
+def test_a_listing_of_a_local_file_imports_what_it_reads_and_prints(state: Path, listing: str) -> None:
+    modules = modules_of(listing, *([] if listing == "fleet" else [state]))
+    assert within(modules, _SCREENS | _RUNNING | _LIVING) == set()
+    assert len(modules) < 290
 
 
 def test_a_run_leaves_the_options_of_the_flow_to_its_zygote(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from redrive.console.cli.state_files import offer_of_session
 from redrive.console.sessions.address import Endpoint, SshOptions
-from redrive.console.sessions.open import with_session
+from redrive.console.sessions.once import with_session
 from redrive.engine.statefile.state_files import offer_of
 from support.commands import quoted, run_redrive, start_redrive
 from support.waiting import wait_until

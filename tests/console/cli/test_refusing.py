@@ -282,8 +282,8 @@ LIMIT = "the limit of memory or processes is reached: raise it (ulimit -v, ulimi
     ("error", "words", "sentence"),
     [
         (NO_THREAD, ("run", "flow.py", "--plain", "--state", "new.db"), NOT_WRITTEN),  # also as its loop ends
-        (NO_THREAD, ("tasks", "night.db"), LIMIT),
-        ("MemoryError", ("tasks", "night.db"), LIMIT),
+        (NO_THREAD, ("events", "night.db"), LIMIT),
+        ("MemoryError", ("events", "night.db"), LIMIT),
     ],
 )
 def test_a_machine_without_threads_or_memory_is_one_sentence(

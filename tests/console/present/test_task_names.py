@@ -2,8 +2,8 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.model.graph.groups import shared_prefix
 from redrive.console.present.tasks import TaskNames
+from redrive.console.text.names import shared_prefix
 from redrive.console.text.text import cells, one_line
 
 long_names = st.lists(

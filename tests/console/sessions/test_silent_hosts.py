@@ -6,7 +6,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 import pytest
-from redrive.console.cli.state_files import fleet_of
+from redrive.console.cli.hosts import fleet_of
 from redrive.console.sessions import connection
 from redrive.console.sessions import open as sessions
 from redrive.console.sessions.address import Endpoint, SshOptions

@@ -1,0 +1,99 @@
+"""The state files of other hosts that a command line means: one that a person chooses, or all.
+
+Without a person at the terminal, several files are an error that names them: a guess could show the wrong run.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Mapping, Sequence
+
+from ...engine.asyncio_log import run_with_log
+from ...engine.domain.text import format_duration
+from ...engine.errors import AddressError
+from ...engine.statefile.state_files import Offer
+from ..model.runs import latest_code
+from ..sessions import open as sessions
+from ..sessions.address import Endpoint, SshOptions, parse
+from ..sessions.session import machine_now_us
+from ..sessions.target import is_one_file, is_remote, named_target
+from ..text.text import echo, one_line
+
+
+def choose_file(endpoint: Endpoint, *, to_act: bool = False) -> str:
+    """The address of the only readable file, or of the file that the person chooses.
+
+    ``to_act``: if files have something to do, the others are not candidates, as for state files of this machine.
+    Raises AddressError, also for several files without a person; LinkError; KeyboardInterrupt at the end of input.
+    """
+    target = endpoint.target
+    if parse(target).path:
+        return target
+    found = read_remote(endpoint)
+    usable = [offer for offer in found if offer.problem is None]
+    if to_act:
+        usable = [offer for offer in usable if offer.has_work] or usable
+    if len(usable) > 1:
+        return usable[_prompt(target, usable)].path
+    return usable[0].path if usable else target  # opening it reports the problem
+
+
+def fleet_of(name: str | None, ssh: SshOptions, hosts: Sequence[str] = ()) -> sessions.FleetTarget | None:
+    """The machines whose state files a command without the path of a file means; None if it means one file.
+
+    Raises AddressError, LinkError.
+    """
+    if hosts:
+        reached, _ = run_with_log(sessions.list_hosts(hosts, ssh, patience_seconds=sessions.OPEN_SECONDS))
+        return sessions.FleetTarget(f"{len(reached)} hosts", reached)
+    target = named_target(name)
+    if target is None:
+        return None if is_one_file(None) else sessions.FleetTarget("this machine")
+    if not is_remote(target) or parse(target).path:
+        return None
+
+    async def read(options: SshOptions) -> tuple[SshOptions, Sequence[Offer]]:
+        return options, await sessions.list_state_files(target, options)
+
+    options, found = run_with_log(sessions.connect_with_sign_in(parse(target), ssh, read))
+    is_one = all(offer.has_file for offer in found) and sum(offer.problem is None for offer in found) <= 1
+    return None if is_one else sessions.FleetTarget(target, {target: options})
+
+
+def reach(hosts: Sequence[str], ssh: SshOptions) -> tuple[Mapping[str, SshOptions], Sequence[Offer]]:
+    """How hosts are reached, with one login for all files of each; their files, and a row for a host that is not."""
+    return run_with_log(sessions.list_hosts(hosts, ssh, is_shared=True))
+
+
+def read_remote(endpoint: Endpoint) -> Sequence[Offer]:
+    """The state files of ``ssh://host``. Raises AddressError, LinkError."""
+
+    def read(options: SshOptions) -> Awaitable[Sequence[Offer]]:
+        return sessions.list_state_files(endpoint.target, options)
+
+    return run_with_log(sessions.connect_with_sign_in(parse(endpoint.target), endpoint.ssh, read))
+
+
+def _prompt(target: str, found: Sequence[Offer]) -> int:
+    if not sessions.is_interactive():
+        files = "; ".join(f"{offer.path} ({_describe(offer)})" for offer in found)
+        raise AddressError(f"{target} has {len(found)} state files; name one of them: {files}")
+    echo("State files over there, those with something to do first:", err=True)
+    for number, offer in enumerate(found, start=1):
+        echo(f"  {number}  {one_line(parse(offer.path).path)}  {one_line(_describe(offer))}", err=True)
+    while True:
+        echo("Which one? [1] ", err=True, nl=False)
+        line = sys.stdin.readline()
+        if not line:
+            raise KeyboardInterrupt
+        word = line.strip() or "1"
+        if word.isdecimal() and 0 < int(word) <= len(found):
+            return int(word) - 1
+
+
+def _describe(offer: Offer) -> str:
+    run = offer.latest
+    if run is None:
+        return "no run yet"
+    age = format_duration(max(0, machine_now_us() - run.started_at))
+    return f"{run.dag_name} · {run.run_id} · {latest_code(offer)} · started {age} ago"

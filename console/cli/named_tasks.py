@@ -1,0 +1,36 @@
+"""The tasks of a run that the words of a command mean: names and globs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+from ...engine.core.projection import RunProjection, TaskRow
+from ...engine.domain.text import did_you_mean
+from ...engine.errors import RedriveError
+from .options import NoSuchTaskError
+
+
+def names_like(projection: RunProjection, patterns: Sequence[str]) -> list[str]:
+    """The tasks of the given names and globs, in the order of the flow. Raises RedriveError if one fits no task."""
+    found: set[str] = set()
+    for pattern in patterns:
+        names = {pattern} & projection.tasks.keys() or {name for name in projection.tasks if fnmatchcase(name, pattern)}
+        if not names:
+            raise unknown_task(projection, pattern)
+        found |= names
+    return [row.name for row in sorted(projection.tasks.values(), key=lambda row: row.position) if row.name in found]
+
+
+def rows_like(projection: RunProjection, patterns: Sequence[str]) -> list[TaskRow]:
+    """The rows of ``names_like``; without a pattern of all tasks."""
+    names = names_like(projection, patterns) if patterns else projection.tasks
+    return sorted((projection.tasks[name] for name in names), key=lambda row: row.position)
+
+
+def unknown_task(projection: RunProjection, name: str) -> RedriveError:
+    """A task is named that the run has not."""
+    run, meant = projection.run, did_you_mean(name, projection.tasks)
+    return NoSuchTaskError(
+        name, f"{run.dag_name}: run {run.run_id} has no task {name!r}{meant or '; see: redrive tasks'}"
+    )

@@ -1,0 +1,113 @@
+"""``redrive events`` and ``replay``: what happened, as text or JSON."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
+from datetime import datetime
+from fnmatch import fnmatchcase
+from typing import cast
+
+import click
+
+from ...engine.core.explain import explain_task
+from ...engine.core.projection import RunProjection
+from ...engine.core.waiting import ALIVE, ExplainContext, RunnerStatus
+from ...engine.domain.event_codec import row_of
+from ...engine.domain.events import Event
+from ...engine.errors import RedriveError
+from ..model.board import runner_of
+from ..model.replay import NUMBER_MAX, parse_when
+from ..present import runs as present
+from ..sessions.address import Endpoint
+from ..sessions.once import with_session
+from ..sessions.past import EventHistory
+from ..sessions.session import Session
+from ..text.text import echo, json_line
+from . import options as shared
+from .event_lines import EventLabeller
+from .group import command
+from .listings import TasksContext, task_lines
+from .output import Shown, print_lines, with_schema
+
+
+@command("events")
+@shared.of_tasks
+@shared.json_option
+@shared.follow_option
+@click.option("--since", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Only events after this one.")
+def print_events(file: shared.NamedFile, as_json: bool, follow: bool, since: int) -> int:
+    """TASK may be a glob, as 'load_*': only events of these tasks."""
+
+    def is_meant(event: Event, run_id: str | None) -> bool:
+        is_task = not file.tasks or any(fnmatchcase(event.task or "", task) for task in file.tasks)
+        return is_task and run_id in (None, event.run_id)
+
+    async def use(session: Session) -> int:
+        run_id = session.run_id
+        projection = await session.part(run_id, ()) if run_id is not None or not follow else None
+        until = None if follow else projection.seq if projection is not None else None
+        if not as_json:
+            run = projection.run if projection is not None and run_id is not None else None
+            echo(present.place_line(run, session.address))
+        labeller = EventLabeller(has_date=True, target=session.address, has_each_check=True)
+        async with aclosing(cast("AsyncGenerator[Sequence[Event]]", session.events(since))) as batches:
+            async for batch in batches:
+                shown = (event for event in batch if is_meant(event, run_id))
+                print_lines(line for event in shown for line in _event_lines(event, None if as_json else labeller))
+                if until is not None and (not batch or batch[-1].seq >= until):
+                    break
+        return 0
+
+    return with_session(file.to_read(), use)
+
+
+def _event_lines(event: Event, labeller: EventLabeller | None) -> Iterable[Shown]:
+    """The lines of an event; without ``labeller``, its row as JSON."""
+    return [json_line(with_schema("events", row_of(event)))] if labeller is None else labeller.lines(event)
+
+
+@command("replay")
+@shared.of_tasks
+@shared.json_option
+@click.option("--at", metavar="TIME", help="Show this moment: 03:12, 2026-04-25T03:12:00, or an event's number.")
+def replay(file: shared.NamedFile, as_json: bool, at: str | None) -> int:
+    return print_replay(file.to_read(), file.tasks, as_json, at)
+
+
+def print_replay(endpoint: Endpoint, patterns: Sequence[str], as_json: bool, at: str | None) -> int:
+    """Print the tasks as they were ``at`` a time or after an event's number; None: now."""
+
+    async def use(session: Session) -> tuple[RunProjection, int | None, int, str, RunnerStatus]:
+        projection, address = await session.snapshot(session.run_id), session.address
+        runner = runner_of(projection.run, session.status)
+        if at is None:
+            return projection, None, session.now_us(), address, runner
+        when = parse_when(at, projection.run, session.now_us())
+        history = EventHistory(session, projection)
+        await history.load(projection.seq)
+        if NUMBER_MAX <= when < projection.run.started_at:
+            raise RedriveError(
+                f"{at} is before run {projection.run.run_id} began: {_local_time(projection.run.started_at)}"
+            )
+        seq = min(when if when < NUMBER_MAX else history.index.seq_at(when), history.index.seq)
+        instant = history.index.instant_of(seq) if when < NUMBER_MAX else when
+        is_last = (
+            seq == history.index.seq if when < NUMBER_MAX else runner.gone_at is not None and when >= runner.gone_at
+        )
+        shown = (await history.point_at(seq)).snapshot.projection
+        return shown, instant, instant, address, runner if is_last else ALIVE
+
+    projection, instant, now_us, address, runner = with_session(endpoint, use)
+    if not as_json:
+        then = "" if instant is None else f" at {_local_time(instant)}"
+        echo(f"{present.place_line(projection.run, address)}{then}")
+    context = ExplainContext(runner=runner, holders={})
+    about = TasksContext(projection, lambda name: explain_task(projection, name, now_us, context), runner)
+    print_lines(task_lines(projection, as_json, {"state_file": address}, patterns, about))
+    return 0
+
+
+def _local_time(instant: int) -> str:
+    """A time in the format of ``--at``."""
+    return datetime.fromtimestamp(instant / 1e6).astimezone().isoformat(sep=" ", timespec="seconds")

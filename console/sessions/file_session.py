@@ -1,0 +1,182 @@
+"""The session for a state file on this machine that a command reads once: in this thread, without an event loop."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ...engine.agent import executor_socket
+from ...engine.clock import wall_time_us
+from ...engine.domain.events import Event
+from ...engine.domain.rows import NO_EXECUTOR
+from ...engine.domain.states import TaskUsage
+from ...engine.errors import LinkError, NotFoundError, StateFileError
+from ...engine.statefile import lock_file, reader
+from ...engine.statefile.copies import Original, original_of
+from ...engine.statefile.reader import stamps_of
+from ...engine.store import database, runs
+from ..model.board import Link, SessionStatus
+from .session import Session, Value, current_actor, other_actors, rows_of
+
+if TYPE_CHECKING:
+    from ...engine.core.projection import RunProjection, Successes
+    from ...engine.domain.acts import Answer, Command
+
+LOCK_POLL_SECONDS = 1.0  # between two probes of the lock; a probe holds the lock for an instant
+
+Result = TypeVar("Result")
+_read_files: list[str] = []  # the state files of this machine that this process has opened
+
+
+class FileSession(Session):
+    """All that it awaits is there at once. ``LocalSession`` adds what takes time: threads, events, searches."""
+
+    def __init__(self, path: str, actor: str, read_only: bool = False, is_console: bool = False) -> None:
+        _read_files.append(path)
+        self._path = path
+        self._actor = actor
+        self._damage: str | None = None  # the error that the latest read of events raised
+        self._read_only_reason = "opened read-only" if read_only else None
+        self._presence = executor_socket.Presence(path, actor if is_console else None)
+        self._uuid: str | None = None  # of the file that was read last
+        self._executor = NO_EXECUTOR  # the latest one, alive or not
+        self._original: Original | None = None  # the file is a copy of one whose executor lives
+        self._looked_at: object = None  # what the file was when ``_original`` was looked for
+        self._service_pid: int | None = None
+        self._refreshed_at = 0.0
+        self._readable_at = time.monotonic()  # when the file was last known to be there and whole
+        self._is_closed = False
+
+    @classmethod
+    async def open_once(cls, path: str) -> FileSession:
+        """Check that the file can be read. Raises StateFileError or a subclass of it."""
+        session = cls(os.path.abspath(path), current_actor())
+        session._uuid = await session._read(database.file_uuid)
+        session._presence.refresh()
+        return session
+
+    @property
+    def address(self) -> str:
+        return self._path
+
+    @property
+    def status(self) -> SessionStatus:
+        """The current status; cheap."""
+        self._refresh_executor()
+        seen_at, is_missing = lock_file.heartbeat_at(self._path), not os.path.exists(self._path)
+        if not (is_missing or self._damage):
+            self._readable_at = time.monotonic()
+        age_us = None if seen_at is None else max(0, wall_time_us() - seen_at)
+        return SessionStatus(
+            link=Link.CLOSED if self._is_closed else Link.STALE if self._damage or is_missing else Link.LIVE,
+            problem=f"there is no state file {self._path}" if is_missing else self._damage,
+            executor=self._executor._replace(age_us=age_us),
+            service_pid=self._service_pid,
+            storage_problem=self._presence.storage_problem,
+            read_only=self._read_only_reason or executor_socket.read_only_reason(self._path),
+            others=other_actors(self._presence.names, self._actor),
+            data_age_seconds=time.monotonic() - self._readable_at,
+        )
+
+    async def close(self) -> None:
+        """Disconnect. The run continues."""
+        self._is_closed = True
+        self._presence.close()
+
+    # --- Requests -------------------------------------------------------------------------------------------------
+
+    async def read(self, decode: Callable[[Any], Value], what: str, /, **options: object) -> Value:
+        """Read one of ``READS``."""
+        return await self._read(lambda connection: self._decoded(decode, reader.read(connection, what, options)))
+
+    def _decoded(self, decode: Callable[[Any], Value], sent: Any) -> Value:
+        """Decode what was read here. Raises CorruptFileError for a value that no redrive has written."""
+        try:
+            return decode(sent)
+        except LinkError:
+            database.require_known_rows(self._path)
+            raise
+
+    async def snapshot(
+        self, run_id: str | None = None, patience_seconds: float | None = None, *, successes: Successes = "all"
+    ) -> RunProjection:
+        """Return a run (default: the latest) as of the event ``seq`` of the projection."""
+        return await self._load(run_id, partial(runs.load_run, successes=successes))
+
+    async def part(
+        self, run_id: str | None = None, names: Sequence[str] | None = None, *, has_blockers: bool = False
+    ) -> RunProjection:
+        return await self._load(
+            run_id, lambda connection, found: runs.load_part(connection, found, names, has_blockers=has_blockers)
+        )
+
+    async def _load(
+        self, run_id: str | None, read: Callable[[sqlite3.Connection, str], RunProjection]
+    ) -> RunProjection:
+        def load(connection: sqlite3.Connection) -> tuple[str, RunProjection]:
+            found = run_id if run_id is not None else runs.latest_run_id(connection)
+            if found is None:
+                raise NotFoundError(f"no run has been recorded in {self._path} yet")
+            return database.file_uuid(connection), read(connection, found)
+
+        self._uuid, projection = await self._read(load)
+        return projection
+
+    def events(self, since: int) -> AsyncIterator[Sequence[Event]]:
+        raise NotImplementedError("a file that is read once is not followed")
+
+    async def send(self, command: Command) -> Answer:
+        """Send a command to the executor; without one, apply it by the same rules under the lock of the state file."""
+        from ...engine.agent.command_client import send_blocking
+
+        reason = self.status.read_only
+        if reason is not None:
+            raise StateFileError(f"read-only: {reason}")
+        return await self._call(partial(send_blocking, self._path, command))
+
+    async def usage(self) -> Sequence[TaskUsage]:
+        from ...engine.agent.command_client import read_usage
+
+        return rows_of(TaskUsage, await self._call(partial(read_usage, self._path)))
+
+    async def _read(self, use: Callable[[sqlite3.Connection], Result]) -> Result:
+        def read() -> Result:
+            with database.reading(self._path) as connection:
+                return use(connection)
+
+        if self._is_closed:
+            raise LinkError("this session was closed", final=True)
+        return await self._call(read)
+
+    async def _call(self, function: Callable[[], Result]) -> Result:
+        """Call what may wait for the disk or the executor."""
+        return function()
+
+    def _refresh_executor(self) -> None:
+        now = time.monotonic()
+        if self._refreshed_at and now - self._refreshed_at < LOCK_POLL_SECONDS:
+            return
+        self._refreshed_at = now
+        self._service_pid = lock_file.service_pid(self._path)
+        # Dying children of an executor may still hold its lock; an executor without its lock file still has a socket.
+        is_attached = self._presence.descriptor is not None
+        self._executor = lock_file.executor_of(self._path, is_attached, wall_time_us(), None)
+        found = None if self._executor.alive else stamps_of(self._path)
+        if found != self._looked_at or self._original is not None:  # the executor of the original may have ended
+            self._original = None if found is None else original_of(self._path)
+        if self._original is not None:
+            self._executor = lock_file.executor_of(self._path, is_attached, wall_time_us(), self._original)
+        self._looked_at = found
+
+
+def require_known_values() -> None:
+    """Explain a failure of the program by the state file that it has read last.
+
+    Raises CorruptFileError that names a row which no redrive has written. If the file is sound, the fault is ours.
+    """
+    for path in _read_files[-1:]:
+        database.require_known_rows(path)

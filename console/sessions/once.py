@@ -1,0 +1,82 @@
+"""Opens a session for one command."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TypeVar
+
+from ...engine.domain.text import format_seconds
+from ...engine.statefile.lists import RUN_NAMES
+from ..model.board import CLOCK_OFFSET_SECONDS
+from ..text.text import echo, one_line
+from .address import Endpoint, parse
+from .file_session import FileSession
+from .session import Session
+from .target import is_remote, one_run
+
+Result = TypeVar("Result")
+Use = Callable[[Session], Awaitable[Result]]
+
+
+def with_session(endpoint: Endpoint, use: Use[Result]) -> Result:
+    """Open a session for a command in an event loop, await ``use``, close the session."""
+    from ...engine.asyncio_log import run_with_log  # here: most commands read once
+    from .open import open_session
+
+    found: list[Result] = []
+
+    async def open_and_use() -> None:  # no result: to restore SIGINT, ``asyncio.run`` makes a text of the whole task
+        found.append(await _use(await open_session(endpoint, is_console=False), use))
+
+    run_with_log(open_and_use())
+    return found[0]
+
+
+def read_once(endpoint: Endpoint, use: Use[Result]) -> Result:
+    """The same for a ``use`` that awaits nothing but the session's answers: without an event loop, unless by ssh."""
+    if is_remote(endpoint.target):
+        return with_session(endpoint, use)
+
+    async def use_named(session: Session) -> Result:
+        if endpoint.run is not None:
+            session.run_id = one_run(endpoint.run, await session.query(RUN_NAMES))
+        return await use(session)
+
+    async def open_and_use() -> Result:
+        return await _use(await FileSession.open_once(endpoint.target), use_named)
+
+    return _finish(open_and_use())
+
+
+def _finish(coroutine: Coroutine[object, object, Result]) -> Result:
+    """The result of a coroutine that never waits."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        result: Result = end.value
+        return result
+    raise RuntimeError("a file that is read once is never waited for")
+
+
+async def _use(session: Session, use: Use[Result]) -> Result:
+    try:
+        result = await use(session)
+        if (notice := clock_notice(session)) and notice not in _told:
+            _told.add(notice)
+            echo(f"redrive: {notice}", err=True)
+        return result
+    finally:
+        await session.close()
+
+
+_told: set[str] = set()  # what this process has said about clocks: a host may have several files
+
+
+def clock_notice(session: Session) -> str:
+    """One line about a host whose clock differs from the one of this machine; empty if it does not."""
+    seconds = session.status.clock_offset_seconds
+    if abs(seconds) < CLOCK_OFFSET_SECONDS:
+        return ""
+    way = "ahead" if seconds > 0 else "behind"
+    host = one_line(parse(session.address).host)
+    return f"the clock of {host} is {format_seconds(round(abs(seconds)))} {way}: ages are counted by it"
