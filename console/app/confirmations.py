@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Literal
 
 from msgspec.structs import replace
 
@@ -91,7 +91,7 @@ def preview_question(preview: Preview, scene: Scene, rate: float | None = None) 
         preview=_task_lines(asked, scene),
         accept=f"{preview.act} {count:,}" if count > 1 else preview.act,
         reason="required" if preview.act == "skip" else "none",
-        type_exactly=str(count) if count > TYPED_ABOVE else None,
+        type_exactly=_number_to_type(count),
         value_hint='JSON: 42, {"rows": 0}, "a text"' if preview.needed_by else None,
         value_error=_json_problem,
         enter_accepts=preview.act != "requeue",
@@ -184,20 +184,41 @@ def _task_line(name: str, shown: str, name_cells: int, scene: Scene) -> Line:
     ]
 
 
+def _question_of_tasks(
+    verb: str,
+    names: Sequence[str],
+    scene: Scene,
+    facts: Iterable[str],
+    accept: str,
+    *,
+    then: str = "",
+    reason: Literal["required", "none"] = "none",
+) -> Question:
+    """A question about tasks: ``Retry load now``. ``verb`` and ``then``: around what they are called."""
+    what = one_line(names[0]) if len(names) == 1 else task_count(len(names))
+    return Question(
+        title=[Piece(f"{verb} {what}{then}", Role.TITLE)],
+        facts=[[Piece(fact)] for fact in facts],
+        preview=_task_lines(names, scene),
+        accept=accept,
+        reason=reason,
+        type_exactly=_number_to_type(len(names)),
+    )
+
+
+def _number_to_type(count: int) -> str | None:
+    return str(count) if count > TYPED_ABOVE else None
+
+
 def stop_question(names: Sequence[str], scene: Scene) -> Question:
     """The question before running attempts are stopped or waiting tasks are cancelled."""
     below = scene.board.names_waiting_below(*names)
     facts = [*_stop_facts([scene.board.row(name) for name in names], scene.runner)]
     if below:
         facts.append(f"{task_count(len(below))} below stop with it: {named(below)}.")
-    return Question(
-        title=[Piece(f"Stop {one_line(names[0]) if len(names) == 1 else task_count(len(names))}", Role.TITLE)],
-        facts=[[Piece(fact)] for fact in facts],
-        preview=_task_lines(names, scene) if len(names) > 1 else (),
-        accept=f"stop {len(names):,}" if len(names) > 1 else "stop it",
-        reason="required",
-        type_exactly=str(len(names)) if len(names) > TYPED_ABOVE else None,
-    )
+    accept = f"stop {len(names):,}" if len(names) > 1 else "stop it"
+    question = _question_of_tasks("Stop", names, scene, facts, accept, reason="required")
+    return question if len(names) > 1 else replace(question, preview=())
 
 
 def _stop_facts(rows: Sequence[TaskRow], runner: RunnerStatus) -> Iterator[str]:
@@ -213,13 +234,9 @@ def answer_question(act: str, names: Sequence[str], scene: Scene) -> Question:
     """The question before an approval is answered. ``act``: approve or reject."""
     below = scene.board.waiting_below(*names)
     then = {"approve": "may start then", "reject": "will not run"}[act]
-    return Question(
-        title=[Piece(f"{BY_NAME[act].verb.capitalize()} {named(names)}", Role.TITLE)],
-        facts=[[Piece(f"{task_count(below)} below {then}." if below else "Nothing waits below.")]],
-        preview=_task_lines(names, scene),
-        accept=f"{act} {len(names):,}" if len(names) > 1 else act,
-        reason="required",
-    )
+    facts = [f"{task_count(below)} below {then}." if below else "Nothing waits below."]
+    accept = f"{act} {len(names):,}" if len(names) > 1 else act
+    return _question_of_tasks(BY_NAME[act].verb.capitalize(), names, scene, facts, accept, reason="required")
 
 
 def abandon_question(summary: RunSummary) -> Question:
@@ -238,24 +255,14 @@ def abandon_question(summary: RunSummary) -> Question:
 
 def hurry_question(names: Sequence[str], scene: Scene) -> Question:
     """The question before tasks are retried that are not the one under the cursor."""
-    return Question(
-        title=[Piece(f"Retry {one_line(names[0]) if len(names) == 1 else task_count(len(names))} now", Role.TITLE)],
-        facts=[[Piece("The backoff ends at once; breakers, pools and slots still hold.")]],
-        preview=_task_lines(names, scene),
-        accept=f"retry {len(names):,} now",
-        type_exactly=str(len(names)) if len(names) > TYPED_ABOVE else None,
-    )
+    facts = ["The backoff ends at once; breakers, pools and slots still hold."]
+    return _question_of_tasks("Retry", names, scene, facts, f"retry {len(names):,} now", then=" now")
 
 
 def acknowledge_question(names: Sequence[str], scene: Scene) -> Question:
     """The question before pages are acknowledged of tasks that are not the one under the cursor."""
-    return Question(
-        title=[Piece(f"Acknowledge {one_line(names[0]) if len(names) == 1 else task_count(len(names))}", Role.TITLE)],
-        facts=[[Piece("No more pages come for these failures; the tasks wait for a decision as before.")]],
-        preview=_task_lines(names, scene),
-        accept=f"acknowledge {len(names):,}",
-        type_exactly=str(len(names)) if len(names) > TYPED_ABOVE else None,
-    )
+    facts = ["No more pages come for these failures; the tasks wait for a decision as before."]
+    return _question_of_tasks("Acknowledge", names, scene, facts, f"acknowledge {len(names):,}")
 
 
 _BREAKER_WORDS = {
@@ -319,7 +326,7 @@ def _rows_question(
         preview=lines,
         accept=f"{accept} {rows}",
         reason="required" if accept == "discard" else "optional",
-        type_exactly=str(count) if count > TYPED_ABOVE else None,
+        type_exactly=_number_to_type(count),
     )
 
 

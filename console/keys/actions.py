@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum, IntEnum
 from functools import partial
-from typing import Any, Concatenate, Literal, ParamSpec, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -381,111 +381,68 @@ def footer_of(screen: ScreenName) -> list[Action]:
 # --- The methods of views that actions call ---------------------------------------------------------------------------
 
 
-class View(Protocol):
-    """The methods of focused widgets and screens that keys call; each class has those that mean something in it."""
+class ViewCall(NamedTuple):
+    """The name of a method of focused widgets and screens, which each class has where it means something, and what it
+    is given. A test holds that the classes which have it take that."""
 
-    def move_rows(self, rows: int, /) -> object: ...
-    def move_columns(self, direction: int, /) -> object: ...
-    def move_pages(self, pages: float, /) -> object: ...
-    def move_to_edge(self, direction: int, /) -> object: ...
-    def move_answer(self, step: int, /) -> object: ...
-    def drill_in(self) -> object: ...
-    def go_back(self) -> object: ...
-    def cancel(self) -> object: ...
-    def next_pane(self) -> object: ...
-    def show_details(self) -> object: ...
-    def show_output(self) -> object: ...
-    def show_explanation(self) -> object: ...
-    def open_filter_input(self) -> object: ...
-    def open_match_input(self) -> object: ...
-    def open_search_input(self) -> object: ...
-    def cycle_state_filter(self) -> object: ...
-    def go_to_next(self, step: int, /) -> object: ...
-    def go_to_first_error(self) -> object: ...
-    def go_to_attempt(self, step: int, /) -> object: ...
-    def compare_attempts(self) -> object: ...
-    def show_tails(self) -> object: ...
-    def change_order(self) -> object: ...
-    def mark(self) -> object: ...
-    def mark_range(self) -> object: ...
-    def mark_all(self) -> object: ...
-    def decide_rows(self, act: Literal["requeue", "discard"], /) -> object: ...
-    def zoom(self, step: int, /) -> object: ...
-    def show_all(self) -> object: ...
-    def change_depth(self, step: int, /) -> object: ...
-    def toggle_follow(self) -> object: ...
-    def toggle_wrap(self) -> object: ...
-    def toggle_critical_path(self) -> object: ...
-
-
-class ViewCall(msgspec.Struct, frozen=True):
-    """A method of the focused widget, or of its nearest ancestor that has the method."""
-
-    method: Callable[..., object]
-    arguments: tuple[object, ...]
+    method: str
+    arguments: tuple[object, ...] = ()
 
     def bound_to(self, node: object) -> Callable[[], object] | None:
         """The call of the method of ``node``; None if it has none."""
-        method = getattr(node, self.method.__name__, None)
+        method = getattr(node, self.method, None)
         return None if method is None else partial(method, *self.arguments)
-
-
-Given = ParamSpec("Given")
-
-
-def _view(method: Callable[Concatenate[View, Given], object], *arguments: Given.args, **_: Given.kwargs) -> ViewCall:
-    return ViewCall(method, arguments)
 
 
 #: Name of an action -> the method of a view that its key calls; the console calls its others itself (``app/app.py``).
 VIEW_CALLS: Mapping[str, ViewCall] = {
-    "requeue_rows": _view(View.decide_rows, "requeue"),
-    "discard_rows": _view(View.decide_rows, "discard"),
-    "open": _view(View.drill_in),
-    "back": _view(View.go_back),
-    "details": _view(View.show_details),
-    "output": _view(View.show_output),
-    "why": _view(View.show_explanation),
-    "next_pane": _view(View.next_pane),
-    "previous_pane": _view(View.next_pane),  # there are two
-    "filter": _view(View.open_filter_input),
-    "filter_states": _view(View.cycle_state_filter),
-    "only": _view(View.open_match_input),
-    "search": _view(View.open_search_input),
-    "next": _view(View.go_to_next, 1),
-    "previous": _view(View.go_to_next, -1),
-    "first_error": _view(View.go_to_first_error),
-    "sort": _view(View.change_order),
-    "mark": _view(View.mark),
-    "mark_range": _view(View.mark_range),
-    "mark_all": _view(View.mark_all),
-    "fold": _view(View.zoom, -1),
-    "unfold": _view(View.zoom, 1),
-    "follow": _view(View.toggle_follow),
-    "wrap": _view(View.toggle_wrap),
-    "farther": _view(View.change_depth, 1),
-    "nearer": _view(View.change_depth, -1),
-    "critical_path": _view(View.toggle_critical_path),
-    "show_all": _view(View.show_all),
-    "older_attempt": _view(View.go_to_attempt, -1),
-    "newer_attempt": _view(View.go_to_attempt, 1),
-    "compare_attempts": _view(View.compare_attempts),
-    "tails": _view(View.show_tails),
-    "down": _view(View.move_rows, 1),
-    "up": _view(View.move_rows, -1),
-    "left": _view(View.move_columns, -1),
-    "right": _view(View.move_columns, 1),
-    "page_down": _view(View.move_pages, 1),
-    "page_up": _view(View.move_pages, -1),
-    "half_page_down": _view(View.move_pages, 0.5),
-    "half_page_up": _view(View.move_pages, -0.5),
-    "top": _view(View.move_to_edge, -1),
-    "bottom": _view(View.move_to_edge, 1),
-    "scroll": _view(View.move_pages, 1),
-    "cancel": _view(View.cancel),
-    "close_reading": _view(View.cancel),
-    "previous_answer": _view(View.move_answer, -1),
-    "next_answer": _view(View.move_answer, 1),
+    "requeue_rows": ViewCall("decide_rows", ("requeue",)),
+    "discard_rows": ViewCall("decide_rows", ("discard",)),
+    "open": ViewCall("drill_in"),
+    "back": ViewCall("go_back"),
+    "details": ViewCall("show_details"),
+    "output": ViewCall("show_output"),
+    "why": ViewCall("show_explanation"),
+    "next_pane": ViewCall("next_pane"),
+    "previous_pane": ViewCall("next_pane"),  # there are two
+    "filter": ViewCall("open_filter_input"),
+    "filter_states": ViewCall("cycle_state_filter"),
+    "only": ViewCall("open_match_input"),
+    "search": ViewCall("open_search_input"),
+    "next": ViewCall("go_to_next", (1,)),
+    "previous": ViewCall("go_to_next", (-1,)),
+    "first_error": ViewCall("go_to_first_error"),
+    "sort": ViewCall("change_order"),
+    "mark": ViewCall("mark"),
+    "mark_range": ViewCall("mark_range"),
+    "mark_all": ViewCall("mark_all"),
+    "fold": ViewCall("zoom", (-1,)),
+    "unfold": ViewCall("zoom", (1,)),
+    "follow": ViewCall("toggle_follow"),
+    "wrap": ViewCall("toggle_wrap"),
+    "farther": ViewCall("change_depth", (1,)),
+    "nearer": ViewCall("change_depth", (-1,)),
+    "critical_path": ViewCall("toggle_critical_path"),
+    "show_all": ViewCall("show_all"),
+    "older_attempt": ViewCall("go_to_attempt", (-1,)),
+    "newer_attempt": ViewCall("go_to_attempt", (1,)),
+    "compare_attempts": ViewCall("compare_attempts"),
+    "tails": ViewCall("show_tails"),
+    "down": ViewCall("move_rows", (1,)),
+    "up": ViewCall("move_rows", (-1,)),
+    "left": ViewCall("move_columns", (-1,)),
+    "right": ViewCall("move_columns", (1,)),
+    "page_down": ViewCall("move_pages", (1,)),
+    "page_up": ViewCall("move_pages", (-1,)),
+    "half_page_down": ViewCall("move_pages", (0.5,)),
+    "half_page_up": ViewCall("move_pages", (-0.5,)),
+    "top": ViewCall("move_to_edge", (-1,)),
+    "bottom": ViewCall("move_to_edge", (1,)),
+    "scroll": ViewCall("move_pages", (1,)),
+    "cancel": ViewCall("cancel"),
+    "close_reading": ViewCall("cancel"),
+    "previous_answer": ViewCall("move_answer", (-1,)),
+    "next_answer": ViewCall("move_answer", (1,)),
 }
 
 

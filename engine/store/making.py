@@ -57,7 +57,7 @@ def make(path: str) -> bool:
 
 def _name(made: str, path: str) -> None:
     """Give a file its name, which no other file has. Raises OSError."""
-    _sync(made)
+    sync(made)
     try:
         os.link(made, path)
     except OSError as error:
@@ -67,10 +67,11 @@ def _name(made: str, path: str) -> None:
         os.replace(made, path)
     else:
         os.unlink(made)
-    _sync(os.path.dirname(path))
+    sync(os.path.dirname(path))
 
 
-def _sync(path: str) -> None:
+def sync(path: str) -> None:
+    """Wait until a file or a folder is on the disk. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

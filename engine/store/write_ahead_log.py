@@ -19,6 +19,7 @@ from ..errors import StorageError
 from ..statefile.copies import RESCUED
 from ..statefile.opening import file_uri
 from .database import open_for_writing, path_of, restoring_steps
+from .making import sync
 
 # --- A thread that does one piece of work after another, and calls back ----------------------------------------------
 
@@ -194,19 +195,11 @@ def _made(target: str) -> Iterator[str]:
             os.unlink(partial)
         os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         yield partial
-        _fsync(partial)
+        sync(partial)
         os.replace(partial, target)
-        _fsync(os.path.dirname(target))
+        sync(os.path.dirname(target))
     except (OSError, sqlite3.Error) as error:
         raise StorageError(f"the copy {target} could not be made: {error}") from error
-
-
-def _fsync(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 # --- Detects a state file or its write-ahead log that was cut short in place (``> state.db``, ``> state.db-wal``) ----
