@@ -355,41 +355,18 @@ def decode_projection(board: Columns) -> RunProjection:
     )
 
 
-class EdgeDecoder:
-    """Decodes the edges of a run from windows, and publishes them when complete."""
+def merge_history(projection: RunProjection, window: Columns, start: int = 0) -> bool:
+    """Add the history of finished tasks, and parents that were left out. False: the tasks of the run have changed.
 
-    def __init__(self, projection: RunProjection) -> None:
-        self._projection = projection
-        self._names = sorted(projection.tasks)
-        self._parents: dict[str, tuple[str, ...]] = {}
-
-    def merge(self, window: Columns) -> bool:
-        """Decode the next window. False: the tasks of the run have changed, and a new snapshot is needed."""
-        if window["names"] != len(self._names):
-            return False
-        some = self._names[len(self._parents) : window["next"]]
-        self._parents.update(_parents_of(window, some, self._names))
-        if window["next"] is None:
-            self._publish()
-        return True
-
-    def _publish(self) -> None:
-        projection = self._projection
-        projection.parents = {name: self._parents[name] for name in projection.tasks}
-        projection.children = children_of(projection.parents, projection.parents)
-        for name, task in projection.tasks.items():
-            if task.spec is not None:
-                task.spec = structs.replace(task.spec, parents=projection.parents[name])
-
-
-def merge_history(projection: RunProjection, window: Columns) -> bool:
-    """Add the history of finished tasks. False: the tasks of the run have changed.
+    ``start``: the place of the first task of the window.
 
     A task that has moved since keeps the columns from its events.
     """
     names = sorted(projection.tasks)
     if window["names"] != len(names):
         return False
+    if window["parents"] is not None:
+        _add_parents(projection, _parents_of(window["parents"], names[start : window["next"]], names))
     rows = list(_rows(window["tasks"]))
     places = unpack(window["places"], len(rows))
     tasks = {place: projection.tasks[names[place]] for place in places}
@@ -399,6 +376,15 @@ def merge_history(projection: RunProjection, window: Columns) -> bool:
             _set_sent(task, row)
     _add_attempts(window, tasks)
     return True
+
+
+def _add_parents(projection: RunProjection, parents: dict[str, tuple[str, ...]]) -> None:
+    projection.parents = projection.parents | parents
+    projection.children = children_of(projection.parents, projection.parents)
+    for name, found in parents.items():
+        task = projection.tasks[name]
+        if task.spec is not None:
+            task.spec = structs.replace(task.spec, parents=found)
 
 
 def _rows(table: Columns) -> Iterator[dict[str, Any]]:

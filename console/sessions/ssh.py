@@ -26,7 +26,6 @@ from .address import SshAddress, SshOptions, parse
 from .bundle import CHANGING, modules_for
 from .connection import Connection, EventBuffer, Message
 from .session import (
-    EdgeDecoder,
     Session,
     Value,
     current_actor,
@@ -204,12 +203,12 @@ class SshSession(Session):
     # --- The rest of a snapshot -------------------------------------------------------------------------------------
 
     async def _load_rest_within(
-        self, projection: RunProjection, has_links: bool, patience_seconds: float | None
+        self, projection: RunProjection, has_parents: bool, patience_seconds: float | None
     ) -> None:
         if self._loading is not None:
             self._loading.cancel()
         self._partial = None
-        self._loading = asyncio.create_task(self._load_rest(projection, has_links))
+        self._loading = asyncio.create_task(self._load_rest(projection, has_parents))
         done, _ = await asyncio.wait({self._loading}, timeout=patience_seconds)
         if done:
             self._loading.result()
@@ -217,29 +216,24 @@ class SshSession(Session):
             self._partial = projection
             self._loading.add_done_callback(_retrieve_error)
 
-    async def _load_rest(self, projection: RunProjection, has_links: bool) -> None:
-        if has_links:
-            await self._read_windows("links", projection, EdgeDecoder(projection).merge)
-            self._publish_completed(projection)
-        await self._read_windows("history", projection, lambda window: merge_history(projection, window))
-        self._publish_completed(projection)
-
-    async def _read_windows(self, what: str, projection: RunProjection, merge: Callable[[Message], bool]) -> None:
+    async def _load_rest(self, projection: RunProjection, has_parents: bool) -> None:
         """Request windows one by one, so that events and responses do not wait behind all of them."""
         start: int | None = 0
         count = WINDOW_TASKS
         while start is not None:
             requested_at = time.monotonic()
-            window = await self._read(what, {"run_id": projection.run.run_id, "start": start, "count": count})
+            options = {"run_id": projection.run.run_id, "start": start, "count": count, "has_parents": has_parents}
+            window = await self._read("history", options)
             with decoding("a part of a run"):
-                if not merge(window):
-                    return  # the tasks of the run have changed
+                if not merge_history(projection, window, start):
+                    break  # the tasks of the run have changed
                 following = window["next"]
                 if following is not None and following <= start:
                     raise ValueError("it comes twice")
             if time.monotonic() - requested_at < WINDOW_SECONDS:
                 count *= 2
             start = following
+        self._publish_completed(projection)
 
     def _publish_completed(self, projection: RunProjection) -> None:
         if self._partial is projection:

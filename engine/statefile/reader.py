@@ -290,7 +290,6 @@ class WriteNotices(object):
 #: What can be read -> module beside this one and function: the connection first, then the options of the question.
 READS = {
     "board": ("snapshot", "board"),
-    "links": ("snapshot", "links"),
     "history": ("snapshot", "history"),
     "runs": ("lists", "runs"),
     "health": ("health_file", "read_of"),

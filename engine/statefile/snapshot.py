@@ -4,7 +4,7 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
 ``console/sessions/session.py`` makes the RunProjection that ``store/runs.py`` reads from a local file.
 Of a finished task the board has only the state, because its instants would take more bytes than all other data. The
-history follows window by window, and so do the edges if there are very many.
+history follows window by window, with the edges if there are very many.
 """
 
 import json
@@ -73,7 +73,7 @@ def _sums(steps: Iterable[Optional[int]]) -> List[Optional[int]]:
 # --- The parts of a snapshot -----------------------------------------------------------------------------------------
 
 
-EDGES_AT_ONCE = 12000  # with more edges, ``links`` sends them after the board
+EDGES_AT_ONCE = 12000  # with more edges, they follow with the history
 
 #: Columns that are not sent: long texts are read on demand, tokens are private.
 _EXCLUDED = frozenset(
@@ -150,25 +150,13 @@ def board(connection: sqlite3.Connection, run_id: Optional[str]) -> Dict[str, An
     }
 
 
-def links(connection: sqlite3.Connection, run_id: str, start: int, count: int) -> Dict[str, Any]:
-    """The parents of ``count`` tasks from the ``start``-th, by name, if the board leaves them out.
-
-    ``next`` is the start of the next window, None at the end.
-    """
-    with read_snapshot(connection):
-        names = _names(connection, run_id)
-        window = names[start : start + count]
-        sql = "SELECT spec FROM task WHERE run_id = ? AND name BETWEEN ? AND ? ORDER BY name"
-        specs = [json.loads(spec) for (spec,) in connection.execute(sql, (run_id, window[0], window[-1]))]
-        parents = _parents(connection, run_id, window)
-    places = {name: place for place, name in enumerate(names)}
-    return dict(_pack_parents(parents, specs, places), names=len(names), next=_next(start, count, names))
-
-
-def history(connection: sqlite3.Connection, run_id: str, start: int, count: int) -> Dict[str, Any]:
+def history(
+    connection: sqlite3.Connection, run_id: str, start: int, count: int, has_parents: bool = False
+) -> Dict[str, Any]:
     """The columns that the board leaves out, of the finished ones among ``count`` tasks from the ``start``-th, by name.
 
     ``places`` are indexes of the sorted names; ``next`` is the start of the next window, None at the end.
+    ``has_parents``: with the parents of all tasks of the window, which the board has left out.
     """
     with read_snapshot(connection):
         names = _names(connection, run_id)
@@ -181,9 +169,11 @@ def history(connection: sqlite3.Connection, run_id: str, start: int, count: int)
         places = {name: place for place, name in enumerate(window, start) if name in done}
         kill_steps = _kill_steps(connection, run_id, places)
         _add_changed(connection, run_id, tasks)
+        parents = _window_parents(connection, run_id, names, window) if has_parents else None
     return {
         "names": len(names),
-        "next": _next(start, count, names),
+        "parents": parents,
+        "next": start + count if start + count < len(names) else None,
         "places": pack([places[row["name"]] for row in tasks]),
         "attempts": _pack_attempts([row for row in attempts if row["name"] in done], places),
         "tasks": _pack_rows([_without(row, "name", "spec") for row in tasks]),
@@ -220,8 +210,13 @@ def _names(connection: sqlite3.Connection, run_id: str) -> List[str]:
     return [name for (name,) in connection.execute("SELECT name FROM task WHERE run_id = ? ORDER BY name", (run_id,))]
 
 
-def _next(start: int, count: int, names: Sequence[str]) -> Optional[int]:
-    return start + count if start + count < len(names) else None
+def _window_parents(
+    connection: sqlite3.Connection, run_id: str, names: Sequence[str], window: Sequence[str]
+) -> Dict[str, Any]:
+    sql = "SELECT spec FROM task WHERE run_id = ? AND name BETWEEN ? AND ? ORDER BY name"
+    specs = [json.loads(spec) for (spec,) in connection.execute(sql, (run_id, window[0], window[-1]))]
+    places = {name: place for place, name in enumerate(names)}
+    return _pack_parents(_parents(connection, run_id, window), specs, places)
 
 
 def _parents(connection: sqlite3.Connection, run_id: str, names: Sequence[str]) -> List[List[str]]:

@@ -47,7 +47,7 @@ COMMAND = {
 }
 READS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("board", {"run_id": RUN}),
-    ("links", {"run_id": RUN, "start": 0, "count": 100}),
+    ("history", {"run_id": RUN, "start": 0, "count": 100, "has_parents": True}),
     ("history", {"run_id": RUN, "start": 0, "count": 100}),
     ("runs", {}),
     *(("query", {"what": name, "options": {"limit": 5}}) for name in LISTINGS),
