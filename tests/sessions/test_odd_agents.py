@@ -182,7 +182,7 @@ while True:
 """)
     limit = partial(resource.setrlimit, resource.RLIMIT_AS, (LIMIT_BYTES, LIMIT_BYTES))
     done = run_redrive("tasks", "ssh://odd/x.db", preexec_fn=limit)
-    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert (done.returncode, done.stdout) == (69, ""), done.stderr
     (sentence,) = done.stderr.splitlines()
     assert "cannot be read" in sentence
 
