@@ -22,7 +22,7 @@ import msgspec
 from ...engine.asyncio_log import run_with_log
 from ...engine.check import flow_checks
 from ...engine.check.isolated import CheckedFlow, check_in_subprocess
-from ...engine.core.advice import WEEKDAYS, duration_stats, stats_by_weekday
+from ...engine.core.advice import WEEKDAYS, PastByTask, duration_stats, stats_by_weekday
 from ...engine.core.spec import FlowSpec, work_of
 from ...engine.domain.text import counted, first_names, format_seconds, shell_command
 from ...engine.errors import FlowError, StateFileError
@@ -34,7 +34,7 @@ from ...engine.schedule.flow_files import FlowFinder, group_by_interpreter, read
 from ...engine.store import database, runs
 from ...engine.store.flow_path import path_for_run
 from ...engine.store.machine import flows_that_name
-from ...engine.store.runs import TaskDurations, duration_stats_by_task
+from ...engine.store.runs import past_by_task
 from ...engine.testing import Night, crash, disk_full, down, error, exits, hang, play, slow
 from ...engine.testing.faults import DownstreamFault, Fault, http_error
 from ...engine.testing.playing import START
@@ -112,7 +112,7 @@ def _check(
 ) -> ExitCode:
     checked = check_in_subprocess(flow, params)
     spec, found = checked.spec, checked.findings
-    seen = _observed(state, spec.name)
+    seen = _observed(state, spec)
     left = [finding for finding in found if finding.rule == "import"]
     findings = [*left, *flow_checks.check_spec(spec, seen), *(finding for finding in found if finding not in left)]
     if as_json:
@@ -140,13 +140,13 @@ def _print_sharing(spec: FlowSpec) -> None:
             echo(one_line(f"downstream {downstream} is shared with {flows}: shared=False, if it is another system"))
 
 
-def _observed(state: str | None, flow_name: str) -> Mapping[str, TaskDurations]:
+def _observed(state: str | None, flow: FlowSpec) -> PastByTask:
     if state is None:
         return {}
     if is_remote(state):
         raise StateFileError("check reads a state file of this machine; copy it here, or leave --state out")
     with database.reading(state) as connection:
-        return duration_stats_by_task(connection, flow_name)
+        return past_by_task(connection, flow)
 
 
 def _print_findings(findings: Sequence[Finding]) -> int:
@@ -170,13 +170,13 @@ def _echo_finding(flow: str | None, target: str, finding: Finding) -> None:
     echo_json(with_schema("check", {"flow": flow, "target": target, **msgspec.to_builtins(finding)}))
 
 
-def _echo_json(
-    checked: CheckedFlow, target: str, findings: Sequence[Finding], seen: Mapping[str, TaskDurations], verbose: bool
-) -> None:
+def _echo_json(checked: CheckedFlow, target: str, findings: Sequence[Finding], seen: PastByTask, verbose: bool) -> None:
     for finding in findings:
         _echo_finding(checked.spec.name, target, finding)
     for task in map(work_of, checked.spec.tasks) if verbose else ():
-        worst = flow_checks.worst_case_seconds(task, seen.get(task.name))
+        past = seen.get(task.name, ())
+        took = duration_stats(past)
+        worst = flow_checks.worst_case_seconds(task, took)
         held = [msgspec.to_builtins(check) for check in flow_checks.checklist(task)]
         value: dict[str, object] = {
             "flow": checked.spec.name,
@@ -186,17 +186,17 @@ def _echo_json(
             "checklist": held,
         }
         value.update({"group": task.group, "inherited": checked.inherited.get(task.name, {})})
-        past = seen[task.name].past if task.name in seen else ()
-        if (took := duration_stats(past)) is not None:
+        if took is not None:
             days = {WEEKDAYS[day]: msgspec.to_builtins(one) for day, one in stats_by_weekday(past).items()}
             value["took_seconds"] = {**msgspec.to_builtins(took), "stats_by_weekday": days}
         echo_json(value)
 
 
-def _print_checklists(checked: CheckedFlow, seen: Mapping[str, TaskDurations]) -> None:
+def _print_checklists(checked: CheckedFlow, seen: PastByTask) -> None:
     for task in map(work_of, checked.spec.tasks):
-        echo(one_line(f"{task.name}: at the worst {flow_checks.worst_case_sum(task, seen.get(task.name))}"))
-        for line in duration_lines(seen[task.name].past if task.name in seen else ()):
+        past = seen.get(task.name, ())
+        echo(one_line(f"{task.name}: at the worst {flow_checks.worst_case_sum(task, duration_stats(past))}"))
+        for line in duration_lines(past):
             echo(f"  {line}")
         for check in flow_checks.checklist(task):
             echo(f"  {_SIGNS[check.passes]} {one_line(check.text)}")

@@ -7,14 +7,14 @@ the functions of the tasks and their source.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
 
 import msgspec
 from msgspec.structs import replace
 
-from ..core.advice import advise_timeout
+from ..core.advice import DurationQuantiles, PastByTask, advise_timeout, duration_stats
 from ..core.dag import Dag
 from ..core.decide import slow_after_seconds
 from ..core.flow_difference import NAMES_SHOWN, join_names
@@ -31,7 +31,7 @@ from ..domain.states import APPROVAL, END
 from ..domain.text import counted, format_seconds
 from ..domain.trigger_rules import ALL_DONE
 from ..flow.source import Finding, environment_of, open_schedule, open_zone
-from ..store.runs import USUAL_MIN, TaskDurations
+from ..store.runs import USUAL_MIN
 
 LOCK_MAX_ACTIVE = 1
 TIMES_COMPARED = 100  # logical times of a schedule, for the shortest interval
@@ -43,14 +43,18 @@ class FlowContext:
     """A flow, its graph, and the durations of earlier runs."""
 
     flow: FlowSpec
-    observed: Mapping[str, TaskDurations] = field(default_factory=dict)
+    observed: PastByTask = field(default_factory=dict)
     dag: Dag = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dag", Dag((task.name, task.parents) for task in self.flow.tasks))
 
+    def took(self, name: str) -> DurationQuantiles | None:
+        """How long a task took in earlier runs."""
+        return duration_stats(self.observed.get(name, ()))
 
-def check_spec(flow: FlowSpec, observed: Mapping[str, TaskDurations] | None = None) -> list[Finding]:
+
+def check_spec(flow: FlowSpec, observed: PastByTask | None = None) -> list[Finding]:
     """Check a spec: findings of the flow first, then task by task in the order of the flow. Raises FlowError."""
     flow = replace(flow, tasks=tuple(map(work_of, flow.tasks)))
     context = FlowContext(flow, observed or {})
@@ -158,7 +162,7 @@ def _shortest_gap_seconds(schedule: Schedule) -> float:
     return min((later - earlier for earlier, later in pairwise(times)), default=0) / 1e6
 
 
-def worst_case_seconds(task: TaskSpec, observed: TaskDurations | None = None) -> float | None:
+def worst_case_seconds(task: TaskSpec, observed: DurationQuantiles | None = None) -> float | None:
     """Return the longest time from the first start to the last failure (SPEC 4.14); None without a bound.
 
     A task without a timeout counts with its p99, if known.
@@ -173,7 +177,7 @@ def worst_case_seconds(task: TaskSpec, observed: TaskDurations | None = None) ->
     return worst if math.isfinite(worst) else None
 
 
-def worst_case_sum(task: TaskSpec, observed: TaskDurations | None = None) -> str:
+def worst_case_sum(task: TaskSpec, observed: DurationQuantiles | None = None) -> str:
     """Show the worst case as arithmetic: ``3 x (30 + 5) + 6 = 111 s``."""
     worst = worst_case_seconds(task, observed)
     if worst is None:
@@ -191,7 +195,7 @@ def _deadline(context: FlowContext) -> Iterator[Finding]:
     if deadline is None:
         return
     tasks = {task.name: task for task in context.flow.tasks}
-    weights = {name: worst_case_seconds(task, context.observed.get(name)) for name, task in tasks.items()}
+    weights = {name: worst_case_seconds(task, context.took(name)) for name, task in tasks.items()}
     path = context.dag.critical_path({name: weight or 0.0 for name, weight in weights.items()})
     total = sum(weights[name] or 0.0 for name in path)
     waits = sum(worst_case_wait_seconds(tasks[name].retry) for name in path)
@@ -218,18 +222,17 @@ def _no_timeout(task: TaskSpec, context: FlowContext) -> Iterator[Finding]:
 
 
 def _tight_timeout(task: TaskSpec, context: FlowContext) -> Iterator[Finding]:
-    seen = context.observed.get(task.name)
+    seen = context.took(task.name)
     if seen is None or task.timeout is None:
         return
-    advice = advise_timeout(seen.past, task.timeout)
+    advice = advise_timeout(context.observed[task.name], task.timeout)
     suggested = f"; {advice}" if advice is not None else ""
-    killed = sum(not one.succeeded for one in seen.past)
     took = f"p50 {seen.p50:.3g} s, p99 {seen.p99:.3g} s in {counted(seen.count, 'attempt')}"
     if task.timeout < seen.p99:
         message = f"its timeout of {task.timeout:g} s is under what it takes: {took}"
         yield Finding("warning", "tight-timeout", f"{message}; leave room for slower days{suggested}", task.name)
-    elif killed and suggested:
-        message = f"its timeout of {task.timeout:g} s has killed it {_count_text(killed)}, and it takes {took}"
+    elif seen.killed and suggested:
+        message = f"its timeout of {task.timeout:g} s has killed it {_count_text(seen.killed)}, and it takes {took}"
         yield Finding("warning", "tight-timeout", f"{message}{suggested}", task.name)
 
 
@@ -238,7 +241,7 @@ def _count_text(count: int) -> str:
 
 
 def _policy(task: TaskSpec, context: FlowContext) -> Iterator[Finding]:
-    seen = context.observed.get(task.name)
+    seen = context.took(task.name)
     is_call = seen is not None and seen.p50 <= CALL_SECONDS_MAX
     for concern in policy_warnings(task.retry, seen.p50 if seen is not None and is_call else None):
         yield Finding("warning", "policy", concern, task.name)
@@ -296,7 +299,7 @@ def _expected(task: TaskSpec, context: FlowContext) -> Iterator[Finding]:
 
 def _slowness(task: TaskSpec, context: FlowContext) -> Iterator[Finding]:
     """A warning about a slow task that comes too late, or never."""
-    limit, seen = task.warn_if_slower, context.observed.get(task.name)
+    limit, seen = task.warn_if_slower, context.took(task.name)
     if limit is None:
         return
     usual = seen.p50 if seen is not None and seen.count >= USUAL_MIN else None

@@ -6,7 +6,7 @@ hangs. ``judge_timeout`` has the table that distinguishes the two. A suggestion 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -40,6 +40,9 @@ class PastDuration(msgspec.Struct, frozen=True):
     weekday: int  # 0 is Monday
     seconds: float
     succeeded: bool = True
+
+
+PastByTask = Mapping[str, Sequence[PastDuration]]  # the oldest first
 
 
 class DurationQuantiles(msgspec.Struct, frozen=True):

@@ -625,32 +625,10 @@ def durations(connection: sqlite3.Connection, dag_name: str) -> PastDurations:
     return PastDurations(medians, {name: medians[name] for name, values in known.items() if len(values) >= USUAL_MIN})
 
 
-class TaskDurations(msgspec.Struct, frozen=True):
-    """Durations of the successful attempts of one task in seconds; ``past``: with attempts killed at their timeout."""
-
-    p50: float
-    p99: float
-    count: int
-    past: tuple[PastDuration, ...] = ()
-
-
-def duration_stats_by_task(connection: sqlite3.Connection, dag_name: str) -> dict[str, TaskDurations]:
-    """Return the durations in the latest runs of a flow, by task that succeeded at least once.
-
-    Those of a map task are of all its children.
-    """
-    found = lists.with_children(lists.durations_us(connection, dag_name))
-    together = {f"{name}]": values for name, values in found.items() if name.endswith("[")}
-    own = {name: values for name, values in found.items() if not name.endswith("[")}
-    return {
-        name.removesuffix("[]"): _observed(values, past_attempts(connection, name, dag_name))
-        for name, values in (own | together).items()
-    }
-
-
-def _observed(durations_us: list[int], past: Iterable[PastDuration]) -> TaskDurations:
-    p50, p99 = (lists.quantile(durations_us, share) / 1e6 for share in (0.5, 0.99))
-    return TaskDurations(p50, p99, len(durations_us), tuple(past))
+def past_by_task(connection: sqlite3.Connection, flow: FlowSpec) -> dict[str, list[PastDuration]]:
+    """Return the latest attempts of each task of a flow; of a map task, those of all its children."""
+    names = {task.name: task.name if task.map is None else f"{task.name}[]" for task in flow.tasks}
+    return {name: past_attempts(connection, of, flow.name) for name, of in names.items()}
 
 
 _PAST = (

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import pytest
 from redrive.engine import Executor, Flow, FlowError, RetryPolicy
 from redrive.engine.check.flow_checks import checklist, worst_case_seconds, worst_case_sum
-from redrive.engine.core.advice import PastDuration
-from redrive.engine.core.spec import TaskSpec
+from redrive.engine.core.advice import DurationQuantiles, PastByTask, PastDuration
+from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.flow.loading import load_flow
 from redrive.engine.flow.source import Finding
-from redrive.engine.store.runs import TaskDurations, duration_stats_by_task
+from redrive.engine.store.runs import past_by_task
 from support.checks import check_flow
 
 
@@ -28,8 +28,13 @@ def quiet(**options: Any) -> Flow:
     return flow
 
 
-def found(flow: Flow, durations: dict[str, TaskDurations] | None = None) -> dict[str, Finding]:
+def found(flow: Flow, durations: PastByTask | None = None) -> dict[str, Finding]:
     return {finding.rule: finding for finding in check_flow(flow, durations)}
+
+
+def took(p50: float, p99: float, count: int) -> list[PastDuration]:
+    """Earlier attempts of which one took far longer than the others."""
+    return [*[PastDuration(0, p50)] * (count - 1), PastDuration(0, p99)]
 
 
 def test_a_flow_without_a_flaw_has_no_findings():
@@ -128,7 +133,7 @@ def test_what_nothing_bounds_is_named_beside_the_sum():
 
 
 def test_a_task_without_a_timeout_is_taken_to_need_its_p99():
-    assert 3 * 40 + 6 == worst_case_seconds(TaskSpec("a"), TaskDurations(10, 40, 99))
+    assert 3 * 40 + 6 == worst_case_seconds(TaskSpec("a"), DurationQuantiles(10, 30, 40, 99))
 
 
 # --- The schedule ---------------------------------------------------------------------------------------------------
@@ -183,9 +188,9 @@ def test_a_timeout_under_the_observed_p99_is_a_warning():
     """000.42: the timeout is the bug, not the task."""
     flow = quiet()
     flow.task(lambda: None, name="a", timeout=600)
-    finding = found(flow, {"a": TaskDurations(p50=400, p99=720, count=40)})["tight-timeout"]
+    finding = found(flow, {"a": took(400, 720, 40)})["tight-timeout"]
     assert "its timeout of 600 s is under what it takes: p50 400 s, p99 720 s in 40 attempts" in finding.message
-    assert "tight-timeout" not in found(flow, {"a": TaskDurations(400, 599, 40)})
+    assert "tight-timeout" not in found(flow, {"a": took(400, 599, 40)})
 
 
 def test_a_timeout_that_has_killed_what_usually_ends_is_a_warning_with_a_number():
@@ -193,7 +198,7 @@ def test_a_timeout_that_has_killed_what_usually_ends_is_a_warning_with_a_number(
     flow = Flow("f")
     flow.command("a", "true", timeout="10m")
     past = (*(PastDuration(day, 540.0 + day) for day in range(7)), PastDuration(0, 600.0, succeeded=False))
-    finding = found(flow, {"a": TaskDurations(543, 546, 7, past)})["tight-timeout"]
+    finding = found(flow, {"a": past})["tight-timeout"]
     assert finding.message == (
         "its timeout of 600 s has killed it once, and it takes p50 543 s, p99 546 s in 7 attempts; "
         "7 of 8 attempts took about 9m00: timeout=12m would have let all but one end for certain"
@@ -204,15 +209,15 @@ def test_a_timeout_that_only_ever_killed_hangs_is_no_finding():
     flow = Flow("f")
     flow.command("a", "true", timeout="10m")
     past = (*(PastDuration(day, 40.0) for day in range(7)), PastDuration(0, 600.0, succeeded=False))
-    assert "tight-timeout" not in found(flow, {"a": TaskDurations(40, 40, 7, past)})
+    assert "tight-timeout" not in found(flow, {"a": past})
 
 
 def test_a_first_wait_under_the_observed_median_of_a_call_is_a_warning():
     """004.29; a batch of ten minutes may well be tried again after two seconds."""
     flow = quiet()
     flow.task(lambda: None, name="a", timeout=6000, retry=RetryPolicy(base=1))
-    assert "shorter than one round trip" in found(flow, {"a": TaskDurations(3, 5, 9)})["policy"].message
-    assert {} == found(flow, {"a": TaskDurations(600, 800, 9)})
+    assert "shorter than one round trip" in found(flow, {"a": took(3, 5, 9)})["policy"].message
+    assert {} == found(flow, {"a": took(600, 800, 9)})
 
 
 def test_more_than_ten_attempts_need_a_redesign():
@@ -478,10 +483,9 @@ def test_what_earlier_runs_took_is_read_from_their_state_file(tmp_path: Path):
     for number in range(3):
         Executor(run_id=f"n{number}", flow=flow, state=tmp_path / "state.db").run()
     with sqlite3.connect(tmp_path / "state.db") as connection:
-        durations = duration_stats_by_task(connection, "nightly")["a"]
-        assert {} == duration_stats_by_task(connection, "another flow")
-    assert 3 == durations.count == len(durations.past)
-    assert 0.05 <= durations.p50 <= durations.p99 < 30
+        (past,) = past_by_task(connection, flow.spec()).values()
+        assert {"a": []} == past_by_task(connection, FlowSpec("another flow", flow.spec().tasks))
+    assert 3 == len(past) and all(0.05 <= one.seconds < 30 for one in past)
 
 
 def test_the_checklist_of_document_001_is_answered_task_by_task():
@@ -529,8 +533,8 @@ def test_a_factor_without_a_history_is_noted():
     assert found(flow)["slowness"].message == (
         "warn_if_slower needs 3 earlier successes to know what is usual, and there are 0"
     )
-    assert "slowness" not in found(flow, {"a": TaskDurations(5, 7, 3)})
-    assert "before it counts as slow" in found(flow, {"a": TaskDurations(50, 70, 3)})["slowness"].message
+    assert "slowness" not in found(flow, {"a": took(5, 7, 3)})
+    assert "before it counts as slow" in found(flow, {"a": took(50, 70, 3)})["slowness"].message
 
 
 def test_a_child_of_a_map_task_gets_a_list_and_a_map_task_an_element() -> None:

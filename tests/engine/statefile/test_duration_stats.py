@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from redrive.engine.core.spec import FlowSpec, TaskSpec, map_task
 from redrive.engine.errors import RefusedError
 from redrive.engine.statefile import lists
 from redrive.engine.statefile.lists import DurationStats
@@ -101,5 +102,6 @@ def test_a_child_of_a_map_has_its_own_from_three_nights_on_and_else_those_of_all
     assert [lists.of_child(usual, name, 0.0) for name in ("pay[INV-17]", "pay[new]", "report")] == [40.0, 4.0, 0.0]
     assert len(runs.past_attempts(state_file.connection, "pay[new]")) == 7
     assert len(runs.past_attempts(state_file.connection, "pay[INV-17]")) == 3
-    of_check = runs.duration_stats_by_task(state_file.connection, "settlement")
-    assert (of_check["pay"].count, sorted(of_check)) == (7, ["pay", "pay[INV-17]"])
+    tasks = (map_task(TaskSpec("pay"), "bills", 9), TaskSpec("pay[INV-17]"))
+    of_check = runs.past_by_task(state_file.connection, FlowSpec("settlement", tasks))
+    assert {name: len(past) for name, past in of_check.items()} == {"pay": 7, "pay[INV-17]": 3}
