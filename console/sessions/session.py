@@ -9,7 +9,6 @@ import getpass
 import json
 import os
 import socket
-import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -228,7 +227,7 @@ def new_command(
     options: Mapping[str, object] = MappingProxyType({}),
 ) -> Command:
     """Return a command of this operator with an id of its own. ``options``: of the act."""
-    return Command(uuid.uuid4().hex, act, run_id, tuple(targets), current_actor(), reason, dict(options))
+    return Command(os.urandom(16).hex(), act, run_id, tuple(targets), current_actor(), reason, dict(options))
 
 
 # --- Answers, as typed rows: each value is checked, for a far host may send anything ----------------------------------

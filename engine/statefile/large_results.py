@@ -7,11 +7,12 @@ result: its size and its digest. ``load`` reads the result itself, for an attemp
 map task. The table is made with the first large result: files of before have none.
 """
 
-import hashlib
 import json
 import sqlite3
 import zlib
 from typing import Optional
+
+from ..domain.text import sha256_hex
 
 INLINE_BYTES_MAX = 64 * 1024
 KEPT = 3  # of a task: an undo, and a requeue of rows, may need the ones before
@@ -43,7 +44,7 @@ def store(connection: sqlite3.Connection, run_id: str, name: str, text: str) -> 
     data = text.encode("utf-8", "surrogatepass")
     if len(data) <= INLINE_BYTES_MAX:
         return text
-    digest = hashlib.sha256(data).hexdigest()[:24]
+    digest = sha256_hex(data)[:24]
     connection.execute(_CREATE)
     connection.execute(_INDEX)
     sql = "INSERT INTO large_result (run_id, name, digest, data) VALUES (?,?,?,?)"

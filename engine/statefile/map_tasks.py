@@ -25,7 +25,6 @@ A child belongs to its element (``domain/elements.py``). When the list has chang
 The place of an element in the list is the ``index`` in the spec of its child and orders its ``position``.
 """
 
-import hashlib
 import json
 import sqlite3
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, cast
@@ -48,6 +47,7 @@ from ..domain.elements import (
 from ..domain.event_payloads import TaskColumns, TaskMapped, TaskMoved
 from ..domain.states import FINISHED, LEGAL_MOVES, MOVING, NEEDS_HUMAN, RAN, SkipCause, TaskState, may_have_happened
 from ..domain.task_options import MAX_ATTEMPTS, child_name, child_position, child_prefix
+from ..domain.text import sha256_hex
 from ..domain.trigger_rules import ALL_SUCCESS, edge_rule
 from .large_results import load
 from .lists import in_list
@@ -487,7 +487,7 @@ def _element_at(found: _List, index: int) -> object:
 
 def hash_of(*values: object) -> str:
     """Return a short hash to compare the inputs of two attempts."""
-    return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:12]
+    return sha256_hex(json.dumps(values, sort_keys=True, default=str).encode())[:12]
 
 
 def _elements(result: Optional[str]) -> Optional[List[Any]]:

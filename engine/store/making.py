@@ -10,9 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import sqlite3
-import uuid
 from contextlib import closing
 
 from ..clock import wall_time_us
@@ -38,7 +36,7 @@ def make(path: str) -> bool:
         with contextlib.suppress(OSError):  # of another owner, or a file system without modes: doctor names it
             os.chmod(real, 0o600)
         return False
-    made = os.path.join(os.path.dirname(real), f"{making_prefix(real)}{secrets.token_hex(8)}.new")
+    made = os.path.join(os.path.dirname(real), f"{making_prefix(real)}{os.urandom(8).hex()}.new")
     try:
         os.close(os.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         with closing(connect(made)) as connection:
@@ -104,7 +102,7 @@ def create_tables(connection: sqlite3.Connection) -> None:
     with open(os.path.join(os.path.dirname(__file__), "schema.sql"), encoding="utf-8") as schema:
         _run_script(connection, schema.read())
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    facts = {"uuid": uuid.uuid4().hex, "created_at": str(wall_time_us()), "schema_version": "0"}
+    facts = {"uuid": os.urandom(16).hex(), "created_at": str(wall_time_us()), "schema_version": "0"}
     connection.executemany("INSERT INTO meta (key, value) VALUES (?, ?)", facts.items())
     set_version(connection)
 
