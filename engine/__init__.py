@@ -15,6 +15,7 @@ The same flow in a file is run by ``redrive run revenue.py`` and checked by ``re
 
 To write a flow:
     Flow, TaskDef           the tasks, their order and their common options; one task as a value
+    after                   a schedule: once a day, after other flows
     Param                   a parameter of the flow with its type and its choices
     RetryPolicy             how often a task is started, and after which waits; from_tenacity reads one off tenacity
     Context, Missing        what a running task can read and report (``ctx``); stands for the result of a failed parent
@@ -70,7 +71,7 @@ if TYPE_CHECKING:
     from .executor.executor import Executor
     from .executor.run_end import RunResult
     from .executor.run_options import RunOptions
-    from .flow.flow import Flow
+    from .flow.flow import Flow, after
     from .flow.options import Param
     from .flow.task_def import TaskDef
     from .runner.context import Context, Missing
@@ -106,6 +107,7 @@ __all__ = [
     "TaskError",
     "TaskTerminated",
     "TransientError",
+    "after",
     "backoff_delay",
     "classify_http",
     "from_tenacity",
@@ -122,7 +124,7 @@ _LAZY_NAMES = {  # others stand in ``errors``
     "executor.executor": ["Executor"],
     "executor.run_end": ["RunResult"],
     "executor.run_options": ["RunOptions"],
-    "flow.flow": ["Flow"],
+    "flow.flow": ["Flow", "after"],
     "flow.options": ["Param"],
     "flow.task_def": ["TaskDef"],
     "runner.context": ["Context", "Missing"],

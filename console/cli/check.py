@@ -23,14 +23,17 @@ from ...engine.asyncio_log import run_with_log
 from ...engine.check import flow_checks
 from ...engine.check.isolated import CheckedFlow, check_in_subprocess
 from ...engine.core.advice import WEEKDAYS, PastByTask, duration_stats, stats_by_weekday
+from ...engine.core.predecessors import cycle_sentence
 from ...engine.core.spec import FlowSpec, work_of
 from ...engine.domain.text import counted, first_names, format_seconds, shell_command
 from ...engine.errors import FlowError, StateFileError
 from ...engine.flow.flow import Flow
 from ...engine.flow.import_output import printed_afterwards
 from ...engine.flow.loading import load_flow
+from ...engine.flow.predecessors import follows_of, known_follows
 from ...engine.flow.source import Finding
 from ...engine.schedule.flow_files import FlowFinder, group_by_interpreter, read_flow_files
+from ...engine.statefile.supervisor_file import read_known
 from ...engine.store import database, runs
 from ...engine.store.flow_path import path_for_run
 from ...engine.store.machine import flows_that_name
@@ -66,11 +69,12 @@ def check_flows(
     targets = _targets(flows)
     is_one_flow = targets == list(flows[:1])
     codes = []
+    follows = known_follows(read_known())
     for target in targets:
         if not as_json and not is_one_flow:
             echo(one_line(f"{target}:"))
         try:
-            codes.append(_check(target, params, state, verbose, strict, as_json))
+            codes.append(_check(target, params, state, verbose, strict, as_json, follows))
         except FlowError as error:
             if as_json:
                 _echo_finding(None, target, Finding("error", "import", str(error)))
@@ -108,12 +112,22 @@ async def _flows_below(folder: str) -> list[str]:
 
 
 def _check(
-    flow: str, params: Mapping[str, str], state: str | None, verbose: bool, strict: bool, as_json: bool
+    flow: str,
+    params: Mapping[str, str],
+    state: str | None,
+    verbose: bool,
+    strict: bool,
+    as_json: bool,
+    follows: dict[str, tuple[str, ...]],
 ) -> ExitCode:
+    """``follows``: of the flows that are known so far, those that each comes after; this one is added."""
     checked = check_in_subprocess(flow, params)
     spec, found = checked.spec, checked.findings
+    follows[spec.name] = follows_of(spec)
     seen = _observed(state, spec)
     left = [finding for finding in found if finding.rule == "import"]
+    circle = cycle_sentence(spec.name, follows)
+    left += [Finding("error", "after", circle)] if circle else []
     findings = [*left, *flow_checks.check_spec(spec, seen), *(finding for finding in found if finding not in left)]
     if as_json:
         _echo_json(checked, flow, findings, seen, verbose)

@@ -41,6 +41,7 @@ from ..present.schedules import (
     TO_RUN,
     backfill_grid,
     decision_sentence,
+    in_graph,
     logical_text,
     missed_times,
     schedule_notes,
@@ -326,17 +327,22 @@ all_option = click.option("--all", "all_flows", is_flag=True, help="All flows of
 
 
 @cli.group("schedule", cls=ScheduleGroup, invoke_without_command=True, help=summary_of("schedule"))
+@click.option("--graph", is_flag=True, help="Which flows come after which.")
 @json_option
 @click.pass_context
-def schedule(context: click.Context, as_json: bool) -> int | None:
+def schedule(context: click.Context, graph: bool, as_json: bool) -> int | None:
     """Print one line for each schedule of this machine, and what a human has to know."""
     if context.invoked_subcommand is not None:
         return None
     view, now_us = read_schedules(), machine_now_us()
-    rows = view.schedules
-    empty = "no schedule is known: redrive serve FOLDER starts the runs of the flows in it"
+    rows = tuple(in_graph(view.schedules)) if graph else view.schedules
+    empty = (
+        "no flow comes after another"
+        if graph
+        else "no schedule is known: redrive serve FOLDER starts the runs of the flows in it"
+    )
     print_list("schedules", SCHEDULE_COLUMNS, rows, now_us, as_json=as_json, empty=empty)
-    if as_json or not rows:
+    if as_json or graph or not rows:
         return ExitCode.SUCCESS
     notes = [one_line(note) for note in schedule_notes(rows, now_us)]
     notes += [one_line(f"left out: {file} {why}") for file, why in view.left_out]
@@ -363,6 +369,8 @@ def print_next(flow: str, param: tuple[str, ...], count: int, as_json: bool) -> 
     echo(one_line(_headline(served)))
     if not any(row.flow == served.name and is_served(row, machine_now_us()) for row in read_schedules().schedules):
         echo("nobody serves it: redrive serve starts its runs")
+    if served.schedule.follows:
+        return ExitCode.SUCCESS
     here, there = _other_zone(served, times)
     print_table([("LOGICAL TIME", here, "NOTE"), *(_row(served, at, there) for at in times)])
     return ExitCode.SUCCESS

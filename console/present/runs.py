@@ -50,6 +50,7 @@ from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, join, width
 from ..text.text import one_line
 from . import states
+from .schedules import after_text
 from .states import Look, order_line, sign_and_word
 
 _NAMED_RUNS_MAX = 2
@@ -357,6 +358,8 @@ def describe_next_run(rows: Iterable[ScheduleRow], now_us: int, *, is_served: bo
 
 
 def _describe_next(row: ScheduleRow, now_us: int, *, is_served: bool = True) -> str:
+    if row.expression.startswith("after "):
+        return one_line(row.expression)
     if row.next_at is None or not row.next_local:
         return "nothing comes any more"
     wall, left_us = datetime.fromisoformat(row.next_local), row.next_at - now_us
@@ -478,6 +481,8 @@ def _next_text(entry: FleetEntry, look: Look) -> str:
     """The next start; that none comes while the schedules are paused, and no countdown to what nobody will start."""
     if entry.is_paused:
         return "paused"
+    if before := [one for facts in entry.offer.supervised for one in facts.after]:
+        return after_text(before)
     return describe_next_run(entry.coming, look.now_us, is_served=entry.offer.service_pid is not None)
 
 

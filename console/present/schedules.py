@@ -12,7 +12,15 @@ from ...engine.domain.states import RunState
 from ...engine.domain.text import counted, format_duration, place_words, shell_command
 from ...engine.statefile.needs import Need, NeedKind, attention_count
 from ...engine.statefile.start_requests import StartRequest
-from ...engine.statefile.supervisor_file import FOREVER, LedgerRow, ServedSchedule, heartbeat_age_us, is_served
+from ...engine.statefile.supervisor_file import (
+    FOREVER,
+    FlowBefore,
+    LedgerRow,
+    ServedSchedule,
+    heartbeat_age_us,
+    is_served,
+    skips_next,
+)
 from ..text.columns import Column, Columns, field, with_fields
 from ..text.figures import DAY, local_day, wall, wall_day
 from ..text.glyphs import Glyphs
@@ -135,6 +143,7 @@ def schedule_state(row: ServedSchedule, now_us: int) -> str:
         paused_text(row, now_us),
         f"skips {_time(row.skip_logical, now_us)}" if row.skip_logical is not None and skips_next(row) else "",
         f"{counted(row.missed_times, 'run')} missed" if row.missed_times else "",
+        "older data" if any(one.newer for one in row.after) else "",
         f"running for {format_duration(now_us - row.running_since)}" if row.running_since is not None else "",
     ]
     return ", ".join(word for word in words if word)
@@ -149,11 +158,6 @@ def paused_text(row: ServedSchedule, now_us: int) -> str:
     if not row.is_paused(now_us):
         return ""
     return "paused" if row.paused_until >= FOREVER else f"paused until {_time(row.paused_until, now_us)}"
-
-
-def skips_next(row: ServedSchedule) -> bool:
-    """Whether an operator skips a run that is still to come."""
-    return row.skip_logical is not None and (row.next_logical is None or row.skip_logical >= row.next_logical)
 
 
 def schedule_notes(rows: tuple[ServedSchedule, ...], now_us: int) -> Iterator[str]:
@@ -174,6 +178,8 @@ def schedule_notes(rows: tuple[ServedSchedule, ...], now_us: int) -> Iterator[st
             resume = ["redrive", "resume", *place, "--accept-changes"]
             yield f"{row.flow} cannot resume run {row.stuck_run_id}: {row.stuck_error}: {shell_command(resume)}"
         yield from (_asked_note(row, request, now_us) for request in row.requests)
+        yield from (f"{row.flow} waits for {one.flow}, which {one.waits}" for one in row.after if one.waits)
+        yield from (_newer_note(row, one) for one in row.after if one.newer)
     silent = {row.pid: (age, row.hang) for row in rows if (age := heartbeat_age_us(row, now_us)) is not None}
     for pid, (age_us, hang) in silent.items():
         who = f"the supervisor {hang or f'(pid {pid}) is gone: start redrive serve again'}"
@@ -190,7 +196,9 @@ def _served_text(row: ServedSchedule, now_us: int) -> str:
 
 
 def _next_text(row: ServedSchedule, now_us: int) -> str:
-    """When the next run starts; empty if nobody would start it."""
+    """When the next run starts, or after which flows; empty if nobody would start it."""
+    if row.after and row.gone_since is None and is_served(row, now_us):
+        return after_text(row.after)
     if row.next_at is None or row.gone_since is not None or not is_served(row, now_us):
         return ""
     next_at = max(row.next_at, row.paused_until)
@@ -214,11 +222,18 @@ SCHEDULE_COLUMNS: Columns[ServedSchedule, int] = with_fields(
         Column("state", "STATE", None, _state),
         Column("missed", value=lambda row, now_us: [run.logical_time for run in row.missed]),
         Column("requests", value=lambda row, now_us: [request._asdict() for request in row.requests]),
+        Column("after", value=lambda row, now_us: [one._asdict() for one in row.after]),
         Column("is_served", value=is_served),
         Column("is_paused", value=lambda row, now_us: row.is_paused(now_us)),
     ),
     ServedSchedule._fields,
 )
+
+
+def after_text(before: Sequence[FlowBefore]) -> str:
+    """After which flows one starts, and for which of them it waits: ``after load, prices: waits for prices``."""
+    waits = ", ".join(one.flow for one in before if one.waits)
+    return one_line(f"after {', '.join(one.flow for one in before)}{f': waits for {waits}' if waits else ''}")
 
 
 def _time(at: int, now_us: int) -> str:
@@ -235,6 +250,38 @@ def _missed_note(row: ServedSchedule) -> str:
     start = shell_command(["redrive", "schedule", "start", row.flow, "--at", "TIME"])
     how = f"{start}, or {shell_command(['redrive', 'schedule', 'dismiss', row.flow])}"
     return f"{row.flow} missed {', '.join(times)}{more}{why}: {how}"
+
+
+def _newer_note(row: ServedSchedule, before: FlowBefore) -> str:
+    first, last = before.newer[:10], before.newer[-10:]
+    again = shell_command(["redrive", "backfill", row.target, "--from", first, "--to", last, "--again"])
+    return f"{row.flow} has older data of {before.newer} than {before.flow}, which has run again since: {again}"
+
+
+def in_graph(rows: Iterable[ServedSchedule]) -> Iterator[ServedSchedule]:
+    """The flows that follow others, and these: each below the last one of those before it, and named so."""
+    known = {row.flow: row for row in rows}
+    below: dict[str, list[str]] = {}
+    for name, row in sorted(known.items()):
+        before = [one.flow for one in row.after if one.flow in known]
+        below.setdefault(max(before, key=lambda one: _depth(one, known), default=""), []).append(name)
+
+    def named(name: str, depth: int) -> Iterator[ServedSchedule]:
+        yield known[name]._replace(flow=f"{'--' * depth} {name}" if depth else name)
+        for other in below.get(name, ()):
+            yield from named(other, depth + 1)
+
+    followed = {one.flow for row in known.values() for one in row.after}
+    for root in sorted(below.get("", ()), key=lambda name: name in below):
+        if root in followed or known[root].after:
+            yield from named(root, 0)
+
+
+def _depth(flow: str, known: Mapping[str, ServedSchedule], above: frozenset[str] = frozenset()) -> int:
+    """How many flows come before one, in the longest line; a flow that comes after itself ends it."""
+    if flow in above or flow not in known:
+        return 0
+    return max((1 + _depth(one.flow, known, above | {flow}) for one in known[flow].after), default=0)
 
 
 def _span(entry: LedgerRow, row: ServedSchedule) -> str:
@@ -370,6 +417,10 @@ _SENTENCES: Mapping[NeedKind, Callable[[Need, int], str]] = {
     NeedKind.STUCK: lambda need, now_us: (
         f"cannot be resumed since {instant(need.since, now_us)}, redrive resume --accept-changes goes on with the"
         f" code as it is: {need.detail}"
+    ),
+    NeedKind.AFTER: lambda need, now_us: (
+        f"waits for {need.detail}: {shell_command(['redrive', 'schedule', 'start', need.flow or ''])} does not wait,"
+        f" {shell_command(['redrive', 'schedule', 'skip-next', need.flow or ''])} leaves it out"
     ),
     NeedKind.WARNING: lambda need, now_us: (
         f"{need.detail}; {shell_command(['redrive', 'schedule', 'acknowledge', need.flow or ''])}"

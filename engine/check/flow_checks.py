@@ -153,7 +153,7 @@ def _schedule(context: FlowContext) -> Iterator[Finding]:
             f"a run may take until its deadline of {deadline:g} s, and the next one is due after {gap:g} s: it waits"
         )
         yield Finding("warning", "overlap", message)
-    if spec.start_within_seconds is None:
+    if spec.start_within_seconds is None and "; by " not in spec.expression:
         yield Finding("note", "start", "no page when a scheduled run does not start: give start_within")
 
 

@@ -11,7 +11,8 @@ after a gap. An expression whose minute or hour begins with a star keeps its rea
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import re
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from enum import StrEnum
 from itertools import count, takewhile
@@ -124,18 +125,75 @@ class Cron(msgspec.Struct, frozen=True):
         return wall.hour in fields.hours and wall.minute in fields.minutes
 
 
+class After(msgspec.Struct, frozen=True):
+    """``after load, prices; ended; by 06:00``: once a day, after the runs of other flows for that day.
+
+    The logical time is the first instant of the day. Which days are due is known from the other flows alone
+    (``core/predecessors.py``): until then all are possible.
+    """
+
+    flows: tuple[str, ...]
+    zone: tzinfo
+    ended: bool = False  # the runs may have failed
+    by: str | None = None  # as "06:00": from then on a day without a run is late
+    meaning: tuple[object, ...] = ("after",)  # an edit holds from the day on that has no run yet
+
+    def after(self, instant: int) -> Iterator[int]:
+        """Yield the first instants of the days after an instant, in order."""
+        return Cron("0 0 * * *", self.zone).after(instant)
+
+
+class FollowingDay(msgspec.Struct, frozen=True):
+    """A day of a flow that follows others. ``ready_at``: when the last of their runs ended; None: it waits for one.
+
+    ``by_at``: when it is late. ``why``: for what it waits.
+    """
+
+    logical: int
+    ready_at: int | None = None
+    by_at: int | None = None
+    why: str = ""
+
+
+class FollowingDays(msgspec.Struct, frozen=True):
+    """What ``After`` means as of now: the days on which one of the other flows has a run."""
+
+    flows: tuple[str, ...]
+    days: tuple[FollowingDay, ...] = ()
+    meaning: tuple[object, ...] = ("after",)
+
+    def after(self, instant: int) -> Iterator[int]:
+        """Yield the days after an instant up to the last one that is ready; those before it may wait for ever."""
+        ready = max((day.logical for day in self.days if day.ready_at is not None), default=0)
+        return (day.logical for day in self.days if instant < day.logical <= ready)
+
+    def undecided(self, decided_until: int, started: Collection[int]) -> Iterator[FollowingDay]:
+        return (day for day in self.days if day.logical > decided_until and day.logical not in started)
+
+
 class Schedule(msgspec.Struct, frozen=True):
     """A parsed schedule. ``splay_us``: the delay of each run after its logical time.
 
     ``holidays``: dates in the time zone whose instants are no logical times.
     """
 
-    recurrence: Cron | Every
+    recurrence: Cron | Every | After | FollowingDays
     zone: tzinfo
     misfire: Misfire = "one"
     splay_us: int = 0
     start_within_us: int | None = None
     holidays: frozenset[date] = frozenset()
+
+    @property
+    def follows(self) -> tuple[str, ...]:
+        """The flows that come before it; none of a schedule of times."""
+        return self.recurrence.flows if isinstance(self.recurrence, After | FollowingDays) else ()
+
+    def with_days(self, days: Sequence[FollowingDay] = ()) -> Schedule:
+        """Return what ``After`` means as of now; the schedule itself if it is one of times."""
+        if not self.follows:
+            return self
+        return msgspec.structs.replace(self, recurrence=FollowingDays(self.follows, tuple(days)))
 
     def after(self, instant: int) -> Iterator[int]:
         """Yield the logical times after an instant, in order."""
@@ -146,11 +204,43 @@ class Schedule(msgspec.Struct, frozen=True):
 
     def due_at(self, logical: int) -> int:
         """Return when the run of a logical time is due."""
+        for day in self._days:
+            if day.logical == logical:
+                return day.ready_at or day.by_at or logical
         return logical + self.splay_us
 
     def late_at(self, logical: int) -> int | None:
-        """Return when the run of a logical time counts as late; None without ``start_within``."""
-        return None if self.start_within_us is None else self.due_at(logical) + self.start_within_us
+        """Return when the run of a logical time counts as late; None without ``start_within`` and ``by``."""
+        if not self.follows:
+            return None if self.start_within_us is None else self.due_at(logical) + self.start_within_us
+        return next((self._late_at(day) for day in self._days if day.logical == logical), None)
+
+    @property
+    def _days(self) -> tuple[FollowingDay, ...]:
+        return self.recurrence.days if isinstance(self.recurrence, FollowingDays) else ()
+
+    def _late_at(self, day: FollowingDay, within_us: int | None = None) -> int | None:
+        """Return when a day is late: so long after it was ready, or by its time. ``within_us``: where it has none."""
+        within_us = within_us if self.start_within_us is None else self.start_within_us
+        ready = None if day.ready_at is None or within_us is None else day.ready_at + within_us
+        return min((at for at in (ready, day.by_at) if at is not None), default=None)
+
+    def begin_at(self, since: int) -> int:
+        """Return up to where all is decided when the schedule begins: a day that waits then is its own."""
+        return min((day.logical - 1 for day in self._days if day.ready_at is None), default=since)
+
+    def is_ready(self, logical: int) -> bool:
+        """Whether nothing has to happen before the run of a logical time."""
+        return all(day.ready_at is not None for day in self._days if day.logical == logical)
+
+    def late_days(
+        self, decided_until: int, started: Collection[int], within_us: int | None = None
+    ) -> list[tuple[int, int]]:
+        """Return when the days without a run are late, each with the day."""
+        if not isinstance(self.recurrence, FollowingDays):
+            return []
+        days = self.recurrence.undecided(decided_until, started)
+        return [(late_at, day.logical) for day in days if (late_at := self._late_at(day, within_us)) is not None]
 
     def count(self, after: int, until: int) -> int:
         """Return how many logical times there are in ``(after, until]``."""
@@ -190,15 +280,17 @@ def build_schedule(spec: ScheduleSpec, flow: str, zone: tzinfo) -> Schedule:
         recurrence=parse_recurrence(spec.expression, zone),
         zone=zone,
         misfire=spec.misfire,
-        splay_us=_splay_offset(flow, round(spec.splay_seconds * 1e6)),
+        splay_us=0 if spec.follows else _splay_offset(flow, round(spec.splay_seconds * 1e6)),
         start_within_us=None if spec.start_within_seconds is None else round(spec.start_within_seconds * 1e6),
         holidays=frozenset(map(date.fromisoformat, spec.holidays)),
     )
 
 
-def parse_recurrence(expression: str, zone: tzinfo) -> Cron | Every:
-    """Parse ``0 2 * * *``, ``@daily`` or ``every 15m``. Raises ValueError with one sentence."""
+def parse_recurrence(expression: str, zone: tzinfo) -> Cron | Every | After:
+    """Parse ``0 2 * * *``, ``@daily``, ``every 15m`` or ``after load``. Raises ValueError with one sentence."""
     words = expression.split()
+    if words[:1] == ["after"]:
+        return _parse_after(expression, zone)
     if len(words) == 1:
         words = NAMED_SCHEDULES.get(words[0].lower(), expression).split()
     if words[:1] == ["every"]:
@@ -217,6 +309,16 @@ def parse_recurrence(expression: str, zone: tzinfo) -> Cron | Every:
     if first is None:
         raise ValueError(f"{expression!r} never comes")
     return rhythm
+
+
+def _parse_after(expression: str, zone: tzinfo) -> After:
+    names, *options = (part.strip() for part in expression.strip()[len("after") :].split(";"))
+    flows = tuple(name.strip() for name in names.split(","))
+    by = next((option[len("by ") :] for option in options if option.startswith("by ")), None)
+    is_clock = by is None or re.fullmatch(r"([01]\d|2[0-3]):[0-5]\d", by)
+    if not all(flows) or not set(options) <= {"ended", f"by {by}"} or not is_clock:
+        raise ValueError(f"{expression!r} is not a schedule: write after('load', 'prices', by='06:00')")
+    return After(flows, zone, "ended" in options, by)
 
 
 def _splay_offset(flow: str, splay_us: int) -> int:
@@ -269,7 +371,7 @@ def decide_schedule(
 def _oldest_first(schedule: Schedule, decided_until: int, already_run: Collection[int], until: int) -> ScheduleDecision:
     for at in takewhile(lambda at: at <= until, schedule.after(decided_until)):
         if at not in already_run:
-            return ScheduleDecision(decided_until, run=at)
+            return ScheduleDecision(decided_until, run=at if schedule.is_ready(at) else None)
         decided_until = at
     return ScheduleDecision(decided_until)
 
@@ -282,6 +384,8 @@ def late_starts(
     schedule: Schedule, decided_until: int, already_run: Collection[int], now: int, replaced_at: int | None = None
 ) -> list[int]:
     """Return the latest logical times without a decision that are late by now, and were due until ``replaced_at``."""
+    if schedule.follows:
+        return [day for late_at, day in schedule.late_days(decided_until, already_run) if late_at < now]
     if schedule.start_within_us is None:
         return []
     until = now - schedule.start_within_us - 1
@@ -445,7 +549,7 @@ def decide_step(schedule: Schedule, facts: FlowFacts, now: int) -> Step:
         return waiting
     if decision.run is not None:
         return Step(StepKind.START, decision.run)
-    return Step(StepKind.WAIT, wake_at=waiting.wake_at)
+    return waiting
 
 
 def _has_to_record(schedule: Schedule, facts: FlowFacts, decision: ScheduleDecision, now: int) -> bool:
@@ -467,7 +571,7 @@ def is_ahead(decided_until: int, now: int) -> bool:
 
 def _next_undecided(schedule: Schedule, facts: FlowFacts) -> int | None:
     """Return when the first run is due that has not started, unless another schedule holds by then."""
-    if facts.decided_until is None:
+    if facts.decided_until is None or schedule.follows:
         return None
     upcoming = next((at for at in schedule.after(facts.decided_until) if at not in facts.started), None)
     if upcoming is None or (facts.replaced_at is not None and schedule.due_at(upcoming) > facts.replaced_at):
@@ -482,6 +586,9 @@ def _late_at(schedule: Schedule, facts: FlowFacts, due_at: int) -> int:
 
 
 def _late_since(schedule: Schedule, facts: FlowFacts, now: int) -> int | None:
+    for late_at, day in schedule.late_days(facts.decided_until or 0, facts.started, round(LATE_SECONDS * 1e6)):
+        if max(late_at, _late_at(schedule, facts, 0)) < now:
+            return schedule.due_at(day)
     due_at = _next_undecided(schedule, facts)
     return due_at if due_at is not None and _late_at(schedule, facts, due_at) < now else None
 

@@ -172,13 +172,18 @@ class DownstreamSpec(msgspec.Struct, frozen=True):
 class ScheduleSpec(msgspec.Struct, frozen=True):
     """The schedule of a flow (``core/schedule.py``)."""
 
-    expression: str  # five fields of cron, a name as "@daily", or "every 15m"
+    expression: str  # five fields of cron, a name as "@daily", "every 15m", or "after load, prices; by 06:00"
     timezone: str = "UTC"
     misfire: Misfire = "one"  # of the missed logical times: run none, the latest, or all
     splay_seconds: float = 0.0  # a run starts later by up to this, constant for each flow
     start_within_seconds: float | None = None  # a run that starts later than this after it was due is late
     holidays: tuple[str, ...] = ()  # dates in the time zone, as "2026-12-25", on which no run starts
     holidays_path: str | None = None  # the absolute path of the file that lists them
+
+    @property
+    def follows(self) -> bool:
+        """Whether its runs come after those of other flows: its logical time is a day, not when it is due."""
+        return self.expression.split()[:1] == ["after"]
 
 
 class ParamSpec(msgspec.Struct, frozen=True):

@@ -470,10 +470,11 @@ def _claim_slot(
 
 
 def _deadline_at(flow: FlowSpec, options: RunOptions, now: int) -> int | None:
-    """Return the deadline: of a served run counted from its logical time, else from now."""
+    """Return the deadline: of a served run counted from its logical time, unless that is a day; else from now."""
     if flow.deadline_seconds is None:
         return None
-    start = options.logical_time if options.served and options.logical_time is not None else now
+    is_day = flow.schedule is not None and flow.schedule.follows
+    start = options.logical_time if options.served and options.logical_time is not None and not is_day else now
     return start + round(flow.deadline_seconds * 1e6)
 
 

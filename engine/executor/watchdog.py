@@ -140,7 +140,9 @@ class Watchdog:
 
     def _expectations(self) -> Iterator[tuple[int, str]]:
         run = self._projection.run
-        start = run.started_at if run.logical_time is None else run.logical_time
+        schedule = self._view.flow.schedule
+        is_day = schedule is not None and schedule.follows
+        start = run.started_at if run.logical_time is None or is_day else run.logical_time
         for row in self._projection.tasks.values():
             if row.spec is not None and row.spec.expect_by is not None and row.state in MOVING:
                 yield expected_at(row.spec.expect_by, start, self._zone), row.name

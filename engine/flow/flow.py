@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Unpack, cast
 
 import msgspec
 
+from ..clock import SystemClock
 from ..core.dag import validate_graph
 from ..core.option_types import NAME, NAME_CHARACTERS_MAX, Duration, choice, is_text, short_repr
+from ..core.predecessors import cycle_sentence
 from ..core.spec import (
     LOGICAL_TIME,
     DeadlineAction,
@@ -26,7 +28,7 @@ from ..core.spec import (
     Shell,
     TriggerRule,
 )
-from ..errors import FlowError, OptionError
+from ..errors import FlowError, NotReady, OptionError
 from .options import (
     ABOVE_ZERO,
     AFTER,
@@ -305,6 +307,49 @@ class TaskDeclarations:
         recheck_seconds = parse_named_option(called, "every", ABOVE_ZERO, every)
         options = {"timeout": recheck_seconds + 60, **options}
         return self._add_function(fn, "sensor", name, after, options, recheck_seconds=recheck_seconds)
+
+    def run_of(
+        self,
+        flow: str,
+        *,
+        name: str | None = None,
+        after: After | Iterable[After] = (),
+        ended: bool = False,
+        every: Duration = 30.0,
+        **options: Unpack[TaskOptions],
+    ) -> str:
+        """Add a sensor that waits for the runs of another flow of this machine for the same day; return its name.
+
+        It ends when all of them have succeeded: those that ``redrive serve`` starts on the day of ``ctx.date``, in the
+        time zone of the other flow. A flow without a run on that day is not waited for.
+
+        Parameters:
+            flow: the name of the other flow.
+            name: of the task; ``run_of_`` and the name of the flow unless given.
+            ended: True: the runs may also have failed.
+            after, every, options: as for ``sensor``.
+
+        Raises:
+            FlowError: as ``task`` does.
+
+        Example:
+            >>> flow = Flow("build")
+            >>> flow.command("report", "make report", after=flow.run_of("load"))
+            'report'
+            >>> [(task.name, task.kind, task.parents) for task in flow.spec().tasks]
+            [('run_of_load', 'sensor', ()), ('report', 'task', ('run_of_load',))]
+        """
+        task = f"run_of_{flow}" if name is None else name
+
+        def is_done(ctx: Any) -> bool:
+            from .predecessors import run_problem  # here: a flow that waits for none needs no state files
+
+            if problem := run_problem(flow, ctx.date, ended=ended, now=SystemClock().now_us()):
+                raise NotReady(f"{flow} {problem}")
+            return True
+
+        self.sensor(is_done, name=task, after=after, every=every, **options)
+        return task
 
     def command(
         self,
@@ -585,8 +630,9 @@ class Flow(TaskDeclarations):
             each run, by the line ``Flow(...)``: from there on its variables are in ``os.environ``, also in all tasks,
             and take the place of those that the process was started with. A line of another form is a FlowError.
         schedule: when ``redrive serve`` starts a run: the five fields of cron ("0 2 * * *"), a name of theirs
-            ("@daily"), or "every 15m". The parameter ``logical_time`` of the run is the instant that it stands for;
-            the deadline counts from there.
+            ("@daily"), "every 15m", or ``after("load", "prices")``: once a day, after other flows. The parameter
+            ``logical_time`` of the run is the instant that it stands for (of a day after other flows its begin); the
+            deadline counts from there (after other flows, from the start).
         timezone: in which the schedule, and ``expect_by`` of a task, are read: a name of the IANA time zone database,
             as "Asia/Kolkata"; UTC unless given.
         misfire: which of the missed runs are started: "one" (the latest), "skip" (none that is
@@ -842,6 +888,33 @@ def _deadline_action(flow: str, options: Mapping[str, Any]) -> DeadlineAction:
     return action
 
 
+def after(*flows: str, ended: bool = False, by: str | None = None) -> str:
+    """Return the schedule of a flow that starts once a day, after others: ``Flow("build", schedule=after("load"))``.
+
+    It starts when all runs of those flows for the same day, each in its own time zone, have succeeded, or were PARTIAL
+    because an operator has skipped tasks. A flow without a run on that day is not waited for; if none has one, nothing
+    starts.
+
+    Parameters:
+        flows: names of flows that ``redrive serve`` starts by a schedule.
+        ended: True: the runs may also have failed.
+        by: a time of day, as "06:00", in the time zone of the flow: the first one after the last of those runs is due.
+            From then on a run that has not started is late, and pages.
+
+    Raises:
+        FlowError: a name is none, or holds a comma or a semicolon; a time is none.
+
+    Example:
+        >>> after("load", "prices", by="06:00")
+        'after load, prices; by 06:00'
+    """
+    if not flows or not all(is_text(flow) and flow.strip() == flow and not set(flow) & set(",;") for flow in flows):
+        raise OptionError(f"after() takes names of flows, without a comma or a semicolon: not {short_repr(flows)}")
+    expression = f"after {', '.join(flows)}{'; ended' if ended else ''}{f'; by {by}' if by is not None else ''}"
+    open_schedule(ScheduleSpec(expression), flows[0])
+    return expression
+
+
 _WITHOUT_SCHEDULE = {"misfire": "one", "splay": 0, "start_within": None, "holidays": None}
 
 
@@ -853,5 +926,9 @@ def _schedule(flow: str, options: Mapping[str, Any], declared_at: Place | None) 
     given = (options[name] for name in ("schedule", "timezone", "misfire", "splay", "start_within"))
     file = options["holidays"]
     spec = ScheduleSpec(*given, *(() if file is None else read_holidays(flow, file, declared_at)))
-    open_schedule(spec, flow)  # refuse an invalid schedule at once
+    follows = open_schedule(spec, flow).follows  # an invalid schedule is refused at once
+    if follows and spec.splay_seconds:
+        raise OptionError(f"flow {flow!r}: splay says nothing with after()")
+    if flow in follows:
+        raise OptionError(cycle_sentence(flow, {flow: [flow]}))
     return spec

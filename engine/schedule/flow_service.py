@@ -14,7 +14,8 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Awaitable, Callable
+import sqlite3
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import TypeVar
@@ -41,14 +42,16 @@ from ..statefile.supervisor_file import (
     FOREVER,
     Control,
     Fate,
+    FlowBefore,
     LedgerRow,
     ScheduleRecord,
     SupervisorFile,
 )
 from ..statefile.transitions import Transaction
 from ..store import database, lock, runs, schedules
-from ..store.schedules import LedgerMark, ScheduleStatus, ServedFlow, served_flow, with_schedule
+from ..store.schedules import LedgerMark, ScheduleProgress, ScheduleStatus, ServedFlow, served_flow, with_schedule
 from ..store.writer import Writer, WriterListener
+from .following import Followed, follow_now
 
 T = TypeVar("T")
 
@@ -130,6 +133,10 @@ class FlowService:
         self._edits: list[tuple[ServedFlow, int]] = []  # schedules to come, and since when they are in the file
         self._stopped_run_ids: set[str] = set()  # runs stopped by an operator, who decides about their resumption
         self._stuck: dict[str, StartFailure] = {}  # runs that the current flow cannot resume
+        self._followed: Followed | None = None  # of a flow that follows others: its days as of now
+        self._is_in_circle = False  # it comes after itself
+        self._waited: dict[int, str] = {}  # why days have waited
+        self._before: dict[str, FlowBefore] = {}  # the flows before it, as they are stored
         self._saved: object = None
         self._last_report = ""
 
@@ -259,14 +266,16 @@ class FlowService:
         holder = self._living_holder()
         self._file_version = _version_of(self.state_path)
         served = self._next_served
-        status = await asyncio.to_thread(self._load_status, now)
+        known = self._shared.file.known() if served.schedule.follows else []
+        status = await asyncio.to_thread(self._load_status, now, known)
+        self._refuse_circle("" if self._followed is None else self._followed.error)
         if holder is None and self._run_id is not None:
             await self._handle_end(self._run_id, status)
             self._run_id = None
         if self._next_served is not served:  # its file was read meanwhile
             self.wake_at = 0
             return
-        schedule = status.replaced or served.schedule
+        schedule = status.replaced or self._as_of_now(served).schedule
         if self._has_other_edits(status):  # the ledger has what was decided by the schedule before
             self._save(status, schedule, Step(StepKind.WAIT), holder, now)
             self.wake_at = 0
@@ -294,7 +303,9 @@ class FlowService:
                 case StepKind.RESUME:
                     await self._resume(step.run_id or "")
                 case StepKind.WAIT:
-                    self.wake_at = step.wake_at
+                    own = None if self._followed is None else self._followed.wake_at
+                    later = [at for at in (step.wake_at, own) if at is not None and at > self._clock.now_us()]
+                    self.wake_at = min(later, default=None)
                     self._report_next(status)
         except ExecutorBusyError as error:
             self.report(f"waits: {error}")
@@ -329,13 +340,41 @@ class FlowService:
         self.wake_at = 0
         self._shared.wake()
 
-    def _load_status(self, now: int) -> ScheduleStatus:
+    def _load_status(self, now: int, known: Sequence[tuple[ScheduleRecord, Control]]) -> ScheduleStatus:
+        """``known``: all schedules, of a flow that follows others."""
         if holds_nothing(self.state_path):
+            self._follow(None, known, now)
             return ScheduleStatus(None)
         with database.reading(self.state_path) as connection:
-            return schedules.load_status(
-                connection, self._next_served, now, self._late_from, self._replaced_at, self._mark
-            )
+            self._follow(connection, known, now)
+            served = self._as_of_now(self._next_served)
+            return schedules.load_status(connection, served, now, self._late_from, self._replaced_at, self._mark)
+
+    def _follow(
+        self, connection: sqlite3.Connection | None, known: Sequence[tuple[ScheduleRecord, Control]], now: int
+    ) -> None:
+        """Find out which days are ready of a flow that follows others."""
+        served, self._followed = self._next_served, None
+        if served.schedule.follows:
+            self._followed = follow_now(served, connection, known, now)
+            days = self._followed.following.days
+            self._waited = {**self._waited, **{day.logical: day.why for day in days}}
+
+    def _refuse_circle(self, sentence: str) -> None:
+        """A flow that comes after itself cannot start, until it or another one is changed."""
+        if sentence and not self._is_in_circle:
+            self.record_failure(sentence, is_of_reading=True)
+        elif self._is_in_circle and not sentence:
+            self._end_failure()
+        self._is_in_circle = bool(sentence)
+
+    def _as_of_now(self, served: ServedFlow) -> ServedFlow:
+        return served if self._followed is None else self._followed.served
+
+    @property
+    def _waits(self) -> str:
+        """For which flows before it the next run waits; empty: for none."""
+        return "" if self._followed is None else self._followed.sentence
 
     def _note_edit(self, served: ServedFlow, at: int) -> None:
         self._edits.append((served, at))
@@ -407,8 +446,8 @@ class FlowService:
 
     async def _record(self) -> None:
         self._resend_at = self._after(RETRY_SECONDS)
-        served, replaced_at = self._next_served, self._replaced_at
-        error = None if self._failure is None else self._failure.error
+        served, replaced_at = self._as_of_now(self._next_served), self._replaced_at
+        error = (None if self._failure is None else self._failure.error) or self._waits or None
         update = partial(schedules.update_schedule, served=served, late_from=self._late_from, start_error=error)
         await self._write(partial(update, replaced_at=replaced_at))
 
@@ -513,6 +552,8 @@ class FlowService:
             self.report(f"run {run_id} was stopped by an operator; `redrive resume` continues it")
 
     def _report_next(self, status: ScheduleStatus) -> None:
+        if self._waits and self._run_id is None and self._failure is None:
+            self.report(self._waits)
         upcoming = None if status.progress is None else status.progress.next_at
         if self._run_id is None and self._failure is None and upcoming is not None:
             wall = local_time(upcoming - self.served.schedule.splay_us, self.served.schedule.zone)
@@ -560,16 +601,17 @@ class FlowService:
         mark = LedgerMark(max(self._mark.until, decided_until), max(self._mark.run_row, status.last_run_row), schedule)
         self._mark = mark
         record = self._record_of(status, step, holder)
-        if record != self._saved or decided or status.caught_up:
-            self._shared.file.save(record, decided, status.caught_up)
-            self._saved = record
+        before = [] if self._followed is None else self._followed.before(self._before, now)
+        if (record, before) != self._saved or decided or status.caught_up:
+            self._shared.file.save(record, decided, status.caught_up, before)
+            self._saved, self._before = (record, before), {one.flow: one for one in before}
 
     def _ledger_row(self, one: schedules.DecidedTimes, now: int) -> LedgerRow:
         if one.has_run:
             return LedgerRow(one.first, one.last, one.times, Fate.RUN, "", "", now, 0)
         if one.first == one.last == self.control.skip_logical:
             return LedgerRow(one.first, one.last, 1, Fate.SKIPPED, "", self.control.skipped_by, now, 0)
-        why = self._why_missed(self.served.schedule.due_at(one.last))
+        why = self._waited.get(one.last) or self._why_missed(self.served.schedule.due_at(one.last))
         return LedgerRow(one.first, one.last, one.times, Fate.MISSED, why, "", now, one.times)
 
     def _why_missed(self, due_at: int) -> str:
@@ -583,10 +625,18 @@ class FlowService:
             return "nothing served it then"
         return f"a run before it took until after the next one was due (misfire {self.served.spec.misfire})"
 
+    def _next_of(self, progress: ScheduleProgress | None) -> tuple[int | None, int | None]:
+        """Return when the next run is due, and its logical time: of a day that waits, when the runs before it are."""
+        if self._followed is not None:
+            days = [day.logical for day in self._followed.following.days]
+            return self._followed.following.expected_at, max(days, default=None)
+        next_at = None if progress is None else progress.next_at
+        return next_at, None if next_at is None else next_at - self.served.schedule.splay_us
+
     def _record_of(self, status: ScheduleStatus, step: Step, holder: lock_file.LockHolder | None) -> ScheduleRecord:
         file, name = split_target(self.target)
         progress, latest, failure = status.progress, status.latest, self._failure
-        next_at = None if progress is None else progress.next_at
+        next_at, next_logical = self._next_of(progress)
         stuck = next(((one, self._stuck[one]) for one in status.unfinished if one in self._stuck), None)
         return ScheduleRecord(
             id=self.id,
@@ -600,7 +650,7 @@ class FlowService:
             expression=(progress or self.served.spec).expression,  # by which was decided until now
             timezone=(progress or self.served.spec).timezone,
             next_at=next_at,
-            next_logical=None if next_at is None else next_at - self.served.schedule.splay_us,
+            next_logical=next_logical,
             last_run_id=None if latest is None else latest.run_id,
             last_state=None if latest is None else run_code(latest),
             last_started_at=None if latest is None else latest.started_at,

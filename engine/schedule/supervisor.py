@@ -224,7 +224,10 @@ class Supervisor:
         due = [
             service
             for service in self._services.values()
-            if not service.is_stepping and service.wake_at is not None and service.wake_at <= now
+            if not service.is_stepping
+            and service.wake_at is not None
+            and service.wake_at <= now
+            and (self._has_read or not service.served.schedule.follows)  # until then a flow before it may be missing
         ]
         for service, delay_seconds in zip(due, spread_starts(len(due)), strict=True):
             service.is_stepping = True
@@ -238,6 +241,7 @@ class Supervisor:
                 known = self._files.get(service.source)
                 if known is None or known.is_current:  # without a file: its flow is gone
                     await service.step()
+                    self._wake_followers(service)
                 else:  # its schedule may be another one now
                     self._scan_at = 0.0
                     service.wake_at = self._clock.now_us() + round(CHANGED_SECONDS * 1e6)
@@ -249,6 +253,12 @@ class Supervisor:
         finally:
             service.is_stepping = False
             self._wake.set()
+
+    def _wake_followers(self, service: FlowService) -> None:
+        """Wake up the flows after one: its run may have ended."""
+        for other in self._services.values():
+            if service.served.name in other.served.schedule.follows:
+                other.wake_at = 0
 
     def _add_task(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

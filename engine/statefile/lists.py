@@ -407,6 +407,12 @@ RUN_NAMES = Listing(
     "SELECT run_id, dag_name, state, " + _DAY + " FROM run ORDER BY started_at DESC, rowid DESC LIMIT :limit",
     {"limit": -1},
 )
+#: SQL: 0 of a PARTIAL run if an operator has decided about all that makes it so.
+IS_UNDECIDED = (
+    "run.state <> 'PARTIAL' OR EXISTS (SELECT 1 FROM task WHERE task.run_id = run.run_id"
+    " AND task.state <> 'SUCCESS' AND task.state <> 'SKIPPED')"
+    " OR EXISTS (SELECT 1 FROM quarantine AS held WHERE held.run_id = run.run_id AND held.state = 'held')"
+)
 #: SQL: the columns of a RunFacts of ``run``, up to ``logical_time``.
 RUN_FACTS = (
     "run_id, dag_name, started_at, ended_at, state, blocked_since, paused_since, deadline_at,"
@@ -419,10 +425,9 @@ RUN_FACTS = (
     + ", ".join(_OPEN_COUNT.format(states, "") for states in ("'READY', 'RUNNING'", "'RETRYING', 'SENSING'"))
     + ", (SELECT count(*) FROM task WHERE task.run_id = run.run_id AND task.state = 'FAILED'), "
     + _OPEN_COUNT.format("'READY'", " AND " + IS_APPROVAL)
-    + ", state <> 'PARTIAL' OR EXISTS (SELECT 1 FROM task WHERE task.run_id = run.run_id"
-    " AND task.state <> 'SUCCESS' AND task.state <> 'SKIPPED')"
-    " OR EXISTS (SELECT 1 FROM quarantine AS held WHERE held.run_id = run.run_id AND held.state = 'held')"
-    ", waited_us, logical_time"
+    + ", "
+    + IS_UNDECIDED
+    + ", waited_us, logical_time"
 )
 ATTENTION_RUNS = Listing(
     "attention_runs",

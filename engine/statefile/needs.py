@@ -29,6 +29,7 @@ class NeedKind(Enum):
     ASKED_START = "start asked for"
     STUCK = "run that cannot resume"
     WARNING = "schedule warning"
+    AFTER = "flow before it"
     NOT_STARTED = "missed start"
     DEAD_LETTERS = "dead letters"
     APPROVAL = "approval"
@@ -81,6 +82,7 @@ OF_SCHEDULES = frozenset(
         NeedKind.ASKED_START,
         NeedKind.STUCK,
         NeedKind.WARNING,
+        NeedKind.AFTER,
         NeedKind.NOT_STARTED,
         NeedKind.UNREADABLE,
         NeedKind.UNREACHABLE,
@@ -273,6 +275,11 @@ def _needs_by_supervisor(facts: ScheduleFacts, now_us: int) -> Iterator[Need]:
         yield stuck._replace(detail=facts.stuck_error)
     if facts.warning is not None:
         yield need._replace(kind=NeedKind.WARNING, since=facts.warned_at, detail=facts.warning)
+    for one in facts.after:
+        if one.stuck_since is None or facts.is_paused or facts.skips_next:
+            continue
+        detail = "{}, which {}".format(one.flow, one.waits)
+        yield need._replace(kind=NeedKind.AFTER, since=one.stuck_since, detail=detail)
     for request in facts.asked:
         yield need._replace(kind=NeedKind.ASKED_START, since=request.asked_at, detail=request.who)
 

@@ -44,7 +44,14 @@ from .opening import open_readonly
 from .paths import default_folder, default_paths, named_path
 from .reader import FileStamps, stamps_of
 from .start_requests import StartRequest
-from .supervisor_file import SupervisorView, heartbeat_age_us, read_schedules, supervisor_path
+from .supervisor_file import (
+    FlowBefore,
+    SupervisorView,
+    heartbeat_age_us,
+    read_schedules,
+    skips_next,
+    supervisor_path,
+)
 
 POLL_SECONDS = 1.0
 NIGHTS = 14  # days whose ends are shown
@@ -62,10 +69,11 @@ class ScheduleFacts(NamedTuple):
         due_at: when the first start that has not begun was due, or will be; None: no start comes.
         is_dead: its supervisor gives no sign of life; ``is_stopped``: it was stopped in order.
         hang: what ails a supervisor that lives without a sign of life, and what ends that; else empty.
-        is_paused: an operator has paused it.
+        is_paused: an operator has paused it; ``skips_next``: one skips its next run.
         stuck_run_id: a run that the flow cannot resume, since when and why.
         warning: what an operator has to know, and since when.
         asked: starts that were asked for and not taken for a minute: the first, and by whom.
+        after: the flows that it comes after.
     """
 
     flow: str
@@ -87,6 +95,8 @@ class ScheduleFacts(NamedTuple):
     warned_at: int = 0
     asked: Tuple[StartRequest, ...] = ()
     hang: str = ""
+    after: Tuple[FlowBefore, ...] = ()
+    skips_next: bool = False
 
 
 class Offer(NamedTuple):
@@ -227,6 +237,8 @@ def _schedule_facts(view: SupervisorView, now_us: int) -> List[ScheduleFacts]:
                 warned_at=row.warned_at or 0,
                 asked=tuple(one for one in row.requests if one.needs_human(now_us)),
                 hang=row.hang,
+                after=row.after,
+                skips_next=skips_next(row),
             )
         )
     return facts

@@ -93,6 +93,14 @@ CREATE TABLE IF NOT EXISTS ledger (       -- what became of logical times, the l
 );
 CREATE INDEX IF NOT EXISTS ledger_times ON ledger (schedule, last);
 CREATE INDEX IF NOT EXISTS ledger_listed ON ledger (schedule, first) WHERE listed > 0;
+CREATE TABLE IF NOT EXISTS predecessor (  -- the flows that a flow comes after
+    schedule    INTEGER NOT NULL,
+    flow        TEXT NOT NULL,
+    waits       TEXT NOT NULL,            -- why the next run waits for it; empty: it does not
+    stuck_since INTEGER,                  -- since when that needs a human; NULL: it does not
+    newer       TEXT NOT NULL,            -- days of which it has run again, after the run of the schedule
+    PRIMARY KEY (schedule, flow)
+);
 CREATE TABLE IF NOT EXISTS left_out (     -- files that mention flows, and are not served
     file          TEXT NOT NULL,
     supervisor_id TEXT NOT NULL,
@@ -123,6 +131,22 @@ class LedgerRow(NamedTuple):
     who: str
     decided_at: int
     listed: int
+
+
+class FlowBefore(NamedTuple):
+    """A flow that another one comes after.
+
+    Attributes:
+        flow: its name.
+        waits: why the next run waits for it, as "goes on (2026-11-28T02:00)"; empty: it does not.
+        stuck_since: since when that needs a human; None: it does not.
+        newer: days of which it has run again after the run of the other one, as "2026-11-28, 2026-11-29".
+    """
+
+    flow: str
+    waits: str
+    stuck_since: Optional[int]
+    newer: str
 
 
 class MissedRun(NamedTuple):
@@ -158,6 +182,7 @@ class ServedSchedule(NamedTuple):
         missed: the latest ones, the oldest first; ``missed_times``: how many there are in all.
         missed_since: when the first of all of them was due.
         requests: starts that were asked for and that no supervisor has taken.
+        after: the flows that it comes after; then ``next_at`` is when the last of their runs is due.
         pid: of the supervisor.
         heartbeat_at: of the supervisor.
         stopped_at: when the supervisor was stopped in order; None: it lives, or it died.
@@ -203,6 +228,7 @@ class ServedSchedule(NamedTuple):
     missed_since: int = 0
     requests: Tuple[StartRequest, ...] = ()
     hang: str = ""
+    after: Tuple[FlowBefore, ...] = ()
 
     def is_paused(self, now_us: int) -> bool:
         return now_us < self.paused_until
@@ -249,9 +275,14 @@ def is_served(schedule: ServedSchedule, now_us: int) -> bool:
     return schedule.stopped_at is None and heartbeat_age_us(schedule, now_us) is None
 
 
+def skips_next(row: ServedSchedule) -> bool:
+    """Whether an operator skips a run that is still to come."""
+    return row.skip_logical is not None and (row.next_logical is None or row.skip_logical >= row.next_logical)
+
+
 # --- Read ----------------------------------------------------------------------------------------------------------
 
-_JOINED = ("missed", "missed_times", "missed_since", "requests", "hang")
+_JOINED = ("missed", "missed_times", "missed_since", "requests", "hang", "after")
 _COLUMNS = tuple(name for name in ServedSchedule._fields if name not in _JOINED)
 _SCHEDULES = (
     "SELECT schedule.{} FROM schedule LEFT JOIN supervisor ON supervisor.id = schedule.supervisor_id"
@@ -276,14 +307,31 @@ def read_schedules() -> SupervisorView:
             listed.setdefault(row[0], []).append(LedgerRow(*row[1:]))
         rows = connection.execute(_SCHEDULES).fetchall()
         requests = read_requests()
-        schedules = tuple(_served(row, listed.get(row[0], ()), requests) for row in rows)
+        before = _read_before(connection)
+        schedules = tuple(_served(row, listed.get(row[0], ()), requests, before.get(row[0], ())) for row in rows)
         (heartbeat_at,) = connection.execute("SELECT max(heartbeat_at) FROM supervisor").fetchone()
         left_out = tuple(connection.execute("SELECT DISTINCT file, why FROM left_out ORDER BY file"))
     return SupervisorView(path, heartbeat_at, schedules, left_out)
 
 
-def _served(columns: Sequence[Any], listed: Sequence[LedgerRow], requests: Sequence[StartRequest]) -> ServedSchedule:
-    row = ServedSchedule._make(tuple(columns) + ((), 0, 0, (), ""))
+def _read_before(connection: sqlite3.Connection) -> Dict[int, List[FlowBefore]]:
+    """The flows that come before others, by schedule; a supervisor of an earlier redrive knows none."""
+    found: Dict[int, List[FlowBefore]] = {}
+    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'predecessor'").fetchone():
+        for row in connection.execute(
+            "SELECT schedule, flow, waits, stuck_since, newer FROM predecessor ORDER BY rowid"
+        ):
+            found.setdefault(row[0], []).append(FlowBefore(*row[1:]))
+    return found
+
+
+def _served(
+    columns: Sequence[Any],
+    listed: Sequence[LedgerRow],
+    requests: Sequence[StartRequest],
+    before: Sequence[FlowBefore],
+) -> ServedSchedule:
+    row = ServedSchedule._make(tuple(columns) + ((), 0, 0, (), "", tuple(before)))
     own = tuple(one for one in requests if (one.flow, one.state_path) == (row.flow, row.state_path))
     splay = 0 if row.next_at is None or row.next_logical is None else row.next_at - row.next_logical
     missed = tuple(MissedRun(one.first, one.first + splay, one.why) for one in listed if one.times == 1)
@@ -316,6 +364,15 @@ def read_spec(id: int) -> str:
             else connection.execute("SELECT spec FROM schedule WHERE id = ?", (id,)).fetchone()
         )
         return str(row[0]) if row else ""
+
+
+def read_known() -> "List[Tuple[ScheduleRecord, Control]]":
+    """All schedules, with what operators decided; without a file there are none. Raises StateFileError."""
+    path = supervisor_path()
+    if not os.path.exists(path):
+        return []
+    with _reading(path) as connection:
+        return [] if connection is None else _known(connection)
 
 
 @contextlib.contextmanager
@@ -389,9 +446,8 @@ def dismiss(id: int, logical: Optional[Sequence[int]], now_us: int, who: str = "
 
 def forget(id: int) -> None:
     """Remove a schedule whose flow is gone, with its ledger."""
-    _change(
-        [("DELETE FROM {} WHERE {} = ?".format(*one), (id,)) for one in (("ledger", "schedule"), ("schedule", "id"))]
-    )
+    places = (("ledger", "schedule"), ("predecessor", "schedule"), ("schedule", "id"))
+    _change([("DELETE FROM {} WHERE {} = ?".format(*one), (id,)) for one in places])
 
 
 def _change(statements: Sequence[Tuple[str, Tuple[object, ...]]]) -> None:
@@ -454,6 +510,13 @@ class ScheduleRecord(NamedTuple):
 _SAVE = "UPDATE schedule SET {}, acknowledged_at = CASE WHEN start_error IS ? THEN acknowledged_at END WHERE id = ?"
 _SAVE_ALL = _SAVE.format(", ".join("{} = ?".format(name) for name in ScheduleRecord._fields[1:]))
 _STORED = "SELECT {} FROM schedule".format(", ".join(ScheduleRecord._fields))
+
+
+def _known(connection: sqlite3.Connection) -> "List[Tuple[ScheduleRecord, Control]]":
+    size = len(ScheduleRecord._fields)
+    columns = ", ".join(ScheduleRecord._fields + Control._fields)
+    rows = connection.execute("SELECT {} FROM schedule".format(columns))
+    return [(ScheduleRecord(*row[:size]), Control(*row[size:])) for row in rows]
 
 
 def _make(path: str) -> None:
@@ -522,6 +585,11 @@ class SupervisorFile(object):
         with _translated_errors(self.path):
             return [ScheduleRecord(*row) for row in self._connection.execute(_STORED)]
 
+    def known(self) -> "List[Tuple[ScheduleRecord, Control]]":
+        """What supervisors wrote, and operators decided."""
+        with _translated_errors(self.path):
+            return _known(self._connection)
+
     def new_controls(self) -> Optional[Dict[int, Control]]:
         """What operators decided, by schedule; None: nobody else has written since the last call."""
         with _translated_errors(self.path):
@@ -560,15 +628,25 @@ class SupervisorFile(object):
         row = self._connection.execute("{} WHERE {}".format(_STORED, condition), values).fetchone()
         return None if row is None else ScheduleRecord(*row)
 
-    def save(self, record: ScheduleRecord, decided: Sequence[LedgerRow] = (), caught_up: Sequence[int] = ()) -> None:
+    def save(
+        self,
+        record: ScheduleRecord,
+        decided: Sequence[LedgerRow] = (),
+        caught_up: Sequence[int] = (),
+        after: Sequence[FlowBefore] = (),
+    ) -> None:
         """Write what is known of a flow, unless it was forgotten.
 
         ``decided``: what became of logical times since the last call. ``caught_up``: earlier ones that have run now.
+        ``after``: the flows that come before it.
         """
         with self._transaction() as connection:
             connection.execute(_SAVE_ALL, record[1:] + (record.start_error, record.id))
             _add_to_ledger(connection, record.id, decided)
             _catch_up(connection, record.id, caught_up)
+            connection.execute("DELETE FROM predecessor WHERE schedule = ?", (record.id,))
+            rows = [(record.id,) + tuple(one) for one in after]
+            connection.executemany("INSERT INTO predecessor VALUES (?,?,?,?,?)", rows)
 
     def warn(self, id: int, warning: str, now_us: int) -> None:
         """Record what an operator has to know; what was given up of times after now is undecided again."""

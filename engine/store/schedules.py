@@ -19,7 +19,16 @@ import msgspec
 from ..clock import Clock
 from ..core.causes import PageRequest, schedule_cause
 from ..core.projection import RunRow
-from ..core.schedule import LISTED_MAX, Schedule, decide_schedule, is_ahead, iso_time, late_starts, local_time
+from ..core.schedule import (
+    LISTED_MAX,
+    Schedule,
+    decide_schedule,
+    is_ahead,
+    iso_time,
+    late_starts,
+    local_time,
+    to_microseconds,
+)
 from ..core.spec import FlowSpec, Misfire, ScheduleSpec
 from ..domain.event_payloads import ScheduleChange, ScheduleChanged
 from ..domain.states import (
@@ -216,8 +225,12 @@ def decided_times(
     connection: sqlite3.Connection, flow: str, schedule: Schedule, after: int, until: int
 ) -> tuple[DecidedTimes, ...]:
     """Return what became of the logical times in ``(after, until]``: the latest one by one, those before in a range."""
-    passed, is_all = schedule.latest(after, until)
     fired = _fired_after(connection, flow, after)
+    if schedule.follows:  # a day of which nothing is written was none
+        sql = "SELECT logical_time FROM slot WHERE dag_name = ? AND logical_time > ? AND logical_time <= ?"
+        days = connection.execute(sql, (flow, after, until)).fetchall()
+        return tuple(DecidedTimes(at, at, 1, at in fired) for (at,) in days)
+    passed, is_all = schedule.latest(after, until)
     singles = passed[-LISTED_MAX:]
     found = []
     if singles and (len(singles) < len(passed) or not is_all):
@@ -263,7 +276,27 @@ def _held(served: ServedFlow, progress: ScheduleProgress | None) -> ServedFlow:
         served.spec, expression=progress.expression, timezone=progress.timezone, misfire=progress.misfire
     )
     held = with_schedule(served, spec)
-    return served if held.means(served) else held
+    if held.means(served):
+        return served
+    return msgspec.structs.replace(held, schedule=held.schedule.with_days())  # no day is begun by what held before
+
+
+def load_days(connection: sqlite3.Connection | None, served: ServedFlow, now: int) -> tuple[int, frozenset[int]]:
+    """Return up to where the days of a flow that follows others are decided, and those after it with a run.
+
+    It begins with the day on which it is first served.
+    """
+    progress = None if connection is None else _load_progress(connection, served.name)
+    if connection is not None and progress is not None and _held(served, progress) is served:
+        return progress.decided_until, _fired_after(connection, served.name, progress.decided_until)
+    midnight = local_time(now, served.schedule.zone).replace(hour=0, minute=0, second=0, microsecond=0)
+    return to_microseconds(midnight) - 1, frozenset()
+
+
+def day_starts(connection: sqlite3.Connection, flow: str, since: int) -> dict[int, int]:
+    """Return when the runs of logical times from ``since`` on started."""
+    sql = "SELECT logical_time, started_at FROM run WHERE dag_name = ? AND logical_time >= ? ORDER BY started_at"
+    return dict(connection.execute(sql, (flow, since)).fetchall())
 
 
 def _fired_after(connection: sqlite3.Connection, flow: str, after: int) -> frozenset[int]:
@@ -300,7 +333,7 @@ def update_schedule(
         return
     if not _give_up(transaction, held, replaced_at):
         _start_schedule(transaction, served, replaced_at, ScheduleChange.CHANGED)
-        _advance(transaction, served, replaced_at)
+        _advance(transaction, served, _progress(transaction, served).decided_until)
 
 
 def _give_up(transaction: Transaction, served: ServedFlow, replaced_at: int | None = None) -> bool:
@@ -433,12 +466,15 @@ def _reassign_slot(
 
 def _start_schedule(transaction: Transaction, served: ServedFlow, since: int, what: str) -> None:
     """Start a schedule: logical times after ``since`` are its own. ``what``: one of ScheduleChange."""
+    last = "SELECT coalesce(max(logical_time), 0) FROM slot WHERE dag_name = ? AND logical_time <= ?"
+    (decided,) = transaction.connection.execute(last, (served.name, since)).fetchone()
+    begin = max(served.schedule.begin_at(since), decided)
     sql = (
         "INSERT OR REPLACE INTO schedule (dag_name, expression, timezone, misfire, flow_path, since, decided_until)"
         " VALUES (?,?,?,?,?,?,?)"
     )
     spec = served.spec
-    values = (served.name, spec.expression, spec.timezone, spec.misfire, served.flow.path, since, since)
+    values = (served.name, spec.expression, spec.timezone, spec.misfire, served.flow.path, since, begin)
     transaction.connection.execute(sql, values)
     transaction.emit(ScheduleChanged(what, served.name, spec.expression, spec.timezone))
 
@@ -463,7 +499,7 @@ def _record_missed(
 def _advance(transaction: Transaction, served: ServedFlow, decided_until: int) -> None:
     """Update the progress and the next run of a schedule."""
     fired = _fired_after(transaction.connection, served.name, decided_until)
-    upcoming = _first_unfired(served.schedule, decided_until, fired)
+    upcoming = None if served.schedule.follows else _first_unfired(served.schedule, decided_until, fired)
     columns = {
         "expression": served.spec.expression,  # equal ones may be written in another way
         "timezone": served.spec.timezone,
@@ -533,9 +569,12 @@ def _next_late_at(
     """Return when the next run becomes late. ``until``: starts that are due later are not the schedule's."""
     (deadline,) = connection.execute(_NEXT_DEADLINE, (served.name,)).fetchone()
     instants = [] if deadline is None else [int(deadline)]
-    if progress is not None and served.schedule.start_within_us is not None:
+    if progress is not None and (served.schedule.follows or served.schedule.start_within_us is not None):
         (reported,) = connection.execute(_LAST_LATE_START, (served.name,)).fetchone()
         fired = _fired_after(connection, served.name, progress.decided_until)
+        days = served.schedule.late_days(max(progress.decided_until, reported or 0), fired)
+        instants += [max(late_at, late_from) + 1 for late_at, _ in days]
+    if progress is not None and not served.schedule.follows and served.schedule.start_within_us is not None:
         upcoming = _first_unfired(served.schedule, max(progress.decided_until, reported or 0), fired)
         is_ours = upcoming is not None and (until is None or served.schedule.due_at(upcoming) <= until)
         late_at = served.schedule.late_at(upcoming) if upcoming is not None and is_ours else None
@@ -573,7 +612,7 @@ def _record_late_starts(
 def _late_start_page(
     transaction: Transaction, served: ServedFlow, late: list[int], start_error: str | None
 ) -> PageRequest:
-    wall = local_time(late[-1], served.schedule.zone)
+    wall = f"{local_time(late[-1], served.schedule.zone):{'%d %b' if served.schedule.follows else '%d %b %H:%M'}}"
     more = (
         f", nor have {len(late) - 1}{' or more' if len(late) >= LISTED_MAX else ''} before it" if len(late) > 1 else ""
     )
@@ -583,8 +622,7 @@ def _late_start_page(
         run_id=None,
         task=None,
         title=f"{served.name} has not started",
-        why=f"its run of {wall:%d %b %H:%M} {served.spec.timezone} was due {since} ago and has not started{more}"
-        f"{because}",
+        why=f"its run of {wall} {served.spec.timezone} was due {since} ago and has not started{more}{because}",
         kind=DeadLetterKind.DEADLINE,
         cause=schedule_cause(served.name),
     )

@@ -47,7 +47,7 @@ async def test_an_executor_that_ends_while_a_step_reads_the_file_is_not_waited_f
         shared = Supervision("one", launch, file, Machine(), RunOptions(), lambda flow, line: None, lambda: None)
         service = FlowService("f.py:flow", served, str(tmp_path / "f.db"), shared)
 
-        def load(now: int) -> ScheduleStatus:
+        def load(now: int, known: object) -> ScheduleStatus:
             owner.kill()
             wait_until(lambda: service._executor is None)  # the loop has been told
             return ScheduleStatus(None)
