@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import IntEnum
 from itertools import groupby, islice
+from typing import NamedTuple
 
 from ...engine.core.breaker import SHUT
 from ...engine.core.projection import AttemptRow, TaskRow
@@ -61,7 +62,7 @@ class BarCells:
     """One row of cells, with the line of the present. ``now_us``: None if the run is over."""
 
     def __init__(self, axis: Span, now_us: int | None, glyphs: Glyphs) -> None:
-        self.axis = axis
+        self.axis, self.glyphs = axis, glyphs
         self._cells: list[tuple[CellRank, str, str]] = [(CellRank.NOTHING, " ", Role.TEXT)] * axis.cells
         if now_us is not None:
             self.put(axis.cell(now_us), glyphs.now, Role.NOW, CellRank.NOW)
@@ -203,13 +204,13 @@ def bar_line(
         if resumes is not None and attempt.ended_at is not None and attempt.generation == generation:
             canvas.fill(axis.cell(end), axis.cell(resumes), glyphs.backoff, Role.WAITING, CellRank.GAP)
         view = attempt_view(attempt, until, runner)
-        _paint_attempt(canvas, row, attempt, view, end, glyphs)
+        _paint_attempt(canvas, row, attempt, view, end)
         if view.is_moving and now_us is not None:
-            _paint_head(canvas, row, now_us, glyphs)
+            _paint_head(canvas, row, now_us)
         resumes, generation = attempt.started_at, attempt.generation
-    _paint_decision(canvas, row, glyphs)
+    _paint_decision(canvas, row)
     if now_us is not None and runner.is_alive:
-        _paint_ahead(canvas, row, due_at, now_us, glyphs)
+        _paint_ahead(canvas, row, due_at, now_us)
     canvas.write_before(name)
     return canvas.line()
 
@@ -226,13 +227,11 @@ def _attempts_in(row: TaskRow, axis: Span) -> Iterator[AttemptRow]:
 _BAR_ROLES: Mapping[Sign, Role] = {Sign.RUNNING: Role.RUNNING, Sign.CUT_OFF: Role.WAITING, Sign.DONE: Role.DONE}
 
 
-def _paint_attempt(
-    canvas: BarCells, row: TaskRow, attempt: AttemptRow, view: AttemptView, end: int, glyphs: Glyphs
-) -> None:
-    first, last = canvas.axis.cell(attempt.started_at), canvas.axis.cell(end)
+def _paint_attempt(canvas: BarCells, row: TaskRow, attempt: AttemptRow, view: AttemptView, end: int) -> None:
+    first, last, glyphs = canvas.axis.cell(attempt.started_at), canvas.axis.cell(end), canvas.glyphs
     canvas.fill(first, last, glyphs.run, _BAR_ROLES.get(Sign(view.sign), Role.DIM), CellRank.BAR)
     if attempt.sigterm_at is not None or attempt.sigkill_at is not None:
-        _paint_kill_steps(canvas, attempt, last, glyphs)
+        _paint_kill_steps(canvas, attempt, last)
     elif attempt.attempt == row.attempt and row.state is TaskState.DEAD_LETTER:
         canvas.put(last, glyphs.dead, Role.HUMAN, CellRank.DECISION)
     elif view.sign not in (Sign.DONE, Sign.RUNNING):
@@ -240,16 +239,16 @@ def _paint_attempt(
         canvas.put(last, glyphs.of(sign), view.role, CellRank.MARK)
 
 
-def _paint_head(canvas: BarCells, row: TaskRow, now_us: int, glyphs: Glyphs) -> None:
+def _paint_head(canvas: BarCells, row: TaskRow, now_us: int) -> None:
     """At now: that the attempt runs, and how far it is."""
     place = canvas.axis.cell(now_us)
-    canvas.put(place, glyphs.running, Role.RUNNING, CellRank.HEAD)
+    canvas.put(place, canvas.glyphs.running, Role.RUNNING, CellRank.HEAD)
     canvas.write(place + 2, _progress(row), Role.DIM)
 
 
-def _paint_kill_steps(canvas: BarCells, attempt: AttemptRow, last: int, glyphs: Glyphs) -> None:
+def _paint_kill_steps(canvas: BarCells, attempt: AttemptRow, last: int) -> None:
     """Deadline, SIGTERM, grace, SIGKILL: side by side if there is room, else only the last of them."""
-    axis = canvas.axis
+    axis, glyphs = canvas.axis, canvas.glyphs
     marks = [(axis.cell(at), glyphs.of(step.sign), str(step.role)) for step, at in kill_steps(attempt)]
     if last - marks[0][0] < _MARKS_ROOM and attempt.ended_at is not None:
         marks = [(last, *marks[-1][1:])]
@@ -264,10 +263,10 @@ def _paint_kill_steps(canvas: BarCells, attempt: AttemptRow, last: int, glyphs: 
         canvas.fill(before + 1, last, glyphs.grace, Role.DIM, CellRank.BAR)
 
 
-def _paint_decision(canvas: BarCells, row: TaskRow, glyphs: Glyphs) -> None:
+def _paint_decision(canvas: BarCells, row: TaskRow) -> None:
     """The end of a task by an operator's skip or cancel."""
     if row.state in (TaskState.SKIPPED, TaskState.CANCELLED) and row.ended_at is not None:
-        canvas.put(canvas.axis.cell(row.ended_at), *row_sign(row, glyphs), CellRank.DECISION)
+        canvas.put(canvas.axis.cell(row.ended_at), *row_sign(row, canvas.glyphs), CellRank.DECISION)
 
 
 def _progress(row: TaskRow) -> str:
@@ -276,10 +275,10 @@ def _progress(row: TaskRow) -> str:
     return f"{100 * done // total}%" if done is not None and total else ""
 
 
-def _paint_ahead(canvas: BarCells, row: TaskRow, due_at: int | None, now_us: int, glyphs: Glyphs) -> None:
+def _paint_ahead(canvas: BarCells, row: TaskRow, due_at: int | None, now_us: int) -> None:
     """To the right of now: when the task continues, or its deadline."""
     axis, attempt = canvas.axis, row.latest
-    now_cell = axis.cell(now_us)
+    glyphs, now_cell = canvas.glyphs, axis.cell(now_us)
     if row.state is TaskState.RUNNING and attempt is not None and attempt.timeout_us:
         deadline = axis.cell(attempt.started_at + attempt.timeout_us)
         if deadline > now_cell:
@@ -365,36 +364,42 @@ def group_bar_line(
     peak = max((cell.running for cell in found), default=0)
     running = Role(state_style(TaskState.RUNNING, runner).role)  # without an executor nothing runs
     for place, cell in enumerate(found):
-        _paint_cell(canvas, place, cell, peak, running if place >= running_from else Role.DONE, glyphs)
+        _paint_cell(canvas, place, cell, peak, running if place >= running_from else Role.DONE)
     if now_us is not None and runner.is_alive:
-        _paint_now(canvas, group, activity, now_us, glyphs)
+        _paint_now(canvas, group, activity, now_us)
     canvas.write_before(name)
     return canvas.line()
 
 
-def _paint_cell(canvas: BarCells, place: int, cell: CellActivity, peak: int, role: Role, glyphs: Glyphs) -> None:
-    """The worst of what falls into a cell."""
+def _paint_problem(canvas: BarCells, place: int, cell: CellActivity) -> bool:
+    """The worst of what falls into a cell. Whether that is a problem."""
     if cell.dead_letters:
-        canvas.put(place, glyphs.dead, Role.HUMAN, CellRank.DECISION)
+        canvas.put(place, canvas.glyphs.dead, Role.HUMAN, CellRank.DECISION)
     elif cell.failures:
-        canvas.put(place, glyphs.failed, Role.FAILED, CellRank.MARK)
-    elif cell.retried:
+        canvas.put(place, canvas.glyphs.failed, Role.FAILED, CellRank.MARK)
+    return bool(cell.dead_letters or cell.failures)
+
+
+def _paint_cell(canvas: BarCells, place: int, cell: CellActivity, peak: int, role: Role) -> None:
+    glyphs = canvas.glyphs
+    if _paint_problem(canvas, place, cell):
+        return
+    if cell.retried:
         canvas.put(place, glyphs.retrying, Role.WAITING, CellRank.MARK)
     elif cell.running:
-        level = -(-cell.running * _LEVELS // peak)
-        canvas.put(place, glyphs.spark[level - 1], role, CellRank.BAR)
+        canvas.put(place, glyphs.spark[-(-cell.running * _LEVELS // peak) - 1], role, CellRank.BAR)
     elif cell.waiting:
         canvas.put(place, glyphs.backoff, Role.WAITING, CellRank.GAP)
 
 
-def _paint_now(canvas: BarCells, group: GraphGroup, activity: GroupActivity, now_us: int, glyphs: Glyphs) -> None:
+def _paint_now(canvas: BarCells, group: GraphGroup, activity: GroupActivity, now_us: int) -> None:
     """At now and right of it: how many run, or when the next of the waiting ones continues."""
     now_cell, running = canvas.axis.cell(now_us), group.counts[TaskState.RUNNING]
     if running:
-        canvas.put(now_cell, glyphs.running, Role.RUNNING, CellRank.HEAD)
+        canvas.put(now_cell, canvas.glyphs.running, Role.RUNNING, CellRank.HEAD)
         canvas.write(now_cell + 2, number(running), Role.RUNNING)
     elif activity.next_due is not None:
-        canvas.write(now_cell + 1, due_text(activity.next_due, now_us, glyphs), Role.WAITING)
+        canvas.write(now_cell + 1, due_text(activity.next_due, now_us, canvas.glyphs), Role.WAITING)
 
 
 def group_label_line(
@@ -435,86 +440,87 @@ def has_duration_column(columns: int, scene: tasks.Scene) -> bool:
 # --- How many tasks of the whole run ran at once, as a chart on the time axis ----------------------------------------
 
 
-def load_lines(
-    running: Sequence[int], axis: Span, now_us: int | None, label_columns: int, rows: int, glyphs: Glyphs
-) -> list[Line]:
+class Chart(NamedTuple):
+    """What the charts above the bars are made of: the axis, with now and the end of what is shown, and their labels.
+
+    ``now_us``: None if the run is over.
+    """
+
+    axis: Span
+    now_us: int | None
+    until_us: int
+    label_columns: int
+    glyphs: Glyphs
+
+    def canvas(self) -> BarCells:
+        """Return an empty row of cells."""
+        return BarCells(self.axis, self.now_us, self.glyphs)
+
+    def row(self, label: str, *cells: Piece) -> Line:
+        """Return the cells behind their label."""
+        return [Piece(pad(label, self.label_columns), Role.DIM), *cells]
+
+
+def load_lines(running: Sequence[int], chart: Chart, rows: int) -> list[Line]:
     """``rows`` lines, as tall as the most tasks that ran at once. ``running``: of each cell up to now."""
-    peak = max(running, default=0)
-    now_cell = axis.cell(now_us) if now_us is not None else -1
-    labels = [f" running {pad_left(number(peak), label_columns - 10)} ", *[""] * (rows - 1)]
+    axis, glyphs, peak = chart.axis, chart.glyphs, max(running, default=0)
+    now_cell = axis.cell(chart.now_us) if chart.now_us is not None else -1
+    now = Piece(glyphs.now if 0 <= now_cell < axis.cells else "", Role.NOW)
+    labels = [f" running {pad_left(number(peak), chart.label_columns - 10)} ", *[""] * (rows - 1)]
     lines: list[Line] = []
     for row, label in enumerate(labels):
         signs = [_sign(count, peak, rows, rows - 1 - row, glyphs) for count in running]
         signs += [" "] * (axis.cells - len(signs))
         before, after = "".join(signs[: max(now_cell, 0)]), "".join(signs[max(now_cell + 1, 0) :])
-        now = Piece(glyphs.now if 0 <= now_cell < axis.cells else "", Role.NOW)
-        lines.append(
-            [Piece(pad(label, label_columns), Role.DIM), Piece(before, Role.DONE), now, Piece(after, Role.DONE)]
-        )
+        lines.append(chart.row(label, Piece(before, Role.DONE), now, Piece(after, Role.DONE)))
     return lines
 
 
-def breaker_lines(
-    periods: BreakerPeriods, axis: Span, now_us: int | None, until_us: int, label_columns: int, glyphs: Glyphs
-) -> list[Line]:
+def breaker_lines(periods: BreakerPeriods, chart: Chart) -> list[Line]:
     """A band for each breaker that was not only closed: solid while it was open, light while it let a probe through."""
-    lines = []
+    axis, until_us, glyphs, lines = chart.axis, chart.until_us, chart.glyphs, list[Line]()
     for name in periods.downstreams:
-        canvas = BarCells(axis, now_us, glyphs)
+        canvas = chart.canvas()
         for start, ended_at, state in periods.of(name):
             if start > until_us:
                 break  # of a time after the instant that is shown
-            end = None if ended_at is not None and ended_at > until_us else ended_at
+            is_on = ended_at is None or ended_at > until_us
             shade = glyphs.run if state in SHUT else glyphs.heat[0]
-            canvas.fill(
-                axis.cell(start), axis.cell(until_us if end is None else end), shade, Role.WAITING, CellRank.BAR
-            )
-            if end is None and now_us is not None:
-                word = state.replace("_", "-").lower()
-                canvas.write(axis.cell(until_us) + 2, word, Role.WAITING)
-        room = label_columns - len(" breaker ") - 1
-        label = f" breaker {shorten_middle(one_line(name), room, glyphs.more)}"
-        lines.append([Piece(pad(label, label_columns), Role.DIM), *canvas.line()])
+            end = axis.cell(until_us if is_on or ended_at is None else ended_at)
+            canvas.fill(axis.cell(start), end, shade, Role.WAITING, CellRank.BAR)
+            if is_on and chart.now_us is not None:
+                canvas.write(axis.cell(until_us) + 2, state.replace("_", "-").lower(), Role.WAITING)
+        room = chart.label_columns - len(" breaker ") - 1
+        lines.append(chart.row(f" breaker {shorten_middle(one_line(name), room, glyphs.more)}", *canvas.line()))
     return lines
 
 
-def heat_lines(
-    bands: Sequence[LevelBand],
-    axis: Span,
-    borders: Sequence[int],
-    now_us: int | None,
-    until_us: int,
-    label_columns: int,
-    glyphs: Glyphs,
-) -> list[Line]:
+def heat_lines(bands: Sequence[LevelBand], borders: Sequence[int], chart: Chart) -> list[Line]:
     """A heading, then levels from top to bottom, time from left to right: the darker, the more tasks ran at once.
 
-    Failures stand out in front. ``borders``: the instants between the cells up to ``until_us``.
+    Failures stand out in front. ``borders``: the instants between the cells up to the end of what is shown.
     """
     if not bands:
         return []
     past = [band.activity.cells(borders) for band in bands]
-    peaks = [band.activity.peaks(borders, until_us) for band in bands]
+    peaks = [band.activity.peaks(borders, chart.until_us) for band in bands]
     most = max((count for found in peaks for count in found), default=0)
-    heading = f" by level{pad_left('tasks', label_columns - 10)} "
-    lines = [[Piece(f"{heading}{''.join(glyphs.heat)} few to {number(most)} ran at once", Role.DIM)]]
+    heading = f" by level{pad_left('tasks', chart.label_columns - 10)} "
+    lines = [[Piece(f"{heading}{''.join(chart.glyphs.heat)} few to {number(most)} ran at once", Role.DIM)]]
     for band, cells_of_band, counts in zip(bands, past, peaks, strict=True):
-        canvas = BarCells(axis, now_us, glyphs)
+        canvas = chart.canvas()
         for place, (cell, count) in enumerate(zip(cells_of_band, counts, strict=True)):
-            _paint_heat(canvas, place, cell, count / most if most else 0, glyphs)
+            _paint_heat(canvas, place, cell, count / most if most else 0)
         name = f" level {band.first}" if band.depth == 1 else f" levels {band.first} to {band.first + band.depth - 1}"
-        label = f"{name}{pad_left(number(band.tasks), label_columns - len(name) - 1)} "
-        lines.append([Piece(pad(label, label_columns), Role.DIM), *canvas.line()])
+        label = f"{name}{pad_left(number(band.tasks), chart.label_columns - len(name) - 1)} "
+        lines.append(chart.row(label, *canvas.line()))
     return lines
 
 
-def _paint_heat(canvas: BarCells, place: int, cell: CellActivity, part: float, glyphs: Glyphs) -> None:
-    if cell.dead_letters:
-        canvas.put(place, glyphs.dead, Role.HUMAN, CellRank.DECISION)
-    elif cell.failures:
-        canvas.put(place, glyphs.failed, Role.FAILED, CellRank.MARK)
-    elif part:
-        shade = glyphs.heat[min(int(part * len(glyphs.heat)), len(glyphs.heat) - 1)]
+def _paint_heat(canvas: BarCells, place: int, cell: CellActivity, part: float) -> None:
+    heat = canvas.glyphs.heat
+    if not _paint_problem(canvas, place, cell) and part:
+        shade = heat[min(int(part * len(heat)), len(heat) - 1)]
         canvas.put(place, shade, Role.WAITING if cell.retried else Role.DONE, CellRank.BAR)
 
 

@@ -21,7 +21,6 @@ from ..present import timeline as present
 from ..present.run_grid import CHART_LABEL_CELLS, duration_lines, even_slots, timeout_of
 from ..present.tasks import Scene
 from ..sessions.session import listed_events
-from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Role
 from ..text.text import one_line
 from ..widgets import bars
@@ -377,10 +376,9 @@ class TimelineScreen(ConsoleScreen):
         """Chart how many tasks ran at once, where the rows leave room."""
         if self.load_chart.display:
             span, columns = self.timeline.span, self.timeline.label_columns
-            until_us, glyphs = present.end_of_past(span, self.now, self.console.runner), self.console.glyphs
-            self.load_chart.show_load(
-                self.rows, self._breakers, span, self._borders_of, self.now, until_us, columns, glyphs
-            )
+            until_us = present.end_of_past(span, self.now, self.console.runner)
+            chart = present.Chart(span, self.now, until_us, columns, self.console.glyphs)
+            self.load_chart.show_load(self.rows, self._breakers, chart, self._borders_of)
 
     def _borders_of(self, span: Span) -> Sequence[int]:
         """The instants between the cells of a span."""
@@ -601,25 +599,18 @@ class LoadChart(bars.Bar):
         self,
         rows: TimelineRows,
         breakers: BreakerPeriods,
-        span: Span,
+        chart: present.Chart,
         borders_of: Callable[[Span], Sequence[int]],
-        now_us: int | None,
-        until_us: int,
-        label_columns: int,
-        glyphs: Glyphs,
     ) -> None:
-        """Show the most tasks that ran at once in each cell of ``span``, until ``until_us``.
-
-        ``borders_of``: the instants between its cells.
-        """
+        """Show the most tasks that ran at once in each cell of the axis. ``borders_of``: the instants between them."""
+        span, now_us = chart.axis, chart.now_us
         past = min(max(span.cell(now_us if now_us is not None else span.end) + 1, 0), span.cells)
-        shown = (rows, rows.changes, span.shape, past, span.cell(until_us), label_columns, self.row_count)
+        until_us, columns = chart.until_us, chart.label_columns
+        shown = (rows, rows.changes, span.shape, past, span.cell(until_us), columns, self.row_count)
         if shown == self._shown:
             return  # of the past nothing has changed
         self._shown, known = shown, borders_of(span)[: past + 1]
         bands = rows.level_bands(self.heat_rows - _HEADING_ROWS) if self.heat_rows > _HEADING_ROWS else ()
-        lines = present.heat_lines(bands, span, known, now_us, until_us, label_columns, glyphs)
+        lines = [*present.breaker_lines(breakers, chart), *present.heat_lines(bands, known, chart)]
         peaks = rows.whole_activity.peaks(known, until_us)
-        lines = [*present.breaker_lines(breakers, span, now_us, until_us, label_columns, glyphs), *lines]
-        load_rows = self.row_count - len(lines)
-        self.show_lines([*lines, *present.load_lines(peaks, span, now_us, label_columns, load_rows, glyphs)])
+        self.show_lines([*lines, *present.load_lines(peaks, chart, self.row_count - len(lines))])

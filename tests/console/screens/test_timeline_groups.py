@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.model.timeline import Span
-from redrive.console.present.timeline import legend_line, load_lines
+from redrive.console.present.timeline import Chart, legend_line, load_lines
 from redrive.console.text.glyphs import ASCII, UTF8
 from redrive.console.text.pieces import Role, plain, width
 from redrive.engine.domain.rows import ExecutorState
@@ -222,7 +222,7 @@ async def test_the_heat_map_of_many_levels_has_bands_and_moves_with_the_run(cloc
 @given(running=st.lists(st.integers(0, 99), max_size=40), rows=st.integers(1, 8), now=st.integers(-5, 60))
 @pytest.mark.parametrize("glyphs", [UTF8, ASCII], ids=["utf8", "ascii"])
 def test_every_line_of_the_chart_has_the_width_of_its_axis(glyphs, running, rows, now):
-    lines = load_lines(running, Span(START, S, 40), START + now * S, 20, rows, glyphs)
+    lines = load_lines(running, Chart(Span(START, S, 40), START + now * S, START + now * S, 20, glyphs), rows)
     assert [width(line) for line in lines] == [60] * rows
 
 
