@@ -21,7 +21,7 @@ from ...engine.core.option_types import parse_retention
 from ...engine.core.schedule import is_ahead
 from ...engine.domain.states import MOVING
 from ...engine.domain.text import counted, place_words, shell_command
-from ...engine.errors import LinkError, RedriveError, StateFileError
+from ...engine.errors import LinkError, RedriveError
 from ...engine.runner import process
 from ...engine.statefile import lists, lock_file, ownership
 from ...engine.statefile.formats import SCHEMA_VERSION
@@ -153,25 +153,25 @@ def _state(target: str | None) -> Iterator[DoctorFinding]:
 
 def _executor(path: str) -> Iterator[DoctorFinding]:
     holder = lock_file.current_holder(path)
-    if holder is None and (found := _without_lock(path)):
-        yield from found
-        return
-    if holder is None or not holder.is_alive():
+    if holder is not None and not holder.is_alive():
         yield _no_executor(path, holder)
         return
     try:
         response = executor_socket.ping(path)
-    except LinkError as error:
-        yield DoctorFinding("error", "executor", f"{describe_holder(holder)}: {error}")
+    except RedriveError as error:
+        level: Literal["error", "note"] = "error" if isinstance(error, LinkError) else "note"
+        text = "" if holder is None else f"{describe_holder(holder)}: {error}"
+        yield DoctorFinding(level, "executor", text) if text else _no_executor(path)
         return
-    except StateFileError as error:
-        yield DoctorFinding("note", "executor", f"{describe_holder(holder)}: {error}")
-        return
-    if response is None:
-        yield DoctorFinding("warning", "executor", f"{describe_holder(holder)}: holds the lock and does not listen")
-        return
-    yield DoctorFinding("ok", "executor", describe_holder(holder))
-    if problem := response.get("storage_problem"):
+    if response is None and holder is None:
+        yield _no_executor(path)
+    elif response is None or holder is None:  # the executor creates a deleted lock file again within a second
+        deleted = f"pid {(response or {}).get('pid')} is alive, but its lock file was deleted"
+        text = deleted if holder is None else f"{describe_holder(holder)}: holds the lock and does not listen"
+        yield DoctorFinding("warning", "executor", text)
+    else:
+        yield DoctorFinding("ok", "executor", describe_holder(holder))
+    if problem := (response or {}).get("storage_problem"):
         yield DoctorFinding("error", "storage", f"nothing is started: {problem}")
 
 
@@ -197,21 +197,7 @@ def _schedules(path: str, connection: sqlite3.Connection) -> Iterator[DoctorFind
             yield DoctorFinding("ok", "schedule", f"{words}; served by {describe_holder(status)}")
 
 
-def _without_lock(path: str) -> list[DoctorFinding]:
-    """Findings for an executor whose lock file was deleted; it creates the file again within a second."""
-    try:
-        response = executor_socket.ping(path)
-    except RedriveError:
-        return []
-    if response is None:
-        return []
-    text = f"pid {response.get('pid')} is alive, but its lock file was deleted"
-    problem = response.get("storage_problem")
-    more = [DoctorFinding("error", "storage", f"nothing is started: {problem}")] if problem else []
-    return [DoctorFinding("warning", "executor", text), *more]
-
-
-def _no_executor(path: str, heir: lock_file.LockHolder | None) -> DoctorFinding:
+def _no_executor(path: str, heir: lock_file.LockHolder | None = None) -> DoctorFinding:
     """The finding without an executor. ``heir``: a dead executor whose lock is still held by one of its processes."""
     last = lock_file.last_holder(path)
     if last is None or last.released_at is not None:

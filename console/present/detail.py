@@ -19,13 +19,14 @@ from ...engine.domain.trigger_rules import ALL_SUCCESS
 from ..model.graph.view import Graph
 from ..model.inbox import AttemptTexts, compare, failures_of, fingerprint_of, verdict
 from ..text.figures import FINGERPRINT_DIGITS, clock, column, format_bytes, number, offset, wall
-from ..text.pieces import Line, Piece, Role, first_that_fits, fit, two_sided, width, wrap
+from ..text.pieces import Line, Piece, Role, first_that_fits, fit, indented, two_sided, width, wrap
 from ..text.text import cells, one_line, pad, sanitize, shorten, shorten_middle
 from . import tasks
 from .log import line_text
 from .states import bar, counts_within, leading_state, progress, sign_and_word, sign_of
 
 _LOG_LINES = 12
+_RELATIVES_MAX = 20
 _NAME_CELLS_MIN = 8
 _INDENT = Piece("  ")
 _ATTEMPT_INDENT = 6
@@ -191,31 +192,19 @@ def _attempt_head(attempt: AttemptRow, scene: tasks.Scene, columns: int, checks:
         yield line
         return
     yield [piece for piece in line if piece not in (line[_TEXT_PIECE], line[_TEXT_PIECE - 1])]
-    yield from _indented(line[_TEXT_PIECE].text, columns, Role.TEXT)
-
-
-def _indented(text: str, columns: int, role: Role) -> list[Line]:
-    return wrap([Piece(" " * _ATTEMPT_INDENT), Piece(one_line(text), role)], columns - 1, _ATTEMPT_INDENT)
-
-
-def _wait(attempt: AttemptRow) -> str:
-    """The drawn delay after the attempt."""
-    if attempt.delay_us is None or not attempt.ceiling_us:
-        return ""
-    of = f"{format_duration(attempt.delay_us)} of {format_duration(attempt.ceiling_us)}"
-    return f"then waited {of}{tasks.describe_shortening(attempt)}"
+    yield from indented(line[_TEXT_PIECE].text, columns, Role.TEXT, _ATTEMPT_INDENT)
 
 
 def _attempt_facts(attempt: AttemptRow, scene: tasks.Scene, columns: int, written: int) -> Iterator[Line]:
     cpu_us = (attempt.cpu_user_us or 0) + (attempt.cpu_system_us or 0)
     if attempt.error and attempt.explain:
-        yield from _indented(attempt.error, columns, Role.TEXT)
+        yield from indented(attempt.error, columns, Role.TEXT, _ATTEMPT_INDENT)
     words = [
         f"class {attempt.failure_class.lower()}" if attempt.failure_class else "",
         f"mode {mode}" if (mode := failure_mode_word(attempt)) else "",
         f"exit {attempt.exit_code}" if attempt.exit_code else "",
         f"signal {attempt.signal}" if attempt.signal else "",
-        _wait(attempt),
+        f"then waited {waited}" if (waited := tasks.waited_text(attempt)) else "",
         f"peak {format_bytes(attempt.max_rss_kb * 1024)}" if attempt.max_rss_kb else "",
         f"cpu {format_duration(cpu_us)}" if attempt.cpu_user_us else "",
         f"log {format_bytes(written)}" if written else "",
@@ -223,9 +212,9 @@ def _attempt_facts(attempt: AttemptRow, scene: tasks.Scene, columns: int, writte
     ]
     text = f" {scene.glyphs.dot} ".join(one_line(word) for word in words if word)
     if text:
-        yield from _indented(text, columns, Role.DIM)
+        yield from indented(text, columns, Role.DIM, _ATTEMPT_INDENT)
     for part in _kill_steps(attempt):
-        yield from _indented(part, columns, Role.WARNING)
+        yield from indented(part, columns, Role.WARNING, _ATTEMPT_INDENT)
 
 
 def _kill_steps(attempt: AttemptRow) -> Iterator[str]:
@@ -282,15 +271,9 @@ def _typical_durations(row: TaskRow, scene: tasks.Scene) -> Iterator[Line]:
 
 
 def _relatives(row: TaskRow, scene: tasks.Scene) -> Iterator[Line]:
-    for heading, names in (
-        ("Waits for", scene.board.dag.parents(row.name)),
-        ("Followed by", scene.board.dag.children(row.name)),
-    ):
-        if names:
-            yield from tasks.section(heading, str(len(names)))
-            yield from (tasks.named_task(name, scene) for name in names[:20])
-            if len(names) > 20:
-                yield [Piece(f"   {scene.glyphs.more} {len(names) - 20} more", Role.DIM)]
+    parents, children = scene.board.dag.parents(row.name), scene.board.dag.children(row.name)
+    yield from tasks.named_tasks("Waits for", str(len(parents)), parents, _RELATIVES_MAX, scene)
+    yield from tasks.named_tasks("Followed by", str(len(children)), children, _RELATIVES_MAX, scene)
 
 
 def _rules(row: TaskRow) -> Iterator[Line]:

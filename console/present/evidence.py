@@ -34,11 +34,11 @@ from ..model.inbox import (
 from ..text.event_text import detail_text
 from ..text.figures import FINGERPRINT_DIGITS, SECOND, age, number, offset, wall, wall_day, weekday
 from ..text.figures import format_bytes as size_of
-from ..text.pieces import Line, Piece, Role, plain, two_sided, wrap, wrapped_rows
+from ..text.pieces import Line, Piece, Role, indented, plain, two_sided, wrap, wrapped_rows
 from ..text.text import cells, one_line, pad, sanitize, shorten
 from .inbox import cause_history_lines, message_of, task_count, verdict_of, wait_of
 from .states import sign_and_word, state_sign
-from .tasks import Scene, hang_of, named_task, section
+from .tasks import Scene, hang_of, named_tasks, section, waited_text
 
 _LABEL_CELLS = 14
 _COLUMN_CELLS_MIN = 16
@@ -62,7 +62,7 @@ def evidence_page(row: TaskRow, scene: Scene, found: EvidenceData, columns: int)
     if wait_of((row.name,), scene) is not None:
         return [
             title_line(row, scene, columns),
-            *_indented(_sentence(verdict_of((row.name,), scene)), columns, Role.STRONG),
+            *indented(_sentence(verdict_of((row.name,), scene)), columns, Role.STRONG),
             *_history(row, scene, found.history),
             [],
             *(attempt_table(row, comparison, scene, columns) if row.attempts else ()),
@@ -70,7 +70,7 @@ def evidence_page(row: TaskRow, scene: Scene, found: EvidenceData, columns: int)
         ]
     return [
         title_line(row, scene, columns),
-        *_indented(_sentence(verdict(comparison)), columns, Role.STRONG if comparison.is_deterministic else Role.TEXT),
+        *indented(_sentence(verdict(comparison)), columns, Role.STRONG if comparison.is_deterministic else Role.TEXT),
         *_history(row, scene, found.history),
         [],
         *cause_history_lines(found.memory, scene.now_us, columns),
@@ -106,7 +106,7 @@ def _rule_of_poison(row: TaskRow, columns: int) -> list[Line]:
         return []
     asked = spec_of(row).retry.poison_after
     rule = POISON_RULE if asked == "evidence" else f"poison_after={asked}"
-    return [[], *_indented(_sentence(rule), columns, Role.DIM)]
+    return [[], *indented(_sentence(rule), columns, Role.DIM)]
 
 
 def _history(row: TaskRow, scene: Scene, attempts: Sequence[PastAttemptRow]) -> Iterator[Line]:
@@ -208,13 +208,6 @@ def _killed(attempt: AttemptRow, scene: Scene) -> str:
     return "SIGTERM" if attempt.sigterm_at is not None else ""
 
 
-def _waited(attempt: AttemptRow, scene: Scene) -> str:
-    if attempt.delay_us is None:
-        return ""
-    ceiling = f" of {format_duration(attempt.ceiling_us)}" if attempt.ceiling_us else ""
-    return f"{format_duration(attempt.delay_us)}{ceiling}"
-
-
 def _text_of(value: object) -> str:
     return "" if value is None else one_line(str(value))
 
@@ -244,7 +237,7 @@ _FACTS: Sequence[tuple[str, Callable[[AttemptRow, Scene], str]]] = (
     ("host", lambda attempt, scene: _text_of(attempt.host)),
     ("peak memory", lambda attempt, scene: size_of(attempt.max_rss_kb * 1024) if attempt.max_rss_kb else ""),
     ("output", lambda attempt, scene: size_of(attempt.output_bytes) if attempt.output_bytes else ""),
-    ("then waited", _waited),
+    ("then waited", lambda attempt, scene: waited_text(attempt)),
 )
 
 #: label -> the name of its change in ``model/inbox.py``, where the two differ.
@@ -282,10 +275,6 @@ def labelled(label: str, text: str, columns: int) -> list[Line]:
     return wrap([Piece(label, Role.DIM), Piece(text)], columns - 1, len(label))
 
 
-def _indented(text: str, columns: int, role: Role = Role.TEXT) -> list[Line]:
-    return wrap([Piece(" "), Piece(text, role)], columns - 1, 1)
-
-
 def _quarantined(rows: Sequence[QuarantineRow]) -> Iterator[Line]:
     held = [row for row in rows if row.state in ("held", "provisional")]
     if not held:
@@ -313,12 +302,7 @@ def _texts(texts: Sequence[AttemptTexts], columns: int) -> Iterator[Line]:
 
 def _below(names: Sequence[str], scene: Scene) -> Iterator[Line]:
     held = scene.board.names_waiting_below(*names)
-    if not held:
-        return
-    yield from section("Holds", task_count(len(held)))
-    yield from (named_task(name, scene) for name in held[:_HELD_NAMED])
-    if len(held) > _HELD_NAMED:
-        yield [Piece(f"   {scene.glyphs.more} {number(len(held) - _HELD_NAMED)} more", Role.DIM)]
+    return named_tasks("Holds", task_count(len(held)), held, _HELD_NAMED, scene)
 
 
 # --- One cause -----------------------------------------------------------------------------------------------------
@@ -336,8 +320,8 @@ def cause_page(cause: InboxCause, scene: Scene, found: EvidenceData, columns: in
     )
     return [
         head,
-        *_indented(_sentence(verdict_of(cause.tasks, scene)), columns, Role.STRONG),
-        *_indented(message_of(cause), columns),
+        *indented(_sentence(verdict_of(cause.tasks, scene)), columns, Role.STRONG),
+        *indented(message_of(cause), columns),
         [],
         *(_cause_of_wait(cause, scene) if reason is not None else _cause_of_failure(cause, scene, found, columns)),
     ]

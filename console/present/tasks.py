@@ -137,10 +137,14 @@ def section(heading: str, note: str = "") -> Iterator[Line]:
     yield [Piece(f" {heading} ", Role.STRONG), *([Piece(f" {note}", Role.DIM)] if note else ())]
 
 
-def describe_shortening(attempt: AttemptRow) -> str:
-    """By how much the deadline of the run shortened the delay after the attempt."""
-    lasts = attempt.shortened_us
-    return "" if lasts is None else f", shortened from {format_duration(lasts)} for the deadline"
+def waited_text(attempt: AttemptRow) -> str:
+    """The delay after an attempt, of its ceiling, and by how much the deadline shortened it; empty without one."""
+    if attempt.delay_us is None:
+        return ""
+    ceiling = f" of up to {format_duration(attempt.ceiling_us)}" if attempt.ceiling_us else ""
+    before = attempt.shortened_us
+    shortened = "" if before is None else f", shortened from {format_duration(before)} for the deadline"
+    return f"{format_duration(attempt.delay_us)}{ceiling}{shortened}"
 
 
 def latest_first(row: TaskRow) -> list[tuple[AttemptRow, int]]:
@@ -168,6 +172,15 @@ def named_task(name: str, scene: Scene) -> Line:
     style = views.row_style(scene.board.row(name), scene.runner)
     shown = one_line(name).removeprefix(scene.names.prefix)
     return [Piece("   "), sign_of(style, scene.glyphs), Piece(f" {shown}"), Piece(f"  {style.word}", Role.DIM)]
+
+
+def named_tasks(heading: str, note: str, names: Sequence[str], most: int, scene: Scene) -> Iterator[Line]:
+    """A section of tasks in lines, ``most`` of them; nothing without one."""
+    if names:
+        yield from section(heading, note)
+        yield from (named_task(name, scene) for name in names[:most])
+        if len(names) > most:
+            yield [Piece(f"   {scene.glyphs.more} {len(names) - most:,} more", Role.DIM)]
 
 
 def attempts_text(row: TaskRow) -> str:

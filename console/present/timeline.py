@@ -583,11 +583,7 @@ def describe_attempt(attempt: AttemptRow, now_us: int, runner: RunnerStatus = AL
         return f"{start}{view.verb} for {duration}{limit}" if view.is_moving else f"{start}{view.verb}"
     why = attempt.explain or attempt.error or ""
     text = f"{start}{view.verb} after {duration}" + (f": {why}" if why else "")
-    if attempt.delay_us is not None:
-        ceiling = f" of up to {format_duration(attempt.ceiling_us)}" if attempt.ceiling_us else ""
-        waited = f"{format_duration(attempt.delay_us)}{ceiling}{tasks.describe_shortening(attempt)}"
-        text += f"; then waited {waited}"
-    return text
+    return f"{text}; then waited {waited}" if (waited := tasks.waited_text(attempt)) else text
 
 
 def legend_line(glyphs: Glyphs, columns: int, *, has_groups: bool = False) -> Line:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rich.cells import get_character_cell_size
 
-from .text import aligned, cells, cut
+from .text import aligned, cells, cut, one_line
 
 if TYPE_CHECKING:
     from rich.style import Style
@@ -171,6 +171,11 @@ def wrap(line: Iterable[Piece], size: int, indent: int = 0) -> list[Line]:
             rows[-1].append(Piece(word, role))
             room -= cells(word)
     return rows
+
+
+def indented(text: str, columns: int, role: str = Role.TEXT, indent: int = 1) -> list[Line]:
+    """A text wrapped in ``columns`` with blanks before each row."""
+    return wrap([Piece(" " * indent), Piece(one_line(text), role)], columns - 1, indent)
 
 
 def count_rows(line: Line, size: int) -> int:
