@@ -53,7 +53,7 @@ _COMMANDS = (
 
 
 class ConsoleApp(ViewConsole):
-    """The console on one session. ``run_id`` None: the latest run of the file."""
+    """The console on one session. ``run_id`` None: the latest run of the file; ``view``: what of it is shown first."""
 
     TITLE = "redrive"
     BINDINGS = bindings(*(f"view_{view.value}" for view in VIEWS), *_COMMANDS)
@@ -68,6 +68,7 @@ class ConsoleApp(ViewConsole):
         theme: Theme | None = None,
         clock: Clock | None = None,
         launch: LaunchContext | None = None,
+        view: ScreenName = ScreenName.GRAPH,
     ) -> None:
         super().__init__(tty or Tty(detect_capabilities()), keymap, theme or load_theme(DEFAULT), launch)
         self.live = LiveRun(session, clock or SystemClock(), self)
@@ -80,6 +81,7 @@ class ConsoleApp(ViewConsole):
         self.commands = CommandMenu(self, self._argument_commands())
         self._badge_counts: BadgeCounts | None = None
         self._run_id = run_id
+        self._first_view = view
         self._tour_stage = 0
         self._shows_tour = self.launch.has_tour
         self._missed_frames = False  # the terminal was busy: draw everything when it is ready
@@ -125,6 +127,10 @@ class ConsoleApp(ViewConsole):
     # --- The run ---------------------------------------------------------------------------------------------------
 
     def on_mount(self) -> None:
+        self.start()
+
+    def start(self) -> None:
+        """Follow the run that was named."""
         self.live.follow(self._run_id)
 
     def on_board_replaced(self, board: Board) -> None:

@@ -19,7 +19,6 @@ from ..model.inbox import fingerprint_of_task
 from ..model.replay import command_line
 from ..present.runs import incident_summary
 from ..present.states import legend_lines
-from ..present.timeline import bar_entries
 from ..screens.console import errors_shown, run_latest
 from ..screens.dialogs import (
     ChoiceOption,
@@ -76,11 +75,11 @@ class CommandMenu:
 
     def help(self) -> None:
         """Show what the signs mean, and the keys of the visible screen."""
-        glyphs, available = self._console.glyphs, self._available()
+        glyphs, available, legend = self._console.glyphs, self._available(), self._console.console_screen.legend()
 
         def lines(columns: int) -> Sequence[Line]:
             return [
-                *legend_lines(glyphs, columns, bar_entries(glyphs)),
+                *legend_lines(glyphs, columns, legend),
                 [],
                 [Piece("Explanations are in the manual:"), Piece(" :manual", Role.KEY)],
                 [],

@@ -1,16 +1,16 @@
-"""The console on all state files of a machine: a list from which one is opened."""
+"""The console on all state files of a machine: one picture, from which a run is opened or acted on."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import Any, ClassVar, cast
 
 import msgspec
-from textual import events
-from textual.app import ComposeResult
+from textual.screen import Screen
 
 from ...engine.clock import Clock, SystemClock
 from ...engine.core.spec import LOGICAL_TIME, FlowSpec, ParamSpec
@@ -20,61 +20,74 @@ from ...engine.statefile import supervisor_file
 from ...engine.statefile.start_requests import write_request
 from ...engine.statefile.state_files import Offer
 from ...engine.statefile.supervisor_file import ServedSchedule
-from ..keys.actions import action_named
+from ..keys.actions import Action, ActionEffect, ScreenName
 from ..keys.keymap import DEFAULT_KEYS, KeyMap
-from ..model.lists import next_order
-from ..model.runs import FleetEntry, FleetOrder, fleet_entries
-from ..present.runs import FLEET_COLUMNS, fleet_columns, fleet_heading, fleet_row
-from ..present.schedules import ScheduleAct, decision_sentence, pause_ends, schedule_acts, schedule_state
-from ..present.states import Look, legend_lines
-from ..screens.dialogs import (
-    ChoiceOption,
-    FormDialog,
-    FormField,
-    TextDialog,
-    choose,
-    help_lines,
-)
+from ..model.board import Board, BoardUpdate, Link, SessionStatus
+from ..present.schedules import ScheduleAct, decision_sentence, pause_ends, schedule_acts
+from ..screens.dialogs import ChoiceOption, FormDialog, FormField, choose
+from ..screens.fleet import FleetScreen
 from ..sessions.address import Endpoint
+from ..sessions.live_run import LiveRun
 from ..sessions.open import open_session
-from ..sessions.session import current_actor
-from ..sessions.target import is_remote
+from ..sessions.session import Session, current_actor
+from ..sessions.target import LaunchContext, is_remote
 from ..terminal.tty import Tty
-from ..text.columns import Columns, screen_titles
-from ..text.glyphs import ASCII, UTF8
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
-from ..widgets.bars import Bar, KeyBar, Rule, bindings
-from ..widgets.table import VirtualTable
-from .base_app import ConsoleBase
-from .theme import DEFAULT, Theme, load_theme
+from .app import ConsoleApp
+from .theme import Theme
 
-MESSAGE_SECONDS = 5.0
-S = 1_000_000  # microseconds
-_HELP_ACTIONS = tuple(map(action_named, ("open", "schedule", "sort", "redraw", "help", "quit")))
+READ_SECONDS = 2.0  # that a key waits for the run of its row
 
 FleetWatch = Callable[[], AsyncIterator[Sequence[Offer]]]
+OpenFile = Callable[[str], Awaitable[Session]]
+_ABOUT_RUN = frozenset({"why", "details", "copy"})  # and all that changes it
 
 
-class FleetApp(ConsoleBase):
-    """The list. ``chosen`` is the path or address of the opened state file; None: the operator left.
+class NoSession:
+    """What stands for a session while the run of no row is followed; nothing is read through it."""
+
+    run_id = None
+    address = ""
+    ssh_arguments = ()
+    status = SessionStatus(Link.LIVE)
+
+    async def close(self) -> None:
+        """Do nothing."""
+
+
+def _none() -> Session:
+    return cast(Session, NoSession())
+
+
+class Opening(msgspec.Struct, frozen=True):
+    """What the operator opens: a view of a run of a state file."""
+
+    path: str
+    run_id: str | None = None
+    view: ScreenName = ScreenName.GRAPH
+
+
+class FleetApp(ConsoleApp):
+    """The list. ``chosen`` is what is opened; None: the operator left.
 
     Args:
         watch: yields the state files, again after each change.
         place: the machine, for people.
+        open_file: opens a session on the path or address of a state file.
         before: the file under the cursor at first.
         message: shown at first, as why a file could not be opened.
         is_read_only: whether acts on schedules are refused.
     """
 
-    TITLE = "redrive"
-    CSS = "Screen, LineView { background: $ground; color: $ink; }"
-    BINDINGS = bindings("quit", "how_to_leave", "redraw", "sort", "schedule", "help")
+    DEFAULT_MODE = ScreenName.FLEET.value
+    MODES: ClassVar[dict[str, str | Callable[[], Screen[Any]]]] = {DEFAULT_MODE: FleetScreen}
 
     def __init__(
         self,
         watch: FleetWatch,
         place: str,
+        open_file: OpenFile,
         *,
         tty: Tty | None = None,
         keymap: KeyMap = DEFAULT_KEYS,
@@ -84,126 +97,138 @@ class FleetApp(ConsoleBase):
         message: str = "",
         is_read_only: bool = False,
     ) -> None:
-        self._console_theme = theme or load_theme(DEFAULT)
-        super().__init__(tty, keymap, self._console_theme.palette())
-        self.chosen: str | None = None
-        self._glyphs = UTF8 if self.capabilities.has_unicode else ASCII
-        self._watch = watch
-        self._place = place
         self._clock = clock or SystemClock()
+        super().__init__(_none(), tty=tty, keymap=keymap, theme=theme, clock=self._clock)
+        self.chosen: Opening | None = None
+        self.place = place
+        self.shown_path: str | None = None
+        self._watch = watch
+        self._open = open_file
         self._before = before
         self._message = message
         self._is_read_only = is_read_only
-        self._problem = ""
-        self._offers: Sequence[Offer] = ()
-        self._order = FleetOrder.ATTENTION
-        self._entries: dict[str, FleetEntry] = {}
-        self._columns: Columns[FleetEntry, Look] = FLEET_COLUMNS
-        self._schedules: dict[str, ServedSchedule] = {}  # by state file; by flow file if it could never be read
-        self.heading = Bar(id="heading")
-        self.titles = Bar()
-        self.table: VirtualTable[str] = VirtualTable(self._row)
-        self.path_bar = Bar()  # the file under the cursor
-        self.key_bar = KeyBar(more=(keymap.label("quit"), "leave"))
+        self._is_shown = asyncio.Event()  # the run of ``shown_path`` has a board
 
-    def get_css_variables(self) -> dict[str, str]:
-        """The colours of Textual's own backgrounds."""
-        ground = {"ground": self._console_theme.background, "ink": self._console_theme.foreground}
-        return {**super().get_css_variables(), **ground}
+    @property
+    def list_screen(self) -> FleetScreen:
+        """The list, also below a dialog."""
+        screen = self.screen_stack[0]
+        assert isinstance(screen, FleetScreen)
+        return screen
 
-    def compose(self) -> ComposeResult:
-        """Yield heading, list, the path of a file, and keys."""
-        yield self.heading
-        yield Rule(self._glyphs.rule)
-        yield self.titles
-        yield self.table
-        yield Rule(self._glyphs.rule)
-        yield self.path_bar
-        yield self.key_bar
-
-    def on_mount(self) -> None:
+    def start(self) -> None:
         """Start to read the list."""
-        self.table.focus()
-        keys = ("open", "schedule", "sort", "help")
-        self.key_bar.show([(self.keymap.label(name), action_named(name).label) for name in keys])
-        self.heading.show([Piece(" reading ...")])
+        self.list_screen.before = self._before
         if self._message:
-            self._warn(self._message)
-        self.set_interval(1.0, self.tick)
-        self.run_worker(self._follow(), name="follow", exclusive=True)
+            self.show_message(self._message, Role.WARNING)
+        self.set_interval(1.0, self._tick_alone)
+        self.run_worker(self._follow(), name="follow", group="follow", exclusive=True)
 
     async def _follow(self) -> None:
         try:
             async for offers in self._watch():
-                self._offers = offers
-                self._show()
+                self.list_screen.show_files(offers)
                 await self._read_schedules()
-                self._show_path()
         except RedriveError as error:
-            self._problem = str(error)
-            self._show()
+            self.list_screen.problem = str(error)
+            self.list_screen.show_frame()
 
-    def _show(self) -> None:
-        entries = fleet_entries(self._offers, self._clock.now_us(), self._order)
-        self._entries = {entry.offer.path: entry for entry in entries}
-        self._columns = fleet_columns(entries)
-        self._show_titles()
-        self.table.set_order([*self._entries])
-        if self._before in self._entries:
-            self.table.move_to([*self._entries].index(self._before))
-            self._before = None
-        self.heading.show(*fleet_heading(entries, self._place, self._problem, self._order, self._glyphs))
-        self._show_path()
-        self.table.refresh()
+    def _tick_alone(self) -> None:
+        if self.live.board is None:  # else its clock ticks
+            self.tick(self.live.now_us)
 
-    def _show_titles(self) -> None:
-        self.titles.show(screen_titles(self._columns, self.size.width))
+    # --- The run under the cursor -----------------------------------------------------------------------------------
 
-    def on_resize(self, event: events.Resize) -> None:
-        """Fit the titles."""
-        self._show_titles()
+    def show_file(self, path: str, run_id: str | None) -> None:
+        """Follow a run of another file."""
+        self.run_worker(self._show_file(path, run_id), group="file", exclusive=True)
 
-    def _show_path(self) -> None:
-        row = self._schedules.get(path := self.table.cursor_key or "")
-        state = schedule_state(row, self._clock.now_us()) if row is not None else ""
-        self.path_bar.show([Piece(f" {state}" if state else ""), Piece(f" {one_line(path)}", Role.DIM)])
-
-    def on_virtual_table_cursor_moved(self, message: VirtualTable.CursorMoved) -> None:
-        """Show the path of the file under the cursor."""
-        self._show_path()
-
-    def tick(self) -> None:
-        """Update countdowns, once a second."""
-        if not self.is_output_busy:
-            self.table.rows_changed([*self._entries])
-
-    def _row(self, path: str, columns: int) -> Line:
-        look = Look(self._clock.now_us(), self._glyphs)
-        return fleet_row(self._entries[path], self._columns, look, columns)
-
-    def on_virtual_table_row_opened(self, message: VirtualTable.RowOpened) -> None:
-        """Open the file under the cursor."""
-        entry = self._entries[str(message.key)]
-        if entry.offer.problem is not None or not entry.offer.has_file:
-            self._warn(entry.offer.problem or "connecting ...")
+    async def _show_file(self, path: str, run_id: str | None) -> None:
+        try:
+            session = await self._open(path)
+        except RedriveError as error:
+            self.list_screen.show_run_problem(path, str(error))
             return
-        self.chosen = entry.offer.path
+        await self._close_live()
+        self.shown_path = path
+        self.launch = LaunchContext(None if is_remote(path) else path)
+        self.live = LiveRun(session, self._clock, self)
+        self.live.follow(run_id)
+
+    def leave_file(self) -> None:
+        """Follow no run: the cursor moves."""
+        self.workers.cancel_group(self, "file")
+        if self.shown_path is not None:
+            self.run_worker(self._close_live(), group="leave")
+
+    async def _close_live(self) -> None:
+        live, self.live = self.live, LiveRun(_none(), self._clock, self)
+        self.shown_path = self.selected = None
+        self._is_shown.clear()
+        live.close()
+        await live.session.close()
+
+    def on_board_replaced(self, board: Board) -> None:
+        """Show the run of the row."""
+        if self.is_running and self.screen_stack:
+            self.operator_actions.on_board_replaced(board)
+            for screen in self._mounted_screens():
+                screen.board_replaced(board)
+            self._is_shown.set()
+            self.show_frames()
+
+    def on_board_update(self, update: BoardUpdate) -> None:
+        """Show what changed in the run of the row."""
+        if self.is_running:
+            self.operator_actions.on_events(update.events)
+            for screen in self._mounted_screens():
+                screen.on_news(update)
+
+    def on_status(self) -> None:
+        """The list says who runs what."""
+
+    def show_greyed(self, is_greyed: bool) -> None:
+        """The list is not older than it says, whatever a run of it is."""
+
+    # --- Opening -----------------------------------------------------------------------------------------------------
+
+    def open_file(self, path: str, run_id: str | None, view: ScreenName = ScreenName.GRAPH) -> None:
+        """Leave the list for a view of a run."""
+        self.chosen = Opening(path, run_id, view)
         self.exit(0)
 
-    def _warn(self, sentence: str) -> None:
-        self.key_bar.show_message([Piece(one_line(sentence), Role.WARNING)], MESSAGE_SECONDS)
+    def switch_view(self, view: ScreenName) -> None:
+        """Open a view of the run under the cursor."""
+        self.list_screen.open_in(view)
+
+    open_view = switch_view
+
+    def return_to_fleet(self) -> None:
+        """Do nothing: this is the list."""
+
+    async def handle(self, action: Action, handler: Callable[[], object]) -> None:
+        """Call a handler; of what is about a run once the run of the row has been read."""
+        if action.name in _ABOUT_RUN or (action.effect is not ActionEffect.NONE and action.act is not None):
+            await self._wait_for_run()
+        await super().handle(action, handler)
+
+    async def _wait_for_run(self) -> None:
+        if self.screen is self.list_screen and self.shown_path != self.list_screen.table.cursor_key:
+            self.list_screen.on_cursor_rest()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._is_shown.wait(), READ_SECONDS)
 
     # --- Schedules --------------------------------------------------------------------------------------------------
 
     async def _read_schedules(self) -> None:
         with suppress(StateFileError):  # redrive schedule says what is wrong with it
             rows = (await asyncio.to_thread(supervisor_file.read_schedules)).schedules
-            self._schedules = {row.state_path or row.file: row for row in rows}
+            self.list_screen.show_schedules({row.state_path or row.file: row for row in rows})
 
     def choose_schedule_act(self) -> None:
         """Let the operator choose what to do about the schedule of the file under the cursor."""
-        path = self.table.cursor_key or ""
-        row = self._schedules.get(path)
+        path = self.list_screen.table.cursor_key or ""
+        row = self.list_screen.schedules.get(path)
         if self._is_read_only:
             self._warn("opened read-only")
         elif row is None:
@@ -249,9 +274,8 @@ class FleetApp(ConsoleBase):
             except StateFileError as error:
                 self._warn(str(error))
                 return
-            self.key_bar.show_message([Piece(decision_sentence(row, act, at_us, count))], MESSAGE_SECONDS)
+            self.show_message(decision_sentence(row, act, at_us, count))
             await self._read_schedules()
-            self._show_path()
 
         self.run_worker(write())
 
@@ -285,47 +309,17 @@ class FleetApp(ConsoleBase):
         else:
             start({})
 
-    # --- Order ------------------------------------------------------------------------------------------
+    def _warn(self, sentence: str) -> None:
+        self.show_message(one_line(sentence), Role.WARNING)
 
-    def change_order(self) -> None:
-        """Change to the next order."""
-        self._order = next_order(self._order)
-        self._show()
-
-    def on_bar_cell_clicked(self, message: Bar.CellClicked) -> None:
-        """A click above the list, on the right, is the key of its order."""
-        if message.bar is self.heading and message.on_right:
-            self.change_order()
-
-    # --- Keys -----------------------------------------------------------------------------------------------------
+    # --- Keys --------------------------------------------------------------------------------------------------------
 
     def console_handler(self, name: str) -> Callable[[], object] | None:
-        """The methods of this app for the actions that it has a key for."""
-        own = {
-            "sort": self.change_order,
-            "schedule": self.choose_schedule_act,
-            "help": self.show_help,
-            "quit": self.quit_view,
-            "how_to_leave": self.show_exit_hint,
-            "redraw": self.reload,
-        }
-        return own.get(name) or super().console_handler(name)
-
-    def show_help(self) -> None:
-        """Show what the signs mean, and the keys of the list."""
-        notices: Line = [Piece("(1)", Role.DIM), Piece(" so many notices, which can wait")]
-
-        def lines(columns: int) -> Sequence[Line]:
-            legend = legend_lines(self._glyphs, columns, [notices])
-            return [*legend, [], *help_lines(_HELP_ACTIONS, self.keymap, columns)]
-
-        self.push_screen(TextDialog([Piece("Signs, and the keys that work here", Role.TITLE)], lines))
-
-    def quit_view(self) -> None:
-        self.exit(0)
+        """The acts of every console, and those on schedules."""
+        return self.choose_schedule_act if name == "schedule" else super().console_handler(name)
 
     def show_exit_hint(self) -> None:
-        self.key_bar.show_message([Piece(f"{self.keymap.label('quit')} leaves")], MESSAGE_SECONDS)
+        self.show_message(f"{self.keymap.label('quit')} leaves")
 
     def reload(self) -> None:
         """Draw everything again."""

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ..sessions.open import FleetTarget
     from ..sessions.session import Session
     from .app import ConsoleApp, ConsoleEnd
+    from .fleet import Opening
     from .theme import Theme
 
 CRASHED = 70  # EX_SOFTWARE: the console failed; the run may go on
@@ -59,8 +60,8 @@ class UserSettings(NamedTuple):
         return cls(load_keys(), load_theme(initial_theme_name()))
 
 
-def attach(tty: Tty, endpoint: Endpoint, read_only: bool, *, is_of_fleet: bool = False) -> ConsoleEnd:
-    """Open the console on a run of another process. ``is_of_fleet``: Esc returns to the list of state files."""
+def attach(tty: Tty, endpoint: Endpoint, read_only: bool, *, opened: Opening | None = None) -> ConsoleEnd:
+    """Open the console on a run of another process. ``opened``: from the list of state files, to which Esc returns."""
     from ..sessions.open import open_session
 
     target = endpoint.target
@@ -71,9 +72,10 @@ def attach(tty: Tty, endpoint: Endpoint, read_only: bool, *, is_of_fleet: bool =
     context = LaunchContext(
         state_path=None if is_remote(target) else target,  # where an executor can be started
         open_for_changes=partial(open_target, is_read_only=False) if read_only else None,
-        is_of_fleet=is_of_fleet,
+        is_of_fleet=opened is not None,
     )
-    return _run_on_screen(tty, _run_app(tty, open_target, target, None, context, UserSettings.read()))
+    run_id = None if opened is None else opened.run_id
+    return _run_on_screen(tty, _run_app(tty, open_target, target, run_id, context, UserSettings.read(), opened))
 
 
 def attach_fleet(tty: Tty, fleet: FleetTarget, read_only: bool, ssh: SshOptions) -> ConsoleEnd:
@@ -83,14 +85,16 @@ def attach_fleet(tty: Tty, fleet: FleetTarget, read_only: bool, ssh: SshOptions)
     from .app import ConsoleEnd
 
     settings = UserSettings.read()
-    chosen, message = None, ""
+    chosen: Opening | None = None
+    message = ""
     while True:
-        code, chosen = _run_on_screen(tty, _choose(tty, fleet, settings, chosen, message, read_only))
+        before = None if chosen is None else chosen.path
+        code, chosen = _run_on_screen(tty, _choose(tty, fleet, settings, before, message, read_only, ssh))
         if chosen is None:
             return ConsoleEnd(code)
         try:
-            options = options_for(fleet.hosts, chosen) or ssh  # with what the operator answered at sign-in
-            end = attach(tty, Endpoint(chosen, options), read_only, is_of_fleet=True)
+            options = options_for(fleet.hosts, chosen.path) or ssh  # with what the operator answered at sign-in
+            end = attach(tty, Endpoint(chosen.path, options), read_only, opened=chosen)
         except RedriveError as error:
             message = str(error)
             continue
@@ -100,13 +104,26 @@ def attach_fleet(tty: Tty, fleet: FleetTarget, read_only: bool, ssh: SshOptions)
 
 
 async def _choose(
-    tty: Tty, fleet: FleetTarget, settings: UserSettings, before: str | None, message: str, is_read_only: bool
-) -> tuple[int, str | None]:
+    tty: Tty,
+    fleet: FleetTarget,
+    settings: UserSettings,
+    before: str | None,
+    message: str,
+    is_read_only: bool,
+    ssh: SshOptions,
+) -> tuple[int, Opening | None]:
+    from ..sessions.address import Endpoint
+    from ..sessions.open import open_session, options_for
     from .fleet import FleetApp
+
+    def open_file(path: str) -> Awaitable[Session]:
+        endpoint = Endpoint(path, options_for(fleet.hosts, path) or ssh)
+        return open_session(endpoint, read_only=is_read_only, is_console=False)
 
     app = FleetApp(
         fleet.watch,
         fleet.place,
+        open_file,
         tty=tty,
         keymap=settings.keymap,
         theme=settings.theme,
@@ -114,7 +131,15 @@ async def _choose(
         message=message,
         is_read_only=is_read_only,
     )
-    code = await app.run_async()
+    try:
+        code = await app.run_async()
+    finally:
+        app.live.close()
+        await app.live.session.close()
+    if app.failure is not None:
+        tty.release()
+        echo(crash_message(app.failure, {"place": fleet.place, "size": app.size, "view": "fleet"}, "redrive"), err=True)
+        return CRASHED, None
     return code or 0, app.chosen
 
 
@@ -166,11 +191,13 @@ async def _run_app(
     run_id: str | None,
     context: LaunchContext,
     settings: UserSettings,
+    opened: Opening | None = None,
 ) -> ConsoleEnd:
     session = None
     if context.state_path is None:
         session = await open_target()
         tty.splash(f"redrive - {target}")
+    from ..keys.actions import ScreenName
     from .app import ConsoleApp
 
     session = session or await open_target()
@@ -181,6 +208,7 @@ async def _run_app(
         keymap=settings.keymap,
         theme=settings.theme,
         launch=context,
+        view=ScreenName.GRAPH if opened is None else opened.view,
     )
     try:
         code = await app.run_async()

@@ -29,6 +29,7 @@ from ..keys.actions import shell_line
 from ..model.board import Board, SessionStatus, runner_of
 from ..model.inbox import Inbox, has_fingerprint
 from ..model.runs import HistoryOrder, WaitingRun, fleet_entries, is_lost, usual_durations, waiting_runs
+from ..present import fleet
 from ..present import runs as present
 from ..present.schedules import ack_command
 from ..present.tasks import attempt_label, describe_skip, stale_text
@@ -471,6 +472,6 @@ def print_fleet(file: shared.NamedFile, as_json: bool) -> int:
     now_us = machine_now_us()
     entries = fleet_entries(found, now_us)
     empty = f"there is no state file in the default place of {target or ', '.join(file.hosts) or 'this machine'}"
-    print_list("fleet", present.FLEET_COLUMNS, entries, shell_look(now_us), as_json=as_json, empty=empty)
+    print_list("fleet", fleet.FLEET_COLUMNS, entries, shell_look(now_us), as_json=as_json, empty=empty)
     is_known = all(need.kind is not NeedKind.UNREACHABLE for entry in entries for need in entry.needs)
     return ExitCode.SUCCESS if is_known else ExitCode.NOT_REACHED

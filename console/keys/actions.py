@@ -22,6 +22,7 @@ from ...engine.domain.text import place_words, shell_command
 class ScreenName(Enum):
     """A screen of the console; a key can mean something else on each."""
 
+    FLEET = "fleet"
     RUNS = "runs"
     GRAPH = "graph"
     TIMELINE = "timeline"
@@ -67,16 +68,17 @@ class Action(msgspec.Struct, frozen=True):
 
 EVERYWHERE = frozenset(ScreenName)
 #: The top levels, in the order of their keys and tabs.
-VIEWS = tuple(name for name in ScreenName if name not in (ScreenName.ROWS, ScreenName.DETAIL))
+VIEWS = tuple(name for name in ScreenName if name not in (ScreenName.FLEET, ScreenName.ROWS, ScreenName.DETAIL))
 _RUN = EVERYWHERE - {ScreenName.RUNS}
+_FLEET = frozenset({ScreenName.FLEET})  # the list of state files, with the run of the row under the cursor
 _TASKS = frozenset({ScreenName.GRAPH, ScreenName.TIMELINE, ScreenName.INBOX, ScreenName.DETAIL})
-_SORTED = frozenset(set(VIEWS) - {ScreenName.LOG, ScreenName.JOURNAL})  # these are in the order of time
+_CAUSES = _TASKS | _FLEET
+_SORTED = _FLEET | frozenset(set(VIEWS) - {ScreenName.LOG, ScreenName.JOURNAL})  # these are in the order of time
 _MARKING = frozenset({ScreenName.GRAPH, ScreenName.INBOX, ScreenName.ROWS})
 _FOLDING = frozenset({ScreenName.GRAPH, ScreenName.INBOX})
 _BESIDE_DETAIL = _RUN - {ScreenName.DETAIL}
 _RUNS = frozenset({ScreenName.RUNS})
 _LOG = frozenset({ScreenName.LOG})
-_FLEET: frozenset[ScreenName] = frozenset()  # the list of state files, which is no screen of a run
 _GRAPH = frozenset({ScreenName.GRAPH})
 _JOURNAL = frozenset({ScreenName.JOURNAL})
 _RECORDED = _TASKS | {ScreenName.JOURNAL, ScreenName.SYSTEMS}
@@ -93,12 +95,12 @@ _CHANGING = (
         ("r",),
         "requeue",
         "Run again: at once; marked ones after a preview.",
-        _TASKS,
+        _CAUSES,
         _CHANGE,
         "requeue",
         needs_stable_cursor=True,
     ),
-    Action("skip", ("s",), "skip…", "Accept a failure, with a reason: the children run.", _TASKS, _CONFIRM, "skip"),
+    Action("skip", ("s",), "skip…", "Accept a failure, with a reason: the children run.", _CAUSES, _CONFIRM, "skip"),
     Action("approve", (), "approve…", "Approve what waits for it, with a reason.", _TASKS, _CONFIRM, "approve"),
     Action(
         "reject",
@@ -114,7 +116,7 @@ _CHANGING = (
         ("w",),
         "note…",
         "Write a note on a cause for the next operator who is paged.",
-        frozenset({ScreenName.INBOX, ScreenName.DETAIL}),
+        _FLEET | {ScreenName.INBOX, ScreenName.DETAIL},
         _CONFIRM,
         "note",
     ),
@@ -165,7 +167,7 @@ _CHANGING = (
         ("x",),
         "abandon…",
         "End an unfinished run for good: what has not ended is cancelled.",
-        _RUNS,
+        _RUNS | _FLEET,
         _CONFIRM,
         "abandon",
     ),
@@ -174,7 +176,7 @@ _CHANGING = (
         ("a",),
         "acknowledge",
         "Acknowledge how a run ended: the inbox no longer lists it.",
-        _RUNS,
+        _RUNS | _FLEET,
         _CHANGE,
         "ack-run",
     ),
@@ -224,7 +226,7 @@ _VIEWS = (
     Action("quit", ("q",), "quit", "Back; at the top level leave the console: the run goes on.", EVERYWHERE, _CONFIRM),
     Action("details", ("d",), "details", "Attempts, errors and relatives of the selected task.", _BESIDE_DETAIL),
     Action("output", ("o",), "log", "Output of the selected attempt; again: in $PAGER.", _RUN, _CONFIRM),
-    Action("why", ("i",), "why", "Why is it not running?", _TASKS | {ScreenName.LOG, ScreenName.JOURNAL}),
+    Action("why", ("i",), "why", "Why is it not running?", _CAUSES | {ScreenName.LOG, ScreenName.JOURNAL}),
     Action("next_pane", ("tab",), "pane", "Next pane.", EVERYWHERE),
     Action("previous_pane", ("shift+tab",), "", "Previous pane.", EVERYWHERE),
 )
@@ -270,7 +272,7 @@ _SHOWING = (
     Action("newer_attempt", ("]",), "", "The output of the attempt after it.", _LOG),
     Action("compare_attempts", ("D",), "diff", "Compare the output with that of the attempt before.", _LOG),
     Action("tails", ("T",), "tails", "Follow the output of this task and of others that run, side by side.", _LOG),
-    Action("schedule", ("s",), "schedule…", "Pause, skip or start runs of a flow, in the list of files.", _FLEET),
+    Action("schedule", ("S",), "schedule…", "Pause, skip or start the scheduled runs of the flow.", _FLEET, _CONFIRM),
     Action("redraw", ("ctrl+l",), "redraw", "Draw the screen again and read everything again.", EVERYWHERE),
     Action("theme", (), "theme", "Change the colours.", EVERYWHERE),
     Action("mouse", (), "mouse", "Take the mouse, or leave it to the terminal, to select text.", EVERYWHERE),
@@ -336,6 +338,10 @@ SUSPEND_KEY = _BY_ANY_NAME["suspend"].keys[0]
 
 
 _FOOTERS: Mapping[ScreenName, tuple[str, ...]] = {
+    ScreenName.FLEET: (
+        *("open", "requeue", "skip", "resume_here", "pause", "ack_run", "why", "schedule", "filter", "next", "sort"),
+        *("palette", "help", "quit"),
+    ),
     ScreenName.RUNS: ("open", "abandon_run", "unfold", "next_pane", "next", "filter", "sort", "help", "quit"),
     ScreenName.GRAPH: ("requeue", "skip", "details", "output", "why", "next", "filter", "help", "quit"),
     ScreenName.TIMELINE: ("requeue", "skip", "details", "fold", "unfold", "follow", "sort", "help", "quit"),

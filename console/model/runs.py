@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -25,6 +26,7 @@ from ...engine.statefile.lists import (
 )
 from ...engine.statefile.needs import Need, NeedKind, attention_count, needs_of, needs_of_run
 from ...engine.statefile.state_files import Offer
+from ...engine.statefile.supervisor_file import ServedSchedule
 from .board import Board, Link, SessionStatus, runner_of
 from .paces import is_overdue
 
@@ -116,11 +118,13 @@ class FleetOrder(StrEnum):
 
 
 class FleetEntry(msgspec.Struct, frozen=True):
-    """A state file. ``needs``: what needs a human in it, and notices; ``host``: if the list is of several."""
+    """A state file. ``needs``: what needs a human in it, and notices; ``host``: if the list is of several;
+    ``schedule``: of its flow, where its supervisor can be read."""
 
     offer: Offer
     needs: Sequence[Need]
     host: str = ""
+    schedule: ServedSchedule | None = None
 
     @property
     def run(self) -> RunFacts | None:
@@ -176,11 +180,19 @@ class FleetEntry(msgspec.Struct, frozen=True):
         return bool(self.offer.schedules) and not self.coming
 
 
-def fleet_entries(offers: Sequence[Offer], now_us: int, order: FleetOrder = FleetOrder.ATTENTION) -> list[FleetEntry]:
-    """One entry per state file, in an order."""
+def fleet_entries(
+    offers: Sequence[Offer],
+    now_us: int,
+    order: FleetOrder = FleetOrder.ATTENTION,
+    schedules: Mapping[str, ServedSchedule] = MappingProxyType({}),
+) -> list[FleetEntry]:
+    """One entry per state file, in an order. ``schedules``: by state file."""
     hosts = {offer.path: _host_of(offer.path) for offer in offers}
     is_named = len(set(hosts.values())) > 1
-    entries = (FleetEntry(one, needs_of([one], now_us), hosts[one.path] if is_named else "") for one in offers)
+    entries = (
+        FleetEntry(one, needs_of([one], now_us), hosts[one.path] if is_named else "", schedules.get(one.path))
+        for one in offers
+    )
     return sorted(entries, key=_ORDERS[order])
 
 

@@ -13,7 +13,6 @@ from ...engine.core.part import describe_part, part_of
 from ...engine.core.projection import RunRow
 from ...engine.core.spec import LOGICAL_TIME
 from ...engine.core.views import (
-    RUN_STYLES,
     Asked,
     RunView,
     Sign,
@@ -23,34 +22,20 @@ from ...engine.core.views import (
     run_view,
 )
 from ...engine.core.waiting import ALIVE, RunnerStatus
-from ...engine.domain.rows import RunFacts
-from ...engine.domain.states import FINISHED, RunState, TaskState
+from ...engine.domain.states import FINISHED, TaskState
 from ...engine.domain.text import counted, first_names, format_duration, format_seconds, place_words, shell_command
 from ...engine.statefile.lists import ScheduleRow, SlaRow, quantile
 from ...engine.statefile.needs import NeedKind
 from ..model.board import Board, SessionStatus
 from ..model.inbox import Inbox, has_fingerprint
-from ..model.runs import FleetEntry, FleetOrder, Pace, WaitingRun, latest_code, pace_beside, pace_of, run_cell
+from ..model.runs import Pace, WaitingRun, pace_beside, pace_of, run_cell
 from ..sessions.address import parse
-from ..text.columns import (
-    FILL,
-    Column,
-    Columns,
-    Width,
-    Words,
-    field,
-    longest_cells,
-    measured,
-    row_line,
-    screen_row,
-    with_fields,
-)
-from ..text.figures import DAY, SECOND, age, clock, column, number, wall, wall_day
+from ..text.columns import FILL, Column, Columns, Width, field, longest_cells, measured, with_fields
+from ..text.figures import DAY, SECOND, clock, column, number, wall, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, join, width
 from ..text.text import one_line
 from . import states
-from .schedules import after_text
 from .states import Look, order_line, sign_and_word
 
 _NAMED_RUNS_MAX = 2
@@ -454,173 +439,3 @@ def incident_summary(board: Board, address: str, now_us: int, runner: RunnerStat
 def _code(text: str) -> str:
     """Make a text safe between backticks."""
     return one_line(text).replace("`", "'")
-
-
-# --- One state file of a fleet in one row ----------------------------------------------------------------------------
-#
-# What needs a human, its flow, how its latest run stands, its executor, how its last days ended, and its next start.
-
-
-_WITHOUT_EXECUTOR, _NOT_SERVED, _CANNOT_START = "no executor", "not served", "cannot start"
-
-
-def executor_text(entry: FleetEntry) -> str:
-    """Whether a process runs the file, or starts its runs."""
-    if entry.executor.alive:
-        return "alive"
-    if any(facts.failed_since is not None for facts in entry.offer.supervised):
-        return _CANNOT_START
-    if entry.offer.service_pid is not None:
-        return "served"
-    if any(row.next_at is not None for row in entry.offer.schedules):
-        return _NOT_SERVED
-    return _WITHOUT_EXECUTOR if any(run.ended_at is None for run in entry.offer.runs) else ""
-
-
-def _next_text(entry: FleetEntry, look: Look) -> str:
-    """The next start; that none comes while the schedules are paused, and no countdown to what nobody will start."""
-    if entry.is_paused:
-        return "paused"
-    if before := [one for facts in entry.offer.supervised for one in facts.after]:
-        return after_text(before)
-    return describe_next_run(entry.coming, look.now_us, is_served=entry.offer.service_pid is not None)
-
-
-def _since_us(run: RunFacts, now_us: int) -> int:
-    """For how long a run has been in its state."""
-    began = next((at for at in (run.ended_at, run.blocked_since, run.paused_since) if at is not None), run.started_at)
-    return max(now_us - began, 0)
-
-
-def _night_signs(entry: FleetEntry, look: Look) -> Line:
-    """A sign for each of the last days with runs; that of an unfinished day is the one of the latest run."""
-    running = RUN_STYLES[RunState.RUNNING]
-    latest = running if entry.run is None else run_style(entry.run, entry.runner, entry.counts)
-    styles = [RUN_STYLES[RunState(state)] for state in entry.offer.nights]
-    shown = [latest if style is running else style for style in styles]
-    return [Piece(look.glyphs.of(style.sign), Role(style.role)) for style in shown]
-
-
-def _needs_text(entry: FleetEntry) -> str:
-    """What waits for a human; in brackets what is only listed until somebody has acknowledged it."""
-    notices = f"({number(entry.notice_count)})" if entry.notice_count else ""
-    return f"{number(entry.attention_count) if entry.attention_count else ''}{notices}"
-
-
-def fleet_heading(
-    entries: Sequence[FleetEntry], place: str, problem: str, order: FleetOrder, glyphs: Glyphs
-) -> tuple[Line, Line]:
-    """Left and right side of the line above the list. ``problem``: why the list is not that of now."""
-    waiting = sum(entry.attention_count for entry in entries)  # the number of the inbox and of the metric
-    left = [Piece(" "), Piece(counted(len(entries), "state file"), Role.STRONG)]
-    left += [Piece(f" on {one_line(place)}")]
-    if waiting:
-        left += [Piece(f" {glyphs.dot} ", Role.DIM), Piece(f"{counted(waiting, 'thing')} {_need(waiting)} a human")]
-    if problem:
-        return left, [Piece(f"{one_line(problem)} ", Role.WARNING)]
-    return left, order_line(order, glyphs)
-
-
-def fleet_columns(entries: Iterable[FleetEntry]) -> Columns[FleetEntry, Look]:
-    """The columns of these state files, as wide as they need them."""
-    return measured(FLEET_COLUMNS, {"flow": longest_cells(map(_flow_name, entries))})
-
-
-def fleet_row(entry: FleetEntry, listed: Columns[FleetEntry, Look], look: Look, columns: int) -> Line:
-    """One state file; of one that cannot be read, why. ``listed``: as of ``fleet_columns``."""
-    if entry.offer.problem is None:
-        return screen_row(listed, entry, look, columns, look.glyphs.more)
-    name = _flow_name(entry) if entry.offer.supervised else _file_name(entry)
-    problem = [Piece(f"{name}  "), Piece(one_line(entry.offer.problem), Role.WARNING)]
-    return row_line(columns, (_NEEDS, _needs_with_sign(entry, look)), (Width(0, FILL), problem), more=look.glyphs.more)
-
-
-def _flow_name(entry: FleetEntry) -> str:
-    return " ".join(filter(None, (entry.host, entry.flow or _file_name(entry))))
-
-
-def _file_name(entry: FleetEntry) -> str:
-    """The last part of the path."""
-    return one_line(entry.offer.path.rpartition("/")[2])
-
-
-def _fleet_needs(entry: FleetEntry, look: Look) -> Piece:
-    return Piece(_needs_text(entry), Role.HUMAN if entry.attention_count else Role.DIM)
-
-
-def _needs_with_sign(entry: FleetEntry, look: Look) -> Piece:
-    sign = look.glyphs.dead if entry.attention_count else " "
-    return Piece(f"{sign}{_needs_text(entry)}", Role.HUMAN if entry.attention_count else Role.DIM)
-
-
-def _state_word(entry: FleetEntry, look: Look) -> Words:
-    run = entry.run
-    return "" if run is None else Piece(latest_code(entry.offer), run_style(run, entry.runner, entry.counts).role)
-
-
-def _state_sign(entry: FleetEntry, look: Look) -> Piece:
-    run = entry.run
-    if run is None:
-        return Piece("no run" if entry.offer.has_file else "connecting", Role.DIM)
-    return sign_and_word(run_style(run, entry.runner, entry.counts), look.glyphs)
-
-
-def _fleet_done(entry: FleetEntry, look: Look) -> Words:
-    offer = entry.offer
-    return Piece(f"{number(offer.finished)}/{number(offer.tasks)}", Role.DIM) if entry.run is not None else ""
-
-
-def _since(entry: FleetEntry, look: Look) -> Words:
-    return "" if entry.run is None else Piece(age(_since_us(entry.run, look.now_us)), Role.DIM)
-
-
-def _executor(entry: FleetEntry, look: Look) -> Piece:
-    word = executor_text(entry)
-    is_missing = word in (_WITHOUT_EXECUTOR, _NOT_SERVED, _CANNOT_START)
-    return Piece(word, Role.WARNING if is_missing else Role.DIM)
-
-
-def _waiting_runs(entry: FleetEntry, look: Look) -> list[str]:
-    return [*dict.fromkeys(need.run_id for need in entry.needs if need.run_id and not need.is_notice)]
-
-
-def _path_or_problem(entry: FleetEntry, look: Look) -> str:
-    """Of a host that cannot be reached its address and the reason."""
-    offer = entry.offer
-    return offer.problem or offer.path if offer.has_file else ": ".join(filter(None, (offer.path, offer.problem)))
-
-
-def _dim_file_name(entry: FleetEntry, look: Look) -> Piece:
-    return Piece(_file_name(entry), Role.DIM)
-
-
-_NEEDS, _FLOW, _FILE = Width(6), Width(12, 32, is_name=True), Width(32, rank=2, is_spare=True, is_name=True)
-
-FLEET_COLUMNS: Columns[FleetEntry, Look] = (
-    Column("needs_human", "NEEDS", lambda one, look: one.attention_count, _fleet_needs, _NEEDS, _needs_with_sign),
-    Column("notices", None, lambda one, look: one.notice_count),
-    Column("waiting_runs", None, _waiting_runs),
-    Column(
-        "flow", "FLOW", lambda one, look: one.flow, None, Width(12, 32, is_name=True), lambda one, look: _flow_name(one)
-    ),
-    Column("state", "STATE", lambda one, look: latest_code(one.offer) or None, _state_word, Width(11), _state_sign),
-    Column("tasks", None, lambda one, look: one.offer.tasks),
-    Column("finished", "DONE", lambda one, look: one.offer.finished, _fleet_done, Width(9, is_right=True)),
-    Column("started_at", "SINCE", lambda one, look: one.run and one.run.started_at, _since, Width(5, is_right=True)),
-    Column("ended_at", None, lambda one, look: one.run and one.run.ended_at),
-    Column("executor_alive", "EXECUTOR", lambda one, look: one.executor.alive, _executor, Width(12)),
-    Column("executor_pid", None, lambda one, look: one.executor.pid if one.executor.alive else None),
-    Column("service_pid", None, lambda one, look: one.offer.service_pid),
-    Column("nights", "LAST 14 NIGHTS", lambda one, look: list(one.offer.nights), _night_signs, Width(14)),
-    Column("next_at", "NEXT", lambda one, look: one.next_at, _next_text, Width(18, FILL, rank=1)),
-    Column("run_id", "RUN", lambda one, look: one.run and one.run.run_id),
-    Column(
-        "state_file",
-        "FILE",
-        lambda one, look: one.offer.path,
-        _path_or_problem,
-        Width(32, rank=2, is_spare=True, is_name=True),
-        _dim_file_name,
-    ),
-    Column("problem", None, lambda one, look: one.offer.problem),
-)

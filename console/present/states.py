@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from ...engine.core.projection import TaskRow
@@ -32,12 +32,13 @@ from ..text.pieces import Line, Piece, Role, join, width
 class Look(NamedTuple):
     """What drawing a row needs besides the row: the time in microseconds, and the signs of the terminal.
 
-    ``shows_clock_times``: instead of ages.
+    ``shows_clock_times``: instead of ages; ``label``: the key of an action by its name, empty where no key acts.
     """
 
     now_us: int
     glyphs: Glyphs
     shows_clock_times: bool = False
+    label: Callable[[str], str] = lambda action: ""
 
     def since(self, at: int) -> str:
         """How long ago ``at`` was, or its clock time."""

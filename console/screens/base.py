@@ -45,7 +45,7 @@ from ..model.systems import blocking_downstream
 from ..present import header
 from ..present.systems import compact
 from ..present.tasks import Scene
-from ..present.timeline import describe_path
+from ..present.timeline import bar_entries, describe_path
 from ..terminal.capabilities import SMALLEST_SIZE
 from ..text.figures import number
 from ..text.glyphs import Glyphs
@@ -282,6 +282,10 @@ class ConsoleScreen(Screen[None]):
     def view(self) -> ScreenName:
         """The active tab."""
         return self.PLACE
+
+    def legend(self) -> Sequence[Line]:
+        """The signs of the screen beside those of states, for help."""
+        return bar_entries(self.console.glyphs)
 
     def hidden_row_marks(self, rule: Rule) -> dict[int, str]:
         """What a rule says about hidden rows of the views beside it."""

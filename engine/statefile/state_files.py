@@ -99,6 +99,13 @@ class ScheduleFacts(NamedTuple):
     skips_next: bool = False
 
 
+class Night(NamedTuple):
+    """A day with runs of a flow. ``state``: the worst end; ``lasts_us``: the longest success, None without one."""
+
+    state: str
+    lasts_us: Optional[int] = None
+
+
 class Offer(NamedTuple):
     """A state file with its latest run. Instants in microseconds UTC.
 
@@ -111,7 +118,7 @@ class Offer(NamedTuple):
         service_pid: of the ``redrive serve`` that starts its runs.
         has_lost_service: the latest ``redrive serve`` was killed.
         tasks: how many the latest run has; ``finished``: how many of them are done.
-        nights: the worst end on each of the last days with runs of its flow, the oldest first.
+        nights: the last days with runs of its flow, the oldest first.
         supervised: the schedules whose runs it holds, as a supervisor knows them.
         unsent: pages that no sender has taken, if there are any.
         health: what its living executor knows of itself.
@@ -137,7 +144,7 @@ class Offer(NamedTuple):
     missed: Sequence[NeedRow] = ()
     tasks: int = 0
     finished: int = 0
-    nights: Sequence[str] = ()
+    nights: Sequence[Night] = ()
     supervised: Sequence[ScheduleFacts] = ()
     unsent: Sequence[NeedRow] = ()
     health: Optional[Health] = None
@@ -409,7 +416,8 @@ _WORST = tuple(map(str, (RunState.SUCCESS, RunState.RUNNING, RunState.ABANDONED,
 _NIGHTS = (
     "SELECT date(started_at / 1000000, 'unixepoch', 'localtime') AS day, max(CASE state "
     + " ".join("WHEN '{}' THEN {}".format(state, rank) for rank, state in enumerate(_WORST))
-    + " ELSE 0 END) FROM run WHERE dag_name = ? AND started_at > ? GROUP BY day ORDER BY day"
+    + " ELSE 0 END), max(CASE state WHEN 'SUCCESS' THEN max(ended_at - started_at - waited_us, 0) END)"
+    " FROM run WHERE dag_name = ? AND started_at > ? GROUP BY day ORDER BY day"
 )
 
 
@@ -463,10 +471,10 @@ def offer_of_connection(connection: sqlite3.Connection) -> Offer:
     return _with_surroundings(path, read_offer(connection, path))
 
 
-def _nights(connection: sqlite3.Connection, dag_name: str, last_at: int) -> List[str]:
-    """The worst end on each of the last NIGHTS days with runs of a flow, in the time zone of this host."""
+def _nights(connection: sqlite3.Connection, dag_name: str, last_at: int) -> List[Night]:
+    """The last NIGHTS days with runs of a flow, in the time zone of this host."""
     days = connection.execute(_NIGHTS, (dag_name, last_at - NIGHTS_US)).fetchall()
-    return [_WORST[rank] for _, rank in days[-NIGHTS:]]
+    return [Night(_WORST[rank], lasts_us) for _, rank, lasts_us in days[-NIGHTS:]]
 
 
 def _check_numbers(path: str, rows: Iterable[Any]) -> None:

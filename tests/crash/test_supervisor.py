@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 from redrive.console.app.fleet import FleetApp
 from redrive.console.screens.dialogs import FormDialog
-from redrive.console.sessions.open import FleetTarget
+from redrive.console.sessions.address import Endpoint
+from redrive.console.sessions.open import FleetTarget, open_session
 from redrive.engine.statefile import lock_file
 from redrive.engine.statefile.start_requests import STALE_US, UNCLAIMED_US, claim, write_request
 from redrive.engine.statefile.supervisor_file import (
@@ -299,22 +300,22 @@ def test_the_console_starts_a_run_with_parameters_and_pauses_its_schedule(folder
     folder.until("other", lambda row: row.next_logical and os.path.exists(row.state_path or ""))
 
     async def act() -> None:
-        app = FleetApp(FleetTarget("this machine").watch, "this machine")
+        app = FleetApp(FleetTarget("this machine").watch, "this machine", lambda path: open_session(Endpoint(path)))
         async with app.run_test(size=(80, 24)) as pilot:
             known = folder.row("other")
             assert known is not None and known.state_path is not None
-            await wait_until_async(lambda: known.state_path in app._schedules)
-            await pilot.press("s", "j", "j", "enter")
+            await wait_until_async(lambda: known.state_path in app.list_screen.schedules)
+            await pilot.press("S", "j", "j", "enter")
             await wait_until_async(lambda: isinstance(app.screen, FormDialog))
             await pilot.press(*"friday", "enter")
             await wait_until_async(lambda: (row := folder.row("other")) is not None and row.last_state == "SUCCESS")
-            await pilot.press("s", "enter", "enter")
+            await pilot.press("S", "enter", "enter")
             await wait_until_async(lambda: (row := folder.row("other")) is not None and row.paused_until == FOREVER)
 
             broken = str(folder.write("broken", more=", ("))
-            await wait_until_async(lambda: broken in app._schedules)
-            await wait_until_async(lambda: app.table.move_to_key(broken))
-            await pilot.press("s", "j", "j", "enter")
+            await wait_until_async(lambda: broken in app.list_screen.schedules)
+            await wait_until_async(lambda: app.list_screen.table.move_to_key(broken))
+            await pilot.press("S", "j", "j", "enter")
             await wait_until_async(
                 lambda: (row := folder.row("broken")) is not None and row.acknowledged_at is not None
             )

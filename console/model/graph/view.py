@@ -399,6 +399,7 @@ _AROUND_SIZES = tuple(LabelSize(cells) for cells in (32, 26, 22, 18, 14))
 _AROUND_SCREEN_ROWS = 26
 _TEXT_ROWS_MAX = 4  # of each task
 _LIST_ROWS_MIN = 6
+_SHORT_CHAIN = 12  # tasks
 _SILHOUETTE_ROWS_MIN = 6
 _BELOW_GROUPS_MAX = 16
 _LEVELS_MIN = 16  # fewer look like the groups above
@@ -465,14 +466,27 @@ def draw_around(graph: Graph, columns: int, rows: int, depth: int | None) -> Non
             drawings.set_label_size(size)
 
 
-def _fits(graph: Graph, columns: int, rows: int, sizes: Sequence[LabelSize]) -> bool:
+def fits(graph: Graph, columns: int, rows: int, sizes: Sequence[LabelSize]) -> bool:
     """Whether what is drawn fits; sets the first of these sizes of labels with which it does."""
-    graph.drawings.set_ribbon_columns(columns - 2 if is_chain(graph.dag) else 0)
+    chain = is_chain(graph.dag)
+    graph.drawings.set_ribbon_columns(columns - 2 if chain else 0)
+    lines = _lines_of_chain(graph, sizes) if chain and len(graph.dag) <= _SHORT_CHAIN else rows
     for size in sizes:
         graph.drawings.set_label_size(size)
-        if graph.drawing.width < columns and graph.drawing.height * size.rows <= rows:
+        height = graph.drawing.height
+        if graph.drawing.width < columns and height * size.rows <= rows and height <= lines:
             return True
     return False
+
+
+def _lines_of_chain(graph: Graph, sizes: Sequence[LabelSize]) -> int:
+    """The fewest lines on which a chain lies with its names: what goes on below is harder to read than a short name."""
+    found = []
+    for size in sizes:
+        if size.name_cells:
+            graph.drawings.set_label_size(size)
+            found.append(graph.drawing.height)
+    return min(found, default=1)
 
 
 class OverviewRoom(NamedTuple):
@@ -514,12 +528,12 @@ def choose_overview(
 def _choose_for_tasks(drawn: Graph, room: OverviewRoom) -> Overview:
     """Choose a drawing of all tasks: with facts if the list keeps its rows, else as large as fits."""
     free = min(room.most_rows, room.rows - _OTHER_ROWS - len(drawn.dag))
-    if room.list_columns < room.columns and _fits(drawn, room.list_columns, free, (*SPREAD_SIZES, *TALL_SIZES)):
+    if room.list_columns < room.columns and fits(drawn, room.list_columns, free, (*SPREAD_SIZES, *TALL_SIZES)):
         return Overview.BESIDE
-    if _fits(drawn, room.columns, free, TALL_SIZES):
+    if fits(drawn, room.columns, free, TALL_SIZES):
         return Overview.TASKS
     sizes = (*LABEL_SIZES, SIGNS_ALONE) if is_chain(drawn.dag) else LABEL_SIZES
-    return Overview.TASKS if _fits(drawn, room.columns, room.most_rows, sizes) else Overview.NOTHING
+    return Overview.TASKS if fits(drawn, room.columns, room.most_rows, sizes) else Overview.NOTHING
 
 
 def rows_below_groups(graph: Graph, drawing: Drawing, rows: int) -> int:

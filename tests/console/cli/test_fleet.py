@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.console.present.runs import FLEET_COLUMNS
+from redrive.console.present.fleet import FLEET_COLUMNS
 from redrive.engine import Executor, Flow, PermanentError
 from redrive.engine.executor import host
 from redrive.engine.statefile.state_files import OfferReader
@@ -69,7 +69,8 @@ def test_files_that_need_a_human_come_first_with_their_count(states: Path) -> No
     assert "not a redrive state file" in found["odd"]["problem"]
     heading, *rows = run_redrive("fleet").stdout.splitlines()
     assert re.split("  +", heading) == [column.title for column in FLEET_COLUMNS if column.title]
-    assert rows[0].split()[:4] == ["2", "blocked", "BLOCKED", "0/2"] and rows[0].endswith(str(states / "blocked.db"))
+    assert rows[0].split()[:4] == ["2", "blocked", "BLOCKED", "0/2"] and str(states / "blocked.db") in rows[0]
+    assert rows[0].endswith("task_0: no")
     assert rows[1].split()[0] == "1" and rows[2].split()[:3] == ["done", "SUCCESS", "2/2"]
 
 

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from redrive.console.cli.telemetry import Samples, add_run
 from redrive.console.model.board import Board, SessionStatus, runner_of
 from redrive.console.model.runs import fleet_entries, need_of_whole, status_of, waiting_runs
+from redrive.console.present.fleet import FLEET_COLUMNS
 from redrive.console.present.report import ReportData, headline
-from redrive.console.present.runs import FLEET_COLUMNS, ListedRun, incident_summary
 from redrive.console.present.runs import RUN_COLUMNS as COLUMNS
+from redrive.console.present.runs import ListedRun, incident_summary
 from redrive.console.present.states import Look
 from redrive.console.sessions.session import decode_runs
 from redrive.console.text.columns import json_value, shell_rows

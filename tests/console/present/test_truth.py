@@ -18,6 +18,7 @@ from redrive.console.model.runs import WaitingRun, fleet_entries
 from redrive.console.model.timeline import Span
 from redrive.console.present.detail import summary_lines, title_line
 from redrive.console.present.evidence import cause_page, evidence_page
+from redrive.console.present.fleet import FLEET_COLUMNS, fleet_row
 from redrive.console.present.graph import Highlight, drawing_row, graph_row, label_width
 from redrive.console.present.header import run_line
 from redrive.console.present.inbox import cause_row
@@ -25,13 +26,7 @@ from redrive.console.present.inbox import task_row as inbox_task_row
 from redrive.console.present.report import ReportData, graph_rows, headline, timeline_of
 from redrive.console.present.run_grid import run_words as run_words_of
 from redrive.console.present.run_grid import view_of
-from redrive.console.present.runs import (
-    FLEET_COLUMNS,
-    RUN_COLUMNS,
-    ListedRun,
-    fleet_row,
-    incident_summary,
-)
+from redrive.console.present.runs import RUN_COLUMNS, ListedRun, incident_summary
 from redrive.console.present.states import Look
 from redrive.console.present.tasks import Scene, named_task, state_facts
 from redrive.console.present.timeline import bar_line, duration_text, label_line, task_lines

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from redrive.console.app.fleet import FleetApp
+from redrive.console.app.fleet import FleetApp, Opening
+from redrive.console.keys.actions import ScreenName
+from redrive.console.sessions.session import Session
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
 from redrive.engine.core.spec import FlowSpec, ParamSpec
 from redrive.engine.domain.rows import ExecutorState, RunFacts
-from redrive.engine.errors import LinkError, RedriveError
+from redrive.engine.errors import LinkError, RedriveError, StateFileError
 from redrive.engine.statefile.lists import ScheduleRow
 from redrive.engine.statefile.start_requests import read_requests
-from redrive.engine.statefile.state_files import Offer
+from redrive.engine.statefile.state_files import Night, Offer
 from redrive.engine.statefile.supervisor_file import (
     Fate,
     LedgerRow,
@@ -30,9 +33,10 @@ from redrive.engine.statefile.supervisor_file import (
 )
 from support.commands import run_redrive
 from support.waiting import LIMIT_SECONDS, wait_until_async
+from textual.worker import WorkerCancelled
 
-from ..conftest import StillClock, press, rows_of, settle, shown
-from ..model.runs import START, S
+from ..conftest import FakeSession, StillClock, press, rows_of, settle, shown
+from ..model.runs import START, EventBuilder, S, projection_of
 
 HOUR = 3600 * S
 FOLDER = "/var/lib/etl/.local/state/redrive"
@@ -53,7 +57,7 @@ def offer(flow: str, state: str, executor: ExecutorState = GONE, **columns: Any)
         "tasks": 10,
         "finished": 8,
     }
-    known |= {"nights": ["SUCCESS", "FAILED", "PARTIAL", "SUCCESS", state], **columns}
+    known |= {"nights": [Night(end) for end in ("SUCCESS", "FAILED", "PARTIAL", "SUCCESS", state)], **columns}
     return Offer(f"{FOLDER}/{flow}.db", flow, **known)
 
 
@@ -73,7 +77,7 @@ FILES = [
         ALIVE,
         tasks=1002,
         finished=981,
-        nights=["SUCCESS"] * 13 + ["RUNNING"],
+        nights=[*(Night("SUCCESS", (60 + 5 * n) * S) for n in range(12)), Night("SUCCESS", 400 * S), Night("RUNNING")],
         runs=unfinished("revenue", dead=12),
         service_pid=70,
     ),
@@ -109,33 +113,71 @@ class Files:
         await asyncio.wait_for(self.news.join(), LIMIT_SECONDS)
 
 
+async def unread(path: str) -> Session:
+    """No state file is there."""
+    raise StateFileError(f"there is no state file {path}")
+
+
 def fleet_app(files: Files, **options: Any) -> FleetApp:
     tty = Tty(TerminalCapabilities(has_unicode=options.pop("has_unicode", True)))
-    return FleetApp(files.watch, "this machine", tty=tty, clock=StillClock(), **options)
+    return FleetApp(files.watch, "this machine", unread, tty=tty, clock=StillClock(), **options)
+
+
+async def keys(app: FleetApp, pilot: Any, *pressed: str) -> None:
+    """Keys, and what each leads to; the list itself is read without end."""
+    for key in pressed:
+        await pilot.press(key)
+        await pilot.pause()
+        for worker in [one for one in app.workers if one.name != "follow"]:
+            with suppress(WorkerCancelled):
+                await worker.wait()
+        app.live.flush_pending()
+        await pilot.pause()
+
+
+def run_app(session: Any, clock: StillClock, files: Files) -> FleetApp:
+    """The list, which reads the run of any row from ``session``."""
+
+    async def open_file(path: str) -> Any:
+        return session
+
+    return FleetApp(files.watch, "here", open_file, tty=Tty(TerminalCapabilities(has_unicode=True)), clock=clock)
+
+
+@asynccontextmanager
+async def list_on(session: Any, clock: StillClock, files: Files) -> AsyncIterator[tuple[FleetApp, Any]]:
+    """The list, with the run of the first row from ``session``, and its pilot."""
+    app = run_app(session, clock, files)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await wait_until_async(lambda: app.live.board is not None)
+        await pilot.pause()
+        yield app, pilot
 
 
 def text_of(app: FleetApp) -> str:
-    return "\n".join(rows_of(app))  # type: ignore[arg-type]
+    return "\n".join(rows_of(app))
 
 
 def argv_of(app: FleetApp) -> list[list[str]]:
     """The words of each row of the list."""
-    return [row.split() for row in rows_of(app)[3 : 3 + len(app.table.order)]]  # type: ignore[arg-type]
+    return [row.split() for row in rows_of(app)[3 : 3 + len(app.list_screen.table.order)]]
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
-def test_picture_of_the_fleet(size, snap_compare):
+def test_picture_of_the_fleet(revenue: Any, clock: StillClock, size, snap_compare):
     async def prepare(pilot: Any) -> None:
+        await wait_until_async(lambda: pilot.app.live.board is not None)
+        await keys(pilot.app, pilot)
         await pilot.pause()
 
-    assert snap_compare(fleet_app(Files(FILES)), terminal_size=size, run_before=prepare)
+    assert snap_compare(run_app(revenue, clock, Files(FILES)), terminal_size=size, run_before=prepare)
 
 
 async def test_what_needs_a_human_comes_first_with_its_count():
     app = fleet_app(Files(FILES))
     async with app.run_test(size=(120, 30)) as pilot:
         await pilot.pause()
-        assert [path.rpartition("/")[2] for path in app.table.order[:6]] == [
+        assert [path.rpartition("/")[2] for path in app.list_screen.table.order[:6]] == [
             *("revenue.db", "ledger.db", "backup.db", "warehouse-of-all-the-partners.db", "odd.db", "imports.db")
         ]
         assert [row[0] for row in argv_of(app)[:6]] == ["◆12", "◆1", "◆1", "◆1", "◆1", "imports"]
@@ -144,10 +186,10 @@ async def test_what_needs_a_human_comes_first_with_its_count():
 
 async def test_the_help_key_explains_the_counts_and_the_keys_of_the_list():
     app = fleet_app(Files(FILES))
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with app.run_test(size=(120, 70)) as pilot:
         await pilot.press("?")
         assert "so many need a human" in text_of(app) and "(1) so many notices" in text_of(app)
-        for words in ("schedule: Pause, skip or start runs", "quit: "):
+        for words in ("schedule: Pause, skip or start the scheduled runs", "quit: "):
             assert words in text_of(app)
         await pilot.press("?")
         assert "8 state files on this machine" in text_of(app)
@@ -159,7 +201,7 @@ async def test_enter_opens_the_file_under_the_cursor():
         await pilot.pause()
         await pilot.press("down", "enter")
         await pilot.pause()
-    assert app.chosen == f"{FOLDER}/ledger.db"
+    assert app.chosen == Opening(f"{FOLDER}/ledger.db", "ledger-2026-04-25")
 
 
 async def test_a_file_that_cannot_be_read_says_why_and_is_not_opened():
@@ -168,7 +210,7 @@ async def test_a_file_that_cannot_be_read_says_why_and_is_not_opened():
         await pilot.pause()
         await pilot.press("down", "down", "down", "down", "enter")
         await pilot.pause()
-        assert "is not a redrive state file" in rows_of(app)[-1]  # type: ignore[arg-type]
+        assert "is not a redrive state file" in rows_of(app)[-1]
         assert app.is_running and app.chosen is None
 
 
@@ -186,13 +228,13 @@ async def test_news_change_the_rows_and_keep_the_cursor_on_its_file():
     app = fleet_app(files, before=f"{FOLDER}/rates.db")
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.pause()
-        assert app.table.cursor_key == f"{FOLDER}/rates.db"
-        assert rows_of(app)[-2].strip() == f"{FOLDER}/rates.db"  # type: ignore[arg-type]
+        assert app.list_screen.table.cursor_key == f"{FOLDER}/rates.db"
+        assert f" {FOLDER}/rates.db " in text_of(app)
         broken = offer("rates", "RUNNING", runs=unfinished("rates", dead=3, blocked=True))
         files.news.put_nowait([broken, *FILES[:4], *FILES[5:]])
         await files.are_shown()
         await pilot.pause()
-        assert app.table.cursor_key == app.table.order[0] == f"{FOLDER}/rates.db"
+        assert app.list_screen.table.cursor_key == app.list_screen.table.order[0] == f"{FOLDER}/rates.db"
         assert "◆3" in argv_of(app)[0] and "19 things need a human" in text_of(app)
 
 
@@ -202,9 +244,9 @@ async def test_a_lost_connection_is_said_and_the_rows_stay():
     async with app.run_test(size=(120, 24)) as pilot:
         await files.are_shown()
         await pilot.pause()
-        assert "far has closed the connection" in rows_of(app)[0]  # type: ignore[arg-type]
-        assert "ledger.db is damaged" in rows_of(app)[-1]  # type: ignore[arg-type]
-        assert len(app.table.order) == len(FILES)
+        assert "far has closed the connection" in rows_of(app)[0]
+        assert "ledger.db is damaged" in rows_of(app)[-1]
+        assert len(app.list_screen.table.order) == len(FILES)
 
 
 @pytest.mark.parametrize("is_of_fleet", [True, False])
@@ -223,23 +265,76 @@ async def test_esc_at_the_top_level_returns_to_the_list_that_a_console_was_opene
 
 async def test_the_order_of_the_fleet_by_key_and_by_mouse():
     def flows(app: FleetApp) -> list[str]:
-        return [path.rpartition("/")[2].removesuffix(".db") for path in app.table.order]
+        return [path.rpartition("/")[2].removesuffix(".db") for path in app.list_screen.table.order]
 
     app = fleet_app(Files(FILES))
     async with app.run_test(size=(120, 30)) as pilot:
         await pilot.pause()
-        assert "sort: needs a human" in rows_of(app)[0]  # type: ignore[arg-type]
-        cursor = app.table.cursor_key
+        assert "sort: needs a human" in rows_of(app)[0]
+        cursor = app.list_screen.table.cursor_key
         for words in ("latest", "next start", "name"):
             await pilot.press("e")
             await pilot.pause()
-            assert f"sort: {words}" in rows_of(app)[0]  # type: ignore[arg-type]
+            assert f"sort: {words}" in rows_of(app)[0]
             if words == "next start":
                 assert flows(app)[:2] == ["fresh", "rates"]
-        assert flows(app)[:3] == ["backup", "imports", "ledger"] and app.table.cursor_key == cursor
+        assert flows(app)[:3] == ["backup", "imports", "ledger"] and app.list_screen.table.cursor_key == cursor
         await pilot.click(offset=(115, 0))
         await pilot.pause()
-        assert "sort: needs a human" in rows_of(app)[0] and flows(app)[0] == "revenue"  # type: ignore[arg-type]
+        assert "sort: needs a human" in rows_of(app)[0] and flows(app)[0] == "revenue"
+
+
+async def test_the_keys_act_on_the_cause_of_the_row(revenue: Any, clock: StillClock):
+    """With the previews of a run: one task at once, to be taken back; why, pause, a note, its views by their keys."""
+    files = Files([offer("revenue", "RUNNING", ALIVE, runs=unfinished("revenue", dead=1)), *FILES[4:]])
+    async with list_on(revenue, clock, files) as (app, pilot):
+        shown = text_of(app)
+        assert "── revenue ──" in shown and "clean_refunds ◆ DEAD poison" in shown and "· aggregate" in shown
+        await keys(app, pilot, "i")
+        assert "clean_refunds: needs a decision" in text_of(app)
+        await keys(app, pilot, "r")
+        assert [(one.act, one.targets[0][0]) for one in revenue.commands] == [("requeue", "clean_refunds")]
+        assert "z takes it back" in rows_of(app)[-1]
+        await keys(app, pilot, "z", "p")
+        assert [one.act for one in revenue.commands[1:]] == ["undo", "pause"]
+        await keys(app, pilot, "s")
+        assert "Skip clean_refunds" in text_of(app)
+        await keys(app, pilot, "escape", "w")
+        assert "Note on ZeroDivisionError" in text_of(app)
+        await keys(app, pilot, "escape", "y", "escape", "n")
+        assert app.list_screen.table.cursor_key == f"{FOLDER}/warehouse-of-all-the-partners.db"
+        await keys(app, pilot, "N")
+        await keys(app, pilot, "/", *"rat")
+        assert "/rat: 1" in rows_of(app)[0] and [path.rpartition("/")[2] for path in app.list_screen.table.order] == [
+            "rates.db"
+        ]
+        await keys(app, pilot, "escape", "g", "4")
+    assert app.chosen == Opening(f"{FOLDER}/revenue.db", "revenue-2026-04-25", ScreenName.INBOX)
+    assert len(revenue.commands) == 3
+
+
+async def test_an_approval_is_answered_in_its_run_only(clock: StillClock):
+    """Neither y nor n nor r answers it here: Enter opens it."""
+    projection = projection_of([("go_live", []), ("publish", ["go_live"])], {"go_live": {"kind": "approval"}})
+    session = FakeSession(projection)
+    projection.apply(EventBuilder(projection).move("go_live", "READY"))
+    waits = offer("deploy", "RUNNING", ALIVE, runs=unfinished("deploy"))
+    async with list_on(session, clock, Files([waits])) as (app, pilot):
+        await keys(app, pilot, "n", "y", "escape", "r")
+        assert session.commands == [] and "Enter opens it" in rows_of(app)[-1]
+        await keys(app, pilot, "enter")
+    assert app.chosen is not None and app.chosen.view is ScreenName.GRAPH
+
+
+async def test_hosts_and_disks_that_need_somebody_stand_above_the_rows():
+    full = offer("revenue", "RUNNING", ALIVE, runs=unfinished("revenue"), full_since=START - HOUR)
+    gone = Offer("ssh://far", problem="ssh://far: connection refused", has_file=False)
+    app = fleet_app(Files([full, gone, FILES[4]]))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.pause()
+        above = [line.strip() for line in rows_of(app)[2:4]]
+        assert above[0].startswith("◆ revenue  cannot be written for 1h00, and no task starts: the disk is full")
+        assert above[1].endswith("ssh://far: connection refused") and len(app.list_screen.table.order) == 2
 
 
 # --- Schedules -------------------------------------------------------------------------------------------------------
@@ -293,46 +388,37 @@ async def fleet_of(state: str) -> AsyncIterator[tuple[FleetApp, Callable[..., Aw
     """The list with one file, and ``press(*keys)``, which waits for what each key leads to."""
     app = fleet_app(Files([offer("rates", "SUCCESS")._replace(path=state)]))
     async with app.run_test(size=(80, 24)) as pilot:
-
-        async def press(*keys: str) -> None:
-            for key in keys:
-                await pilot.press(key)
-                await pilot.pause()
-                for worker in [one for one in app.workers if one.name != "follow"]:
-                    await worker.wait()
-                await pilot.pause()
-
-        await wait_until_async(lambda: state in app._schedules)
-        yield app, press
+        await wait_until_async(lambda: state in app.list_screen.schedules)
+        yield app, partial(keys, app, pilot)
 
 
 async def test_a_schedule_is_paused_and_unpaused_from_the_list(served: str):
     async with fleet_of(served) as (app, press):
-        await press("s")
+        await press("S")
         assert "pause…" in text_of(app) and "no run starts; a run that goes on is not touched" in text_of(app)
         await press("enter")
         assert "Start no runs of rates" in text_of(app) and "until 06:00" in text_of(app)
         await press("j", "enter")
         assert schedule_of_rates().paused_until == START + HOUR
         assert "rates: paused until" in text_of(app).splitlines()[-1]
-        assert "paused until" in text_of(app).splitlines()[-2]
-        await press("s", "enter")
+        assert "schedule: paused until" in text_of(app)
+        await press("S", "enter")
         assert not schedule_of_rates().is_paused(START)
         assert "rates: not paused any more" in text_of(app)
 
 
 async def test_the_next_run_is_skipped_and_the_skip_is_taken_back(served: str):
     async with fleet_of(served) as (app, press):
-        await press("s", "j", "enter")
+        await press("S", "j", "enter")
         assert schedule_of_rates().skip_logical == NOON
-        assert "skips" in text_of(app).splitlines()[-2]
-        await press("s", "j", "enter")
+        assert "schedule: skips" in text_of(app)
+        await press("S", "j", "enter")
         assert schedule_of_rates().skip_logical is None
 
 
 async def test_a_missed_run_is_dismissed(served: str):
     async with fleet_of(served) as (app, press):
-        await press("s", "G")
+        await press("S", "G")
         assert "1 missed run: none of them will start" in text_of(app)
         await press("enter")
         assert schedule_of_rates().missed == ()
@@ -342,7 +428,7 @@ async def test_a_missed_run_is_dismissed(served: str):
 async def test_a_run_is_started_with_typed_parameters(served: str):
     """The form has the values of the latest run, refuses what the flow would refuse, and asks for no secret."""
     async with fleet_of(served) as (app, press):
-        await press("s", "j", "j", "enter")
+        await press("S", "j", "j", "enter")
         shown = text_of(app)
         assert "Start rates" in shown and "friday" in shown and "password" not in shown and "logical_time" not in shown
         assert "one of full, partial; default: full" in shown
@@ -358,7 +444,7 @@ async def test_a_run_is_started_with_typed_parameters(served: str):
 
 async def test_a_missed_run_is_started_with_its_own_time(served: str):
     async with fleet_of(served) as (_, press):
-        await press("s", "j", "j", "j", "enter", "enter", "enter", "enter", "enter")
+        await press("S", "j", "j", "j", "enter", "enter", "enter", "enter", "enter")
         assert [logical for logical, _ in requests()] == [MISSED]
 
 
@@ -366,7 +452,7 @@ async def test_a_read_only_list_acts_on_no_schedule():
     app = fleet_app(Files(FILES), is_read_only=True)
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.pause()
-        await pilot.press("s")
+        await pilot.press("S")
         await pilot.pause()
         assert "opened read-only" in text_of(app) and len(app.screen_stack) == 1
 
@@ -375,6 +461,6 @@ async def test_a_file_without_a_schedule_says_so():
     app = fleet_app(Files(FILES))
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.pause()
-        await pilot.press("s")
+        await pilot.press("S")
         await pilot.pause()
         assert "no schedule of this file is known here: redrive serve FOLDER" in text_of(app)

@@ -26,7 +26,7 @@ from redrive.engine.statefile.needs import (
     exit_code_of,
     needs_of,
 )
-from redrive.engine.statefile.state_files import Offer, ScheduleFacts, offer_of
+from redrive.engine.statefile.state_files import Night, Offer, ScheduleFacts, offer_of
 
 MINUTE = 60_000_000
 NOW = 1_000 * MINUTE
@@ -298,7 +298,8 @@ def test_the_nights_of_a_flow_are_the_worst_ends_of_its_last_days(state: Path) -
             "INSERT INTO run (run_id, dag_name, started_at, ended_at, state)"
             f" VALUES ('{number}', 'etl', {at}, {'NULL' if end == 'RUNNING' else at}, '{end}')",
         )
-    assert offer_of(str(state)).nights == ["SUCCESS", "PARTIAL", "FAILED", "RUNNING"]
+    nights = offer_of(str(state)).nights
+    assert [one.state for one in nights] == ["SUCCESS", "PARTIAL", "FAILED", "RUNNING"]
     for days in range(20):
         at = 1_800_000_000_000_000 + days * day
         change(
@@ -306,4 +307,4 @@ def test_the_nights_of_a_flow_are_the_worst_ends_of_its_last_days(state: Path) -
             "INSERT INTO run (run_id, dag_name, started_at, ended_at, state)"
             f" VALUES ('later-{days}', 'etl', {at}, {at}, 'SUCCESS')",
         )
-    assert offer_of(str(state)).nights == ["SUCCESS"] * 14
+    assert offer_of(str(state)).nights == [Night("SUCCESS", 0)] * 14

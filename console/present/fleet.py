@@ -1,0 +1,474 @@
+"""The machine as one picture: one state file in a row, what its hosts and disks need, and the flow under the cursor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+
+from ...engine.core.views import RUN_STYLES, run_style, run_view
+from ...engine.core.waiting import WaitReason
+from ...engine.domain.rows import RunFacts
+from ...engine.domain.states import RunState
+from ...engine.domain.text import counted, format_duration
+from ...engine.statefile.lists import quantile
+from ...engine.statefile.needs import Need, NeedKind
+from ...engine.statefile.state_files import Night
+from ...engine.statefile.supervisor_file import FOREVER, FlowBefore
+from ..model.inbox import InboxCause
+from ..model.runs import FleetEntry, FleetOrder, latest_code, pace_of
+from ..text.columns import FILL, Column, Columns, Width, Words, longest_cells, measured, row_line, screen_row
+from ..text.figures import DAY, age, number
+from ..text.glyphs import Glyphs
+from ..text.pieces import Line, Piece, Role, fit, join, width
+from ..text.text import cells, one_line, shorten_middle
+from .inbox import mend_lines, mends_of, selection_lines, wait_of
+from .run_grid import run_words
+from .runs import describe_next_run
+from .schedules import after_text, need_sentence, schedule_state, skips_next
+from .states import Look, bar, counts_line, order_line, sign_and_word
+from .tasks import Scene
+
+_WITHOUT_EXECUTOR, _NOT_SERVED, _CANNOT_START = "no executor", "not served", "cannot start"
+_STARTS_US = 5_000_000  # the time that a due run takes to start
+_WEEK = 6 * DAY
+_PATH_CELLS_MIN = 12
+_WHOLE_TIMES = 2  # from so many times its usual duration on, a run that goes on is worth a word
+
+
+def executor_text(entry: FleetEntry) -> str:
+    """Whether a process runs the file, or starts its runs."""
+    if entry.executor.alive:
+        return "alive"
+    if any(facts.failed_since is not None for facts in entry.offer.supervised):
+        return _CANNOT_START
+    if entry.offer.service_pid is not None:
+        return "served"
+    if any(row.next_at is not None for row in entry.offer.schedules):
+        return _NOT_SERVED
+    return _WITHOUT_EXECUTOR if any(run.ended_at is None for run in entry.offer.runs) else ""
+
+
+def _next_text(entry: FleetEntry, look: Look) -> str:
+    """The next start; that none comes while the schedules are paused, and no countdown to what nobody will start."""
+    if entry.is_paused:
+        return "paused"
+    if before := _flows_before(entry):
+        return after_text(before)
+    return describe_next_run(entry.coming, look.now_us, is_served=entry.offer.service_pid is not None)
+
+
+def _flows_before(entry: FleetEntry) -> list[FlowBefore]:
+    """The flows after which it starts."""
+    return [one for facts in entry.offer.supervised for one in facts.after]
+
+
+def _next_word(entry: FleetEntry, look: Look) -> Piece:
+    """The same in a few cells, by the clock of this machine."""
+    schedule, at = entry.schedule, entry.next_at
+    if entry.is_paused:
+        return Piece("paused", Role.WAITING)
+    if before := _flows_before(entry):
+        return Piece(after_text(before).partition(":")[0], Role.DIM)
+    if at is None:
+        return Piece("")
+    if at < look.now_us - _STARTS_US:
+        return Piece(f"due {age(look.now_us - at)}", Role.WARNING)
+    if executor_text(entry) in (_NOT_SERVED, _CANNOT_START):
+        return Piece(executor_text(entry), Role.WARNING)
+    if schedule is not None and skips_next(schedule) and schedule.skip_logical == schedule.next_logical:
+        return Piece("left out", Role.WAITING)
+    wall = datetime.fromtimestamp(at / 1e6).astimezone()
+    day = "%H:%M" if at - look.now_us < DAY else "%a %H:%M" if at - look.now_us < _WEEK else "%d %b"
+    return Piece(format(wall, day), Role.DIM)
+
+
+def _since_us(run: RunFacts, now_us: int) -> int:
+    """For how long a run has been in its state."""
+    began = next((at for at in (run.ended_at, run.blocked_since, run.paused_since) if at is not None), run.started_at)
+    return max(now_us - began, 0)
+
+
+# --- The last nights: the height of a cell is the duration beside the usual one, and a sign says what did not end well
+
+
+def _night_signs(entry: FleetEntry, look: Look) -> Line:
+    """A cell for each of the last days with runs; that of an unfinished day is the sign of the latest run."""
+    running = RUN_STYLES[RunState.RUNNING]
+    latest = running if entry.run is None else run_style(entry.run, entry.runner, entry.counts)
+    known = [one.lasts_us for one in entry.offer.nights if one.lasts_us is not None]
+    found = []
+    for night in entry.offer.nights:
+        style = RUN_STYLES[RunState(night.state)]
+        style = latest if style is running else style
+        bar = _night_bar(night, known, look.glyphs) if style is RUN_STYLES[RunState.SUCCESS] else None
+        found.append(bar or Piece(look.glyphs.of(style.sign), Role(style.role)))
+    return found
+
+
+def _night_bar(night: Night, known: Sequence[int], glyphs: Glyphs) -> Piece | None:
+    """A success as high as its duration: the usual one has two eighths of a cell. None: nothing to compare it with."""
+    others = sorted(known)
+    if night.lasts_us is None or len(others) < 2:
+        return None
+    others.remove(night.lasts_us)
+    pace = pace_of(night.lasts_us, others)
+    if pace is None:
+        return None
+    height = min(max(round(pace.times * 2) - 1, 0), len(glyphs.spark) - 1)
+    return Piece(glyphs.spark[height], Role.WARNING if pace.is_slow else Role.DIM)
+
+
+# --- What a row needs, in one sentence with the key that mends it ----------------------------------------------------
+
+
+#: Where the list says it shorter than a line alone: the columns beside it have the rest.
+_SHORT: Mapping[NeedKind, Callable[[Need, int], str]] = {
+    NeedKind.DEAD_LETTERS: lambda need, now_us: need.detail or counted(need.counted, "dead letter"),
+    NeedKind.FAILED_TASKS: lambda need, now_us: need.detail or counted(need.counted, "failed task"),
+    NeedKind.APPROVAL: lambda need, now_us: f"{need.detail} waits for your yes or no",
+    NeedKind.BLOCKED: lambda need, now_us: "nothing of it can start",
+    NeedKind.FAILED: lambda need, now_us: need.detail or need_sentence(need, now_us),
+}
+#: What can be done about a need from here: actions, the first that is best.
+MENDS: Mapping[NeedKind, tuple[str, ...]] = {
+    NeedKind.FAILED_START: ("schedule",),
+    NeedKind.ASKED_START: ("schedule",),
+    NeedKind.STUCK: ("resume_here",),
+    NeedKind.WARNING: ("schedule",),
+    NeedKind.NOT_STARTED: ("schedule",),
+    NeedKind.DEAD_LETTERS: ("requeue", "skip"),
+    NeedKind.APPROVAL: ("open",),
+    NeedKind.BLOCKED: ("open",),
+    NeedKind.LOST: ("resume_here",),
+    NeedKind.LATE: ("ack_run",),
+    NeedKind.FAILED_TASKS: ("requeue",),
+    NeedKind.FAILED: ("requeue", "ack_run"),
+    NeedKind.PARTIAL: ("requeue", "ack_run"),
+    NeedKind.BREAKER: ("view_systems",),
+    NeedKind.PAGER: ("view_systems",),
+    NeedKind.HELD_ROWS: ("view_systems",),
+}
+#: What one looks for above the rows: it is of the machine, not of one flow.
+OF_MACHINE = frozenset([NeedKind.UNREACHABLE, NeedKind.STORAGE, NeedKind.SCHEDULER_DEAD, NeedKind.PAGER])
+
+
+def why_of(entry: FleetEntry, now_us: int) -> tuple[str, tuple[str, ...], Role]:
+    """Why a row needs a look, in one sentence; the actions that mend it; how loud it is. Empty if it needs none."""
+    run, needs = entry.run, [one for one in entry.needs if one.kind is not NeedKind.UNREACHABLE]
+    alarm = next((one for one in needs if not one.is_notice), None)
+    paused = next((one for one in entry.offer.runs if one.paused_since is not None and one.ended_at is None), None)
+    if alarm is not None and not (alarm.kind is NeedKind.BLOCKED and paused is not None):
+        words = (_SHORT.get(alarm.kind) or need_sentence)(alarm, now_us)
+        of_other = alarm.run_id is not None and run is not None and alarm.run_id != run.run_id
+        where = f"{alarm.run_id}: " if of_other else ""
+        return one_line(f"{where}{words}"), MENDS.get(alarm.kind, ()), Role.TEXT
+    if paused is not None and paused.paused_since is not None:
+        mends = ("pause",) if entry.executor.alive else ("pause", "resume_here")
+        return f"paused for {age(now_us - paused.paused_since)}", mends, Role.WAITING
+    if schedule_words := _schedule_words(entry, now_us):
+        return schedule_words, ("schedule",), Role.DIM
+    if waits := [one.flow for one in _flows_before(entry) if one.waits]:
+        return one_line(f"waits for {', '.join(waits)}"), ("schedule",), Role.DIM
+    if slow := _slowness(entry, now_us):
+        return slow, ("open",), Role.WARNING
+    if needs:
+        return one_line(need_sentence(needs[0], now_us)), MENDS.get(needs[0].kind, ()), Role.DIM
+    return "", (), Role.DIM
+
+
+def _schedule_words(entry: FleetEntry, now_us: int) -> str:
+    """By whom, until when and why its schedule is paused; empty if it is not."""
+    row = entry.schedule
+    if row is None or not row.is_paused(now_us):
+        return ""
+    until = "" if row.paused_until >= FOREVER else f" for {format_duration(row.paused_until - now_us)} more"
+    who, why = one_line(row.paused_by), one_line(row.pause_reason)
+    return f"schedule paused{until}{f' by {who}' if who else ''}{f': {why}' if why else ''}"
+
+
+def _slowness(entry: FleetEntry, now_us: int) -> str:
+    """That a run has taken far longer than usual; empty if it has not."""
+    run = entry.run
+    if run is None or run.ended_at is not None or run.blocked_since is not None or not entry.runner.is_alive:
+        return ""
+    known = sorted(one.lasts_us for one in entry.offer.nights if one.lasts_us is not None)
+    pace = pace_of(max(now_us - run.started_at - run.waited_us, 0), known)
+    if pace is None or not pace.is_slow or pace.times < _WHOLE_TIMES:
+        return ""
+    return f"{pace.times:.0f} times its usual {format_duration(quantile(known, 0.5))}"
+
+
+def why_line(entry: FleetEntry, look: Look, size: int) -> Line:
+    """The sentence, cut where there is no room, and always the keys that mend it."""
+    words, mends, role = why_of(entry, look.now_us)
+    keys = [key for name in mends if (key := look.label(name))]
+    shown = join([[Piece(key, Role.KEY)] for key in keys], " ")
+    room = size - (width(shown) + 2 if shown else 0)
+    text = [Piece(words, role)]
+    if not words or room < 1:
+        return []
+    return [
+        *(fit(text, room, look.glyphs.more) if width(text) > room else text),
+        *([Piece("  "), *shown] if shown else []),
+    ]
+
+
+# --- The flow under the cursor ---------------------------------------------------------------------------------------
+
+_CAUSE_LINES_MAX = 5
+
+
+def run_to_show(entry: FleetEntry) -> str | None:
+    """The run that the row is about: the one that needs a human most, else the latest."""
+    alarm = next((need.run_id for need in entry.needs if need.run_id is not None and not need.is_notice), None)
+    return alarm or (entry.run and entry.run.run_id)
+
+
+def name_line(entry: FleetEntry | None, glyphs: Glyphs, columns: int) -> Line:
+    """The rule above the flow under the cursor, with its name and its file."""
+    if entry is None:
+        return [Piece(glyphs.rule * columns, Role.RULE)]
+    name, path = f" {_flow_name(entry)} ", f" {one_line(entry.offer.path)} "
+    room = columns - cells(name) - 6
+    path = shorten_middle(path, room, glyphs.more) if room > _PATH_CELLS_MIN else ""
+    middle = columns - 4 - cells(name) - cells(path)
+    return [
+        Piece(glyphs.rule * 2, Role.RULE),
+        Piece(name, Role.TITLE),
+        Piece(glyphs.rule * middle, Role.RULE),
+        Piece(path, Role.DIM),
+        Piece(glyphs.rule * 2, Role.RULE),
+    ]
+
+
+def entry_lines(entry: FleetEntry, problem: str, look: Look) -> list[Line]:
+    """What is known without its run: what it needs, and its schedule. ``problem``: why its run cannot be read."""
+    lines: list[Line] = [[Piece(f" {need_sentence(need, look.now_us)}")] for need in entry.needs[:_CAUSE_LINES_MAX]]
+    if entry.schedule is not None and (state := schedule_state(entry.schedule, look.now_us)):
+        lines.append([Piece(f" schedule: {state}", Role.DIM)])
+    why = one_line(problem or entry.offer.problem or "")
+    return [*lines, [Piece(f" {why}", Role.WARNING)]] if why else lines
+
+
+def run_lines(entry: FleetEntry, causes: Sequence[InboxCause], scene: Scene, look: Look, columns: int) -> list[Line]:
+    """The run under the cursor in a few lines: how it stands, its first cause, and the keys that act on it."""
+    run, counts = scene.board.projection.run, scene.board.counts
+    view = run_view(run, scene.runner, scene.now_us, counts)
+    lines: list[Line] = [run_words(run, view, scene.glyphs)]
+    if causes:
+        lines += _cause_lines(causes, scene, look, columns)
+    else:
+        of_run = (need for need in entry.needs if need.kind not in OF_MACHINE)
+        lines += [[Piece(f"   {need_sentence(need, look.now_us)}")] for need in list(of_run)[:2]]
+    if entry.schedule is not None and (state := schedule_state(entry.schedule, look.now_us)):
+        lines.append([Piece(f"   schedule: {state}", Role.DIM)])
+    return lines
+
+
+def _cause_lines(causes: Sequence[InboxCause], scene: Scene, look: Look, columns: int) -> list[Line]:
+    names = causes[0].tasks
+    lines = selection_lines(names, scene, columns)
+    if wait_of(names, scene) is WaitReason.APPROVAL:  # here its keys only move and copy
+        lines.append(
+            _by_keys([("open", f"opens it: {look.label('copy')} approves, {look.label('next')} rejects")], look)
+        )
+    elif mends_of(names, scene):
+        lines += mend_lines(names, scene, look.label, columns)
+    if len(causes) > 1:
+        more = counted(len(causes) - 1, "more cause")
+        lines.append(_by_keys([("view_inbox", f"{more} in its inbox")], look))
+    return lines
+
+
+def _by_keys(words: Sequence[tuple[str, str]], look: Look) -> Line:
+    shown = [[Piece(look.label(action), Role.KEY), Piece(f" {sentence}")] for action, sentence in words]
+    return [Piece("   "), *join(shown, "  ")]
+
+
+def counts_bar(scene: Scene, columns: int) -> Line:
+    """How far a run is, where its drawing has no room."""
+    counts = scene.board.counts
+    words = counts_line(counts, scene.glyphs, runner=scene.runner)
+    return [Piece(" "), *bar(counts, scene.glyphs, max(min(columns - width(words) - 4, 60), 1)), Piece("  "), *words]
+
+
+# --- The frame -------------------------------------------------------------------------------------------------------
+
+
+def fleet_heading(
+    entries: Sequence[FleetEntry], shown: int, place: str, filter_text: str, order: FleetOrder, glyphs: Glyphs
+) -> tuple[Line, Line]:
+    """Left and right side of the line above the list: how many flows there are, and what they need."""
+    waiting = sum(entry.attention_count for entry in entries)  # the number of the inbox and of the metric
+    paused = sum(entry.is_paused for entry in entries)
+    parts: list[Line] = [[Piece(counted(len(entries), "state file"), Role.STRONG), Piece(f" on {one_line(place)}")]]
+    if filter_text:
+        parts.append([Piece(f"/{one_line(filter_text)}: {number(shown)}", Role.MATCH)])
+    if waiting:
+        need = "needs" if waiting == 1 else "need"
+        parts.append([Piece(f"{counted(waiting, 'thing')} {need} a human")])
+    if paused:
+        parts.append([Piece(f"{number(paused)} paused", Role.WAITING)])
+    return [Piece(" "), *join(parts, f" {glyphs.dot} ")], order_line(order, glyphs)
+
+
+def machine_lines(entries: Sequence[FleetEntry], now_us: int, glyphs: Glyphs) -> list[Line]:
+    """What hosts, disks and processes of the machine itself need, each once, whatever flows it holds up."""
+    found: dict[tuple[NeedKind, str], list[FleetEntry]] = {}
+    words: dict[tuple[NeedKind, str], Need] = {}
+    for entry in entries:
+        for need in entry.needs:
+            if need.kind in OF_MACHINE:
+                key = need.kind, "" if need.kind is NeedKind.SCHEDULER_DEAD else need.detail
+                found.setdefault(key, []).append(entry)
+                words.setdefault(key, need)
+    waiting = [one for one in entries if not is_row(one) and one.offer.problem is None]
+    connecting: list[Line] = [[Piece(f"   {one_line(one.offer.path)}  connecting ...", Role.DIM)] for one in waiting]
+    return connecting + [
+        [
+            Piece(" "),
+            Piece(glyphs.dead, Role.HUMAN),
+            Piece(f" {_names(rows)}", Role.STRONG),
+            Piece(f"  {need_sentence(words[key], now_us)}"),
+        ]
+        for key, rows in found.items()
+    ]
+
+
+def _names(entries: Sequence[FleetEntry]) -> str:
+    first = _flow_name(entries[0]) if is_row(entries[0]) else one_line(entries[0].offer.path)
+    return first if len(entries) == 1 else f"{first} and {len(entries) - 1} more"
+
+
+def search_text(entry: FleetEntry, now_us: int) -> str:
+    """The text that filters search: flow, host, file, state and why, in lower case."""
+    return f"{_flow_name(entry)} {entry.offer.path} {latest_code(entry.offer)} {why_of(entry, now_us)[0]}".casefold()
+
+
+def legend(glyphs: Glyphs) -> list[Line]:
+    """The signs of the list beside those of states."""
+    heights = "".join(glyphs.spark[:6:2])
+    return [
+        [Piece("(1)", Role.DIM), Piece(" so many notices, which can wait")],
+        [Piece(heights, Role.DIM), Piece(" a night's duration beside the usual one")],
+        [Piece(glyphs.spark[5], Role.WARNING), Piece(" far longer than usual")],
+    ]
+
+
+def is_row(entry: FleetEntry) -> bool:
+    """Whether it has a row: a host that could not be reached has a line above the rows."""
+    return entry.offer.has_file or bool(entry.offer.supervised)
+
+
+def _needs_text(entry: FleetEntry) -> str:
+    """What waits for a human; in brackets what is only listed until somebody has acknowledged it."""
+    notices = f"({number(entry.notice_count)})" if entry.notice_count else ""
+    return f"{number(entry.attention_count) if entry.attention_count else ''}{notices}"
+
+
+def fleet_columns(entries: Sequence[FleetEntry], look: Look) -> Columns[FleetEntry, Look]:
+    """The columns that these state files need, as wide as they need them."""
+    texts = {"flow": _flow_name, "finished": _done_text, "next_at": lambda one: _next_word(one, look).text}
+    cells = {name: longest_cells(map(text, entries)) for name, text in texts.items()}
+    return measured([one for one in FLEET_COLUMNS if cells.get(one.name) != 0], cells)
+
+
+def fleet_row(entry: FleetEntry, listed: Columns[FleetEntry, Look], look: Look, columns: int) -> Line:
+    """One state file; of one that cannot be read, why. ``listed``: as of ``fleet_columns``."""
+    if entry.offer.problem is None:
+        return screen_row(listed, entry, look, columns, look.glyphs.more)
+    name = _flow_name(entry) if entry.offer.supervised else _file_name(entry)
+    problem = [Piece(f"{name}  "), Piece(one_line(entry.offer.problem), Role.WARNING)]
+    return row_line(columns, (_NEEDS, _needs_with_sign(entry, look)), (Width(0, FILL), problem), more=look.glyphs.more)
+
+
+def _flow_name(entry: FleetEntry) -> str:
+    return " ".join(filter(None, (entry.host, entry.flow or _file_name(entry))))
+
+
+def _file_name(entry: FleetEntry) -> str:
+    """The last part of the path."""
+    return one_line(entry.offer.path.rpartition("/")[2])
+
+
+def _fleet_needs(entry: FleetEntry, look: Look) -> Piece:
+    return Piece(_needs_text(entry), Role.HUMAN if entry.attention_count else Role.DIM)
+
+
+def _needs_with_sign(entry: FleetEntry, look: Look) -> Piece:
+    sign = look.glyphs.dead if entry.attention_count else " "
+    return Piece(f"{sign}{_needs_text(entry)}", Role.HUMAN if entry.attention_count else Role.DIM)
+
+
+def _state_word(entry: FleetEntry, look: Look) -> Words:
+    run = entry.run
+    return "" if run is None else Piece(latest_code(entry.offer), run_style(run, entry.runner, entry.counts).role)
+
+
+def _state_sign(entry: FleetEntry, look: Look) -> Piece:
+    run = entry.run
+    if run is None:
+        return Piece("no run" if entry.offer.has_file else "connecting", Role.DIM)
+    return sign_and_word(run_style(run, entry.runner, entry.counts), look.glyphs)
+
+
+def _done_text(entry: FleetEntry) -> str:
+    return f"{number(entry.offer.finished)}/{number(entry.offer.tasks)}" if entry.run is not None else ""
+
+
+def _fleet_done(entry: FleetEntry, look: Look) -> Words:
+    return Piece(_done_text(entry), Role.DIM)
+
+
+def _since(entry: FleetEntry, look: Look) -> Words:
+    return "" if entry.run is None else Piece(age(_since_us(entry.run, look.now_us)), Role.DIM)
+
+
+def _executor(entry: FleetEntry, look: Look) -> Piece:
+    word = executor_text(entry)
+    is_missing = word in (_WITHOUT_EXECUTOR, _NOT_SERVED, _CANNOT_START)
+    return Piece(word, Role.WARNING if is_missing else Role.DIM)
+
+
+def _waiting_runs(entry: FleetEntry, look: Look) -> list[str]:
+    return [*dict.fromkeys(need.run_id for need in entry.needs if need.run_id and not need.is_notice)]
+
+
+def _path_or_problem(entry: FleetEntry, look: Look) -> str:
+    """Of a host that cannot be reached its address and the reason."""
+    offer = entry.offer
+    return offer.problem or offer.path if offer.has_file else ": ".join(filter(None, (offer.path, offer.problem)))
+
+
+def _night_ends(entry: FleetEntry, look: Look) -> list[str]:
+    return [one.state for one in entry.offer.nights]
+
+
+def _why(entry: FleetEntry, look: Look) -> Callable[[int], Line]:
+    return lambda size: why_line(entry, look, size)
+
+
+_NEEDS = Width(6)
+
+FLEET_COLUMNS: Columns[FleetEntry, Look] = (
+    Column("needs_human", "NEEDS", lambda one, look: one.attention_count, _fleet_needs, _NEEDS, _needs_with_sign),
+    Column("notices", None, lambda one, look: one.notice_count),
+    Column("waiting_runs", None, _waiting_runs),
+    Column(
+        "flow", "FLOW", lambda one, look: one.flow, None, Width(12, 32, is_name=True), lambda one, look: _flow_name(one)
+    ),
+    Column("state", "STATE", lambda one, look: latest_code(one.offer) or None, _state_word, Width(11), _state_sign),
+    Column("tasks", None, lambda one, look: one.offer.tasks),
+    Column("finished", "DONE", lambda one, look: one.offer.finished, _fleet_done, Width(5, 11, is_right=True)),
+    Column("started_at", "SINCE", lambda one, look: one.run and one.run.started_at, _since, Width(5, is_right=True)),
+    Column("ended_at", None, lambda one, look: one.run and one.run.ended_at),
+    Column("executor_alive", "EXECUTOR", lambda one, look: one.executor.alive, _executor),
+    Column("executor_pid", None, lambda one, look: one.executor.pid if one.executor.alive else None),
+    Column("service_pid", None, lambda one, look: one.offer.service_pid),
+    Column("nights", "LAST 14 NIGHTS", _night_ends, _night_signs, Width(14, gap=2, is_right=True)),
+    Column("next_at", "NEXT", lambda one, look: one.next_at, _next_text, Width(5, 16, rank=1, gap=2), _next_word),
+    Column("run_id", "RUN", lambda one, look: one.run and one.run.run_id),
+    Column("state_file", "FILE", lambda one, look: one.offer.path, _path_or_problem),
+    Column("problem", None, lambda one, look: one.offer.problem),
+    Column("why", "WHY", lambda one, look: why_of(one, look.now_us)[0] or None, None, Width(20, FILL, 2, 2), _why),
+)

@@ -1,0 +1,398 @@
+"""The machine as one picture: a row per state file, what hosts and disks need above, the flow under the cursor below.
+
+The keys act on the cause that the row names, with the previews of the views of a run: the run of the row is followed
+once the cursor rests on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Protocol, cast
+
+from textual import events
+from textual.widget import Widget
+
+from ...engine.core.projection import RunSummary
+from ...engine.statefile.state_files import Offer
+from ...engine.statefile.supervisor_file import ServedSchedule
+from ..keys.actions import Action, ScreenName
+from ..model.board import Board, BoardUpdate
+from ..model.graph.drawing import LABEL_SIZES, SIGNS_ALONE, SPREAD_SIZES, TALL_SIZES
+from ..model.graph.groups import GRAPH_MAX, GraphForm, Zoom
+from ..model.graph.view import GROUP_ROWS, Graph, fits
+from ..model.inbox import Inbox, InboxCause
+from ..model.lists import next_order, parse_filter
+from ..model.runs import FleetEntry, FleetOrder, fleet_entries
+from ..present import fleet as present
+from ..present.graph import GroupDrawing, Highlight, drawing_row, group_drawing, group_map_row, label_width
+from ..present.states import Look
+from ..present.tasks import Scene, TaskNames
+from ..text.columns import Columns, screen_titles
+from ..text.pieces import Line, Piece, Role
+from ..text.text import one_line
+from ..widgets.bars import Bar
+from ..widgets.table import VirtualTable
+from .base import ConsoleScreen
+from .console import Console
+
+_FRAME_ROWS = 6  # heading, titles, the rule with the name of the flow, two rules, keys
+_MACHINE_ROWS_MAX = 3
+_PANEL_ROWS_MIN = 4
+_MARGIN = 1
+_SIZES = (*SPREAD_SIZES, *TALL_SIZES, *LABEL_SIZES, SIGNS_ALONE)  # the first that fits
+_GROUPED_MAX = 3000  # tasks: of a larger run only the counts are drawn here
+
+
+class FleetConsole(Console, Protocol):
+    """The app of this screen.
+
+    Attributes:
+        place: the machine, for people.
+        shown_path: the file whose run is followed; None: none is, or not yet.
+    """
+
+    place: str
+    shown_path: str | None
+
+    def show_file(self, path: str, run_id: str | None) -> None:
+        """Follow a run of another file."""
+
+    def leave_file(self) -> None:
+        """Follow no run: the cursor moves."""
+
+    def open_file(self, path: str, run_id: str | None, view: ScreenName) -> None:
+        """Open a view of a run of a file."""
+
+
+class FleetScreen(ConsoleScreen):
+    """See the module."""
+
+    PLACE = ScreenName.FLEET
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._offers: Sequence[Offer] = ()
+        self.schedules: Mapping[str, ServedSchedule] = {}  # by state file; by flow file if it could never be read
+        self._all: Sequence[FleetEntry] = ()
+        self._entries: dict[str, FleetEntry] = {}
+        self._columns: Columns[FleetEntry, Look] = present.FLEET_COLUMNS
+        self.order = FleetOrder.ATTENTION
+        self.before: str | None = None  # the file under the cursor at first
+        self.problem = ""  # why the list is not that of now
+        self._graph: Graph | None = None
+        self._grouped: GroupDrawing | None = None
+        self._causes: Sequence[InboxCause] = ()
+        self._run_problem = ""  # why the run of the row cannot be read
+        self._names = TaskNames()
+        self.header.set_row_count(1)
+        self.machine_bar = Bar(0, id="machine")
+        self.titles = Bar(id="titles")
+        self.table: VirtualTable[str] = VirtualTable(self._row, always_lit=True, id="fleet")
+        self.name_bar = Bar(id="flow")
+        self.panel = Bar(_PANEL_ROWS_MIN, id="panel")
+
+    @property
+    def fleet(self) -> FleetConsole:
+        return cast(FleetConsole, self.app)
+
+    def content(self) -> Iterable[Widget]:
+        yield self.machine_bar
+        yield self.titles
+        yield self.table
+        yield self.name_bar
+        yield self.panel
+
+    # --- The list ---------------------------------------------------------------------------------------------------
+
+    def show_files(self, offers: Sequence[Offer]) -> None:
+        """Show these state files."""
+        self._offers = offers
+        self._show_order()
+
+    def show_schedules(self, schedules: Mapping[str, ServedSchedule]) -> None:
+        """Show what a supervisor knows of the schedules of the files."""
+        if schedules != self.schedules:
+            self.schedules = schedules
+            self._show_order()
+
+    def _show_order(self) -> None:
+        now_us, wanted = self.console.live.clock_us, parse_filter(self.filter_text)
+        self._all = fleet_entries(self._offers, now_us, self.order, self.schedules)
+        shown = [one for one in self._all if present.is_row(one) and wanted.matches(present.search_text(one, now_us))]
+        self._entries = {one.offer.path: one for one in shown}
+        self._columns = present.fleet_columns(shown, self._look())
+        before, is_new = self.table.cursor_key, not self.table.order
+        self.table.set_order([*self._entries])
+        if self.before in self._entries:
+            self.table.move_to_key(self.before)
+            self.before = None
+        if before is not None and before not in self._entries:
+            self.on_row_removed()
+        if is_new and self._entries:
+            self._follow_cursor()
+        self.table.refresh()
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        """Divide the rows: the list has what it needs as far as the flow below keeps enough."""
+        lines = present.machine_lines(self._all, self.console.live.clock_us, self.console.glyphs)
+        if len(lines) > _MACHINE_ROWS_MAX:
+            more = f"   {len(lines) - _MACHINE_ROWS_MAX + 1} more"
+            lines = [*lines[: _MACHINE_ROWS_MAX - 1], [Piece(more, Role.WARNING)]]
+        self.machine_bar.set_row_count(len(lines))
+        self.machine_bar.show_lines(lines)
+        room = self.app.size.height - _FRAME_ROWS - len(lines)
+        least = max(_PANEL_ROWS_MIN, room // 4)
+        rows = max(min(room - len(self._entries), room * 2 // 3), least)
+        if rows != self.panel.row_count:
+            self.panel.set_row_count(rows)
+            self._fit_drawing()
+        self.titles.show(screen_titles(self._columns, self.app.size.width))
+        self._show_panel()
+        self.show_frame()
+
+    def _look(self) -> Look:
+        return Look(self.console.live.clock_us, self.console.glyphs, label=self.console.keymap.label)
+
+    def _row(self, path: str, columns: int) -> Line:
+        return present.fleet_row(self._entries[path], self._columns, self._look(), columns)
+
+    @property
+    def entry(self) -> FleetEntry | None:
+        """The state file under the cursor."""
+        return self._entries.get(self.table.cursor_key or "")
+
+    # --- The flow under the cursor -----------------------------------------------------------------------------------
+
+    def on_virtual_table_cursor_moved(self, message: VirtualTable.CursorMoved) -> None:
+        """Follow the run of another row once the cursor rests."""
+        self._follow_cursor()
+
+    def _follow_cursor(self) -> None:
+        if self.fleet.shown_path != self.table.cursor_key:
+            self._forget()
+            self.fleet.leave_file()
+            self.rest_timer.start()
+        self._show_panel()
+        self.show_key_bar()
+
+    def _forget(self) -> None:
+        self._graph, self._grouped, self._causes, self._run_problem = None, None, (), ""
+
+    def on_cursor_rest(self) -> None:
+        """Follow the run under the cursor."""
+        entry = self.entry
+        has_run = entry is not None and entry.offer.problem is None and entry.run is not None
+        if entry is not None and has_run and self.fleet.shown_path != entry.offer.path:
+            self.fleet.show_file(entry.offer.path, present.run_to_show(entry))
+
+    def show_run_problem(self, path: str, sentence: str) -> None:
+        """Say why the run of a row cannot be read."""
+        if path == self.table.cursor_key:
+            self._run_problem = sentence
+            self._show_panel()
+
+    def board_replaced(self, board: Board) -> None:
+        """Draw the run under the cursor."""
+        self._names = TaskNames(board.projection.tasks)
+        graph = Graph(board, self._label_width, Zoom.GRAPH)
+        graph.form = GraphForm.DRAWING
+        self._graph = graph
+        self._find_causes(board)
+        self._fit_drawing()
+        self._show_panel()
+        self.show_key_bar()
+
+    def _label_width(self, name: str) -> int:
+        size = LABEL_SIZES[0] if self._graph is None else self._graph.drawings.label_size
+        return label_width(name, self.scene(), size)
+
+    def _find_causes(self, board: Board) -> None:
+        """The causes of the run, the one that the row names first."""
+        entry = self.entry
+        named = {need.fingerprint for need in entry.needs[:1]} if entry is not None else set()
+        self._causes = sorted(Inbox(board).causes(), key=lambda one: one.fingerprint not in named)
+        self.console.selected = self._causes[0].tasks[0] if self._causes else board.starting_task()
+        if self._graph is not None and self.console.selected is not None:
+            self._graph.select(self.console.selected)
+
+    def on_news(self, news: BoardUpdate) -> None:
+        """Draw what changed."""
+        board, graph = self.console.live.board, self._graph
+        if board is None or graph is None:
+            return
+        graph.apply(news.delta)
+        if news.delta.are_problems_changed or news.delta.tasks & {*self.target_tasks()}:
+            self._find_causes(board)
+            self.show_key_bar()
+        self._show_panel()
+
+    def scene(self) -> Scene:
+        """The context for drawing the run under the cursor."""
+        scene = super().scene()
+        scene.names = self._names
+        return scene
+
+    @property
+    def _text_lines(self) -> list[Line]:
+        entry, board = self.entry, self.console.live.board
+        if entry is None:
+            return []
+        look, columns = self._look(), self.app.size.width
+        if board is None or self._graph is None:
+            return present.entry_lines(entry, self._run_problem, look)
+        return present.run_lines(entry, self._causes, self.scene(), look, columns)
+
+    def _fit_drawing(self) -> None:
+        """Choose the largest drawing that leaves room for the cause: of the tasks, else of the groups."""
+        graph, columns = self._graph, self.app.size.width
+        self._grouped = None
+        if graph is None:
+            return
+        rows = self.panel.row_count - len(self._text_lines) - 1
+        if len(graph.dag) <= GRAPH_MAX and fits(graph, columns - _MARGIN, rows, _SIZES):
+            return
+        if 1 < len(graph.dag) <= _GROUPED_MAX:
+            found = group_drawing(graph, self.scene(), columns)
+            if found is not None and found.drawing.width < columns and found.drawing.height * GROUP_ROWS <= rows:
+                self._grouped = found
+
+    def _drawn_lines(self, rows: int) -> list[Line]:
+        graph, grouped, columns, scene = self._graph, self._grouped, self.app.size.width, self.scene()
+        assert graph is not None
+        height = graph.height if grouped is None else grouped.drawing.height * GROUP_ROWS
+        if height > rows:
+            return [present.counts_bar(scene, columns)]
+        ends = -_MARGIN, columns - _MARGIN
+        if grouped is not None:
+            return [group_map_row(graph, grouped, y, *ends, scene) for y in range(height)]
+        return [drawing_row(graph, y, *ends, scene, Highlight()) for y in range(height)]
+
+    def _show_panel(self) -> None:
+        """Show the run under the cursor: its cause, then its drawing."""
+        entry, glyphs, rows = self.entry, self.console.glyphs, self.panel.row_count
+        self.name_bar.show(present.name_line(entry, glyphs, self.app.size.width))
+        lines = self._text_lines
+        if self._graph is not None and self.console.live.board is not None and rows > len(lines) + 1:
+            lines = [*lines, [], *self._drawn_lines(rows - len(lines) - 1)]
+        self.panel.show_lines(lines)
+
+    # --- The frame --------------------------------------------------------------------------------------------------
+
+    def show_frame(self) -> None:
+        """Update heading, rules and keys."""
+        glyphs = self.console.glyphs
+        left, right = present.fleet_heading(
+            self._all, len(self._entries), self.fleet.place, self.filter_text, self.order, glyphs
+        )
+        if self.problem:
+            right = [Piece(f"{one_line(self.problem)} ", Role.WARNING)]
+        self.header.show(left, right)
+        for rule in (self.upper_rule, self.lower_rule):
+            rule.show(glyphs.rule, self.hidden_row_marks(rule))
+        self.show_key_bar()
+
+    def show_key_bar(self) -> None:
+        """Show the keys that act on the row."""
+        self.key_bar.show(self.hints(), self.console.lock_reason)
+
+    @property
+    def back_label(self) -> str:
+        return ""
+
+    def tick(self, now_us: int) -> None:
+        """Update ages and countdowns."""
+        self.table.rows_changed([*self._entries])
+        self._show_panel()
+
+    def on_shown(self) -> None:
+        self.table.focus()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Divide the rows anew."""
+        self._lay_out()
+        self._fit_drawing()
+        self._show_panel()
+
+    def legend(self) -> Sequence[Line]:
+        """The signs of the list beside those of states."""
+        return present.legend(self.console.glyphs)
+
+    # --- Keys -------------------------------------------------------------------------------------------------------
+
+    @property
+    def selection_problem(self) -> str:
+        entry = self.entry
+        if entry is None:
+            return "nothing is selected"
+        if entry.offer.problem is not None:
+            return one_line(entry.offer.problem)
+        if self._causes:
+            return f"it waits for your yes or no: {self.console.keymap.label('open')} opens it"
+        return "nothing here failed or waits for a decision" if self._graph is not None else "no run of it is read yet"
+
+    def target_tasks(self) -> Sequence[str]:
+        """The tasks of the cause that the row names; none of an approval, which is answered in its run."""
+        names = self._causes[0].tasks if self._causes else ()
+        return () if names and names[0] in self.board.asked else names
+
+    def tasks_in_sight(self) -> Collection[str]:
+        return self.target_tasks()
+
+    @property
+    def awaits_answer(self) -> bool:
+        """False: ``n`` only moves here, and an approval is answered in its run."""
+        return False
+
+    def subject(self) -> object:
+        """The run under the cursor."""
+        board = self.console.live.board
+        if board is None:
+            return None
+        return RunSummary(board.projection.run, {str(state): n for state, n in board.counts.items()}, len(board.asked))
+
+    def is_offered(self, action: Action) -> bool:
+        """Whether an action can do anything for the row."""
+        entry, board = self.entry, self.console.live.board
+        if action.name in ("requeue", "skip"):
+            return bool(self.target_tasks()) and super().is_offered(action)
+        if action.name in ("pause", "resume_here", "ack_run"):
+            mends = present.why_of(entry, self.console.live.clock_us)[1] if entry is not None else ()
+            is_running = board is not None and board.projection.run.ended_at is None and self.console.runner.is_alive
+            return action.name in mends or (action.name == "pause" and is_running)
+        if action.name == "schedule":
+            return (self.table.cursor_key or "") in self.schedules
+        return super().is_offered(action)
+
+    def on_virtual_table_row_opened(self, message: VirtualTable.RowOpened) -> None:
+        """Open the run under the cursor."""
+        self.open_in(ScreenName.GRAPH)
+
+    def open_in(self, view: ScreenName) -> None:
+        """Open a view of the run under the cursor."""
+        entry = self.entry
+        if entry is not None and entry.offer.problem is None:
+            self.fleet.open_file(entry.offer.path, present.run_to_show(entry), view)
+        elif entry is not None:
+            self.console.show_message(one_line(entry.offer.problem or ""), Role.WARNING)
+
+    def change_order(self) -> None:
+        """Change to the next order."""
+        self.order = next_order(self.order)
+        self._show_order()
+
+    async def on_bar_cell_clicked(self, message: Bar.CellClicked) -> None:
+        """A click above the list, on the right, is the key of its order."""
+        if message.bar is self.header and message.on_right:
+            self.change_order()
+
+    def filter_changed(self, text: str) -> None:
+        """Show only the files that match."""
+        self._show_order()
+
+    def go_to_next(self, step: int) -> None:
+        """To the next match, without a filter to the next file that needs a human."""
+        before = self.table.cursor
+        self.table.move_to_next(step, lambda path: bool(self.filter_text) or self._entries[path].attention_count > 0)
+        if self.table.cursor == before:
+            self.console.show_message("no other flow matches" if self.filter_text else "no other flow needs a human")
