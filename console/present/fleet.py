@@ -16,6 +16,7 @@ from ...engine.statefile.state_files import Night
 from ...engine.statefile.supervisor_file import FOREVER, FlowBefore
 from ..model.inbox import InboxCause
 from ..model.runs import FleetEntry, FleetOrder, latest_code, pace_of
+from ..sessions.target import is_remote
 from ..text.columns import FILL, Column, Columns, Width, Words, longest_cells, measured, row_line, screen_row
 from ..text.figures import DAY, age, number
 from ..text.glyphs import Glyphs
@@ -201,7 +202,8 @@ def _slowness(entry: FleetEntry, now_us: int) -> str:
 def why_line(entry: FleetEntry, look: Look, size: int) -> Line:
     """The sentence, cut where there is no room, and always the keys that mend it."""
     words, mends, role = why_of(entry, look.now_us)
-    keys = [key for name in mends if (key := look.label(name))]
+    is_here = not is_remote(entry.offer.path)  # an executor starts beside its file
+    keys = [key for name in mends if (key := look.label(name)) and (is_here or name != "resume_here")]
     shown = join([[Piece(key, Role.KEY)] for key in keys], " ")
     room = size - (width(shown) + 2 if shown else 0)
     text = [Piece(words, role)]
@@ -383,7 +385,10 @@ def fleet_row(entry: FleetEntry, listed: Columns[FleetEntry, Look], look: Look, 
 
 
 def _flow_name(entry: FleetEntry) -> str:
-    return " ".join(filter(None, (entry.host, entry.flow or _file_name(entry))))
+    """The host if there are several, the flow, and its file if that has another name."""
+    file = _file_name(entry)
+    other = file if entry.flow is not None and entry.offer.has_file and file != f"{entry.flow}.db" else ""
+    return " ".join(filter(None, (entry.host, entry.flow or file, other)))
 
 
 def _file_name(entry: FleetEntry) -> str:

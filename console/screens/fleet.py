@@ -359,7 +359,8 @@ class FleetScreen(ConsoleScreen):
         if action.name in ("pause", "resume_here", "ack_run"):
             mends = present.why_of(entry, self.console.live.clock_us)[1] if entry is not None else ()
             is_running = board is not None and board.projection.run.ended_at is None and self.console.runner.is_alive
-            return action.name in mends or (action.name == "pause" and is_running)
+            may_act = action.name != "resume_here" or self.console.launch.state_path is not None
+            return (action.name in mends and may_act) or (action.name == "pause" and is_running)
         if action.name == "schedule":
             return (self.table.cursor_key or "") in self.schedules
         return super().is_offered(action)
