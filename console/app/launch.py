@@ -112,8 +112,8 @@ async def _choose(
     is_read_only: bool,
     ssh: SshOptions,
 ) -> tuple[int, Opening | None]:
-    from ..sessions.address import Endpoint
-    from ..sessions.open import open_session, options_for
+    from ..sessions.address import Endpoint, options_for
+    from ..sessions.open import open_session
     from .fleet import FleetApp
 
     def open_file(path: str) -> Awaitable[Session]:

@@ -16,7 +16,6 @@ from ...engine.statefile.state_files import Night
 from ...engine.statefile.supervisor_file import FOREVER, FlowBefore
 from ..model.inbox import InboxCause
 from ..model.runs import FleetEntry, FleetOrder, latest_code, pace_of
-from ..sessions.target import is_remote
 from ..text.columns import FILL, Column, Columns, Width, Words, longest_cells, measured, row_line, screen_row
 from ..text.figures import DAY, age, number
 from ..text.glyphs import Glyphs
@@ -202,7 +201,7 @@ def _slowness(entry: FleetEntry, now_us: int) -> str:
 def why_line(entry: FleetEntry, look: Look, size: int) -> Line:
     """The sentence, cut where there is no room, and always the keys that mend it."""
     words, mends, role = why_of(entry, look.now_us)
-    is_here = not is_remote(entry.offer.path)  # an executor starts beside its file
+    is_here = not entry.offer.path.startswith("ssh://")  # an executor starts beside its file
     keys = [key for name in mends if (key := look.label(name)) and (is_here or name != "resume_here")]
     shown = join([[Piece(key, Role.KEY)] for key in keys], " ")
     room = size - (width(shown) + 2 if shown else 0)
