@@ -24,7 +24,7 @@ from ..text.text import cells, one_line, shorten_middle
 from .inbox import mend_lines, mends_of, selection_lines, wait_of
 from .run_grid import run_words
 from .runs import describe_next_run
-from .schedules import after_text, need_sentence, schedule_state, skips_next
+from .schedules import after_text, need_sentence, schedule_state
 from .states import Look, bar, counts_line, order_line, sign_and_word
 from .tasks import Scene
 
@@ -64,7 +64,7 @@ def _flows_before(entry: FleetEntry) -> list[FlowBefore]:
 
 def _next_word(entry: FleetEntry, look: Look) -> Piece:
     """The same in a few cells, by the clock of this machine."""
-    schedule, at = entry.schedule, entry.next_at
+    at = entry.next_at
     if entry.is_paused:
         return Piece("paused", Role.WAITING)
     if before := _flows_before(entry):
@@ -75,7 +75,7 @@ def _next_word(entry: FleetEntry, look: Look) -> Piece:
         return Piece(f"due {age(look.now_us - at)}", Role.WARNING)
     if executor_text(entry) in (_NOT_SERVED, _CANNOT_START):
         return Piece(executor_text(entry), Role.WARNING)
-    if schedule is not None and skips_next(schedule) and schedule.skip_logical == schedule.next_logical:
+    if any(facts.skips_next for facts in entry.offer.supervised):
         return Piece("left out", Role.WAITING)
     wall = datetime.fromtimestamp(at / 1e6).astimezone()
     day = "%H:%M" if at - look.now_us < DAY else "%a %H:%M" if at - look.now_us < _WEEK else "%d %b"
