@@ -85,16 +85,15 @@ def _joined() -> Iterator[tuple[str, list[str]]]:
                 yield f"{'/'.join(path.parts[-2:])}:{node.lineno}", words
 
 
-JOINED = dict(_joined())
-
-
-@pytest.mark.parametrize("place", JOINED)
-def test_the_words_of_a_command_in_the_code_are_read_by_the_group(place: str) -> None:
-    parse(JOINED[place])
-
-
-def test_the_commands_in_the_code_are_found() -> None:
-    assert len(JOINED) > 25 and {words[0] for words in JOINED.values()} > {"inbox", "resume", "attach", "requeue"}
+def test_the_words_of_each_command_in_the_code_are_read_by_the_group() -> None:
+    joined = dict(_joined())
+    assert len(joined) > 25 and {words[0] for words in joined.values()} > {"inbox", "resume", "attach", "requeue"}
+    for place, words in joined.items():
+        try:
+            parse(words)
+        except (click.UsageError, AssertionError) as error:
+            error.add_note(place)
+            raise
 
 
 SENT = [one for one in ACTS if one.shell == one.name and one.scope in (Scope.TASKS, Scope.RUN)]
