@@ -6,7 +6,7 @@ import asyncio
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -38,11 +38,10 @@ from redrive.engine.statefile.dry_run import ActPreview
 from redrive.engine.statefile.lists import ATTENTION_RUNS, DurationStats, Listing, Row
 from redrive.engine.statefile.logs import AttemptText, LogChunk, SelectedLines
 from redrive.engine.statefile.pruning import PrunePreview
-from support.idle import is_settled, wait_for_idle_loop, wait_for_screen_by_the_loop
+from support.idle import is_settled, wait_for_idle_loop, wait_for_screen_by_the_loop, wait_for_workers
 from support.stylesheets import share_parsed_stylesheets
 from support.waiting import LIMIT_SECONDS
 from textual.pilot import Pilot
-from textual.worker import WorkerCancelled
 
 from .model.runs import START, EventBuilder, S, projection_of
 
@@ -303,8 +302,7 @@ async def settle(app: ConsoleApp, pilot: Pilot[Any]) -> None:
     """Until what was sent has come, and what came has been painted."""
     for _ in range(3):
         await pilot.pause()
-        with suppress(WorkerCancelled):  # a later read has taken the place of this one
-            await app.workers.wait_for_complete()
+        await wait_for_workers(app)
         app.live.flush_pending()
     await pilot.pause()
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 from redrive.console.screens.console import Refresher, RestTimer
+from textual.app import App
 from textual.message_pump import MessagePump
 from textual.pilot import Pilot
 from textual.screen import Screen
+from textual.worker import WorkerCancelled
 
 _TURNS = 3  # of the loop in a row with nothing to do: what one future starts, the next turn sees
 _SOON_SECONDS = 0.03  # a repaint, or the size of a window that has changed, comes after a sixtieth of a second
@@ -24,6 +27,13 @@ def is_settled(screen: Screen[Any]) -> bool:
         for part in parts
         if isinstance(part, (RestTimer, Refresher))
     )
+
+
+async def wait_for_workers(app: App[Any]) -> None:
+    """Until each has ended, or has been cancelled by a newer one of its group."""
+    for worker in list(app.workers):
+        with suppress(WorkerCancelled):
+            await worker.wait()
 
 
 async def wait_for_idle_loop(min_sleep: float = 0.0, max_sleep: float = 1.0) -> None:

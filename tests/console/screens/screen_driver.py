@@ -8,7 +8,7 @@ from typing import Any
 
 from redrive.engine.domain.events import Event
 from redrive.engine.statefile.logs import AttemptText
-from support.idle import is_settled
+from support.idle import is_settled, wait_for_workers
 from textual.pilot import Pilot
 from textual.widget import Widget
 
@@ -131,10 +131,10 @@ class ScreenDriver:
     async def settle(self) -> None:
         """Messages delivered, workers done, and what waits for the cursor to rest has been said."""
         await self.pilot.pause()
-        await self.app.workers.wait_for_complete()
+        await wait_for_workers(self.app)
         while not is_settled(self.app.screen):
             await self.pilot.pause(0.02)
-        await self.app.workers.wait_for_complete()
+        await wait_for_workers(self.app)
         await self.pilot.pause()
 
     async def emit(self, session: FakeSession, *batches: Any) -> None:
