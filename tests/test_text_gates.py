@@ -279,7 +279,7 @@ def test_the_environment_of_the_command_of_a_page(count: int) -> None:
 ENDS = "printf 'END\\0'"
 
 
-@parametrize_count
+@parametrize_mostly_long("count", [50, 2_000])
 def test_a_shell_gets_each_text_as_one_word(tmp_path: Path, count: int) -> None:
     """One shell reads all lines; a word that acts would print other words, or make a file."""
     lines: list[str] = []
