@@ -76,8 +76,9 @@ def requeue_question(
 
 def preview_question(preview: Preview, scene: Scene, rate: float | None = None) -> Question:
     """The question before a requeue or a skip. ``rate``: starts per second if they are spread."""
-    asked = preview.run_again if preview.act == "requeue" else preview.skipped
-    count = len(asked) + (len(preview.unblocked) if not asked else 0)
+    changes = preview.changes
+    asked = changes.run_again if preview.act == "requeue" else changes.skipped
+    count = len(asked or changes.unblocked)
     title = one_line(asked[0]) if len(asked) == 1 else task_count(count)
     facts = [[Piece(text)] for text in _consequences(preview)]
     if rate is not None:
@@ -139,19 +140,20 @@ def spread_seconds(count: int, rate: float) -> int:
 
 
 def _consequences(preview: Preview) -> Iterator[str]:
-    yield from (f"{note[:1].upper()}{note[1:]}." for note in preview.notes)
+    changes = preview.changes
+    yield from (f"{note[:1].upper()}{note[1:]}." for note in changes.notes)
     if preview.needed_by:
         name, child = preview.needed_by[0]
         more = f", and {len(preview.needed_by) - 1:,} more are needed" if len(preview.needed_by) > 1 else ""
         yield f"{one_line(child)} requires the result of {one_line(name)}{more}: type a substitute."
-    if len(preview.run_again) > 1:
-        yield f"{task_count(len(preview.run_again))} run again, with a fresh budget."
+    if len(changes.run_again) > 1:
+        yield f"{task_count(len(changes.run_again))} run again, with a fresh budget."
     for names, words in (
-        (preview.unblocked, "below no longer stopped"),
+        (changes.unblocked, "below no longer stopped"),
         (preview.released, "below may go on"),
-        (preview.held_back, "about to start will wait again"),
-        (preview.stale, "ran before and will be stale"),
-        (preview.stopped, "accept only its success and stop"),
+        (changes.held_back, "about to start will wait again"),
+        (changes.stale, "ran before and will be stale"),
+        (changes.stopped, "accept only its success and stop"),
     ):
         if names:
             yield f"{task_count(len(names))} {words}: {named(names)}."
@@ -160,9 +162,9 @@ def _consequences(preview: Preview) -> Iterator[str]:
         yield f"{task_count(len(held))} below {'stays' if len(held) == 1 else 'stay'} held by {named(holders)}."
     if blocked := preview.blocked_unheld:
         yield f"{task_count(len(blocked))} {'stays' if len(blocked) == 1 else 'stay'} blocked: {named(blocked)}."
-    if preview.refused:
-        name, sentence = preview.refused[0]
-        yield f"{len(preview.refused)} not possible: {one_line(name)}, {sentence}."
+    if refused := changes.refused:
+        name, _, sentence = refused[0]
+        yield f"{len(refused)} not possible: {one_line(name)}, {sentence}."
 
 
 def _task_lines(names: Sequence[str], scene: Scene) -> list[Line]:

@@ -117,12 +117,12 @@ class OperatorActions:
     def requeue(self, board: Board, names: Sequence[str]) -> None:
         """Requeue: one task that needs a human at once, other tasks after a confirmation."""
         preview = preview_requeue(board, names, is_abandoned=not self._console.live.status.executor.alive)
-        if self._is_refused(preview, preview.run_again or preview.unblocked):
+        if self._is_refused(preview, preview.changes.run_again or preview.changes.unblocked):
             return
         targets = targets_of(board, names)
         # the eye is on it, and no descendant runs or has run
         is_plain = self._is_at_cursor(names) and board.row(names[0]).state in ENDED_BADLY
-        if is_plain and not preview.notes:
+        if is_plain and not preview.changes.notes:
             self.send("requeue", targets, DEFAULT_REASON, {"not_before": GRACE_SECONDS}, self._begin_grace)
             return
         is_spread = len(names) > SPREAD_ABOVE
@@ -143,7 +143,7 @@ class OperatorActions:
     def skip(self, board: Board, names: Sequence[str]) -> None:
         """Skip the tasks, with a reason."""
         preview = preview_skip(board, names, is_abandoned=not self._console.live.status.executor.alive)
-        if self._is_refused(preview, preview.skipped):
+        if self._is_refused(preview, preview.changes.skipped):
             return
         targets = targets_of(board, names)
 
@@ -346,8 +346,8 @@ class OperatorActions:
 
     def _is_refused(self, preview: Preview, effect: Sequence[str]) -> bool:
         if not effect:
-            name, sentence = preview.refused[0] if preview.refused else ("", f"there is nothing to {preview.act}")
-            self.show_warning(f"{name}: {sentence}" if name else sentence)
+            whys = (f"{name}: {why}" for name, _, why in preview.changes.refused)
+            self.show_warning(next(whys, f"there is nothing to {preview.act}"))
         return not effect
 
     def _scene(self, board: Board) -> Scene:

@@ -23,7 +23,6 @@ from ...engine.domain.events import Json
 from ...engine.domain.states import NEEDS_HUMAN, TaskState, may_have_happened
 from ...engine.domain.text import counted
 from ...engine.errors import RedriveError
-from ...engine.statefile.dry_run import ActPreview
 from ..model.board import SessionStatus
 from ..present.runs import describe_executor_loss, place_line, resume_command
 from ..sessions.address import Endpoint
@@ -207,7 +206,7 @@ def preview_command(
 ) -> ExitCode:
     """Print what a command would change. Exit code 1: nothing."""
 
-    async def use(session: Session) -> tuple[ActPreview, ActPlace]:
+    async def use(session: Session) -> tuple[acts.ActPreview, ActPlace]:
         built = await build(session)
         return await session.preview(built.command), place_of(session, built.run)
 
@@ -221,7 +220,7 @@ class _Plan(NamedTuple):
 
     endpoint: Endpoint
     command: acts.Command
-    preview: ActPreview
+    preview: acts.ActPreview
     place: ActPlace
 
 
@@ -493,7 +492,7 @@ _KINDS = (
 )
 
 
-def print_preview(preview: ActPreview, as_json: bool, place: ActPlace) -> None:
+def print_preview(preview: acts.ActPreview, as_json: bool, place: ActPlace) -> None:
     """Print the complete preview, so that it can be compared with what happens later."""
     if as_json:
         where = {"state_file": place.address, "run_id": None if place.run is None else place.run.run_id}
@@ -508,7 +507,7 @@ def print_preview(preview: ActPreview, as_json: bool, place: ActPlace) -> None:
     echo("dry run: nothing was changed" if changed else "dry run: nothing would change")
 
 
-def preview_lines(preview: ActPreview) -> Iterator[str]:
+def preview_lines(preview: acts.ActPreview) -> Iterator[str]:
     """One line for each kind of change, then the refusals."""
     for kind, words in _KINDS:
         names: Sequence[str] = getattr(preview, kind)

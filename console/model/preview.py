@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
-from msgspec.structs import replace
 
 from ...engine.core.dag import bits_of
 from ...engine.core.decide import passed_reason
@@ -21,7 +20,7 @@ from ...engine.core.projection import TaskRow
 from ...engine.core.ready_queue import spec_of
 from ...engine.core.spec import rule_of_edge
 from ...engine.domain import trigger_rules
-from ...engine.domain.acts import DONE, refusal_sentence
+from ...engine.domain.acts import DONE, REFUSED, ActPreview, TargetResult, refusal_sentence
 from ...engine.domain.elements import FOLLOWING, GONE, VANISHED_CHILD, describe_following
 from ...engine.domain.event_payloads import OperatorActed
 from ...engine.domain.events import Event
@@ -48,31 +47,28 @@ from .board import Board, is_late
 
 
 class Preview(msgspec.Struct, frozen=True):
-    """The affected tasks, each list in the order of the flow. The command changes the first seven lists.
+    """What a dry run would say of an act, each list in the order of the flow, and what follows for the tasks below.
 
-    ``released``: waiting descendants that no other task blocks afterwards. ``still_held``: (task, blocking task) for
-    the other waiting descendants.
+    ``needed_by``: skipped tasks, each with a child that needs its result. ``released``: waiting descendants that no
+    other task blocks afterwards. ``still_held``: (task, blocking task) for the other waiting descendants.
     """
 
     act: str
-    run_again: tuple[str, ...] = ()
-    skipped: tuple[str, ...] = ()
-    unblocked: tuple[str, ...] = ()
-    held_back: tuple[str, ...] = ()  # were about to start, and wait for a parent again
-    stopped: tuple[str, ...] = ()
-    stay_blocked: tuple[tuple[str, str | None], ...] = ()
-    refused: tuple[tuple[str, str], ...] = ()
-    stale: tuple[str, ...] = ()  # ran before a parent that runs again
-    needed_by: tuple[tuple[str, str], ...] = ()  # (task, a child that needs its result)
+    changes: ActPreview
+    needed_by: tuple[tuple[str, str], ...] = ()
     released: tuple[str, ...] = ()
     still_held: tuple[tuple[str, str], ...] = ()
-    notes: tuple[str, ...] = ()  # sentences to read before
 
     @property
     def blocked_unheld(self) -> tuple[str, ...]:
         """What stays blocked, without what ``still_held`` lists with the task that holds it."""
         held = dict(self.still_held)
-        return tuple(name for name, _ in self.stay_blocked if name not in held)
+        return tuple(name for name, _ in self.changes.stay_blocked if name not in held)
+
+    @property
+    def going_on(self) -> int:
+        """How many tasks below may go on afterwards."""
+        return len({*self.released, *self.changes.unblocked})
 
 
 @dataclass(slots=True)
@@ -160,9 +156,12 @@ def preview_requeue(
                 f"blocked by {overlay.at(name).blocked_by or 'a task above it'}: requeue or skip that"
             )
     targets = [*again, *(name for name in blocked if name not in overlay.refused)]
-    preview = _summarize("requeue", overlay, targets, stale)
-    notes = (*_doubts(board, again), *preview.notes, *(_note_of_list(overlay, name) for name in maps))
-    return replace(preview, notes=notes)
+    notes = [
+        *_doubts(board, again),
+        *_lifted_deadline(board, bool(targets)),
+        *(_note_of_list(overlay, name) for name in maps),
+    ]
+    return _summarize("requeue", overlay, targets, notes, stale)
 
 
 def _followers(board: Board, name: str) -> Iterator[str]:
@@ -206,7 +205,7 @@ def preview_skip(board: Board, names: Iterable[str], *, is_abandoned: bool = Fal
         trigger_rules.propagate(overlay, name)
     _let_go_on(overlay, skipped)
     trigger_rules.unpropagate(overlay, skipped)
-    return _summarize("skip", overlay, skipped, (), needed_by)
+    return _summarize("skip", overlay, skipped, _lifted_deadline(board, bool(skipped)), needed_by=needed_by)
 
 
 def _refusal(act: str, row: TaskRow, state: TaskState) -> str:
@@ -269,38 +268,29 @@ def doubts_about(board: Board, names: Iterable[str]) -> list[tuple[str, str | No
 # --- Lists --------------------------------------------------------------------------------------------------------
 
 
-_CHANGES = ("run_again", "skipped", "unblocked", "held_back", "stopped")
-
-
 def _summarize(
     act: str,
     overlay: _Overlay,
     targets: Sequence[str],
-    stale: Iterable[str],
+    notes: Sequence[str],
+    stale: Iterable[str] = (),
     needed_by: tuple[tuple[str, str], ...] = (),
 ) -> Preview:
     chosen = set(targets)
-    lists: dict[str, list[str]] = {kind: [] for kind in _CHANGES}
+    lists: dict[str, list[str]] = {}
     for name, derived in overlay.changed.items():
         before = overlay.board.row(name).state
         if derived.state is not before:
-            lists[trigger_rules.change_kind(before, derived.state, name in chosen)].append(name)
+            lists.setdefault(trigger_rules.change_kind(before, derived.state, name in chosen), []).append(name)
     below = overlay.board.dag.descendants(*targets) if targets else ()
-    blocked = [
-        (name, overlay.at(name).blocked_by) for name in below if overlay.at(name).state is TaskState.UPSTREAM_FAILED
-    ]
-    released, still = _release(overlay, below, chosen)
-    return Preview(
-        act=act,
-        **{kind: overlay.in_order(names) for kind, names in lists.items()},
-        stay_blocked=tuple(blocked),
-        refused=tuple(overlay.refused.items()),
-        stale=overlay.in_order(stale),
-        needed_by=needed_by,
-        released=released,
-        still_held=still,
-        notes=_lifted_deadline(overlay.board, bool(targets)),
+    in_order: dict[str, Any] = {kind: overlay.in_order(names) for kind, names in lists.items()}
+    results = [TargetResult(name, REFUSED, sentence) for name, sentence in overlay.refused.items()]
+    stopped = (name for name in below if overlay.at(name).state is TaskState.UPSTREAM_FAILED)
+    blocked = [(name, overlay.at(name).blocked_by) for name in stopped]
+    changes = ActPreview(
+        bool(targets), "", results, stay_blocked=blocked, stale=overlay.in_order(stale), notes=notes, **in_order
     )
+    return Preview(act, changes, needed_by, *_release(overlay, below, chosen))
 
 
 def _release(

@@ -347,22 +347,21 @@ def _by_key(keys: Mapping[str, str], requeue: str, skip: str) -> list[Line]:
 
 
 def _describe_requeue(preview: Preview, *, is_brief: bool) -> str:
-    again, stale = len(preview.run_again), len(preview.stale)
+    again, stale = len(preview.changes.run_again), len(preview.changes.stale)
     acts = [f"{number(again) if is_brief else task_count(again)} {_plural(again, 'runs', 'run')} again"]
-    go_on = len(set(preview.released) | set(preview.unblocked))
-    if go_on:
+    if go_on := preview.going_on:
         acts.append(f"{number(go_on)} {'may follow' if is_brief else 'below may go on after success'}")
     if stale:
         acts.append(f"{number(stale)} ran before and {_plural(stale, 'becomes', 'become')} stale")
     held = [*_describe_still_held(preview)]
     # The end may have no room.
-    sentences = [*acts, *held, *preview.notes] if is_brief else [*preview.notes, *acts, *held]
+    sentences = [*acts, *held, *preview.changes.notes] if is_brief else [*preview.changes.notes, *acts, *held]
     return f"requeue: {'; '.join(sentences)}"
 
 
 def _describe_skip(preview: Preview) -> str:
-    go_on, stopped = len(set(preview.released) | set(preview.unblocked)), len(preview.stopped)
-    them = "it" if len(preview.skipped) == 1 else "them"
+    go_on, stopped = preview.going_on, len(preview.changes.stopped)
+    them = "it" if len(preview.changes.skipped) == 1 else "them"
     acts = [f"{number(go_on)} {_plural(go_on, 'goes', 'go')} on without {them}" if go_on else "nothing goes on"]
     if stopped:
         acts.append(f"{number(stopped)} {_plural(stopped, 'stops', 'stop')}, needing its success")

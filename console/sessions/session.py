@@ -31,7 +31,7 @@ from ...engine.core.projection import (
     set_columns,
 )
 from ...engine.core.spec import TaskSpec
-from ...engine.domain.acts import Command, Target, clean_actor
+from ...engine.domain.acts import ActPreview, Command, Target, clean_actor
 from ...engine.domain.event_codec import event_of, listed_event
 from ...engine.domain.events import KILL_STEPS, Event, EventRow, JsonObject
 from ...engine.domain.states import TaskState
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from ...engine.core.projection import Successes
     from ...engine.domain.acts import Answer
     from ...engine.domain.states import TaskUsage
-    from ...engine.statefile.dry_run import ActPreview
     from ...engine.statefile.lists import Listing, Option, Row
     from ...engine.statefile.pruning import PrunePreview
 
@@ -188,8 +187,6 @@ class Session(Protocol):
 
     async def preview(self, command: Command) -> ActPreview:
         """Return what an act on tasks would change, without applying it."""
-        from ...engine.statefile.dry_run import ActPreview
-
         return await self.read(partial(row_of, ActPreview), "preview", command=command.as_json())
 
     async def preview_prune(self, options: Mapping[str, int | float]) -> PrunePreview:

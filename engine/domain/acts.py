@@ -8,7 +8,7 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 import json
 import re
 from enum import Enum
-from typing import Any, Callable, Dict, FrozenSet, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from .event_payloads import AnswerFields
 from .states import ABOUT_TO_START, OPEN, REQUEUE_FROM, SKIP_FROM, WITH_INSTANT, TaskState
@@ -335,6 +335,29 @@ class Answer(NamedTuple):
     def as_json(self) -> AnswerFields:
         """What ``parse_answer`` reads."""
         return {"ok": self.ok, "message": self.message, "results": [list(result) for result in self.results]}
+
+
+class ActPreview(NamedTuple):
+    """The answer that an act would get, and the tasks that it would change, by what becomes of them."""
+
+    ok: bool
+    message: str
+    results: Sequence[TargetResult] = ()
+    run_again: Sequence[str] = ()
+    unblocked: Sequence[str] = ()
+    stay_blocked: Sequence[Tuple[str, Optional[str]]] = ()  # with the task that still stops it
+    stopped: Sequence[str] = ()
+    skipped: Sequence[str] = ()
+    cancelled: Sequence[str] = ()
+    held_back: Sequence[str] = ()  # were about to start, and wait for a parent again
+    stale: Sequence[str] = ()  # ran before a parent that runs again
+    answered: Sequence[str] = ()
+    notes: Sequence[str] = ()  # what the operator should know of its consequences
+
+    @property
+    def refused(self) -> List[TargetResult]:
+        """The targets that it would not change, with the reasons."""
+        return [one for one in self.results if one.outcome == REFUSED]
 
 
 def clean_actor(name: str) -> str:

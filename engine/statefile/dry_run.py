@@ -5,9 +5,9 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
 import sqlite3
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, List, Optional, Set, Tuple
 
-from ..domain.acts import DONE, TargetResult, parse_command
+from ..domain.acts import DONE, ActPreview, parse_command
 from ..domain.event_payloads import OperatorActed, TaskChanged
 from ..domain.events import EventKind
 from ..domain.states import TaskState
@@ -22,24 +22,6 @@ _OF_RUN = "WHERE run_id = ?"
 _OF_TASK = "WHERE run_id = ? AND name = ?"
 _LATEST_ATTEMPT = _OF_TASK + " AND attempt = (SELECT attempt FROM task WHERE run_id = ? AND name = ?)"
 _INDEXES = ("idx_edge_parent", "idx_event_command")
-
-
-class ActPreview(NamedTuple):
-    """The answer that an act would get, and the tasks that it would change, by what becomes of them."""
-
-    ok: bool
-    message: str
-    results: List[TargetResult]
-    run_again: List[str]
-    unblocked: List[str]
-    stay_blocked: List[Tuple[str, Optional[str]]]  # with the task that still stops it
-    stopped: List[str]
-    skipped: List[str]
-    cancelled: List[str]
-    held_back: List[str]
-    stale: List[str]
-    answered: List[str]
-    notes: Sequence[str] = ()  # what the operator should know of its consequences
 
 
 def preview(connection: sqlite3.Connection, command: Dict[str, Any], at: Optional[int] = None) -> ActPreview:
@@ -62,7 +44,7 @@ def preview(connection: sqlite3.Connection, command: Dict[str, Any], at: Optiona
         acted = (event.payload for event in transaction.events if isinstance(event.payload, OperatorActed))
         notes = [note for payload in acted for note in payload.notes]
         groups = _group(transaction, done)
-        return ActPreview(answer.ok, answer.message, list(answer.results), stay_blocked=blocked, notes=notes, **groups)
+        return ActPreview(*answer, stay_blocked=blocked, notes=notes, **groups)
     finally:
         copy.close()
 
@@ -115,7 +97,7 @@ class _RowCopier(object):
         self._copy.executemany(sql, rows)
 
 
-def _group(transaction: Transaction, done: List[str]) -> Dict[str, List[str]]:
+def _group(transaction: Transaction, done: List[str]) -> Dict[str, Any]:
     """Group the changed tasks by their first and last state, and by whether they were targets that were done.
 
     What the act moves away and back again, it does not change.

@@ -29,12 +29,11 @@ from redrive.console.text.pieces import Line, plain
 from redrive.console.widgets.bars import KeyBar
 from redrive.engine.core.causes import CauseHistory
 from redrive.engine.core.projection import RunProjection, RunSummary, Successes
-from redrive.engine.domain.acts import Answer, Command, TargetResult
+from redrive.engine.domain.acts import ActPreview, Answer, Command, TargetResult
 from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.domain.rows import ExecutorState, RunFacts
 from redrive.engine.domain.states import RunState, TaskUsage
 from redrive.engine.errors import RedriveError, RefusedError
-from redrive.engine.statefile.dry_run import ActPreview
 from redrive.engine.statefile.lists import ATTENTION_RUNS, DurationStats, Listing, Row
 from redrive.engine.statefile.logs import AttemptText, LogChunk, SelectedLines
 from redrive.engine.statefile.pruning import PrunePreview

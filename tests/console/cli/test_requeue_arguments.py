@@ -9,8 +9,7 @@ from datetime import datetime
 import click
 import pytest
 from redrive.console.cli.operate import REQUEUE_OPTIONS, preview_lines, requeue_options_of, seconds_until
-from redrive.engine.domain.acts import DONE, HELD, TargetResult
-from redrive.engine.statefile.dry_run import ActPreview
+from redrive.engine.domain.acts import DONE, HELD, ActPreview, TargetResult
 
 
 @pytest.fixture(autouse=True)
@@ -76,5 +75,5 @@ def test_what_makes_no_sense_is_said_before_anything_is_sent(options: dict[str, 
 def test_a_preview_names_what_follows_a_canary() -> None:
     later = [TargetResult(name, HELD, "follow when a has succeeded") for name in "bc"]
     results = [TargetResult("a", DONE, "runs again"), *later]
-    preview = ActPreview(True, "", results, ["a"], *([] for _ in range(8)))
+    preview = ActPreview(True, "", results, ["a"])
     assert list(preview_lines(preview)) == ["would run again (1): a", "would follow when a has succeeded (2): b, c"]
