@@ -197,14 +197,11 @@ class PastAttemptRow(NamedTuple):
 
     run_id: str
     attempt: int
-    generation: int
     started_at: int
     ended_at: Optional[int]
     duration_us: Optional[int]
     outcome: str
     error_type: Optional[str]
-    error: Optional[str]
-    fingerprint: Optional[str]
     fingerprint_loose: Optional[str]
     exit_code: Optional[int] = None
     signal: Optional[int] = None
@@ -507,16 +504,22 @@ MISSED_STARTS = Listing(
     " ON slot.dag_name = schedule.dag_name AND slot.logical_time > " + _LATEST_RUN + " AND slot.state = 'missed'"
     " GROUP BY schedule.dag_name",
 )
+#: SQL: how long an attempt ran, in microseconds; NULL: it has not ended. One that was lost has no duration of its own.
+_LASTED = "coalesce(attempt.duration_us, max(attempt.ended_at - attempt.started_at, 0))"
 HISTORY = Listing(
     "history",
     PastAttemptRow,
-    "SELECT {columns} FROM attempt WHERE name = :task ORDER BY started_at DESC LIMIT :limit",
+    "SELECT "
+    + _columns_of(PastAttemptRow, duration_us=_LASTED)
+    + " FROM attempt WHERE name = :task ORDER BY started_at DESC LIMIT :limit",
     {"task": None, "limit": ROWS_MAX},
 )
 RUN_TASKS = Listing(
     "run_tasks",
     RunTaskRow,
-    "SELECT {columns} FROM task LEFT JOIN attempt USING (run_id, name, attempt) WHERE run_id = :run_id"
+    "SELECT "
+    + _columns_of(RunTaskRow, duration_us=_LASTED)
+    + " FROM task LEFT JOIN attempt USING (run_id, name, attempt) WHERE run_id = :run_id"
     " ORDER BY position, name LIMIT :limit",
     {"run_id": None, "limit": ROWS_MAX},
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+import pytest
 import redrive.engine.store
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,16 +22,17 @@ from redrive.console.present.log import LogHeading, heading_line
 from redrive.console.present.tasks import Scene, task_line
 from redrive.console.present.timeline import describe_path
 from redrive.console.sessions.session import decode_projection, merge_history
-from redrive.console.text.figures import clock, offset
+from redrive.console.text.figures import clock, column, offset
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import plain
+from redrive.engine.analysis.slot_seconds import slot_seconds
 from redrive.engine.core.projection import RunProjection, TaskRow
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.core.views import attempt_view, row_style, state_code
 from redrive.engine.core.waiting import ALIVE, RunnerKind, RunnerStatus
 from redrive.engine.domain.states import FAILED_OUTCOMES, MOVING, NEEDS_HUMAN, TaskState
 from redrive.engine.domain.text import format_duration
-from redrive.engine.statefile import snapshot
+from redrive.engine.statefile import lists, snapshot
 from redrive.engine.store.runs import load_part, load_run
 
 SCHEMA = (Path(redrive.engine.store.__file__).parent / "schema.sql").read_text()
@@ -138,12 +140,6 @@ def insert(connection: sqlite3.Connection, table: str, values: dict[str, Any]) -
     connection.execute(f"INSERT INTO {table} ({', '.join(values)}) VALUES ({marks})", tuple(values.values()))
 
 
-def read(found: Rows) -> RunProjection:
-    with closing(sqlite3.connect(":memory:")) as connection:
-        write(connection, found)
-        return load_run(connection, "r")
-
-
 def as_sent(connection: sqlite3.Connection) -> RunProjection:
     """The run as it arrives over ssh: the board, then the history in windows of two tasks."""
     sent = json.loads(json.dumps(snapshot.board(connection, "r")))
@@ -214,7 +210,11 @@ def shell(projection: RunProjection, board: Board, runner: RunnerStatus) -> list
 @settings(deadline=None)
 @given(rows(), st.sampled_from(RUNNERS))
 def test_all_say_the_same_duration_of_an_attempt(found: Rows, runner: RunnerStatus) -> None:
-    board = Board(read(found))
+    with closing(sqlite3.connect(":memory:")) as connection:
+        write(connection, found)
+        board = Board(load_run(connection, "r"))
+        grid = {one.name: one for one in lists.query(connection, lists.RUN_TASKS, {"run_id": "r"})}
+        past = {name: lists.query(connection, lists.HISTORY, {"task": name}) for name in grid}
     scene = Scene(board, NOW, UTF8, runner=runner)
     for row in board.projection.tasks.values():
         for attempt in row.attempts.values():
@@ -223,6 +223,16 @@ def test_all_say_the_same_duration_of_an_attempt(found: Rows, runner: RunnerStat
             title = plain(heading_line(row, attempt, LogHeading(1, None, 0, 0, 0, False, True), scene, 200)[0])
             lasts = clock(view.clock).strip() if attempt.ended_at is None else format_duration(view.clock)
             assert lasts in title and view.word in title, (title, view)
+            lasted = None if attempt.ended_at is None else view.clock
+            assert [one.duration_us for one in past[row.name] if one.attempt == attempt.attempt] == [lasted]
+            if attempt is row.latest:
+                assert (grid[row.name].state, grid[row.name].duration_us) == (row.state, lasted)
+                if row.state is TaskState.SUCCESS:
+                    assert column(view.clock) in plain(task_line(row, scene, 80, 9))
         work = sum(attempt_view(one, NOW, runner).clock for one in row.attempts.values())
         if row.attempts:
             assert f"{format_duration(work)} of work" in describe_path([row.name], scene)
+    attempts = [one for row in board.projection.tasks.values() for one in row.attempts.values()]
+    ended = [one for one in attempts if one.ended_at is not None]
+    slots = sum(one.seconds for one in slot_seconds(board.projection).values())
+    assert slots == pytest.approx(sum(attempt_view(one, NOW, runner).clock for one in ended) / 1e6)
