@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from ...engine.core.projection import RunProjection
+from ...engine.core.waiting import ALIVE
 from ...engine.domain.events import Event
 from ...engine.domain.rows import PageRow
 from ...engine.statefile.lists import BREAKERS, PAGES, query
@@ -49,7 +50,7 @@ class ConsoleView:
 
     def why(self, task: str, at: int) -> str:
         """Why a task does not run."""
-        return self._board(at).explain(task, at)
+        return self._board(at).explain(task, at, ALIVE)
 
     def inbox(self, at: int) -> Sequence[Cause]:
         """The causes that need a human."""
@@ -60,7 +61,7 @@ class ConsoleView:
     @staticmethod
     def _cause(board: Board, inbox: Inbox, cause: InboxCause, at: int) -> Cause:
         first = cause.tasks[0]
-        return Cause(cause.title, cause.message, inbox.entry(first).kind, board.explain(first, at), cause.tasks)
+        return Cause(cause.title, cause.message, inbox.entry(first).kind, board.explain(first, at, ALIVE), cause.tasks)
 
     def summary(self) -> str:
         """The run for an incident channel."""

@@ -303,15 +303,15 @@ class Board:
             edges.update((parent, child) for child in side for parent in self.dag.parents(child) if parent in inside)
         return edges
 
-    def explain(self, name: str, now_us: int, runner: RunnerStatus = ALIVE) -> str:
+    def explain(self, name: str, now_us: int, runner: RunnerStatus) -> str:
         """Explain in one sentence why a task is not running."""
         return explain_task(self.projection, name, now_us, self._explain_context(runner))
 
-    def view(self, name: str, now_us: int, runner: RunnerStatus = ALIVE) -> TaskView:
+    def view(self, name: str, now_us: int, runner: RunnerStatus) -> TaskView:
         """What is true of a task at an instant."""
         return task_view(self.projection, name, now_us, self._explain_context(runner))
 
-    def blocking_chain(self, name: str, now_us: int, runner: RunnerStatus = ALIVE) -> tuple[tuple[str, str], ...]:
+    def blocking_chain(self, name: str, now_us: int, runner: RunnerStatus) -> tuple[tuple[str, str], ...]:
         """Return (task, sentence) from the task up to the task that blocks it in the end."""
         return blocking_chain(self.projection, name, now_us, self._explain_context(runner))
 

@@ -14,7 +14,7 @@ import msgspec
 
 from ...engine.core.projection import TaskRow
 from ...engine.core.views import work_us
-from ...engine.core.waiting import ALIVE, RunnerStatus
+from ...engine.core.waiting import RunnerStatus
 from ...engine.domain.states import MOVING, TaskState
 from ...engine.statefile.lists import DurationStats
 from .board import Board
@@ -155,9 +155,7 @@ def _finish(board: Board, work: Sequence[_Work | None]) -> tuple[DurationRange, 
     return DurationRange(low_us, max(low_us, high_us)), tuple(reversed(path))
 
 
-def critical_path(
-    board: Board, forecast: Forecast | None, now_us: int, runner: RunnerStatus = ALIVE
-) -> tuple[str, ...]:
+def critical_path(board: Board, forecast: Forecast | None, now_us: int, runner: RunnerStatus) -> tuple[str, ...]:
     """The path from a root on that decides the end: the estimated one with what has led to it, else of what has run.
 
     An estimated path on which nothing has run yet counts only before anything has. Of what has run it is the path that

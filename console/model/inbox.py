@@ -20,7 +20,7 @@ from ...engine.core.causes import CauseHistory
 from ...engine.core.explain import short_error
 from ...engine.core.outcome import ENVIRONMENT_FIELDS
 from ...engine.core.projection import AttemptRow, RunProjection, TaskRow
-from ...engine.core.waiting import ALIVE, WAITS, RunnerStatus, WaitReason, needs_human
+from ...engine.core.waiting import WAITS, RunnerStatus, WaitReason, needs_human
 from ...engine.domain.acts import Target
 from ...engine.domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, REJECTED, UNANSWERED, TaskState, cause_fingerprint
 from ...engine.domain.text import format_clock, shell_word
@@ -352,7 +352,7 @@ COMPARED_MAX = 200  # tasks of one cause that are compared for a verdict
 _WAITS_FOR_HUMAN = frozenset(filter(needs_human, WaitReason)) - {WaitReason.DECISION}
 
 
-def human_wait(board: Board, names: Sequence[str], now_us: int, runner: RunnerStatus = ALIVE) -> WaitReason | None:
+def human_wait(board: Board, names: Sequence[str], now_us: int, runner: RunnerStatus) -> WaitReason | None:
     """What all of ``names`` wait for, if that is one wait that a human ends and no failure; else None."""
     reasons = {board.view(name, now_us, runner).reason for name in names[:COMPARED_MAX]}
     (reason,) = reasons if len(reasons) == 1 else (None,)

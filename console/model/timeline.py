@@ -14,7 +14,7 @@ import msgspec
 
 from ...engine.core.breaker import PASSING
 from ...engine.core.projection import TaskRow
-from ...engine.core.waiting import ALIVE, RunnerStatus
+from ...engine.core.waiting import RunnerStatus
 from ...engine.domain.event_payloads import BreakerChanged
 from ...engine.domain.events import Event
 from ...engine.domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, TIMED, UNDER_WAY, TaskState
@@ -119,7 +119,7 @@ class RunActivity(NamedTuple):
     is_active: bool
 
 
-def activity_of(rows: Iterable[TaskRow], start: int, runner: RunnerStatus = ALIVE) -> RunActivity:
+def activity_of(rows: Iterable[TaskRow], start: int, runner: RunnerStatus) -> RunActivity:
     """The activity of a run that began at ``start``: attempts, and the waits between attempts of one generation.
 
     Without an executor nothing goes on: what was under way ended with it.

@@ -432,7 +432,7 @@ def replay_line(position: ReplayPosition, board: Board, address: str, key: str, 
 
 
 def _past_facts(position: ReplayPosition, board: Board, glyphs: Glyphs) -> list[Line]:
-    run, style = board.projection.run, run_style(board.projection.run)
+    run, style = board.projection.run, run_style(board.projection.run, ALIVE)
     return [
         [sign_and_word(style, glyphs), Piece(f" {board.finished}/{board.total}")],
         [Piece(clock(position.at - run.started_at).strip())],

@@ -14,7 +14,7 @@ from ...engine.core.causes import (
 )
 from ...engine.core.projection import TaskRow
 from ...engine.core.views import row_style
-from ...engine.core.waiting import RunnerKind, RunnerStatus, WaitReason
+from ...engine.core.waiting import ALIVE, RunnerKind, RunnerStatus, WaitReason
 from ...engine.domain.acts import REFUSED, TargetResult
 from ...engine.domain.states import NEEDS_HUMAN, DeadLetterKind, TaskState, describe_doubts
 from ...engine.domain.text import counted, first_names, format_duration
@@ -143,7 +143,7 @@ def task_row(entry: InboxEntry, row: TaskRow, columns: int, name_cells: int, gly
     kind = _KIND, Piece(one_line(entry.kind or "failed"), Role.DIM)
     return row_line(
         columns - 1,
-        (Width(1, gap=4), Piece(glyphs.of(row_style(row).sign), Role.DIM)),
+        (Width(1, gap=4), Piece(glyphs.of(row_style(row, ALIVE).sign), Role.DIM)),
         (Width(9, min(name_cells, 32), is_name=True), entry.name),
         (Width(5, is_right=True), Piece(attempts_text(row), Role.DIM)),
         *([kind] if columns >= _KIND_FROM else ()),
@@ -205,7 +205,7 @@ def selection_lines(names: Sequence[str], scene: Scene, columns: int) -> list[Li
     if len(names) > 1 and ends:
         parts[1] = f"from {wall(min(ends))} to {wall(max(ends))}"
         parts[2] = f"{number(len(errors) + 1)} different errors" if errors else parts[2]
-    sign = sign_and_word(row_style(shown), scene.glyphs)
+    sign = sign_and_word(row_style(shown, scene.runner), scene.glyphs)
     head: Line = [Piece(" "), Piece(who, Role.TITLE), Piece(" "), sign, *([Piece(f" {parts[0]}")] if parts[0] else [])]
     for part in filter(None, parts[1:]):
         head += [Piece(f" {scene.glyphs.dot} ", Role.DIM), Piece(part)]

@@ -10,6 +10,7 @@ import msgspec
 from ...engine.core.failures import hang
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.core.views import attempt_view
+from ...engine.core.waiting import ALIVE
 from ...engine.domain.text import format_duration
 from ...engine.statefile.logs import AttemptText
 from ..model.log import GAP, DiffLine, LogLine, LogSelection, Side, is_error_line, is_gap, printable_parts
@@ -185,7 +186,7 @@ def failure_lines(
 
     A timeout has the innermost calls of its stack instead, an attempt without either its whole error.
     """
-    style = attempt_view(attempt, attempt.ended_at or attempt.started_at)
+    style = attempt_view(attempt, attempt.ended_at or attempt.started_at, ALIVE)
     failure = failure_text(attempt)
     head = [Piece(f" {glyphs.of(style.sign)} {style.word}", style.role), Piece(f"  {one_line(failure)}", Role.STRONG)]
     texts = texts or AttemptText()

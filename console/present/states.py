@@ -58,7 +58,7 @@ def sign_and_word(style: Signed, glyphs: Glyphs) -> Piece:
     return Piece(f"{glyphs.of(style.sign)} {style.word}", Role(style.role))
 
 
-def row_sign(row: TaskRow, glyphs: Glyphs, runner: RunnerStatus = ALIVE) -> Piece:
+def row_sign(row: TaskRow, glyphs: Glyphs, runner: RunnerStatus) -> Piece:
     """The sign of a task, in the colour of its role."""
     return sign_of(row_style(row, runner), glyphs)
 

@@ -266,7 +266,7 @@ def _paint_kill_steps(canvas: BarCells, attempt: AttemptRow, last: int) -> None:
 def _paint_decision(canvas: BarCells, row: TaskRow) -> None:
     """The end of a task by an operator's skip or cancel."""
     if row.state in (TaskState.SKIPPED, TaskState.CANCELLED) and row.ended_at is not None:
-        canvas.put(canvas.axis.cell(row.ended_at), *row_sign(row, canvas.glyphs), CellRank.DECISION)
+        canvas.put(canvas.axis.cell(row.ended_at), *row_sign(row, canvas.glyphs, ALIVE), CellRank.DECISION)
 
 
 def _progress(row: TaskRow) -> str:
@@ -571,7 +571,7 @@ def group_lines(
     return [fit(join(that_fit(columns, (0, head), *ranked), ""), columns, scene.glyphs.more), *islice(lines, rows - 1)]
 
 
-def describe_attempt(attempt: AttemptRow, now_us: int, runner: RunnerStatus = ALIVE) -> str:
+def describe_attempt(attempt: AttemptRow, now_us: int, runner: RunnerStatus) -> str:
     """One attempt as a sentence."""
     view = attempt_view(attempt, now_us, runner)
     duration = format_duration(view.clock)

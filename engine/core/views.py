@@ -23,7 +23,6 @@ from ..domain.text import counted, format_clock, format_duration
 from .outcome import FailureMode
 from .projection import AttemptRow, RunProjection, RunRow, TaskRow
 from .waiting import (
-    ALIVE,
     NO_CONTEXT,
     ExplainContext,
     RunnerKind,
@@ -138,7 +137,7 @@ SERVED = StateStyle(Sign.READY, "served", StateRole.WAITING)
 ONLY_WAITS = StateStyle(Sign.SENSING, "waiting", StateRole.WAITING)
 
 
-def state_style(state: CountedState, runner: RunnerStatus = ALIVE) -> StateStyle:
+def state_style(state: CountedState, runner: RunnerStatus) -> StateStyle:
     """The sign, the word and the role of a state: a task whose executor has ended does not run."""
     return CUT_OFF if state is TaskState.RUNNING and not runner.is_alive else COUNTED_STYLES[state]
 
@@ -157,12 +156,12 @@ def counted_states(counts: Mapping[str, int], asked: int) -> dict[CountedState, 
     return found
 
 
-def row_style(row: TaskRow, runner: RunnerStatus = ALIVE) -> StateStyle:
+def row_style(row: TaskRow, runner: RunnerStatus) -> StateStyle:
     """The sign, the word and the role of a task: one that waits for an approval is no task for an executor."""
     return state_style(counted_state(row), runner)
 
 
-def state_code(state: TaskState, runner: RunnerStatus = ALIVE) -> str:
+def state_code(state: TaskState, runner: RunnerStatus) -> str:
     """The state as lists for grep print it: that of the state file, or ``CUT OFF``."""
     style = state_style(state, runner)
     return style.word.upper() if style is CUT_OFF else str(state)
@@ -340,7 +339,7 @@ class RunView(msgspec.Struct, frozen=True):
 RunLike = RunRow | RunFacts
 
 
-def run_style(run: RunLike, runner: RunnerStatus = ALIVE, counts: Counts | None = None) -> StateStyle:
+def run_style(run: RunLike, runner: RunnerStatus, counts: Counts | None = None) -> StateStyle:
     """The sign, the word and the role of a run. ``counts``: of its tasks by state, if they are known."""
     if run.state != RunState.RUNNING:
         return RUN_STYLES[RunState(run.state)]
@@ -395,7 +394,7 @@ def describe_run(view: RunView) -> str:
     return ", ".join(filter(None, parts))
 
 
-def run_code(run: RunLike, runner: RunnerStatus = ALIVE, counts: Counts | None = None) -> str:
+def run_code(run: RunLike, runner: RunnerStatus, counts: Counts | None = None) -> str:
     """The state of a run as lists for grep print it; of an unfinished run what holds it, as ``BLOCKED PAUSED``."""
     style = run_style(run, runner, counts)
     if style in RUN_STYLES.values():
@@ -444,7 +443,7 @@ class AttemptView(msgspec.Struct, frozen=True):
 Signed = StateStyle | OutcomeStyle | TaskView | RunView | AttemptView
 
 
-def attempt_view(attempt: AttemptRow, now_us: int, runner: RunnerStatus = ALIVE) -> AttemptView:
+def attempt_view(attempt: AttemptRow, now_us: int, runner: RunnerStatus) -> AttemptView:
     """What is true of an attempt at an instant. A later version may know more outcomes: they read as lost."""
     is_open = attempt.ended_at is None
     style = OUTCOME_STYLES.get(attempt.outcome, OUTCOME_STYLES["lost"])
@@ -453,7 +452,7 @@ def attempt_view(attempt: AttemptRow, now_us: int, runner: RunnerStatus = ALIVE)
     return AttemptView(*style, ran_us(attempt, now_us, runner), is_open and runner.is_alive)
 
 
-def ran_us(attempt: AttemptRow, now_us: int, runner: RunnerStatus = ALIVE) -> int:
+def ran_us(attempt: AttemptRow, now_us: int, runner: RunnerStatus) -> int:
     """How long an attempt ran, or has run so far (microseconds)."""
     lasts = attempt.duration_us
     if lasts is None:
@@ -461,7 +460,7 @@ def ran_us(attempt: AttemptRow, now_us: int, runner: RunnerStatus = ALIVE) -> in
     return max(lasts, 0)
 
 
-def work_us(row: TaskRow, now_us: int, runner: RunnerStatus = ALIVE) -> int:
+def work_us(row: TaskRow, now_us: int, runner: RunnerStatus) -> int:
     """How long the attempts of a task ran in all (microseconds)."""
     return sum(ran_us(attempt, now_us, runner) for attempt in row.attempts.values())
 

@@ -25,6 +25,7 @@ import msgspec
 from ..core.schedule import FlowFacts, Schedule, Step, StepKind, decide_step, iso_time, local_time, logical_name
 from ..core.spec import LOGICAL_TIME, FlowSpec, ScheduleSpec
 from ..core.views import run_code
+from ..core.waiting import ALIVE
 from ..domain.states import RunState
 from ..domain.text import counted
 from ..errors import ExecutorBusyError, FlowError, RedriveError, RefusedError
@@ -652,7 +653,7 @@ class FlowService:
             next_at=next_at,
             next_logical=next_logical,
             last_run_id=None if latest is None else latest.run_id,
-            last_state=None if latest is None else run_code(latest),
+            last_state=None if latest is None else run_code(latest, ALIVE),
             last_started_at=None if latest is None else latest.started_at,
             usual_us=status.usual_us,
             running_since=None if holder is None else holder.started_at,

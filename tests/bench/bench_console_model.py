@@ -39,6 +39,7 @@ from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import Line
 from redrive.engine.core.dag import Dag
 from redrive.engine.core.projection import AttemptRow, RunProjection, RunRow, TaskRow
+from redrive.engine.core.waiting import ALIVE
 from redrive.engine.domain.event_payloads import TaskMoved
 from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.domain.states import TaskState
@@ -117,7 +118,7 @@ def pages(pairs: Pairs) -> None:
         rows = range(max(graph.height // 2 - 30, 0), min(graph.height // 2 + 30, graph.height))
         work = lambda rows=rows: [graph_row(graph, y, 200, scene, Highlight()) for y in rows]  # noqa: E731
         report(f"page of {zoom.name.lower()}, 200x60", best(work), f"{graph.height} rows")
-    path = critical_path_with_times(critical_path(board, None, SECOND), scene)
+    path = critical_path_with_times(critical_path(board, None, SECOND, ALIVE), scene)
     lines = lambda: silhouette_lines(graph.silhouette(198), path, 16, scene)  # noqa: E731
     report("silhouette, 198x16", best(lines), f"{len(graph.silhouette(198).columns)} columns")
     graph.form = GraphForm.DRAWING

@@ -103,7 +103,9 @@ def test_lists_of_states_read_the_same_without_the_rest_of_what_succeeded(seed: 
 
 def _lists_of(projection: RunProjection) -> tuple[list[str], str]:
     board, now_us = Board(projection), START_US * 2
-    lines = task_lines(projection, False, {}, (), TasksContext(projection, lambda name: board.explain(name, now_us)))
+    lines = task_lines(
+        projection, False, {}, (), TasksContext(projection, lambda name: board.explain(name, now_us, ALIVE))
+    )
     return [plain_text(line) for line in lines], incident_summary(board, "file", now_us)
 
 

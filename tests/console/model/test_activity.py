@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from redrive.console.model.timeline import PAUSES_MAX, Pause, activity_of
+from redrive.engine.core.waiting import ALIVE
 from redrive.engine.domain.events import Event
 
 from .runs import START, EventBuilder, S, projection_of
@@ -18,7 +19,7 @@ def apply(builder: EventBuilder, events: Event | list[Event]) -> None:
 
 
 def activity(builder: EventBuilder):
-    return activity_of(builder.projection.tasks.values(), START)
+    return activity_of(builder.projection.tasks.values(), START, ALIVE)
 
 
 def test_time_between_two_tasks_is_a_pause():

@@ -8,6 +8,7 @@ from redrive.console.model.board import Board, RunSnapshot
 from redrive.console.model.graph.view import Graph
 from redrive.console.model.replay import ReplayIndex, initial_projection
 from redrive.engine.core.spec import TaskSpec, map_task
+from redrive.engine.core.waiting import ALIVE
 from redrive.engine.domain.event_payloads import RunChange, RunChanged, TaskMapped
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.rows import PageRow
@@ -94,7 +95,7 @@ def test_breakers_and_pages_beside_the_run_reach_the_sentence():
     state = {"downstream": "api", "state": "OPEN", "reopens_at": START + 30 * S}
     delta = board.apply([builder.event(EventKind.BREAKER, data=state), builder.move("b", "READY")])
     assert delta.other_kinds == {EventKind.BREAKER}
-    assert board.explain("b", START) == "breaker api is open and lets a probe through in 30s"
+    assert board.explain("b", START, ALIVE) == "breaker api is open and lets a probe through in 30s"
 
 
 def test_state_from_before_the_snapshot_is_read_from_the_tables():
@@ -106,10 +107,10 @@ def test_state_from_before_the_snapshot_is_read_from_the_tables():
         breakers=[breaker_row("api", "FORCED_OPEN")],
         pages=[build_row(PageRow, {"cause": "loose-ValueError", "state": "acked", "acked_by": "ana"})],
     )
-    assert board.explain("b", START) == "breaker api is held open by an operator"
-    assert board.explain("c", START + S) == "waits for a, dead-lettered for 1s, page acked by ana"
+    assert board.explain("b", START, ALIVE) == "breaker api is held open by an operator"
+    assert board.explain("c", START + S, ALIVE) == "waits for a, dead-lettered for 1s, page acked by ana"
     again = Board(projection, board)
-    assert again.explain("b", START) == "breaker api is held open by an operator"
+    assert again.explain("b", START, ALIVE) == "breaker api is held open by an operator"
 
 
 def test_a_new_snapshot_of_the_same_graph_keeps_what_was_laid_out():

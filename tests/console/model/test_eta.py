@@ -9,6 +9,7 @@ from redrive.console.present.header import run_line
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import plain
 from redrive.engine.core.projection import AttemptRow
+from redrive.engine.core.waiting import ALIVE
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import TaskState
 from redrive.engine.statefile.lists import DurationStats
@@ -45,7 +46,7 @@ def test_the_critical_path_of_a_run_that_stands_still_is_not_that_to_a_late_requ
     board.apply([*builder.start("side"), *builder.after(45).fail("side", "FAILED")])
     board.apply([builder.after(300).move("load", "PENDING", generation=1)])
     board.apply([*builder.start("load"), *builder.after(1).fail("load", "DEAD_LETTER")])
-    assert critical_path(board, None, builder.at) == ("a", "side")
+    assert critical_path(board, None, builder.at, ALIVE) == ("a", "side")
 
 
 def test_all_attempts_of_a_task_weigh_on_the_critical_path():
@@ -56,7 +57,7 @@ def test_all_attempts_of_a_task_weigh_on_the_critical_path():
         board.apply([*builder.start("flaky"), *builder.after(30 * 60).fail("flaky", "RETRYING")])
     board.apply([*builder.start("flaky"), *builder.after(1).succeed("flaky")])
     board.apply([*builder.start("report"), *builder.after(1).fail("report", "FAILED")])
-    assert critical_path(board, None, builder.at) == ("flaky", "report")
+    assert critical_path(board, None, builder.at, ALIVE) == ("flaky", "report")
 
 
 def test_the_critical_path_that_is_estimated_begins_with_what_has_led_to_it():
@@ -64,7 +65,7 @@ def test_the_critical_path_that_is_estimated_begins_with_what_has_led_to_it():
     board, builder = Board(projection), EventBuilder(projection)
     board.apply([*builder.start("a"), *builder.after(10).succeed("a")])
     forecast = estimate(board, builder.at, HISTORY)
-    assert (forecast.path, critical_path(board, forecast, builder.at)) == (("b", "c"), ("a", "b", "c"))
+    assert (forecast.path, critical_path(board, forecast, builder.at, ALIVE)) == (("b", "c"), ("a", "b", "c"))
 
 
 def test_few_slots_make_it_longer_than_the_longest_way():

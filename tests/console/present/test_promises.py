@@ -131,7 +131,7 @@ def test_with_an_executor_the_same_texts_promise():
     projection = projection_of([("a", [])])
     projection.tasks["a"].state = TaskState.READY
     board = Board(projection)
-    assert board.explain("a", NOW).endswith("the executor starts it next")
+    assert board.explain("a", NOW, ALIVE).endswith("the executor starts it next")
     assert any(PROMISE.search(text) for text in texts_of(board, ALIVE))
 
 

@@ -34,6 +34,7 @@ from redrive.console.text.glyphs import ASCII, UTF8
 from redrive.console.text.pieces import Role, plain, width
 from redrive.engine.core.projection import AttemptRow, RunRow
 from redrive.engine.core.spec import TaskSpec
+from redrive.engine.core.waiting import ALIVE
 from redrive.engine.domain.states import DEADLINE_MODE, NEEDS_HUMAN, DeadLetterKind, TaskState
 from redrive.engine.statefile.lists import DurationStats
 from redrive.engine.statefile.logs import AttemptText
@@ -182,7 +183,7 @@ def test_the_strip_of_a_task_cuts_no_sentence_while_it_has_rows():
     assert "(code, input" in plain(detail.summary_lines(board.row("clean_legacy"), scene, 120, 4)[0])
     waiting = [plain(line) for line in detail.summary_lines(board.row("load_legacy"), scene, 50, 4)]
     assert "…" not in "".join(waiting)
-    assert board.explain("load_legacy", NOW) in " ".join(" ".join(waiting).split())
+    assert board.explain("load_legacy", NOW, ALIVE) in " ".join(" ".join(waiting).split())
 
 
 def test_80_columns_say_what_runs_again_before_that_the_deadline_has_passed():

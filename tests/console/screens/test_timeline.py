@@ -12,7 +12,7 @@ from redrive.console.text.glyphs import ASCII, UTF8
 from redrive.console.text.pieces import Role, plain
 from redrive.engine.core.projection import AttemptRow
 from redrive.engine.core.spec import TaskSpec
-from redrive.engine.core.waiting import RunnerKind, RunnerStatus
+from redrive.engine.core.waiting import ALIVE, RunnerKind, RunnerStatus
 from redrive.engine.domain.event_codec import encode
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.rows import ExecutorState
@@ -178,7 +178,7 @@ def test_a_kill_is_reported_in_one_sentence():
     )
     attempt.deadline_at = attempt.sigterm_at = START + 10 * S
     attempt.sigkill_at = START + 15 * S
-    assert describe_attempt(attempt, START) == (
+    assert describe_attempt(attempt, START, ALIVE) == (
         "03:06:40, timeout 10s passed at 03:06:50; SIGTERM; ignored for 5s; SIGKILL at 03:06:55; "
         "it was in re.match, parser.py:87"
     )
@@ -337,7 +337,7 @@ async def test_the_selected_row_is_reported_in_words_and_acts_mean_it(session, c
         assert len(names(driver)) == 5
         await driver.press("c")
         live = driver.app.live
-        assert driver.app.screen.labels.critical == {*critical_path(live.board, live.forecast, live.now_us)}
+        assert driver.app.screen.labels.critical == {*critical_path(live.board, live.forecast, live.now_us, ALIVE)}
         await driver.press("c")
         assert not driver.app.screen.labels.critical
 

@@ -17,7 +17,7 @@ from redrive.engine.core.breaker import decode
 from redrive.engine.core.projection import RunProjection
 from redrive.engine.core.ready_queue import declared_downstreams
 from redrive.engine.core.views import run_style
-from redrive.engine.core.waiting import WAITS, EndedBy, ExplainContext, WaitReason, wait_of
+from redrive.engine.core.waiting import ALIVE, WAITS, EndedBy, ExplainContext, WaitReason, wait_of
 from redrive.engine.domain.event_payloads import RunChange, RunChanged
 from redrive.engine.domain.events import Event
 from redrive.engine.domain.states import TaskState
@@ -206,7 +206,7 @@ def shown(folder: Path, run_id: str) -> tuple[str, str, list[str], list[str]]:
     inbox = invoke_redrive("inbox", folder / "s.db", "--run", run_id).output
     notes = invoke_redrive("tasks", folder / "s.db", "--run", run_id).output.splitlines()
     with sqlite3.connect(folder / "s.db") as connection:
-        header = run_style(runs.load_run(connection, run_id).run).word
+        header = run_style(runs.load_run(connection, run_id).run, ALIVE).word
         pages = connection.execute("SELECT title FROM page WHERE run_id = ? AND sent_at IS NOT NULL", (run_id,))
         return header, inbox, notes, [title for (title,) in pages]
 
