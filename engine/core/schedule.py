@@ -12,7 +12,7 @@ after a gap. An expression whose minute or hour begins with a star keeps its rea
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from enum import StrEnum
 from itertools import count, takewhile
@@ -125,28 +125,10 @@ class Cron(msgspec.Struct, frozen=True):
         return wall.hour in fields.hours and wall.minute in fields.minutes
 
 
-class After(msgspec.Struct, frozen=True):
-    """``after load, prices; ended; by 06:00``: once a day, after the runs of other flows for that day.
-
-    The logical time is the first instant of the day. Which days are due is known from the other flows alone
-    (``core/predecessors.py``): until then all are possible.
-    """
-
-    flows: tuple[str, ...]
-    zone: tzinfo
-    ended: bool = False  # the runs may have failed
-    by: str | None = None  # as "06:00": from then on a day without a run is late
-    meaning: tuple[object, ...] = ("after",)  # an edit holds from the day on that has no run yet
-
-    def after(self, instant: int) -> Iterator[int]:
-        """Yield the first instants of the days after an instant, in order."""
-        return Cron("0 0 * * *", self.zone).after(instant)
-
-
 class FollowingDay(msgspec.Struct, frozen=True):
     """A day of a flow that follows others. ``ready_at``: when the last of their runs ended; None: it waits for one.
 
-    ``by_at``: when it is late. ``why``: for what it waits.
+    ``by_at``: when it is late; ``why``: for what it waits.
     """
 
     logical: int
@@ -154,21 +136,33 @@ class FollowingDay(msgspec.Struct, frozen=True):
     by_at: int | None = None
     why: str = ""
 
+    def late_at(self, within_us: int | None) -> int | None:
+        """Return when it is late: so long after it was ready, or by its time."""
+        ready = None if self.ready_at is None or within_us is None else self.ready_at + within_us
+        return min((at for at in (ready, self.by_at) if at is not None), default=None)
 
-class FollowingDays(msgspec.Struct, frozen=True):
-    """What ``After`` means as of now: the days on which one of the other flows has a run."""
+
+class After(msgspec.Struct, frozen=True):
+    """``after load, prices; ended; by 06:00``: once a day, after the runs of other flows for that day.
+
+    The logical time is the first instant of the day. ``ended``: the runs may have failed; ``by``: the time of day from
+    which on a day without a run is late. ``days``: those on which one of the flows has a run, as
+    ``core/predecessors.py`` knows them as of now; None: any day.
+    """
 
     flows: tuple[str, ...]
-    days: tuple[FollowingDay, ...] = ()
-    meaning: tuple[object, ...] = ("after",)
+    zone: tzinfo
+    ended: bool = False
+    by: str | None = None
+    days: tuple[FollowingDay, ...] | None = None
+    meaning: tuple[object, ...] = ("after",)  # an edit holds from the day on that has no run yet
 
     def after(self, instant: int) -> Iterator[int]:
-        """Yield the days after an instant up to the last one that is ready; those before it may wait for ever."""
+        """Yield the days after an instant, up to the last one that is ready; those before it may wait for ever."""
+        if self.days is None:
+            return Cron("0 0 * * *", self.zone).after(instant)
         ready = max((day.logical for day in self.days if day.ready_at is not None), default=0)
         return (day.logical for day in self.days if instant < day.logical <= ready)
-
-    def undecided(self, decided_until: int, started: Collection[int]) -> Iterator[FollowingDay]:
-        return (day for day in self.days if day.logical > decided_until and day.logical not in started)
 
 
 class Schedule(msgspec.Struct, frozen=True):
@@ -177,7 +171,7 @@ class Schedule(msgspec.Struct, frozen=True):
     ``holidays``: dates in the time zone whose instants are no logical times.
     """
 
-    recurrence: Cron | Every | After | FollowingDays
+    recurrence: Cron | Every | After
     zone: tzinfo
     misfire: Misfire = "one"
     splay_us: int = 0
@@ -187,13 +181,19 @@ class Schedule(msgspec.Struct, frozen=True):
     @property
     def follows(self) -> tuple[str, ...]:
         """The flows that come before it; none of a schedule of times."""
-        return self.recurrence.flows if isinstance(self.recurrence, After | FollowingDays) else ()
+        return self.recurrence.flows if isinstance(self.recurrence, After) else ()
 
     def with_days(self, days: Sequence[FollowingDay] = ()) -> Schedule:
         """Return what ``After`` means as of now; the schedule itself if it is one of times."""
-        if not self.follows:
+        if not isinstance(self.recurrence, After):
             return self
-        return msgspec.structs.replace(self, recurrence=FollowingDays(self.follows, tuple(days)))
+        return msgspec.structs.replace(self, recurrence=msgspec.structs.replace(self.recurrence, days=tuple(days)))
+
+    @property
+    def days(self) -> Mapping[int, FollowingDay]:
+        """The days of a flow that follows others, as they are known."""
+        days = self.recurrence.days if isinstance(self.recurrence, After) else None
+        return {day.logical: day for day in days or ()}
 
     def after(self, instant: int) -> Iterator[int]:
         """Yield the logical times after an instant, in order."""
@@ -204,43 +204,27 @@ class Schedule(msgspec.Struct, frozen=True):
 
     def due_at(self, logical: int) -> int:
         """Return when the run of a logical time is due."""
-        for day in self._days:
-            if day.logical == logical:
-                return day.ready_at or day.by_at or logical
-        return logical + self.splay_us
+        day = self.days.get(logical)
+        return logical + self.splay_us if day is None else day.ready_at or day.by_at or logical
 
     def late_at(self, logical: int) -> int | None:
         """Return when the run of a logical time counts as late; None without ``start_within`` and ``by``."""
-        if not self.follows:
-            return None if self.start_within_us is None else self.due_at(logical) + self.start_within_us
-        return next((self._late_at(day) for day in self._days if day.logical == logical), None)
-
-    @property
-    def _days(self) -> tuple[FollowingDay, ...]:
-        return self.recurrence.days if isinstance(self.recurrence, FollowingDays) else ()
-
-    def _late_at(self, day: FollowingDay, within_us: int | None = None) -> int | None:
-        """Return when a day is late: so long after it was ready, or by its time. ``within_us``: where it has none."""
-        within_us = within_us if self.start_within_us is None else self.start_within_us
-        ready = None if day.ready_at is None or within_us is None else day.ready_at + within_us
-        return min((at for at in (ready, day.by_at) if at is not None), default=None)
+        if self.follows:
+            return self.days[logical].late_at(self.start_within_us) if logical in self.days else None
+        return None if self.start_within_us is None else self.due_at(logical) + self.start_within_us
 
     def begin_at(self, since: int) -> int:
         """Return up to where all is decided when the schedule begins: a day that waits then is its own."""
-        return min((day.logical - 1 for day in self._days if day.ready_at is None), default=since)
+        return min((at - 1 for at in self.days if not self.is_ready(at)), default=since)
 
     def is_ready(self, logical: int) -> bool:
         """Whether nothing has to happen before the run of a logical time."""
-        return all(day.ready_at is not None for day in self._days if day.logical == logical)
+        return logical not in self.days or self.days[logical].ready_at is not None
 
-    def late_days(
-        self, decided_until: int, started: Collection[int], within_us: int | None = None
-    ) -> list[tuple[int, int]]:
-        """Return when the days without a run are late, each with the day."""
-        if not isinstance(self.recurrence, FollowingDays):
-            return []
-        days = self.recurrence.undecided(decided_until, started)
-        return [(late_at, day.logical) for day in days if (late_at := self._late_at(day, within_us)) is not None]
+    def late_days(self, decided_until: int, started: Collection[int], within_us: int | None) -> list[tuple[int, int]]:
+        """Return when the days without a run are late, each with the day. ``within_us``: after it was ready."""
+        days = [day for at, day in self.days.items() if at > decided_until and at not in started]
+        return [(late_at, day.logical) for day in days if (late_at := day.late_at(within_us)) is not None]
 
     def count(self, after: int, until: int) -> int:
         """Return how many logical times there are in ``(after, until]``."""
@@ -385,7 +369,11 @@ def late_starts(
 ) -> list[int]:
     """Return the latest logical times without a decision that are late by now, and were due until ``replaced_at``."""
     if schedule.follows:
-        return [day for late_at, day in schedule.late_days(decided_until, already_run) if late_at < now]
+        return [
+            day
+            for late_at, day in schedule.late_days(decided_until, already_run, schedule.start_within_us)
+            if late_at < now
+        ]
     if schedule.start_within_us is None:
         return []
     until = now - schedule.start_within_us - 1
@@ -586,7 +574,8 @@ def _late_at(schedule: Schedule, facts: FlowFacts, due_at: int) -> int:
 
 
 def _late_since(schedule: Schedule, facts: FlowFacts, now: int) -> int | None:
-    for late_at, day in schedule.late_days(facts.decided_until or 0, facts.started, round(LATE_SECONDS * 1e6)):
+    within_us = round(LATE_SECONDS * 1e6) if schedule.start_within_us is None else schedule.start_within_us
+    for late_at, day in schedule.late_days(facts.decided_until or 0, facts.started, within_us):
         if max(late_at, _late_at(schedule, facts, 0)) < now:
             return schedule.due_at(day)
     due_at = _next_undecided(schedule, facts)

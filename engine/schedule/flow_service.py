@@ -123,7 +123,7 @@ class FlowService:
         self._options = replace(shared.options, served=True, stay=False, wait=False, few_tasks=few_tasks)
         self._held: lock.StateLock | None = None
         self._executor: _WatchedProcess | None = None
-        self._has_ended = False  # the executor, since the step in progress began
+        self._is_woken = False  # since the step in progress began
         self._run_id: str | None = None  # of the executor that this service has seen
         self._file_version = _version_of(state_path)
         self._failure: StartFailure | None = None
@@ -200,6 +200,10 @@ class FlowService:
 
     # --- What others change ----------------------------------------------------------------------------------------
 
+    def wake(self) -> None:
+        """Step as soon as possible, also if what has changed comes too late for the step in progress."""
+        self.wake_at, self._is_woken = 0, True
+
     def use_flow(self, served: ServedFlow, *, few_tasks: bool) -> None:
         """Apply a flow file that was read: it may have been repaired."""
         self._read_at, before, self.served = self._clock.now_us(), self.served, served
@@ -211,7 +215,7 @@ class FlowService:
         if self._failure is not None and self._failure.is_of_reading:
             self._end_failure()
             self.report("its file can be read again")
-        self.wake_at = 0
+        self.wake()
 
     def _end_failure(self) -> None:
         """Remember what held up the runs that were due meanwhile."""
@@ -222,13 +226,13 @@ class FlowService:
         """Apply what operators decided."""
         if control != self.control:
             self.control = control
-            self.wake_at = 0
+            self.wake()
 
     def use_requests(self, requests: tuple[StartRequest, ...]) -> None:
         """Apply the starts that operators ask for."""
         if requests != self.requests:
             self.requests = requests
-            self.wake_at = 0
+            self.wake()
 
     def lose_flow(self, why: str) -> None:
         """Go on without the flow, which is in no file: what is due is late and pages, until somebody forgets it."""
@@ -236,7 +240,7 @@ class FlowService:
         self.gone_since = self.gone_since or now
         since = now if self._failure is None else self._failure.since
         self._failure, self._retry_at = StartFailure(why, since, now, is_of_reading=True), FOREVER
-        self.wake_at = 0
+        self.wake()
         self.report(why)
 
     def record_failure(self, error: str, *, is_of_reading: bool = False) -> None:
@@ -246,13 +250,13 @@ class FlowService:
         self._failure = StartFailure(error, since, now, is_of_reading)
         if not is_of_reading:
             self._retry_at = now + round(RETRY_SECONDS * 1e6)
-        self.wake_at = 0
+        self.wake()
         self.report(f"cannot start, tried again in {RETRY_SECONDS:g} s: {error}")
 
     def check_state_file(self) -> None:
         """Wake up if somebody has written the state file, as a decision about a blocked run does."""
         if self._executor is None and _version_of(self.state_path) != self._file_version:
-            self.wake_at = 0
+            self.wake()
 
     # --- One step --------------------------------------------------------------------------------------------------
 
@@ -263,7 +267,7 @@ class FlowService:
         if self.is_standby:
             self.wake_at = self._after(BUSY_SECONDS)
             return
-        now, self._has_ended = self._clock.now_us(), False
+        now, self._is_woken = self._clock.now_us(), False
         holder = self._living_holder()
         self._file_version = _version_of(self.state_path)
         served = self._next_served
@@ -288,7 +292,7 @@ class FlowService:
         self.wake_at = 0
         await self._do(step, status)
         self._save(status, schedule, step, holder, now)
-        if self._has_ended:  # the step has waited for an executor that ended meanwhile
+        if self._is_woken:
             self.wake_at = 0
 
     async def _do(self, step: Step, status: ScheduleStatus) -> None:
@@ -337,8 +341,7 @@ class FlowService:
 
     def _on_executor_end(self) -> None:
         self._executor = None
-        self._has_ended = True
-        self.wake_at = 0
+        self.wake()
         self._shared.wake()
 
     def _load_status(self, now: int, known: Sequence[tuple[ScheduleRecord, Control]]) -> ScheduleStatus:

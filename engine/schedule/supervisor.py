@@ -187,11 +187,12 @@ class Supervisor:
         """Decide about all flows again; logical times are times of day and stay."""
         self._report("", f"the clock of this machine moved by {jump_us / 1e6:+.0f} s")
         for service in self._services.values():
-            service.wake_at = 0
+            service.wake()
 
     def _use_controls(self) -> None:
         controls = self._shared.file.new_controls()
         if controls is not None:
+            self._wake_followers()
             for target, service in list(self._services.items()):
                 if service.id in controls:
                     service.use_control(controls[service.id])
@@ -254,11 +255,12 @@ class Supervisor:
             service.is_stepping = False
             self._wake.set()
 
-    def _wake_followers(self, service: FlowService) -> None:
-        """Wake up the flows after one: its run may have ended."""
-        for other in self._services.values():
-            if service.served.name in other.served.schedule.follows:
-                other.wake_at = 0
+    def _wake_followers(self, before: FlowService | None = None) -> None:
+        """Wake up the flows after one, whose run may have ended; None: after any one, of another supervisor."""
+        for service in self._services.values():
+            follows = service.served.schedule.follows
+            if follows and (before is None or before.served.name in follows):
+                service.wake()
 
     def _add_task(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

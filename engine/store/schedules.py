@@ -572,10 +572,11 @@ def _next_late_at(
     if progress is not None and (served.schedule.follows or served.schedule.start_within_us is not None):
         (reported,) = connection.execute(_LAST_LATE_START, (served.name,)).fetchone()
         fired = _fired_after(connection, served.name, progress.decided_until)
-        days = served.schedule.late_days(max(progress.decided_until, reported or 0), fired)
+        since, within_us = max(progress.decided_until, reported or 0), served.schedule.start_within_us
+        days = served.schedule.late_days(since, fired, within_us)
         instants += [max(late_at, late_from) + 1 for late_at, _ in days]
     if progress is not None and not served.schedule.follows and served.schedule.start_within_us is not None:
-        upcoming = _first_unfired(served.schedule, max(progress.decided_until, reported or 0), fired)
+        upcoming = _first_unfired(served.schedule, since, fired)
         is_ours = upcoming is not None and (until is None or served.schedule.due_at(upcoming) <= until)
         late_at = served.schedule.late_at(upcoming) if upcoming is not None and is_ours else None
         instants += [] if late_at is None else [max(late_at, late_from) + 1]

@@ -143,3 +143,28 @@ def test_flows_after_one_another_are_refused_by_check_and_serve(folder: Folder):
     assert row.start_error == "flow 'a' comes after itself: a after b after a"
     folder.write("b", "0 0 1 1 *")
     folder.until("a", lambda row: row.start_error is None)
+
+
+def test_a_flow_before_that_another_supervisor_serves_counts_also_after_a_requeue(folder: Folder, tmp_path: Path):  # noqa: F811
+    made = write_night(folder)
+    begin_today(folder)
+    others = tmp_path / "others"
+    others.mkdir()
+    (folder.path / "load.py").rename(others / "load.py")
+    text = (
+        (others / "load.py")
+        .read_text()
+        .replace("'true'", f"'test -e {tmp_path}/there', retry=RetryPolicy(max_attempts=1)")
+    )
+    (others / "load.py").write_text(text.replace("import Flow", "import Flow, RetryPolicy"))
+    other = Folder(tmp_path / "unused", folder.states)
+    other.path = others
+    folder.processes.append(other.serve())
+    folder.until("load", lambda row: row.last_state == "FAILED")
+    folder.serve()
+    row = folder.until("build", lambda row: row.after[0].waits.startswith("ended FAILED"))
+    assert row.after[0].stuck_since is None, "the failed run is a need itself"
+    (tmp_path / "there").touch()
+    assert run_redrive("requeue", "load", "a", "--reason", "mended").returncode == 0
+    folder.until("last", lambda row: row.last_state == "SUCCESS")
+    assert made.read_text().split() == ["made", "reported"]
