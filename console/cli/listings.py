@@ -11,7 +11,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
-import msgspec
 
 from ...engine.core.causes import CauseHistory, describe_history, describe_last_incident
 from ...engine.core.explain import explain_task
@@ -38,7 +37,7 @@ from ..sessions.once import read_once
 from ..sessions.reads import load_memories
 from ..sessions.session import Session, machine_now_us
 from ..sessions.target import is_remote
-from ..text.columns import Column, Columns, field, with_fields
+from ..text.columns import Column, Columns, field, json_value, with_fields
 from ..text.figures import FINGERPRINT_DIGITS
 from ..text.pieces import Line, Piece, Role
 from ..text.text import json_line, one_line, shorten
@@ -201,15 +200,18 @@ async def inbox_of_run(
     known = await load_memories(session, run.run_id, groups)
     status, address = session.status, session.address
     if as_json:
-        place = {"run_id": run.run_id, "state_file": address, **need_fields(need)}
-        fields = {**place, "executor": present.executor_json(run, status, address, session.now_us())}
-        values = [_cause_value(group, known.get(group.key), fields) for group in groups]
+        fields = {
+            "run_id": run.run_id,
+            "state_file": address,
+            "executor": present.executor_json(run, status, address, session.now_us()),
+        }
+        values = [cause_value(group, need, fields, known.get(group.key)) for group in groups]
         if is_lost(run, session.status):
             advice = present.executor_advice(run, status, address, session.now_us())
             (counts,) = [one.counts for one in await session.runs() if one.run.run_id == run.run_id]
             moving = sum(counts.get(state, 0) for state in MOVING)  # a part of a run has only what its inbox shows
-            values.append(_cause_value(_cause_of_lost(run, moving, advice), None, fields))
-        return list(values)
+            values.append(cause_value(_cause_of_lost(run, moving, advice), need, fields))
+        return [*values]
     now_us = session.now_us()
     lines: list[Shown] = []
     for group in groups:
@@ -315,14 +317,15 @@ def _explanation_value(board: Board, name: str, chain: Sequence[tuple[str, str]]
     return json_line(with_schema("why", {"task": name, "state": links[0]["state"], "chain": links, **place}))
 
 
-def need_fields(need: Need | None) -> dict[str, object]:
-    """What kind of need a line is about, and whether it is a notice; None: the run needs nothing."""
-    return {"need": None if need is None else need.kind.value, "is_notice": need is not None and need.is_notice}
+def cause_value(
+    cause: InboxCause, need: Need | None, place: Mapping[str, object], memory: CauseHistory | None = None
+) -> str:
+    """A cause as JSON, with the need that it is part of; None: the run needs nothing."""
+    from ..present.inbox import CAUSE_COLUMNS  # here: text does without
 
-
-def _cause_value(cause: InboxCause, memory: CauseHistory | None, fields: Mapping[str, object]) -> str:
-    known = {"memory": None if memory is None else _plain(memory)}
-    return json_line(with_schema("inbox", {**_plain(cause), **known, **fields}))
+    kind = {"need": None if need is None else need.kind.value, "is_notice": need is not None and need.is_notice}
+    value = json_value(CAUSE_COLUMNS, cause, None)
+    return json_line(with_schema("inbox", {**value, "memory": memory, **kind, **place}))
 
 
 def cause_lines(
@@ -350,11 +353,6 @@ def _doubtful_key(row: TaskRow, run_id: str) -> str:
     """The idempotency key of an effect that may have happened: by it the other side is asked."""
     is_doubtful = row.dead_letter_kind == DeadLetterKind.INDETERMINATE and row.spec is not None and row.spec.effect
     return f"key {effect_key(run_id, row.name, row.key_generation)}: " if is_doubtful else ""
-
-
-def _plain(value: object) -> dict[str, object]:
-    converted: dict[str, object] = msgspec.to_builtins(value)
-    return converted
 
 
 def _memory_lines(memory: CauseHistory, now_us: int) -> Iterator[str]:

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 import click
-import msgspec
 
 from ...engine.domain.text import counted, first_names, format_duration, place_words, shell_command
 from ...engine.errors import LinkError, NotFoundError, StateFileError
@@ -22,11 +21,11 @@ from ..sessions.once import read_once
 from ..sessions.session import Session, machine_now_us
 from ..sessions.target import named_target
 from ..text.figures import FINGERPRINT_DIGITS
-from ..text.text import json_line, one_line
+from ..text.text import one_line
 from . import options as shared
 from .group import command
-from .listings import inbox_of_run, need_fields
-from .output import Shown, print_lines, with_schema
+from .listings import cause_value, inbox_of_run
+from .output import Shown, print_lines
 from .state_files import offer_of_session, reached_files
 from .view import print_view
 
@@ -183,8 +182,7 @@ def _line_of_need(need: Need, place: Sequence[str], as_json: bool) -> str:
     if as_json:
         title = f"{need.kind.value}: {sentence}"
         cause = InboxCause(need.kind.value, None, title, sentence, (), 0, 0, need.since, need.since, need.since)
-        run = {"run_id": need.run_id, "state_file": address, **need_fields(need), "executor": None, "memory": None}
-        return json_line(with_schema("inbox", {**msgspec.to_builtins(cause), **run}))
+        return cause_value(cause, need, {"run_id": need.run_id, "state_file": address, "executor": None})
     name = " ".join(filter(None, (need.flow, need.run_id)))
     place_text = f"{name} in {address}" if name else address
     command = _command_of(need, place)

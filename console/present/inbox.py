@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from ...engine.core.causes import (
     REASON_CHARACTERS,
@@ -21,7 +22,18 @@ from ...engine.domain.text import counted, first_names, format_duration
 from ..model.inbox import COMPARED_MAX, Inbox, InboxCause, InboxEntry, compare, failures_of, human_wait, verdict
 from ..model.preview import Preview, RedriveProgress, doubts_about
 from ..model.runs import WaitingRun
-from ..text.columns import FILL, Width, longest_cells, row_line, that_fit
+from ..text.columns import (
+    FILL,
+    Column,
+    Columns,
+    Width,
+    field,
+    longest_cells,
+    row_line,
+    screen_row,
+    that_fit,
+    with_fields,
+)
 from ..text.figures import SECOND, age, number, wall
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, first_that_fits, fit, join, width, wrap
@@ -106,25 +118,46 @@ def empty_line(total: int, filter_text: str, glyphs: Glyphs, why: str = "") -> L
 
 
 def cause_row(cause: InboxCause, is_open: bool, scene: Scene, columns: int) -> Line:
-    """Number of tasks, title, downstream, message, number of held tasks, age."""
-    glyphs = scene.glyphs
+    """A cause behind the sign whether its tasks are shown; without tasks that it holds, nothing says so."""
+    shown = CAUSE_COLUMNS if cause.held else [one for one in CAUSE_COLUMNS if one.name != "held"]
+    fold = Piece(scene.glyphs.open if is_open else scene.glyphs.closed)
+    return [fold, *screen_row(shown, cause, scene, columns - 2, scene.glyphs.more)]
+
+
+def _cause_sign(cause: InboxCause, scene: Scene) -> Piece:
     is_held = all(scene.board.row(name).state not in NEEDS_HUMAN for name in cause.tasks)
+    return state_sign(TaskState.DEAD_LETTER if cause.dead or is_held else TaskState.FAILED, scene.glyphs)
+
+
+def _cause_title(cause: InboxCause, scene: Scene) -> Line:
+    """What is the cause, of which downstream, and its error."""
     title = [Piece(one_line(cause.title) or "unknown")]
     if cause.downstream:
-        title.append(Piece(f" {glyphs.dot} {one_line(cause.downstream)}", Role.DIM))
+        title.append(Piece(f" {scene.glyphs.dot} {one_line(cause.downstream)}", Role.DIM))
     if cause.message not in ("", cause.title):
         title.append(Piece(f"  {message_of(cause)}", Role.DIM))
-    held = (Width(11, rank=1, is_right=True), Piece(f"holds {number(cause.held)}", Role.DIM))
-    return row_line(
-        columns - 1,
-        (_FOLD, glyphs.open if is_open else glyphs.closed),
-        (Width(1), state_sign(TaskState.DEAD_LETTER if cause.dead or is_held else TaskState.FAILED, glyphs)),
-        (Width(5, is_right=True), Piece(number(cause.count), Role.STRONG)),
-        (Width(28, FILL, gap=2), title),
-        *([held] if cause.held else ()),
-        (AGE, age_piece(cause.oldest, scene)),
-        more=glyphs.more,
-    )
+    return title
+
+
+def _cause_count(cause: InboxCause, scene: Scene) -> Piece:
+    return Piece(number(cause.count), Role.STRONG)
+
+
+def _cause_held(cause: InboxCause, scene: Scene) -> Piece:
+    return Piece(f"holds {number(cause.held)}", Role.DIM)
+
+
+#: On the screen, where the context is a scene, and as JSON; the shell has a block of lines for each cause.
+CAUSE_COLUMNS: Columns[InboxCause, Any] = with_fields(
+    (
+        Column("sign", width=Width(1), screen=_cause_sign),
+        field("tasks", None, None, Width(5, is_right=True), _cause_count),
+        field("title", None, None, Width(28, FILL, gap=2), _cause_title),
+        field("held", None, None, Width(11, rank=1, is_right=True), _cause_held),
+        field("oldest", None, None, AGE, lambda cause, scene: age_piece(cause.oldest, scene)),
+    ),
+    InboxCause.__struct_fields__,
+)
 
 
 def message_of(cause: InboxCause) -> str:
