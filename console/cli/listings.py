@@ -8,14 +8,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import click
 
 from ...engine.core.causes import CauseHistory, describe_history, describe_last_incident
 from ...engine.core.explain import explain_task
 from ...engine.core.part import describe_part
-from ...engine.core.projection import RunProjection, RunRow, TaskRow
+from ...engine.core.projection import RunProjection, RunRow, RunSummary, TaskRow
 from ...engine.core.views import counted_states, row_style, run_code, run_style, state_code
 from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.states import MOVING, NEEDS_HUMAN, DeadLetterKind, TaskState, cut_off_cause, effect_key
@@ -26,7 +26,7 @@ from ...engine.statefile.needs import Need, NeedKind
 from ...engine.statefile.state_files import offers
 from ..keys.actions import shell_line
 from ..model.board import Board, SessionStatus, runner_of
-from ..model.inbox import Inbox, has_fingerprint
+from ..model.inbox import Inbox, InboxCause, has_fingerprint
 from ..model.runs import HistoryOrder, WaitingRun, fleet_entries, is_lost, usual_durations, waiting_runs
 from ..present import fleet
 from ..present import runs as present
@@ -47,9 +47,6 @@ from .named_tasks import rows_like
 from .output import Shown, list_lines, print_lines, print_list, shell_look, with_schema
 from .state_files import files_of
 from .view import print_view
-
-if TYPE_CHECKING:
-    from ..model.inbox import InboxCause
 
 _TASK_LINE_CELLS = 240  # of a task in the inbox: what to check before an effect runs again fits in
 _PAGES_MAX = 100  # the latest pages, for sentences that name who acknowledged a failure
@@ -199,6 +196,8 @@ async def inbox_of_run(
     run, groups = projection.run, Inbox(await load_board(session, projection)).causes()
     known = await load_memories(session, run.run_id, groups)
     status, address = session.status, session.address
+    found = (one for one in await session.runs() if one.run.run_id == run.run_id)
+    summary = next(found, RunSummary(run, {}))  # a part of a run has only what its inbox shows
     if as_json:
         fields = {
             "run_id": run.run_id,
@@ -208,8 +207,7 @@ async def inbox_of_run(
         values = [cause_value(group, need, fields, known.get(group.key)) for group in groups]
         if is_lost(run, session.status):
             advice = present.executor_advice(run, status, address, session.now_us())
-            (counts,) = [one.counts for one in await session.runs() if one.run.run_id == run.run_id]
-            moving = sum(counts.get(state, 0) for state in MOVING)  # a part of a run has only what its inbox shows
+            moving = sum(summary.counts.get(state, 0) for state in MOVING)
             values.append(cause_value(_cause_of_lost(run, moving, advice), need, fields))
         return [*values]
     now_us = session.now_us()
@@ -230,10 +228,8 @@ async def inbox_of_run(
         abandon = ["redrive", "abandon", *place_words(address, run.run_id), *session.ssh_arguments]
         lines.append(one_line(f"or end it: {shell_command(abandon)}"))
     runner = runner_of(run, status)
-    known_counts = next(
-        (counted_states(one.counts, one.asked) for one in await session.runs() if one.run.run_id == run.run_id), None
-    )
-    state = Piece(run_code(run, runner, known_counts), run_style(run, runner, known_counts).role)
+    counts = counted_states(summary.counts, summary.asked)
+    state = Piece(run_code(run, runner, counts), run_style(run, runner, counts).role)
     return [[Piece(f"{present.place_line(run, address)}: "), state], *lines]
 
 
@@ -257,8 +253,6 @@ async def load_board(session: Session, projection: RunProjection) -> Board:
 
 def _cause_of_lost(run: RunRow, open_count: int, advice: str) -> InboxCause:
     """An unfinished run without an executor, in the form of a cause."""
-    from ..model.inbox import InboxCause
-
     started_at = run.started_at
     title = f"run {run.run_id} has no executor"
     cause = cut_off_cause(run.run_id)
@@ -338,8 +332,8 @@ def cause_lines(
     count = Piece(f"{len(cause.tasks)} ×", Role.HUMAN if cause.dead else Role.FAILED)
     title = Piece(one_line(cause.title), Role.STRONG)
     yield [count, Piece(" "), title, Piece(f"{downstream}{holds}"), Piece(fingerprint, Role.DIM)]
-    for line in _memory_lines(memory, now_us) if memory is not None else ():
-        yield [Piece(f"  {one_line(line)}")]
+    for when, what in describe_history(memory, now_us) if memory is not None else ():
+        yield [Piece(f"  {one_line(when + what)}")]
     for name in cause.tasks:
         row = projection.tasks[name]
         kind = f" {row.dead_letter_kind}" if row.dead_letter_kind else ""
@@ -353,15 +347,6 @@ def _doubtful_key(row: TaskRow, run_id: str) -> str:
     """The idempotency key of an effect that may have happened: by it the other side is asked."""
     is_doubtful = row.dead_letter_kind == DeadLetterKind.INDETERMINATE and row.spec is not None and row.spec.effect
     return f"key {effect_key(run_id, row.name, row.key_generation)}: " if is_doubtful else ""
-
-
-def _memory_lines(memory: CauseHistory, now_us: int) -> Iterator[str]:
-    """Notes first, then earlier incidents."""
-    notes = len(memory.notes)
-    lines = describe_history(memory, now_us)
-    yield from lines[:notes]
-    for place, line in enumerate(lines[notes:]):
-        yield f"{'before that' if place else 'last time'} {line}"
 
 
 # --- ``redrive runs``: the runs of a state file and its next scheduled ones ------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 from ...engine.core.causes import (
     REASON_CHARACTERS,
     CauseHistory,
-    describe_incident,
+    describe_history,
     describe_last_incident,
     describe_note,
     format_day,
@@ -267,11 +267,8 @@ def cause_history_lines(memory: CauseHistory | None, now_us: int, columns: int) 
     """The whole history of a cause, wrapped, notes first."""
     if memory is None or memory.is_new:
         return
-    for note in memory.notes:
-        yield from _wrapped([Piece(one_line(describe_note(note, now_us)), Role.STRONG)], columns)
-    for place, episode in enumerate(memory.episodes):
-        when = Piece("before that " if place else "last time ", Role.DIM)
-        yield from _wrapped([when, Piece(one_line(describe_incident(episode, now_us)))], columns)
+    for when, what in describe_history(memory, now_us):
+        yield from _wrapped([Piece(when, Role.DIM), Piece(one_line(what), Role.TEXT if when else Role.STRONG)], columns)
     seen = _past_runs(memory, now_us)
     if seen:
         yield from _wrapped([Piece(seen, Role.DIM)], columns)

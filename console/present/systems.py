@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from msgspec.structs import replace
+
 from ...engine.core.breaker import BreakerState, BreakerStatus
-from ...engine.core.causes import PageBody, actor_name, describe_incident, describe_note
+from ...engine.core.causes import PageBody, actor_name, describe_history
 from ...engine.core.ready_queue import spec_of
 from ...engine.core.spec import ROWS_LIMIT
 from ...engine.core.views import STATE_STYLES, Sign, StateStyle
@@ -642,15 +644,11 @@ def _labelled(*facts: tuple[str, str | None]) -> Iterator[Line]:
 
 
 def _cause_history(body: PageBody, scene: Scene) -> Iterator[Line]:
-    """The history of the cause, as of when the page was written."""
+    """The history of the cause, as of when the page was written: the notes, and the latest incident."""
     if body.memory is not None:
-        for note in body.memory.notes:
-            yield [Piece(one_line(describe_note(note, scene.now_us)))]
-        if body.memory.episodes:
-            yield [
-                Piece("last time ", Role.DIM),
-                Piece(one_line(describe_incident(body.memory.episodes[0], scene.now_us))),
-            ]
+        latest = replace(body.memory, episodes=body.memory.episodes[:1])
+        for when, what in describe_history(latest, scene.now_us):
+            yield [Piece(when, Role.DIM), Piece(one_line(what))]
 
 
 def _sent(page: PageRow) -> Line:

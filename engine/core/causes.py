@@ -313,10 +313,12 @@ def describe_note(note: Note, now_us: int, zone: tzinfo | None = None) -> str:
     return f"note by {actor_name(note.actor)}, {format_day(note.at, now_us, zone)}: {note.text}"
 
 
-def describe_history(history: CauseHistory, now_us: int) -> Sequence[str]:
-    """Return the notes, which address the reader, then the incidents, the latest first."""
-    notes = [describe_note(note, now_us) for note in history.notes]
-    return [*notes, *(describe_incident(incident, now_us) for incident in history.episodes)]
+def describe_history(history: CauseHistory, now_us: int) -> Iterator[tuple[str, str]]:
+    """Yield the notes, which address the reader, then the incidents, the latest first: each behind when it was."""
+    for note in history.notes:
+        yield "", describe_note(note, now_us)
+    for place, incident in enumerate(history.episodes):
+        yield "before that " if place else "last time ", describe_incident(incident, now_us)
 
 
 def _result_texts(incident: PastIncident, reason_characters: int) -> Iterator[str]:

@@ -1,0 +1,41 @@
+"""The screen and JSON say the same of one cause of the inbox."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from redrive.console.model.board import Board
+from redrive.console.model.inbox import InboxCause
+from redrive.console.present.inbox import CAUSE_COLUMNS, cause_row
+from redrive.console.present.tasks import Scene
+from redrive.console.text.columns import json_value
+from redrive.console.text.glyphs import UTF8
+from redrive.console.text.pieces import plain
+
+from .runs import START, projection_of
+
+SCENE = Scene(Board(projection_of([(f"t{number}", []) for number in range(5)])), START, UTF8)
+CAUSES = st.builds(
+    InboxCause,
+    fingerprint=st.just("a" * 12),
+    downstream=st.none() | st.just("api"),
+    title=st.just("HTTP 503"),
+    message=st.sampled_from(["", "HTTP 503", "no answer"]),
+    tasks=st.integers(1, 5).map(lambda count: tuple(f"t{number}" for number in range(count))),
+    dead=st.integers(0, 5),
+    held=st.integers(0, 2000),
+    first_seen=st.just(START),
+    last_seen=st.just(START),
+    oldest=st.integers(START - 10**12, START),
+    messages=st.integers(1, 3),
+)
+
+
+@given(CAUSES, st.booleans())
+def test_all_say_the_same_of_a_cause(cause, is_open):
+    value, row = json_value(CAUSE_COLUMNS, cause, None), plain(cause_row(cause, is_open, SCENE, 120))
+    assert value == {name: getattr(cause, name) for name in InboxCause.__struct_fields__}
+    assert row.split()[2] == str(len(cause.tasks)) and cause.title in row
+    assert (" api" in row) == (value["downstream"] is not None)
+    assert ("no answer" in row) == (value["message"] == "no answer")
+    assert (f"holds {cause.held:,}" in row) == bool(value["held"]) and row.endswith(SCENE.since(cause.oldest))
