@@ -234,21 +234,33 @@ def run_to_end(work: Callable[[], int], facts: FlowFacts, channels: Channels, zy
 def _run(start: protocol.Start, facts: FlowFacts, channels: Channels) -> int:
     """Call the task and send its final frame. Returns the exit code, 0 for a success."""
     order = protocol.decode_order(start.order)
+    if order.spec.kind == "command":
+        return _run_command(order, start.variables, facts, channels.results)
     pipe = ResultPipe(channels.results, facts.termination)
     pid = os.getpid()
     ending = run_task(order, facts, pipe, lambda: set_variables(start.variables))
     if os.getpid() != pid:  # a process that the task forked has returned from the function
         flush()
         os._exit(0)
-    if command.has_stdout(order):
-        print(f"redrive: the command cannot be started: {_error_of(ending)}", file=sys.stderr)
-        return CANNOT_EXECUTE
     pipe.send(ending)
     return 0 if isinstance(ending, protocol.Succeeded) else 1
 
 
-def _error_of(ending: protocol.Ending) -> str:
-    return ending.failure.message if isinstance(ending, protocol.Failed) else type(ending).__name__
+def _run_command(order: AttemptOrder, variables: Mapping[bytes, bytes], facts: FlowFacts, results: int) -> int:
+    """Become the program of a command. Returns an exit code if that cannot be, after a report why."""
+    try:
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        command.execute(order, variables, facts.folder, results)
+    except BaseException as error:
+        facts.termination.close()
+        error.__traceback__ = None  # its place is here, for all commands; its message names what is missing
+        ending = ending_of_error(error, facts.describer(order))
+    if command.has_stdout(order):
+        why = ending.failure.message if isinstance(ending, protocol.Failed) else type(ending).__name__
+        print(f"redrive: the command cannot be started: {why}", file=sys.stderr)
+        return CANNOT_EXECUTE
+    ResultPipe(results, facts.termination).send(ending)
+    return 1
 
 
 def run_task(
@@ -266,8 +278,6 @@ def run_task(
     try:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         prepare()
-        if order.spec.kind == "command":
-            command.execute(order, facts.folder, pipe.fd)
         plan = facts.plan(order.spec)
         os.chdir(facts.folder)  # after the import, which may name its files by the folder of the executor
         if isinstance(facts.plans, FreshImport):
@@ -281,8 +291,6 @@ def run_task(
         termination.close()
         if termination.requested and type(error).__name__ == "CancelledError":
             return protocol.Terminated()
-        if order.spec.kind == "command":
-            error.__traceback__ = None  # its place is here, for all commands; its message names what is missing
         return ending_of_error(error, facts.describer(order))
 
 

@@ -10,6 +10,7 @@ import signal
 import stat
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cache
 from typing import NoReturn
 
 from ..core.outcome import COMMAND_START_ERROR, FILE_ADVICE, KnownCauseError, unstored_result
@@ -17,7 +18,7 @@ from ..core.result_codec import UnstorableError, dump_result, plain_result
 from ..core.spec import LOGICAL_TIME, CommandOptions, TaskSpec
 from ..domain.text import sha256_hex
 from ..errors import PermanentError
-from .protocol import RESULT_LIMIT, SMALL_LIMIT, AttemptOrder, clean_text, write_all
+from .protocol import NO_INPUTS, RESULT_LIMIT, SMALL_LIMIT, AttemptOrder, clean_text, write_all
 
 #: How each value of ``shell=`` runs a line.
 SHELLS: Mapping[str, tuple[str, ...]] = {"sh": ("/bin/sh", "-c"), "bash": ("bash", "-o", "pipefail", "-c")}
@@ -64,25 +65,35 @@ def has_stdout(order: AttemptOrder) -> bool:
     return order.streams > 1 or prints_result(order.spec)
 
 
-def execute(order: AttemptOrder, folder: str | None, stdout: int) -> NoReturn:
-    """Replace this process by the program. ``folder``: of the flow; ``stdout``: the pipe of ``result="last-line"``.
+@cache
+def inherited() -> tuple[dict[bytes, bytes], list[signal.Signals]]:
+    """Return what programs inherit of this process: variables, and the signals that it ignores.
 
-    Raises OSError if the program, its folder or its input cannot be used.
+    The zygote asks before it forks: in a fork, looking it up again would copy memory. Exec keeps signals ignored.
+    Python ignores SIGPIPE, so ``yes | head -1`` would never end; nohup ignores SIGHUP, and ``&`` of a shell SIGQUIT.
     """
-    import shutil  # by the zygote of a flow with commands, before the fork
+    ignored = [number for number in signal.valid_signals() if signal.getsignal(number) is signal.SIG_IGN]
+    return dict(os.environb), ignored
 
+
+def execute(order: AttemptOrder, variables: Mapping[bytes, bytes], folder: str | None, stdout: int) -> NoReturn:
+    """Replace this process by the program. ``variables``: of its task; ``folder``: of the flow.
+
+    ``stdout``: the pipe of ``result="last-line"``. Raises OSError if the program, its folder or its input cannot be
+    used.
+    """
     options = options_of(order.spec)
     words = argv_of(order.spec)
     _connect_stdin(options, folder, order.stdin)
     os.chdir(working_folder(options, folder))
-    environment = {**os.environb, **_encoded(_variables(order))}
+    inherited_variables, ignored_signals = inherited()
+    environment = {**inherited_variables, **variables, **_encoded(_variables(order))}
     for name, value in options.env.items():
         environment.pop(os.fsencode(name), None)
         environment.update({} if value is None else _encoded({name: value}))
-    program = shutil.which(words[0], path=os.fsdecode(environment.get(b"PATH", os.defpath.encode())))
-    if program is None:
-        raise _not_started(start_problem(words[0]) or f"there is no such program: {words[0]!r}")
-    _reset_ignored_signals()
+    program = _path_of(words[0], environment)
+    for number in ignored_signals:
+        signal.signal(number, signal.SIG_DFL)
     if has_stdout(order):
         os.dup2(stdout, 1)
     try:
@@ -92,7 +103,19 @@ def execute(order: AttemptOrder, folder: str | None, stdout: int) -> NoReturn:
             raise PermanentError(_too_large(order.task, words, environment)) from None
         if error.errno not in _NO_PROGRAM:
             raise
-        raise _not_started(start_problem(program) or f"{program!r} cannot be executed: {error.strerror}") from None
+        raise _not_started(program, error.strerror) from None
+
+
+def _path_of(word: str, environment: Mapping[bytes, bytes]) -> str:
+    """Return the path of a program. Raises KnownCauseError if no folder of PATH has it."""
+    if os.sep in word:
+        return word
+    import shutil  # by the zygote of a flow with commands, before the fork
+
+    path = shutil.which(word, path=os.fsdecode(environment.get(b"PATH", os.defpath.encode())))
+    if path is None:
+        raise _not_started(word)
+    return path
 
 
 #: Another try does not help: a file or its interpreter is not there, may not be executed, or is no program.
@@ -102,7 +125,10 @@ _NO_PROGRAM = frozenset(
 _FIRST_LINE_BYTES = 256  # that the kernel reads of a script
 
 
-def _not_started(why: str) -> KnownCauseError:
+def _not_started(program: str, error: str | None = None) -> KnownCauseError:
+    is_there = error is not None and os.path.exists(program)
+    otherwise = f"{program!r} cannot be executed: {error}" if is_there else f"there is no such program: {program!r}"
+    why = start_problem(program) or otherwise
     return KnownCauseError(why, why, COMMAND_START_ERROR)
 
 
@@ -178,16 +204,20 @@ def _connect_stdin(options: CommandOptions, folder: str | None, otherwise: str) 
 
 def _variables(order: AttemptOrder) -> dict[str, str]:
     """Write the results of the parents into the folder of the attempt, and return the variables that name them."""
-    with suppress(FileExistsError):
-        os.mkdir(os.path.dirname(order.folder), 0o700)
-    os.mkdir(order.folder, 0o700)
+    try:
+        os.mkdir(order.folder, 0o700)
+    except FileNotFoundError:  # the first command of this zygote
+        with suppress(FileExistsError):
+            os.mkdir(os.path.dirname(order.folder), 0o700)
+        os.mkdir(order.folder, 0o700)
     inputs = inputs_of(order)
     variables = result_variables(inputs)
     if inputs and not variables:
         print("redrive: the results of the parents are large: only the file $REDRIVE_INPUTS has them", flush=True)
     path = os.path.join(order.folder, INPUTS_FILE)
-    with open(path, "x", encoding="utf-8", errors="surrogateescape") as file:
-        json.dump(inputs, file)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    write_all(file, json.dumps(inputs).encode() if inputs else b"{}")
+    os.close(file)
     return {**variables, "REDRIVE_INPUTS": path, "REDRIVE_RESULT": os.path.join(order.folder, RESULT_FILE)}
 
 
@@ -204,16 +234,6 @@ def _too_large(task: str, words: list[str], environment: Mapping[bytes, bytes]) 
     line = max(map(len, words))
     what = f"its line has {line} characters" if line > size else f"the variable {largest} has {size} bytes"
     return f"task {task!r} cannot start: the kernel takes no more text, and {what}; hand the data over in a file"
-
-
-def _reset_ignored_signals() -> None:
-    """Restore the default action of ignored signals: exec keeps them ignored.
-
-    Python ignores SIGPIPE, so ``yes | head -1`` would never end; nohup ignores SIGHUP, and ``&`` of a shell SIGQUIT.
-    """
-    for number in signal.valid_signals():
-        if signal.getsignal(number) is signal.SIG_IGN:
-            signal.signal(number, signal.SIG_DFL)
 
 
 # --- The result, in the process that started the attempt --------------------------------------------------------------
@@ -321,6 +341,8 @@ def _raw_or_json(value: object) -> str:
 
 def inputs_of(order: AttemptOrder) -> dict[str, object]:
     """Return the results of the parents as plain JSON; parents without a result are left out."""
+    if order.inputs == NO_INPUTS:
+        return {}
     missing = {name for name, _ in order.missing}
     inputs: Mapping[str, object] = plain_result(order.inputs)
     return {name: value for name, value in inputs.items() if name not in missing}

@@ -18,6 +18,7 @@ from ..domain.event_payloads import AttemptRetry, ExecutorChanged, Payload
 
 CONTROL_LIMIT = 256 * 1024 * 1024  # bytes: a flow of 100,000 tasks is about 40 MB
 RESULT_LIMIT = RESULT_BYTES_MAX
+NO_INPUTS = "{}"
 SMALL_LIMIT = 64 * 1024  # bytes of a checkpoint, which is in the row of its task, and of a result on a line of output
 ATTEMPT_LIMIT = RESULT_LIMIT + 1024 * 1024
 TEXT_LIMIT = 64 * 1024  # characters of a traceback or a message
@@ -53,7 +54,7 @@ class AttemptOrder(msgspec.Struct, frozen=True, array_like=True, omit_defaults=T
     generation: int
     spec: TaskSpec
     params: Mapping[str, Any] = {}
-    inputs: str = "{}"
+    inputs: str = NO_INPUTS
     idempotency_key: str = ""
     rules: tuple[Mapping[str, Any], ...] = ()
     only_rows: tuple[tuple[str, str | None], ...] = ()

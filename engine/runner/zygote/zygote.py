@@ -34,7 +34,7 @@ from ...domain.states import LEASE_SECONDS
 from ...statefile.processes import EXECUTOR_VARIABLE, start_ticks
 from .. import process, protocol
 from ..child import Channels, FlowFacts, OutputStream, flush, reset_exit_functions, run_attempt
-from ..command import attempts_folder
+from ..command import attempts_folder, inherited
 from .flow_import import Loader, facts_after_restart, open_flow
 
 END_SECONDS = 5.0
@@ -189,6 +189,8 @@ def _remove_folder(folder: str) -> None:
 
 
 def _fork_attempts(loop: ForkLoop) -> None:
+    inherited.cache_clear()  # of the zygote that has forked the attempt whose task runs this executor
+    inherited()
     gc.collect()
     gc.freeze()  # a collection in an attempt would write to every object, and so copy all memory
     process.collapse_heap()

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from redrive.engine import Executor, Flow
 from redrive.engine.runner.zygote.launch import SpawnedZygote, ZygoteProcess
 from redrive.engine.statefile.ownership import has_token
 from redrive.engine.statefile.processes import pids
@@ -83,3 +84,19 @@ def test_what_the_program_left_is_not_ended_in_the_zygote(tmp_path: Path) -> Non
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
     pids = ended.read_text().split() if ended.exists() else []
     assert set(pids) <= {done.stdout.split()[-1]}
+
+
+def test_commands_of_an_executor_inside_a_task_inherit_the_variables_of_that_executor(tmp_path: Path) -> None:
+    """By its token the processes of a dead executor are found."""
+
+    def nested() -> None:
+        inner = Flow("inner")
+        inner.command("c", f"printf %s $REDRIVE_EXECUTOR > {tmp_path / 'inner'}")
+        Executor(flow=inner, state=tmp_path / "inner.db").run()
+        (tmp_path / "outer").write_text(os.environ["REDRIVE_EXECUTOR"])
+
+    outer = Flow("outer")
+    outer.task(nested)
+    assert Executor(flow=outer, state=tmp_path / "outer.db").run() == "SUCCESS"
+    tokens = {(tmp_path / name).read_text() for name in ("inner", "outer")}
+    assert len(tokens) == 2 and "" not in tokens
