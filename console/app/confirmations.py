@@ -267,20 +267,13 @@ def acknowledge_question(names: Sequence[str], scene: Scene) -> Question:
     return _question_of_tasks("Acknowledge", names, scene, facts, f"acknowledge {len(names):,}")
 
 
-_BREAKER_WORDS = {
-    "open": ("Force open", "force it open"),
-    "close": ("Close", "close it"),
-    "disable": ("Disable", "disable it"),
-}
-
-
-def breaker_question(breaker: BreakerStatus, how: str) -> Question:
-    """The question before a breaker is set by hand, with its effect on tasks."""
-    title, accept = _BREAKER_WORDS[how]
+def breaker_question(breaker: BreakerStatus, how: str, title: str) -> Question:
+    """The question before a breaker is set by hand, with its effect on tasks. ``title``: of the act, as Force open."""
+    verb, _, state = title.lower().partition(" ")
     return Question(
         title=[Piece(f"{title} {one_line(breaker.name)}", Role.TITLE)],
         facts=[[Piece(fact)] for fact in _breaker_effects(breaker, how)],
-        accept=accept,
+        accept=f"{verb} it {state}".strip(),
         reason="optional" if how == "close" else "required",  # a forced state lasts until an operator changes it
     )
 

@@ -7,6 +7,7 @@ only an executor calls downstreams.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
 from ...engine.core.breaker import BreakerStatus
 from ...engine.core.causes import DEFAULT_REASON
@@ -26,21 +27,21 @@ from . import confirmations
 from .operator import ANSWER_SECONDS, OperatorActions
 from .views import ViewConsole
 
-#: Act on a breaker -> the action whose key asks for it.
-BREAKER_ACTS: Mapping[str, str] = {
-    "probe": "probe",
-    "close": "close_breaker",
-    "open": "force_open",
-    "disable": "disable_breaker",
+
+class BreakerAct(NamedTuple):
+    """An act on a breaker: the action whose key asks for it, its title, and what it does."""
+
+    action: str
+    title: str
+    help: str
+
+
+BREAKER_ACTS: Mapping[str, BreakerAct] = {
+    "probe": BreakerAct("probe", "Probe now", "let one call through: its result decides"),
+    "close": BreakerAct("close_breaker", "Close", "let calls through, and forget past failures"),
+    "open": BreakerAct("force_open", "Force open", "let no call through until it is closed by hand"),
+    "disable": BreakerAct("disable_breaker", "Disable", "let every call through, also after failures"),
 }
-_BREAKER_OPTIONS = (
-    ChoiceOption("probe", "Probe now", "let one call through: its result decides"),
-    ChoiceOption("close", "Close", "let calls through, and forget past failures"),
-    ChoiceOption("open", "Force open", "let no call through until it is closed by hand"),
-    ChoiceOption("disable", "Disable", "let every call through, also after failures"),
-)
-
-
 _NO_PAGE = "select a page first"
 
 
@@ -69,12 +70,10 @@ class SystemsActions:
         elif how == "probe":
             self._send_breaker(breaker, how, DEFAULT_REASON)
         else:
-            question = confirmations.breaker_question(breaker, how)
-            actions.confirm(
-                BREAKER_ACTS[how],
-                question,
-                lambda reply: self._send_breaker(breaker, how, reply.reason or DEFAULT_REASON),
-            )
+            action, title, _ = BREAKER_ACTS[how]
+            question = confirmations.breaker_question(breaker, how, title)
+            send = self._send_breaker
+            actions.confirm(action, question, lambda reply: send(breaker, how, reply.reason or DEFAULT_REASON))
 
     def _send_breaker(self, breaker: BreakerStatus, how: str, reason: str) -> None:
         self._actions.send("breaker", (), reason, {"downstream": breaker.name, "how": how})
@@ -105,7 +104,8 @@ class SystemsActions:
     def choose_act(self, breaker: BreakerStatus) -> None:
         """Let the operator choose an act on a breaker."""
         title = f"Breaker {breaker.name}: {breaker_style(breaker).word}"
-        choose(self._console, title, _BREAKER_OPTIONS, lambda how: self.set_breaker(breaker, how))
+        options = [ChoiceOption(how, act.title, act.help) for how, act in BREAKER_ACTS.items()]
+        choose(self._console, title, options, lambda how: self.set_breaker(breaker, how))
 
     # --- Pages ----------------------------------------------------------------------------------------------------
 

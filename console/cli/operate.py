@@ -18,11 +18,13 @@ from typing import Any, NamedTuple
 import click
 
 from ...engine.core.projection import RunProjection, RunRow, TaskRow
+from ...engine.core.waiting import waits_for_approval
 from ...engine.domain import acts
 from ...engine.domain.events import Json
 from ...engine.domain.states import NEEDS_HUMAN, TaskState, may_have_happened
 from ...engine.domain.text import counted
 from ...engine.errors import RedriveError
+from ..keys.actions import ANSWERS
 from ..model.board import SessionStatus
 from ..present.runs import describe_executor_loss, place_line, resume_command
 from ..sessions.address import Endpoint
@@ -93,13 +95,15 @@ def names_in_bulk(
         if row.name in exact:
             return not filters.states or row.state in states
         is_matched = not patterns or any(fnmatchcase(row.name, glob) for glob in globs)
-        return is_matched and row.state in states
+        is_asked = act not in ANSWERS.values() or waits_for_approval(row)
+        return is_matched and is_asked and row.state in states
 
     names = [row.name for row in sorted(projection.tasks.values(), key=lambda row: row.position) if is_meant(row)]
     if not names:
         words = [*map(repr, patterns), *([f"class {filters.failure_class}"] if filters.failure_class else [])]
         which = f" that fits {' '.join(words)}" if words else ""
-        raise RedriveError(f"no task of run {projection.run.run_id}{which} is {' or '.join(sorted(states))}")
+        is_what = "waits for an approval" if act in ANSWERS.values() else f"is {' or '.join(sorted(states))}"
+        raise RedriveError(f"no task of run {projection.run.run_id}{which} {is_what}")
     return names
 
 

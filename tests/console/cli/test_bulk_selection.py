@@ -9,7 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redrive.console.cli.operate import EVERY_TASK, names_in_bulk
+from redrive.engine.domain.states import TaskState
+from redrive.engine.errors import RedriveError
 from support.commands import run_redrive
+
+from ..model.runs import projection_of
 
 FLOW = """
 from redrive.engine import AuthError, Flow, PermanentError
@@ -194,3 +199,12 @@ def test_a_task_whose_name_is_a_glob_is_meant_in_full(tmp_path: Path) -> None:
     run_redrive("run", tmp_path / "g.py", "--state", state, "--plain")
     assert run_redrive("requeue", state, "part[1]", "--reason", "x").returncode == 0
     assert pending(state) == {"part[1]"}
+
+
+def test_a_glob_of_an_answer_means_what_waits_for_an_approval_and_nothing_that_waits_for_a_slot() -> None:
+    kinds = {name: {"kind": "approval", "timeout": 60.0} for name in ("ok", "ok_later")}
+    projection = projection_of([("ok", []), ("ok_later", []), ("out", [])], kinds)
+    projection.tasks["ok"].state = projection.tasks["out"].state = TaskState.READY
+    assert names_in_bulk(projection, "approve", ["o*"], EVERY_TASK) == ["ok"]
+    with pytest.raises(RedriveError, match=r"no task of run run-1 that fits 'out\*' waits for an approval"):
+        names_in_bulk(projection, "reject", ["out*"], EVERY_TASK)
