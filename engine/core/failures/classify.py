@@ -20,6 +20,7 @@ from ..outcome import FailureClass
 from ..policy import RetryPolicy
 from .facts import (
     DIAGNOSTIC_MAX,
+    Classification,
     ErrorFacts,
     classify_program,
     clip,
@@ -57,16 +58,6 @@ class DoubtfulError(errors.AmbiguousError, errors.TransientError):
 
 class InvalidRequestError(errors.PermanentError):
     """The other side refused the input of a request."""
-
-
-class Classification(msgspec.Struct, frozen=True):
-    """The class of a failure. ``because`` names the rule or the row of a table that decided, in words."""
-
-    failure_class: FailureClass
-    because: str = ""
-    retry_after_seconds: float | None = None
-    diagnostic: str | None = None
-    is_by_text: bool = False  # only the text of a program's output decided
 
 
 def classify(
@@ -263,10 +254,8 @@ def _by_group(case: _Evidence) -> Classification | None:
 
 def _by_exit(case: _Evidence) -> Classification | None:
     """The exit code of a program that the task ran and what it said, or the code of sys.exit in the task."""
-    if case.facts.program is not None:
-        found = classify_program(case.facts.program)
-        if found.failure_class is not FailureClass.UNCLASSIFIED:
-            return Classification(found.failure_class, found.because, is_by_text=found.is_by_text)
+    if case.facts.program is not None and (found := classify_program(case.facts.program)) is not None:
+        return found
     code = case.error.code if isinstance(case.error, SystemExit) else case.facts.exit_code
     if not isinstance(code, int) or isinstance(code, bool):
         return None

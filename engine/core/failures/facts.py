@@ -154,30 +154,35 @@ def _raised_at(lines: Sequence[str]) -> int | None:
     return next((place for place in range(heads[-1] + 1, len(lines)) if lines[place][:1].strip()), None)
 
 
-class ProgramVerdict(NamedTuple):
-    """The class of a program's failure; ``because``: what decided, in words; UNCLASSIFIED: no table knows it."""
+class Classification(msgspec.Struct, frozen=True):
+    """The class of a failure. ``because`` names the rule or the row of a table that decided, in words."""
 
-    failure_class: FailureClass = FailureClass.UNCLASSIFIED
+    failure_class: FailureClass
     because: str = ""
-    is_by_text: bool = False  # a text of its output decided, and not its exit code
+    retry_after_seconds: float | None = None
+    diagnostic: str | None = None
+    is_by_text: bool = False  # only the text of a program's output decided
 
 
-def classify_program(end: ProgramEnd) -> ProgramVerdict:
-    """Classify a program's failure: by the text of its significant line first, then by its exit code."""
+def classify_program(end: ProgramEnd) -> Classification | None:
+    """Classify a program's failure: by the text of its significant line first, then by its exit code.
+
+    None: no table knows it.
+    """
     if end.exit_code in DECISIVE_EXITS:
-        return ProgramVerdict()
+        return None
     if end.status is not None:
         found = HTTP.get(end.status, FailureClass.AMBIGUOUS)
-        return ProgramVerdict(found, f"HTTP {end.status} in its output", is_by_text=True)
+        return Classification(found, f"HTTP {end.status} in its output", is_by_text=True)
     if end.sqlstate is not None and (by_state := sqlstate_class(end.sqlstate, end.line)) is not None:
-        return ProgramVerdict(by_state, f"SQLSTATE {end.sqlstate} in its output", is_by_text=True)
+        return Classification(by_state, f"SQLSTATE {end.sqlstate} in its output", is_by_text=True)
     for pattern, failure_class in LINE_CLASSES:
         if match := re.search(pattern, end.line, re.IGNORECASE):
-            return ProgramVerdict(failure_class, f"{match[0].strip(_AROUND)!r} in its output", is_by_text=True)
+            return Classification(failure_class, f"{match[0].strip(_AROUND)!r} in its output", is_by_text=True)
     for program in _programs_that_may_have_ended(end):
         if (by_exit := PROGRAM_EXITS.get(program, {}).get(end.exit_code)) is not None:
-            return ProgramVerdict(by_exit, f"exit status {end.exit_code} of {program}")
-    return ProgramVerdict()
+            return Classification(by_exit, f"exit status {end.exit_code} of {program}")
+    return None
 
 
 _AROUND = " :;,.()[]'\"<>-"  # what a phrase begins after

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from ..outcome import BY_TEXT_FACT, Failure, FailureClass, Fingerprint
 from ..policy import RetryPolicy
-from .classify import Classification, classify, classify_exit, classify_signal, parse_rules
+from .classify import classify, classify_exit, classify_signal, parse_rules
 from .facts import (
+    Classification,
     ErrorFacts,
-    ProgramEnd,
     classify_program,
     clip,
     extract_facts,
@@ -117,20 +117,14 @@ def describe_exit(exit_code: int, *, stderr: str = "", rules: Rules = (), comman
     task in Python has none, and what it wrote decides nothing.
     """
     end = read_program_end(exit_code, stderr, command)
-    found = _of_program(end) if command is not None else Classification(classify_exit(exit_code))
+    known = classify_program(end) if command is not None else None
+    found = known or Classification(classify_exit(exit_code))
     facts = ErrorFacts(exit_code=exit_code, status=end.status, sqlstate=end.sqlstate)
     mark = fingerprint_of_program(end, found.failure_class)
     verdict = _apply_rules(facts, stderr, rules, found)
     line = {"line": end.line} if end.line else {}
     all_facts = {**facts_as_json(facts), **line, **_by_text(verdict)}
     return _without_exception(f"exit:{exit_code}", mark.explain, verdict, mark, stderr.strip(), all_facts)
-
-
-def _of_program(end: ProgramEnd) -> Classification:
-    found = classify_program(end)
-    if found.failure_class is FailureClass.UNCLASSIFIED:
-        return Classification(classify_exit(end.exit_code))
-    return Classification(found.failure_class, found.because, is_by_text=found.is_by_text)
 
 
 def _by_text(verdict: Classification) -> dict[str, object]:

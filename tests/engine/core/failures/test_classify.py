@@ -18,7 +18,6 @@ from types import SimpleNamespace
 import pytest
 from redrive.engine.core.failures.classify import (
     RETRY_AFTER_MAX_SECONDS,
-    Classification,
     InvalidRequestError,
     classify,
     classify_exit,
@@ -28,6 +27,7 @@ from redrive.engine.core.failures.classify import (
     parse_retry_after,
     parse_rules,
 )
+from redrive.engine.core.failures.facts import Classification
 from redrive.engine.core.failures.tables import HARDEST_FIRST
 from redrive.engine.core.outcome import FailureClass
 from redrive.engine.core.policy import RetryPolicy

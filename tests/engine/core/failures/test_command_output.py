@@ -226,15 +226,13 @@ def test_the_programs_of_a_shell_line(command: str, programs: list[str]) -> None
 
 
 def test_what_decided_is_reported() -> None:
-    reasons = [
-        classify_program(read_program_end(*end))[1]
-        for end in (
-            (22, "curl: (22) The requested URL returned error: 503", "curl x"),
-            (3, PSQL_NO_TABLE, "psql -f x"),
-            (1, "read: Connection refused", "x"),
-            (7, "", "curl x"),
-        )
+    ends = [
+        (22, "curl: (22) The requested URL returned error: 503", "curl x"),
+        (3, PSQL_NO_TABLE, "psql -f x"),
+        (1, "read: Connection refused", "x"),
+        (7, "", "curl x"),
     ]
+    reasons = [found and found.because for found in (classify_program(read_program_end(*end)) for end in ends)]
     assert reasons == [
         "HTTP 503 in its output",
         "SQLSTATE 42P01 in its output",
