@@ -67,21 +67,17 @@ def print_tasks(endpoint: Endpoint, patterns: Sequence[str], as_json: bool, *, f
     async def read(session: Session) -> Iterable[Shown]:
         projection = await session.snapshot(session.run_id, successes="all" if as_json else "states")
         run, now_us, address = projection.run, session.now_us(), session.address
-        if as_json:
-            executor = present.executor_json(run, session.status, address, now_us)
-            return task_lines(projection, as_json, {"executor": executor, "state_file": address}, patterns)
         board = Board(projection)
         breakers, pages = await session.query(lists.BREAKERS), await session.query(lists.PAGES, limit=_PAGES_MAX)
         board.update_lists(breakers, pages)
         runner = runner_of(run, session.status)
+        about = TasksContext(projection, lambda name: board.explain(name, now_us, runner), runner)
+        if as_json:
+            executor = present.executor_json(run, session.status, address, now_us)
+            return task_lines(projection, as_json, {"executor": executor, "state_file": address}, patterns, about)
         health, _ = await session.read(unpack_read, "health")
-        about = TasksContext(
-            projection,
-            lambda name: board.explain(name, now_us, runner),
-            runner,
-            await _last_times(session, board),
-            () if health is None else health.ended,
-        )
+        ended = () if health is None else health.ended
+        about = about._replace(before=await _last_times(session, board), unwritten=ended)
         lines = task_lines(projection, as_json, {}, patterns, about)
         notes = [*_storage_lines(health, now_us), *_executor_advice_lines(run, session)]
         return [present.place_line(run, address), *lines, *notes]
@@ -144,6 +140,9 @@ def task_lines(
     return list_lines("tasks", TASK_COLUMNS, rows_like(projection, patterns), about, as_json=as_json, **place)
 
 
+_WAITING = MOVING - {TaskState.RUNNING}
+
+
 def _is_unwritten(row: TaskRow, about: TasksContext) -> bool:
     return row.state is TaskState.RUNNING and row.name in about.unwritten
 
@@ -165,6 +164,7 @@ TASK_COLUMNS: Columns[TaskRow, TasksContext] = with_fields(
         field("state", "STATE", _state),
         field("attempt", "ATTEMPT", lambda row, about: attempt_label(row)),
         Column("note", "NOTE", None, _notes),
+        Column("why", value=lambda row, about: about.why(row.name) if row.state in _WAITING else None),
         Column("owner_note", value=lambda row, about: row.spec and row.spec.owner),
         Column("run_id", value=lambda row, about: about.projection.run.run_id),
         Column("parents", value=lambda row, about: about.projection.parents.get(row.name, ())),
@@ -292,7 +292,7 @@ def print_explanations(file: shared.NamedFile, as_json: bool) -> int:
     return 0
 
 
-_EXPLAINED = NEEDS_HUMAN | (MOVING - {TaskState.RUNNING})
+_EXPLAINED = NEEDS_HUMAN | _WAITING
 
 
 def _explanation_lines(board: Board, chain: Sequence[tuple[str, str]], runner: RunnerStatus) -> Iterator[Line]:

@@ -52,6 +52,13 @@ def test_the_json_of_a_task_names_its_owner() -> None:
     assert [value["owner_note"] for value in values] == ["billing", None]
 
 
+def test_the_json_of_a_task_that_waits_says_why() -> None:
+    projection = projection_of([("a", []), ("b", ["a"]), ("c", [])])
+    projection.tasks["a"].state, projection.tasks["c"].state = TaskState.RUNNING, TaskState.SUCCESS
+    values = [json.loads(str(line)) for line in task_lines(projection, True, {})]
+    assert [value["why"] for value in values] == [None, explain_task(projection, "b", 0), None]
+
+
 def test_a_task_that_skips_itself_has_tried_once_and_one_that_is_left_out_has_not() -> None:
     projection = projection_of([("itself", []), ("below", ["itself"])])
     itself, below = projection.tasks.values()
