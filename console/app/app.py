@@ -71,8 +71,9 @@ class ConsoleApp(ViewConsole):
         view: ScreenName = ScreenName.GRAPH,
     ) -> None:
         super().__init__(tty or Tty(detect_capabilities()), keymap, theme or load_theme(DEFAULT), launch)
-        self.live = LiveRun(session, clock or SystemClock(), self)
-        self.operator_actions = OperatorActions(self)
+        self.clock = clock or SystemClock()
+        self.live = LiveRun(session, self.clock, self)
+        self.operator_actions = OperatorActions(self, self.clock.monotonic)
         self.systems_actions = SystemsActions(self, self.operator_actions)
         self.time_travel = TimeTravel(self)
         self.run_control = RunControl(self, self.operator_actions)
@@ -247,6 +248,10 @@ class ConsoleApp(ViewConsole):
         """Go back; at the top level return to the present, else quit."""
         if not self.go_back() and not self.time_travel.return_to_present():
             self.run_control.quit()
+
+    def return_to_fleet(self) -> None:
+        """Leave for the list of state files, as ``quit`` leaves."""
+        self.run_control.leave(super().return_to_fleet)
 
     def reload(self) -> None:
         """Load and draw everything again."""

@@ -232,6 +232,7 @@ def _print_end(app: ConsoleApp, code: int | None, target: str, ssh_arguments: Se
         facts = {"target": target, "size": app.size, "view": app.current_mode}
         echo(crash_message(app.failure, facts, resume_command), err=True)
         return ConsoleEnd(CRASHED)
+    echo_lines(app.operator_actions.unanswered_lines())
     if app.returns_to_fleet:
         return ConsoleEnd(code or 0, returns_to_fleet=True)
     echo_lines(exit_lines(app.live.board, app.live.status.executor.alive, target, ssh_arguments))

@@ -12,7 +12,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -25,7 +25,7 @@ from ...engine.domain.acts import DONE, STOPPABLE, Answer, Command, Target
 from ...engine.domain.event_payloads import OperatorActed
 from ...engine.domain.events import Event
 from ...engine.domain.states import ENDED_BADLY, TaskState
-from ...engine.errors import RedriveError
+from ...engine.errors import NoAnswerError, RedriveError
 from ...engine.statefile import lists
 from ..keys.actions import ANSWERS
 from ..model.board import Board
@@ -37,7 +37,7 @@ from ..present.inbox import answer_line, redrive_line, refusals, result_lines, t
 from ..present.tasks import Scene
 from ..screens.console import run_latest
 from ..screens.dialogs import ChoiceOption, TextDialog, choose
-from ..sessions.session import listed_events, new_command
+from ..sessions.session import listed_events, new_command, unanswered
 from ..text.figures import clock, wall
 from ..text.pieces import Line, Piece, Role, wrap
 from ..text.text import one_line
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
 SPREAD_ABOVE = 20  # more requeues than this start one by one
 RATE_PER_SECOND = 5.0
+LATE_SECONDS = 3  # of an answer, until it is said to be missing
 ANSWER_SECONDS = 8.0  # the message with an answer stays visible
 SECOND_US = 1_000_000
 DIALOG_COLUMNS = 76
@@ -91,11 +92,25 @@ class GracePeriod(msgspec.Struct, frozen=True):
     until_us: int
 
 
+class SentAct(NamedTuple):
+    """A command without an answer. ``sent_at``: monotonic seconds."""
+
+    command: Command
+    sent_at: float
+
+    @property
+    def words(self) -> str:
+        """The act and its tasks."""
+        return f"{self.command.act} {confirmations.named([one.task for one in self.command.targets])}".rstrip()
+
+
 class OperatorActions:
     """The controller of acts on tasks and runs; each console has one."""
 
-    def __init__(self, console: ViewConsole) -> None:
+    def __init__(self, console: ViewConsole, monotonic: Callable[[], float]) -> None:
         self._console = console
+        self._monotonic = monotonic
+        self._sent: dict[str, SentAct] = {}  # by the id of the command, the oldest first
         self._grace: GracePeriod | None = None
         self._redrive: Event | None = None  # the latest requeue of several tasks
 
@@ -299,10 +314,12 @@ class OperatorActions:
         )
 
     def on_events(self, events: Sequence[Event]) -> None:
-        """Follow the latest requeue of several tasks."""
+        """Follow the latest requeue of several tasks, and acts whose answer is missing."""
         event = latest_redrive(events)
         if event is not None:
             self._redrive = event
+        for event in events:
+            self._sent.pop(event.command_id or "", None)  # what has happened needs no answer
 
     def redrive_line(self) -> Line:
         """The progress of the redrive that is under way; empty if there is none."""
@@ -315,8 +332,27 @@ class OperatorActions:
         key = console.keymap.label("undo")
         return redrive_line(progress, console.live.now_us, console.runner, key, console.size.width, console.glyphs)
 
+    @property
+    def unanswered(self) -> Sequence[SentAct]:
+        """The acts that were sent and may have been done, the oldest first."""
+        return [*self._sent.values()]
+
+    def unanswered_lines(self) -> list[str]:
+        """For each of them, how to ask what became of it."""
+        session = self._console.acting_session or self._console.live.session
+        lost = ((one, NoAnswerError(f"no answer for {self._seconds_since(one)} s")) for one in self.unanswered)
+        return [str(unanswered(one.command, session, error)) for one, error in lost]
+
+    def _seconds_since(self, one: SentAct) -> int:
+        return int(self._monotonic() - one.sent_at)
+
     def tick(self, now_us: int) -> None:
-        """Show the rest of the grace period, if there is one."""
+        """Show which act has no answer, else the rest of the grace period, if there is one."""
+        late = [one for one in self.unanswered if self._seconds_since(one) >= LATE_SECONDS]
+        if late:
+            more = f" and {len(late) - 1} more" if len(late) > 1 else ""
+            self.show_warning(f"{late[0].words}{more}: sent, no answer for {self._seconds_since(late[0])} s")
+            return
         grace = self._grace
         if grace is None:
             return
@@ -423,12 +459,16 @@ class OperatorActions:
         self._console.run_worker(self._deliver(command, on_done), group="acts")
 
     async def _deliver(self, command: Command, on_done: Callable[[Command, Answer], None] | None) -> None:
+        self._sent[command.id] = SentAct(command, self._monotonic())
         try:
             session = self._console.acting_session or self._console.live.session
             answer = await session.send(command)
         except RedriveError as error:
+            if not isinstance(error, NoAnswerError):
+                del self._sent[command.id]
             self.show_warning(str(error))
             return
+        self._sent.pop(command.id, None)
         for task, word, _ in answer.results:
             if word == DONE:
                 self._console.on_task_acted(task)
@@ -459,6 +499,10 @@ def _requeue_options(board: Board, names: Sequence[str]) -> dict[str, object]:
 
 ARMED_SECONDS = 600
 
+_UNANSWERED = (
+    ChoiceOption("wait", "Wait for the answer"),
+    ChoiceOption("leave", "Leave", "it may be done all the same; the command that asks is printed"),
+)
 _LEAVING = ChoiceOption("leave", "Leave it running", "redrive attach comes back to it")
 _STOPPING = (
     ChoiceOption("drain", "Stop after the running tasks", "resume goes on from there"),
@@ -484,7 +528,25 @@ class RunControl:
     # --- Leaving --------------------------------------------------------------------------------------------------
 
     def quit(self) -> None:
-        """Leave; if a run that this console started is not over, ask whether to leave it running."""
+        """Leave; first ask about acts without an answer, and about a run that this console started."""
+        self.leave(self._quit)
+
+    def leave(self, leave: Callable[[], None]) -> None:
+        """Call ``leave``; while acts have no answer, only after a question."""
+        sent = self._actions.unanswered
+        if not sent:
+            leave()
+            return
+        more = f" and {len(sent) - 1} more" if len(sent) > 1 else ""
+        choose(
+            self._console,
+            f"No answer yet: {sent[0].words}{more}",
+            _UNANSWERED,
+            lambda how: leave() if how == "leave" else None,
+        )
+
+    def _quit(self) -> None:
+        """If a run that this console started is not over, ask whether to leave it running."""
         console = self._console
         board = console.live.board
         is_running = board is not None and board.projection.run.ended_at is None and console.live.status.executor.alive

@@ -17,7 +17,7 @@ from ...engine.errors import RedriveError
 from ...engine.statefile.lists import OPERATOR_ACTS
 from ..model.replay import last_undoable
 from ..sessions.once import with_session
-from ..sessions.session import Session, listed_events, new_command
+from ..sessions.session import Session, answer_before, listed_events, new_command
 from ..text.text import echo
 from . import operate
 from . import options as shared
@@ -242,6 +242,9 @@ def undo_last(file: shared.NamedFile, as_json: bool, dry_run: bool, reason: str)
 
     async def use(session: Session) -> tuple[Answer, operate.ActPlace]:
         run_id = session.run_id
+        before = await answer_before(session, "undo", (), reason, None)
+        if before is not None:
+            return before, operate.place_of(session, None)
         acts = await listed_events(session, OPERATOR_ACTS)
         found = last_undoable([act for act in acts if run_id in (None, act.run_id)])
         if found is None:

@@ -30,7 +30,7 @@ from ..model.inbox import Inbox, InboxCause, has_fingerprint
 from ..model.runs import HistoryOrder, WaitingRun, fleet_entries, is_lost, usual_durations, waiting_runs
 from ..present import fleet
 from ..present import runs as present
-from ..present.schedules import ack_command
+from ..present.schedules import ack_command, need_sentence
 from ..present.tasks import attempt_label, describe_skip, stale_text
 from ..sessions.address import Endpoint, parse
 from ..sessions.once import read_once
@@ -219,7 +219,9 @@ async def inbox_of_run(
         ]
     may_be_acknowledged = need is not None and run.ended_at is not None
     if not lines and not is_lost(run, session.status) and not may_be_acknowledged:
-        lines = ["nothing needs a human" if is_alone else "nothing in this run needs a human"]
+        nothing = "nothing needs a human" if is_alone else "nothing in this run needs a human"
+        # of a silent executor the advice below says it
+        lines = [] if need is not None and need.kind is NeedKind.LOST else [need_sentence(need, now_us) if need else nothing]
     begin = "or acknowledge" if lines else "none of its tasks needs a human; acknowledge"
     lines += _executor_advice_lines(run, session)
     if may_be_acknowledged:

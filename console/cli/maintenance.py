@@ -21,10 +21,11 @@ from ...engine.core.option_types import parse_retention
 from ...engine.core.schedule import is_ahead
 from ...engine.domain.states import MOVING
 from ...engine.domain.text import counted, place_words, shell_command
-from ...engine.errors import LinkError, RedriveError
+from ...engine.errors import LinkError, NoAnswerError, RedriveError
 from ...engine.runner import process
 from ...engine.statefile import lists, lock_file, ownership
 from ...engine.statefile.formats import SCHEMA_VERSION
+from ...engine.statefile.processes import describe_hang
 from ...engine.statefile.pruning import PrunePreview
 from ...engine.statefile.supervisor_file import read_schedules
 from ...engine.store import database, runs
@@ -160,7 +161,8 @@ def _executor(path: str) -> Iterator[DoctorFinding]:
         response = executor_socket.ping(path)
     except RedriveError as error:
         level: Literal["error", "note"] = "error" if isinstance(error, LinkError) else "note"
-        text = "" if holder is None else f"{describe_holder(holder)}: {error}"
+        hang = f"; it {describe_hang(holder.pid)}" if holder is not None and isinstance(error, NoAnswerError) else ""
+        text = "" if holder is None else f"{describe_holder(holder)}: {error}{hang}"
         yield DoctorFinding(level, "executor", text) if text else _no_executor(path)
         return
     if response is None and holder is None:

@@ -30,7 +30,7 @@ from ..present.runs import describe_executor_loss, place_line, resume_command
 from ..sessions.address import Endpoint
 from ..sessions.once import with_session
 from ..sessions.open import is_interactive
-from ..sessions.session import Session, new_command
+from ..sessions.session import Session, answer_before, given_ids, new_command
 from ..text.text import echo, echo_json, echo_lines, one_line, shorten
 from .group import ExitCode, code_of_answers
 from .named_tasks import unknown_task
@@ -189,6 +189,10 @@ def send_action(
     require_reason(request.act, request.reason)
 
     async def use(session: Session) -> tuple[acts.Answer, ActPlace]:
+        exact = [name for name in request.names if not _GLOB_CHARACTERS & set(name)]
+        before = await answer_before(session, request.act, exact, request.reason, request.options)
+        if before is not None:
+            return before, place_of(session, None)
         built = await _build_command(session, request)
         if built.needs_consent:
             preview = await session.preview(built.command)
@@ -235,6 +239,8 @@ def act_on_all_runs(file: NamedFile, request: ActRequest, *, as_json: bool, dry_
     """
     from .state_files import files_of
 
+    if given_ids.get() is not None:
+        raise click.UsageError("--command-id goes with one run, and not with --all-runs")
     plans: list[_Plan] = []
     for offer in files_of(file.name, file.ssh):
         endpoint, run_ids = Endpoint(offer.path, file.ssh), [*dict.fromkeys(one.run_id for one in offer.dead_letters)]

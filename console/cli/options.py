@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Literal
 
 import click
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from ..sessions.address import Endpoint, SshOptions
 
 Command = Callable[..., object]
+
+_COMMAND_ID = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{7,63}")
 
 
 def options(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:
@@ -311,7 +314,28 @@ def complete_causes(context: click.Context, parameter: click.Parameter, incomple
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON value a line.")
 follow_option = click.option("--follow", is_flag=True, help="Continue with new events.")
-reason_option = click.option("--reason", metavar="TEXT", default="", help="The reason, for the journal.")
+
+
+def _give_ids(context: click.Context, option: click.Parameter, first: str | None) -> None:
+    """Let the commands of this process have ``first`` as their id, the second one ``first/2``."""
+    if first is not None:
+        if not _COMMAND_ID.fullmatch(first):
+            raise click.BadParameter("an id has 8 to 64 letters, digits, dashes and dots")
+        from ..sessions.session import CommandIds, given_ids  # imports asyncio
+
+        context.call_on_close(partial(given_ids.reset, given_ids.set(CommandIds(first))))
+
+
+reason_option = options(
+    click.option("--reason", metavar="TEXT", default="", help="The reason, for the journal."),
+    click.option(
+        "--command-id",
+        metavar="ID",
+        expose_value=False,
+        callback=_give_ids,
+        help="The id of the act: sent again with the same words, it is done once.",
+    ),
+)
 #: The words of most commands: a run, its tasks, or a whole state file.
 of_run, of_tasks, of_file = Words().declare, Words(tasks=True).declare, Words(run=False).declare
 to_tasks = Words(tasks=True, acts=True).declare

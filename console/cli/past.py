@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import cast
 
 import click
@@ -13,21 +14,26 @@ import click
 from ...engine.core.explain import explain_task
 from ...engine.core.projection import RunProjection
 from ...engine.core.waiting import ALIVE, ExplainContext, RunnerStatus
+from ...engine.domain.acts import parse_answer
 from ...engine.domain.event_codec import row_of
+from ...engine.domain.event_payloads import OperatorActed
 from ...engine.domain.events import Event
-from ...engine.errors import RedriveError
+from ...engine.errors import RedriveError, RefusedError
+from ...engine.statefile.lists import OPERATOR_ACTS
 from ..model.board import runner_of
 from ..model.replay import NUMBER_MAX, parse_when
 from ..present import runs as present
 from ..sessions.address import Endpoint
 from ..sessions.once import with_session
 from ..sessions.past import EventHistory
-from ..sessions.session import Session
-from ..text.text import echo, json_line
+from ..sessions.session import Session, listed_events
+from ..text.figures import wall_day
+from ..text.text import echo, json_line, one_line
 from . import options as shared
 from .event_lines import EventLabeller
-from .group import command
+from .group import ExitCode, command
 from .listings import TasksContext, task_lines
+from .operate import place_of, print_answer
 from .output import Shown, print_lines, with_schema
 
 
@@ -36,8 +42,11 @@ from .output import Shown, print_lines, with_schema
 @shared.json_option
 @shared.follow_option
 @click.option("--since", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Only events after this one.")
-def print_events(file: shared.NamedFile, as_json: bool, follow: bool, since: int) -> int:
+@click.option("--command-id", metavar="ID", help="Only the act with this id; exit code 1: it was not done.")
+def print_events(file: shared.NamedFile, as_json: bool, follow: bool, since: int, command_id: str | None) -> int:
     """TASK may be a glob, as 'load_*': only events of these tasks."""
+    if command_id is not None:
+        return with_session(file.to_read(), partial(_print_act, command_id=command_id, as_json=as_json))
 
     def is_meant(event: Event, run_id: str | None) -> bool:
         is_task = not file.tasks or any(fnmatchcase(event.task or "", task) for task in file.tasks)
@@ -60,6 +69,19 @@ def print_events(file: shared.NamedFile, as_json: bool, follow: bool, since: int
         return 0
 
     return with_session(file.to_read(), use)
+
+
+async def _print_act(session: Session, *, command_id: str, as_json: bool) -> int:
+    found = await listed_events(session, OPERATOR_ACTS, command_id=command_id)
+    if not found:
+        raise RefusedError(f"no act with id {command_id} is in {session.address}: it was not done until now")
+    for event in found:
+        if as_json:
+            print_lines(_event_lines(event, None))
+        elif isinstance(event.payload, OperatorActed):
+            echo(one_line(f"{wall_day(event.at)} {event.payload.act} by {event.actor}"))
+            print_answer(parse_answer(event.payload.answer), as_json, place_of(session, None))
+    return ExitCode.SUCCESS
 
 
 def _event_lines(event: Event, labeller: EventLabeller | None) -> Iterable[Shown]:

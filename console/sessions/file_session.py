@@ -14,13 +14,13 @@ from ...engine.clock import wall_time_us
 from ...engine.domain.events import Event
 from ...engine.domain.rows import NO_EXECUTOR
 from ...engine.domain.states import TaskUsage
-from ...engine.errors import LinkError, NotFoundError, StateFileError
+from ...engine.errors import LinkError, NoAnswerError, NotFoundError, StateFileError
 from ...engine.statefile import lock_file, reader
 from ...engine.statefile.copies import Original, original_of
 from ...engine.statefile.reader import stamps_of
 from ...engine.store import database, runs
 from ..model.board import Link, SessionStatus
-from .session import Session, Value, current_actor, other_actors, rows_of
+from .session import Session, Value, current_actor, other_actors, rows_of, unanswered
 
 if TYPE_CHECKING:
     from ...engine.core.projection import RunProjection, Successes
@@ -136,7 +136,10 @@ class FileSession(Session):
         reason = self.status.read_only
         if reason is not None:
             raise StateFileError(f"read-only: {reason}")
-        return await self._call(partial(send_blocking, self._path, command))
+        try:
+            return await self._call(partial(send_blocking, self._path, command))
+        except NoAnswerError as error:
+            raise unanswered(command, self, error) from None
 
     async def usage(self) -> Sequence[TaskUsage]:
         from ...engine.agent.command_client import read_usage

@@ -11,6 +11,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from itertools import islice
 from types import GenericAlias, MappingProxyType
@@ -31,15 +32,18 @@ from ...engine.core.projection import (
     set_columns,
 )
 from ...engine.core.spec import TaskSpec
-from ...engine.domain.acts import ActPreview, Command, Target, clean_actor
+from ...engine.domain.acts import ActPreview, Command, Target, clean_actor, parse_answer
 from ...engine.domain.event_codec import event_of, listed_event
+from ...engine.domain.event_payloads import OperatorActed
 from ...engine.domain.events import KILL_STEPS, Event, EventRow, JsonObject
 from ...engine.domain.states import TaskState
-from ...engine.errors import LinkError, RedriveError
+from ...engine.domain.text import shell_command
+from ...engine.errors import LinkError, NoAnswerError, RedriveError
 from ...engine.statefile.lists import DurationStats, RunLine, unpack_durations
 from ...engine.statefile.logs import AttemptText, FoundChunk, LogChunk, SelectedLines
 from ...engine.statefile.snapshot import unpack, unpack_table
 from ..model.board import SessionStatus
+from ..text.text import one_line
 
 if TYPE_CHECKING:
     from ...engine.core.causes import CauseHistory
@@ -223,8 +227,55 @@ def new_command(
     reason: str = "",
     options: Mapping[str, object] = MappingProxyType({}),
 ) -> Command:
-    """Return a command of this operator with an id of its own. ``options``: of the act."""
-    return Command(os.urandom(16).hex(), act, run_id, tuple(targets), current_actor(), reason, dict(options))
+    """Return a command of this operator with an id of its own, or with the next that was given. ``options``: of the
+    act."""
+    ids = given_ids.get()
+    command_id = os.urandom(16).hex() if ids is None else ids.next()
+    return Command(command_id, act, run_id, tuple(targets), current_actor(), reason, dict(options))
+
+
+class CommandIds:
+    """The ids of the commands that this process makes, as the operator has given them: ``first``, then ``first/2``."""
+
+    def __init__(self, first: str) -> None:
+        self.first = first
+        self._made = 0
+
+    def next(self) -> str:
+        """The id of the next command."""
+        self._made += 1
+        return self.first if self._made == 1 else f"{self.first}/{self._made}"
+
+
+given_ids: ContextVar[CommandIds | None] = ContextVar("given_ids", default=None)
+
+
+async def answer_before(session: Session, act: str, names: Sequence[str], reason: str, options: Any) -> Answer | None:
+    """The answer to an act whose id the operator gives again; None: it is a new one.
+
+    Asked before the tasks are read that it means: the first one has changed them. ``options``: of the act; None: any.
+    """
+    from ...engine.statefile.lists import OPERATOR_ACTS
+    from ...engine.statefile.undo import RecordedAct, answer_again
+
+    ids = given_ids.get()
+    found = [] if ids is None else await listed_events(session, OPERATOR_ACTS, command_id=ids.first)
+    if ids is None or not found or not isinstance(acted := found[0].payload, OperatorActed):
+        return None
+    targets = tuple(Target(name, "", 0) for name in names)
+    again = Command(ids.first, act, session.run_id, targets, "", reason, acted.options if options is None else options)
+    first = found[0]
+    return answer_again(
+        RecordedAct(first.seq, first.run_id, first.actor, first.reason, parse_answer(acted.answer), acted), again
+    )
+
+
+def unanswered(command: Command, session: Session, error: LinkError) -> NoAnswerError:
+    """The error for a command that was sent and not answered, with what to do."""
+    place = [session.address, *session.ssh_arguments]
+    ask = shell_command(["redrive", "events", *place, "--command-id", command.id])
+    again = f"the same words with --command-id {command.id} do it once"
+    return NoAnswerError(one_line(f"{command.act}: {error}; it may have been done: {ask} says so, and {again}"))
 
 
 # --- Answers, as typed rows: each value is checked, for a far host may send anything ----------------------------------

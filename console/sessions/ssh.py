@@ -19,7 +19,7 @@ from ...engine.domain.acts import Answer, Command, parse_answer
 from ...engine.domain.events import Event
 from ...engine.domain.rows import NO_EXECUTOR, ExecutorState
 from ...engine.domain.states import TaskUsage
-from ...engine.errors import LinkError, SnapshotNeeded, StateFileError
+from ...engine.errors import LinkError, NoAnswerError, SnapshotNeeded, StateFileError
 from ..model.board import Link, SessionStatus
 from ..text.text import one_line
 from .address import SshAddress, SshOptions, parse
@@ -36,6 +36,7 @@ from .session import (
     other_actors,
     row_of,
     rows_of,
+    unanswered,
 )
 
 if TYPE_CHECKING:
@@ -193,7 +194,12 @@ class SshSession(Session):
             raise StateFileError(f"read-only: {self.status.read_only}")
         if self._connection.link is not Link.LIVE:
             raise LinkError(f"not sent, the line is down: {self._connection.problem or 'the host is silent'}")
-        answer = await self._connection.request("send", modules=CHANGING, command=command.as_json())
+        try:
+            answer = await self._connection.request("send", modules=CHANGING, command=command.as_json())
+        except LinkError as error:
+            if self.status.link is Link.CLOSED or isinstance(error, NoAnswerError):
+                raise unanswered(command, self, error) from None
+            raise
         with decoding("an answer"):
             return parse_answer(answer)
 

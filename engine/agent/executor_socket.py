@@ -193,10 +193,7 @@ def _exchange(connection: socket.socket, message: Message, timeout_seconds: floa
             if time.monotonic() > deadline:
                 raise socket.timeout()
     except socket.timeout:
-        raise NoAnswerError(
-            "the executor took the command but has not answered for {:g} s: it may still apply it, so check the run"
-            " before you send it again".format(timeout_seconds)
-        ) from None
+        raise NoAnswerError("no answer from the executor for {:g} s".format(timeout_seconds)) from None
     except OSError:
         return None
     return _parse(bytes(line))

@@ -38,7 +38,7 @@ from ..errors import RedriveError, RefusedError, StorageError
 from ..runner.process import UsageReader
 from ..statefile import operator_actions
 from ..statefile.transitions import Transaction
-from ..statefile.undo import find_act
+from ..statefile.undo import answer_again, find_act
 from ..store import claims
 from .attempts import AttemptManager
 from .run_end import Shutdown
@@ -376,7 +376,7 @@ class CommandServer:
         """Change a breaker in memory and write it to the state file; once per command id."""
         earlier = await self._run.submit(lambda transaction: find_act(transaction.connection, command.id))
         if earlier is not None:
-            return earlier.answer
+            return answer_again(earlier, command)
         downstream, how = str(command.options.get("downstream")), str(command.options.get("how"))
         try:
             message = self._run.operate_breaker(downstream, how, command.actor or "an operator")

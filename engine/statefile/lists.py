@@ -349,13 +349,14 @@ EVENTS_OF_KIND = Listing(
     "SELECT {columns} FROM event WHERE run_id = :run_id AND kind = :kind ORDER BY seq LIMIT :limit",
     {"run_id": None, "kind": None, "limit": 100000},
 )
-#: The latest acts of operators in all runs.
+#: The latest acts of operators in all runs, or the one with this id.
 OPERATOR_ACTS = Listing(
     "operator_acts",
     EventRow,
     "SELECT * FROM (SELECT {columns} FROM event INDEXED BY idx_event_command WHERE command_id IS NOT NULL"
-    " AND kind = 'operator' ORDER BY seq DESC LIMIT :limit) ORDER BY seq",
-    {"limit": 100},
+    " AND kind = 'operator' AND (:command_id IS NULL OR command_id = :command_id) ORDER BY seq DESC LIMIT :limit)"
+    " ORDER BY seq",
+    {"command_id": None, "limit": 100},
 )
 SCHEDULES = Listing("schedules", ScheduleRow, "SELECT {columns} FROM schedule ORDER BY next_at")
 SLA = Listing(

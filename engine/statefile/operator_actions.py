@@ -114,7 +114,7 @@ from .transitions import (
     unpropagate,
     update_page,
 )
-from .undo import find_act, undo
+from .undo import answer_again, find_act, undo
 
 # --- The act ``skip``: an operator permits that a task is missing, and its children start without it -----------------
 
@@ -507,7 +507,7 @@ SNOOZE_SECONDS = 3600.0
 
 
 def apply(transaction: Transaction, command: Command, is_abandoned: bool = False) -> Answer:
-    """Apply one act, or refuse it with the reason. The same ``id`` again changes nothing and gets the stored answer.
+    """Apply one act, or refuse it with the reason. The same ``id`` again changes nothing: see ``answer_again``.
 
     ``is_abandoned``: the caller holds the lock because no executor lives, so that RUNNING tasks are lost.
     """
@@ -518,7 +518,7 @@ def apply(transaction: Transaction, command: Command, is_abandoned: bool = False
         return Answer(False, refused)
     earlier = find_act(transaction.connection, command.id)
     if earlier is not None:
-        return earlier.answer
+        return answer_again(earlier, command)
     recording = RecordingTransaction(transaction, command)
     context = ActionContext(recording, command, is_abandoned)
     answer = HANDLERS[context.act](context)

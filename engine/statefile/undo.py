@@ -5,9 +5,9 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
 import json
 import sqlite3
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple, cast
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple, cast
 
-from ..domain.acts import DONE, REFUSED, Answer, parse_answer
+from ..domain.acts import DONE, REFUSED, Answer, Command, parse_answer
 from ..domain.event_codec import decode
 from ..domain.event_payloads import (
     Before,
@@ -77,6 +77,31 @@ def find_act(connection: sqlite3.Connection, command_id: str) -> Optional[Record
     payload = decode(EventKind.OPERATOR, json.loads(data))
     assert isinstance(payload, OperatorActed)
     return RecordedAct(seq, run_id, actor, reason, parse_answer(payload.answer), payload)
+
+
+def answer_again(earlier: RecordedAct, command: Command) -> Answer:
+    """The answer to a command whose id has come before: that of before, or a refusal if it is another act.
+
+    What the operator saw of the targets does not count: the first one has changed it.
+    """
+    known = {result.task for result in earlier.answer.results}
+    named = {target.task for target in command.targets}
+    is_same = (
+        (earlier.payload.act, earlier.reason or "", _lasting(earlier.payload.options))
+        == (command.act, command.reason, _lasting(command.options))
+        and command.run_id in (None, earlier.run_id)
+        and (not known or named <= known)
+    )
+    if is_same:
+        return earlier.answer
+    first = "{} by {}".format(earlier.payload.act, earlier.actor or "somebody")
+    return Answer(False, "nothing is changed: the id {} is that of another act ({})".format(command.id, first))
+
+
+def _lasting(options: Mapping[str, Any]) -> Any:
+    """The options of an act, without what the same words mean at another time: how long it is until 06:00."""
+    moving = {"not_before"} | ({"seconds"} if options.get("is_time") else set())
+    return json.loads(json.dumps({name: name in moving or value for name, value in options.items()}))
 
 
 def undo(context: ActionContext) -> Answer:

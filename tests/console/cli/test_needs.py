@@ -329,6 +329,22 @@ def test_a_supervisor_that_hangs_is_one_true_sentence_everywhere(machine: Machin
             service.kill()
 
 
+def test_an_executor_that_is_silent_needs_a_human_in_its_own_inbox_too(machine: Machine) -> None:
+    path, state = machine.folder / "slow.py", machine.folder / "slow.db"
+    path.write_text(SLOW)
+    with start_redrive("run", path, "--state", state, "--plain") as executor:
+        try:
+            wait_until(lambda: "RUNNING" in run_redrive("tasks", state).stdout)
+            executor.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, executor.pid, os.WSTOPPED | os.WNOWAIT)
+            os.utime(f"{state}.lock", (1, 1))
+            done = machine.inbox(state)
+            assert done.returncode == 3 and f"executor {executor.pid} silent for" in done.stdout
+            assert "nothing" not in done.stdout
+        finally:
+            executor.kill()
+
+
 def test_the_death_of_a_supervisor_is_one_line_for_all_its_schedules(machine: Machine) -> None:
     service = start_redrive("serve", machine.write("bank"), machine.write("etl"))
     assert service.stdout is not None
