@@ -220,8 +220,8 @@ async def inbox_of_run(
     may_be_acknowledged = need is not None and run.ended_at is not None
     if not lines and not is_lost(run, session.status) and not may_be_acknowledged:
         nothing = "nothing needs a human" if is_alone else "nothing in this run needs a human"
-        # of a silent executor the advice below says it
-        lines = [] if need is not None and need.kind is NeedKind.LOST else [need_sentence(need, now_us) if need else nothing]
+        if need is None or need.kind is not NeedKind.LOST:  # of a silent executor the advice below says it
+            lines = [nothing if need is None else need_sentence(need, now_us)]
     begin = "or acknowledge" if lines else "none of its tasks needs a human; acknowledge"
     lines += _executor_advice_lines(run, session)
     if may_be_acknowledged:

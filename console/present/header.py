@@ -14,7 +14,7 @@ from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.events import Event
 from ...engine.domain.states import TaskState
 from ...engine.domain.text import counted, format_duration
-from ..model.board import CLOCK_OFFSET_SECONDS, STALE_SECONDS, Board, SessionStatus
+from ..model.board import CLOCK_OFFSET_SECONDS, STALE_SECONDS, Board, Link, SessionStatus
 from ..model.eta import Forecast, sensing_tasks
 from ..model.runs import WaitingRun
 from ..text.event_text import describe_event, event_subject
@@ -24,7 +24,7 @@ from ..text.pieces import Line, Piece, Role, fit, join, width
 from ..text.text import cells, one_line, shorten, shorten_middle
 from .states import sign_and_word
 
-OLD_SECONDS = 3.0  # from this age on, the data is marked as old
+OLD_SECONDS = 3.0  # from this age on, the last sign of life of an executor is said
 _NAME_CELLS_MIN = 34  # for run and location, before the less important facts
 _RUN_CELLS_MIN = 8
 _DOT_CELLS = 3
@@ -42,9 +42,12 @@ def lock_reason(status: SessionStatus) -> str | None:
     problem, retry = status.connection_problem, status.retry_in_seconds
     if problem is not None and retry is None and problem.startswith(_MISSING):
         return f"{one_line(problem)} any more: it was deleted or moved; q quits"
+    if status.link is Link.CLOSED:
+        return f"closed: {one_line(problem or '')}"
     if problem is not None:
         when = f" · reconnecting in {_age(retry)}" if retry is not None else ""
-        return f"stale {_age(status.data_age_seconds)}{when}"
+        reason = f" · {one_line(status.problem)}" if status.problem is not None else ""
+        return f"stale {_age(status.data_age_seconds)}{when}{reason}"
     if status.data_age_seconds >= STALE_SECONDS:
         return f"stale {_age(status.data_age_seconds)}"
     if status.age_seconds >= STALE_SECONDS:
@@ -312,11 +315,13 @@ def status_lines(board: Board | None, status: SessionStatus, armed_seconds: int,
 
 
 def _executor(board: Board | None, status: SessionStatus) -> Line:
-    if status.connection_problem is not None or status.data_age_seconds >= OLD_SECONDS:
+    if status.link is Link.CLOSED:
+        return [Piece("closed", Role.WARNING)]
+    if status.connection_problem is not None or status.data_age_seconds >= STALE_SECONDS:
         return [Piece(f"stale {_age(status.data_age_seconds)}", Role.WARNING)]
     if status.executor.alive:
-        if status.age_seconds >= OLD_SECONDS:
-            return [Piece(f"executor {int(status.age_seconds)}s ago", Role.WARNING)]
+        if status.executor.silent_seconds >= OLD_SECONDS:
+            return [Piece(f"executor {int(status.executor.silent_seconds)}s ago", Role.WARNING)]
         if status.storage_problem is not None:
             return [Piece("executor cannot write", Role.WARNING)]
         return [Piece("executor alive", Role.DIM)]

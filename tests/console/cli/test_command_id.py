@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from redrive.console.cli.group import ExitCode, code_of_error
 from redrive.console.sessions.address import Endpoint
-from redrive.console.sessions.open import with_session
+from redrive.console.sessions.once import with_session
 from redrive.console.sessions.session import new_command
 from redrive.engine.agent import command_client
 from redrive.engine.errors import NoAnswerError
