@@ -33,8 +33,10 @@ from ...engine.flow.loading import load_flow
 from ...engine.flow.predecessors import follows_of, known_follows
 from ...engine.flow.source import Finding
 from ...engine.schedule.flow_files import FlowFinder, group_by_interpreter, read_flow_files
+from ...engine.statefile.lists import DurationStats
+from ...engine.statefile.lists import duration_stats as duration_stats_of
 from ...engine.statefile.supervisor_file import read_known
-from ...engine.store import database, runs
+from ...engine.store import database
 from ...engine.store.flow_path import path_for_run
 from ...engine.store.machine import flows_that_name
 from ...engine.store.runs import past_by_task
@@ -350,11 +352,11 @@ def _stand_ins(spec: FlowSpec) -> dict[str, object]:
 def _usual_seconds(spec: FlowSpec, rehearsal: Rehearsal) -> dict[str, object]:
     """Return how long each task takes: the median of its earlier runs."""
     path = path_for_run(rehearsal.state, lambda: spec.name, rehearsal.target)
-    known: Mapping[str, float] = {}
+    known: Mapping[str, DurationStats] = {}
     if rehearsal.state is not None or os.path.exists(path):
         with database.reading(path) as connection:
-            known = runs.durations(connection, spec.name).median
-    return {task.name: known.get(task.name, USUAL_SECONDS) for task in spec.tasks}
+            known = duration_stats_of(connection, spec.name)
+    return {task.name: known[task.name].p50_us / 1e6 if task.name in known else USUAL_SECONDS for task in spec.tasks}
 
 
 def _pairs(option: str, words: Sequence[str]) -> dict[str, str]:

@@ -36,7 +36,6 @@ class Dispatcher:
     def __init__(self, opened: OpenRun, view: RunView, downstreams: DownstreamStates, attempts: AttemptManager) -> None:
         self._runner = opened.runner
         self._opened = opened
-        self._median_seconds = opened.durations.median
         self._view = view
         self._downstreams = downstreams
         self._attempts = attempts
@@ -190,7 +189,7 @@ class Dispatcher:
     def _candidates(self, downstream: str) -> Iterator[ProbeCandidate]:
         for name in self._view.ready_queue.startable_for(downstream):
             has_probed = self._downstreams.has_probed(downstream, name)
-            usual_seconds = of_child(self._median_seconds, name, None)
+            usual_seconds = of_child(self._view.median_seconds, name, None)
             yield ProbeCandidate(name, self._view.spec(name).idempotent, usual_seconds, has_probed)
 
     # --- Reject ----------------------------------------------------------------------------------------------------

@@ -46,14 +46,13 @@ from ..flow.source import environment_of
 from ..runner.command import remove_folders
 from ..runner.zygote.client import Runner, environment_hash
 from ..statefile.copies import refuse_copy
-from ..statefile.lists import BREAKERS, query
+from ..statefile.lists import BREAKERS, DurationStats, duration_stats, query
 from ..statefile.opening import holds_nothing
 from ..statefile.paths import default_folder
 from ..statefile.transitions import Transaction, resolve_cause
 from ..store import claims, database, flow_changes, lock, recovery, runs, schedules
 from ..store.claims import ExecutorIdentity, random_hex
 from ..store.database import explained_by_rows
-from ..store.runs import PastDurations
 from ..store.write_ahead_log import WorkThread
 from ..store.writer import FlushLimits, Writer, WriterListener
 from .resume_plan import check_trust, flow_path_of, read_flow, run_to_resume
@@ -102,7 +101,7 @@ class OpenRun(msgspec.Struct):
     flow: FlowSpec
     stored_tasks: Sequence[TaskSpec]  # those of ``flow`` as the state file holds them
     projection: RunProjection
-    durations: PastDurations  # of earlier runs
+    durations: Mapping[str, DurationStats]  # of earlier runs
     breaker_rows: Sequence[BreakerRow]
     runner: Runner
     writer: Writer
@@ -372,7 +371,7 @@ class _FirstWrite(msgspec.Struct, frozen=True):
     uniform: Uniform
     part: Part | None = None
 
-    def write(self, transaction: Transaction) -> tuple[RunProjection, PastDurations, list[BreakerRow]]:
+    def write(self, transaction: Transaction) -> tuple[RunProjection, Mapping[str, DurationStats], list[BreakerRow]]:
         """Write, and return the run (a new one without its tasks), durations by task, and the breakers."""
         run_id, connection = self.requested.run_id, transaction.connection
         _register_executor(transaction, self.identity, run_id, self.lease.runner)
@@ -388,7 +387,7 @@ class _FirstWrite(msgspec.Struct, frozen=True):
                 if whole
                 else runs.load_run(connection, run_id, has_attempts=False)
             )
-        return projection, runs.durations(connection, self.flow.name), query(connection, BREAKERS, {})
+        return projection, duration_stats(connection, self.flow.name), query(connection, BREAKERS, {})
 
     def _create_run(self, transaction: Transaction) -> None:
         flow, options, run_id = self.flow, self.lease.request.options, self.requested.run_id

@@ -23,6 +23,7 @@ from ..runner.protocol import ignore
 from ..statefile.lists import of_child
 from ..statefile.transitions import Transaction
 from ..store.claims import Claim
+from ..store.runs import USUAL_MIN
 from .opening import OpenRun
 
 _DEADLINE = "\0"  # key of the timer of the deadline: task names cannot contain this character (``flow.py``)
@@ -33,15 +34,17 @@ class RunView:
     """Projection, ready queue and timers, updated together. ``on_due()`` is called when a timer fires.
 
     ``path_seconds``: by task, the longest path to the end of the run by earlier durations; empty without history.
-    ``usual_seconds``: by task, how long an attempt usually takes.
+    ``median_seconds``: by task, how long an attempt took in earlier runs; ``usual_seconds``: where that is usual.
     """
 
     def __init__(self, opened: OpenRun, clock: Clock, on_due: Callable[[], None]) -> None:
         self.projection: RunProjection = opened.projection
         self.flow = opened.flow
-        self._median_seconds, self.usual_seconds = opened.durations
-        self._longest = _path_seconds(self.projection, self._median_seconds)
-        self.path_seconds: Mapping[str, float] = self._longest if self._median_seconds else {}
+        took = opened.durations
+        self.median_seconds = {name: one.p50_us / 1e6 for name, one in took.items()}
+        self.usual_seconds = {name: one.p50_us / 1e6 for name, one in took.items() if one.attempts >= USUAL_MIN}
+        self._longest = _path_seconds(self.projection, self.median_seconds)
+        self.path_seconds: Mapping[str, float] = self._longest if self.median_seconds else {}
         self.ready_queue = ReadyQueue(self.projection, self._longest)
         self._on_due = on_due
         self.now_us = clock.now_us
@@ -89,7 +92,7 @@ class RunView:
             if row is None or old is None:
                 continue
             if event.kind == EventKind.MAPPED:
-                self._longest.update(_path_seconds(self.projection, self._median_seconds))
+                self._longest.update(_path_seconds(self.projection, self.median_seconds))
             self.ready_queue.apply_event(event.kind, row, old)
             if event.kind in (EventKind.TASK, EventKind.TASK_CHANGED):
                 self._arm(row)

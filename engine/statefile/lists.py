@@ -225,7 +225,7 @@ class RunTaskRow(NamedTuple):
 
 
 class DurationStats(NamedTuple):
-    """How long successful attempts of a task took in earlier runs: microseconds, rounded to two digits.
+    """How long successful attempts of a task took in earlier runs: microseconds, sent with two digits.
 
     Half of them took at most ``p50_us``, 95 of 100 at most ``p95_us``.
     """
@@ -688,19 +688,26 @@ def quantile(values: Sequence[int], share: float) -> int:
     return values[int(round(share * (len(values) - 1)))]
 
 
+def duration_stats(
+    connection: sqlite3.Connection, dag_name: str, before: Optional[str] = None
+) -> Dict[str, DurationStats]:
+    """How long the tasks of a flow took in its latest runs, by the names of ``with_children``."""
+    found = with_children(durations_us(connection, dag_name, before))
+    return {
+        name: DurationStats(quantile(values, 0.5), quantile(values, 0.95), len(values))
+        for name, values in found.items()
+    }
+
+
 def read_durations(connection: sqlite3.Connection, run_id: str) -> Table:
     """Duration statistics of the tasks of a run, packed for ``unpack``.
 
     Raises NotFoundError for a run that the file does not have.
     """
-    found = with_children(durations_us(connection, dag_name_of(connection, run_id), before=run_id))
+    found = duration_stats(connection, dag_name_of(connection, run_id), before=run_id)
     names = connection.execute("SELECT name FROM task WHERE run_id = ? ORDER BY name", (run_id,)).fetchall()
-    known = [(name, of_child(found, name, [])) for (name,) in names]
-    rows = [
-        (name, _rounded(quantile(values, 0.5)), _rounded(quantile(values, 0.95)), len(values))
-        for name, values in known
-        if values
-    ]
+    known = [(name, of_child(found, name, None)) for (name,) in names]
+    rows = [(name, _rounded(one.p50_us), _rounded(one.p95_us), one.attempts) for name, one in known if one is not None]
     return pack_table(("name", "p50_ms", "p95_ms", "attempts"), rows)
 
 

@@ -609,22 +609,6 @@ PAST_ATTEMPTS = 200
 USUAL_MIN = 3  # from so many successes on, a task has a usual duration
 
 
-class PastDurations(NamedTuple):
-    """The median seconds of the successful attempts by task; ``usual``: of tasks with USUAL_MIN of them or more."""
-
-    median: Mapping[str, float]
-    usual: Mapping[str, float]
-
-
-def durations(connection: sqlite3.Connection, dag_name: str) -> PastDurations:
-    """Return the durations of the tasks of a flow over its latest runs."""
-    from statistics import median  # here: a list of runs needs none of the eight modules that it imports
-
-    known = lists.with_children(lists.durations_us(connection, dag_name))
-    medians = {name: median(values) / 1e6 for name, values in known.items()}
-    return PastDurations(medians, {name: medians[name] for name, values in known.items() if len(values) >= USUAL_MIN})
-
-
 def past_by_task(connection: sqlite3.Connection, flow: FlowSpec) -> dict[str, list[PastDuration]]:
     """Return the latest attempts of each task of a flow; of a map task, those of all its children."""
     names = {task.name: task.name if task.map is None else f"{task.name}[]" for task in flow.tasks}
