@@ -407,20 +407,14 @@ def _result_objects(results: Iterable[acts.TargetResult]) -> list[dict[str, str]
 
 
 #: Parameters of the command ``requeue`` that ``requeue_options_of`` reads.
-REQUEUE_OPTIONS = (
-    *("canary", "rate", "not_before", "at", "timeout"),
-    *("param", "single_shot", "keep_count", "new_key", "same_key", "cascade"),
-)
-
-
-_REQUEUE_FLAGS = ("canary", "cascade", "single_shot", "new_key", "same_key")
+REQUEUE_OPTIONS = (*acts.REQUEUE_FLAGS, "rate", "not_before", "at", "timeout", "param", "keep_count")
 
 
 def requeue_options_of(given: Mapping[str, Any]) -> dict[str, Any]:
     """The options of the act. Raises UsageError for invalid values."""
     if given["not_before"] and given["at"]:
         raise click.UsageError("either --not-before or --at")
-    found: dict[str, object] = {name: True for name in _REQUEUE_FLAGS if given[name]}
+    found: dict[str, object] = {name: True for name in acts.REQUEUE_FLAGS if given[name]}
     if given["rate"]:
         found["rate_per_second"] = _rate(given["rate"])
     if given["not_before"]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ...engine.domain.acts import ACTS, Scope
+from ...engine.domain.acts import ACTS, REQUEUE_FLAGS, Scope
 from ...engine.domain.text import place_words, shell_command
 
 
@@ -513,7 +513,7 @@ def part_line(option: str, flow: str, target: str, run: str, tasks: Sequence[str
 
 
 def _requeue_arguments(options: Mapping[str, Any]) -> Iterator[str]:
-    for flag in ("canary", "single_shot", "new_key", "same_key", "cascade"):
+    for flag in REQUEUE_FLAGS:
         if options.get(flag):
             yield f"--{flag.replace('_', '-')}"
     if options.get("reset_count") is False:

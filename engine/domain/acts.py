@@ -240,6 +240,10 @@ OPTION_TYPES: Dict[str, OptionCheck] = {
 }
 
 
+#: Options of a requeue that are given or not; the command has a flag of the same name for each.
+REQUEUE_FLAGS = ("canary", "single_shot", "new_key", "same_key", "cascade")
+
+
 def option_type_refusal(options: Mapping[str, Any]) -> Optional[str]:
     """One sentence about the first option whose value has another type; None if all have theirs. null is allowed."""
     for name, value in options.items():

@@ -6,7 +6,7 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 import json
 from typing import Dict, Iterator, List, NamedTuple, Optional
 
-from ..domain.acts import HELD, REFUSED, Answer, Target
+from ..domain.acts import HELD, REFUSED, REQUEUE_FLAGS, Answer, Target
 from ..domain.event_payloads import (
     NO_TASK_COLUMNS,
     AttemptColumns,
@@ -72,23 +72,9 @@ RESET: TaskColumns = {
 }
 COUNTERS: TaskColumns = {"failures": 0, "losses": 0, "deferrals": 0, "refusals": 0}
 
-_OPTIONS = frozenset(
-    [
-        "canary",
-        "cascade",
-        "fingerprint",
-        "max_attempts",
-        "new_key",
-        "not_before",
-        "params",
-        "rate_per_second",
-        "reset_count",
-        "rollout",
-        "same_key",
-        "single_shot",
-        "timeout",
-        "verifies",
-    ]
+_OPTIONS = frozenset(REQUEUE_FLAGS).union(
+    ("fingerprint", "max_attempts", "not_before", "params", "rate_per_second", "reset_count"),
+    ("rollout", "timeout", "verifies"),
 )
 
 
