@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from typing import Any, ClassVar, NamedTuple
 
+from textual import events
 from textual.screen import Screen
 
 from ...engine.core.waiting import ALIVE, RunnerStatus
 from ..keys.actions import VIEWS, Action, ScreenName, action_named
+from ..keys.habits import hint_for
 from ..keys.keymap import KeyMap, Refusal
 from ..model.board import SHELL_REMEDY, runner_of
 from ..model.runs import WaitingRun
@@ -275,6 +277,15 @@ class ViewConsole(ConsoleBase):
     def key_refused(self, refusal: Refusal) -> None:
         """Show why a key was ignored."""
         self.show_message(refusal.value, Role.WARNING, REFUSAL_SECONDS)
+
+    async def on_key(self, event: events.Key) -> None:
+        """Say what a key that does nothing here might have meant."""
+        screen = self._stacked_screens()[-1:]
+        if screen and self.screen is screen[0]:
+            place = screen[0].PLACE
+            acts = lambda action: place in action.screens and self.handler_of(action) is not None  # noqa: E731
+            if hint := hint_for(event.key, place, self.keymap, acts):
+                self.show_message(hint, seconds=REFUSAL_SECONDS)
 
     def toggle_times(self) -> None:
         """Switch between clock times and ages."""

@@ -141,9 +141,9 @@ def detail_page(
         *_comparison(row),
     ]
     after = [*_typical_durations(row, scene), *_relatives(row, scene), *_rules(row)]
-    shown = [*_texts(texts, _LOG_LINES, scene)]
+    shown = [*text_lines(texts, _LOG_LINES, scene)]
     free = rows - len(before) - len(shown) - len(after)
-    return [*before, *(_texts(texts, _LOG_LINES + free, scene) if free > 0 else shown), *after]
+    return [*before, *(text_lines(texts, _LOG_LINES + free, scene) if free > 0 else shown), *after]
 
 
 def _sentences(row: TaskRow, scene: tasks.Scene, columns: int) -> Iterator[Line]:
@@ -239,7 +239,8 @@ def _comparison(row: TaskRow) -> Iterator[Line]:
         yield [Piece(f"   {one_line(text)}", Role.DIM)]
 
 
-def _texts(texts: AttemptTexts | None, log_lines: int, scene: tasks.Scene) -> Iterator[Line]:
+def text_lines(texts: AttemptTexts | None, log_lines: int, scene: tasks.Scene) -> Iterator[Line]:
+    """The long texts of an attempt, and the last ``log_lines`` of its log."""
     if texts is None:
         return
     stack, autopsy = hang.split_stack_and_report(texts.long.stack)

@@ -14,19 +14,20 @@ from ...engine.statefile.lists import quantile
 from ...engine.statefile.needs import Need, NeedKind
 from ...engine.statefile.state_files import Night
 from ...engine.statefile.supervisor_file import FOREVER, FlowBefore
+from ..keys.actions import action_named
 from ..model.inbox import InboxCause
 from ..model.runs import FleetEntry, FleetOrder, latest_code, pace_of
 from ..text.columns import FILL, Column, Columns, Width, Words, longest_cells, measured, row_line, screen_row
 from ..text.figures import DAY, age, number
 from ..text.glyphs import Glyphs
-from ..text.pieces import Line, Piece, Role, fit, join, width
-from ..text.text import cells, one_line, shorten_middle
+from ..text.pieces import Line, Piece, Role, join, width
+from ..text.text import cells, one_line, shorten, shorten_middle
 from .inbox import mend_lines, mends_of, selection_lines, wait_of
 from .run_grid import run_words
 from .runs import describe_next_run
 from .schedules import after_text, need_sentence, schedule_state
 from .states import Look, bar, counts_line, order_line, sign_and_word
-from .tasks import Scene
+from .tasks import Scene, task_line
 
 _WITHOUT_EXECUTOR, _NOT_SERVED, _CANNOT_START = "no executor", "not served", "cannot start"
 _STARTS_US = 5_000_000  # the time that a due run takes to start
@@ -202,16 +203,19 @@ def why_line(entry: FleetEntry, look: Look, size: int) -> Line:
     """The sentence, cut where there is no room, and always the keys that mend it."""
     words, mends, role = why_of(entry, look.now_us)
     is_here = not entry.offer.path.startswith("ssh://")  # an executor starts beside its file
-    keys = [key for name in mends if (key := look.label(name)) and (is_here or name != "resume_here")]
-    shown = join([[Piece(key, Role.KEY)] for key in keys], " ")
+    keys = [(key, name) for name in mends if (key := look.label(name)) and (is_here or name != "resume_here")]
+    named = join([Piece(key, Role.KEY), Piece(f" {_label_of(name)}", Role.DIM)] for key, name in keys)
+    shown = named if cells(words) + 2 + width(named) <= size else join(([Piece(key, Role.KEY)] for key, _ in keys), " ")
     room = size - (width(shown) + 2 if shown else 0)
-    text = [Piece(words, role)]
     if not words or room < 1:
         return []
-    return [
-        *(fit(text, room, look.glyphs.more) if width(text) > room else text),
-        *([Piece("  "), *shown] if shown else []),
-    ]
+    text = [Piece(shorten(words, room, look.glyphs.more), role)]
+    return [*text, Piece("  "), *shown] if shown else text
+
+
+def _label_of(action: str) -> str:
+    """Of the key that pauses, what it does to a run that is paused."""
+    return "unpause" if action == "pause" else action_named(action).label
 
 
 # --- The flow under the cursor ---------------------------------------------------------------------------------------
@@ -261,6 +265,8 @@ def run_lines(entry: FleetEntry, causes: Sequence[InboxCause], scene: Scene, loo
     else:
         of_run = (need for need in entry.needs if need.kind not in OF_MACHINE)
         lines += [[Piece(f"   {need_sentence(need, look.now_us)}")] for need in list(of_run)[:2]]
+        task = scene.board.current_task() if view.is_moving else None
+        lines += [task_line(scene.board.row(task), scene, columns, cells(one_line(task)))] if task is not None else []
     if entry.schedule is not None and (state := schedule_state(entry.schedule, look.now_us)):
         lines.append([Piece(f"   schedule: {state}", Role.DIM)])
     return lines

@@ -34,12 +34,15 @@ from ..widgets.bars import Bar
 from ..widgets.table import VirtualTable
 from .base import ConsoleScreen
 from .console import Console
+from .panes import TextsView, read_page
 
 _FRAME_ROWS = 6  # heading, titles, the rule with the name of the flow, two rules, keys
 _MACHINE_ROWS_MAX = 3
 _PANEL_ROWS_MIN = 4
 _MARGIN = 1
 _SIZES = (*SPREAD_SIZES, *TALL_SIZES, *LABEL_SIZES, SIGNS_ALONE)  # the first that fits
+_TEXTS_ROWS, _TEXTS_ROWS_MIN = 8, 3  # of what a task wrote: wanted beside a drawing, and worth showing
+_NEEDS_SECONDS = 5.0  # after which something may need a human by the clock alone
 _GROUPED_MAX = 3000  # tasks: of a larger run only the counts are drawn here
 
 
@@ -73,6 +76,7 @@ class FleetScreen(ConsoleScreen):
         super().__init__()
         self._offers: Sequence[Offer] = ()
         self.schedules: Mapping[str, ServedSchedule] = {}  # by state file; by flow file if it could never be read
+        self._shown_at = float("-inf")
         self._all: Sequence[FleetEntry] = ()
         self._entries: dict[str, FleetEntry] = {}
         self._columns: Columns[FleetEntry, Look] = present.FLEET_COLUMNS
@@ -90,6 +94,9 @@ class FleetScreen(ConsoleScreen):
         self.table: VirtualTable[str] = VirtualTable(self._row, always_lit=True, id="fleet")
         self.name_bar = Bar(id="flow")
         self.panel = Bar(_PANEL_ROWS_MIN, id="panel")
+        self.texts = TextsView(self.scene, id="texts")
+        self.texts.can_focus = False
+        self._rows_below = _PANEL_ROWS_MIN  # of panel and texts
 
     @property
     def fleet(self) -> FleetConsole:
@@ -101,13 +108,16 @@ class FleetScreen(ConsoleScreen):
         yield self.table
         yield self.name_bar
         yield self.panel
+        yield self.texts
 
     # --- The list ---------------------------------------------------------------------------------------------------
 
     def show_files(self, offers: Sequence[Offer]) -> None:
         """Show these state files."""
-        self._offers = offers
-        self._show_order()
+        now = self.console.live.monotonic_seconds
+        if offers != self._offers or now - self._shown_at >= _NEEDS_SECONDS:
+            self._offers, self._shown_at = offers, now
+            self._show_order()
 
     def show_schedules(self, schedules: Mapping[str, ServedSchedule]) -> None:
         """Show what a supervisor knows of the schedules of the files."""
@@ -144,8 +154,8 @@ class FleetScreen(ConsoleScreen):
         room = self.app.size.height - _FRAME_ROWS - len(lines)
         least = max(_PANEL_ROWS_MIN, room // 4)
         rows = max(min(room - len(self._entries), room * 2 // 3), least)
-        if rows != self.panel.row_count:
-            self.panel.set_row_count(rows)
+        if rows != self._rows_below:
+            self._rows_below = rows
             self._fit_drawing()
         self.titles.show(screen_titles(self._columns, self.app.size.width))
         self._show_panel()
@@ -178,6 +188,7 @@ class FleetScreen(ConsoleScreen):
 
     def _forget(self) -> None:
         self._graph, self._grouped, self._causes, self._run_problem = None, None, (), ""
+        self.texts.show_task(None)
 
     def on_cursor_rest(self) -> None:
         """Follow the run under the cursor."""
@@ -245,21 +256,40 @@ class FleetScreen(ConsoleScreen):
 
     def _fit_drawing(self) -> None:
         """Choose the largest drawing that leaves room for the cause: of the tasks, else of the groups."""
-        graph, columns = self._graph, self.app.size.width
         self._grouped = None
-        if graph is None:
-            return
-        rows = self.panel.row_count - len(self._text_lines) - 1
-        if len(graph.dag) <= GRAPH_MAX and fits(graph, columns - _MARGIN, rows, _SIZES):
-            return
-        if 1 < len(graph.dag) <= _GROUPED_MAX:
-            found = group_drawing(graph, self.scene(), columns)
-            if found is not None and found.drawing.width < columns and found.drawing.height * GROUP_ROWS <= rows:
-                self._grouped = found
+        if self._graph is not None:
+            rows = self._rows_below - len(self._text_lines) - 1
+            spare = _TEXTS_ROWS if rows > 2 * _TEXTS_ROWS else 0
+            height = self._choose_drawing(self._graph, rows - spare)
+            self._divide_below(self._rows_below - rows + height)
+        elif self._rows_below != self.panel.row_count + self.texts.rows:
+            self._divide_below(self._rows_below)
+
+    def _divide_below(self, panel_rows: int) -> None:
+        """Give the rows that the drawing leaves to what the task wrote."""
+        rest = self._rows_below - panel_rows
+        self.texts.display = rest >= _TEXTS_ROWS_MIN
+        self.texts.styles.height = rest
+        self.panel.set_row_count(panel_rows if self.texts.display else self._rows_below)
+
+    def _choose_drawing(self, graph: Graph, rows: int) -> int:
+        """Choose what is drawn in ``rows``; return how many it takes."""
+        columns, count = self.app.size.width, len(graph.dag)
+        if count == 1:
+            return 0  # its facts are said, and it has no edge
+        if count <= GRAPH_MAX and fits(graph, columns - _MARGIN, rows, _SIZES):
+            return graph.height
+        found = group_drawing(graph, self.scene(), columns) if count <= _GROUPED_MAX else None
+        if found is not None and found.drawing.width < columns and found.drawing.height * GROUP_ROWS <= rows:
+            self._grouped = found
+            return found.drawing.height * GROUP_ROWS
+        return 1
 
     def _drawn_lines(self, rows: int) -> list[Line]:
         graph, grouped, columns, scene = self._graph, self._grouped, self.app.size.width, self.scene()
         assert graph is not None
+        if len(graph.dag) == 1:
+            return []
         height = graph.height if grouped is None else grouped.drawing.height * GROUP_ROWS
         if height > rows:
             return [present.counts_bar(scene, columns)]
@@ -276,6 +306,9 @@ class FleetScreen(ConsoleScreen):
         if self._graph is not None and self.console.live.board is not None and rows > len(lines) + 1:
             lines = [*lines, [], *self._drawn_lines(rows - len(lines) - 1)]
         self.panel.show_lines(lines)
+        if self.texts.display and self._graph is not None:
+            self.texts.show_task(self.console.selected)
+            read_page(self, self.texts)
 
     # --- The frame --------------------------------------------------------------------------------------------------
 
@@ -303,6 +336,7 @@ class FleetScreen(ConsoleScreen):
     def tick(self, now_us: int) -> None:
         """Update ages and countdowns."""
         self.table.rows_changed([*self._entries])
+        self.texts.expire_running()
         self._show_panel()
 
     def on_shown(self) -> None:

@@ -20,7 +20,7 @@ from ..keys.actions import ScreenName
 from ..model.board import Board, BoardUpdate
 from ..model.graph.view import Graph
 from ..model.inbox import AttemptTexts, EvidenceData, InboxCause, entry_of, failures_of
-from ..present.detail import detail_page, group_page, summary_lines
+from ..present.detail import detail_page, group_page, summary_lines, text_lines
 from ..present.evidence import cause_page, evidence_page
 from ..present.tasks import Scene
 from ..sessions.reads import TEXTS_OF, read_evidence
@@ -331,6 +331,15 @@ class DetailView(PageView[AttemptKey, AttemptTexts]):
         long = shown.long if shown is not None else await session.attempt_text(run_id, wanted.task, wanted.attempt)
         self._log = log
         return AttemptTexts(wanted.attempt, long, log.text.lines[-LOG_LINES_MAX:], log.output_bytes)
+
+
+class TextsView(DetailView):
+    """What the attempt of one task wrote, live, and the texts of its failure: for rows that a list leaves free."""
+
+    def render_page(self) -> list[Line]:
+        if self.task_name is None:
+            return []
+        return [*text_lines(self.texts, max(self.rows - 1, 1), self.scene())][1:]  # without the blank above the first
 
 
 class DetailScreen(PageScreen):

@@ -290,6 +290,8 @@ async def test_the_keys_act_on_the_cause_of_the_row(revenue: Any, clock: StillCl
     async with list_on(revenue, clock, files) as (app, pilot):
         shown = text_of(app)
         assert "── revenue ──" in shown and "clean_refunds ◆ DEAD poison" in shown and "· aggregate" in shown
+        await keys(app, pilot, "u")
+        assert "u does nothing here; z: Take back" in rows_of(app)[-1]
         await keys(app, pilot, "i")
         assert "clean_refunds: needs a decision" in text_of(app)
         await keys(app, pilot, "r")
