@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from redrive.console.keys.actions import ScreenName
+from functools import partial
+
+from redrive.console.keys.actions import Action, ScreenName
 from redrive.console.keys.habits import hint_for
 from redrive.console.keys.keymap import DEFAULT_KEYS
 
 
+def acts_in(place: ScreenName, action: Action) -> bool:
+    return place in action.screens
+
+
 def test_a_key_that_does_nothing_is_explained_by_what_it_might_have_meant():
     said = {
-        (key, place): hint_for(key, place, DEFAULT_KEYS, lambda action, place=place: place in action.screens)
+        (key, place): hint_for(key, place, DEFAULT_KEYS, partial(acts_in, place))
         for key, place in (
             ("u", ScreenName.GRAPH),
             ("ctrl+f", ScreenName.FLEET),
