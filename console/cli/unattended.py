@@ -14,38 +14,23 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TextIO
 
 from ...engine.agent.command_client import send_blocking
-from ...engine.core.projection import RunProjection, RunRow
-from ...engine.core.waiting import waits_for_approval
 from ...engine.domain.acts import Target
 from ...engine.domain.event_payloads import RunChange, RunChanged, TaskMoved
 from ...engine.domain.events import Event
-from ...engine.domain.states import ENDED_BADLY, NEEDS_HUMAN, TIMED, RunState
-from ...engine.domain.text import place_words, shell_command
+from ...engine.domain.states import ENDED_BADLY, TIMED, RunState
 from ...engine.errors import NotRunError, RedriveError
 from ...engine.executor.executor import Executor
 from ...engine.executor.run_end import RunResult
 from ...engine.executor.run_options import RunOptions
 from ...engine.statefile.lists import QUARANTINE, query
 from ...engine.store import database
-from ..keys.actions import shell_line
-from ..model.inbox import Inbox, InboxCause
-from ..present.runs import deadline_note
-from ..sessions.address import Endpoint
-from ..sessions.once import with_session
-from ..sessions.reads import OutputStream, load_memories
-from ..sessions.session import Session, new_command
+from ..sessions.session import new_command
 from ..text.event_text import lines_of_event
-from ..text.pieces import plain
-from ..text.text import one_line
 from .event_lines import EventPrinter
-from .group import ExitCode, code_of_result, command_line
-from .listings import cause_lines, load_board
+from .group import ExitCode, code_of_result
 from .passthrough import Passthrough
 
 LINES_MAX = 2000  # the latest ones, of tasks with problems and of the run itself
-CAUSES_MAX = 10  # the others are counted
-CAUSE_LINES_MAX = 12
-OUTPUT_LINES = 20  # at the end of a task's output
 
 _PROBLEMS = ENDED_BADLY | TIMED
 
@@ -88,10 +73,9 @@ def run_quietly(
         raise
     if code_of_result(result) != ExitCode.SUCCESS:
         _print_record(printer, record.lines())
-        path = os.path.abspath(state)  # the reader of the mail is in another folder
-        has_output = streams is None
-        lines = with_session(Endpoint(path), lambda session: _report(session, path, result, has_output=has_output))
-        _print_record(printer, lines)
+        from .failure_report import report_lines  # here: most runs succeed
+
+        _print_record(printer, report_lines(os.path.abspath(state), result, has_output=streams is None))
     if streams is not None and streams.failure:
         raise NotRunError(streams.failure)
     return result
@@ -125,57 +109,6 @@ class FailureRecord:
         if self._omitted:
             yield f"... {self._omitted:,} earlier lines; redrive events shows them"
         yield from self._lines
-
-
-async def _report(session: Session, state: str, result: RunResult, *, has_output: bool) -> list[str]:
-    """The causes, and the commands that show the run and decide about it."""
-    projection = await session.snapshot(result.run_id)
-    causes = Inbox(await load_board(session, projection)).causes()
-    known = await load_memories(session, result.run_id, causes[:CAUSES_MAX])
-    lines = [
-        "",
-        f"run {one_line(result.run_id)} of {one_line(projection.run.dag_name)}: {_state_text(result, projection.run)},"
-        f" in {state}",
-    ]
-    for cause in causes[:CAUSES_MAX]:
-        about = [plain(line) for line in cause_lines(cause, projection, known.get(cause.key), session.now_us())]
-        hidden = len(about) - CAUSE_LINES_MAX
-        lines += ["", *about[:CAUSE_LINES_MAX], *([f"  ... {hidden} more lines"] if hidden > 0 else [])]
-        if has_output:
-            lines += [f"  {cause.tasks[0]} | {text}" for text in await _output_end(session, projection, cause.tasks[0])]
-        lines += [f"  {line}" for line in _commands(cause, projection, state, result.run_id)]
-    if len(causes) > CAUSES_MAX:
-        lines += ["", f"{len(causes) - CAUSES_MAX} more causes: {command_line('inbox', state, result.run_id)}"]
-    return [*lines, "", command_line("attach", state, result.run_id)]
-
-
-def _state_text(result: RunResult, run: RunRow) -> str:
-    return "interrupted" if result.interrupted else f"{result.state}{deadline_note(run)}"
-
-
-async def _output_end(session: Session, projection: RunProjection, name: str) -> list[str]:
-    """The last lines of the latest attempt of a task."""
-    attempt = max(projection.tasks[name].attempts, default=None)
-    if attempt is None:
-        return []
-    lines: deque[str] = deque(maxlen=OUTPUT_LINES)
-    async for line in OutputStream(session, projection.run.run_id, name, attempt).read_new(is_ended=True):
-        if not line.dropped_bytes:
-            lines.append(line.text)
-    return list(lines)
-
-
-def _commands(cause: InboxCause, projection: RunProjection, state: str, run_id: str) -> Iterator[str]:
-    """The commands that decide about a cause; of another wait, as of a pause, its message names the command."""
-    row = projection.tasks[cause.tasks[0]]
-    if row.attempts:
-        yield shell_command(("redrive", "logs", *place_words(state, run_id), "--", row.name))
-    decided = (("requeue", "after a fix"), ("skip", "accepted")) if row.state in NEEDS_HUMAN else ()
-    answers = (("approve", "as it should be"), ("reject", "not as it should be")) if waits_for_approval(row) else ()
-    for act, reason in (*decided, *answers):
-        line = shell_line(act, state, run_id, cause.tasks, reason)
-        if line is not None:
-            yield line
 
 
 # --- ``redrive demo`` without a terminal: a scripted operator, who acts as a person would ----------------------------
