@@ -104,13 +104,7 @@ _TITLES = {Section.BREAKERS: "Breakers", Section.PAGES: "Pages", Section.ROWS: "
 # --- Heads of sections ---------------------------------------------------------------------------------------------
 
 
-def section_row(
-    section: Section,
-    systems: Systems,
-    senders: Sequence[str],
-    columns: int,
-    glyphs: Glyphs,
-) -> Line:
+def section_row(section: Section, systems: Systems, senders: Sequence[str], columns: int, glyphs: Glyphs) -> Line:
     """The heading of a section, with counts; that of breakers has the titles of the columns and the order."""
     known = section in systems.loaded_sections
     facts, right = _HEADS[section](systems, senders, glyphs) if known else ([Piece("reading ...", Role.DIM)], [])
@@ -175,10 +169,8 @@ _HEADS = {Section.BREAKERS: _head_of_breakers, Section.PAGES: _head_of_pages, Se
 def past_section_row(section: Section, board: Board, columns: int) -> Line:
     """The heading of a section at a past instant, from the board."""
     if section is Section.PAGES:
-        count, what = (
-            sum(1 for note in board.snapshot.page_notes.values() if note in OPEN_NOTES),
-            "unacknowledged then",
-        )
+        count = sum(note in OPEN_NOTES for note in board.snapshot.page_notes.values())
+        what = "unacknowledged then"
     else:
         count, what = sum(row.bad_rows for row in board.projection.tasks.values()), "held then"
     return fit([Piece(f" {_TITLES[section]}", Role.STRONG), Piece(f"  {number(count)} {what}", Role.DIM)], columns)
@@ -342,7 +334,7 @@ def _page_severity(page: PageRow, look: Look) -> Piece:
 def _page_state(page: PageRow, look: Look) -> Piece:
     words = page.state
     if page.state == "acked":
-        words = f"acked by {page.acked_by}"
+        words = f"acked by {one_line(page.acked_by or 'an operator')}"
     elif page.state == "snoozed" and page.snoozed_until is not None:
         words = f"snoozed for {format_duration(max(page.snoozed_until - look.now_us, 0))}"
     return Piece(words, page_style(page.state).role)
@@ -610,9 +602,7 @@ def _page_head(page: PageRow, scene: Scene) -> Line:
     when = f"first {wall_day(page.created_at)}"
     if page.counted > 1 and page.state == "open":
         when += f", last {wall(page.updated_at)}"
-    words = {"acked": f"acknowledged by {one_line(page.acked_by or 'an operator')}"}.get(page.state, style.word)
-    if page.state == "snoozed" and page.snoozed_until is not None:
-        words = f"snoozed until {wall(page.snoozed_until)}"
+    words = _page_state(page, scene.look).text
     line = _head(page.title, style, f"{words}, {one_line(page.severity)}", [times, when], scene)
     if page.run_id is not None and page.run_id != scene.board.projection.run.run_id:
         line.append(Piece(f" {dot} run {one_line(page.run_id)}", Role.WARNING))
