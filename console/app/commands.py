@@ -20,13 +20,7 @@ from ..model.replay import command_line
 from ..present.runs import incident_summary
 from ..present.states import legend_lines
 from ..screens.console import errors_shown, run_latest
-from ..screens.dialogs import (
-    ChoiceOption,
-    CommandPalette,
-    TextDialog,
-    choose,
-    help_lines,
-)
+from ..screens.dialogs import ChoiceOption, CommandPalette, TextDialog, choose, help_lines
 from ..terminal.driver import truncated_to_clipboard
 from ..text.event_text import describe_event
 from ..text.pieces import Line, Piece, Role, wrap

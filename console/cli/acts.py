@@ -165,11 +165,7 @@ def _act(act: str, file: shared.NamedFile, extra: Mapping[str, Json], options: d
 
 
 def _act_on_run(
-    act: str,
-    file: shared.NamedFile,
-    reason: str,
-    as_json: bool,
-    options: Mapping[str, Json] | None = None,
+    act: str, file: shared.NamedFile, reason: str, as_json: bool, options: Mapping[str, Json] | None = None
 ) -> int:
     request = operate.ActRequest(act, reason=reason, options=options or {})
     return operate.send_action(file.to_change(), request, as_json=as_json)

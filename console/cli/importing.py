@@ -26,15 +26,7 @@ from ...engine.errors import RedriveError
 from ...engine.schedule.flow_files import read_flow_files
 from ...engine.store.schedules import served_flow
 from ..text.text import echo, one_line
-from .crontab import (
-    Job,
-    flows_of_crontab,
-    is_of_line,
-    local_zone,
-    missing_program,
-    names_user,
-    parse_crontab,
-)
+from .crontab import Job, flows_of_crontab, is_of_line, local_zone, missing_program, names_user, parse_crontab
 from .dagu import DaguDag, parse_dag
 from .flow_text import FlowText
 from .group import ExitCode, cli, summary_of

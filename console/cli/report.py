@@ -58,13 +58,7 @@ from .options import NamedFile, Words
     "--otlp", "url", metavar="URL", help="Export it as a trace to an OTLP/HTTP receiver, as http://localhost:4318."
 )
 def write_report(
-    file: NamedFile,
-    path: str | None,
-    is_short: bool,
-    is_markdown: bool,
-    is_served: bool,
-    port: int,
-    url: str | None,
+    file: NamedFile, path: str | None, is_short: bool, is_markdown: bool, is_served: bool, port: int, url: str | None
 ) -> int:
     """The file loads nothing from elsewhere and can be read on a phone. In a trace tasks are spans, and their attempts
     spans below; a second export is the same trace.

@@ -23,14 +23,7 @@ from ...engine.core.breaker import BreakerStatus
 from ...engine.core.projection import RunProjection, RunRow, TaskRow, is_operator_act
 from ...engine.core.views import KILL_STYLES
 from ...engine.domain.acts import UNDOABLE
-from ...engine.domain.event_payloads import (
-    BreakerChanged,
-    OperatorActed,
-    RunChange,
-    RunChanged,
-    TaskChanged,
-    TaskMoved,
-)
+from ...engine.domain.event_payloads import BreakerChanged, OperatorActed, RunChange, RunChanged, TaskChanged, TaskMoved
 from ...engine.domain.events import Event, EventKind
 from ...engine.domain.states import NEEDS_HUMAN, TaskState
 from ...engine.errors import RedriveError

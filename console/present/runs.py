@@ -12,15 +12,7 @@ from ...engine.core.decide import passed_reason
 from ...engine.core.part import describe_part, part_of
 from ...engine.core.projection import RunRow
 from ...engine.core.spec import LOGICAL_TIME
-from ...engine.core.views import (
-    Asked,
-    RunView,
-    Sign,
-    describe_run,
-    run_code,
-    run_style,
-    run_view,
-)
+from ...engine.core.views import Asked, RunView, Sign, describe_run, run_code, run_style, run_view
 from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.states import FINISHED, TaskState
 from ...engine.domain.text import counted, first_names, format_duration, format_seconds, place_words, shell_command

@@ -15,19 +15,7 @@ from ..domain.event_payloads import AttemptColumns, TaskColumns, TaskMoved
 from ..domain.states import MOVING, DeadLetterKind, SkipCause, TaskState
 from .advice import duration_literal
 from .causes import PageRequest
-from .decide import (
-    Cancel,
-    DeadLetter,
-    Decision,
-    Defer,
-    Fail,
-    Interrupt,
-    Retry,
-    Skip,
-    Succeed,
-    TaskHistory,
-    counter_of,
-)
+from .decide import Cancel, DeadLetter, Decision, Defer, Fail, Interrupt, Retry, Skip, Succeed, TaskHistory, counter_of
 from .outcome import Failure, FailureMode, Outcome
 from .spec import TaskSpec
 

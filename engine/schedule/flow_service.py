@@ -39,15 +39,7 @@ from ..statefile import lock_file
 from ..statefile.opening import holds_nothing
 from ..statefile.reader import Stamp, stamp_of
 from ..statefile.start_requests import StartRequest, claim, remove
-from ..statefile.supervisor_file import (
-    FOREVER,
-    Control,
-    Fate,
-    FlowBefore,
-    LedgerRow,
-    ScheduleRecord,
-    SupervisorFile,
-)
+from ..statefile.supervisor_file import FOREVER, Control, Fate, FlowBefore, LedgerRow, ScheduleRecord, SupervisorFile
 from ..statefile.transitions import Transaction
 from ..store import database, lock, runs, schedules
 from ..store.schedules import LedgerMark, ScheduleProgress, ScheduleStatus, ServedFlow, served_flow, with_schedule

@@ -30,13 +30,7 @@ from ..flow.source import split_target
 from ..statefile.ownership import require_own_state_file
 from ..statefile.reader import Stamp, stamp_of
 from ..statefile.start_requests import read_requests, requests_folder
-from ..statefile.supervisor_file import (
-    HEARTBEAT_SECONDS,
-    Control,
-    ScheduleRecord,
-    SupervisorFile,
-    supervisor_path,
-)
+from ..statefile.supervisor_file import HEARTBEAT_SECONDS, Control, ScheduleRecord, SupervisorFile, supervisor_path
 from ..store.flow_path import path_for_run
 from ..store.schedules import served_flow
 from .flow_files import FlowFile, FlowFinder, FlowSource, FoundFlow, group_by_interpreter, read_flow_files

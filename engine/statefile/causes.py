@@ -17,14 +17,7 @@ from ..domain.acts import past_of, sender_command_id
 from ..domain.event_codec import decode
 from ..domain.event_payloads import NoteWritten
 from ..domain.events import EventKind
-from ..domain.states import (
-    FAILED_OUTCOMES,
-    MOVING,
-    NEEDS_HUMAN,
-    NO_CAUSE,
-    SkipCause,
-    TaskState,
-)
+from ..domain.states import FAILED_OUTCOMES, MOVING, NEEDS_HUMAN, NO_CAUSE, SkipCause, TaskState
 from .lists import dag_name_of, in_list
 
 CAUSES_MAX = 100  # per request

@@ -44,14 +44,7 @@ from .opening import open_readonly
 from .paths import default_folder, default_paths, named_path
 from .reader import FileStamps, stamps_of
 from .start_requests import StartRequest
-from .supervisor_file import (
-    FlowBefore,
-    SupervisorView,
-    heartbeat_age_us,
-    read_schedules,
-    skips_next,
-    supervisor_path,
-)
+from .supervisor_file import FlowBefore, SupervisorView, heartbeat_age_us, read_schedules, skips_next, supervisor_path
 
 POLL_SECONDS = 1.0
 NIGHTS = 14  # days whose ends are shown

@@ -23,14 +23,7 @@ from ..errors import CorruptFileError, RedriveError, StateFileError, StorageErro
 from ..statefile.copies import RESCUED
 from ..statefile.formats import tables_since
 from ..statefile.open_writing import check_ours, connect
-from ..statefile.opening import (
-    TABLES,
-    Header,
-    check_tables,
-    file_uri,
-    inspect,
-    open_readonly,
-)
+from ..statefile.opening import TABLES, Header, check_tables, file_uri, inspect, open_readonly
 from ..statefile.ownership import require_not_emptied
 from ..statefile.paths import has_content, network_problem
 from . import making

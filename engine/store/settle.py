@@ -51,15 +51,7 @@ from ..core.policy import Uniform
 from ..core.spec import TaskSpec
 from ..domain.acts import DONE, Command, Target, release_id
 from ..domain.event_payloads import AttemptColumns, AttemptLate, CanaryEnd, CanaryEnded, TaskColumns, TaskMoved
-from ..domain.states import (
-    DEADLINE_MODE,
-    FAILED_OUTCOMES,
-    NEEDS_HUMAN,
-    WAITING,
-    DeadLetterKind,
-    TaskState,
-    effect_key,
-)
+from ..domain.states import DEADLINE_MODE, FAILED_OUTCOMES, NEEDS_HUMAN, WAITING, DeadLetterKind, TaskState, effect_key
 from ..domain.task_options import Overrides, load_overrides
 from ..statefile import large_results, operator_actions, requeue
 from ..statefile.action import find_cancel_request

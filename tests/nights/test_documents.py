@@ -9,16 +9,7 @@ from itertools import pairwise
 
 import pytest
 from redrive.engine import AmbiguousError, Flow, RetryPolicy
-from redrive.engine.testing import (
-    crash,
-    down,
-    error,
-    hang,
-    in_turn,
-    killed,
-    limited,
-    play,
-)
+from redrive.engine.testing import crash, down, error, hang, in_turn, killed, limited, play
 from support.marks import parametrize_mostly_long
 
 from .flows import done, siblings

@@ -17,10 +17,7 @@ from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.domain.acts import Command, Target
 from redrive.engine.domain.event_payloads import ExecutorChanged, OperatorActed, TaskMoved
 from redrive.engine.domain.states import TaskState, TaskUsage
-from redrive.engine.errors import (
-    RedriveError,
-    RefusedError,
-)
+from redrive.engine.errors import RedriveError, RefusedError
 from redrive.engine.executor import host
 from redrive.engine.runner.protocol import BadRow
 from redrive.engine.statefile import lists, logs

@@ -7,9 +7,7 @@ import time
 
 import pytest
 from redrive.engine.domain.states import TaskState
-from redrive.engine.errors import (
-    RedriveError,
-)
+from redrive.engine.errors import RedriveError
 from redrive.engine.statefile import lock_file
 from redrive.engine.store import lock
 from support.fake_executor import FakeExecutor

@@ -11,10 +11,7 @@ import pytest
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.domain.event_codec import event_of
 from redrive.engine.domain.states import TaskState
-from redrive.engine.errors import (
-    RefusedError,
-    SnapshotNeeded,
-)
+from redrive.engine.errors import RefusedError, SnapshotNeeded
 from redrive.engine.statefile.reader import events_query
 from redrive.engine.statefile.snapshot import EDGES_AT_ONCE
 from redrive.engine.store import runs

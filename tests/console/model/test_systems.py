@@ -22,14 +22,7 @@ from redrive.engine.core.breaker import BreakerState, BreakerStatus
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.rows import PageRow
 from redrive.engine.domain.states import TaskState
-from redrive.engine.statefile.lists import (
-    BREAKERS,
-    PAGE_HEADS,
-    QUARANTINE_GROUPS,
-    GroupKey,
-    Listing,
-    Row,
-)
+from redrive.engine.statefile.lists import BREAKERS, PAGE_HEADS, QUARANTINE_GROUPS, GroupKey, Listing, Row
 
 from ..conftest import FakeSession, StillClock, build_row
 from ..screens.outages import OPTIONS, QUOTES, breaker_row, outage, row_of_group, row_of_page

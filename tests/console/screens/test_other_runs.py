@@ -9,18 +9,7 @@ from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.rows import ExecutorState
 from redrive.engine.domain.states import RunState
 
-from ..conftest import (
-    FakeSession,
-    StillClock,
-    attention_run,
-    emit_events,
-    press,
-    rest,
-    rows_of,
-    shown,
-    text_of,
-    until,
-)
+from ..conftest import FakeSession, StillClock, attention_run, emit_events, press, rest, rows_of, shown, text_of, until
 from ..model.runs import START, S, failed_task, projection_of
 
 

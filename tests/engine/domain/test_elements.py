@@ -10,14 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from redrive.engine.core.result_codec import dump_result
-from redrive.engine.domain.elements import (
-    KEY_CHARACTERS_MAX,
-    child_of_key,
-    has_parts,
-    key_text,
-    numbered,
-    value_hash,
-)
+from redrive.engine.domain.elements import KEY_CHARACTERS_MAX, child_of_key, has_parts, key_text, numbered, value_hash
 from redrive.engine.domain.states import effect_key
 
 KEYS = st.text(st.characters(codec=None), min_size=1, max_size=120)

@@ -20,12 +20,7 @@ from redrive.engine.statefile.lists import (
     ScheduleRow,
     query,
 )
-from redrive.engine.statefile.needs import (
-    NeedKind,
-    attention_count,
-    exit_code_of,
-    needs_of,
-)
+from redrive.engine.statefile.needs import NeedKind, attention_count, exit_code_of, needs_of
 from redrive.engine.statefile.state_files import Night, Offer, ScheduleFacts, offer_of
 
 MINUTE = 60_000_000
