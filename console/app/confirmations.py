@@ -76,26 +76,24 @@ def requeue_question(
 
 def preview_question(preview: Preview, scene: Scene, rate: float | None = None) -> Question:
     """The question before a requeue or a skip. ``rate``: starts per second if they are spread."""
-    changes = preview.changes
-    asked = changes.run_again if preview.act == "requeue" else changes.skipped
-    count = len(asked or changes.unblocked)
-    title = one_line(asked[0]) if len(asked) == 1 else task_count(count)
-    facts = [[Piece(text)] for text in _consequences(preview)]
+    act, changes = preview.act, preview.changes
+    asked = (changes.run_again if act == "requeue" else changes.skipped) or changes.unblocked
+    count, facts = len(asked), [*_consequences(preview)]
     if rate is not None:
         seconds = spread_seconds(count, rate)
-        facts.append(
-            [Piece(f"The first in {GRACE_SECONDS}s, then {rate:g} a second: about {format_seconds(seconds)} in all.")]
-        )
-    return Question(
-        title=[Piece(f"{BY_NAME[preview.act].verb.capitalize()} {title}", Role.TITLE)],
-        facts=facts,
-        preview=_task_lines(asked, scene),
-        accept=f"{preview.act} {count:,}" if count > 1 else preview.act,
-        reason="required" if preview.act == "skip" else "none",
-        type_exactly=_number_to_type(count),
+        facts.append(f"The first in {GRACE_SECONDS}s, then {rate:g} a second: about {format_seconds(seconds)} in all.")
+    return replace(
+        _question_of_tasks(
+            BY_NAME[act].verb.capitalize(),
+            asked,
+            scene,
+            facts,
+            f"{act} {count:,}" if count > 1 else act,
+            reason="required" if act == "skip" else "none",
+        ),
         value_hint='JSON: 42, {"rows": 0}, "a text"' if preview.needed_by else None,
         value_error=_json_problem,
-        enter_accepts=preview.act != "requeue",
+        enter_accepts=act != "requeue",
     )
 
 

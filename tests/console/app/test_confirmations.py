@@ -1,0 +1,44 @@
+"""Questions before acts: many tasks are not confirmed by a habit of the hand."""
+
+from __future__ import annotations
+
+import pytest
+from redrive.console.app import confirmations
+from redrive.console.app.confirmations import TYPED_ABOVE
+from redrive.console.model.board import Board
+from redrive.console.model.preview import preview_requeue, preview_skip
+from redrive.console.present.tasks import Scene
+from redrive.console.text.glyphs import UTF8
+from redrive.console.text.pieces import plain
+
+from ..model.runs import START, failed_task, projection_of
+
+
+@pytest.mark.parametrize("count", [1, TYPED_ABOVE, TYPED_ABOVE + 1])
+def test_each_question_about_many_tasks_wants_their_number_typed(count: int) -> None:
+    names = [f"load_{number:02}" for number in range(count)]
+    projection = projection_of([(name, []) for name in names])
+    for name in names:
+        failed_task(projection, name)
+    board = Board(projection)
+    scene = Scene(board, START, UTF8)
+    questions = [
+        confirmations.preview_question(preview_requeue(board, names), scene),
+        confirmations.preview_question(preview_skip(board, names), scene),
+        confirmations.stop_question(names, scene),
+        confirmations.hurry_question(names, scene),
+        confirmations.acknowledge_question(names, scene),
+        *(confirmations.answer_question(act, names, scene) for act in ("approve", "reject")),
+    ]
+    wanted = str(count) if count > TYPED_ABOVE else None
+    assert {question.type_exactly for question in questions} == {wanted}
+    title = names[0] if count == 1 else f"{count} tasks"
+    assert [plain(question.title) for question in questions] == [
+        f"Requeue {title}",
+        f"Skip {title}",
+        f"Stop {title}",
+        f"Retry {title} now",
+        f"Acknowledge {title}",
+        f"Approve {title}",
+        f"Reject {title}",
+    ]
