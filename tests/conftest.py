@@ -56,13 +56,20 @@ LONG_TEST_SECONDS = 900  # the limit of a test that takes minutes, also on a mac
 SSH_TESTS = Path(__file__).parent / "ssh"  # they need a real sshd; others that ask for ``far`` do with its stand-in
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs an sshd, or is to be tried with one as well. Give a long test a limit of its own."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what needs an sshd, or is to be tried with one as well. Give a long test a limit of its own. Deal files."""
     for item in items:
         if "far" in getattr(item, "fixturenames", ()):
             item.add_marker("long" if SSH_TESTS in item.path.parents else "over_ssh")
         if item.get_closest_marker("long"):
             item.add_marker(pytest.mark.timeout(LONG_TEST_SECONDS))
+    items[:] = _dealt(items, getattr(config, "workerinput", {}).get("workercount", 1))
+
+
+def _dealt(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
+    """The tests in an order of which each worker's part has files of every folder: some compute, others wait."""
+    files = [list(tests) for _, tests in itertools.groupby(items, key=lambda item: item.path)]
+    return [test for worker in range(workers) for file in files[worker::workers] for test in file]
 
 
 def pytest_collection_finish() -> None:
