@@ -130,7 +130,11 @@ def _check(
     left = [finding for finding in found if finding.rule == "import"]
     circle = cycle_sentence(spec.name, follows)
     left += [Finding("error", "after", circle)] if circle else []
-    findings = [*left, *flow_checks.check_spec(spec, seen), *(finding for finding in found if finding not in left)]
+    findings = [
+        *left,
+        *flow_checks.check_spec(spec, seen, checked.cost),
+        *(finding for finding in found if finding not in left),
+    ]
     if as_json:
         _echo_json(checked, flow, findings, seen, verbose)
     else:
