@@ -56,6 +56,7 @@ def run_arguments(params: Mapping[str, object], **options: Any) -> RunArguments:
 @written_option
 @click.option("--run-id", metavar="ID", help="Name of the run; an existing run is resumed.")
 @click.option("--param", multiple=True, metavar="NAME=VALUE", help="A parameter of the flow; @FILE or - reads it.")
+@click.option("--at", metavar="TIME", help="The day or time of the schedule that the run is for, as 2026-11-21.")
 @click.option("--accept-changes", is_flag=True, help="As for resume, if the run exists.")
 @click.option("--only", multiple=True, metavar="TASK", help="Run this task alone; may be given again.")
 @click.option("--from", "start_from", multiple=True, metavar="TASK", help="Run this task and those below it.")
@@ -66,8 +67,13 @@ def run_arguments(params: Mapping[str, object], **options: Any) -> RunArguments:
     help="With --only, --from, --until: the run whose results stand for the others; `latest`.",
 )
 @running_options
-def run_flow(flow: str, run_id: str | None, param: tuple[str, ...], **options: Any) -> int:
-    arguments = run_arguments(params_of(param), **options)
+def run_flow(flow: str, run_id: str | None, at: str | None, param: tuple[str, ...], **options: Any) -> int:
+    params = params_of(param)
+    if at is not None:
+        from .days import params_at
+
+        params.update(params_at(flow, params, at))
+    arguments = run_arguments(params, **options)
     state = state_for_flow(flow, arguments.run.params, arguments.state)
     return start_executor(flow, state, run_id, arguments)
 

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta, tzinfo
+from datetime import UTC, date, datetime, tzinfo
 from difflib import get_close_matches
 from itertools import islice
 from typing import Any
@@ -24,7 +24,6 @@ from ...engine.domain.task_options import convert_param
 from ...engine.domain.text import counted, did_you_mean, format_duration, format_seconds, shell_command
 from ...engine.errors import FlowError, NotFoundError, RefusedError
 from ...engine.executor.executor import Executor
-from ...engine.executor.resume_plan import read_flow
 from ...engine.executor.run_options import RunOptions
 from ...engine.flow.source import split_target
 from ...engine.schedule.flow_files import FlowFile, FlowFinder, group_by_interpreter, read_flow_files
@@ -34,7 +33,7 @@ from ...engine.statefile import supervisor_file
 from ...engine.statefile.ownership import require_own_state_file
 from ...engine.statefile.start_requests import remove, write_request
 from ...engine.statefile.supervisor_file import FOREVER, ServedSchedule, is_served, read_schedules
-from ...engine.store.schedules import BackfillSlot, ServedFlow, backfill_slots, served_flow, wait_for_schedule
+from ...engine.store.schedules import BackfillSlot, ServedFlow, backfill_slots, wait_for_schedule
 from ..present.schedules import (
     SCHEDULE_COLUMNS,
     TIMES_COLUMNS,
@@ -53,6 +52,7 @@ from ..terminal.capabilities import detect_capabilities
 from ..text.glyphs import ASCII, UTF8
 from ..text.pieces import Piece
 from ..text.text import echo, echo_json, echo_lines, one_line
+from .days import instant_of, read_served
 from .event_lines import EventPrinter
 from .group import ExitCode, cli, command, summary_of
 from .operate import postpone_options_of
@@ -60,8 +60,6 @@ from .options import json_option, params_of, serving_options, written_option
 from .output import echo_values, print_list, print_table, with_schema
 from .run import end_sentence, run_arguments
 from .telemetry import serving_metrics
-
-_DATE_CHARACTERS = len("2026-11-21")
 
 
 @command("serve")
@@ -137,13 +135,6 @@ def _reporter(printer: EventPrinter) -> Callable[[str], None]:
     return lambda sentence: printer.write(f"[{datetime.now().astimezone():%H:%M:%S}] {one_line(sentence)}\n")
 
 
-async def _read_served(flow: str, params: Mapping[str, object]) -> ServedFlow:
-    served = served_flow(await read_flow(flow, params))
-    if served is None:
-        raise FlowError(f"{flow} has no schedule: write Flow('name', schedule='0 2 * * *', timezone='Asia/Kolkata')")
-    return served
-
-
 # --- Backfill ------------------------------------------------------------------------------------------------------
 
 
@@ -162,9 +153,9 @@ def backfill_flow(
 ) -> int:
     arguments = run_arguments(params_of(param), **options)
     params, clock = arguments.run.params, SystemClock()
-    served, state = run_with_log(_read_served(flow, params)), state_for_flow(flow, params, arguments.state)
+    served, state = run_with_log(read_served(flow, params)), state_for_flow(flow, params, arguments.state)
     zone = served.schedule.zone
-    first, last = _instant(since, zone, "--from"), _instant(until, zone, "--to", whole_day=True)
+    first, last = instant_of(since, zone, "--from"), instant_of(until, zone, "--to", whole_day=True)
     if last < first:
         raise click.UsageError("--to comes before --from")
     last = min(last, clock.now_us())
@@ -215,18 +206,6 @@ def _report_result(found: Sequence[BackfillSlot], backlog: _Backlog, report: Cal
     if RunState.FAILED in states:
         return ExitCode.FAILED
     return ExitCode.SUCCESS if states <= {RunState.SUCCESS} else ExitCode.PARTIAL_OR_BLOCKED
-
-
-def _instant(text: str, zone: tzinfo, option: str, *, whole_day: bool = False) -> int:
-    """Parse a date or a time, in the time zone of the schedule unless it has its own."""
-    try:
-        if len(text) <= _DATE_CHARACTERS:
-            day = date.fromisoformat(text) + timedelta(days=whole_day)
-            return to_microseconds(datetime(day.year, day.month, day.day, tzinfo=zone)) - whole_day
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise click.UsageError(f"{option} {text!r}: write 2026-11-21, or 2026-11-21T02:00") from None
-    return to_microseconds(moment if moment.tzinfo is not None else moment.replace(tzinfo=zone))
 
 
 def _print_slots(served: ServedFlow, found: Sequence[BackfillSlot], backlog: _Backlog, as_json: bool) -> int:
@@ -361,7 +340,7 @@ def print_next(flow: str, param: tuple[str, ...], count: int, as_json: bool) -> 
     With changes of daylight saving time.
     """
     target = _rows(flow)[0].target if _served(flow) else flow
-    served = run_with_log(_read_served(target, params_of(param)))
+    served = run_with_log(read_served(target, params_of(param)))
     times = list(islice(served.schedule.after(SystemClock().now_us()), count))
     if as_json:
         echo_values("schedule", (_value(served, at) for at in times))

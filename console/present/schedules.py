@@ -397,6 +397,10 @@ def _dead_letters(need: Need, now_us: int) -> str:
     return f"{counted(need.counted, 'dead letter')}{f': {need.detail}' if need.detail else ''}"
 
 
+def _act(need: Need, name: str, *words: str) -> str:
+    return shell_command(["redrive", "schedule", name, need.flow or "", *words])
+
+
 _SENTENCES: Mapping[NeedKind, Callable[[Need, int], str]] = {
     NeedKind.UNREACHABLE: lambda need, now_us: need.detail,
     NeedKind.UNREADABLE: lambda need, now_us: need.detail,
@@ -419,12 +423,10 @@ _SENTENCES: Mapping[NeedKind, Callable[[Need, int], str]] = {
         f" code as it is: {need.detail}"
     ),
     NeedKind.AFTER: lambda need, now_us: (
-        f"waits for {need.detail}: {shell_command(['redrive', 'schedule', 'start', need.flow or ''])} does not wait,"
-        f" {shell_command(['redrive', 'schedule', 'skip-next', need.flow or ''])} leaves it out"
+        f"waits for {need.detail}: {_act(need, 'start', '--at', 'DAY')} does not wait,"
+        f" {_act(need, 'skip-next')} leaves it out"
     ),
-    NeedKind.WARNING: lambda need, now_us: (
-        f"{need.detail}; {shell_command(['redrive', 'schedule', 'acknowledge', need.flow or ''])}"
-    ),
+    NeedKind.WARNING: lambda need, now_us: f"{need.detail}; {_act(need, 'acknowledge')}",
     NeedKind.DEAD_LETTERS: _dead_letters,
     NeedKind.APPROVAL: lambda need, now_us: f"{need.detail} waits for an approval: redrive approve or reject",
     NeedKind.BLOCKED: lambda need, now_us: f"blocked for {format_duration(now_us - need.since)}",

@@ -111,6 +111,8 @@ def test_a_flow_after_others_starts_once_though_the_supervisor_is_killed(folder:
 
 def test_a_flow_before_that_is_paused_gone_or_unknown_is_a_need_and_no_start(folder: Folder):  # noqa: F811
     made = write_night(folder)
+    late = (folder.path / "second.py").read_text().replace("by='23:00'", "by='02:00'")
+    (folder.path / "second.py").write_text(late)
     begin_today(folder)
     assert run_redrive("schedule", "pause", "load").returncode == 0
     folder.serve()
@@ -125,10 +127,14 @@ def test_a_flow_before_that_is_paused_gone_or_unknown_is_a_need_and_no_start(fol
     (folder.path / "load.py").rename(folder.path.parent / "kept")
     folder.until("build", lambda row: "is in no file" in row.after[0].waits)
     assert not made.exists()
+    folder.until("build", lambda row: row.late_since)
+    ((body, state),) = folder.ask("build", "SELECT body, state FROM page")
+    assert "has not started: waits for load" in body and state == "open"
     os.rename(folder.path.parent / "kept", folder.path / "load.py")
     folder.until("load", lambda row: row.gone_since is None)
     assert run_redrive("schedule", "unpause", "load").returncode == 0
     folder.until("last", lambda row: row.last_state == "SUCCESS")
+    assert folder.ask("build", "SELECT state FROM page") == [("resolved",)]
     assert made.read_text().split() == ["made", "reported"]
 
 

@@ -406,6 +406,18 @@ def test_a_manual_run_has_no_logical_time_unless_one_is_given(tmp_path):
     assert 0 == run_redrive(*words).returncode and "None" == (tmp_path / "seen").read_text()
     assert 0 == run_redrive(*words, "--param", "logical_time=2026-11-01T02:00:00+05:30").returncode
     assert "'2026-11-01T02:00:00+05:30'" == (tmp_path / "seen").read_text()
+    days = {"2026-01-01": "2026-01-01T00:00:00+00:00", "2026-11-21": "2026-11-21T00:00:00+00:00"}
+    days["2027-01-01T07:30"] = "2027-01-01T07:30:00+00:00"
+    for at, expected in days.items():
+        assert 0 == run_redrive(*words, "--at", at).returncode
+        assert repr(expected) == (tmp_path / "seen").read_text()
+    (tmp_path / "flow.py").write_text(HEAD + "flow = Flow('f', schedule='0 2 * * *', timezone='Asia/Kolkata')\n" + body)
+    assert 0 == run_redrive(*words, "--at", "2026-11-21").returncode
+    assert "'2026-11-21T02:00:00+05:30'" == (tmp_path / "seen").read_text()
+    assert ask(tmp_path, "SELECT count(*) FROM slot") == [(0,)], "it takes the place of none"
+    (tmp_path / "flow.py").write_text(HEAD + "flow = Flow('f')\n" + body)
+    refused = run_redrive(*words, "--at", "2026-11-21")
+    assert refused.returncode == 2 and "has no schedule" in refused.stderr
 
 
 # --- Backfill ------------------------------------------------------------------------------------------------------

@@ -1,0 +1,45 @@
+"""Days and times of a schedule, as commands take them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date, datetime, timedelta, tzinfo
+
+import click
+
+from ...engine.asyncio_log import run_with_log
+from ...engine.core.schedule import iso_time, to_microseconds
+from ...engine.core.spec import LOGICAL_TIME
+from ...engine.errors import FlowError
+from ...engine.executor.resume_plan import read_flow
+from ...engine.store.schedules import ServedFlow, served_flow
+
+_DATE_CHARACTERS = len("2026-11-21")
+
+
+async def read_served(flow: str, params: Mapping[str, object]) -> ServedFlow:
+    served = served_flow(await read_flow(flow, params))
+    if served is None:
+        raise FlowError(f"{flow} has no schedule: write Flow('name', schedule='0 2 * * *', timezone='Asia/Kolkata')")
+    return served
+
+
+def params_at(flow: str, params: Mapping[str, object], text: str) -> dict[str, str]:
+    """Return the logical time of a run by hand: of a day the first one of the schedule, if there is one."""
+    served = run_with_log(read_served(flow, params))
+    zone = served.schedule.zone
+    first, last = instant_of(text, zone, "--at"), instant_of(text, zone, "--at", whole_day=True)
+    coming = next(served.schedule.after(first - 1), first)
+    return {LOGICAL_TIME: iso_time(coming if coming <= last else first, zone)}
+
+
+def instant_of(text: str, zone: tzinfo, option: str, *, whole_day: bool = False) -> int:
+    """Parse a date or a time, in the time zone of the schedule unless it has its own."""
+    try:
+        if len(text) <= _DATE_CHARACTERS:
+            day = date.fromisoformat(text) + timedelta(days=whole_day)
+            return to_microseconds(datetime(day.year, day.month, day.day, tzinfo=zone)) - whole_day
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.UsageError(f"{option} {text!r}: write 2026-11-21, or 2026-11-21T02:00") from None
+    return to_microseconds(moment if moment.tzinfo is not None else moment.replace(tzinfo=zone))
