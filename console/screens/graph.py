@@ -24,9 +24,10 @@ from ..text.pieces import Piece, Role
 from ..widgets.bars import STRIP_ROWS, Bar, Rule, has_room_for_strip
 from ..widgets.line_view import LineView
 from .graph_view import GraphView, GroupMap, SilhouetteView
-from .panes import DetailView, PaneWidth, SplitScreen, StripView, read_page
+from .panes import DetailView, PaneWidth, SplitScreen, StripView, TextsView, read_page
 
 _FRAME_ROWS = 5  # header, tabs, two rules, keys
+_FEW_TASKS, _TEXTS_ROWS_MIN = 4, 5
 _WHOLE = (model.Overview.TASKS, model.Overview.BESIDE)  # all tasks are drawn
 
 
@@ -58,6 +59,11 @@ class GraphScreen(SplitScreen):
         self._names, self._titles = TaskNames(), TaskNames()  # of tasks and of groups
         self.main_pane = self.graph_view = GraphView(self.scene, self._on_selected, id="graph")
         self.detail_pane = self.detail = DetailView(self.scene, id="beside")
+        self.texts = TextsView(self.scene, id="texts")
+        self.texts.can_focus = False
+        self.texts.styles.height = "1fr"
+        self.texts_rule = Rule(self.console.glyphs.rule, id="texts-rule")
+        self.texts.display = self.texts_rule.display = False
         self.strip_view = StripView(self.scene)
         self._refresh_scene()
         self._is_following = False
@@ -68,6 +74,8 @@ class GraphScreen(SplitScreen):
     def main_widgets(self) -> Iterable[Widget]:
         yield self.heading
         yield self.graph_view
+        yield self.texts_rule
+        yield self.texts
 
     def content(self) -> Iterable[Widget]:
         """Yield the drawing, the list, and the details: beside both, or below the drawing beside the list."""
@@ -119,8 +127,20 @@ class GraphScreen(SplitScreen):
         self.group_map.display = self._overview is model.Overview.GROUPS
         self._show_map()
         self._place_details(self._rows_above())
+        self._place_texts()
         self.call_after_refresh(self.show_frame)  # the rules need the new position of the divider
         self._show_heading()
+
+    def _place_texts(self) -> None:
+        """Of a run of few tasks, give the rows that its list leaves free to what the selected one wrote."""
+        graph, rows = self.graph, 0
+        if graph is not None and not graph.is_drawing and len(graph.dag) <= _FEW_TASKS:
+            rows = max(graph.height, len(graph.dag))
+        free = self._content_rows - self._rows_above() - rows - 2  # the heading, and the rule
+        has_texts = rows > 0 and free >= _TEXTS_ROWS_MIN
+        self.texts.display = self.texts_rule.display = self.detail.leaves_texts = has_texts
+        self.graph_view.styles.height = rows if has_texts else "1fr"
+        self._update_details()
 
     @property
     def _content_rows(self) -> int:
@@ -226,8 +246,9 @@ class GraphScreen(SplitScreen):
         """The column at which the divider meets a rule; with a drawing that is the rule under the drawing."""
         marks = super().rule_marks(upper)
         is_beside = self._overview is model.Overview.BESIDE
-        joint = self.map_rule.region.y - self.divider.region.y
-        self.divider.show_marks({joint: self.console.glyphs.lines[UP | DOWN | LEFT]} if is_beside else {})
+        met = [self.map_rule] * is_beside + [self.texts_rule] * self.texts_rule.display
+        joint = self.console.glyphs.lines[UP | DOWN | LEFT]
+        self.divider.show_marks({one.region.y - self.divider.region.y: joint for one in met})
         if not upper or self._overview is model.Overview.NOTHING:
             return marks
         below = self.hidden_row_marks(self.map_rule)
@@ -323,7 +344,7 @@ class GraphScreen(SplitScreen):
                 self.map_view.tick()
             if self.silhouette_view.display:
                 self._show_map()
-            self.detail.expire_running()
+            self._page_of_texts.expire_running()
             self._update_details()
 
     def _affects_details(self, news: BoardUpdate) -> bool:
@@ -338,13 +359,19 @@ class GraphScreen(SplitScreen):
         if self.detail.display:
             group = self.graph.selected_group if self.graph is not None else None
             self.detail.show_task(name, (self.graph, group) if self.graph is not None and group is not None else None)
-            if self.detail.needs_reading:
-                self.rest_timer.start()
+        if self.texts.display:
+            self.texts.show_task(name)
+        if self._page_of_texts.display and self._page_of_texts.needs_reading:
+            self.rest_timer.start()
         if self.strip_view.display:
             self.strip_view.show_task(name)
 
     def on_cursor_rest(self) -> None:
-        read_page(self, self.detail)
+        read_page(self, self._page_of_texts)
+
+    @property
+    def _page_of_texts(self) -> DetailView:
+        return self.texts if self.texts.display else self.detail
 
     # --- Selection and marks --------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from ..sessions.reads import TEXTS_OF, read_evidence
 from ..sessions.session import Session
 from ..text.figures import age
 from ..text.glyphs import LEFT, RIGHT, UP
-from ..text.pieces import Line
+from ..text.pieces import Line, Piece, Role
 from ..widgets.bars import STRIP_ROWS, Bar, Divider, has_room_for_detail_pane
 from ..widgets.text_view import LinesView
 from .base import ConsoleScreen
@@ -281,7 +281,9 @@ GroupKey = tuple[Graph, int]  # the graph, and the index of the group
 
 
 class DetailView(PageView[AttemptKey, AttemptTexts]):
-    """The page of one task, or of a group of tasks."""
+    """The page of one task, or of a group of tasks. ``leaves_texts``: what it wrote is shown in another place."""
+
+    leaves_texts = False
 
     def __init__(self, scene: Callable[[], Scene], *, id: str | None = None) -> None:
         super().__init__(scene, id=id)
@@ -303,13 +305,14 @@ class DetailView(PageView[AttemptKey, AttemptTexts]):
         if self._group is not None:
             return group_page(*self._group, self.scene(), self.columns, self.rows)
         row = self._task_row()
-        return detail_page(row, self.scene(), self.texts, self.columns, self.rows) if row is not None else []
+        texts = None if self.leaves_texts else self.texts
+        return detail_page(row, self.scene(), texts, self.columns, self.rows) if row is not None else []
 
     def text_key(self) -> AttemptKey | None:
         """The key of the texts: the latest attempt and its outcome."""
         row = self._task_row() if self._group is None else None
         attempt = row.latest if row is not None else None
-        if row is None or attempt is None:
+        if row is None or attempt is None or self.leaves_texts:
             return None
         return AttemptKey(row.name, attempt.attempt, attempt.outcome, self.scene().board.snapshot.is_past)
 
@@ -339,7 +342,8 @@ class TextsView(DetailView):
     def render_page(self) -> list[Line]:
         if self.task_name is None:
             return []
-        return [*text_lines(self.texts, max(self.rows - 1, 1), self.scene())][1:]  # without the blank above the first
+        lines = [*text_lines(self.texts, max(self.rows - 1, 1), self.scene())][1:]  # without the blank above the first
+        return lines or [[Piece(" it wrote nothing", Role.DIM)]] * (self.texts is not None)
 
 
 class DetailScreen(PageScreen):

@@ -470,7 +470,7 @@ def fits(graph: Graph, columns: int, rows: int, sizes: Sequence[LabelSize]) -> b
     """Whether what is drawn fits; sets the first of these sizes of labels with which it does."""
     chain = is_chain(graph.dag)
     graph.drawings.set_ribbon_columns(columns - 2 if chain else 0)
-    lines = _lines_of_chain(graph, sizes) if chain and len(graph.dag) <= _SHORT_CHAIN else rows
+    lines = _lines_of_chain(graph) if chain and len(graph.dag) <= _SHORT_CHAIN else rows
     for size in sizes:
         graph.drawings.set_label_size(size)
         height = graph.drawing.height
@@ -479,14 +479,13 @@ def fits(graph: Graph, columns: int, rows: int, sizes: Sequence[LabelSize]) -> b
     return False
 
 
-def _lines_of_chain(graph: Graph, sizes: Sequence[LabelSize]) -> int:
+def _lines_of_chain(graph: Graph) -> int:
     """The fewest lines on which a chain lies with its names: what goes on below is harder to read than a short name."""
-    found = []
-    for size in sizes:
-        if size.name_cells:
-            graph.drawings.set_label_size(size)
-            found.append(graph.drawing.height)
-    return min(found, default=1)
+    lines = 1
+    for size in LABEL_SIZES:
+        graph.drawings.set_label_size(size)
+        lines = graph.drawing.height
+    return lines
 
 
 class OverviewRoom(NamedTuple):

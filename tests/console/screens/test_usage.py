@@ -7,7 +7,8 @@ from redrive.engine.domain.states import TaskUsage
 from redrive.engine.errors import LinkError
 from redrive.engine.statefile.logs import LogChunk
 
-from ..model.runs import S
+from ..conftest import FakeSession
+from ..model.runs import S, projection_of
 from .screen_driver import open_console
 
 RUNNING = "clean_orders"
@@ -89,6 +90,24 @@ async def test_the_end_of_the_log_follows_what_a_running_task_writes(session, cl
         await second(driver)
         await read(driver, page)
         assert written(page) == ["copied block 1", "copied block 3"] and "log 45 B" in said(page)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
+async def test_of_a_run_of_one_task_the_log_stands_below_its_row_and_follows(clock, size):
+    session = FakeSession(projection_of([(RUNNING, [])]))
+    for event in session.builder.start(RUNNING, timeout_us=300 * S):
+        session.projection.apply(event)
+    clock.now = session.builder.at
+    wrote(session, "copied block 1")
+    async with open_console(session, clock, size=size) as driver:
+        page = driver.app.screen.texts
+        for lines in (("copied block 1",), ("copied block 1", "copied block 2")):
+            wrote(session, *lines)
+            await second(driver)
+            await read(driver, page)
+            below = [line.partition("│")[0].strip() for line in driver.lines]
+            assert [line for line in below if line.startswith("copied")] == [*lines]
+        assert driver.text.count("copied block 2") == 1
 
 
 async def test_the_log_of_an_ended_attempt_is_read_once(session, clock):
