@@ -293,9 +293,12 @@ _json = json.JSONEncoder(ensure_ascii=False).encode  # shared: ``json.dumps`` wi
 RESULTS_BYTES_MAX = 64 * 1024  # of all results together in variables
 
 
+_NO_LETTER = re.compile("[^A-Z0-9]")  # here: each fork would compile it again
+
+
 def variable_name(prefix: str, name: str) -> str:
     """Return ``REDRIVE_PARAM_DAY_OF`` for the prefix ``REDRIVE_PARAM_`` and the name ``day-of``."""
-    return prefix + re.sub(r"[^A-Z0-9]", "_", name.upper())
+    return prefix + _NO_LETTER.sub("_", name.upper())
 
 
 def variables_of(order: AttemptOrder) -> dict[str, str]:
