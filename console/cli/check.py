@@ -204,12 +204,13 @@ def _echo_json(checked: CheckedFlow, target: str, findings: Sequence[Finding], s
             "task": task.name,
             "worst_case_seconds": worst,
             "checklist": held,
+            "group": task.group,
+            "inherited": checked.inherited.get(task.name, {}),
         }
-        value.update({"group": task.group, "inherited": checked.inherited.get(task.name, {})})
         if took is not None:
             days = {WEEKDAYS[day]: msgspec.to_builtins(one) for day, one in stats_by_weekday(past).items()}
             value["took_seconds"] = {**msgspec.to_builtins(took), "stats_by_weekday": days}
-        echo_json(value)
+        echo_json(with_schema("check", value))
 
 
 def _print_checklists(checked: CheckedFlow, seen: PastByTask) -> None:
