@@ -7,7 +7,7 @@ import json
 import sqlite3
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple, cast
 
-from ..domain.acts import DONE, REFUSED, Answer, Command, parse_answer
+from ..domain.acts import BY_NAME, DONE, REFUSED, Answer, Command, Scope, parse_answer
 from ..domain.event_codec import decode
 from ..domain.event_payloads import (
     Before,
@@ -82,7 +82,8 @@ def find_act(connection: sqlite3.Connection, command_id: str) -> Optional[Record
 def answer_again(earlier: RecordedAct, command: Command) -> Answer:
     """The answer to a command whose id has come before: that of before, or a refusal if it is another act.
 
-    What the operator saw of the targets does not count: the first one has changed it.
+    What the operator saw of the targets does not count: the first one has changed it. An act on anything but tasks has
+    results of tasks that it does not name.
     """
     known = {result.task for result in earlier.answer.results}
     named = {target.task for target in command.targets}
@@ -90,7 +91,7 @@ def answer_again(earlier: RecordedAct, command: Command) -> Answer:
         (earlier.payload.act, earlier.reason or "", _lasting(earlier.payload.options))
         == (command.act, command.reason, _lasting(command.options))
         and command.run_id in (None, earlier.run_id)
-        and (not known or named <= known)
+        and (not known or named <= known or BY_NAME[command.act].scope is not Scope.TASKS)
     )
     if is_same:
         return earlier.answer
