@@ -41,7 +41,7 @@ from .failures.tables import is_shape_error, nature_of
 from .outcome import NOT_STARTED, Failure, FailureClass, FailureMode, Outcome, OutcomeKind
 from .policy import RetryPolicy, Uniform, add_retry_after, ceiling, draw_delay
 from .projection import RunProjection, RunRow, TaskRow
-from .spec import SlowerThan
+from .spec import SlowerThan, TaskSpec
 
 SIBLINGS_MIN = 3  # tasks that fail alike, from which one failure of the next is evidence enough
 SIBLINGS_REASON = f"{SIBLINGS_MIN} siblings are poison by the same failure"
@@ -66,6 +66,7 @@ NO_SIBLINGS = Siblings()
 class TaskHistory(msgspec.Struct, frozen=True):
     """The task before this outcome. Counters are those of the current generation."""
 
+    spec: TaskSpec = TaskSpec("")
     failures: int = 0
     losses: int = 0
     deferrals: int = 0
@@ -78,15 +79,9 @@ class TaskHistory(msgspec.Struct, frozen=True):
     first_started_at: int | None = None  # microseconds UTC
     siblings: Siblings = NO_SIBLINGS
     timeout: TimeoutJudgement = NOT_JUDGED  # of an attempt that was killed at it
-    idempotent: bool = True
-    is_command: bool = False  # a shell line, whose exit code says little
-    is_sensor: bool = False
-    names_downstream: bool = False
     effect_key: str | None = None  # of a task with an external effect, which runs at most once
     health: DownstreamHealth = DownstreamHealth.UP  # how much of the failure its downstream explains
     silent_seconds: float = 0.0  # for how long no call of its downstream has succeeded
-    max_losses: int = 3
-    recheck_seconds: float = 30.0
     path_seconds: float = 0.0  # of this task and the longest path below it, by history
     deadline_at: int | None = None  # of the run, microseconds UTC
     cancel_requested: bool = False  # an operator cancelled the attempt, or the deadline of the run ends it
@@ -223,7 +218,7 @@ class _FailureCase(msgspec.Struct, frozen=True):
     @property
     def may_be_of_downstream(self) -> bool:
         """Whether the failure is about what the task has perhaps read from its downstream."""
-        is_judged = self.policy.poison_after == "evidence" and self.history.names_downstream
+        is_judged = self.policy.poison_after == "evidence" and self.history.spec.downstream is not None
         return is_judged and is_shape_error(self.failure)
 
 
@@ -238,7 +233,7 @@ def decide(history: TaskHistory, outcome: Outcome, policy: RetryPolicy, now: int
 
 def _end_at_deadline(history: TaskHistory, why: str) -> Decision:
     """Cancel a task whose attempt the deadline ended; a human decides about one that may have done half of its work."""
-    if history.idempotent:
+    if history.spec.idempotent:
         return Cancel(why)
     what = f"{why}; {describe_lost(history.effect_key)}"
     return DeadLetter(DeadLetterKind.INDETERMINATE, FailureMode.LOST, what)
@@ -254,11 +249,11 @@ def _decide_outcome(
             return Skip()
         case OutcomeKind.CANCELLED:
             return Cancel()
-        case OutcomeKind.LOST if outcome.is_blameless and history.idempotent:
+        case OutcomeKind.LOST if outcome.is_blameless and history.spec.idempotent:
             return Interrupt(outcome.failure.message if outcome.failure is not None else "lost by no fault of its own")
         case OutcomeKind.LOST:
             how = outcome.failure.message if outcome.failure is not None else ""
-            if outcome.is_with_process and history.idempotent and policy.max_attempts == 1:
+            if outcome.is_with_process and history.spec.idempotent and policy.max_attempts == 1:
                 # Its executor lives and goes on by itself; after the loss of an executor somebody asks for the resume.
                 why = f"{how or 'lost'} in its only attempt: find out what it did, then requeue or skip"
                 return DeadLetter(DeadLetterKind.INDETERMINATE, FailureMode.LOST, why)
@@ -290,9 +285,9 @@ def decide_loss(history: TaskHistory, policy: RetryPolicy, uniform: Uniform, las
     ``last``: how it was lost, in words; empty: together with its executor or host. The wait is at least ``base``: a
     task that kills its host would otherwise kill it again at once.
     """
-    if not history.idempotent:
+    if not history.spec.idempotent:
         return DeadLetter(DeadLetterKind.INDETERMINATE, FailureMode.LOST, describe_lost(history.effect_key))
-    if history.losses + 1 >= history.max_losses:
+    if history.losses + 1 >= history.spec.max_losses:
         why = f"lost {history.losses + 1} times; the last time: {last or 'together with its executor or host'}"
         return DeadLetter(DeadLetterKind.CRASH_LOOP, FailureMode.LOST, why)
     delay, ceiling = draw_delay(policy, history.losses, None, uniform)
@@ -306,8 +301,8 @@ ASKED_SECONDS_MIN = 1.0  # ``NotReady(recheck_seconds=0)`` would check as often 
 def _decide_deferral(
     history: TaskHistory, outcome: Outcome, policy: RetryPolicy, now: int, uniform: Uniform
 ) -> Decision:
-    asked = outcome.recheck_seconds if outcome.recheck_seconds is not None else history.recheck_seconds
-    recheck = max(asked, RECHECK_SECONDS_MIN, min(history.recheck_seconds, ASKED_SECONDS_MIN))
+    asked = outcome.recheck_seconds if outcome.recheck_seconds is not None else history.spec.recheck_seconds
+    recheck = max(asked, RECHECK_SECONDS_MIN, min(history.spec.recheck_seconds, ASKED_SECONDS_MIN))
     # Up to a tenth more: sensors with one schedule must not run at the same instant.
     delay = recheck + uniform(0, recheck * 0.1)
     if policy.max_elapsed is not None and _elapsed_seconds(history, now) + delay > policy.max_elapsed:
@@ -358,7 +353,7 @@ def _permanent(case: _FailureCase) -> Decision | None:
 
 
 def _not_idempotent(case: _FailureCase) -> Decision | None:
-    if not case.history.idempotent and case.failure.fingerprint.loose != NOT_STARTED:
+    if not case.history.spec.idempotent and case.failure.fingerprint.loose != NOT_STARTED:
         why = "it failed after its start and is not idempotent: find out what it did, then requeue or skip"
         return DeadLetter(DeadLetterKind.INDETERMINATE, FailureMode.OTHER, why)
     return None
@@ -370,7 +365,7 @@ NO_ANSWER_SECONDS = 24 * 3600.0
 
 def _no_answer(case: _FailureCase) -> Decision | None:
     """Check a sensor again at its rhythm when what it asks is not there: an outage is what it may well wait for."""
-    if not case.history.is_sensor or case.failure.failure_class is not FailureClass.TRANSIENT:
+    if case.history.spec.kind != "sensor" or case.failure.failure_class is not FailureClass.TRANSIENT:
         return None
     if case.policy.max_elapsed is None and case.unanswered_seconds >= NO_ANSWER_SECONDS:
         return Fail(FailureMode.TRANSIENT, f"it has had no answer for {format_seconds(NO_ANSWER_SECONDS)}")
@@ -487,7 +482,7 @@ def _failures_needed(case: _FailureCase) -> int | None:
     """Return how many identical failures in a row are poison; None: they are not (the table in the module)."""
     if case.failure.failure_class not in _POISON_CLASSES or case.failure.retry_after_seconds is not None:
         return None
-    if case.history.is_command and case.failure.error_type.startswith("exit:"):
+    if case.history.spec.kind == "command" and case.failure.error_type.startswith("exit:"):
         return None  # the exit of a program says too little: an outage may look like a mistake
     if case.policy.poison_after != "evidence":
         return case.policy.poison_after

@@ -114,7 +114,7 @@ def settle(
     outcome = _with_reason(outcome, history.timeout)
     if interrupted and not history.cancel_requested and outcome.kind is OutcomeKind.CANCELLED:
         # A half-done attempt that is not idempotent is as uncertain as after a crash.
-        decision: Decision = Interrupt() if history.idempotent else decide_loss(history, spec.retry, uniform)
+        decision: Decision = Interrupt() if spec.idempotent else decide_loss(history, spec.retry, uniform)
     else:
         decision = decide(history, outcome, spec.retry, transaction.at, uniform)
     if isinstance(decision, Fail) and outcome.failure is None:
@@ -362,6 +362,7 @@ def read_history(
     past = _past(connection, claim, spec, failure)
     alike = [row for row in past if all(row[4:])]
     return TaskHistory(
+        spec=spec,
         failures=stored.failures,
         losses=stored.losses,
         deferrals=stored.deferrals,
@@ -374,15 +375,9 @@ def read_history(
         siblings=_siblings(connection, claim, failure),
         timeout=_judge_timeout(connection, claim, spec, outcome, at),
         first_started_at=stored.first_started_at,
-        idempotent=spec.idempotent,
-        is_command=spec.kind == "command",
-        is_sensor=spec.kind == "sensor",
-        names_downstream=spec.downstream is not None,
         effect_key=effect_key(claim.run_id, claim.task, stored.key_generation) if spec.effect else None,
         health=verdict.health,
         silent_seconds=verdict.silent_seconds,
-        max_losses=spec.max_losses,
-        recheck_seconds=spec.recheck_seconds,
         path_seconds=path_seconds,
         deadline_at=deadline_at,
         cancel_requested=stored.cancel_requested_at is not None,

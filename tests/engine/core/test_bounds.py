@@ -67,7 +67,7 @@ def run(behaviours: list[tuple[FailureClass, float]], policy: RetryPolicy, takes
             classes=tuple(task.classes),
             failed_at=tuple(task.failed_at),
             first_started_at=task.first,
-            names_downstream=True,
+            spec=TaskSpec("a", downstream="api"),
             health=verdict.health,
             silent_seconds=verdict.silent_seconds,
         )

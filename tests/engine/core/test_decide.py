@@ -20,6 +20,7 @@ from redrive.engine.core.decide import (
 )
 from redrive.engine.core.outcome import Failure, FailureClass, FailureMode, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.policy import RetryPolicy
+from redrive.engine.core.spec import TaskSpec
 from redrive.engine.domain.states import DeadLetterKind
 from redrive.engine.runner.outcome_of_exit import lost
 
@@ -133,7 +134,7 @@ def test_input_that_cannot_be_read_is_poison_at_its_second_failure():
 
 
 SECOND = 1_000_000
-CALLS = {"names_downstream": True}
+CALLS = {"spec": TaskSpec("a", downstream="api")}
 
 
 def shaped(*seconds_ago: float, error="KeyError", max_attempts=5, **fields):
@@ -323,7 +324,7 @@ def test_a_loss_by_somebody_elses_doing_costs_nothing():
 
 def test_a_task_that_is_not_idempotent_is_never_run_again_unasked():
     """003.32, 001.01."""
-    history = TaskHistory(idempotent=False)
+    history = TaskHistory(TaskSpec("a", idempotent=False))
     assert DeadLetterKind.INDETERMINATE == judge(lost("", is_blameless=True), history).kind
     assert DeadLetterKind.INDETERMINATE == judge(Outcome(OutcomeKind.LOST), history).kind
     assert DeadLetterKind.INDETERMINATE == judge(failed(FailureClass.TRANSIENT), history).kind
@@ -333,7 +334,7 @@ def test_a_sensor_polls_again_without_spending_the_budget():
     """000.48, de-phased by at most a tenth (004.43)."""
     at_once = Outcome(OutcomeKind.DEFERRED, recheck_seconds=0.0)
     assert Defer(pytest.approx(1.1)) == judge(at_once, TaskHistory())  # type: ignore[arg-type]
-    assert Defer(pytest.approx(0.11)) == judge(at_once, TaskHistory(recheck_seconds=0.05))  # type: ignore[arg-type]
+    assert Defer(pytest.approx(0.11)) == judge(at_once, TaskHistory(TaskSpec("a", recheck_seconds=0.05)))  # type: ignore[arg-type]
     assert Defer(33.0) == judge(Outcome(OutcomeKind.DEFERRED, recheck_seconds=30.0), TaskHistory(failures=2))
     assert Defer(30.0) == judge(Outcome(OutcomeKind.DEFERRED), dice=bottom)
 
