@@ -122,7 +122,7 @@ EXITS = {
                 "engine/executor/page_test.py",
                 "engine/notifications/storage_page.py",
                 "engine/notifications/senders.py",
-                "engine/statefile/operator_actions.py",
+                "engine/statefile/action.py",
             ),
             "calls the gate",
         ),

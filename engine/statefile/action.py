@@ -25,7 +25,7 @@ from ..domain.event_codec import decode
 from ..domain.event_payloads import RunChange, RunChanged, RunColumns, TaskChanged, TaskColumns, TaskMoved
 from ..domain.events import EventKind
 from ..domain.states import RunState, TaskState
-from ..domain.text import format_duration
+from ..domain.text import format_duration, printable
 from .transitions import Transaction
 
 _EXPLAINED_REFUSALS = 50  # each explanation costs a query
@@ -197,6 +197,13 @@ def refusal_of(context: ActionContext, row: TaskSnapshot) -> Optional[str]:
         if last is not None and verb_of(EventKind.TASK, last[3]) == past_of("requeue"):
             requeued = " by {} {}".format(last[1], ago(context.transaction.at - last[0]))
     return act_refusal(context.act, row.state, row.cancel_requested_at is not None, requeued)
+
+
+def text_of_note(text: object) -> str:
+    """The printable characters of a note, without control and direction marks; line breaks become spaces."""
+    if not isinstance(text, str):
+        return ""
+    return " ".join(printable(text).split())
 
 
 def verb_of(kind: str, data: str) -> str:

@@ -63,7 +63,7 @@ from ..domain.states import (
     probe_refusal,
 )
 from ..domain.task_options import Overrides, describe_overrides
-from ..domain.text import counted, printable, shell_command
+from ..domain.text import counted, shell_command
 from ..domain.trigger_rules import ParentStatus, rules_with
 from . import quarantine, requeue
 from .action import (
@@ -76,6 +76,7 @@ from .action import (
     read_task,
     refusal_of,
     summarize,
+    text_of_note,
 )
 from .clean_ups import bound_clean_up, is_clean_up
 from .lists import (
@@ -463,7 +464,7 @@ DOWNSTREAM_CHARACTERS_MAX = 200
 def add_note(context: ActionContext) -> Answer:
     """Write the option ``text`` on the cause with the loose ``fingerprint``; for ``downstream`` only, if given."""
     fingerprint, downstream = context.options.get("fingerprint"), context.options.get("downstream")
-    text = _one_line(context.options.get("text"))
+    text = text_of_note(context.options.get("text"))
     # The event of the note has the text, so the event of the act leaves it out.
     context.options = {name: value for name, value in context.options.items() if name != "text"}
     refused = _note_refusal(context, fingerprint, downstream, text)
@@ -472,13 +473,6 @@ def add_note(context: ActionContext) -> Answer:
     flow = dag_name_of(context.connection, context.run_id)
     context.transaction.emit(NoteWritten(str(fingerprint), downstream, text, flow), context.run_id)
     return Answer(True, "noted")
-
-
-def _one_line(text: object) -> str:
-    """The printable characters of a text, without control and direction marks; line breaks become spaces."""
-    if not isinstance(text, str):
-        return ""
-    return " ".join(printable(text).split())
 
 
 def _note_refusal(context: ActionContext, fingerprint: object, downstream: object, text: str) -> Optional[str]:

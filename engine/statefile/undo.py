@@ -22,7 +22,7 @@ from ..domain.event_payloads import (
 from ..domain.events import EventKind
 from ..domain.states import LEGAL_MOVES, MOVING, WAITING, RunState, TaskState
 from . import quarantine
-from .action import ActionContext, ago, read_task, reopen_run, verb_of
+from .action import ActionContext, ago, read_task, reopen_run, text_of_note, verb_of
 from .requeue import lift_passed_deadline
 from .transitions import (
     Transaction,
@@ -76,6 +76,10 @@ def find_act(connection: sqlite3.Connection, command_id: str) -> Optional[Record
     seq, run_id, actor, reason, data = row
     payload = decode(EventKind.OPERATOR, json.loads(data))
     assert isinstance(payload, OperatorActed)
+    if payload.act == "note":  # the event of the note has its text, which is a part of the act
+        of_note = "SELECT data FROM event WHERE command_id = ? AND kind = ? LIMIT 1"
+        for (note,) in connection.execute(of_note, (command_id, EventKind.NOTE)):
+            payload = payload._replace(options=dict(payload.options, text=json.loads(note).get("text")))
     return RecordedAct(seq, run_id, actor, reason, parse_answer(payload.answer), payload)
 
 
@@ -85,11 +89,13 @@ def answer_again(earlier: RecordedAct, command: Command) -> Answer:
     What the operator saw of the targets does not count: the first one has changed it. An act on anything but tasks has
     results of tasks that it does not name.
     """
-    known = {result.task for result in earlier.answer.results}
+    given, known = dict(command.options), {result.task for result in earlier.answer.results}
+    if "text" not in earlier.payload.options:
+        given.pop("text", None)  # of a note that was refused
     named = {target.task for target in command.targets}
     is_same = (
         (earlier.payload.act, earlier.reason or "", _lasting(earlier.payload.options))
-        == (command.act, command.reason, _lasting(command.options))
+        == (command.act, command.reason, _lasting(given))
         and command.run_id in (None, earlier.run_id)
         and (not known or named <= known or BY_NAME[command.act].scope is not Scope.TASKS)
     )
@@ -102,7 +108,10 @@ def answer_again(earlier: RecordedAct, command: Command) -> Answer:
 def _lasting(options: Mapping[str, Any]) -> Any:
     """The options of an act, without what the same words mean at another time: how long it is until 06:00."""
     moving = {"not_before"} | ({"seconds"} if options.get("is_time") else set())
-    return json.loads(json.dumps({name: name in moving or value for name, value in options.items()}))
+    known = {name: name in moving or value for name, value in options.items()}
+    if "text" in known:
+        known["text"] = text_of_note(known["text"])
+    return json.loads(json.dumps(known))
 
 
 def undo(context: ActionContext) -> Answer:

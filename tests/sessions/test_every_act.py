@@ -212,6 +212,25 @@ async def test_an_act_is_answered_once_and_the_second_time_changes_nothing(act: 
     assert (second, ask(state, "SELECT count(*) FROM event")) == (first, events)
 
 
+async def test_another_note_is_no_second_sending_of_the_first(state: Path) -> None:
+    command = await command_for("note", state)
+    other = command._replace(options={**command.options, "text": "another"})
+    session = await LocalSession.open(str(state))
+    answers = [await session.send(one) for one in (command, other, command)]
+    await session.close()
+    assert [answer.ok for answer in answers] == [True, False, True] and answers[0] == answers[2]
+    assert "is that of another act (note by" in answers[1].message
+
+
+async def test_a_note_that_was_refused_is_refused_alike_again(state: Path) -> None:
+    command = await command_for("note", state)
+    refused = command._replace(options={**command.options, "fingerprint": "unknown"})
+    session = await LocalSession.open(str(state))
+    first, second = await session.send(refused), await session.send(refused)
+    await session.close()
+    assert not first.ok and first == second
+
+
 @every_act
 async def test_an_act_without_its_reason_is_refused(act: Act, state: Path) -> None:
     command = (await command_for(act.name, state))._replace(reason=" ")
