@@ -84,9 +84,17 @@ class Following(msgspec.Struct, frozen=True):
 
 
 def follow(
-    schedule: Schedule, decided_until: int, started: Iterable[int], known: Mapping[str, Predecessor], now: int
+    schedule: Schedule,
+    decided_until: int,
+    started: Iterable[int],
+    known: Mapping[str, Predecessor],
+    now: int,
+    since: int = 0,
 ) -> Following:
-    """Return what is known of the days after ``decided_until``, the latest ones, that have begun by now."""
+    """Return what is known of the days after ``decided_until``, the latest ones, that have begun by now.
+
+    ``since``: when the schedule began; no day is late before.
+    """
     assert isinstance(schedule.recurrence, After)
     found, done = Following(), frozenset(started)
     for logical in schedule.latest(decided_until, now)[0][-LISTED_MAX:]:
@@ -94,6 +102,8 @@ def follow(
         if logical in done or one is None:
             continue
         day, waits, expected = one
+        if day.by_at is not None and day.by_at <= since:
+            day = msgspec.structs.replace(day, by_at=None)
         found = Following((*found.days, day), waits, expected if waits else None)
     return found
 

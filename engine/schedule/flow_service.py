@@ -413,8 +413,9 @@ class FlowService:
     @property
     def _late_from(self) -> int:
         """Before this instant no start is late, because the flow is or was paused."""
-        within_us = self.served.schedule.start_within_us
-        return self.control.paused_until + within_us if self.control.paused_until and within_us else 0
+        schedule = self.served.schedule
+        is_late = schedule.start_within_us is not None or bool(schedule.follows)
+        return self.control.paused_until + (schedule.start_within_us or 0) if is_late else 0
 
     def _facts(self, status: ScheduleStatus, is_owned: bool) -> FlowFacts:
         left_alone = self._stopped_run_ids | self._stuck.keys()

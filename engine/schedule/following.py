@@ -65,10 +65,10 @@ def follow_now(
     follows = {**known_follows(rows), served.name: served.schedule.follows}
     if circle := cycle_sentence(served.name, follows):
         return Followed(msgspec.structs.replace(served, schedule=served.schedule.with_days()), error=circle)
-    decided_until, started = load_days(connection, served, now)
+    decided_until, started, begun = load_days(connection, served, now)
     since = min(decided_until, now - OLDER_DAYS * _DAY_US)
     known = read_predecessors(served.schedule.follows, rows, since, now)
-    following = follow(served.schedule, decided_until, started, known, now)
+    following = follow(served.schedule, decided_until, started, known, now, begun)
     resolved = msgspec.structs.replace(served, schedule=served.schedule.with_days(following.days))
     return Followed(resolved, following, _newer(served, connection, known, since))
 

@@ -281,16 +281,19 @@ def _held(served: ServedFlow, progress: ScheduleProgress | None) -> ServedFlow:
     return msgspec.structs.replace(held, schedule=held.schedule.with_days())  # no day is begun by what held before
 
 
-def load_days(connection: sqlite3.Connection | None, served: ServedFlow, now: int) -> tuple[int, frozenset[int]]:
-    """Return up to where the days of a flow that follows others are decided, and those after it with a run.
+def load_days(connection: sqlite3.Connection | None, served: ServedFlow, now: int) -> tuple[int, frozenset[int], int]:
+    """Return up to where the days of a flow that follows others are decided, those after it with a run, and since when.
 
-    It begins with the day on which it is first served.
+    It begins with the day on which it is first served; after another schedule, with the day after the edit.
     """
     progress = None if connection is None else _load_progress(connection, served.name)
-    if connection is not None and progress is not None and _held(served, progress) is served:
-        return progress.decided_until, _fired_after(connection, served.name, progress.decided_until)
+    if connection is not None and progress is not None:
+        is_held = _held(served, progress) is served
+        until = progress.decided_until if is_held else now
+        (since,) = connection.execute("SELECT since FROM schedule WHERE dag_name = ?", (served.name,)).fetchone()
+        return until, _fired_after(connection, served.name, until), since if is_held else now
     midnight = local_time(now, served.schedule.zone).replace(hour=0, minute=0, second=0, microsecond=0)
-    return to_microseconds(midnight) - 1, frozenset()
+    return to_microseconds(midnight) - 1, frozenset(), now
 
 
 def day_starts(connection: sqlite3.Connection, flow: str, since: int) -> dict[int, int]:
@@ -468,7 +471,7 @@ def _start_schedule(transaction: Transaction, served: ServedFlow, since: int, wh
     """Start a schedule: logical times after ``since`` are its own. ``what``: one of ScheduleChange."""
     last = "SELECT coalesce(max(logical_time), 0) FROM slot WHERE dag_name = ? AND logical_time <= ?"
     (decided,) = transaction.connection.execute(last, (served.name, since)).fetchone()
-    begin = max(served.schedule.begin_at(since), decided)
+    begin = max(served.schedule.begin_at(since) if what is ScheduleChange.BEGUN else since, decided)
     sql = (
         "INSERT OR REPLACE INTO schedule (dag_name, expression, timezone, misfire, flow_path, since, decided_until)"
         " VALUES (?,?,?,?,?,?,?)"

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from redrive.engine.statefile.supervisor_file import supervisor_path
+from redrive.engine.statefile.supervisor_file import read_ledger, supervisor_path
 from support.commands import run_redrive
 from support.waiting import wait_until
 
@@ -112,9 +112,11 @@ def test_a_flow_after_others_starts_once_though_the_supervisor_is_killed(folder:
 def test_a_flow_before_that_is_paused_gone_or_unknown_is_a_need_and_no_start(folder: Folder):  # noqa: F811
     made = write_night(folder)
     late = (folder.path / "second.py").read_text().replace("by='23:00'", "by='02:00'")
+    late = late.replace("after('build')", "after('build', by='02:00')")
     (folder.path / "second.py").write_text(late)
     begin_today(folder)
-    assert run_redrive("schedule", "pause", "load").returncode == 0
+    for flow in ("load", "last"):
+        assert run_redrive("schedule", "pause", flow).returncode == 0
     folder.serve()
     folder.until("prices", lambda row: row.last_state == "SUCCESS")
     folder.until("build", lambda row: [bool(one.stuck_since) for one in row.after] == [True, False])
@@ -132,7 +134,9 @@ def test_a_flow_before_that_is_paused_gone_or_unknown_is_a_need_and_no_start(fol
     assert "has not started: waits for load" in body and state == "open"
     os.rename(folder.path.parent / "kept", folder.path / "load.py")
     folder.until("load", lambda row: row.gone_since is None)
-    assert run_redrive("schedule", "unpause", "load").returncode == 0
+    assert folder.ask("last", "SELECT 1 FROM page") == [], "it is paused itself"
+    for flow in ("load", "last"):
+        assert run_redrive("schedule", "unpause", flow).returncode == 0
     folder.until("last", lambda row: row.last_state == "SUCCESS")
     assert folder.ask("build", "SELECT state FROM page") == [("resolved",)]
     assert made.read_text().split() == ["made", "reported"]
@@ -174,3 +178,16 @@ def test_a_flow_before_that_another_supervisor_serves_counts_also_after_a_requeu
     assert run_redrive("requeue", "load", "a", "--reason", "mended").returncode == 0
     folder.until("last", lambda row: row.last_state == "SUCCESS")
     assert made.read_text().split() == ["made", "reported"]
+
+
+def test_an_edit_to_other_flows_and_back_gives_up_no_day(folder: Folder):  # noqa: F811
+    folder.write("build")
+    folder.serve()
+    folder.until("build", lambda row: row.next_at)
+    folder.write("build", "after load")
+    row = folder.until("build", lambda row: row.after)
+    assert row.after[0].waits == "" and row.next_at is None, "its first day is the next one"
+    folder.write("build")
+    row = folder.until("build", lambda row: row.next_at and not row.after)
+    assert row.warning is None and not row.missed_times
+    assert read_ledger(row.id) == []

@@ -148,6 +148,12 @@ def test_by_says_when_a_day_that_waits_is_late(now, late, paused_until):
     assert step.late_since == (at("11-28 06:00") if late else None)
 
 
+def test_no_day_is_late_before_the_flow_is_served():
+    known = {"load": flow("0 2 * * *", {NIGHTLY: RUNNING})}
+    found = follow(schedule_of("after load; by 06:00"), TODAY - 1, (), known, at("11-28 10:00"), at("11-28 09:00"))
+    assert found.days[0].by_at is None and found.waits
+
+
 def test_by_is_the_first_such_time_after_the_last_run_is_due():
     found = build({"load": flow("0 23 * * *", {})}, at("11-28 10:00"), "after load; by 06:00")
     assert found.days[0].by_at == at("11-29 06:00")
