@@ -35,6 +35,7 @@ FIELDS = {
     "missed_times": st.integers(0, 9),
     "missed_since": st.just(0),
     "requests": st.just(()),
+    "after": st.just(()),
 }
 
 
