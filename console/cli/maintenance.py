@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import platform
 import sqlite3
 import stat
 import sys
+import time
+from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -31,6 +34,7 @@ from ...engine.statefile.supervisor_file import read_schedules
 from ...engine.store import database, runs
 from ...engine.store.lock import describe_holder
 from ..present.runs import describe_next_runs, executor_advice
+from ..sessions.address import SshOptions, parse
 from ..sessions.local import LocalSession
 from ..sessions.once import with_session
 from ..sessions.session import Session, current_actor, machine_now_us, new_command
@@ -59,16 +63,50 @@ class DoctorFinding:
 
 
 @command("doctor")
-@Words(run=False, local=True).declare
+@Words(run=False).declare
 @json_option
 def run_checks(file: NamedFile, as_json: bool) -> int:
-    findings = [*_program(), *_machine(), *_state(file.name)]
+    """Of ssh://host: how long each step of reaching it takes."""
+    is_far = file.name is not None and is_remote(file.name)
+    findings = _host(file.name or "", file.ssh) if is_far else [*_program(), *_machine(), *_state(file.name)]
     for finding in findings:
         if as_json:
             echo_json(with_schema("doctor", msgspec.to_builtins(finding)))
         else:
             echo(f"{finding.level:7} {finding.what:11} {one_line(finding.text)}")
     return 1 if any(finding.level == "error" for finding in findings) else 0
+
+
+def _host(target: str, ssh: SshOptions) -> list[DoctorFinding]:
+    """What each step of reaching a host takes: the login, Python over there, the agent that lists its state files."""
+    from ...engine.asyncio_log import run_with_log
+    from ..sessions.open import list_state_files, share_login
+
+    address, found, begun = replace(parse(target), path=""), list[DoctorFinding](), time.monotonic()
+
+    def done(step: str, what: str) -> None:
+        nonlocal begun
+        seconds, begun = time.monotonic() - begun, time.monotonic()
+        found.append(DoctorFinding("ok", step, f"{seconds:.1f} s: {what}"))
+
+    async def reach() -> None:
+        options = await share_login(address, ssh)
+        if options is not ssh:
+            done("login", f"{address.place} lets you in")
+            words = options.argv(address, f"{options.python} -c 'import sqlite3, sys; print(sys.version.split()[0])'")
+            python = await asyncio.create_subprocess_exec(*words, stdout=PIPE, stderr=DEVNULL)
+            version, _ = await python.communicate()
+            if python.returncode == 0:
+                done("python", f"{options.python} {version.decode(errors='replace').strip()}")
+        files = await list_state_files(str(address), options)
+        done("agent", counted(sum(one.has_file for one in files), "state file"))
+
+    try:
+        run_with_log(reach())
+    except RedriveError as error:
+        step = ("login", "python", "agent")[len(found)]
+        found.append(DoctorFinding("error", step, f"{time.monotonic() - begun:.1f} s: {error}"))
+    return found
 
 
 def _program() -> Iterator[DoctorFinding]:
@@ -138,8 +176,6 @@ def _state(target: str | None) -> Iterator[DoctorFinding]:
             yield DoctorFinding("note", "state", str(error))
             return
         raise
-    if is_remote(path):
-        raise RedriveError("doctor checks files of this machine; run it on the machine of the file")
     yield from _executor(path)
     for doubt in ownership.doubts([path]):
         yield DoctorFinding("warning", "owner", f"{doubt}: no run starts in it before it is yours alone (chmod 600)")

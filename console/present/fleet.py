@@ -30,6 +30,7 @@ from .states import Look, bar, counts_line, order_line, sign_and_word
 from .tasks import Scene, task_line
 
 _WITHOUT_EXECUTOR, _NOT_SERVED, _CANNOT_START = "no executor", "not served", "cannot start"
+_COPY, _UNSEEN = "a copy", "not seen"  # whose executor lives; whose executor nobody here can see
 _STARTS_US = 5_000_000  # the time that a due run takes to start
 _WEEK = 6 * DAY
 _PATH_CELLS_MIN = 12
@@ -46,7 +47,11 @@ def executor_text(entry: FleetEntry) -> str:
         return "served"
     if any(row.next_at is not None for row in entry.offer.schedules):
         return _NOT_SERVED
-    return _WITHOUT_EXECUTOR if any(run.ended_at is None for run in entry.offer.runs) else ""
+    if not any(run.ended_at is None for run in entry.offer.runs):
+        return ""
+    if entry.executor.original is not None:
+        return _COPY
+    return _WITHOUT_EXECUTOR if entry.executor.elsewhere is None else _UNSEEN
 
 
 def _next_text(entry: FleetEntry, look: Look) -> str:
@@ -436,7 +441,7 @@ def _since(entry: FleetEntry, look: Look) -> Words:
 
 def _executor(entry: FleetEntry, look: Look) -> Piece:
     word = executor_text(entry)
-    is_missing = word in (_WITHOUT_EXECUTOR, _NOT_SERVED, _CANNOT_START)
+    is_missing = word in (_WITHOUT_EXECUTOR, _NOT_SERVED, _CANNOT_START, _COPY, _UNSEEN)
     return Piece(word, Role.WARNING if is_missing else Role.DIM)
 
 

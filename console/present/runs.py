@@ -270,7 +270,8 @@ def executor_advice(run: RunRow, status: SessionStatus, target: str, now_us: int
         return one_line(f"{status.copy_sentence}: act there")
     if status.service_pid is not None and run.blocked_since is not None:
         return f"redrive serve (pid {status.service_pid}) resumes it after a decision"
-    return f"{describe_executor_loss(run, status, now_us)}; {resume_command(run, status, target)}"
+    if_gone = "if it is gone: " if status.executor.elsewhere is not None else ""
+    return f"{describe_executor_loss(run, status, now_us)}; {if_gone}{resume_command(run, status, target)}"
 
 
 def describe_executor_loss(run: RunRow, status: SessionStatus, now_us: int) -> str:

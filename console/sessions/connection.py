@@ -596,6 +596,11 @@ _RULES = (
     _Rule("Permission denied|Too many authentication", "sign in", "{host} does not let you in; run `{login}` once"),
     _Rule("Bad configuration option|Bad owner|no argument after|command-line", "fix", "ssh does not take an option"),
     _Rule("invalid characters", "fix", "ssh refuses the host name {host}"),
+    _Rule(
+        "restricted",
+        "fix",
+        "{host} gives you a restricted shell, which starts no agent; log in there as another user: ssh://USER@HOST",
+    ),
     _Rule("Could not resolve", "retry", "there is no host {host}, or no name service to ask"),
     _Rule("Connection refused", "retry", "no ssh server listens on {host}"),
     _Rule("timed out|Timeout, server", "retry", "{host} does not answer"),
@@ -616,14 +621,15 @@ def link_error(host: str, python: str, code: int | None, stderr: str, login: str
     """
     message = last_line(stderr)
     details = f" ({message})" if message else ""
-    if code in (126, 127):  # the exit codes of every shell for a program that it cannot run or find
+    if code in (126, 127) and "restricted" not in stderr:  # of every shell for a program that it cannot run or find
         return LinkError(f"there is no {python} on {host}; name another: --python{details}", final=True)
     for rule in _RULES:
         if re.search(rule.pattern, stderr):
             sentence = rule.sentence.format(host=host, python=python, login=login or f"ssh {host}") + details
             return LinkError(sentence, final=rule.remedy == "fix", locked=rule.remedy == "sign in")
     if code == 0:
-        return LinkError(f"{python} on {host} is not a Python; name another: --python{details}", final=True)
+        why = f"{python} on {host} is not a Python (name another: --python), or sshd runs a command of its own there"
+        return LinkError(f"{why}, as ForceCommand{details}", final=True)
     what = "the agent" if "Traceback (most recent call last)" in stderr else "the connection"
     return LinkError(f"{what} on {host} ended{details}")
 

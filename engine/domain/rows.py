@@ -80,7 +80,7 @@ class ExecutorState(NamedTuple):
         gone_at: when it was last alive; None while it lives, or if there was none.
         run_id: its current or last run.
         stopped: it ended in order.
-        elsewhere: the other host on which it ran: nobody knows here whether it lives.
+        elsewhere: where it ran, if nobody knows here whether it lives: another host, or this one as another user.
         original: of a copy, the file whose executor with this ``pid`` lives.
     """
 

@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import socket
+import struct
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Protocol, TypeVar
@@ -37,6 +38,7 @@ from ..domain.text import counted, format_seconds
 from ..errors import RedriveError, RefusedError, StorageError
 from ..runner.process import UsageReader
 from ..statefile import operator_actions
+from ..statefile.ownership import has_token
 from ..statefile.transitions import Transaction
 from ..statefile.undo import answer_again, find_act
 from ..store import claims
@@ -53,6 +55,8 @@ BACKLOG = 1024  # clients that wait; one more gets an error at once
 ACCEPT_RETRY_SECONDS = 1.0  # after a client for which no descriptor was free
 PRESENT_MAX = 20  # names in an event or a response; a script may connect a thousand times
 SOCKET_MODE = 0o600
+
+_PEER = struct.Struct("3i")  # pid, uid, gid
 
 Message = Mapping[str, object]  # one JSON object a line
 
@@ -230,9 +234,9 @@ class CommandServer:
         handle = _CLIENT_REQUESTS.get(name) if isinstance(name, str) else None
         if handle is not None and writer is not None:
             return handle(self, value, writer)
-        return (await self._answer(name, value)).as_json()
+        return (await self._answer(name, value, writer)).as_json()
 
-    async def _answer(self, name: object, value: object) -> Answer:
+    async def _answer(self, name: object, value: object, writer: asyncio.StreamWriter | None) -> Answer:
         if not isinstance(name, str):
             return Answer(False, "that is not a command: one JSON object a line with an 'act'")
         self._require_staying()
@@ -244,10 +248,20 @@ class CommandServer:
             command = parse_command(value)
         except ValueError as error:
             return Answer(False, str(error))
+        if writer is not None:
+            command = command._replace(actor=self._known_actor(command.actor, writer))
         refused = operator_actions.unread_refusal(command)
         if refused is not None:
             return Answer(False, refused)
         return await HANDLERS.get(name, CommandServer._apply)(self, command)
+
+    def _known_actor(self, actor: str, writer: asyncio.StreamWriter) -> str:
+        """The name that a client gives itself; with its process, if that is a task of this run or of another user."""
+        credentials = writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+        pid, uid, _ = _PEER.unpack(credentials)
+        if has_token(pid, [self._run.executor_id]):
+            return f"{actor} (a task of this run, pid {pid})"
+        return actor if uid == os.geteuid() else f"{actor} (uid {uid}, pid {pid})"
 
     def _require_staying(self) -> None:
         if self._run.has_result:

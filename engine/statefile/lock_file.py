@@ -86,7 +86,8 @@ def executor_of(
     is_silent = age_us >= SILENT_US
     if last is None:
         is_alive = is_attached or not is_silent
-        return ExecutorState(is_alive, age_us, None if is_alive else seen_at)
+        unseen = None if is_alive else "this host, as another user"
+        return ExecutorState(is_alive, age_us, None if is_alive else seen_at, elsewhere=unseen)
     is_alive, has_stopped = is_attached or (is_held and last.is_alive()), last.released_at is not None
     is_elsewhere = not is_alive and not has_stopped and last.host != socket.gethostname()
     gone_at, elsewhere = None if is_alive else seen_at, last.host if is_elsewhere else None

@@ -122,6 +122,8 @@ def _needs_of_file(offer: Offer, now_us: int) -> Iterator[Need]:
                 yield need._replace(
                     path=offer.path, detail="executor {} is silent: redrive doctor".format(executor.pid)
                 )
+            elif need.kind is NeedKind.LOST and executor.elsewhere is not None:
+                yield need._replace(path=offer.path, detail="no sign of its executor on {}".format(executor.elsewhere))
             elif need.kind is not NeedKind.APPROVAL:  # the file names each
                 yield need._replace(path=offer.path)
     for one in offer.approvals:

@@ -267,3 +267,12 @@ def test_a_run_is_named_behind_the_path_and_a_file_of_the_whole_name_wins(far: A
     whole.write_bytes(run_file.path.read_bytes())
     assert f"in ssh://far{run_file.path.parent}/x%40night" in output_of("tasks", f"ssh://far{whole}")
     assert f"in ssh://far{run_file.path.parent}/x%40night" in output_of("tasks", f"ssh://far{whole}@night-1")
+    assert f"in ssh://far{run_file.path.parent}/x%40night" in output_of("tasks", f"ssh://far{whole}@night-1")
+
+
+def test_doctor_says_what_each_step_of_reaching_a_host_takes(far: Any, run_file: StateFileBuilder) -> None:
+    output = output_of("doctor", "ssh://far").splitlines()
+    assert [line.split()[:2] for line in output] == [["ok", "login"], ["ok", "python"], ["ok", "agent"]]
+    assert all(re.search(r" \d+\.\d s: ", line) for line in output)
+    lost = output_of("doctor", "ssh://far:1", code=1)
+    assert lost.startswith("error   login") and "no ssh server listens on far:1" in lost

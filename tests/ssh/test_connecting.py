@@ -273,6 +273,7 @@ def test_the_operators_options_come_before_ours_and_the_host_after_a_double_dash
         (1, "Traceback (most recent call last):\nFileNotFoundError: No such file or directory", "agent on far", False),
         (127, "fish: Unknown command: python3", "there is no python3", True),
         (0, "", "is not a Python", True),
+        (126, "rbash: line 1: exec: restricted", "restricted shell, which starts no agent", True),
         (-9, "", "ended", False),
     ],
 )

@@ -13,7 +13,7 @@ from redrive.console.sessions.once import with_session
 from redrive.console.sessions.session import new_command
 from redrive.engine.agent import command_client
 from redrive.engine.errors import NoAnswerError
-from support.commands import run_redrive
+from support.commands import REDRIVE, run_redrive
 
 FLOW = """
 from redrive.engine import Flow, PermanentError
@@ -92,3 +92,15 @@ def test_a_lost_answer_names_the_id_and_the_command_that_asks(state: Path, monke
     assert found is not None
     asked = run_redrive(*shlex.split(found[1])[1:])
     assert asked.returncode == 1 and f"no act with id {command.id}" in asked.stderr
+
+
+def test_an_act_of_a_task_of_the_run_says_so_in_the_journal(tmp_path: Path) -> None:
+    state = tmp_path / "evil.db"
+    task = shlex.join([*REDRIVE, "cancel", str(state), "b", "--reason", "x"])
+    (tmp_path / "evil.py").write_text(
+        f"from redrive.engine import Flow\nflow = Flow('evil')\nflow.command('a', {task!r})\n"
+        "flow.command('b', 'true', after='a')\n"
+    )
+    run_redrive("run", tmp_path / "evil.py", "--state", state)
+    (act,) = [one for one in run_redrive("events", state).stdout.splitlines() if " b CANCELLED" in one]
+    assert re.search(r"by .* \(a task of this run, pid \d+\)", act)

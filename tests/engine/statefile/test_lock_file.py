@@ -8,8 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from redrive.engine.domain.rows import RunFacts
 from redrive.engine.errors import StorageError
 from redrive.engine.statefile import lock_file, ownership
+from redrive.engine.statefile.needs import NeedKind, needs_of
+from redrive.engine.statefile.state_files import Offer
 from redrive.engine.store import lock
 
 
@@ -58,3 +61,19 @@ def test_a_holder_of_a_later_version_is_read(state: str, owned: lock.StateLock) 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"nowhere/night\.db\.lock"):
         ownership.try_acquire(str(tmp_path / "nowhere" / "night.db"))
+
+
+def test_nobody_knows_of_a_silent_executor_whose_lock_cannot_be_read(
+    state: str, owned: lock.StateLock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock belongs to another user: a missing sign of life is no end, and no reason to resume."""
+    monkeypatch.setattr(lock_file, "_read_lock", lambda path: (None, False))
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    seen_at = lock_file.heartbeat_at(state)
+    assert seen_at is not None
+    assert lock_file.executor_of(state, False, seen_at + 1_000_000, None).alive
+    silent = lock_file.executor_of(state, False, seen_at + 9_000_000, None)
+    assert not silent.alive and silent.elsewhere == "this host, as another user"
+    run = RunFacts("r", "etl", 1, state="RUNNING")
+    (need,) = needs_of([Offer("f", runs=[run], executor=silent)], 10)
+    assert (need.kind, need.detail) == (NeedKind.LOST, "no sign of its executor on this host, as another user")
