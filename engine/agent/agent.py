@@ -24,6 +24,7 @@ from ..domain.rows import ExecutorState
 from ..errors import RedriveError, SnapshotNeeded, StateFileError
 from ..statefile.copies import living_original
 from ..statefile.lock_file import executor_of, heartbeat_at, service_pid
+from ..statefile.opening import reading_error
 from ..statefile.paths import named_path
 from ..statefile.reader import IDLE_SECONDS, Reader, Row, WriteNotices, read
 from . import executor_socket
@@ -284,7 +285,7 @@ class Agent(object):
             if "id" in request:
                 self._output.send({"id": request["id"], "ok": value})
         except Exception as error:
-            self._output.send({"id": request.get("id"), "error": [type(error).__name__, str(error)]})
+            self._output.send({"id": request.get("id"), "error": _described(self._path, error)})
 
     def _clock(self, request: Request) -> int:
         return _now_us()
@@ -349,6 +350,12 @@ def _now_us() -> int:
     return int(time.time() * 1000000)
 
 
+def _described(path: str, error: Exception) -> List[str]:
+    """The kind and the sentence of an error, as the console reads them."""
+    shown = reading_error(path, error) if isinstance(error, sqlite3.Error) else error
+    return [type(shown).__name__, str(shown)]
+
+
 def _default_path() -> str:
     from ..statefile.state_files import default_path  # sent only if the user names no file
 
@@ -368,6 +375,6 @@ def main(settings: Dict[str, Any], sources: Dict[str, str]) -> None:
         agent.hello()
         agent.serve()
     except (RedriveError, sqlite3.Error, ValueError) as error:
-        output.send({"refused": [type(error).__name__, str(error)]})
+        output.send({"refused": _described(str(settings.get("path") or "the state file"), error)})
     except ConnectionError:
         pass  # the console has left

@@ -184,10 +184,19 @@ def open_readonly(path: str) -> ReadonlyDatabase:
         raise StateFileError("there is no state file {}".format(path)) from None
     try:
         return _open(path)
-    except sqlite3.OperationalError as error:
-        raise StorageError("{} cannot be read: {}".format(path, error)) from error
     except (sqlite3.Error, ValueError) as error:  # SQLite quotes a damaged schema
-        raise CorruptFileError("{} is damaged ({}); restore a copy".format(path, error)) from error
+        raise reading_error(path, error) from error
+
+
+#: Half of a file that a run was writing looks like damage.
+DAMAGED = "{path} is damaged ({error}); restore a copy; .backup of sqlite3 copies a file that a run is writing"
+
+
+def reading_error(path: str, error: Exception) -> StateFileError:
+    """The error for what SQLite says while a state file is read."""
+    if isinstance(error, sqlite3.OperationalError):
+        return StorageError("{} cannot be read: {}".format(path, error))
+    return CorruptFileError(DAMAGED.format(path=path, error=error))
 
 
 def file_uri(path: str, options: str) -> str:

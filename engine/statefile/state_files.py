@@ -40,7 +40,7 @@ from .lists import (
     runs_named,
 )
 from .lock_file import SERVICE, executor_of, last_holder, served_by
-from .opening import open_readonly
+from .opening import open_readonly, reading_error
 from .paths import default_folder, default_paths, named_path
 from .reader import FileStamps, stamps_of
 from .start_requests import StartRequest
@@ -418,8 +418,10 @@ def _offer(path: str) -> Offer:
     try:
         with closing(open_readonly(path).connection) as connection:
             return read_offer(connection, path)
-    except (RedriveError, sqlite3.Error) as error:
+    except RedriveError as error:
         return Offer(path, problem=str(error))
+    except sqlite3.Error as error:
+        return Offer(path, problem=str(reading_error(path, error)))
 
 
 #: Field of an offer -> the list that it holds.

@@ -23,7 +23,7 @@ from ..errors import CorruptFileError, RedriveError, StateFileError, StorageErro
 from ..statefile.copies import RESCUED
 from ..statefile.formats import tables_since
 from ..statefile.open_writing import check_ours, connect
-from ..statefile.opening import TABLES, Header, check_tables, file_uri, inspect, open_readonly
+from ..statefile.opening import DAMAGED, TABLES, Header, check_tables, file_uri, inspect, open_readonly
 from ..statefile.ownership import require_not_emptied
 from ..statefile.paths import has_content, network_problem
 from . import making
@@ -192,10 +192,10 @@ _SENTENCES: dict[int, tuple[type[StateFileError], str]] = {
     sqlite3.SQLITE_CANTOPEN: (StorageError, "{path}, or the files beside it, cannot be opened by this user"),
     sqlite3.SQLITE_BUSY: (StorageError, "another program keeps {path} locked; close it"),
     sqlite3.SQLITE_LOCKED: (StorageError, "another program keeps {path} locked; close it"),
-    sqlite3.SQLITE_CORRUPT: (CorruptFileError, "{path} is damaged ({error}); restore a copy"),
+    sqlite3.SQLITE_CORRUPT: (CorruptFileError, DAMAGED),
     sqlite3.SQLITE_TOOBIG: (CorruptFileError, "{path} has a value that is larger than redrive writes; restore a copy"),
     sqlite3.SQLITE_INTERRUPT: (StorageError, "{path} takes too long to read; restore a copy"),
-    sqlite3.SQLITE_NOTADB: (CorruptFileError, "{path} is damaged ({error}); restore a copy"),
+    sqlite3.SQLITE_NOTADB: (CorruptFileError, DAMAGED),
 }
 
 
@@ -274,7 +274,7 @@ def _check_readable(path: str) -> None:
             if os.path.getsize(path) <= CHECKED_BYTES:
                 found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
                 if found != "ok":
-                    raise CorruptFileError(f"{path} is damaged ({found}); restore a copy")
+                    raise CorruptFileError(DAMAGED.format(path=path, error=found))
         finally:
             connection.close()
     except (sqlite3.Error, CorruptFileError) as error:

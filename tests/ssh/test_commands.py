@@ -276,3 +276,16 @@ def test_doctor_says_what_each_step_of_reaching_a_host_takes(far: Any, run_file:
     assert all(re.search(r" \d+\.\d s: ", line) for line in output)
     lost = output_of("doctor", "ssh://far:1", code=1)
     assert lost.startswith("error   login") and "no ssh server listens on far:1" in lost
+
+
+def test_a_damaged_file_is_one_sentence_everywhere(far: Any, run_file: StateFileBuilder) -> None:
+    run_file.close()
+    with open(run_file.path, "r+b") as file:
+        file.seek(4096)
+        file.write(b"\xa5" * (os.path.getsize(run_file.path) - 4096))
+    said = f"{run_file.path} is damaged (database disk image is malformed); restore a copy; .backup of sqlite3"
+    for words in (("tasks",), ("inbox",), ("runs",)):
+        for address in (str(run_file.path), f"ssh://far{run_file.path}"):
+            done = run_redrive(*words, address)
+            assert said in done.stdout + done.stderr, (words, address)
+            assert "the agent could not" not in done.stderr
