@@ -93,7 +93,7 @@ def _host(target: str, ssh: SshOptions) -> list[DoctorFinding]:
         options = await share_login(address, ssh)
         if options is not ssh:
             done("login", f"{address.place} lets you in")
-            words = options.argv(address, f"{options.python} -c 'import sqlite3, sys; print(sys.version.split()[0])'")
+            words = options.argv(address, f"{options.python} -c 'import sqlite3' && {options.python} -V")
             python = await asyncio.create_subprocess_exec(*words, stdout=PIPE, stderr=DEVNULL)
             version, _ = await python.communicate()
             if python.returncode == 0:
