@@ -26,6 +26,7 @@ from support.ssh_host import HAS_SSHD, LocalSshHost, SshHost
 from support.state_file import StateFileBuilder
 from support.waiting import wait_until
 
+gc.disable()  # until the tests are collected, which makes no rubbish
 for _name in ("FORCE_COLOR", "CLICOLOR_FORCE"):  # what a developer's shell sets; a pipe has no colours here
     os.environ.pop(_name, None)
 
@@ -76,6 +77,7 @@ def pytest_collection_finish() -> None:
     """Leave the collected tests out of every garbage collection: they stay to the end. Collect the rest less often."""
     gc.freeze()
     gc.set_threshold(10_000)
+    gc.enable()
     sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
 
 
