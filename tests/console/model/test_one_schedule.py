@@ -13,7 +13,7 @@ NOW = 1_700_000_000_000_000
 PAST, COMING = st.integers(NOW - 10**12, NOW), st.integers(NOW, NOW + 10**12)
 TEXTS = {name: st.just("") for name in ("target", "file", "pause_reason", "paused_by")}
 FIELDS = {
-    **{name: st.none() for name in ServedSchedule._fields},
+    **{name: st.just(ServedSchedule._field_defaults.get(name)) for name in ServedSchedule._fields},
     **TEXTS,
     "id": st.just(1),
     "flow": st.sampled_from(["revenue", "ledger"]),
