@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from ...engine.core.breaker import PASSING
-from ...engine.core.projection import TaskRow
+from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.core.waiting import RunnerStatus
 from ...engine.domain.event_payloads import BreakerChanged
 from ...engine.domain.events import Event
@@ -158,6 +158,18 @@ def _periods(row: TaskRow, runner: RunnerStatus) -> Iterator[tuple[int, int | No
 
 
 RowKey = str | int  # a task by its name, or a group by its index
+
+
+class HangRow(NamedTuple):
+    """The row below a task of which an attempt hung until it was killed."""
+
+    task: str
+
+
+def killed_attempt(row: TaskRow) -> AttemptRow | None:
+    """The latest attempt that was killed at its timeout; None if none was."""
+    killed = (one for one in reversed(row.attempts.values()) if one.outcome == "timed_out" and one.sigterm_at)
+    return next(killed, None)
 
 
 class TaskOrder(StrEnum):
@@ -359,6 +371,17 @@ class TimelineRows:
             rows = (self._board.row(name) for name in order)
             return [row.name for row in rows if wanted.matches_task(f"{row.name} {row.state}".casefold(), row.state)]
         return list(order) if self._groups is None else list(self._grouped(order))
+
+    def with_hangs(self, filter_text: str = "") -> Iterator[RowKey | HangRow]:
+        """The rows, and without groups below each task that was killed the row where it hung."""
+        for key in self.rows(filter_text):
+            yield key
+            if isinstance(key, str) and self.has_hung(key):
+                yield HangRow(key)
+
+    def has_hung(self, name: str) -> bool:
+        """Whether an attempt of a task was killed at its timeout, and the run has room to say where it hung."""
+        return self._groups is None and killed_attempt(self._board.row(name)) is not None
 
     def _grouped(self, order: Iterable[str]) -> Iterator[RowKey]:
         rows: list[RowKey] = []

@@ -24,12 +24,12 @@ from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.states import FAILED_OUTCOMES, TIMED, TaskState
 from ...engine.domain.text import counted, format_duration
 from ..model.graph.groups import GraphGroup
-from ..model.timeline import BreakerPeriods, CellActivity, GroupActivity, LevelBand, Span
+from ..model.timeline import BreakerPeriods, CellActivity, GroupActivity, LevelBand, Span, killed_attempt
 from ..text.columns import longest_cells, that_fit
 from ..text.figures import CLOCK_CELLS, MINUTE, SECOND, clock, column, number, wall, wall_day
-from ..text.glyphs import Glyphs
+from ..text.glyphs import LEFT, RIGHT, UP, Glyphs
 from ..text.pieces import Line, Piece, Role, fit, join, width, wrap
-from ..text.text import cells, one_line, pad, pad_left, shorten_middle
+from ..text.text import cells, one_line, pad, pad_left, shorten, shorten_middle
 from . import states, tasks
 from .states import row_sign, state_sign
 
@@ -213,6 +213,28 @@ def bar_line(
         _paint_ahead(canvas, row, due_at, now_us)
     canvas.write_before(name)
     return canvas.line()
+
+
+def hang_line(row: TaskRow, axis: Span, now_us: int | None, glyphs: Glyphs) -> Line:
+    """Below the bar of a killed attempt: where it hung, from its start on, or up to its end."""
+    canvas, attempt = BarCells(axis, now_us, glyphs), killed_attempt(row)
+    if attempt is None:
+        return canvas.line()
+    words = shorten(_place_of(attempt) or "killed at its timeout", axis.cells - 2, glyphs.more)
+    first, room = axis.cell(attempt.started_at), cells(words) + 2
+    if 0 <= first <= axis.cells - room:
+        canvas.write(first, glyphs.lines[UP | RIGHT], Role.RULE)
+        canvas.write(first + 2, words, Role.TEXT)
+    else:
+        last = max(min(axis.cell(attempt.ended_at or attempt.started_at), axis.cells - 1), room - 1)
+        canvas.write(last, glyphs.lines[UP | LEFT], Role.RULE)
+        canvas.write(last + 1 - room, words, Role.TEXT)
+    return canvas.line()
+
+
+def _place_of(attempt: AttemptRow) -> str:
+    """Where a killed attempt was, by its autopsy, else by its stack; empty if neither was taken."""
+    return tasks.hang_of(attempt) or (f"it was in {one_line(attempt.where)}" if attempt.where else "")
 
 
 def _attempts_in(row: TaskRow, axis: Span) -> Iterator[AttemptRow]:
@@ -635,7 +657,5 @@ def _describe_kill(attempt: AttemptRow) -> Iterator[str]:
     if attempt.sigkill_at is None and attempt.sigterm_at is not None and attempt.ended_at is not None:
         after = attempt.ended_at - attempt.sigterm_at
         yield f"gone after {format_duration(after)}" if after >= SECOND // 20 else "gone at once"
-    if hang := tasks.hang_of(attempt):
-        yield hang
-    elif attempt.where:
-        yield f"it was in {attempt.where}"
+    if place := _place_of(attempt):
+        yield place

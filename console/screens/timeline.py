@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 from textual import events
@@ -16,7 +16,7 @@ from ..keys.actions import ScreenName
 from ..model.board import Board, BoardUpdate
 from ..model.lists import next_order
 from ..model.runs import TaskTrend, trend_of_attempts
-from ..model.timeline import BreakerPeriods, Pause, RowKey, RunActivity, Span, TimelineRows, activity_of
+from ..model.timeline import BreakerPeriods, HangRow, Pause, RowKey, RunActivity, Span, TimelineRows, activity_of
 from ..present import timeline as present
 from ..present.run_grid import CHART_LABEL_CELLS, duration_lines, even_slots, timeout_of
 from ..present.tasks import Scene
@@ -152,7 +152,8 @@ class TimelineScreen(ConsoleScreen):
 
     def on_news(self, news: BoardUpdate) -> None:
         """Update the bars of changed tasks."""
-        if self.rows.apply(news.delta) or (news.delta.moves and self.filter_text):
+        new_hangs = any(self.timeline.place_of(HangRow(name)) is None for name in self._hung(news.delta.tasks))
+        if self.rows.apply(news.delta) or new_hangs or (news.delta.moves and self.filter_text):
             self._show_order()
         if EventKind.BREAKER in news.delta.other_kinds:
             self._breakers.add(news.events)
@@ -165,7 +166,7 @@ class TimelineScreen(ConsoleScreen):
         # one batch of events may begin and end an activity
         if live.is_past or self._activity.is_active != is_active or (news.delta.moves and not is_active):
             self._find_activity()
-        self.timeline.rows_changed(self.rows.rows_of(news.delta.tasks))
+        self.timeline.rows_changed({*self.rows.rows_of(news.delta.tasks), *map(HangRow, news.delta.tasks)})
         if news.delta.is_run_changed:
             self._update_span()
             self.timeline.refresh()
@@ -204,6 +205,8 @@ class TimelineScreen(ConsoleScreen):
     def _tick_countdowns(self, span: Span) -> None:
         """Repaint the countdowns of visible rows."""
         for y, key in enumerate(self.timeline.in_view()):
+            if isinstance(key, HangRow):
+                continue
             if self.labels.ticks(key):
                 self.timeline.refresh_cells(self.timeline.label_columns - present.TOOK_CELLS, y, present.TOOK_CELLS)
             if isinstance(key, int):
@@ -270,18 +273,23 @@ class TimelineScreen(ConsoleScreen):
         is_tall = self.app.size.height >= bars.TALL_SCREEN_ROWS
         room = self.app.size.height // 2 - len(self.rows.groups)
         self.rows.lists_problems = is_tall and 0 < len(self.board.problems) <= room
-        self.timeline.set_order(self.rows.rows(self.filter_text))
+        self.timeline.set_order([*self.rows.with_hangs(self.filter_text)])
         if not self.filter_text:  # else the words would move while a filter is typed
             self._fit_text()
+
+    def _hung(self, names: Iterable[str]) -> Iterator[str]:
+        return (name for name in names if not self.filter_text and self.rows.has_hung(name))
 
     def label(self, key: RowKey, columns: int) -> Line:
         """Render the left part of a row."""
         is_cursor = key == self.timeline.cursor_key
         return self.labels.line(key, columns, is_cursor=is_cursor, is_filtered=bool(self.filter_text))
 
-    def bar(self, key: RowKey, span: Span) -> Line:
+    def bar(self, key: RowKey | HangRow, span: Span) -> Line:
         """Render the right part of a row."""
         glyphs, runner = self.console.glyphs, self.console.runner
+        if isinstance(key, HangRow):
+            return present.hang_line(self.board.row(key.task), span, self.now, glyphs)
         if not isinstance(key, int):
             return present.bar_line(
                 self.board.row(key), span, self.now, glyphs, runner, self._due_at(key), self.labels.name_at_bar(key)

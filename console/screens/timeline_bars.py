@@ -11,7 +11,7 @@ from textual import events
 from textual.message import Message
 
 from ..model.board import Board
-from ..model.timeline import SECOND, STEPS, RowKey, Span, TimelineRows, fitting_span
+from ..model.timeline import SECOND, STEPS, HangRow, RowKey, Span, TimelineRows, fitting_span
 from ..present import timeline as present
 from ..present.tasks import Scene, TaskNames
 from ..text.pieces import Line, Piece, Role, fit
@@ -32,7 +32,7 @@ class TimelineRowsHost(Protocol):
     def label(self, key: RowKey, columns: int) -> Line:
         """Render the left part of a row."""
 
-    def bar(self, key: RowKey, span: Span) -> Line:
+    def bar(self, key: RowKey | HangRow, span: Span) -> Line:
         """Render the right part of a row, one cell per ``span.per_cell``."""
 
     def cursor_instant(self) -> int:
@@ -48,7 +48,7 @@ class TimelineRowsHost(Protocol):
         """Open or close the group of the row under the cursor. False if that changes nothing."""
 
 
-class TimelineView(VirtualTable[RowKey]):
+class TimelineView(VirtualTable[RowKey | HangRow]):
     """Tasks and groups, each with a label and a bar. The whole run is shown until the operator zooms or pans."""
 
     BINDINGS = bindings("left", "right", "fold", "unfold")
@@ -67,6 +67,20 @@ class TimelineView(VirtualTable[RowKey]):
         self.is_following = True
         self.shows_whole_run = True
         self._run_span = (0, SECOND, 0)  # start, end, and free cells after the end
+
+    @property
+    def cursor_key(self) -> RowKey | None:
+        """The row under the cursor; of the row where a task hung, the task."""
+        key = super().cursor_key
+        return key.task if isinstance(key, HangRow) else key
+
+    def move_to(self, place: int) -> None:
+        """Move the cursor to a place; it passes over the rows where tasks hung."""
+        step = 1 if place > self.cursor else -1
+        place = self._clamp(place)
+        if self.order and isinstance(self.order[place], HangRow):
+            place = place + step if 0 <= place + step < len(self.order) else place - 1
+        super().move_to(place)
 
     def set_label_columns(self, columns: int) -> None:
         """Set the width of the labels."""
@@ -178,8 +192,10 @@ class TimelineView(VirtualTable[RowKey]):
     def _bar_cells(self) -> int:
         return max(self.columns - self.label_columns, 1)
 
-    def _labelled_row(self, key: RowKey, columns: int) -> Line:
+    def _labelled_row(self, key: RowKey | HangRow, columns: int) -> Line:
         screen, room = self._timeline_screen, self.label_columns - 1
+        if isinstance(key, HangRow):
+            return [Piece(" " * self.label_columns), *screen.bar(key, self.span)]
         return [*fit(screen.label(key, room), room), Piece(" "), *screen.bar(key, self.span)]
 
     def row_role(self, y: int) -> str | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+from redrive.console.model.board import Board
 from redrive.console.model.eta import critical_path
-from redrive.console.model.timeline import Span
-from redrive.console.present.timeline import axis_line, bar_line, describe_attempt, fit_label_columns
+from redrive.console.model.timeline import HangRow, Span, TimelineRows
+from redrive.console.present.timeline import axis_line, bar_line, describe_attempt, fit_label_columns, hang_line
 from redrive.console.text.glyphs import ASCII, UTF8
 from redrive.console.text.pieces import Role, plain
 from redrive.engine.core.projection import AttemptRow
@@ -91,6 +92,22 @@ def test_a_kill_shows_deadline_sigterm_grace_and_sigkill(builder):
     apply(builder, builder.fail("hang", "FAILED", "TimeoutError", attempt={"outcome": "timed_out"}))
     assert drawn(builder, "hang") == "▆▆▆▆▆▏T┈┈K"
     assert drawn(builder, "hang", per_cell=10) == "K"
+
+
+def test_below_a_killed_attempt_stands_where_it_hung(builder):
+    """From its start on where there is room, else up to its end; only of what was killed."""
+    apply(builder, builder.start("hang", timeout_us=5 * S))
+    assert [*TimelineRows(Board(builder.projection)).with_hangs()][:1] == ["hang"]
+    apply(builder, _ladder(builder, 5, 9))
+    error = "task exceeded 5 s: asleep at demo.py:63"
+    apply(builder, builder.fail("hang", "FAILED", "TimeoutError", attempt={"outcome": "timed_out", "error": error}))
+    rows = TimelineRows(Board(builder.projection))
+    assert [*rows.with_hangs()][:2] == ["hang", HangRow("hang")] and HangRow("hang") not in rows.rows()
+    row = builder.projection.tasks["hang"]
+    wide, narrow = (plain(hang_line(row, Span(START, S, cells), None, UTF8)) for cells in (40, 12))
+    assert wide.rstrip() == "╰ asleep at demo.py:63" and narrow.rstrip() == "╰ asleep at…"
+    late = Span(START - 25 * S, S, 36)
+    assert plain(hang_line(row, late, None, UTF8)) == "             asleep at demo.py:63 ╯ "
 
 
 def test_a_kill_under_way_shows_how_far_it_is(builder):

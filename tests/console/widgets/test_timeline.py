@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from redrive.console.model.timeline import PAUSE_CELLS, SECOND, STEPS, RowKey, Span
+from redrive.console.model.timeline import PAUSE_CELLS, SECOND, STEPS, HangRow, RowKey, Span
 from redrive.console.screens.timeline_bars import TimelineView
 from redrive.console.text.pieces import Line, Piece
 from textual.geometry import Region
@@ -21,7 +21,7 @@ class Host:
     def label(self, key: RowKey, columns: int) -> Line:
         return [Piece(str(key))]
 
-    def bar(self, key: RowKey, span: Span) -> Line:
+    def bar(self, key: RowKey | HangRow, span: Span) -> Line:
         return [Piece("#" * max(min(span.cell(60 * SECOND), span.cells), 0))]
 
     def cursor_instant(self) -> int:
