@@ -397,8 +397,8 @@ def _dead_letters(need: Need, now_us: int) -> str:
     return f"{counted(need.counted, 'dead letter')}{f': {need.detail}' if need.detail else ''}"
 
 
-def _act(need: Need, name: str, *words: str) -> str:
-    return shell_command(["redrive", "schedule", name, need.flow or "", *words])
+def _act(need: Need, decision: str, *options: str) -> str:
+    return shell_command(["redrive", "schedule", decision, need.flow or "", *options])
 
 
 _SENTENCES: Mapping[NeedKind, Callable[[Need, int], str]] = {
