@@ -71,13 +71,13 @@ def print_tasks(endpoint: Endpoint, patterns: Sequence[str], as_json: bool, *, f
         breakers, pages = await session.query(lists.BREAKERS), await session.query(lists.PAGES, limit=_PAGES_MAX)
         board.update_lists(breakers, pages)
         runner = runner_of(run, session.status)
-        about = TasksContext(projection, lambda name: board.explain(name, now_us, runner), runner)
+        health, _ = await session.read(unpack_read, "health")
+        ended = () if health is None else health.ended
+        about = TasksContext(projection, lambda name: board.explain(name, now_us, runner), runner, unwritten=ended)
         if as_json:
             executor = present.executor_json(run, session.status, address, now_us)
             return task_lines(projection, as_json, {"executor": executor, "state_file": address}, patterns, about)
-        health, _ = await session.read(unpack_read, "health")
-        ended = () if health is None else health.ended
-        about = about._replace(before=await _last_times(session, board), unwritten=ended)
+        about = about._replace(before=await _last_times(session, board))
         lines = task_lines(projection, as_json, {}, patterns, about)
         notes = [*_storage_lines(health, now_us), *_executor_advice_lines(run, session)]
         return [present.place_line(run, address), *lines, *notes]
@@ -147,6 +147,12 @@ def _is_unwritten(row: TaskRow, about: TasksContext) -> bool:
     return row.state is TaskState.RUNNING and row.name in about.unwritten
 
 
+def _why(row: TaskRow, about: TasksContext) -> str | None:
+    if _is_unwritten(row, about):
+        return _UNWRITTEN_NOTE
+    return about.why(row.name) if row.state in _WAITING else None
+
+
 def _state(row: TaskRow, about: TasksContext) -> Piece:
     word = UNWRITTEN if _is_unwritten(row, about) else state_code(row.state, about.runner)
     return Piece(word, row_style(row, about.runner).role)
@@ -164,7 +170,7 @@ TASK_COLUMNS: Columns[TaskRow, TasksContext] = with_fields(
         field("state", "STATE", _state),
         field("attempt", "ATTEMPT", lambda row, about: attempt_label(row)),
         Column("note", "NOTE", None, _notes),
-        Column("why", value=lambda row, about: about.why(row.name) if row.state in _WAITING else None),
+        Column("why", value=_why),
         Column("owner_note", value=lambda row, about: row.spec and row.spec.owner),
         Column("run_id", value=lambda row, about: about.projection.run.run_id),
         Column("parents", value=lambda row, about: about.projection.parents.get(row.name, ())),

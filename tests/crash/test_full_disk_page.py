@@ -58,6 +58,9 @@ def test_a_full_disk_is_in_every_list_and_on_a_page(disk: Path, tmp_path: Path) 
     assert 'redrive_needs{flow="chain",kind="unwritable file"' in metrics and "redrive_needs_human 1.0" in metrics
     tasks = run_redrive("tasks").stdout
     assert "UNWRITTEN" in tasks and "running: " not in tasks
+    rows = [json.loads(line) for line in run_redrive("tasks", "--json").stdout.splitlines()]
+    (why,) = [row["why"] for row in rows if row["state"] == "RUNNING"]
+    assert why.startswith("its attempt has ended")
     wait_until(lambda: pages.exists(), timeout_seconds=90)
     assert pages.read_text() == "chain cannot write its state file\n"
     (disk / "ballast").unlink()
