@@ -118,7 +118,7 @@ async def _choose(
 
     def open_file(path: str) -> Awaitable[Session]:
         endpoint = Endpoint(path, options_for(fleet.hosts, path) or ssh)
-        return open_session(endpoint, read_only=is_read_only, is_console=False)
+        return open_session(endpoint, read_only=is_read_only, is_console=False, may_prompt=False)
 
     app = FleetApp(
         fleet.watch,

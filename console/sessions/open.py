@@ -29,9 +29,11 @@ from .target import is_remote, one_run
 Result = TypeVar("Result")
 
 
-async def open_session(endpoint: Endpoint, *, read_only: bool = False, is_console: bool = True) -> Session:
+async def open_session(
+    endpoint: Endpoint, *, read_only: bool = False, is_console: bool = True, may_prompt: bool = True
+) -> Session:
     """Open a session for a state file and the run that is named. ``is_console``: the executor lists the operator while
-    it is open.
+    it is open; ``may_prompt``: ssh may ask on the terminal, which no screen has taken.
 
     Raises RedriveError with one sentence.
     """
@@ -45,7 +47,8 @@ async def open_session(endpoint: Endpoint, *, read_only: bool = False, is_consol
         def connect(options: SshOptions) -> Awaitable[SshSession]:
             return SshSession.open(target, read_only=read_only, is_console=is_console, options=options, whole=whole)
 
-        session = remote = await connect_with_sign_in(parse(target), endpoint.ssh, connect)
+        signed_in = connect_with_sign_in(parse(target), endpoint.ssh, connect) if may_prompt else connect(endpoint.ssh)
+        session = remote = await signed_in
         run = None if remote.is_whole else run
     else:
         from .local import LocalSession
