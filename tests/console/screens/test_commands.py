@@ -353,7 +353,12 @@ async def test_above_the_list_of_runs_stands_what_comes_next_and_beside_a_run_by
     due = datetime.fromtimestamp(clock.now / S, timezone(timedelta(hours=5, minutes=30))) + timedelta(
         hours=3, minutes=12
     )
-    answer = {"timezone": "Asia/Kolkata", "next_local": due.isoformat(), "next_at": clock.now + 11_520 * S}
+    answer = {
+        "expression": "0 2 * * *",
+        "timezone": "Asia/Kolkata",
+        "next_local": due.isoformat(),
+        "next_at": clock.now + 11_520 * S,
+    }
     revenue.lists["schedules"] = [{"dag_name": "revenue", **answer}]
     revenue.set_status(service_pid=8)
     async with shown(revenue, clock, (120, 24)) as (app, pilot):
