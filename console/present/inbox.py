@@ -301,6 +301,8 @@ def verdict_of(names: Sequence[str], scene: Scene, *, is_brief: bool = False) ->
     if doubts:
         key, more = doubts[0][1], f", and {number(len(doubts) - 1)} more" if len(doubts) > 1 else ""
         return f"look for the key {key}: it may have happened{more}" if is_brief and key else describe_doubts(doubts)
+    if not any(failures_of(board.row(name)) for name in names[:COMPARED_MAX]):
+        return f"nothing failed: {one_line(board.explain(names[0], scene.now_us, scene.runner))}"
     if len(names) == 1:
         return verdict(compare(failures_of(board.row(names[0]))), is_brief=is_brief)
     compared = names[:COMPARED_MAX]

@@ -21,7 +21,7 @@ from redrive.console.present.evidence import cause_page, evidence_page
 from redrive.console.present.fleet import FLEET_COLUMNS, fleet_row
 from redrive.console.present.graph import Highlight, drawing_row, graph_row, label_width
 from redrive.console.present.header import run_line
-from redrive.console.present.inbox import cause_row
+from redrive.console.present.inbox import cause_row, verdict_of
 from redrive.console.present.inbox import task_row as inbox_task_row
 from redrive.console.present.report import ReportData, graph_rows, headline, timeline_of
 from redrive.console.present.run_grid import run_words as run_words_of
@@ -483,3 +483,10 @@ def test_the_list_of_runs_adds_up_the_dead_letters_of_all_causes() -> None:
     titles, cells = shell_rows(RUN_COLUMNS, [row], Look(START, UTF8))
     needs = dict(zip(titles, cells, strict=True))["NEEDS"]
     assert isinstance(needs, Piece) and needs.text == f"{UTF8.dead}3 dead letters"
+
+
+def test_a_task_that_never_failed_has_no_failure_in_its_verdict():
+    projection = projection_of([("load", [])])
+    projection.tasks["load"].state = TaskState.READY
+    scene = Scene(Board(projection), NOW, UTF8)
+    assert verdict_of(("load",), scene).startswith("nothing failed: ")
