@@ -573,9 +573,9 @@ class FlowService:
         )
         return True
 
-    def _warn(self, sentence: str, now: int) -> None:
+    def _warn(self, sentence: str, now: int, runs_ahead: int = 0) -> None:
         self.report(sentence)
-        self._shared.file.warn(self.id, sentence, now)
+        self._shared.file.warn(self.id, sentence, now, runs_ahead)
 
     def _save(
         self,
@@ -592,8 +592,10 @@ class FlowService:
         decided_until = 0 if status.progress is None else status.progress.decided_until
         if self._mark.until > max(now, decided_until) > 0 and status.progress is not None:
             ahead = iso_time(self._mark.until, self.served.schedule.zone)[:16].replace("T", " ")
+            runs_ahead = sum(at <= self._mark.until for at in status.fired)
             self._mark = msgspec.structs.replace(self._mark, until=decided_until)
-            self._warn(f"runs until {ahead} were decided about ahead of the clock: it was wrong, or is wrong now", now)
+            why = f"runs until {ahead} were decided about ahead of the clock: it was wrong, or is wrong now"
+            self._warn(why, now, runs_ahead)
         decided = [self._ledger_row(one, now) for one in status.decided]
         mark = LedgerMark(max(self._mark.until, decided_until), max(self._mark.run_row, status.last_run_row), schedule)
         self._mark = mark

@@ -648,12 +648,20 @@ class SupervisorFile(object):
             rows = [(record.id,) + tuple(one) for one in after]
             connection.executemany("INSERT INTO predecessor VALUES (?,?,?,?,?)", rows)
 
-    def warn(self, id: int, warning: str, now_us: int) -> None:
-        """Record what an operator has to know; what was given up of times after now is undecided again."""
+    def warn(self, id: int, warning: str, now_us: int, runs_ahead: int = 0) -> None:
+        """Record what an operator has to know; what was decided of times after now is undecided again.
+
+        ``runs_ahead``: so many of them have run, and are counted when their time has come.
+        """
         with self._transaction() as connection:
             connection.execute("UPDATE schedule SET warning = ?, warned_at = ? WHERE id = ?", (warning, now_us, id))
             undecided = "DELETE FROM ledger WHERE schedule = ? AND first > ? AND fate <> 'run'"
             connection.execute(undecided, (id, now_us))
+            latest = connection.execute(_LATEST_RUN, (id,)).fetchone()
+            if runs_ahead and latest is not None:
+                earlier = "UPDATE ledger SET times = times - ?, last = max(first, min(last, ?)) WHERE rowid = ?"
+                connection.execute(earlier, (runs_ahead, now_us) + latest)
+                connection.execute("DELETE FROM ledger WHERE schedule = ? AND times <= 0", (id,))
 
     def note_edits(self, id: int, edits: str) -> None:
         """Record at once that the file of a flow has another schedule."""

@@ -19,6 +19,7 @@ from redrive.engine.executor.opening import Machine
 from redrive.engine.executor.run_options import RunOptions
 from redrive.engine.schedule.flow_service import FlowService, Launched, Supervision
 from redrive.engine.statefile import supervisor_file
+from redrive.engine.statefile.start_requests import read_requests, write_request
 from redrive.engine.statefile.supervisor_file import FOREVER, Control, Fate, SupervisorFile
 from redrive.engine.statefile.transitions import Transaction
 from redrive.engine.store import database, runs, schedules
@@ -38,7 +39,8 @@ RHYTHMS = {
 }
 
 
-ACTS = [*["nothing"] * 6, "edit", "edit", "spell", "pause", "unpause", "skip", "move", "die", "kill"]
+ACTS = [*["nothing"] * 6, "edit", "edit", "spell", "pause", "unpause", "skip", "move", "die", "kill", "ask", "ask"]
+ACTS += ["ahead"]
 
 
 class Killed(BaseException):
@@ -84,6 +86,9 @@ class PlayedFlow:
     holds_from: int = BEGIN
     due: list[int] = field(default_factory=list)
     started: list[int] = field(default_factory=list)
+    ahead: set[int] = field(default_factory=set)  # those that started while the clock was ahead
+    asked: set[str] = field(default_factory=set)  # starts that an operator asked for
+    answered: list[str] = field(default_factory=list)  # those of them that have started
     service: FlowService | None = None
 
     def edit(self, expression: str, rhythm: list[int], at: int) -> None:
@@ -105,6 +110,7 @@ class Nights:
             (first, _), rhythm = self.dice.choice(list(RHYTHMS.items()))
             misfire = self.dice.choice(["one", "all", "skip"])
             self.flows.append(PlayedFlow(f"f{number}", first, rhythm, misfire, f"/flows/f{number}.py:flow"))
+        self.is_ahead = False
         self.lives = 0
         self.kill_at = 0  # the supervisor is killed in so many calls of its file or of a start
         self.open()
@@ -154,11 +160,12 @@ class Nights:
         self.count_down()
         flow = next(one for one in self.flows if state_path.endswith(f"/{one.name}.db"))
         served = served_flow(spec_of(flow.name, flow.expression, flow.misfire))
-        assert served is not None and options.logical_time is not None
+        assert served is not None
         with closing(database.open_for_writing(state_path)) as connection:
             connection.execute("BEGIN IMMEDIATE")
             transaction = Transaction(connection, self.clock.now)
-            schedules.claim_slot(transaction, served, options.logical_time, run_id)
+            if options.logical_time is not None:
+                schedules.claim_slot(transaction, served, options.logical_time, run_id)
             runs.create_run(
                 transaction,
                 run_id=run_id,
@@ -171,7 +178,11 @@ class Nights:
             )
             connection.execute("UPDATE run SET state = 'SUCCESS', ended_at = ?", (self.clock.now,))
             connection.execute("COMMIT")
-        flow.started.append(options.logical_time)
+        if options.logical_time is None:
+            flow.answered.append(run_id)
+        else:
+            flow.started.append(options.logical_time)
+            flow.ahead |= {options.logical_time} if self.is_ahead else set()
         self.count_down()
         return Launched(None)
 
@@ -185,6 +196,8 @@ class Nights:
             service = flow.service
             assert service is not None
             service.use_control(self.file.controls()[service.id])
+            asked = [one for one in read_requests() if one.flow == flow.name and not one.is_stale(self.clock.now)]
+            service.use_requests(tuple(asked))
             service.wake_at = service.wake_at if service.wake_at is None else min(service.wake_at, self.clock.now)
             for _ in range(STEPS_MAX):
                 if service.wake_at is None or service.wake_at > self.clock.now:
@@ -225,12 +238,26 @@ class Nights:
                 self.pass_time(self.dice.choice([MINUTE, HOUR, 30 * HOUR]))
             case "kill":
                 self.kill_at = self.dice.randint(1, 12)
+            case "ask" if flow.service is not None:
+                asked = write_request(flow.name, flow.service.state_path, None, {}, "eva@here", self.clock.now)
+                flow.asked.add(asked.name)
+            case "ahead":
+                await self.boot_ahead()
         self.pass_time(self.dice.choice([MINUTE, 20 * MINUTE, HOUR, 3 * HOUR, 7 * HOUR]))
         try:
             await self.settle()
         except Killed:
             self.die()
             await self.settle()
+
+    async def boot_ahead(self) -> None:
+        """Serve for a moment with a clock that is three days ahead."""
+        now, self.is_ahead, self.kill_at = self.clock.now, True, 0
+        self.die()
+        self.clock.now += 3 * DAY
+        await self.settle()
+        self.die()
+        self.clock.now, self.is_ahead = now, False
 
     def read_again(self, flow: PlayedFlow) -> None:
         """Nobody sees an edit while nothing serves: then it is of the moment when the next one reads the file."""
@@ -273,13 +300,17 @@ def check(nights: Nights, flow: PlayedFlow) -> None:
     assert flow.service is not None
     due = set(flow.due) | set(times_between(flow.rhythm, flow.holds_from, nights.clock.now))
     assert [at for at, times in Counter(flow.started).items() if times > 1] == [], "twice"
-    assert set(flow.started) <= due, (flow.name, sorted(set(flow.started) - due))
+    assert set(flow.started) - flow.ahead <= due, (flow.name, sorted(set(flow.started) - due))
     rows = supervisor_file.read_ledger(flow.service.id)
     given_up = [row for row in rows if row.fate != Fate.RUN]
-    assert sum(row.times for row in rows if row.fate == Fate.RUN) == len(flow.started)
+    counted = sum(row.times for row in rows if row.fate == Fate.RUN)  # one that ran ahead counts when its time comes
+    assert len(set(flow.started) - flow.ahead) <= counted <= len(flow.started)
     singles = {row.first for row in given_up if row.times == 1}
     assert singles <= due - set(flow.started), sorted(singles - due)
-    assert sum(row.times for row in given_up) == len(due) - len(flow.started), (flow, "lost")
+    assert sum(row.times for row in given_up) == len(due - set(flow.started)), (flow, "lost")
+    assert len(set(flow.answered)) == len(flow.answered), "a start by hand, twice"
+    listed = {one.name for one in read_requests() if one.flow == flow.name}
+    assert flow.asked - set(flow.answered) <= listed, "a start by hand, lost"
     assert all(row.why or row.who for row in given_up) and all(
         row.listed == row.times for row in given_up if row.fate == Fate.MISSED
     ), "untold"
