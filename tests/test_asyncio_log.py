@@ -100,7 +100,7 @@ def test_a_supervisor_writes_it_among_its_lines(tmp_path: Path, environment: dic
 
 def test_a_command_that_reads_a_file_writes_it_on_stderr(tmp_path: Path, environment: dict[str, str]) -> None:
     state = _state_file(tmp_path)
-    ran = run_redrive("tasks", state, cwd=tmp_path, env=environment)
+    ran = run_redrive("report", state, "--short", cwd=tmp_path, env=environment)
     _assert_clean(ran.stderr.splitlines())
 
 
