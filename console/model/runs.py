@@ -258,9 +258,9 @@ class TaskTrend(msgspec.Struct, frozen=True):
 
     @property
     def typical_us(self) -> int | None:
-        """The median of the durations; None if the task never succeeded."""
-        durations = self.durations
-        return quantile(durations, 0.5) if durations else None
+        """The median of the durations; None if the task never succeeded, or only one run has it."""
+        durations, is_alone = self.durations, sum(cell is not None for cell in self.cells) == 1
+        return quantile(durations, 0.5) if durations and not is_alone else None
 
     def is_slow(self, place: int) -> bool:
         """Whether the task took far longer in the run at ``place`` than in the others."""
@@ -272,10 +272,24 @@ def pace_beside(cell: RunTaskRow | None, durations: Sequence[int]) -> Pace | Non
     """The pace of a cell. ``durations``: ascending, with its own if it is a success."""
     if cell is None or cell.duration_us is None:
         return None
+    return pace_of(cell.duration_us, durations_beside(cell, durations))
+
+
+def durations_beside(cell: RunTaskRow, durations: Sequence[int]) -> Sequence[int]:
+    """``durations``, ascending, without that of the cell if it is a success."""
     others = list(durations)
     if cell.ok_us in others:
         others.remove(cell.ok_us)
-    return pace_of(cell.duration_us, others)
+    return others
+
+
+def is_comparable(run: RunRow, is_moving: bool) -> bool:
+    """Whether how long a run takes says how fast it is: it works or has ended, and is whole.
+
+    One that is paused, or stands until a human decides, or has no executor, is neither slow nor quick.
+    """
+    is_working = is_moving and run.paused_since is None
+    return (run.ended_at is not None or is_working) and not part_of(run.options)
 
 
 def trend_of_attempts(name: str, rows: Iterable[PastAttemptRow]) -> TaskTrend:

@@ -14,7 +14,7 @@ from ...engine.domain.states import TaskState
 from ...engine.domain.text import counted, format_duration
 from ...engine.statefile.lists import RunTaskRow
 from ..model.board import SessionStatus, runner_of
-from ..model.runs import WHOLE_RUN, RunGrid, TaskTrend, is_bad, pace_beside
+from ..model.runs import WHOLE_RUN, RunGrid, TaskTrend, is_bad, is_comparable, pace_beside
 from ..text.figures import CLOCK_CELLS, SECOND, column, column_chart, number, wall, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, join
@@ -106,8 +106,9 @@ def _looks(grid: RunGrid, task: TaskTrend | None, status: SessionStatus, now_us:
         if cell is None:
             yield None
             continue
-        pace = pace_beside(cell, durations)
         view = view_of(one, status, now_us) if task is None else None
+        is_standing = view is not None and not is_comparable(one.run, view.is_moving)
+        pace = None if is_standing else pace_beside(cell, durations)
         style = state_style(TaskState(cell.state), runner_of(one.run, status)) if view is None else view
         lasts_us = cell.duration_us if view is None else view.clock
         yield _Look(style, lasts_us, cell.ok_us, pace is not None and pace.is_slow)

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from ...engine.core.decide import passed_reason
-from ...engine.core.part import describe_part, part_of
+from ...engine.core.part import describe_part
 from ...engine.core.projection import RunRow
 from ...engine.core.spec import LOGICAL_TIME
 from ...engine.core.views import Asked, RunView, Sign, describe_run, run_code, run_style, run_view
@@ -20,7 +20,7 @@ from ...engine.statefile.lists import ScheduleRow, SlaRow, quantile
 from ...engine.statefile.needs import NeedKind
 from ..model.board import Board, SessionStatus
 from ..model.inbox import Inbox, has_fingerprint
-from ..model.runs import Pace, WaitingRun, pace_beside, pace_of, run_cell
+from ..model.runs import Pace, WaitingRun, durations_beside, is_comparable, pace_of, run_cell
 from ..sessions.address import parse
 from ..text.columns import FILL, Column, Columns, Width, field, longest_cells, measured, with_fields
 from ..text.figures import DAY, SECOND, clock, column, number, wall, wall_day
@@ -137,19 +137,23 @@ class ListedRun(msgspec.Struct, frozen=True):
 
     def pace(self, now_us: int) -> Pace | None:
         """How long it took, or has taken so far, beside the other runs of its flow; one that goes on is not quick."""
-        view, cell = self.view(now_us), run_cell(self.run)
-        if view.is_moving:
-            pace = pace_of(view.clock, self.durations)
-            return None if pace is None else pace._replace(is_quick=False)
-        return None if part_of(self.run.options) else pace_beside(cell, self.durations)
+        view = self.view(now_us)
+        if not is_comparable(self.run, view.is_moving):
+            return None
+        pace = pace_of(view.clock, self._others)
+        return pace._replace(is_quick=False) if pace is not None and view.is_moving else pace
 
     def usual_sentence(self, now_us: int) -> str:
         """How long it took beside the other runs of its flow; empty if there are none."""
         pace = self.pace(now_us)
         if pace is None:
             return ""
-        usual, runs = format_duration(quantile(self.durations, 0.5)), counted(len(self.durations), "run")
+        usual, runs = format_duration(quantile(self._others, 0.5)), counted(len(self._others), "other run")
         return f"{_times(pace)} times the usual {usual} ({runs})"
+
+    @property
+    def _others(self) -> Sequence[int]:
+        return durations_beside(run_cell(self.run), self.durations)
 
 
 def _state_code(row: ListedRun, place: Look) -> str:

@@ -19,6 +19,7 @@ from redrive.console.model.runs import (
     run_grid,
     usual_durations,
 )
+from redrive.console.present.runs import ListedRun
 from redrive.engine.core.projection import RunRow, RunSummary
 from redrive.engine.domain.states import RunState, TaskState
 from redrive.engine.statefile.lists import RunTaskRow
@@ -86,6 +87,24 @@ def test_tasks_that_are_not_read_are_counted() -> None:
 def test_what_took_far_longer_than_in_other_runs_is_slow(seconds: tuple[float | None, ...], slow: list[bool]) -> None:
     task = history(*seconds)
     assert [task.is_slow(place) for place in range(len(seconds))] == slow
+
+
+def test_a_single_run_is_not_what_is_usual() -> None:
+    assert history(60).typical_us is None
+    assert history(60, None).typical_us == 60 * S
+
+
+def test_a_run_that_stands_is_neither_slow_nor_quick() -> None:
+    at = {"now_us": MONDAY + 900 * S}
+    others = [10 * S] * 4
+    blocked = summary(0, RunState.RUNNING, blocked_since=MONDAY + S).run
+    paused = summary(0, RunState.RUNNING, paused_since=MONDAY + 100 * S).run
+    for run in (blocked, paused):
+        listed = ListedRun(run, {}, durations=others)
+        assert listed.pace(**at) is None and listed.usual_sentence(**at) == ""
+    assert ListedRun(summary(0, RunState.RUNNING).run, {}, durations=others).pace(**at) == (90.0, True, False)
+    ended = ListedRun(summary(0, ended_at=MONDAY + 10 * S).run, {}, durations=[10 * S])
+    assert ended.usual_sentence(**at) == "", "the only run is not usual beside itself"
 
 
 def test_problems_come_first_the_latest_before_the_frequent() -> None:

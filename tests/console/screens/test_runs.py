@@ -121,7 +121,7 @@ async def test_a_row_says_how_long_a_run_took_beside_what_is_usual(session: Many
         assert row[: titles.index("NEEDS")].split() == ["night-12", "✓", "success", "5/5", "25m00", "↑", "3.8×"]
         assert "day=2026-04-22  note=␛[2Jx" in row
         assert "1.0×" in next(line for line in rows if "night-13" in line)
-        assert driver.lines[-2].strip() == "3.8 times the usual 6m40 (12 runs)"
+        assert driver.lines[-2].strip() == "3.8 times the usual 6m40 (11 other runs)"
         *_, usual = [piece for piece in driver.app.screen._row("night-12", 120) if "3.8×" in piece.text]
         assert usual.role is Role.WARNING, "a sign and a colour"
 
