@@ -224,11 +224,11 @@ def _failure_rate(guard: BreakerStatus, look: Look) -> Cell:
 
 
 def _retries(guard: BreakerStatus, look: Look) -> str:
-    return f"{guard.tokens:g} of {guard.spec.bucket_capacity:g}"
+    return f"{guard.tokens:g} of {guard.spec.bucket_capacity:g} left"
 
 
 def _retries_bar(guard: BreakerStatus, look: Look) -> Cell:
-    return lambda room: tokens(guard, look, room - 6)
+    return lambda room: tokens(guard, look, room - 10, f"{compact(int(guard.tokens))} left")
 
 
 def _holds(guard: BreakerStatus, look: Look) -> str:
@@ -243,20 +243,19 @@ def _reopens(guard: BreakerStatus, look: Look) -> str:
 def rate(guard: BreakerStatus, look: Look, size: int) -> Line:
     """The share of failed calls, as a bar of ``size`` cells and in figures; without failures in figures only."""
     calls, failures, *_ = guard.totals(look.now_us)
-    rate = f"{compact(failures)}/{compact(calls)}" if calls else "none"
+    rate = f"{compact(failures)}/{compact(calls)}"
     if not failures:
         return [Piece(f"{' ' * (size + 3)}{rate}", Role.DIM)]
     role = Role.FAILED if failures / calls >= guard.spec.failure_rate else Role.WAITING
     return [*bar(failures / calls, look.glyphs, role, size), Piece(f" {rate}")]
 
 
-def tokens(guard: BreakerStatus, look: Look, size: int) -> Line:
-    """The retries that are left, as a bar of ``size`` cells and in figures; of a full budget in figures only."""
-    tokens, capacity = compact(int(guard.tokens)), guard.spec.bucket_capacity
-    if int(guard.tokens) >= int(capacity):
-        return [Piece(f"{' ' * (size + 3)}{tokens}", Role.DIM)]
-    role = Role.WAITING if guard.tokens < capacity / 2 else Role.DIM
-    return [*bar(guard.tokens / capacity, look.glyphs, role, size), Piece(f" {tokens}", role)]
+def tokens(guard: BreakerStatus, look: Look, size: int, words: str) -> Line:
+    """The retries that are left, as a bar of ``size`` cells, full while none is spent, and in ``words``."""
+    role = Role.WAITING if guard.tokens < guard.spec.bucket_capacity / 2 else Role.DIM
+    part = min(guard.tokens / guard.spec.bucket_capacity, 1.0) if guard.spec.bucket_capacity else 0.0
+    bars = [*bar(part, look.glyphs, role, size), Piece(" ")] if size >= _BAR_CELLS_MIN else []
+    return [*bars, Piece(words, role)]
 
 
 def next_step(guard: BreakerStatus, look: Look) -> Piece:
@@ -294,7 +293,7 @@ BREAKER_COLUMNS: Columns[BreakerStatus, Look] = (
     Column("failures", "FAILED", _failures, _failed_share, Width(14, 20, rank=1), _failure_rate),
     Column("calls", value=lambda one, look: one.totals(look.now_us)[0]),
     Column("window_seconds", value=lambda one, look: one.spec.window_seconds),
-    field("tokens", "RETRIES", _retries, Width(9, 12, rank=3), _retries_bar),
+    field("tokens", "RETRIES", _retries, Width(9, 16, rank=3), _retries_bar),
     Column("bucket_capacity", value=lambda one, look: one.spec.bucket_capacity),
     field("held", "HELD", lambda one, look: str(len(one.held)), Width(8, rank=2), _holds),
     field("running"),
@@ -505,7 +504,7 @@ def rows_heading(group: QuarantineGroup, place: int, marked: int, columns: int, 
 
 
 _INDENT = 3
-_TOKEN_BAR_CELLS = 10
+_TOKEN_BAR_CELLS, _BAR_CELLS_MIN = 10, 3
 _NAMED_MAX = 5
 
 
@@ -558,20 +557,13 @@ def _breaker_lines(guard: BreakerStatus, scene: Scene) -> Iterator[Line]:
     ]
     yield [
         Piece("retries ", Role.DIM),
-        *_retries_left(guard, scene),
-        Piece(f"of {spec.bucket_capacity:g} left"),
+        *tokens(guard, scene.look, _TOKEN_BAR_CELLS, _retries(guard, scene.look)),
         Piece(f" {dot} a success adds {spec.bucket_refund:g}, a second {spec.bucket_per_second:g}", Role.DIM),
     ]
     yield [Piece(one_line("".join(_held_text(guard))))]
     yield [Piece(_closing_text(guard), Role.DIM)]
     if guard.is_degraded(scene.now_us):
         yield [Piece("degraded: most successes needed a retry", Role.WARNING)]
-
-
-def _retries_left(guard: BreakerStatus, scene: Scene) -> Line:
-    if int(guard.tokens) >= int(guard.spec.bucket_capacity):
-        return [Piece(f"{guard.tokens:g} ")]
-    return [*tokens(guard, scene.look, _TOKEN_BAR_CELLS), Piece(" ")]
 
 
 def _held_text(guard: BreakerStatus) -> Iterator[str]:

@@ -160,7 +160,7 @@ def test_all_say_the_same_of_a_breaker(row, declared, is_new_run, acts):
     )
     assert (cells["STATE"], cells["WHY"]) == (engine.state, value["why"])
     assert cells["FAILED"] == f"{value['failures']} of {value['calls']}"
-    assert cells["RETRIES"] == f"{engine.tokens:g} of {value['bucket_capacity']:g}"
+    assert cells["RETRIES"] == f"{engine.tokens:g} of {value['bucket_capacity']:g} left"
     assert cells["HELD"] == str(len(shown.held)) and value["held"] == shown.held
     screen = plain(screen_row(BREAKER_COLUMNS, shown, look, 200))
     assert f" {breaker_style(shown).word} " in screen and (f" holds {len(shown.held)} " in screen) == bool(shown.held)

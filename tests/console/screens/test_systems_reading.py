@@ -73,7 +73,7 @@ async def test_seconds_that_pass_tick_countdowns_and_ask_nobody(session, clock):
         assert "probe 5s" in driver.find("rates-api") and "snoozed 58m58" in driver.text
         await seconds(driver, clock, 40)
         assert "probe due" in driver.find("rates-api")
-        assert "none" in driver.find("rates-api"), "what failed has left the window"
+        assert " 0/0 " in driver.find("rates-api"), "what failed has left the window"
         assert Counter() == asked(session)
 
 
@@ -97,7 +97,7 @@ async def test_what_a_call_has_counted_is_read_when_the_file_has_it(session, clo
         session.lists["breakers"][1]["tokens"] = 2.0
         await driver.emit(session, session.builder.start("fetch_payments"))
         assert Counter(breakers=1) == asked(session)
-        assert driver.find("payments-api").rstrip().endswith("2")
+        assert driver.find("payments-api").rstrip().endswith("2 left")
 
 
 async def test_a_session_that_fails_keeps_the_picture_and_is_asked_again_by_the_next_event(session, clock):
@@ -292,3 +292,9 @@ async def test_a_click_on_the_head_changes_the_order_where_it_stands_and_nothing
         await driver.pilot.click(table, offset=(table.size.width - 3, 0))
         await driver.settle()
         assert driver.app.screen.systems.order is not SystemsOrder.URGENCY
+
+
+async def test_what_is_left_of_the_retries_is_named_and_a_full_bar_is_all_of_them(session, clock):
+    session.lists["breakers"][1]["tokens"] = 10.0
+    async with open_console(session, clock, "7", size=(120, 40)) as driver:
+        assert "▕██████▏ 10 left" in driver.find("payments-api")
