@@ -337,7 +337,7 @@ class TaskDeclarations:
             >>> flow.command("report", "make report", after=flow.run_of("load"))
             'report'
             >>> [(task.name, task.kind, task.parents) for task in flow.spec().tasks]
-            [('run_of_load', 'sensor', ()), ('report', 'task', ('run_of_load',))]
+            [('run_of_load', 'sensor', ()), ('report', 'command', ('run_of_load',))]
         """
         task = f"run_of_{flow}" if name is None else name
 
