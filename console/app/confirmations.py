@@ -144,10 +144,9 @@ def _consequences(preview: Preview) -> Iterator[str]:
         name, child = preview.needed_by[0]
         more = f", and {len(preview.needed_by) - 1:,} more are needed" if len(preview.needed_by) > 1 else ""
         yield f"{one_line(child)} requires the result of {one_line(name)}{more}: type a substitute."
-    if len(changes.run_again) > 1:
-        yield f"{task_count(len(changes.run_again))} run again, with a fresh budget."
+    if len(preview.startable) > 1:
+        yield f"{task_count(len(preview.startable))} run again, with a fresh budget."
     for names, words in (
-        (changes.unblocked, "below no longer stopped"),
         (preview.released, "below may go on"),
         (changes.held_back, "about to start will wait again"),
         (changes.stale, "ran before and will be stale"),
@@ -155,9 +154,9 @@ def _consequences(preview: Preview) -> Iterator[str]:
     ):
         if names:
             yield f"{task_count(len(names))} {words}: {named(names)}."
-    if held := preview.still_held:
-        holders = tuple(dict.fromkeys(holder for _, holder in held))
-        yield f"{task_count(len(held))} below {'stays' if len(held) == 1 else 'stay'} held by {named(holders)}."
+    if held := preview.held:
+        holders = tuple(dict.fromkeys(held.values()))
+        yield f"{task_count(len(held))} {'stays' if len(held) == 1 else 'stay'} held by {named(holders)}."
     if blocked := preview.blocked_unheld:
         yield f"{task_count(len(blocked))} {'stays' if len(blocked) == 1 else 'stay'} blocked: {named(blocked)}."
     if refused := changes.refused:

@@ -25,12 +25,10 @@ from ...engine.domain.elements import FOLLOWING, GONE, VANISHED_CHILD, describe_
 from ...engine.domain.event_payloads import OperatorActed
 from ...engine.domain.events import Event
 from ...engine.domain.states import (
-    ENDED_BADLY,
     LOST_HALFWAY,
     MOVING,
     NEEDS_HUMAN,
     NEEDS_NO_RESULT,
-    NOT_STARTED,
     RAN,
     REQUEUE_FROM,
     SKIP_FROM,
@@ -50,7 +48,8 @@ class Preview(msgspec.Struct, frozen=True):
     """What a dry run would say of an act, each list in the order of the flow, and what follows for the tasks below.
 
     ``needed_by``: skipped tasks, each with a child that needs its result. ``released``: waiting descendants that no
-    other task blocks afterwards. ``still_held``: (task, blocking task) for the other waiting descendants.
+    dead letter holds afterwards. ``still_held``: (task, dead letter) for the waiting targets and descendants that one
+    holds: they do not start.
     """
 
     act: str
@@ -60,15 +59,20 @@ class Preview(msgspec.Struct, frozen=True):
     still_held: tuple[tuple[str, str], ...] = ()
 
     @property
-    def blocked_unheld(self) -> tuple[str, ...]:
-        """What stays blocked, without what ``still_held`` lists with the task that holds it."""
-        held = dict(self.still_held)
-        return tuple(name for name, _ in self.changes.stay_blocked if name not in held)
+    def held(self) -> dict[str, str]:
+        """What does not start afterwards, with the task that holds or stops it."""
+        return {**dict(self.still_held), **{name: by for name, by in self.changes.stay_blocked if by is not None}}
 
     @property
-    def going_on(self) -> int:
-        """How many tasks below may go on afterwards."""
-        return len({*self.released, *self.changes.unblocked})
+    def blocked_unheld(self) -> tuple[str, ...]:
+        """What stays blocked by an unknown task."""
+        return tuple(name for name, by in self.changes.stay_blocked if by is None)
+
+    @property
+    def startable(self) -> tuple[str, ...]:
+        """What runs again of the targets, without those that a dead letter holds."""
+        held = self.held
+        return tuple(name for name in self.changes.run_again if name not in held)
 
 
 @dataclass(slots=True)
@@ -290,37 +294,29 @@ def _summarize(
     changes = ActPreview(
         bool(targets), "", results, stay_blocked=blocked, stale=overlay.in_order(stale), notes=notes, **in_order
     )
-    return Preview(act, changes, needed_by, *_release(overlay, below, chosen))
+    waiting = {name for name in (*targets, *below) if overlay.at(name).state in WAITING}
+    held = _holders(overlay, waiting)
+    released = waiting.difference(chosen, dict(held))
+    return Preview(act, changes, needed_by, overlay.in_order(released), held)
 
 
-def _release(
-    overlay: _Overlay, below: Sequence[str], chosen: set[str]
-) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
-    """Split waiting descendants into released ones and still blocked ones (with the blocking task)."""
+def _holders(overlay: _Overlay, names: set[str]) -> tuple[tuple[str, str], ...]:
+    """Return those of ``names`` that cannot start before a human decides about a dead letter, each with the first such.
+
+    Each rule waits for a dead letter, so what waits below one waits for it, over any number of waiting tasks.
+    """
     dag = overlay.board.dag
-    waiting = {name for name in below if name not in chosen and overlay.at(name).state in NOT_STARTED}
-    undecided = bits_of(map(dag.number.__getitem__, waiting), len(dag))
+    wanted = bits_of(map(dag.number.__getitem__, names), len(dag))
     held: dict[str, str] = {}
-    for blocker in _blocking_tasks(overlay) if undecided else ():
-        below_holder = dag.bits_below(dag.number[blocker]) & undecided
-        undecided ^= below_holder
-        held.update((dag.names[number], blocker) for number in _bit_numbers(below_holder))
-        if not undecided:
-            break
-    return tuple(name for name in below if name in waiting and name not in held), tuple(sorted(held.items()))
-
-
-def _blocking_tasks(overlay: _Overlay) -> Iterator[str]:
-    """Yield the tasks that block others afterwards; lazily, as the first of ten thousand may block all descendants."""
-    yield from (name for name in overlay.board.problems if overlay.at(name).state in ENDED_BADLY)
-    yield from (name for name in overlay.board.dag.names if overlay.at(name).state is TaskState.CANCELLED)
-
-
-def _bit_numbers(bits: int) -> Iterator[int]:
-    while bits:
-        lowest = bits & -bits
-        yield lowest.bit_length() - 1
-        bits ^= lowest
+    for holder in overlay.board.problems if wanted else ():
+        if overlay.at(holder).state is TaskState.DEAD_LETTER and dag.bits_below(dag.number[holder]) & wanted:
+            queue = [holder]
+            while queue:
+                children = [name for name in dag.children(queue.pop()) if name not in held]
+                new = [name for name in children if overlay.at(name).state in WAITING]
+                held.update(dict.fromkeys(new, holder))
+                queue += new
+    return tuple(sorted((name, holder) for name, holder in held.items() if name in names))
 
 
 # --- The progress of a requeue of many tasks, from the event of the act and the present rows of its tasks ------------

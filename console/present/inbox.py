@@ -379,9 +379,11 @@ def _by_key(keys: Mapping[str, str], requeue: str, skip: str) -> list[Line]:
 
 
 def _describe_requeue(preview: Preview, *, is_brief: bool) -> str:
-    again, stale = len(preview.changes.run_again), len(preview.changes.stale)
+    again, stale = len(preview.startable), len(preview.changes.stale)
     acts = [f"{number(again) if is_brief else task_count(again)} {_plural(again, 'runs', 'run')} again"]
-    if go_on := preview.going_on:
+    if not again and preview.held:
+        acts = ["nothing runs"]
+    if go_on := len(preview.released):
         acts.append(f"{number(go_on)} {'may follow' if is_brief else 'below may go on after success'}")
     if stale:
         acts.append(f"{number(stale)} ran before and {_plural(stale, 'becomes', 'become')} stale")
@@ -392,7 +394,7 @@ def _describe_requeue(preview: Preview, *, is_brief: bool) -> str:
 
 
 def _describe_skip(preview: Preview) -> str:
-    go_on, stopped = preview.going_on, len(preview.changes.stopped)
+    go_on, stopped = len(preview.released), len(preview.changes.stopped)
     them = "it" if len(preview.changes.skipped) == 1 else "them"
     acts = [f"{number(go_on)} {_plural(go_on, 'goes', 'go')} on without {them}" if go_on else "nothing goes on"]
     if stopped:
@@ -401,10 +403,10 @@ def _describe_skip(preview: Preview) -> str:
 
 
 def _describe_still_held(preview: Preview) -> Iterator[str]:
-    if preview.still_held:
-        holders = dict.fromkeys(holder for _, holder in preview.still_held)
+    if held := preview.held:
+        holders = dict.fromkeys(held.values())
         names = first_names([shorten(one_line(holder), 24) for holder in holders], _NAMED_MAX)
-        count = len(preview.still_held)
+        count = len(held)
         yield f"{number(count)} {_plural(count, 'stays', 'stay')} held by {names}"
     if blocked := len(preview.blocked_unheld):
         yield f"{number(blocked)} {_plural(blocked, 'stays', 'stay')} blocked"

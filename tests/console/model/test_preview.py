@@ -149,6 +149,33 @@ def test_what_waits_below_a_dead_letter_may_go_on_unless_another_one_holds_it():
     assert preview_skip(Board(projection), ["a", "b"]).released == ("below_a", "below_both")
 
 
+def a_run_that_its_deadline_ended():
+    """Settle is a dead letter; the deadline has cancelled what waits below it."""
+    pairs = [("fetch", []), ("settle", ["fetch"]), ("enrich", ["settle"]), ("report", ["enrich"]), ("always", ["fetch"])]
+    projection = projection_of([*pairs, ("tidy", ["always", "settle"])])
+    failed_task(projection, "settle")
+    projection.tasks["fetch"].state = TaskState.SUCCESS
+    projection.tasks["always"].state = TaskState.FAILED
+    projection.tasks["tidy"].spec = structs.replace(spec_of(projection.tasks["tidy"]), rule="all_done")
+    for name in ("enrich", "report"):
+        projection.tasks[name].state = TaskState.CANCELLED
+        projection.tasks[name].failure_mode = "deadline"
+    return projection
+
+
+def test_after_its_deadline_nothing_starts_below_a_dead_letter():
+    """What an act brings back, or names itself, waits for the dead letter as well; what waits for ends alone does."""
+    board = Board(a_run_that_its_deadline_ended())
+    again = preview_requeue(board, ["enrich", "report"])
+    assert (again.changes.run_again, again.startable, again.released) == (("enrich", "report"), (), ())
+    assert again.held == {"enrich": "settle", "report": "settle"}
+    skipped = preview_skip(board, ["always"])
+    assert (skipped.released, skipped.held) == ((), {"tidy": "settle"})
+    decided = preview_requeue(board, ["settle"])
+    assert (decided.startable, decided.held) == (("settle",), {})
+    assert decided.released == ("enrich", "report", "tidy"), "the failure of another holds nothing of what accepts it"
+
+
 def test_a_diamond_whose_other_side_has_failed_stays_and_names_that_side():
     projection = projection_of([("a", []), ("b", []), ("join", ["a", "b"])])
     failed_task(projection, "a", "FAILED")
