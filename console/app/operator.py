@@ -24,7 +24,7 @@ from ...engine.core.waiting import waits_for_approval
 from ...engine.domain.acts import DONE, STOPPABLE, Answer, Command, Target
 from ...engine.domain.event_payloads import OperatorActed
 from ...engine.domain.events import Event
-from ...engine.domain.states import ENDED_BADLY, TaskState
+from ...engine.domain.states import ENDED_BADLY, PAUSED_NOTE, TaskState
 from ...engine.errors import NoAnswerError, RedriveError
 from ...engine.statefile import lists
 from ..keys.actions import ANSWERS
@@ -85,11 +85,15 @@ Targets = tuple[Target, ...]
 
 
 class GracePeriod(msgspec.Struct, frozen=True):
-    """A requeue that can still be undone. ``until_us``: microseconds UTC by the clock of the run's host."""
+    """A requeue that can still be undone. ``until_us``: microseconds UTC by the clock of the run's host.
+
+    ``holders``: the dead letters that hold all of its tasks; empty if one may start.
+    """
 
     command_id: str
     message: str
     until_us: int
+    holders: tuple[str, ...]
 
 
 class SentAct(NamedTuple):
@@ -137,8 +141,10 @@ class OperatorActions:
         targets = targets_of(board, names)
         # the eye is on it, and no descendant runs or has run
         is_plain = self._is_at_cursor(names) and board.row(names[0]).state in ENDED_BADLY
-        if is_plain and not preview.changes.notes:
-            self.send("requeue", targets, DEFAULT_REASON, {"not_before": GRACE_SECONDS}, self._begin_grace)
+        holders = () if preview.startable else tuple(dict.fromkeys(preview.held.values()))
+        begin_grace = partial(self._begin_grace, holders)
+        if is_plain and not set(preview.changes.notes).difference([PAUSED_NOTE]):
+            self.send("requeue", targets, DEFAULT_REASON, {"not_before": GRACE_SECONDS}, begin_grace)
             return
         is_spread = len(names) > SPREAD_ABOVE
         options = _requeue_options(board, names)
@@ -148,7 +154,7 @@ class OperatorActions:
                 options["canary"] = True
             if is_spread or reply.is_alternative:
                 options["rate_per_second"] = float(reply.value) if is_spread else RATE_PER_SECOND
-            self.send("requeue", targets, DEFAULT_REASON, options, None if reply.is_alternative else self._begin_grace)
+            self.send("requeue", targets, DEFAULT_REASON, options, None if reply.is_alternative else begin_grace)
 
         question = confirmations.requeue_question(
             preview, self._scene(board), names, self._key_for("requeue"), RATE_PER_SECOND, is_spread=is_spread
@@ -289,13 +295,13 @@ class OperatorActions:
             "undo", question, lambda reply: self.send("undo", (), DEFAULT_REASON, {"command": event.command_id})
         )
 
-    def _begin_grace(self, command: Command, answer: Answer) -> None:
+    def _begin_grace(self, holders: tuple[str, ...], command: Command, answer: Answer) -> None:
         if refusals(answer.results):
             self._show_answer(answer)
             return
         name = command.targets[0][0] if len(command.targets) == 1 else task_count(len(command.targets))
         until = self._console.live.now_us + GRACE_SECONDS * SECOND_US
-        self._grace = GracePeriod(command.id, f"{one_line(name)} requeued", until)
+        self._grace = GracePeriod(command.id, f"{one_line(name)} requeued", until, holders)
         self.tick(self._console.live.now_us)
 
     def on_board_replaced(self, board: Board) -> None:
@@ -361,11 +367,19 @@ class OperatorActions:
             self._grace = None
             return
         glyphs = self._console.glyphs
-        absence = self._console.runner.absence
-        when = absence or f"starts in {clock(left + SECOND_US - 1).strip()}"
+        when = self._start_of(grace, f"starts in {clock(left + SECOND_US - 1).strip()}")
         text = f"{glyphs.done} {grace.message} {glyphs.dot} {when} {glyphs.dot} "
         line = [Piece(text), Piece(self._console.keymap.label("undo"), Role.KEY), Piece(" takes it back")]
         self._console.show_line(line, left / SECOND_US)
+
+    def _start_of(self, grace: GracePeriod, countdown: str) -> str:
+        """What a requeued task waits for: only a human may end that."""
+        console, board = self._console, self._console.live.board
+        if board is not None and board.projection.run.paused_since is not None:
+            return f"the run is paused: {console.keymap.label('pause')} unpauses"
+        if grace.holders:
+            return f"held by {confirmations.named(grace.holders)}"
+        return console.runner.absence or countdown
 
     # --- Asking ---------------------------------------------------------------------------------------------------
 

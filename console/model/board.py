@@ -237,15 +237,16 @@ class Board:
         shut = any(one.breaker.needs_operator for one in self.snapshot.breakers.values())
         late.update(dict.fromkeys(self.asked, WaitReason.APPROVAL))
         is_blocked = run.blocked_since is not None
-        is_pause_forgotten = is_blocked and run.paused_since is not None
+        # a pause that nothing outlasts: also before the engine pages for it, and after a requeue in it
+        is_held_by_pause = run.paused_since is not None and (is_blocked or not self.counts[TaskState.RUNNING])
         is_stranded = is_blocked and not self.dead_letters  # held by a breaker, by a pause, or by nothing
-        if run.ended_at is not None or not (shut or is_pause_forgotten or is_stranded):
+        if run.ended_at is not None or not (shut or is_held_by_pause or is_stranded):
             return late
         context, found = self._explain_context(ALIVE), late
         for name, row in self.projection.tasks.items():
             can_start = row.state in ABOUT_TO_START or row.state in WAITING
             reason = wait_of(self.projection, name, now_us, context) if can_start else None
-            if reason is not None and needs_human(reason) and (reason is not WaitReason.PAUSE or is_pause_forgotten):
+            if reason is not None and needs_human(reason) and (reason is not WaitReason.PAUSE or is_held_by_pause):
                 found[name] = reason
         return found
 

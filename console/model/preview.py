@@ -29,6 +29,7 @@ from ...engine.domain.states import (
     MOVING,
     NEEDS_HUMAN,
     NEEDS_NO_RESULT,
+    PAUSED_NOTE,
     RAN,
     REQUEUE_FROM,
     SKIP_FROM,
@@ -281,6 +282,8 @@ def _summarize(
     needed_by: tuple[tuple[str, str], ...] = (),
 ) -> Preview:
     chosen = set(targets)
+    if targets and overlay.board.projection.run.paused_since is not None:
+        notes = [*notes, PAUSED_NOTE]
     lists: dict[str, list[str]] = {}
     for name, derived in overlay.changed.items():
         before = overlay.board.row(name).state

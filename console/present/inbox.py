@@ -17,7 +17,7 @@ from ...engine.core.projection import TaskRow
 from ...engine.core.views import row_style
 from ...engine.core.waiting import ALIVE, RunnerKind, RunnerStatus, WaitReason
 from ...engine.domain.acts import REFUSED, TargetResult
-from ...engine.domain.states import NEEDS_HUMAN, DeadLetterKind, TaskState, describe_doubts
+from ...engine.domain.states import NEEDS_HUMAN, PAUSED_NOTE, DeadLetterKind, TaskState, describe_doubts
 from ...engine.domain.text import counted, first_names, format_duration
 from ..model.inbox import COMPARED_MAX, Inbox, InboxCause, InboxEntry, compare, failures_of, human_wait, verdict
 from ..model.preview import Preview, RedriveProgress, doubts_about
@@ -399,7 +399,8 @@ def _describe_skip(preview: Preview) -> str:
     acts = [f"{number(go_on)} {_plural(go_on, 'goes', 'go')} on without {them}" if go_on else "nothing goes on"]
     if stopped:
         acts.append(f"{number(stopped)} {_plural(stopped, 'stops', 'stop')}, needing its success")
-    return f"skip: {'; '.join([*acts, *_describe_still_held(preview)])}"
+    paused = [PAUSED_NOTE] if PAUSED_NOTE in preview.changes.notes else []
+    return f"skip: {'; '.join([*acts, *_describe_still_held(preview), *paused])}"
 
 
 def _describe_still_held(preview: Preview) -> Iterator[str]:

@@ -143,6 +143,9 @@ WAITING = frozenset([_S.PENDING, _S.READY])
 #: Not started, or stopped by a task above.
 NOT_STARTED = WAITING | frozenset([_S.UPSTREAM_FAILED])
 
+#: What previews say of an act that lets tasks start, in a paused run.
+PAUSED_NOTE = "paused: nothing starts until unpaused"
+
 #: Waiting only for an instant: the next attempt, or the next check of a sensor.
 TIMED = frozenset([_S.RETRYING, _S.SENSING])
 

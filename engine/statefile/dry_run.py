@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Optional, Set, Tuple
 from ..domain.acts import DONE, ActPreview, parse_command
 from ..domain.event_payloads import OperatorActed, TaskChanged
 from ..domain.events import EventKind
-from ..domain.states import TaskState
+from ..domain.states import PAUSED_NOTE, TaskState
 from ..domain.trigger_rules import CHANGE_KINDS, change_kind
 from .open_writing import add_columns, columns_of_all_formats
 from .operator_actions import apply
@@ -21,6 +21,8 @@ _TABLES = ("run", "task", "attempt", "edge", "event", "page", "page_task", "quar
 _OF_RUN = "WHERE run_id = ?"
 _OF_TASK = "WHERE run_id = ? AND name = ?"
 _LATEST_ATTEMPT = _OF_TASK + " AND attempt = (SELECT attempt FROM task WHERE run_id = ? AND name = ?)"
+_STARTING = ("requeue", "skip")
+_PAUSED = "SELECT 1 FROM run WHERE run_id = ? AND paused_since IS NOT NULL"
 _INDEXES = ("idx_edge_parent", "idx_event_command")
 
 
@@ -43,6 +45,8 @@ def preview(connection: sqlite3.Connection, command: Dict[str, Any], at: Optiona
         blocked = _blocked_below(copy, run_id, done)
         acted = (event.payload for event in transaction.events if isinstance(event.payload, OperatorActed))
         notes = [note for payload in acted for note in payload.notes]
+        if done and asked.act in _STARTING and copy.execute(_PAUSED, (run_id,)).fetchone() is not None:
+            notes.append(PAUSED_NOTE)
         groups = _group(transaction, done)
         return ActPreview(*answer, stay_blocked=blocked, notes=notes, **groups)
     finally:

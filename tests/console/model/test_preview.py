@@ -31,9 +31,9 @@ def stored_runs(draw):
     connection.executescript(SCHEMA)
     due = draw(st.sampled_from([None, 1]))  # microseconds after the epoch; the engine is asked at 1
     connection.execute(
-        "INSERT INTO run (run_id, dag_name, started_at, state, deadline_at, deadline_passed_at)"
-        " VALUES ('r', 'flow', 0, 'RUNNING', ?, ?)",
-        (due, due),
+        "INSERT INTO run (run_id, dag_name, started_at, state, deadline_at, deadline_passed_at, paused_since)"
+        " VALUES ('r', 'flow', 0, 'RUNNING', ?, ?, ?)",
+        (due, due, draw(st.sampled_from([None, 1]))),
     )
     for position, name in enumerate(dag.names):
         state = draw(st.sampled_from(list(TaskState)))
@@ -151,8 +151,8 @@ def test_what_waits_below_a_dead_letter_may_go_on_unless_another_one_holds_it():
 
 def a_run_that_its_deadline_ended():
     """Settle is a dead letter; the deadline has cancelled what waits below it."""
-    pairs = [("fetch", []), ("settle", ["fetch"]), ("enrich", ["settle"]), ("report", ["enrich"]), ("always", ["fetch"])]
-    projection = projection_of([*pairs, ("tidy", ["always", "settle"])])
+    chain = [("fetch", []), ("settle", ["fetch"]), ("enrich", ["settle"]), ("report", ["enrich"])]
+    projection = projection_of([*chain, ("always", ["fetch"]), ("tidy", ["always", "settle"])])
     failed_task(projection, "settle")
     projection.tasks["fetch"].state = TaskState.SUCCESS
     projection.tasks["always"].state = TaskState.FAILED

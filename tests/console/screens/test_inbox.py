@@ -109,6 +109,16 @@ async def test_requeue_of_one_is_sent_at_once_and_can_be_taken_back_while_it_cou
         assert session.commands[-1].options == {"command": command.id}
 
 
+async def test_a_requeue_in_a_paused_run_promises_no_start(session, clock):
+    session.projection.run.paused_since = clock.now
+    async with open_console(session, clock, "4", "j") as driver:
+        assert driver.text.count("paused: nothing starts until unpaused") == 2, "of the requeue and of the skip"
+        await driver.press("r")
+        assert [command.act for command in session.commands] == ["requeue"], "a pause is no doubt: no question"
+        assert "fetch_invoices requeued · the run is paused: p unpauses · z takes it back" in driver.lines[-1]
+        assert "starts in" not in driver.text
+
+
 async def test_requeue_of_a_cause_shows_the_exact_list_and_needs_its_number(session, clock):
     async with open_console(session, clock, "4", "r") as driver:
         assert "Requeue 30 tasks" in driver.text
@@ -508,6 +518,15 @@ async def test_an_approval_offers_its_answers_alone(clock: StillClock):
         text = " ".join(driver.text.split())
         assert "y approve: 1 task below may start" in text and "n reject: 1 task below will not run" in text
         assert "failure" not in text and "run again" not in text and "runs again" not in text
+
+
+async def test_a_pause_that_alone_holds_a_run_is_in_its_inbox_before_the_engine_pages_for_it(clock: StillClock):
+    """As after a requeue in a blocked and paused run: it is no longer blocked, and nothing starts."""
+    session = waiting_run(clock, "pause")
+    session.projection.run.blocked_since = None
+    async with open_console(session, clock, "4") as driver:
+        assert "nothing needs a human" not in driver.text
+        assert "p unpause: 11 tasks may start" in " ".join(driver.text.split())
 
 
 async def test_p_unpauses_a_run_from_its_inbox(clock: StillClock):
