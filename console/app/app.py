@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from ...engine.clock import Clock, SystemClock
 from ...engine.core.projection import RunRow
 from ...engine.core.views import run_style
-from ...engine.core.waiting import ALIVE, RunnerKind, RunnerStatus
+from ...engine.core.waiting import RunnerStatus
 from ...engine.domain.states import TaskState
 from ...engine.domain.text import format_duration, shell_command
 from ...engine.errors import RedriveError
@@ -403,9 +403,7 @@ def console_end(app: ConsoleApp, return_code: int | None = None) -> ConsoleEnd:
     return ConsoleEnd(return_code or 0, started_run, app.is_stopping)
 
 
-def exit_lines(
-    board: Board | None, is_executor_alive: bool, target: str, ssh_arguments: Sequence[str] = ()
-) -> list[str]:
+def exit_lines(board: Board | None, runner: RunnerStatus, target: str, ssh_arguments: Sequence[str] = ()) -> list[str]:
     """The lines about the run that are printed after the console has closed.
 
     ``target``: the state file; ``ssh_arguments``: with which a command reaches it.
@@ -414,7 +412,7 @@ def exit_lines(
         return []
     run = board.projection.run
     elapsed = format_duration(max((run.ended_at or run.started_at) - run.started_at - run.waited_us, 0))
-    state = run_style(run, ALIVE if is_executor_alive else RunnerStatus(RunnerKind.GONE)).word
+    state = run_style(run, runner).word
     lines = [f"{one_line(run.dag_name)} {one_line(run.run_id)}: {state}, {board.finished} of {board.total} done"]
     if run.ended_at is not None:
         lines[0] += f" in {elapsed}"
@@ -425,8 +423,8 @@ def exit_lines(
     if run.ended_at is None:
         goes_on = "the run goes on" if run.blocked_since is None else "the run waits for a decision"
         attach = shell_command(["redrive", "attach", target, *ssh_arguments])
-        lines.append(f"{goes_on if is_executor_alive else 'no executor runs it now'}; come back with: {attach}")
-        if is_executor_alive:
+        lines.append(f"{goes_on if runner.is_alive else 'no executor runs it now'}; come back with: {attach}")
+        if runner.is_alive:
             lines.append(f"stop its executor with: {shell_command(['redrive', 'stop', target, *ssh_arguments])}")
     return lines
 

@@ -222,6 +222,8 @@ async def _run_app(
 
 
 def _print_end(app: ConsoleApp, code: int | None, target: str, ssh_arguments: Sequence[str] = ()) -> ConsoleEnd:
+    from ...engine.core.waiting import ALIVE
+    from ..model.board import runner_of
     from .app import ConsoleEnd, console_end, exit_lines
 
     resume_command = shell_command(["redrive", "attach", target, *ssh_arguments])
@@ -235,7 +237,9 @@ def _print_end(app: ConsoleApp, code: int | None, target: str, ssh_arguments: Se
     echo_lines(app.operator_actions.unanswered_lines())
     if app.returns_to_fleet:
         return ConsoleEnd(code or 0, returns_to_fleet=True)
-    echo_lines(exit_lines(app.live.board, app.live.status.executor.alive, target, ssh_arguments))
+    board = app.live.board
+    runner = ALIVE if board is None else runner_of(board.projection.run, app.live.status)
+    echo_lines(exit_lines(board, runner, target, ssh_arguments))
     return console_end(app, code)
 
 

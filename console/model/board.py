@@ -434,7 +434,9 @@ def runner_of(run: RunLike, status: SessionStatus, remedy: str = SHELL_REMEDY) -
         return RunnerStatus(RunnerKind.GONE, gone_at, status.executor.pid, f"the file is {status.copy_sentence}")
     if status.service_pid is not None and (status.executor.stopped or status.executor.pid is None):
         return RunnerStatus(RunnerKind.SERVED, gone_at, status.service_pid, remedy)
-    return RunnerStatus(RunnerKind.GONE, gone_at, status.executor.pid, remedy)
+    is_last = status.executor.run_id in (None, run.run_id)
+    has_left = status.executor.stopped and (is_last or run.waited_us > 0)  # it waited: one has left it for a decision
+    return RunnerStatus(RunnerKind.GONE, gone_at, status.executor.pid, remedy, has_left)
 
 
 # --- A run as of one event, with its circuit breakers and the notes on its pages -------------------------------------

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from ...engine.core.views import RUN_STYLES, run_style, run_view
-from ...engine.core.waiting import WaitReason
+from ...engine.core.waiting import RunnerStatus, WaitReason
 from ...engine.domain.rows import RunFacts
 from ...engine.domain.states import RunState
 from ...engine.domain.text import counted, format_duration
@@ -88,10 +88,11 @@ def _next_word(entry: FleetEntry, look: Look) -> Piece:
     return Piece(format(wall, day), Role.DIM)
 
 
-def _since_us(run: RunFacts, now_us: int) -> int:
+def _since_us(run: RunFacts, runner: RunnerStatus, now_us: int) -> int:
     """For how long a run has been in its state."""
-    began = next((at for at in (run.ended_at, run.blocked_since, run.paused_since) if at is not None), run.started_at)
-    return max(now_us - began, 0)
+    gone_at = runner.gone_at if runner.has_left else None
+    known = (run.ended_at, run.blocked_since, run.paused_since, gone_at)
+    return max(now_us - next((at for at in known if at is not None), run.started_at), 0)
 
 
 # --- The last nights: the height of a cell is the duration beside the usual one, and a sign says what did not end well
@@ -436,7 +437,7 @@ def _fleet_done(entry: FleetEntry, look: Look) -> Words:
 
 
 def _since(entry: FleetEntry, look: Look) -> Words:
-    return "" if entry.run is None else Piece(age(_since_us(entry.run, look.now_us)), Role.DIM)
+    return "" if entry.run is None else Piece(age(_since_us(entry.run, entry.runner, look.now_us)), Role.DIM)
 
 
 def _executor(entry: FleetEntry, look: Look) -> Piece:

@@ -9,7 +9,7 @@ import msgspec
 
 from ...engine.core.decide import passed_reason
 from ...engine.core.part import part_of
-from ...engine.core.views import PAUSED, RunView, Sign, run_style, run_view
+from ...engine.core.views import IDLE, PAUSED, RunView, Sign, run_style, run_view
 from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.events import Event
 from ...engine.domain.states import TaskState
@@ -171,6 +171,8 @@ def _elapsed(view: RunView) -> Line:
     elapsed = clock(view.clock).strip()
     if view.is_moving or not view.fact:
         return [Piece(elapsed)]
+    if view.word == IDLE.word:
+        return [Piece(view.fact, Role.DIM)]
     return [Piece("after ", Role.DIM), Piece(elapsed), Piece(f", {view.fact}", Role.DIM)]
 
 

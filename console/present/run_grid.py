@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ...engine.core.projection import RunRow, RunSummary, TaskRow
 from ...engine.core.ready_queue import spec_of
-from ...engine.core.views import RunView, Signed, counted_states, run_view, state_style
+from ...engine.core.views import RunView, Signed, counted_states, describe_span, run_view, state_style
 from ...engine.core.waiting import RunnerStatus
 from ...engine.domain.states import TaskState
 from ...engine.domain.text import counted, format_duration
@@ -288,7 +288,7 @@ def run_words(run: RunRow, view: RunView, glyphs: Glyphs) -> Line:
         Piece(f" {one_line(run.run_id)}", Role.TITLE),
         Piece(f"  {wall_day(run.started_at)}  ", Role.DIM),
         sign_and_word(view, glyphs),
-        Piece("" if view.is_moving else f" after {', '.join(filter(None, (format_duration(view.clock), view.fact)))}"),
+        Piece("" if view.is_moving else f" {describe_span(view)}"),
         Piece(f"  {describe_params(run)}", Role.DIM),
     ]
 

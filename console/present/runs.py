@@ -12,7 +12,7 @@ from ...engine.core.decide import passed_reason
 from ...engine.core.part import describe_part
 from ...engine.core.projection import RunRow
 from ...engine.core.spec import LOGICAL_TIME
-from ...engine.core.views import Asked, RunView, Sign, describe_run, run_code, run_style, run_view
+from ...engine.core.views import CUT_OFF, IDLE, Asked, RunView, describe_run, run_code, run_style, run_view
 from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.states import FINISHED, TaskState
 from ...engine.domain.text import counted, first_names, format_duration, format_seconds, place_words, shell_command
@@ -203,7 +203,7 @@ def _needs(row: ListedRun, place: Look) -> Line:
         alarm = [Piece(f"{place.glyphs.dead}{count}", Role.HUMAN), Piece(f" {rest}")]
         parts.append([Piece(", ".join(words), Role.DIM)] if waiting.is_notice else alarm)
     notes = [lateness(row.run, place.now_us), "paused" if shown.is_paused else ""]
-    notes += [shown.fact] if shown.sign is Sign.CUT_OFF and waiting is None else []
+    notes += [shown.fact] if shown.word in (CUT_OFF.word, IDLE.word) and waiting is None else []
     parts += [[Piece(note, Role.WARNING)] for note in notes if note]
     known = (TaskState.FAILED,) if waiting is not None else ()
     parts.append(states.counts_line(row.counts, place.glyphs, (*_UNREMARKABLE, *known), row.runner))

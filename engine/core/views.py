@@ -121,7 +121,7 @@ COUNTED_STYLES: Mapping[CountedState, StateStyle] = {
 #: What needs a human, as it is counted.
 PROBLEMS: Collection[CountedState] = frozenset([*NEEDS_HUMAN, Asked.APPROVAL])
 
-#: A RUNNING task, or an unfinished run, that no executor runs.
+#: A RUNNING task, or an unfinished run, whose executor was killed.
 CUT_OFF = StateStyle(Sign.CUT_OFF, "cut off", StateRole.WAITING)
 
 RUN_STYLES: Mapping[RunState, StateStyle] = {
@@ -134,6 +134,8 @@ RUN_STYLES: Mapping[RunState, StateStyle] = {
 BLOCKED = StateStyle(Sign.DEAD, "BLOCKED", StateRole.HUMAN)
 PAUSED = StateStyle(Sign.READY, "paused", StateRole.WAITING)
 SERVED = StateStyle(Sign.READY, "served", StateRole.WAITING)
+#: An unfinished run whose executor has ended in order, as before a requeue: nothing goes on without another one.
+IDLE = StateStyle(Sign.READY, "idle", StateRole.WAITING)
 ONLY_WAITS = StateStyle(Sign.SENSING, "waiting", StateRole.WAITING)
 
 
@@ -346,7 +348,7 @@ def run_style(run: RunLike, runner: RunnerStatus, counts: Counts | None = None) 
     if run.blocked_since is not None:
         return BLOCKED
     if not runner.is_alive:
-        return SERVED if runner.kind is RunnerKind.SERVED else CUT_OFF
+        return SERVED if runner.kind is RunnerKind.SERVED else IDLE if runner.has_left else CUT_OFF
     if run.paused_since is not None:
         return PAUSED
     found = {state for state, count in (counts or {}).items() if count}
@@ -365,7 +367,10 @@ def run_view(run: RunLike, runner: RunnerStatus, now_us: int, counts: Counts | N
     fact = _run_fact(run, style, stopped_at, now_us) if is_open else ""
     is_moving = is_open and style in (PAUSED, ONLY_WAITS, RUN_STYLES[RunState.RUNNING])
     is_paused = is_open and style is not PAUSED and run.paused_since is not None
-    return RunView(*style, fact, max(end - run.started_at - run.waited_us, 0), is_moving, is_paused)
+    worked_us = end - run.started_at - run.waited_us
+    if style is IDLE:  # of the time that it waited, that before a requeue came after the end of its executor
+        worked_us = min(end - run.started_at, now_us - run.started_at - run.waited_us)
+    return RunView(*style, fact, max(worked_us, 0), is_moving, is_paused)
 
 
 def _stopped_at(run: RunLike, runner: RunnerStatus) -> int | None:
@@ -383,15 +388,24 @@ def _run_fact(run: RunLike, style: StateStyle, stopped_at: int | None, now_us: i
         return lasts.strip()
     if style is SERVED:
         return "redrive serve starts an executor"
-    if style is CUT_OFF:
+    if style in (CUT_OFF, IDLE):
         return f"no executor{lasts}" if stopped_at != run.started_at else "no executor"
     return f"for {format_duration(now_us - run.paused_since)}" if style is PAUSED and run.paused_since else ""
 
 
 def describe_run(view: RunView) -> str:
     """``cut off after 20s, no executor for 8m10``, for the first line of a summary."""
-    parts = [f"{view.word}{' and paused' if view.is_paused else ''} after {format_duration(view.clock)}", view.fact]
-    return ", ".join(filter(None, parts))
+    word = f"{view.word}{' and paused' if view.is_paused else ''}"
+    return f"{word}, {view.fact}" if view.word == IDLE.word else f"{word} {describe_span(view)}"
+
+
+def describe_span(view: RunView) -> str:
+    """``after 20s, no executor for 8m10``: how long it has worked, and what holds it.
+
+    Of an idle run only the latter: how long it waited before it was requeued is not known apart from its work.
+    """
+    worked = "" if view.word == IDLE.word else f"after {format_duration(view.clock)}"
+    return ", ".join(filter(None, (worked, view.fact)))
 
 
 def run_code(run: RunLike, runner: RunnerStatus, counts: Counts | None = None) -> str:

@@ -165,12 +165,14 @@ class RunnerStatus(msgspec.Struct, frozen=True):
         gone_at: when the last executor ended, microseconds UTC; None while one is alive, or if unknown.
         pid: of the executor, alive or not; of ``redrive serve`` if SERVED.
         remedy: how to start an executor, as the end of a sentence.
+        has_left: the last executor of the run ended in order: it cut nothing off.
     """
 
     kind: RunnerKind = RunnerKind.ALIVE
     gone_at: int | None = None
     pid: int | None = None
     remedy: str = "redrive resume starts an executor"
+    has_left: bool = False
 
     @property
     def is_alive(self) -> bool:

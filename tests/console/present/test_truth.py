@@ -36,7 +36,7 @@ from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import Piece, Role, plain
 from redrive.engine.core.projection import AttemptRow, RunRow, RunSummary
 from redrive.engine.core.ready_queue import spec_of
-from redrive.engine.core.views import Asked, run_code
+from redrive.engine.core.views import Asked, run_code, run_view
 from redrive.engine.domain.rows import ExecutorState, RunFacts
 from redrive.engine.domain.states import MOVING, NEEDS_HUMAN, TIMED, TaskState
 from redrive.engine.statefile.lists import DurationStats, ScheduleRow
@@ -457,6 +457,27 @@ def test_the_summary_of_a_killed_run_names_its_end():
     text = incident_summary(board, "x.db", NOW, runner)
     assert "cut off after 1m00, no executor for 40s" in text
     assert "1 cut off" in text
+
+
+def test_a_run_that_is_requeued_after_its_executor_left_is_idle_and_not_cut_off():
+    board = run_of(TaskState.READY)
+    run = board.projection.run
+    run.waited_us = 95 * S  # it ended after 3 s, and was requeued 2 s ago
+    left = ExecutorState(pid=7, gone_at=START + 3 * S, run_id="run-1", stopped=True)
+    for executor in (left, left._replace(run_id="run-2")):  # also if another run came after it
+        runner = runner_of(run, SessionStatus(Link.LIVE, executor=executor))
+        assert run_code(run, runner, board.counts) == "IDLE"
+        assert run_view(run, runner, NOW, board.counts).clock == 3 * S
+        assert "idle, no executor for 1m37\n" in incident_summary(board, "x.db", NOW, runner)
+        line = plain(run_line(board, "x.db", None, NOW, 200, UTF8, runner=runner))
+        assert "idle 0/1 · no executor for 1m37" in line.replace("  ", " · ") and "after" not in line
+    facts = RunFacts("run-1", "flow", START, waited_us=95 * S, working=1)
+    entry = fleet_entries([Offer("/x.db", "flow", facts, runs=(facts,), executor=left)], NOW)[0]
+    row = plain(fleet_row(entry, FLEET_COLUMNS, Look(NOW, UTF8), 150))
+    assert "◌ idle" in row and " 1m" in row and "cut off" not in row
+    run.waited_us = 0  # nothing held the first run: the other one found it unfinished
+    runner = runner_of(run, SessionStatus(Link.LIVE, executor=executor))
+    assert run_code(run, runner, board.counts) == "CUT OFF"
 
 
 def test_the_row_of_a_task_that_was_cut_off_says_what_its_explanation_says():
