@@ -351,8 +351,10 @@ def undo_question(what: str, names: Sequence[str]) -> Question:
     )
 
 
-def resume_question(board: Board, since: str, plan: ResumePlan) -> Question:
+def resume_question(board: Board, since: str, plan: ResumePlan, unpause_key: str) -> Question:
     """The question before an executor is started here; with doubts about its code, before the code is imported."""
+    is_paused = board.projection.run.paused_since is not None
+    paused = [[Piece(f"The run is paused: it starts nothing until {unpause_key} unpauses it.", Role.WARNING)]]
     left = board.total - board.finished
     role = Role.WARNING if plan.needs_acceptance else Role.TEXT
     running = (row for row in board.projection.tasks.values() if row.state is TaskState.RUNNING)
@@ -362,6 +364,7 @@ def resume_question(board: Board, since: str, plan: ResumePlan) -> Question:
         facts=[
             [Piece(f"The last one has been gone{since}. {task_count(left)} of {board.total:,} are not done.")],
             [Piece("Attempts that were running count as lost and run again; finished tasks stay finished.")],
+            *(paused if is_paused else []),
             *([[Piece(f"Not {named(doubtful)}, which may have happened: a human decides.")]] if doubtful else []),
             *([Piece(one_line(f"Others may have written the code: {doubt}."), Role.WARNING)] for doubt in plan.doubts),
             *([Piece(one_line(line), Role.DIM)] for line in plan.code_lines()),

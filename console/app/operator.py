@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from ...engine.core.causes import DEFAULT_REASON, describe_note
 from ...engine.core.projection import RunSummary
 from ...engine.core.views import Sign
-from ...engine.core.waiting import waits_for_approval
+from ...engine.core.waiting import WaitReason, waits_for_approval
 from ...engine.domain.acts import DONE, STOPPABLE, Answer, Command, Target
 from ...engine.domain.event_payloads import OperatorActed
 from ...engine.domain.events import Event
@@ -33,7 +33,7 @@ from ..model.inbox import causes_of, is_sole_cause, targets_of
 from ..model.preview import Preview, latest_redrive, preview_requeue, preview_skip, progress_of, requeued_names
 from ..model.replay import last_undoable
 from ..present.header import since
-from ..present.inbox import answer_line, redrive_line, refusals, result_lines, task_count
+from ..present.inbox import answer_line, redrive_line, refusals, result_lines, task_count, wait_of
 from ..present.tasks import Scene
 from ..screens.console import run_latest
 from ..screens.dialogs import ChoiceOption, TextDialog, choose
@@ -135,6 +135,9 @@ class OperatorActions:
 
     def requeue(self, board: Board, names: Sequence[str]) -> None:
         """Requeue: one task that needs a human at once, other tasks after a confirmation."""
+        if board.projection.run.paused_since is not None and wait_of(names, self._scene(board)) is WaitReason.PAUSE:
+            self.show_warning(f"nothing failed: the run is paused, {self._console.keymap.label('pause')} unpauses it")
+            return
         preview = preview_requeue(board, names, is_abandoned=not self._console.live.status.executor.alive)
         if self._is_refused(preview, preview.changes.run_again or preview.changes.unblocked):
             return
@@ -244,7 +247,14 @@ class OperatorActions:
         )
 
     def pause(self, board: Board) -> None:
-        self.send("unpause" if board.projection.run.paused_since is not None else "pause", (), DEFAULT_REASON)
+        is_paused = board.projection.run.paused_since is not None
+        self.send("unpause" if is_paused else "pause", (), DEFAULT_REASON, on_done=self._show_who_goes_on)
+
+    def _show_who_goes_on(self, command: Command, answer: Answer) -> None:
+        """Show the answer; after an unpause without an executor also what makes the run go on."""
+        absence = self._console.runner.absence if command.act == "unpause" else ""
+        parts = filter(None, (answer.message, absence))
+        self._show_answer(answer._replace(message=f" {self._console.glyphs.dot} ".join(parts)))
 
     def postpone(self, board: Board) -> None:
         """Give the run another deadline, or none."""
@@ -612,7 +622,7 @@ class RunControl:
         plan = await plan_resume(console.launch.state_path, board.projection.run.run_id, trusted=trusted)
         gone_at = console.live.status.executor.gone_at
         since = f" since {wall(gone_at)}" if gone_at is not None else ""
-        question = confirmations.resume_question(board, since, plan)
+        question = confirmations.resume_question(board, since, plan, console.keymap.label("pause"))
         self._actions.confirm("resume_here", question, lambda reply: self._accept_plan(plan))
 
     def _accept_plan(self, plan: ResumePlan) -> None:

@@ -330,7 +330,8 @@ class ConsoleScreen(Screen[None]):
     def hints(self) -> list[KeyHint]:
         """The key hints of the footer, most important first."""
         label = self.console.keymap.label
-        hints = [(label(action.name), action.label) for action in self.footer_actions() if self.is_offered(action)]
+        offered = [action for action in self.footer_actions() if self.is_offered(action)]
+        hints = [(label(action.name), self._word_of(action)) for action in offered]
         if self.console.live.status.read_only and self.console.launch.open_for_changes is not None:
             hints.insert(0, (label("arm"), BY_NAME["arm"].label))
         if self.awaits_answer:
@@ -340,6 +341,12 @@ class ConsoleScreen(Screen[None]):
         if self.back_label:
             hints.insert(0, (label("back"), self.back_label))
         return [(key, word) for key, word in hints if key]
+
+    def _word_of(self, action: Action) -> str:
+        """What an action does now: the key that pauses unpauses a paused run."""
+        board = self.console.live.board
+        is_paused = board is not None and board.projection.run.paused_since is not None
+        return "unpause" if action.name == "pause" and is_paused else action.label
 
     def is_offered(self, action: Action) -> bool:
         """Whether an action can do anything to what is selected; an act can do nothing while changes are locked."""

@@ -25,6 +25,7 @@ from ..model.lists import next_order, parse_filter
 from ..model.runs import FleetEntry, FleetOrder, fleet_entries
 from ..present import fleet as present
 from ..present.graph import GroupDrawing, Highlight, drawing_row, group_drawing, group_map_row, label_width
+from ..present.inbox import mends_of
 from ..present.states import Look
 from ..present.tasks import Scene, TaskNames
 from ..text.columns import Columns, screen_titles
@@ -389,7 +390,8 @@ class FleetScreen(ConsoleScreen):
         """Whether an action can do anything for the row."""
         entry, board = self.entry, self.console.live.board
         if action.name in ("requeue", "skip"):
-            return bool(self.target_tasks()) and super().is_offered(action)
+            names = self.target_tasks()
+            return bool(names) and not mends_of(names, self.scene()) and super().is_offered(action)
         if action.name in ("pause", "resume_here", "ack_run"):
             mends = present.why_of(entry, self.console.live.clock_us)[1] if entry is not None else ()
             is_running = board is not None and board.projection.run.ended_at is None and self.console.runner.is_alive

@@ -18,6 +18,7 @@ from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
 from redrive.engine.core.spec import FlowSpec, ParamSpec
 from redrive.engine.domain.rows import ExecutorState, RunFacts
+from redrive.engine.domain.states import TaskState
 from redrive.engine.errors import LinkError, RedriveError, StateFileError
 from redrive.engine.statefile.lists import ScheduleRow
 from redrive.engine.statefile.start_requests import read_requests
@@ -161,6 +162,11 @@ def text_of(app: FleetApp) -> str:
 def argv_of(app: FleetApp) -> list[list[str]]:
     """The words of each row of the list."""
     return [row.split() for row in rows_of(app)[3 : 3 + len(app.list_screen.table.order)]]
+
+
+def argv_words(app: FleetApp) -> str:
+    """The first row of the list."""
+    return " ".join(argv_of(app)[0])
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
@@ -326,6 +332,26 @@ async def test_an_approval_is_answered_in_its_run_only(clock: StillClock):
         assert session.commands == [] and "Enter opens it" in rows_of(app)[-1]
         await keys(app, pilot, "enter")
     assert app.chosen is not None and app.chosen.view is ScreenName.GRAPH
+
+
+async def test_a_paused_run_is_unpaused_and_nothing_of_it_is_requeued(clock: StillClock):
+    """Its executor has left in order: the footer, the preview, the refusal, and what the key does in the end."""
+    projection = projection_of([("load", []), ("publish", ["load"])])
+    run = projection.run
+    projection.tasks["load"].state, run.paused_since, run.blocked_since = TaskState.READY, START, START
+    left = ExecutorState(pid=7, gone_at=START, stopped=True)
+    session = FakeSession(projection)
+    session.set_status(executor=left)
+    facts = RunFacts("etl-2026-04-25", "etl", START - HOUR, blocked_since=START, paused_since=START)
+    async with list_on(session, clock, Files([offer("etl", "RUNNING", left, runs=[facts])])) as (app, pilot):
+        assert "paused for" in argv_words(app) and "p unpause" in argv_words(app)
+        footer = rows_of(app)[-1]
+        assert "p unpause" in footer and "r requeue" not in footer and "s skip" not in footer
+        await keys(app, pilot, "r")
+        assert session.commands == [] and "nothing failed: the run is paused, p unpauses it" in rows_of(app)[-1]
+        await keys(app, pilot, "p")
+        assert [one.act for one in session.commands] == ["unpause"]
+        assert "no executor runs it: R starts an executor" in rows_of(app)[-1]
 
 
 async def test_hosts_and_disks_that_need_somebody_stand_above_the_rows():

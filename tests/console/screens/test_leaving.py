@@ -11,6 +11,7 @@ from redrive.console.cli.attach import code_of_console
 from redrive.console.screens.dialogs import ChoiceDialog
 from redrive.engine.core.flow_difference import FlowDifference
 from redrive.engine.core.ready_queue import spec_of
+from redrive.engine.core.waiting import ALIVE
 from redrive.engine.domain.rows import ExecutorState
 from redrive.engine.domain.states import RunState, TaskState
 from redrive.engine.errors import RedriveError
@@ -113,7 +114,7 @@ async def test_the_exit_code_says_how_the_run_stands(revenue: FakeSession, clock
 
 async def test_the_last_words_say_what_waits_and_how_to_come_back(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, _):
-        words = "\n".join(exit_lines(app.live.board, True, "revenue.db", ["--ssh-option=Port=22"]))
+        words = "\n".join(exit_lines(app.live.board, ALIVE, "revenue.db", ["--ssh-option=Port=22"]))
         assert "redrive attach revenue.db --ssh-option=Port=22" in words
         assert "redrive stop revenue.db --ssh-option=Port=22" in words
         assert "revenue run-2026-04-25: running, 2 of 10 done" in words
@@ -121,7 +122,7 @@ async def test_the_last_words_say_what_waits_and_how_to_come_back(revenue: FakeS
         assert "the run goes on; come back with: redrive attach revenue.db" in words
         assert "stop its executor with: redrive stop revenue.db" in words
         app.live.board.projection.run.blocked_since = clock.now
-        assert "the run waits for a decision; come back with: " in "\n".join(exit_lines(app.live.board, True, "r.db"))
+        assert "the run waits for a decision; come back with: " in "\n".join(exit_lines(app.live.board, ALIVE, "r.db"))
 
 
 # --- Resuming -------------------------------------------------------------------------------------------------------
@@ -215,6 +216,17 @@ async def test_an_effect_that_was_running_is_not_said_to_run_again(
     async with shown(revenue, clock, state_path="/tmp/revenue.db") as (app, pilot):
         await press(app, pilot, "R")
         assert f"Not {row.name}, which may have happened: a human decides." in text_of(app)
+
+
+async def test_an_executor_of_a_paused_run_is_said_to_start_nothing(
+    revenue: FakeSession, clock: StillClock, monkeypatch: pytest.MonkeyPatch
+):
+    revenue.projection.run.paused_since = clock.now
+    planned(monkeypatch)
+    lose_executor(revenue, clock)
+    async with shown(revenue, clock, state_path="/tmp/revenue.db") as (app, pilot):
+        await press(app, pilot, "R")
+        assert "The run is paused: it starts nothing until p unpauses it." in text_of(app)
 
 
 async def test_a_far_run_is_not_resumed_from_here(revenue: FakeSession, clock: StillClock):
