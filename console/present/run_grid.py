@@ -288,7 +288,7 @@ def run_words(run: RunRow, view: RunView, glyphs: Glyphs) -> Line:
         Piece(f" {one_line(run.run_id)}", Role.TITLE),
         Piece(f"  {wall_day(run.started_at)}  ", Role.DIM),
         sign_and_word(view, glyphs),
-        Piece("" if view.is_moving else f" {describe_span(view)}"),
+        Piece("" if view.is_moving else f"{' and paused' if view.is_paused else ''} {describe_span(view)}"),
         Piece(f"  {describe_params(run)}", Role.DIM),
     ]
 

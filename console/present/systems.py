@@ -16,7 +16,7 @@ from ...engine.domain.states import TaskState
 from ...engine.domain.text import counted, first_names, format_duration, format_seconds
 from ...engine.statefile.lists import QuarantineGroup, QuarantineRow
 from ..model.board import OPEN_NOTES, Board
-from ..model.systems import Section, Systems, SystemsRow
+from ..model.systems import Section, Systems, SystemsRow, sender_names
 from ..text.columns import (
     FILL,
     Cell,
@@ -602,7 +602,7 @@ def _page_head(page: PageRow, scene: Scene) -> Line:
 
 
 def _page_lines(page: PageRow, body: PageBody, scene: Scene) -> Iterator[Line]:
-    yield _sent(page)
+    yield _sent(page, has_sender=bool(sender_names(scene.board.projection.run.options)))
     if body.why:
         yield [Piece(_sentence(body.why))]
     yield from _labelled(("diagnostic", body.diagnostic), ("error", body.error))
@@ -633,13 +633,14 @@ def _cause_history(body: PageBody, scene: Scene) -> Iterator[Line]:
             yield [Piece(when, Role.DIM), Piece(one_line(what))]
 
 
-def _sent(page: PageRow) -> Line:
+def _sent(page: PageRow, *, has_sender: bool) -> Line:
     if page.send_error is not None:
         again = "tried again, at growing intervals" if page.state == "open" else "not tried any more"
         return [Piece(f"not sent: {one_line(page.send_error)}", Role.WARNING), Piece(f"; {again}", Role.DIM)]
     if page.sent_at is not None:
         return [Piece("sent at ", Role.DIM), Piece(wall(page.sent_at))]
-    return [Piece("not sent yet", Role.DIM if page.is_idle else Role.TEXT)]
+    words = "not sent yet" if has_sender else "not sent: the flow names no sender"
+    return [Piece(words, Role.DIM if page.is_idle else Role.TEXT)]
 
 
 def _sentence(text: object) -> str:

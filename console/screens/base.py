@@ -330,7 +330,7 @@ class ConsoleScreen(Screen[None]):
     def hints(self) -> list[KeyHint]:
         """The key hints of the footer, most important first."""
         label = self.console.keymap.label
-        offered = [action for action in self.footer_actions() if self.is_offered(action)]
+        offered = [*self._ends_of_pause(), *filter(self.is_offered, self.footer_actions())]
         hints = [(label(action.name), self._word_of(action)) for action in offered]
         if self.console.live.status.read_only and self.console.launch.open_for_changes is not None:
             hints.insert(0, (label("arm"), BY_NAME["arm"].label))
@@ -342,17 +342,30 @@ class ConsoleScreen(Screen[None]):
             hints.insert(0, (label("back"), self.back_label))
         return [(key, word) for key, word in hints if key]
 
+    @property
+    def _is_paused(self) -> bool:
+        board = self.console.live.board
+        return board is not None and board.projection.run.ended_at is None and bool(board.projection.run.paused_since)
+
     def _word_of(self, action: Action) -> str:
         """What an action does now: the key that pauses unpauses a paused run."""
-        board = self.console.live.board
-        is_paused = board is not None and board.projection.run.paused_since is not None
-        return "unpause" if action.name == "pause" and is_paused else action.label
+        return "unpause" if action.name == "pause" and self._is_paused else action.label
+
+    def _ends_of_pause(self) -> Iterator[Action]:
+        """Where tasks are acted on, what lets a paused run go on, if the footer does not have it already."""
+        names, console = [action.name for action in self.footer_actions()], self.console
+        if self._is_paused and "requeue" in names and "pause" not in names and console.lock_reason is None:
+            yield BY_NAME["pause"]
+            if not console.live.status.executor.alive and console.launch.state_path is not None:
+                yield BY_NAME["resume_here"]
 
     def is_offered(self, action: Action) -> bool:
         """Whether an action can do anything to what is selected; an act can do nothing while changes are locked."""
         if action.act is not None and self.console.lock_reason is not None:
             return False
         board, name = self.console.live.board, self.console.selected
+        if action.name == "requeue" and self._is_paused and board is not None and not board.problems:
+            return False
         row = board.projection.tasks.get(name) if board is not None and name is not None else None
         if action.name != "skip" or row is None or not self.acts_on_one:
             return True

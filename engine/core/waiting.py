@@ -687,8 +687,7 @@ def _holder(projection: RunProjection, now_us: int, context: ExplainContext, dow
     """Describe the breaker of a downstream; without a downstream the pause."""
     if downstream is None:
         run = projection.run
-        lasts = format_duration(now_us - (run.paused_since or now_us))
-        return f"a pause of {run.paused_by or 'an operator'}, which has lasted {lasts}"
+        return f"a pause of {run.paused_by or 'an operator'} since {format_clock(run.paused_since or now_us)}"
     view = context.breakers.get(downstream)
     reason = f" ({view.breaker.why})" if view is not None and view.breaker.why else ""
     return f"the breaker of {downstream}, which only an operator can close{reason}"

@@ -354,6 +354,21 @@ async def test_a_paused_run_is_unpaused_and_nothing_of_it_is_requeued(clock: Sti
         assert "no executor runs it: R starts an executor" in rows_of(app)[-1]
 
 
+async def test_what_a_pause_holds_is_selected_and_its_keys_come_first(clock: StillClock):
+    projection = projection_of([("load", []), ("publish", ["load"])])
+    run = projection.run
+    projection.tasks["load"].state, run.paused_since, run.blocked_since = TaskState.SUCCESS, START, START
+    projection.tasks["publish"].state = TaskState.READY
+    session = FakeSession(projection)
+    session.set_status(executor=ExecutorState(pid=7, gone_at=START, stopped=True))
+    async with shown(session, clock, (120, 40), state_path="/tmp/etl.db") as (app, pilot):
+        assert app.selected == "publish"
+        words = rows_of(app)[-1].split()
+        assert words[:4] == ["p", "unpause", "R", "resume…"] and "requeue" not in words
+        await press(app, pilot, "1")
+        assert "◆ BLOCKED and paused after" in text_of(app)
+
+
 async def test_hosts_and_disks_that_need_somebody_stand_above_the_rows():
     full = offer("revenue", "RUNNING", ALIVE, runs=unfinished("revenue"), full_since=START - HOUR)
     gone = Offer("ssh://far", problem="ssh://far: connection refused", has_file=False)
