@@ -319,7 +319,8 @@ def fleet_heading(
         parts.append([Piece(f"/{one_line(filter_text)}: {number(shown)}", Role.MATCH)])
     if waiting:
         need = "needs" if waiting == 1 else "need"
-        parts.append([Piece(f"{counted(waiting, 'thing')} {need} a human")])
+        where = " in all" if filter_text else ""
+        parts.append([Piece(f"{counted(waiting, 'thing')} {need} a human{where}")])
     if paused:
         parts.append([Piece(f"{number(paused)} paused", Role.WAITING)])
     return [Piece(" "), *join(parts, f" {glyphs.dot} ")], order_line(order, glyphs)

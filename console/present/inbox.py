@@ -39,7 +39,7 @@ from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, first_that_fits, fit, join, width, wrap
 from ..text.text import one_line, pad, shorten
 from .runs import waiting_text
-from .states import order_line, sign_and_word, state_sign
+from .states import no_match_line, order_line, sign_and_word, state_sign
 from .tasks import Scene, attempts_text
 
 _FOLD, AGE = Width(1, gap=0), Width(8, is_right=True)
@@ -108,7 +108,7 @@ def _heading_parts(inbox: Inbox, filter_text: str, now_us: int, other_runs: int)
 def empty_line(total: int, filter_text: str, glyphs: Glyphs, why: str = "") -> Line:
     """The line in place of an empty list. ``why``: the run as a whole needs a human."""
     if filter_text and total:
-        return [Piece(f"   nothing matches /{one_line(filter_text)}; Esc shows all {number(total)}", Role.DIM)]
+        return no_match_line(filter_text, f" {number(total)}")
     if why:
         return [Piece("   "), Piece(glyphs.dead, Role.HUMAN), Piece(f" no task needs a human, but the run does: {why}")]
     return [Piece(f"   {glyphs.done} ", Role.DONE), Piece("nothing needs a human", Role.DIM)]

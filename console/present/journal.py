@@ -21,6 +21,7 @@ from ..text.glyphs import Glyph, Glyphs
 from ..text.pieces import Line, Piece, Role, join
 from ..text.text import one_line, pad, sanitize
 from .inbox import result_lines
+from .states import no_match_line
 
 _DATA_LINES_MAX = 400
 _LABEL_CELLS = 12
@@ -116,9 +117,7 @@ def empty_line(filter_text: str, read: bool) -> Line:
     """The line in place of an empty list."""
     if not read:
         return [Piece("   reading ...", Role.DIM)]
-    if filter_text:
-        return [Piece(f"   nothing matches /{one_line(filter_text)}; Esc shows all", Role.DIM)]
-    return [Piece("   nothing has happened yet", Role.DIM)]
+    return no_match_line(filter_text) or [Piece("   nothing has happened yet", Role.DIM)]
 
 
 # --- One event --------------------------------------------------------------------------------------------------------

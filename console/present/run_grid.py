@@ -304,7 +304,7 @@ def cell_line(task: TaskTrend, place: int, runner: RunnerStatus, glyphs: Glyphs)
     if cell is None:
         return [name, Piece("  this run did not have it", Role.DIM)]
     duration = "" if cell.duration_us is None else f" {format_duration(cell.duration_us)}"
-    tries = f" {glyphs.dot} {cell.attempt} attempts" if cell.attempt > 1 else ""
+    tries = f", the last of {cell.attempt} attempts" if cell.attempt > 1 else ""
     state = sign_and_word(state_style(TaskState(cell.state), runner), glyphs)
     line = [name, Piece("  "), state, Piece(f"{duration}{tries}")]
     pace = pace_beside(cell, task.durations)

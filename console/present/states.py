@@ -27,6 +27,7 @@ from ...engine.domain.trigger_rules import STATES_OF, ParentStatus
 from ..text.figures import age, number, wall
 from ..text.glyphs import Glyph, Glyphs
 from ..text.pieces import Line, Piece, Role, join, width
+from ..text.text import one_line
 
 
 class Look(NamedTuple):
@@ -140,6 +141,15 @@ def waiting_pieces(waiting: int, glyphs: Glyphs) -> Line:
     """How many runs or state files need a human, behind a dot; nothing if none does."""
     words = f"{number(waiting)} need{'s' if waiting == 1 else ''} a human"
     return [Piece(f" {glyphs.dot} ", Role.DIM), Piece(words)] if waiting else []
+
+
+def no_match_line(filter_text: str, count: str = "") -> Line:
+    """The line in place of a list of which a filter leaves nothing; of one without a filter empty.
+
+    ``count``: how many rows there are without it.
+    """
+    words = f"   nothing matches /{one_line(filter_text)}; Esc shows all{count}"
+    return [Piece(words, Role.DIM)] if filter_text else []
 
 
 def order_line(order: str, glyphs: Glyphs) -> Line:

@@ -26,7 +26,7 @@ from ..model.runs import FleetEntry, FleetOrder, fleet_entries
 from ..present import fleet as present
 from ..present.graph import GroupDrawing, Highlight, drawing_row, group_drawing, group_map_row, label_width
 from ..present.inbox import mends_of
-from ..present.states import Look
+from ..present.states import Look, no_match_line
 from ..present.tasks import Scene, TaskNames
 from ..text.columns import Columns, screen_titles
 from ..text.pieces import Line, Piece, Role
@@ -92,7 +92,9 @@ class FleetScreen(ConsoleScreen):
         self.header.set_row_count(1)
         self.machine_bar = Bar(0, id="machine")
         self.titles = Bar(id="titles")
-        self.table: VirtualTable[str] = VirtualTable(self._row, always_lit=True, id="fleet")
+        self.table: VirtualTable[str] = VirtualTable(
+            self._row, always_lit=True, nothing=lambda: no_match_line(self.filter_text), id="fleet"
+        )
         self.name_bar = Bar(id="flow")
         self.panel = Bar(_PANEL_ROWS_MIN, id="panel")
         self.texts = TextsView(self.scene, id="texts")
@@ -129,9 +131,10 @@ class FleetScreen(ConsoleScreen):
     def _show_order(self) -> None:
         now_us, wanted = self.console.live.clock_us, parse_filter(self.filter_text)
         self._all = fleet_entries(self._offers, now_us, self.order, self.schedules)
-        shown = [one for one in self._all if present.is_row(one) and wanted.matches(present.search_text(one, now_us))]
+        rows = [one for one in self._all if present.is_row(one)]
+        shown = [one for one in rows if wanted.matches(present.search_text(one, now_us))]
         self._entries = {one.offer.path: one for one in shown}
-        self._columns = present.fleet_columns(shown, self._look())
+        self._columns = present.fleet_columns(shown or rows, self._look())
         before, is_new = self.table.cursor_key, not self.table.order
         self.table.set_order([*self._entries])
         if self.before in self._entries:

@@ -448,7 +448,7 @@ class InboxTable(VirtualTable[InboxRow]):
     UNMARKED = Role.TEXT
 
     def __init__(self, screen: InboxScreen) -> None:
-        super().__init__(screen.row, mark_sign=screen.console.glyphs.mark, id="inbox")
+        super().__init__(screen.row, mark_sign=screen.console.glyphs.mark, nothing=screen.empty_line, id="inbox")
         self._inbox_screen = screen
 
     def items_of(self, key: InboxRow) -> Sequence[str]:
@@ -457,6 +457,3 @@ class InboxTable(VirtualTable[InboxRow]):
     def all_items(self) -> Sequence[str]:
         """The tasks that match the filter."""
         return self._inbox_screen.inbox.matching()
-
-    def line(self, y: int) -> Line:
-        return super().line(y) if self.order or y != 1 else self._inbox_screen.empty_line()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from textual import events
 from textual.widget import Widget
@@ -30,19 +30,12 @@ SEARCHED_ROWS = 1000  # what is read at a time while a filter leaves little of i
 
 
 class JournalTable(VirtualTable[int]):
-    """A table of events by number, or a message if there are none."""
-
-    def __init__(self, row: Callable[[int, int], Line], nothing: Callable[[], Line]) -> None:
-        super().__init__(row, id="journal")
-        self._empty_line = nothing
+    """A table of events by number."""
 
     @property
     def is_at_end(self) -> bool:
         """Whether new events are followed."""
         return self.cursor >= len(self.order) - 1
-
-    def line(self, y: int) -> Line:
-        return super().line(y) if self.order or y != 1 else self._empty_line()
 
 
 class EventDialog(TextDialog):
@@ -60,7 +53,7 @@ class JournalScreen(SplitScreen):
     def __init__(self) -> None:
         super().__init__()
         self.heading = Bar(id="heading")
-        self.main_pane = self.table = JournalTable(self._row, self._empty_line)
+        self.main_pane = self.table = JournalTable(self._row, nothing=self._empty_line, id="journal")
         self.detail_pane = self.event_view = LinesView(wrap=True, id="beside")
         self._detail_seq: int | None = None  # the event in the detail pane
         self.journal = EventJournal(self.board.projection.run.run_id)

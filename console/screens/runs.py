@@ -30,7 +30,7 @@ from ..present import run_grid as grids
 from ..present.header import ReplayPosition
 from ..present.runs import ListedRun, describe_next_run, heading_line, run_columns
 from ..present.schedules import need_sentence
-from ..present.states import Look
+from ..present.states import Look, no_match_line
 from ..sessions.past import HistoryReader
 from ..text.columns import Columns, screen_row, screen_titles
 from ..text.pieces import Line, Piece, Role
@@ -80,11 +80,11 @@ class RunsScreen(ConsoleScreen):
         self._is_stale = False
         self.heading = Bar(id="heading")
         self.grid_bar = Bar(0, id="runs-bar")
-        self.grid = GridTable(self.task_row, id="grid")
+        self.grid = GridTable(self.task_row, nothing=self._empty_grid_line, id="grid")
         self.chart = Bar(0, id="chart")
         self.middle_rule = Rule(self.console.glyphs.rule, id="middle")
         self.titles = Bar(id="titles")
-        self.table: VirtualTable[str] = VirtualTable(self._row, always_lit=True, id="runs")
+        self.table: VirtualTable[str] = VirtualTable(self._row, always_lit=True, nothing=self._empty_line, id="runs")
         self.words_bar = Bar(_WORDS_ROWS, id="words")
 
     def content(self) -> Iterable[Widget]:
@@ -216,7 +216,7 @@ class RunsScreen(ConsoleScreen):
     def _fit(self) -> None:
         """Lay out the columns of the list for the width of the screen."""
         place, columns = self._place(), self.app.size.width
-        self._columns = run_columns([self._listed(name) for name in self.table.order], place)
+        self._columns = run_columns([self._listed(name) for name in self.table.order or self._summaries], place)
         self.titles.show(screen_titles(self._columns, columns - 1))
 
     def _show_heading(self) -> None:
@@ -236,6 +236,12 @@ class RunsScreen(ConsoleScreen):
 
     def _row(self, run_id: str, columns: int) -> Line:
         return screen_row(self._columns, self._listed(run_id), self._place(), columns - 1, self.console.glyphs.more)
+
+    def _empty_line(self) -> Line:
+        return no_match_line(self._other_filter if self.is_in_grid else self.filter_text)
+
+    def _empty_grid_line(self) -> Line:
+        return no_match_line(self.filter_text if self.is_in_grid else self._other_filter)
 
     def _listed(self, run_id: str) -> ListedRun:
         board, one = self.console.live.board, self._summaries[run_id]

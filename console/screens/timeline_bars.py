@@ -260,7 +260,7 @@ class TimelineLabels:
 
     def heading(self, title: str, columns: int, role: Role) -> Line:
         """A title above the names, and that of the column beside them."""
-        took = "took ".rjust(present.TOOK_CELLS + 1) if self._has_duration_column else ""
+        took = "in all ".rjust(present.TOOK_CELLS + 1) if self._has_duration_column else ""  # of its attempts
         room = columns - len(took)
         return [Piece(title[: room - 1].ljust(room), role), Piece(took, Role.DIM)]
 

@@ -36,6 +36,7 @@ class VirtualTable(WheelView, Generic[Key], can_focus=True):
         row: the pieces of a row, for a width; asked for whenever the row is painted.
         mark_sign: shown in front of marked rows; None if rows cannot be marked. Takes the first of two cells.
         always_lit: the cursor is set off also while keys go elsewhere, which act on its row.
+        nothing: the line in place of rows if there are none.
     """
 
     UNMARKED = Role.MARK  # of the blank before a row without a mark
@@ -62,12 +63,14 @@ class VirtualTable(WheelView, Generic[Key], can_focus=True):
         *,
         mark_sign: str | None = None,
         always_lit: bool = False,
+        nothing: Callable[[], Line] = list,
         id: str | None = None,
     ) -> None:
         super().__init__(id=id)
         self._row = row
         self._mark_sign = mark_sign
         self._always_lit = always_lit
+        self._nothing = nothing
         self.order: Sequence[Key] = ()  # first to last
         self._place_by_key: dict[Key, int] | None = {}
         self.cursor = 0  # its place; ``move_to`` changes it
@@ -285,6 +288,8 @@ class VirtualTable(WheelView, Generic[Key], can_focus=True):
     def line(self, y: int) -> Line:
         """The row of the view's line ``y``, behind its mark."""
         place = self.first_visible + y
+        if not self.order and y == min(1, self.rows - 1):
+            return self._nothing()
         if place >= len(self.order):
             return []
         key = self.order[place]

@@ -316,6 +316,9 @@ async def test_the_keys_act_on_the_cause_of_the_row(revenue: Any, clock: StillCl
         assert "/rat: 1" in rows_of(app)[0] and [path.rpartition("/")[2] for path in app.list_screen.table.order] == [
             "rates.db"
         ]
+        await keys(app, pilot, *"zzz")
+        assert {"FLOW", "DONE", "WHY"} <= {*next(row for row in rows_of(app) if "WHY" in row).split()}
+        assert "nothing matches /ratzzz; Esc shows all" in text_of(app) and "a human in all" in rows_of(app)[0]
         await keys(app, pilot, "escape", "g", "4")
     assert app.chosen == Opening(f"{FOLDER}/revenue.db", "revenue-2026-04-25", ScreenName.INBOX)
     assert len(revenue.commands) == 3

@@ -206,7 +206,7 @@ async def test_the_cell_under_the_cursor_is_reported_in_words(session: ManyRuns,
         assert "times the usual" in driver.lines[-3]
         await driver.press("j", "left", "left", "left")
         assert "night-11" in driver.lines[-5] and "BLOCKED after 5m00" in driver.lines[-5]
-        assert "DEAD" in driver.lines[-3] and "2 attempts" in driver.lines[-3]
+        assert "DEAD" in driver.lines[-3] and ", the last of 2 attempts" in driver.lines[-3]
         assert "failed in 2 of 14 runs" in driver.lines[-2]
 
 
@@ -235,6 +235,23 @@ async def test_each_pane_has_its_order_and_its_filter(session: ManyRuns, clock: 
         assert "sort: latest" in driver.lines[3] and "/load" not in driver.lines[3] and "load_dashboard" in driver.text
         await driver.press("m")
         assert driver.app.screen.table.order == ["night-11", "night-6"], "the runs that ended badly"
+
+
+async def test_a_filter_without_a_match_leaves_the_titles_and_says_how_to_go_back(
+    session: ManyRuns, clock: StillClock
+) -> None:
+    async with open_console(session, clock, "1", size=(120, 40)) as driver:
+        titles = driver.find(" RUN ").split()
+        await driver.press("slash")
+        await driver.submit("zzz")
+        assert driver.find(" RUN ").split() == titles
+        assert driver.find("nothing matches").strip() == "nothing matches /zzz; Esc shows all"
+        await driver.press("escape")
+        assert "nothing matches" not in driver.text
+        await driver.press("tab", "slash")
+        await driver.submit("zzz")
+        assert driver.find("nothing matches").strip() == "nothing matches /zzz; Esc shows all"
+        assert "night-13" in driver.text, "the runs are not filtered"
 
 
 async def test_ended_runs_are_read_once(session: ManyRuns, clock: StillClock) -> None:

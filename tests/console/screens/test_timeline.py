@@ -572,3 +572,9 @@ async def test_the_axis_of_a_blocked_run_ends_at_now(clock, size, is_open_before
         span = driver.app.screen.timeline.span
         assert span.cells * 3 // 4 <= span.cell(clock.now) < span.cells
         assert span.cell(ended_at) >= span.cells // 2  # what happened has most of the width
+
+
+async def test_the_times_beside_the_names_are_of_all_attempts_and_are_named_so(revenue, clock):
+    async with open_console(revenue, clock, "3", size=(200, 55)) as driver:
+        title = driver.find(" in all ")
+        assert title.index("in all ") + len("in all ") == driver.app.screen.timeline.label_columns
