@@ -57,7 +57,14 @@ def task_count(count: int) -> str:
 
 
 def heading_line(
-    inbox: Inbox, marked_count: int, filter_text: str, now_us: int, columns: int, glyphs: Glyphs, other_runs: int = 0
+    inbox: Inbox,
+    marked_count: int,
+    filter_text: str,
+    now_us: int,
+    columns: int,
+    glyphs: Glyphs,
+    other_runs: int = 0,
+    shows_clock_times: bool = False,
 ) -> tuple[Line, Line]:
     """Left and right side of the line; where there is no room, the oldest and the failed are left out first.
 
@@ -67,7 +74,7 @@ def heading_line(
     """
     if not inbox.total:
         return [], []
-    first, *rest = _heading_parts(inbox, filter_text, now_us, other_runs)
+    first, *rest = _heading_parts(inbox, filter_text, None if shows_clock_times else now_us, other_runs)
     marked: Line = [Piece(f"{number(marked_count)} marked", Role.MARK)] if marked_count else []
     dot = Piece(f" {glyphs.dot} ", Role.DIM)
     ranked = [(place if place < 2 else place + 1, [dot, *part]) for place, part in enumerate(rest, 1)]
@@ -81,8 +88,8 @@ def heading_line(
     return join(left, ""), right
 
 
-def _heading_parts(inbox: Inbox, filter_text: str, now_us: int, other_runs: int) -> list[Line]:
-    """The most important first."""
+def _heading_parts(inbox: Inbox, filter_text: str, now_us: int | None, other_runs: int) -> list[Line]:
+    """The most important first. ``now_us``: None shows clock times."""
     causes, dead = inbox.causes(), inbox.dead_letters
     parts: list[Line] = [[Piece(counted(len(causes), "cause"), Role.STRONG)]]
     if filter_text:
@@ -101,7 +108,8 @@ def _heading_parts(inbox: Inbox, filter_text: str, now_us: int, other_runs: int)
     if held:
         parts.append([Piece(f"{number(held)} held or ended")])
     if causes:
-        parts.append([Piece(f"oldest {age(now_us - min(cause.oldest for cause in causes))}", Role.DIM)])
+        oldest = min(cause.oldest for cause in causes)
+        parts.append([Piece(f"oldest {wall(oldest) if now_us is None else age(now_us - oldest)}", Role.DIM)])
     return parts
 
 

@@ -195,16 +195,17 @@ def _needs(row: ListedRun, place: Look) -> Line:
     """What a human has to do, how late the run is and why it makes no progress, then what its tasks do."""
     waiting, shown = row.waiting, row.view(place.now_us)
     parts: list[Line] = []
+    notes = [note for note in (lateness(row.run, place.now_us), "paused" if shown.is_paused else "") if note]
     if waiting is not None:
-        words = _need_words(waiting) or ([_ACKNOWLEDGE] if row.run.ended_at is not None else [])
+        words = _need_words(waiting) or ([_ACKNOWLEDGE] if row.run.ended_at is not None else notes[:1])
+        notes = [note for note in notes if note not in words]
         count, _, rest = (
             ", ".join(words).partition(" ") if words and words[0][0].isdigit() else ("", "", ", ".join(words))
         )
         alarm = [Piece(f"{place.glyphs.dead}{count}", Role.HUMAN), Piece(f" {rest}")]
         parts.append([Piece(", ".join(words), Role.DIM)] if waiting.is_notice else alarm)
-    notes = [lateness(row.run, place.now_us), "paused" if shown.is_paused else ""]
     notes += [shown.fact] if shown.word in (CUT_OFF.word, IDLE.word) and waiting is None else []
-    parts += [[Piece(note, Role.WARNING)] for note in notes if note]
+    parts += [[Piece(note, Role.WARNING)] for note in notes]
     known = (TaskState.FAILED,) if waiting is not None else ()
     parts.append(states.counts_line(row.counts, place.glyphs, (*_UNREMARKABLE, *known), row.runner))
     return join([part for part in parts if part])

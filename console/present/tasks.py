@@ -400,7 +400,7 @@ def _success(row: TaskRow, view: views.TaskView, scene: Scene) -> Line:
     lasts = None if row.latest is None else scene.attempt(row.latest).clock
     if lasts is None and row.started_at is not None and row.ended_at is not None:
         lasts = row.ended_at - row.started_at  # an approval has no attempt
-    at = wall(row.ended_at) if scene.shows_clock_times and row.ended_at is not None else column(lasts or 0)
+    at = f"at {wall(row.ended_at)}" if scene.shows_clock_times and row.ended_at is not None else column(lasts or 0)
     line = [Piece(at, Role.DIM)]
     tried = [counted(row.failures, "failure")] if row.failures else []
     tried += [counted(row.refusals, "refused call")] if row.refusals else []

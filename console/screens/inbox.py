@@ -182,9 +182,8 @@ class InboxScreen(SplitScreen):
 
     def _show_heading(self) -> None:
         now_us, columns, glyphs = self.console.live.now_us, self.main_columns, self.console.glyphs
-        left, right = present.heading_line(
-            self.inbox, len(self.table.marks), self.filter_text, now_us, columns, glyphs, len(self._others)
-        )
+        marked, others, times = len(self.table.marks), len(self._others), self.console.absolute_times
+        left, right = present.heading_line(self.inbox, marked, self.filter_text, now_us, columns, glyphs, others, times)
         if not left and self._others:
             left = [Piece(" nothing in this run needs a human", Role.DIM)]
         self.heading.show(left, right)

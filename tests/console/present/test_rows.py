@@ -12,6 +12,7 @@ from redrive.console.model.graph.groups import GraphForm, Zoom
 from redrive.console.model.graph.view import GROUP_ROWS, Graph
 from redrive.console.model.inbox import AttemptTexts, EvidenceData, Inbox, compare, failures_of, fingerprint_of_task
 from redrive.console.model.preview import preview_requeue, preview_skip
+from redrive.console.model.runs import WaitingRun
 from redrive.console.model.timeline import Span
 from redrive.console.present import detail, evidence, inbox, timeline
 from redrive.console.present import states as counts
@@ -27,17 +28,21 @@ from redrive.console.present.graph import (
     silhouette_marks,
 )
 from redrive.console.present.header import run_line
-from redrive.console.present.runs import describe_params, incident_summary
+from redrive.console.present.runs import RUN_COLUMNS, ListedRun, describe_params, incident_summary
+from redrive.console.present.states import Look
 from redrive.console.present.tasks import Scene, TaskNames, attempts_text, named_task, node_facts, state_facts
 from redrive.console.text import figures
+from redrive.console.text.columns import screen_row
 from redrive.console.text.glyphs import ASCII, UTF8
 from redrive.console.text.pieces import Role, plain, width
 from redrive.engine.core.projection import AttemptRow, RunRow
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.core.waiting import ALIVE
+from redrive.engine.domain.rows import RunFacts
 from redrive.engine.domain.states import DEADLINE_MODE, NEEDS_HUMAN, DeadLetterKind, TaskState
 from redrive.engine.statefile.lists import DurationStats
 from redrive.engine.statefile.logs import AttemptText
+from redrive.engine.statefile.needs import Need, NeedKind
 
 from ..model.runs import START, S, failed_task, projection_of
 
@@ -226,6 +231,27 @@ def test_what_the_deadline_has_ended_is_not_counted_as_failed():
         row.state, row.failure_mode = TaskState.CANCELLED, DEADLINE_MODE
     left, _ = inbox.heading_line(Inbox(Board(projection)), 0, "", NOW, 120, UTF8)
     assert "1 dead letter · 1 failed · 2 held or ended · oldest" in plain(left)
+
+
+def test_clock_times_are_named_and_the_oldest_cause_has_one():
+    projection = projection_of([("load", []), ("report", [])])
+    failed_task(projection, "load", at=START)
+    row = projection.tasks["report"]
+    row.state, row.started_at, row.ended_at = TaskState.SUCCESS, START, START + 2 * S
+    board = Board(projection)
+    assert f"at {figures.wall(START + 2 * S)}" in plain(
+        state_facts(row, Scene(board, NOW, UTF8, shows_clock_times=True))
+    )
+    left, _ = inbox.heading_line(Inbox(board), 0, "", NOW, 120, UTF8, 0, True)
+    assert f"oldest {figures.wall(START)}" in plain(left)
+
+
+def test_the_sign_of_a_need_stands_before_the_pause_that_it_is():
+    run = RunRow("r", "f", started_at=START, blocked_since=START + S, paused_since=START)
+    waiting = WaitingRun(RunFacts("r", "f", START), Need(NeedKind.BLOCKED, "", START, "f", "r"))
+    listed = ListedRun(run, {TaskState.READY: 1}, waiting=waiting)
+    needs = [one for one in RUN_COLUMNS if one.name == "needs"]
+    assert plain(screen_row(needs, listed, Look(NOW, UTF8), 40)).strip() == "◆ paused  1 ready"
 
 
 def test_a_run_without_a_schedule_names_no_logical_time():
