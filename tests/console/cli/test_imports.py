@@ -111,7 +111,7 @@ _LIVING = {
 def test_a_listing_of_a_local_file_imports_what_it_reads_and_prints(state: Path, listing: str) -> None:
     modules = modules_of(listing, *([] if listing == "fleet" else [state]))
     assert within(modules, _SCREENS | _RUNNING | _LIVING) == set()
-    assert len(modules) < 280
+    assert len(modules) < 300  # by version of Python 275 to 281
 
 
 def test_a_run_leaves_the_options_of_the_flow_to_its_zygote(tmp_path: Path) -> None:
