@@ -188,6 +188,7 @@ class ConsoleApp(ViewConsole):
         screens = self._stacked_screens()
         for screen in screens:
             screen.tick(now_us)
+            screen.update_explanation()
         self.show_frames()
         if screens:
             self._refresh_usage()

@@ -96,7 +96,6 @@ class ViewConsole(ConsoleBase):
         self.is_stopping = False
         self.returns_to_fleet = False
         self._selected: str | None = None
-        self._line_about: str | None = None  # the task that the latest message is about
         self._is_new_run = True  # show a view of it when its first snapshot arrives
         self._first_view = ScreenName.GRAPH
         self._is_greyed = False
@@ -194,10 +193,9 @@ class ViewConsole(ConsoleBase):
         if name == self._selected:
             return
         self._selected = name
-        if self._line_about not in (None, name):
-            self._line_about = None
-            self.console_screen.key_bar.clear_message()
         for screen in self._stacked_screens():
+            if screen.key_bar.about not in (None, name):
+                screen.key_bar.clear_message()
             if screen.is_mounted:
                 screen.show_key_bar()  # which keys act depends on the task
 
@@ -206,9 +204,8 @@ class ViewConsole(ConsoleBase):
 
         ``about``: the task that it explains; the line goes when another one is selected.
         """
-        self._line_about = about
         for screen in self._stacked_screens()[-1:]:
-            screen.key_bar.show_message(line, seconds)
+            screen.key_bar.show_message(line, seconds, about)
 
     def show_message(self, sentence: str, role: Role = Role.TEXT, seconds: float = MESSAGE_SECONDS) -> None:
         """Show a sentence in place of the keys of the visible screen."""

@@ -34,6 +34,7 @@ _COPY, _UNSEEN = "a copy", "not seen"  # whose executor lives; whose executor no
 _STARTS_US = 5_000_000  # the time that a due run takes to start
 _WEEK = 6 * DAY
 _PATH_CELLS_MIN = 12
+_WHY_CELLS_MIN = 12  # of a sentence beside the word of its key
 _WHOLE_TIMES = 2  # from so many times its usual duration on, a run that goes on is worth a word
 
 
@@ -206,12 +207,16 @@ def _slowness(entry: FleetEntry, now_us: int) -> str:
 
 
 def why_line(entry: FleetEntry, look: Look, size: int) -> Line:
-    """The sentence, cut where there is no room, and always the keys that mend it."""
+    """The sentence, cut where there is no room, and the keys that mend it: after a cut one the best with its word."""
     words, mends, role = why_of(entry, look.now_us)
     is_here = not entry.offer.path.startswith("ssh://")  # an executor starts beside its file
     keys = [(key, name) for name in mends if (key := look.label(name)) and (is_here or name != "resume_here")]
-    named = join([Piece(key, Role.KEY), Piece(f" {_label_of(name)}", Role.DIM)] for key, name in keys)
-    shown = named if cells(words) + 2 + width(named) <= size else join(([Piece(key, Role.KEY)] for key, _ in keys), " ")
+    named = [[Piece(key, Role.KEY), Piece(f" {_label_of(name)}", Role.DIM)] for key, name in keys]
+    shown = join(named)
+    if cells(words) + 2 + width(shown) > size:
+        shown = join(named[:1])
+        if size - width(shown) - 2 < min(cells(words), _WHY_CELLS_MIN):
+            shown = join(([Piece(key, Role.KEY)] for key, _ in keys), " ")
     room = size - (width(shown) + 2 if shown else 0)
     if not words or room < 1:
         return []

@@ -228,6 +228,11 @@ class ConsoleScreen(Screen[None]):
         if board is not None:
             self.board_replaced(board)
 
+    def on_screen_suspend(self) -> None:
+        """Leave no explanation for the return: what it says is of now."""
+        if self.key_bar.about is not None:
+            self.key_bar.clear_message()
+
     def on_screen_resume(self) -> None:
         self.show_frame()
         self.on_shown()
@@ -440,9 +445,8 @@ class ConsoleScreen(Screen[None]):
 
     def go_back(self) -> None:
         """Return to the present, else go one step back."""
-        if self.console.time_travel.return_to_present():
-            self.key_bar.clear_message()
-        else:
+        self.key_bar.clear_message()
+        if not self.console.time_travel.return_to_present():
             self.back()
 
     def back(self) -> None:
@@ -468,12 +472,21 @@ class ConsoleScreen(Screen[None]):
         """Say in one sentence why the selected task is not running."""
         name = self.console.selected if self.select_task() else None
         if name is not None:
-            now_us, console = self.console.live.now_us, self.console
-            line: Line = [Piece(one_line(f"{name}: {self.board.explain(name, now_us, console.runner)}"))]
-            if blocking_downstream(self.board, name, now_us) is not None:
-                key = Piece(console.keymap.label("view_systems"), Role.KEY)
-                line += [Piece(f" {console.glyphs.dot} ", Role.DIM), key, Piece(" shows it")]
-            console.show_line(line, seconds=20, about=name)
+            self.console.show_line(self._explanation(name), seconds=20, about=name)
+
+    def update_explanation(self) -> None:
+        """Let the explanation that is shown say what is true now."""
+        board, name = self.console.live.board, self.key_bar.about
+        if board is not None and name is not None and name in board.projection.tasks:
+            self.key_bar.update_message(self._explanation(name))
+
+    def _explanation(self, name: str) -> Line:
+        now_us, console = self.console.live.now_us, self.console
+        line: Line = [Piece(one_line(f"{name}: {self.board.explain(name, now_us, console.runner)}"))]
+        if blocking_downstream(self.board, name, now_us) is not None:
+            key = Piece(console.keymap.label("view_systems"), Role.KEY)
+            line += [Piece(f" {console.glyphs.dot} ", Role.DIM), key, Piece(" shows it")]
+        return line
 
     def show_details(self) -> None:
         """Show everything about the selected task."""

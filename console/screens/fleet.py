@@ -83,6 +83,7 @@ class FleetScreen(ConsoleScreen):
         self._columns: Columns[FleetEntry, Look] = present.FLEET_COLUMNS
         self.order = FleetOrder.ATTENTION
         self.before: str | None = None  # the file under the cursor at first
+        self._row_at_cursor: str | None = None
         self.problem = ""  # why the list is not that of now
         self._graph: Graph | None = None
         self._grouped: GroupDrawing | None = None
@@ -179,7 +180,10 @@ class FleetScreen(ConsoleScreen):
     # --- The flow under the cursor -----------------------------------------------------------------------------------
 
     def on_virtual_table_cursor_moved(self, message: VirtualTable.CursorMoved) -> None:
-        """Follow the run of another row once the cursor rests."""
+        """Follow the run of another row once the cursor rests; a message was about the row before."""
+        before, self._row_at_cursor = self._row_at_cursor, self.table.cursor_key
+        if before not in (None, self._row_at_cursor):
+            self.key_bar.clear_message()
         self._follow_cursor()
 
     def _follow_cursor(self) -> None:

@@ -118,6 +118,7 @@ class KeyBar(LineView):
         self._hints: Sequence[KeyHint] = ()
         self._locked: str | None = None
         self._message: Line | None = None
+        self.about: str | None = None  # the task that the message explains
         self._rows: list[Line] = []  # of the message
         self._message_number = 0
 
@@ -127,18 +128,23 @@ class KeyBar(LineView):
             self._hints, self._locked = hints, locked
             self.refresh()
 
-    def show_message(self, message: Line, seconds: float | None = None) -> None:
-        """Show a message instead, for ``seconds`` or until the next message."""
-        self._message = message
+    def show_message(self, message: Line, seconds: float | None = None, about: str | None = None) -> None:
+        """Show a message instead, for ``seconds`` or until the next message. ``about``: the task that it explains."""
+        self._message, self.about = message, about
         self._message_number += 1
         self._wrap_message()
         if seconds is not None:
             self.set_timer(seconds, self._clear_if(self._message_number))
 
+    def update_message(self, message: Line) -> None:
+        """Show the same message with what is true now."""
+        self._message = message
+        self._wrap_message()
+
     def clear_message(self) -> None:
         """Show the keys again."""
         if self._message is not None:
-            self._message = None
+            self._message = self.about = None
             self._wrap_message()
 
     def _wrap_message(self) -> None:

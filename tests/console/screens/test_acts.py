@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from unittest.mock import AsyncMock
 
 from msgspec import structs
@@ -184,6 +185,26 @@ async def test_a_requeue_without_an_executor_promises_no_start(clock: StillClock
         await press(app, pilot, "n", "r")
         assert "no executor runs it: R starts an executor" in rows_of(app)[-1]
         assert "starts in" not in text_of(app)
+
+
+async def test_an_explanation_says_what_is_true_now_and_goes_with_its_screen(revenue: FakeSession, clock: StillClock):
+    def lasts(app: ConsoleApp) -> list[str]:
+        return re.findall(r"clean_refunds: needs a decision for (\w+)", text_of(app))
+
+    async with shown(revenue, clock) as (app, pilot):
+        app.screen.graph_view.select("clean_refunds")
+        await press(app, pilot, "i")
+        (before,) = lasts(app)
+        clock.now += 60 * S
+        app.tick(clock.now)
+        await pilot.pause()
+        assert lasts(app) and lasts(app) != [before]
+        await press(app, pilot, "d", "escape")
+        assert not lasts(app)
+        await press(app, pilot, "i")
+        assert lasts(app)
+        await press(app, pilot, "escape")
+        assert not lasts(app)
 
 
 async def test_each_act_on_a_task_asks_what_it_needs_or_says_why_it_is_refused(revenue: FakeSession, clock: StillClock):

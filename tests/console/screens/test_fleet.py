@@ -13,9 +13,14 @@ import msgspec
 import pytest
 from redrive.console.app.fleet import FleetApp, Opening
 from redrive.console.keys.actions import ScreenName
+from redrive.console.model.runs import fleet_entries
+from redrive.console.present.fleet import why_line
+from redrive.console.present.states import Look
 from redrive.console.sessions.session import Session
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
+from redrive.console.text.glyphs import UTF8
+from redrive.console.text.pieces import plain
 from redrive.engine.core.spec import FlowSpec, ParamSpec
 from redrive.engine.domain.rows import ExecutorState, RunFacts
 from redrive.engine.domain.states import TaskState
@@ -201,6 +206,16 @@ async def test_the_help_key_explains_the_counts_and_the_keys_of_the_list():
         assert "8 state files on this machine" in text_of(app)
 
 
+def test_the_key_after_a_cut_sentence_has_its_word():
+    (run,) = failed("rates")
+    run = run._replace(failed="sync", error="asleep at hang.py:9 in the second of its calls")
+    (entry,) = fleet_entries([offer("rates", "FAILED", runs=[run])], START)
+    look = Look(START, UTF8, label={"requeue": "r", "ack_run": "a"}.__getitem__)
+    texts = [plain(why_line(entry, look, size)) for size in (90, 34, 16)]
+    assert texts[0].endswith("calls  r requeue  a acknowledge")
+    assert texts[1:] == ["sync: asleep at hang.p…  r requeue", "sync: asle…  r a"]
+
+
 async def test_enter_opens_the_file_under_the_cursor():
     app = fleet_app(Files(FILES))
     async with app.run_test(size=(80, 24)) as pilot:
@@ -330,9 +345,12 @@ async def test_an_approval_is_answered_in_its_run_only(clock: StillClock):
     session = FakeSession(projection)
     projection.apply(EventBuilder(projection).move("go_live", "READY"))
     waits = offer("deploy", "RUNNING", ALIVE, runs=unfinished("deploy"))
-    async with list_on(session, clock, Files([waits])) as (app, pilot):
+    async with list_on(session, clock, Files([waits, FILES[4]])) as (app, pilot):
         await keys(app, pilot, "n", "y", "escape", "r")
         assert session.commands == [] and "Enter opens it" in rows_of(app)[-1]
+        await keys(app, pilot, "j")
+        assert "Enter opens it" not in rows_of(app)[-1], "what was said was about the row before"
+        await keys(app, pilot, "k")
         await keys(app, pilot, "enter")
     assert app.chosen is not None and app.chosen.view is ScreenName.GRAPH
 
