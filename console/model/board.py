@@ -87,7 +87,7 @@ class Board:
         self._count_all()
 
     def _count_all(self) -> None:
-        self._holders: dict[str, tuple[str, ...]] = {}  # of this state of the tasks
+        self._forget()
         self._approvals = dict.fromkeys(row.name for row in self.projection.tasks.values() if is_approval(row))
         self.counts: Counter[CountedState] = Counter()
         self.active: set[str] = set()
@@ -100,12 +100,17 @@ class Board:
         waiting = (row.name for row in self.projection.tasks.values() if row.state in NOT_STARTED)
         self._waiting_bits = bits_of(map(self.dag.number.__getitem__, waiting), len(self.dag))
 
+    def _forget(self) -> None:
+        """Forget what was found of an earlier state of the run."""
+        self._holders: dict[str, tuple[str, ...]] = {}
+        self._held: dict[str, WaitReason] | None = None  # a frame asks for it for the inbox and for its badge
+
     # --- Updates by the session ------------------------------------------------------------------------------------
 
     def apply(self, events: Iterable[Event]) -> Delta:
         """Apply events in order; events that the projection contains already are skipped."""
         delta = Delta()
-        self._holders.clear()
+        self._forget()
         for event in events:
             if event.seq > self.projection.seq:
                 self._apply(event, delta)
@@ -113,12 +118,13 @@ class Board:
 
     def update_lists(self, breakers: Iterable[BreakerRow] = (), pages: Iterable[PageRow] = ()) -> None:
         """Update breakers and pages from rows of their tables; their events came before the projection was loaded."""
+        self._forget()
         self.snapshot.update_lists(breakers, pages)
 
     def seek(self, snapshot: RunSnapshot) -> Delta:
         """Show another snapshot of the same run. The board takes ownership of it and its rows."""
         before, self.snapshot, self.projection = self.snapshot, snapshot, snapshot.projection
-        self._holders.clear()
+        self._forget()
         delta = Delta(is_run_changed=before.projection.run != snapshot.projection.run)
         if before.breakers != snapshot.breakers:
             delta.other_kinds.add(EventKind.BREAKER)
@@ -229,8 +235,13 @@ class Board:
             self._dead = [row.name for row in failed if row.state is TaskState.DEAD_LETTER]
         return [*self._dead, *self.asked]
 
-    def held_tasks(self) -> dict[str, WaitReason]:
+    def held_tasks(self) -> Mapping[str, WaitReason]:
         """Return the tasks that could start if a human ended their wait, and those that nothing will start."""
+        if self._held is None:
+            self._held = self._find_held()
+        return self._held
+
+    def _find_held(self) -> dict[str, WaitReason]:
         run, now_us = self.projection.run, _ANY_TIME_US
         tasks = self.projection.tasks.items() if self.counts[TaskState.CANCELLED] else ()
         late = {name: WaitReason.DEADLINE for name, row in tasks if is_late(row)}

@@ -110,7 +110,7 @@ class Inbox:
         self._families: dict[str, list[InboxEntry]] | None = None  # by cause, each in the order of the flow
         self._whole: dict[str, InboxCause] = {}  # causes whose tasks all match the filter
         self._causes: list[InboxCause] | None = None
-        self._held: dict[str, WaitReason] = {}  # tasks that only a human can let start
+        self._held: Mapping[str, WaitReason] = {}  # tasks that only a human can let start
         for name in self.board.problems:
             self._entries[name] = entry_of(self.board.row(name))
         self._update_held()
@@ -179,6 +179,11 @@ class Inbox:
     @property
     def failed(self) -> int:
         return sum(entry.state == TaskState.FAILED for entry in self._entries.values())
+
+    @property
+    def held(self) -> Counter[WaitReason]:
+        """The number of tasks that did not fail and wait for a human, by what they wait for."""
+        return Counter(self._held.values())
 
     def needs_human(self, name: str) -> bool:
         return name in self._entries

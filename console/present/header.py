@@ -9,6 +9,7 @@ import msgspec
 
 from ...engine.core.decide import passed_reason
 from ...engine.core.part import part_of
+from ...engine.core.projection import RunRow
 from ...engine.core.views import IDLE, PAUSED, RunView, Sign, run_style, run_view
 from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.events import Event
@@ -131,15 +132,13 @@ def _facts(
     if view.is_paused:
         state.insert(1, Piece(f" {PAUSED.word}", PAUSED.role))  # also with an executor, no task starts
     facts: list[Line] = []
-    passed = passed_reason(run)
-    if passed is not None:
-        facts.append([Piece(passed, Role.WARNING)])
+    passed = _passed(run)
     if run.ended_at is not None:
         facts += [
             [Piece(format_duration(max(run.ended_at - run.started_at - run.waited_us, 0)))],
             [Piece(wall(run.ended_at))],
         ]
-        return state, [_Fact(fact) for fact in facts]
+        return state, [*passed, *(_Fact(fact) for fact in facts)]
     if run.code_changed:
         facts.append([Piece(f"code changed since start: {one_line(run.code_changed)}", Role.WARNING)])
     if board.noticed:
@@ -154,7 +153,17 @@ def _facts(
         left_us = forecast.slack_us if forecast is not None else None
         slack_us = run.deadline_at - now_us if left_us is None else left_us
         times.insert(0 if slack_us < _SLACK_FIRST_US else 1, _Fact(_slack(slack_us), is_vital=True))
-    return state, [*map(_Fact, facts), *times]
+    return state, [*passed, *map(_Fact, facts), *times]
+
+
+def _passed(run: RunRow) -> Sequence[_Fact]:
+    """Why a run is over that has not ended by itself: the deadline in few words, which have room."""
+    passed = passed_reason(run)
+    if passed is None:
+        return ()
+    is_short = run.abandoned_at is None and run.deadline_at is not None
+    words = f"deadline {wall(run.deadline_at or 0)} passed" if is_short else passed
+    return (_Fact([Piece(words, Role.WARNING)], is_vital=is_short),)
 
 
 def _sensors(board: Board) -> Line:

@@ -97,20 +97,28 @@ def _heading_parts(inbox: Inbox, filter_text: str, now_us: int | None, other_run
         return [*parts, [Piece(found, Role.MATCH)]]
     if dead:
         parts.append([Piece(counted(dead, "dead letter"))])
-    asked = len(inbox.board.asked)
-    if asked:
+    held = inbox.held
+    if asked := held.pop(WaitReason.APPROVAL, 0):
         parts.append([Piece(counted(asked, "approval"))])
     if other_runs:
         parts.append([Piece(counted(other_runs, "other run"))])
     if inbox.failed:
         parts.append([Piece(f"{number(inbox.failed)} failed")])
-    held = inbox.total - dead - asked - inbox.failed
-    if held:
-        parts.append([Piece(f"{number(held)} held or ended")])
+    parts += [[Piece(f"{number(count)} {_HELD_WORDS.get(reason, reason)}")] for reason, count in held.items()]
     if causes:
         oldest = min(cause.oldest for cause in causes)
         parts.append([Piece(f"oldest {wall(oldest) if now_us is None else age(now_us - oldest)}", Role.DIM)])
     return parts
+
+
+#: What holds tasks that did not fail, in the heading.
+_HELD_WORDS = {
+    WaitReason.DEADLINE: "by the deadline",
+    WaitReason.PAUSE: "paused",
+    WaitReason.CREDENTIAL: "at a breaker",
+    WaitReason.FORCED_OPEN: "at a breaker",
+    WaitReason.NOTHING: "stuck",
+}
 
 
 def empty_line(total: int, filter_text: str, glyphs: Glyphs, why: str = "") -> Line:

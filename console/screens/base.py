@@ -535,15 +535,14 @@ def status_texts(console: Console, columns: int) -> list[Line]:
 def tabs_of(console: Console, active: ScreenName) -> list[header.Tab]:
     """The tabs, with the number of what needs a human in each."""
     board = console.live.board
-    dead, waiting = board.dead_letters + len(board.asked) if board is not None else 0, console.waiting_runs
-    dead += console.need_of_run is not None
+    waiting, is_seen = console.waiting_runs, board is None or board.projection.run.acknowledged_at is not None
+    in_list = 0 if board is None else board.dead_letters + len(board.asked if is_seen else board.held_tasks())
     counts = {
         ScreenName.RUNS: sum(not one.is_notice for one in waiting),
-        ScreenName.INBOX: dead + sum(one.weight for one in waiting),
+        ScreenName.INBOX: (in_list or console.need_of_run is not None) + sum(one.weight for one in waiting),
         ScreenName.SYSTEMS: console.attention_count,
     }
     badges = {view: f"{console.glyphs.dead}{compact(count)}" for view, count in counts.items() if count}
-    is_seen = board is None or board.projection.run.acknowledged_at is not None
     failed = 0 if board is None or is_seen else board.counts[TaskState.FAILED]
     if failed:
         found = (badges.get(ScreenName.INBOX), f"{console.glyphs.failed}{compact(failed)}")

@@ -18,7 +18,7 @@ import msgspec
 
 from ..domain.events import EventKind
 from ..domain.rows import RunFacts
-from ..domain.states import MOVING, NEEDS_HUMAN, UNDER_WAY, RunState, TaskState
+from ..domain.states import DEADLINE_MODE, MOVING, NEEDS_HUMAN, UNDER_WAY, RunState, TaskState
 from ..domain.text import counted, format_clock, format_duration
 from .outcome import FailureMode
 from .projection import AttemptRow, RunProjection, RunRow, TaskRow
@@ -102,6 +102,10 @@ STATE_STYLES: Mapping[TaskState, StateStyle] = {
 ASKS = StateStyle(Sign.DEAD, "approve?", StateRole.HUMAN)
 
 
+#: A task that the deadline of its run has ended.
+LATE = StateStyle(Sign.CANCELLED, "deadline", StateRole.SKIPPED)
+
+
 class Asked(StrEnum):
     """A state that the state file calls READY: an operator is asked, and no executor will start it."""
 
@@ -159,8 +163,9 @@ def counted_states(counts: Mapping[str, int], asked: int) -> dict[CountedState, 
 
 
 def row_style(row: TaskRow, runner: RunnerStatus) -> StateStyle:
-    """The sign, the word and the role of a task: one that waits for an approval is no task for an executor."""
-    return state_style(counted_state(row), runner)
+    """The sign, the word and the role of a task: an approval that waits, or the end by a deadline, is said."""
+    is_late = row.state is TaskState.CANCELLED and row.failure_mode == DEADLINE_MODE
+    return LATE if is_late else state_style(counted_state(row), runner)
 
 
 def state_code(state: TaskState, runner: RunnerStatus) -> str:

@@ -230,7 +230,7 @@ def test_what_the_deadline_has_ended_is_not_counted_as_failed():
         row = projection.tasks[name]
         row.state, row.failure_mode = TaskState.CANCELLED, DEADLINE_MODE
     left, _ = inbox.heading_line(Inbox(Board(projection)), 0, "", NOW, 120, UTF8)
-    assert "1 dead letter · 1 failed · 2 held or ended · oldest" in plain(left)
+    assert "1 dead letter · 1 failed · 2 by the deadline · oldest" in plain(left)
 
 
 def test_clock_times_are_named_and_the_oldest_cause_has_one():

@@ -7,13 +7,14 @@ import time
 import pytest
 from redrive.console.model.inbox import InboxRow
 from redrive.console.screens.base import JUMP_SECONDS
+from redrive.console.text.figures import wall
 from redrive.engine.domain.acts import Answer, TargetResult
 from redrive.engine.domain.rows import ExecutorState
 from redrive.engine.domain.states import TaskState
 from textual.geometry import Region
 
 from ..conftest import FakeSession, StillClock, make_app
-from ..model.runs import START, S, projection_of
+from ..model.runs import START, S, failed_task, projection_of
 from .screen_driver import open_console, poisoned_run, pressing
 
 PART = "load_part_0001"
@@ -527,6 +528,22 @@ async def test_a_pause_that_alone_holds_a_run_is_in_its_inbox_before_the_engine_
     async with open_console(session, clock, "4") as driver:
         assert "nothing needs a human" not in driver.text
         assert "p unpause: 11 tasks may start" in " ".join(driver.text.split())
+
+
+async def test_after_the_deadline_the_badge_counts_what_the_list_counts_and_the_header_names_it(clock: StillClock):
+    projection = projection_of([("settle", []), ("enrich", ["settle"]), ("report", ["enrich"])])
+    failed_task(projection, "settle")
+    for name in ("enrich", "report"):
+        projection.tasks[name].state = TaskState.CANCELLED
+        projection.tasks[name].failure_mode = "deadline"
+    run = projection.run
+    run.state, run.ended_at, run.deadline_at, run.deadline_passed_at = "FAILED", clock.now, START, START
+    async with open_console(FakeSession(projection), clock, "4", size=(120, 40)) as driver:
+        assert "4 Inbox ◆3" in driver.text
+        assert "2 causes · 1 dead letter · 2 by the deadline" in driver.text
+        assert f"deadline {wall(START)} passed" in driver.lines[0]
+        await driver.press("2", "l", "l")
+        assert "⊗ report deadline" in " ".join(driver.text.split())
 
 
 async def test_p_unpauses_a_run_from_its_inbox(clock: StillClock):
