@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, ClassVar, NamedTuple
 
+from msgspec.structs import replace
 from textual import events
 from textual.screen import Screen
 
-from ...engine.core.waiting import ALIVE, RunnerStatus
+from ...engine.core.waiting import ALIVE, RunnerStatus, WaitReason
 from ..keys.actions import VIEWS, Action, ScreenName, action_named
 from ..keys.habits import hint_for
 from ..keys.keymap import KeyMap, Refusal
@@ -128,7 +129,14 @@ class ViewConsole(ConsoleBase):
         if board is None or self.live.is_past:
             return ALIVE
         key = self.keymap.label("resume_here") if self.launch.state_path is not None else ""
-        return runner_of(board.projection.run, self.live.status, f"{key} starts an executor" if key else SHELL_REMEDY)
+        found = runner_of(board.projection.run, self.live.status, f"{key} starts an executor" if key else SHELL_REMEDY)
+        return replace(found, answers=self.remedies[WaitReason.APPROVAL])
+
+    @property
+    def remedies(self) -> Mapping[WaitReason, str]:
+        """How keys of the console end a wait for which the shell has a command."""
+        yes, no, unpause = map(self.keymap.label, ("copy", "next", "pause"))
+        return {WaitReason.APPROVAL: f"{yes} approves, {no} rejects", WaitReason.PAUSE: f"{unpause} unpauses"}
 
     @property
     def waiting_runs(self) -> Sequence[WaitingRun]:

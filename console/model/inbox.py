@@ -101,7 +101,9 @@ SHOWN_AT_FIRST = 20
 class Inbox:
     """The tasks of one run that need a human. ``apply`` updates them; lists are computed on request."""
 
-    def __init__(self, board: Board | RunProjection) -> None:
+    def __init__(self, board: Board | RunProjection, remedies: Mapping[WaitReason, str] = {}) -> None:
+        """``remedies``: how keys end a wait; for others the messages name the command of the shell."""
+        self._remedies = remedies
         self.board = board if isinstance(board, Board) else Board(board)
         self.sort = InboxOrder.HELD
         self.filter = Filter()
@@ -148,7 +150,7 @@ class Inbox:
                 self._entries[name] = entry_of(row)
         self._held = held
         for name, reason in held.items():
-            self._entries[name] = held_entry_of(self.board, name, reason)
+            self._entries[name] = held_entry_of(self.board, name, reason, self._remedies.get(reason))
         return True
 
     def refresh(self) -> None:
@@ -316,7 +318,7 @@ def entry_of(row: TaskRow) -> InboxEntry:
     )
 
 
-def held_entry_of(board: Board, name: str, reason: WaitReason) -> InboxEntry:
+def held_entry_of(board: Board, name: str, reason: WaitReason, remedy: str | None = None) -> InboxEntry:
     """Return the entry of a task that could start if a human ended its wait."""
     entry, wait = entry_of(board.row(name)), WAITS[reason]
     whys = {
@@ -329,7 +331,8 @@ def held_entry_of(board: Board, name: str, reason: WaitReason) -> InboxEntry:
     why = whys.get(reason, "") if view is None else view.breaker.why
     named = {WaitReason.APPROVAL: name}.get(reason) if view is None else entry.downstream
     has_end = reason is WaitReason.APPROVAL and board.row(name).expires_at is not None  # an answer after it is refused
-    words = (f"{why};", "until then" if has_end else "", wait.how, named and shell_word(named))
+    command = " ".join(filter(None, (wait.how, named and shell_word(named))))
+    words = (f"{why};", "until then" if has_end else "", remedy or command)
     title, message = str(wait.inbox), " ".join(filter(None, words))
     since = _waits_since(board, name, reason)
     return replace(

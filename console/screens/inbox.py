@@ -36,7 +36,7 @@ class InboxScreen(SplitScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self.inbox = Inbox(self.board)
+        self.inbox = Inbox(self.board, self.console.remedies)
         self.heading = Bar(id="heading")
         self.main_pane = self.table = InboxTable(self)
         self.detail_pane = self.evidence = EvidenceView(self.scene, self.console.memory.get, id="beside")
@@ -72,7 +72,7 @@ class InboxScreen(SplitScreen):
     def board_replaced(self, board: Board) -> None:
         """Rebuild the list; keep open causes, order and filter."""
         before = self.inbox
-        self.inbox = Inbox(board)
+        self.inbox = Inbox(board, self.console.remedies)
         self.inbox.order_by(before.sort)
         self.inbox.set_filter(before.filter)
         for cause in before.causes():

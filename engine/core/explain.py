@@ -339,7 +339,7 @@ def _waits_for_approval(case: TaskCase) -> str:
         again = f"redrive requeue {shell_word(row.name)} asks again"
         return f"{describe_unanswered(ends_at)}: the next executor fails it; {again}"
     ends = "" if ends_at is None else f"; without an answer it fails in {format_duration(ends_at - case.now)}"
-    answer = f"redrive approve or reject {shell_word(row.name)}"
+    answer = case.context.runner.answers or f"redrive approve or reject {shell_word(row.name)}"
     return f"waits for an approval for {case.since(row.started_at)}: {answer}{ends}"
 
 

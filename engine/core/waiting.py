@@ -166,6 +166,7 @@ class RunnerStatus(msgspec.Struct, frozen=True):
         pid: of the executor, alive or not; of ``redrive serve`` if SERVED.
         remedy: how to start an executor, as the end of a sentence.
         has_left: the last executor of the run ended in order: it cut nothing off.
+        answers: how an approval is answered, by keys; empty: by commands of the shell.
     """
 
     kind: RunnerKind = RunnerKind.ALIVE
@@ -173,6 +174,7 @@ class RunnerStatus(msgspec.Struct, frozen=True):
     pid: int | None = None
     remedy: str = "redrive resume starts an executor"
     has_left: bool = False
+    answers: str = ""
 
     @property
     def is_alive(self) -> bool:

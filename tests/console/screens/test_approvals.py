@@ -62,6 +62,9 @@ async def test_the_inbox_lists_it_while_other_tasks_run(session: FakeSession, cl
         assert "Nothing failed: it waits for an answer." in driver.text
         assert "4 Inbox ◆1" in driver.text
         assert "y approve… n reject…" in " ".join(driver.lines[-1].split())
+        await driver.press("i")
+        assert "ok: waits for an approval for 0s: y approves, n rejects" in " ".join(driver.text.split())
+        assert "y approves, n rejects" in driver.text and "redrive approve" not in driver.text
 
 
 @pytest.mark.parametrize(("key", "act"), [("y", "approve"), ("n", "reject")])

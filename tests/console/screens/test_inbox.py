@@ -10,7 +10,7 @@ from redrive.console.screens.base import JUMP_SECONDS
 from redrive.console.text.figures import wall
 from redrive.engine.domain.acts import Answer, TargetResult
 from redrive.engine.domain.rows import ExecutorState
-from redrive.engine.domain.states import TaskState
+from redrive.engine.domain.states import RunState, TaskState
 from textual.geometry import Region
 
 from ..conftest import FakeSession, StillClock, make_app
@@ -537,7 +537,7 @@ async def test_after_the_deadline_the_badge_counts_what_the_list_counts_and_the_
         projection.tasks[name].state = TaskState.CANCELLED
         projection.tasks[name].failure_mode = "deadline"
     run = projection.run
-    run.state, run.ended_at, run.deadline_at, run.deadline_passed_at = "FAILED", clock.now, START, START
+    run.state, run.ended_at, run.deadline_at, run.deadline_passed_at = RunState.FAILED, clock.now, START, START
     async with open_console(FakeSession(projection), clock, "4", size=(120, 40)) as driver:
         assert "4 Inbox ◆3" in driver.text
         assert "2 causes · 1 dead letter · 2 by the deadline" in driver.text
