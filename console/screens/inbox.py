@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
+from msgspec.structs import replace
 from textual import events
 from textual.widget import Widget
 
 from ...engine.domain.events import EventKind
-from ..keys.actions import ScreenName
+from ..keys.actions import Action, ScreenName
 from ..model.board import Board, BoardUpdate
 from ..model.inbox import Inbox, InboxCause, InboxRow
 from ..model.lists import next_order, parse_filter
@@ -331,6 +332,13 @@ class InboxScreen(SplitScreen):
         )
 
     # --- Keys -----------------------------------------------------------------------------------------------------
+
+    def footer_actions(self) -> Sequence[Action]:
+        """On an open cause the key that opens closes it."""
+        row, actions = self.table.cursor_key, super().footer_actions()
+        if row is None or row != InboxRow(row.cause) or not self.inbox.is_open(row.cause):
+            return actions
+        return [replace(action, label="close") if action.name == "open" else action for action in actions]
 
     def hints(self) -> list[KeyHint]:
         """The keys that end a wait come first, and none that leaves it as it is."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rich.cells import get_character_cell_size
 
-from .text import aligned, cells, cut, one_line
+from .text import aligned, before_number, cells, cut, one_line
 
 if TYPE_CHECKING:
     from rich.style import Style
@@ -92,7 +92,12 @@ def fit(line: Line, size: int, more: str = "…") -> Line:
     if taken <= size:
         return [*line, Piece(" " * (size - taken))] if taken < size else line
     mark = more[: max(size, 0)]
-    return [*crop(line, 0, size - cells(mark)), Piece(mark, Role.DIM)]
+    kept = crop(line, 0, size - cells(mark))
+    whole = before_number(plain(kept), plain(line))
+    if whole != plain(kept):  # no other number than that of the line
+        kept = crop(kept, 0, cells(whole))
+    rest = size - width(kept) - cells(mark)
+    return [*kept, Piece(mark + " " * rest, Role.DIM)]
 
 
 def stripped(line: Line) -> Line:

@@ -130,7 +130,16 @@ def shorten(text: str, size: int, more: str = "…") -> str:
         return text
     if size <= cells(more):
         return more[: max(size, 0)]
-    return cut(text, 0, size - cells(more)).rstrip() + more
+    return before_number(cut(text, 0, size - cells(more)), text).rstrip() + more
+
+
+_LINE_NUMBER = re.compile(r":\d+$")
+
+
+def before_number(kept: str, text: str) -> str:
+    """The beginning ``kept`` of ``text`` without a ``:13`` at its end that is part of ``:136``, another number."""
+    found = _LINE_NUMBER.search(kept) if text[len(kept) :][:1].isdigit() else None
+    return kept if found is None or not text.startswith(kept) else kept[: found.start()]
 
 
 _WORDS_OF_NAME = re.compile(r"([-_.:/ ]+)")

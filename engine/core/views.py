@@ -266,10 +266,11 @@ def _unattended(case: TaskCase) -> str:
 
 
 def _after(case: TaskCase) -> str:
-    """The parents that a task waits for, and who holds it until a human decides; that alone if there is one parent."""
-    unmet, held = unmet_parents(case.projection, case.row.name), describe_holders(case.holders())
+    """The parents that a task waits for, and who holds it until a human decides; that alone if it says the same."""
+    unmet, holders = unmet_parents(case.projection, case.row.name), case.holders()
     after = f"after {unmet[0] if len(unmet) == 1 else counted(len(unmet), 'task')}" if unmet else ""
-    return held if held and len(unmet) == 1 else ", ".join(filter(None, (after, held)))
+    is_said = bool(holders) and (len(unmet) == 1 or set(unmet) <= set(holders))
+    return describe_holders(holders) if is_said else ", ".join(filter(None, (after, describe_holders(holders))))
 
 
 def _pool_full(case: TaskCase) -> str:

@@ -546,6 +546,13 @@ async def test_after_the_deadline_the_badge_counts_what_the_list_counts_and_the_
         assert "⊗ report deadline" in " ".join(driver.text.split())
 
 
+async def test_the_footer_says_that_enter_closes_an_open_cause(session, clock: StillClock):
+    async with open_console(session, clock, "4") as driver:
+        assert "Enter open" in driver.lines[-1]
+        await driver.press("enter")
+        assert "Enter close" in driver.lines[-1]
+
+
 async def test_p_unpauses_a_run_from_its_inbox(clock: StillClock):
     session = waiting_run(clock, "pause")
     async with open_console(session, clock, "4", "p"):

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from redrive.console.text.pieces import Piece, fit, plain, width
 from redrive.console.text.text import (
     abbreviate,
     cells,
@@ -94,6 +95,13 @@ def test_half_of_a_wide_character_is_a_space():
     assert cut("日本語", 1, 5) == " 本 "
     assert cut("日本語", 0, 4) == "日本"
     assert cut("a日", 0, 2) == "a "
+
+
+def test_part_of_a_number_of_a_line_is_not_shown_as_another() -> None:
+    assert shorten("ZeroDivisionError demo.py:136 in push", 28) == "ZeroDivisionError demo.py…"
+    assert shorten("ZeroDivisionError demo.py:136 in push", 30) == "ZeroDivisionError demo.py:136…"
+    cut = fit([Piece("demo.py"), Piece(":136 in push")], 11)
+    assert (plain(cut), width(cut)) == ("demo.py…   ", 11)
 
 
 @given(anything, st.integers(0, 30))

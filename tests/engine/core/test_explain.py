@@ -317,6 +317,8 @@ def test_an_approval_holds_as_a_dead_letter_does_and_what_runs_does_not():
     )
     assert task_view(projection, "report", NOW).fact == "after 3 tasks, held by go and bad"
     assert sentence(projection, "report") == "waits for go, bad and x; held by go and bad"
+    projection.tasks["x"].state = TaskState.SUCCESS
+    assert task_view(projection, "report", NOW).fact == "held by go and bad", "each is named once"
 
 
 def test_what_a_rule_lets_start_holds_nothing():
