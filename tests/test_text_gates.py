@@ -289,9 +289,10 @@ def test_a_shell_gets_each_text_as_one_word(tmp_path: Path, count: int) -> None:
         for line in (shell_command(["requeue", "--", text]), shell_line("requeue", text, "r", [text], "why") or ""):
             assert line.isprintable()
             lines.append(line.removeprefix("redrive "))
-        word = text.replace("\0", "?").encode("utf-8", "replace").decode().rstrip("\n")
+        whole = text.replace("\0", "?").encode("utf-8", "replace").decode()
+        word = whole.rstrip("\n")
         wanted.append(["--", word])
-        wanted.append([f"{word}@r", "--reason", "why", "--", word])
+        wanted.append([f"{whole}@r", "--reason", "why", "--", word])
 
     for_each_text(count, check)
     script = tmp_path / "lines.sh"

@@ -94,7 +94,7 @@ _CHANGING = (
         "requeue",
         ("r",),
         "requeue",
-        "Run again in 5 s, unless taken back; marked ones after a preview.",
+        "Run again in 5s, unless taken back; marked ones after a preview.",
         _CAUSES,
         _CHANGE,
         "requeue",

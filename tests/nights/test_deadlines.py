@@ -28,7 +28,8 @@ def test_a_task_of_25_s_in_a_run_of_6_s_is_ended_and_told() -> None:
     (cause,) = night.inbox
     assert (cause.title, cause.tasks) == ("ended by the deadline", ("long", "child"))
     due = format_clock(night.projection.run.deadline_at or 0)
-    for text in (night.header("10s"), night.summary, night.why("child", "10s"), *night.journal[-1:]):
+    assert f"deadline {due} passed" in night.header("10s")
+    for text in (night.summary, night.why("child", "10s"), *night.journal[-1:]):
         assert f"the deadline of the run, {due}, has passed" in text
 
 

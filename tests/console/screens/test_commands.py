@@ -29,7 +29,7 @@ async def test_help_lists_the_keys_of_this_screen_and_no_others(revenue: FakeSes
     async with shown(revenue, clock, (100, 100)) as (app, pilot):
         await press(app, pilot, "question_mark")
         text = text_of(app)
-        assert "Run again in 5 s, unless taken back" in text
+        assert "Run again in 5s, unless taken back" in text
         assert "One step more detail" in text
         assert "Fold long lines" not in text
         await press(app, pilot, "escape")
