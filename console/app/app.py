@@ -26,7 +26,7 @@ from ..present.runs import deadline_note
 from ..present.tour import advance, tour_line
 from ..screens.console import run_latest
 from ..sessions.live_run import LiveRun
-from ..sessions.session import Session
+from ..sessions.session import LiveSession
 from ..sessions.target import LaunchContext
 from ..terminal.capabilities import detect_capabilities
 from ..terminal.tty import Tty
@@ -60,7 +60,7 @@ class ConsoleApp(ViewConsole):
 
     def __init__(
         self,
-        session: Session,
+        session: LiveSession,
         run_id: str | None = None,
         *,
         tty: Tty | None = None,

@@ -29,7 +29,7 @@ from ..screens.fleet import FleetScreen
 from ..sessions.address import Endpoint
 from ..sessions.live_run import LiveRun
 from ..sessions.open import open_session
-from ..sessions.session import Session, current_actor
+from ..sessions.session import LiveSession, current_actor
 from ..sessions.target import LaunchContext, is_remote
 from ..terminal.tty import Tty
 from ..text.pieces import Line, Piece, Role
@@ -40,7 +40,7 @@ from .theme import Theme
 READ_SECONDS = 2.0  # that a key waits for the run of its row
 
 FleetWatch = Callable[[], AsyncIterator[Sequence[Offer]]]
-OpenFile = Callable[[str], Awaitable[Session]]
+OpenFile = Callable[[str], Awaitable[LiveSession]]
 _ABOUT_RUN = frozenset({"why", "details", "copy"})  # and all that changes it
 
 
@@ -56,8 +56,8 @@ class NoSession:
         """Do nothing."""
 
 
-def _none() -> Session:
-    return cast(Session, NoSession())
+def _none() -> LiveSession:
+    return cast(LiveSession, NoSession())
 
 
 class Opening(msgspec.Struct, frozen=True):

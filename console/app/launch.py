@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ..keys.keymap import KeyMap
     from ..sessions.address import Endpoint, SshOptions
     from ..sessions.open import FleetTarget
-    from ..sessions.session import Session
+    from ..sessions.session import LiveSession
     from .app import ConsoleApp, ConsoleEnd
     from .fleet import Opening
     from .theme import Theme
@@ -66,7 +66,7 @@ def attach(tty: Tty, endpoint: Endpoint, read_only: bool, *, opened: Opening | N
 
     target = endpoint.target
 
-    def open_target(is_read_only: bool = read_only) -> Awaitable[Session]:
+    def open_target(is_read_only: bool = read_only) -> Awaitable[LiveSession]:
         return open_session(endpoint, read_only=is_read_only)
 
     context = LaunchContext(
@@ -116,7 +116,7 @@ async def _choose(
     from ..sessions.open import open_session
     from .fleet import FleetApp
 
-    def open_file(path: str) -> Awaitable[Session]:
+    def open_file(path: str) -> Awaitable[LiveSession]:
         endpoint = Endpoint(path, options_for(fleet.hosts, path) or ssh)
         return open_session(endpoint, read_only=is_read_only, is_console=False, may_prompt=False)
 
@@ -162,7 +162,7 @@ def _spawn(flow: str | None, state: str, run_id: str | None, options: RunOptions
     host.spawn(flow=flow, state=state, run_id=run_id, options=asdict(options))
 
 
-async def _embedded(starting: Future[None], state: str, run_options: Mapping[str, object]) -> Session:
+async def _embedded(starting: Future[None], state: str, run_options: Mapping[str, object]) -> LiveSession:
     from ..sessions.local import EmbeddedSession
 
     await asyncio.wrap_future(starting)
@@ -186,7 +186,7 @@ def _run_on_screen(tty: Tty, coroutine: Coroutine[object, object, T]) -> T:
 
 async def _run_app(
     tty: Tty,
-    open_target: Callable[[], Awaitable[Session]],
+    open_target: Callable[[], Awaitable[LiveSession]],
     target: str,
     run_id: str | None,
     context: LaunchContext,

@@ -21,7 +21,7 @@ from ...engine.statefile.lists import LATEST
 from ...engine.store import database
 from ..model.board import SessionStatus
 from ..sessions.once import with_session
-from ..sessions.session import Session, new_command
+from ..sessions.session import LiveSession, Session, new_command
 from ..sessions.target import is_remote, run_in
 from ..text.text import echo, echo_lines, one_line
 from .group import ExitCode, code_of_answers, command
@@ -152,7 +152,7 @@ def _is_accepted(why: str, question: str) -> bool:
 @shared.of_file
 @shared.json_option
 def stop_executor(file: shared.NamedFile, drain: bool, wait: bool, reason: str, as_json: bool) -> int:
-    async def use(session: Session) -> tuple[Answer, ActPlace, SessionStatus]:
+    async def use(session: LiveSession) -> tuple[Answer, ActPlace, SessionStatus]:
         answer, place = await _send(session, "stop", {"how": "drain" if drain else "now"}, reason)
         status = session.status
         if answer.ok and wait:
@@ -190,7 +190,7 @@ async def _send(session: Session, act: str, options: dict[str, str], reason: str
     return await session.send(command), place_of(session, run)
 
 
-async def _wait_until_gone(session: Session, pid: int | None) -> None:
+async def _wait_until_gone(session: LiveSession, pid: int | None) -> None:
     """Wait until this executor is gone; a service may start another one."""
     since = (await session.snapshot()).seq
     async for _ in session.events(since):

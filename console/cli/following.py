@@ -17,7 +17,7 @@ from typing import cast
 from ...engine.domain.events import Event
 from ..sessions.address import Endpoint
 from ..sessions.once import with_session
-from ..sessions.session import Session
+from ..sessions.session import LiveSession, Session
 from ..sessions.target import is_remote
 from ..text.pieces import fit, width
 from ..text.text import sanitize_lines, shorten
@@ -41,7 +41,7 @@ def follow_view(endpoint: Endpoint, read: Read, *, as_json: bool) -> int:
         ended = time.monotonic()
         return ended + _REST_FACTOR * (ended - began)
 
-    async def use(session: Session) -> int:
+    async def use(session: LiveSession) -> int:
         batches = cast("AsyncGenerator[Sequence[Event]]", session.events(await _head(session)))
         due_at = await show(session)
         async with aclosing(batches):

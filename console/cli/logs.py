@@ -19,7 +19,7 @@ from ..present.log import failure_text
 from ..present.runs import executor_advice, place_line
 from ..sessions.once import read_once, with_session
 from ..sessions.reads import OutputLine, OutputStream
-from ..sessions.session import Session
+from ..sessions.session import LiveSession, Session
 from ..text.figures import format_bytes
 from ..text.text import echo, echo_json, one_line, pad
 from .group import command
@@ -41,7 +41,7 @@ def print_logs(file: NamedFile, as_json: bool, attempt: int | None, lines: int |
     """TASK may be a glob, as 'load_*'; left out: every task that has started."""
     patterns = file.tasks
 
-    async def use(session: Session) -> int:
+    async def show(session: Session) -> tuple[RunProjection, list[_TaskOutput]]:
         run_id = session.run_id
         projection = await session.part(run_id, patterns) if patterns and not follow else None
         if projection is None or not projection.tasks.keys() >= set(patterns):
@@ -60,14 +60,19 @@ def print_logs(file: NamedFile, as_json: bool, attempt: int | None, lines: int |
         if not (follow or as_json or printer.has_printed):
             which = ", ".join(map(one_line, names)) if len(names) <= _NAMED_MAX else f"{len(names)} tasks"
             echo(f"redrive: no output of {which} in {place_line(projection.run, session.address)}", err=True)
-        if follow:
-            status = session.status
-            if advice := executor_advice(projection.run, status, session.address, session.now_us()):
-                echo(f"redrive: {one_line(advice)}", err=True)
-            await _follow(session, projection, tasks)
-        return 0
+        return projection, tasks
 
-    return (with_session if follow else read_once)(file.to_read(), use)
+    async def show_and_follow(session: LiveSession) -> None:
+        projection, tasks = await show(session)
+        if advice := executor_advice(projection.run, session.status, session.address, session.now_us()):
+            echo(f"redrive: {one_line(advice)}", err=True)
+        await _follow(session, projection, tasks)
+
+    if follow:
+        with_session(file.to_read(), show_and_follow)
+    else:
+        read_once(file.to_read(), show)
+    return 0
 
 
 def _has_attempt(row: TaskRow, attempt: int | None) -> bool:
@@ -85,7 +90,7 @@ def _nothing_sentence(projection: RunProjection, patterns: Sequence[str], attemp
     return f"no such task of run {projection.run.run_id} has an {which}"
 
 
-async def _follow(session: Session, projection: RunProjection, tasks: Sequence[_TaskOutput]) -> None:
+async def _follow(session: LiveSession, projection: RunProjection, tasks: Sequence[_TaskOutput]) -> None:
     """Print new output after each batch of events; the session sends an empty batch each second."""
     while not all(task.is_over(projection) for task in tasks):
         try:

@@ -26,7 +26,7 @@ from ..present import runs as present
 from ..sessions.address import Endpoint
 from ..sessions.once import with_session
 from ..sessions.past import EventHistory
-from ..sessions.session import Session, listed_events
+from ..sessions.session import LiveSession, Session, listed_events
 from ..text.figures import wall_day
 from ..text.text import echo, json_line, one_line
 from . import options as shared
@@ -52,7 +52,7 @@ def print_events(file: shared.NamedFile, as_json: bool, follow: bool, since: int
         is_task = not file.tasks or any(fnmatchcase(event.task or "", task) for task in file.tasks)
         return is_task and run_id in (None, event.run_id)
 
-    async def use(session: Session) -> int:
+    async def use(session: LiveSession) -> int:
         run_id = session.run_id
         projection = await session.part(run_id, ()) if run_id is not None or not follow else None
         until = None if follow else projection.seq if projection is not None else None

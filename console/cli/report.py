@@ -40,7 +40,7 @@ from ..present.runs import incident_summary
 from ..sessions.once import with_session
 from ..sessions.past import events_of_run
 from ..sessions.reads import TEXTS_OF, load_memories, read_evidence
-from ..sessions.session import Session, listed_events
+from ..sessions.session import LiveSession, Session, listed_events
 from ..text.figures import format_bytes
 from ..text.text import echo
 from .group import command
@@ -143,7 +143,7 @@ class LivePage:
         version: the number of changes so far.
     """
 
-    def __init__(self, session: Session, run_id: str | None) -> None:
+    def __init__(self, session: LiveSession, run_id: str | None) -> None:
         self.version = 0
         self._session, self._run_id = session, run_id
         self._changed = threading.Condition()
@@ -276,7 +276,7 @@ class ReportRequest(BaseHTTPRequestHandler):
         """Nothing is printed for a request."""
 
 
-async def _serve(session: Session, run_id: str | None, port: int) -> None:
+async def _serve(session: LiveSession, run_id: str | None, port: int) -> None:
     page = LivePage(session, run_id)
     try:
         server = ReportServer(page, port)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...engine.agent import executor_socket
 from ...engine.clock import wall_time_us
-from ...engine.domain.events import Event
 from ...engine.domain.rows import NO_EXECUTOR
 from ...engine.domain.states import TaskUsage
 from ...engine.errors import LinkError, NoAnswerError, NotFoundError, StateFileError
@@ -125,9 +124,6 @@ class FileSession(Session):
 
         self._uuid, projection = await self._read(load)
         return projection
-
-    def events(self, since: int) -> AsyncIterator[Sequence[Event]]:
-        raise NotImplementedError("a file that is read once is not followed")
 
     async def send(self, command: Command) -> Answer:
         """Send a command to the executor; without one, apply it by the same rules under the lock of the state file."""

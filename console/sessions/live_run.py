@@ -29,7 +29,7 @@ from ..model.eta import Forecast, Forecaster
 from ..model.inbox import InboxCause
 from ..model.runs import WaitingRun, waiting_runs
 from .reads import load_memories
-from .session import Session
+from .session import LiveSession, Session
 
 SECOND_US = 1_000_000
 FLUSH_SECONDS = 0.1  # between two updates of the screen by events; keys do not wait
@@ -67,7 +67,7 @@ class BoardObserver(Protocol):
 class LiveRun:
     """The run on the screen."""
 
-    def __init__(self, session: Session, clock: Clock, observer: BoardObserver) -> None:
+    def __init__(self, session: LiveSession, clock: Clock, observer: BoardObserver) -> None:
         self.session = session
         self.board: Board | None = None
         self.error_message: str | None = None  # why no snapshot could be loaded, in one sentence

@@ -71,7 +71,7 @@ class LocalSession(FileSession):
         return await asyncio.to_thread(function)
 
     async def events(self, since: int) -> AsyncIterator[Sequence[Event]]:
-        """Yield batches of events after ``since``; an empty one each second. See ``Session``."""
+        """Yield batches of events after ``since``; an empty one each second. See ``LiveSession``."""
         seq = since
         while True:
             try:

@@ -11,14 +11,15 @@ from ..model.board import CLOCK_OFFSET_SECONDS
 from ..text.text import echo, one_line
 from .address import Endpoint, parse
 from .file_session import FileSession
-from .session import Session
+from .session import LiveSession, Session
 from .target import is_remote, one_run
 
 Result = TypeVar("Result")
+AnySession = TypeVar("AnySession", bound=Session)
 Use = Callable[[Session], Awaitable[Result]]
 
 
-def with_session(endpoint: Endpoint, use: Use[Result]) -> Result:
+def with_session(endpoint: Endpoint, use: Callable[[LiveSession], Awaitable[Result]]) -> Result:
     """Open a session for a command in an event loop, await ``use``, close the session."""
     from ...engine.asyncio_log import run_with_log  # here: most commands read once
     from .open import open_session
@@ -58,7 +59,7 @@ def _finish(coroutine: Coroutine[object, object, Result]) -> Result:
     raise RuntimeError("a file that is read once is never waited for")
 
 
-async def _use(session: Session, use: Use[Result]) -> Result:
+async def _use(session: AnySession, use: Callable[[AnySession], Awaitable[Result]]) -> Result:
     try:
         result = await use(session)
         if (notice := clock_notice(session)) and notice not in _told:

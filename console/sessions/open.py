@@ -23,7 +23,7 @@ from ...engine.statefile.state_files import POLL_SECONDS, Offer, OfferReader
 from .address import Endpoint, SshAddress, SshOptions, parse
 from .bundle import boot_command
 from .connection import SILENCE_SECONDS, AgentProcess, Message, silent_host
-from .session import Session, decoding, rows_of
+from .session import LiveSession, decoding, rows_of
 from .target import is_remote, one_run
 
 Result = TypeVar("Result")
@@ -31,14 +31,14 @@ Result = TypeVar("Result")
 
 async def open_session(
     endpoint: Endpoint, *, read_only: bool = False, is_console: bool = True, may_prompt: bool = True
-) -> Session:
+) -> LiveSession:
     """Open a session for a state file and the run that is named. ``is_console``: the executor lists the operator while
     it is open; ``may_prompt``: ssh may ask on the terminal, which no screen has taken.
 
     Raises RedriveError with one sentence.
     """
     target, run = endpoint.target, endpoint.run
-    session: Session
+    session: LiveSession
     if is_remote(target):
         from .ssh import SshSession
 

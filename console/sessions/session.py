@@ -115,14 +115,6 @@ class Session(Protocol):
         """
         return await self.snapshot(run_id)
 
-    def events(self, since: int) -> AsyncIterator[Sequence[Event]]:
-        """Yield batches of the events after ``since``, without end, in order, each event once.
-
-        An empty batch is a heartbeat or a change of ``status``; it comes only when all earlier events were yielded.
-        Raises SnapshotNeeded when events no longer lead to the state of the file: it was replaced, truncated or
-        pruned. A new call ends an earlier one.
-        """
-
     async def send(self, command: Command) -> Answer:
         """Send a command. Sending it again with the same id changes nothing."""
 
@@ -198,6 +190,18 @@ class Session(Protocol):
         from ...engine.statefile.pruning import PrunePreview
 
         return await self.read(partial(row_of, PrunePreview), "preview_prune", options=options)
+
+
+class LiveSession(Session, Protocol):
+    """A session that yields what changes in the file: what a console and a command that follows need."""
+
+    def events(self, since: int) -> AsyncIterator[Sequence[Event]]:
+        """Yield batches of the events after ``since``, without end, in order, each event once.
+
+        An empty batch is a heartbeat or a change of ``status``; it comes only when all earlier events were yielded.
+        Raises SnapshotNeeded when events no longer lead to the state of the file: it was replaced, truncated or
+        pruned. A new call ends an earlier one.
+        """
 
 
 # --- The operator of this console, and the operators of other consoles -----------------------------------------------

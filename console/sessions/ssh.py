@@ -26,7 +26,7 @@ from .address import SshAddress, SshOptions, parse
 from .bundle import CHANGING, modules_for
 from .connection import Connection, EventBuffer, Message
 from .session import (
-    Session,
+    LiveSession,
     Value,
     current_actor,
     decode_events,
@@ -58,7 +58,7 @@ class AgentHeartbeat(msgspec.Struct, frozen=True):
     executor: ExecutorState | None = None
 
 
-class SshSession(Session):
+class SshSession(LiveSession):
     """Created by ``open``."""
 
     def __init__(
@@ -170,7 +170,7 @@ class SshSession(Session):
         return projection
 
     async def events(self, since: int) -> AsyncIterator[Sequence[Event]]:
-        """Yield batches of events after ``since``; see ``Session``. A new call ends an earlier one."""
+        """Yield batches of events after ``since``; see ``LiveSession``. A new call ends an earlier one."""
         if self._reset is not None:
             raise self._reset
         if self._buffer is not None:

@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 from redrive.console.sessions.address import SshAddress
 from redrive.console.sessions.local import LocalSession
-from redrive.console.sessions.session import Session
+from redrive.console.sessions.session import LiveSession
 from redrive.console.sessions.ssh import SshSession
 
-OpenSession = Callable[..., Awaitable[Session]]
+OpenSession = Callable[..., Awaitable[LiveSession]]
 
 
 @pytest.fixture(params=["file", "ssh"])
 async def open_session(request: pytest.FixtureRequest, far: Any) -> AsyncIterator[OpenSession]:
     """Open sessions of one kind, and close them at the end."""
-    opened: list[Session] = []
+    opened: list[LiveSession] = []
 
-    async def open_one(path: Path, **options: Any) -> Session:
+    async def open_one(path: Path, **options: Any) -> LiveSession:
         if request.param == "file":
-            session: Session = await LocalSession.open(str(path), **options)
+            session: LiveSession = await LocalSession.open(str(path), **options)
         else:
             session = await SshSession.open(str(SshAddress("far", str(path))), **options)
         opened.append(session)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.console.sessions.session import Session
+from redrive.console.sessions.session import LiveSession
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.domain.acts import Command, Target
 from redrive.engine.domain.event_payloads import ExecutorChanged, OperatorActed, TaskMoved
@@ -147,7 +147,7 @@ async def test_what_came_of_a_cause_and_the_notes_on_it_are_stored(
     assert (decision, tasks, reason) == ("skip", 1, "because")
 
 
-async def all_chunks(session: Session) -> list[LogChunk]:
+async def all_chunks(session: LiveSession) -> list[LogChunk]:
     found: list[LogChunk] = []
     while page := await session.log("night-1", "task_00000", 1, after=found[-1].id if found else 0):
         found += page

@@ -28,7 +28,7 @@ from redrive.console.keys.actions import (
     shell_line,
 )
 from redrive.console.model.board import Link, SessionStatus
-from redrive.console.sessions.session import Session
+from redrive.console.sessions.session import LiveSession
 from support.commands import all_commands
 from textual.app import App
 from textual.dom import DOMNode
@@ -153,7 +153,7 @@ def views() -> Iterator[type[DOMNode]]:
 
 
 def test_every_action_has_a_handler_and_nothing_else_does() -> None:
-    app = ConsoleApp(cast(Session, SimpleNamespace(status=SessionStatus(Link.LIVE))))
+    app = ConsoleApp(cast(LiveSession, SimpleNamespace(status=SessionStatus(Link.LIVE))))
     called = [*VIEW_CALLS, *app.calls, "suspend", "schedule"]  # by every app, and by the list of state files
     assert sorted(called) == sorted(action.name for action in (*ACTIONS, *FIXED))
 

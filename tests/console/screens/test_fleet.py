@@ -16,7 +16,7 @@ from redrive.console.keys.actions import ScreenName
 from redrive.console.model.runs import fleet_entries
 from redrive.console.present.fleet import why_line
 from redrive.console.present.states import Look
-from redrive.console.sessions.session import Session
+from redrive.console.sessions.session import LiveSession
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
 from redrive.console.text.glyphs import UTF8
@@ -119,7 +119,7 @@ class Files:
         await asyncio.wait_for(self.news.join(), LIMIT_SECONDS)
 
 
-async def unread(path: str) -> Session:
+async def unread(path: str) -> LiveSession:
     """No state file is there."""
     raise StateFileError(f"there is no state file {path}")
 
