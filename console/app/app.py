@@ -35,8 +35,9 @@ from ..text.text import one_line
 from ..widgets.bars import bindings
 from .commands import CommandMenu, Copying, save_screen
 from .confirmations import named
-from .operator import OperatorActions, RunControl
+from .operator import OperatorActions
 from .preferences import Preferences
+from .run_control import RunControl
 from .systems_operator import SystemsActions
 from .theme import DEFAULT, Theme, load_theme
 from .time_travel import TimeTravel

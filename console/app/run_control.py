@@ -1,0 +1,193 @@
+"""Leaves the console, stops and resumes the executor, abandons a run, and arms a read-only console."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ...engine.core.causes import DEFAULT_REASON
+from ...engine.core.projection import RunSummary
+from ...engine.domain.states import TaskState
+from ..model.board import Board
+from ..screens.console import run_latest
+from ..screens.dialogs import ChoiceOption, choose
+from ..text.figures import wall
+from ..text.pieces import Role
+from . import confirmations
+from .operator import OperatorActions
+from .views import ViewConsole
+
+if TYPE_CHECKING:
+    from ...engine.executor.resume_plan import ResumePlan
+
+
+ARMED_SECONDS = 600
+
+_UNANSWERED = (
+    ChoiceOption("wait", "Wait for the answer"),
+    ChoiceOption("leave", "Leave", "it may be done all the same; the command that asks is printed"),
+)
+_LEAVING = ChoiceOption("leave", "Leave it running", "redrive attach comes back to it")
+_STOPPING = (
+    ChoiceOption("drain", "Stop after the running tasks", "resume goes on from there"),
+    ChoiceOption("now", "Stop now", "running tasks end, and run again later"),
+)
+_STOPPING_IDLE = (ChoiceOption("drain", "Stop its executor", "no task runs now; resume goes on from there"),)
+
+
+def _ways_to_stop(board: Board) -> Sequence[ChoiceOption]:
+    """What differs only for running tasks is asked only if there are some."""
+    rows = board.projection.tasks.values()
+    return _STOPPING if any(row.state is TaskState.RUNNING for row in rows) else _STOPPING_IDLE
+
+
+class RunControl:
+    """The controller of the executor and of arming; each console has one."""
+
+    def __init__(self, console: ViewConsole, actions: OperatorActions) -> None:
+        self._console = console
+        self._actions = actions
+        self._armed_until = 0.0  # monotonic seconds
+
+    # --- Leaving --------------------------------------------------------------------------------------------------
+
+    def quit(self) -> None:
+        """Leave; first ask about acts without an answer, and about a run that this console started."""
+        self.leave(self._quit)
+
+    def leave(self, leave: Callable[[], None]) -> None:
+        """Call ``leave``; while acts have no answer, only after a question."""
+        sent = self._actions.unanswered
+        if not sent:
+            leave()
+            return
+        more = f" and {len(sent) - 1} more" if len(sent) > 1 else ""
+        choose(
+            self._console,
+            f"No answer yet: {sent[0].words}{more}",
+            _UNANSWERED,
+            lambda how: leave() if how == "leave" else None,
+        )
+
+    def _quit(self) -> None:
+        """If a run that this console started is not over, ask whether to leave it running."""
+        console = self._console
+        board = console.live.board
+        is_running = board is not None and board.projection.run.ended_at is None and console.live.status.executor.alive
+        if not is_running or not console.launch.started_here or console.is_stopping or console.lock_reason is not None:
+            console.exit(0)
+        else:
+            assert board is not None
+            choose(console, "The run is not over", (_LEAVING, *_ways_to_stop(board)), self._leave)
+
+    def _leave(self, how: str) -> None:
+        if how == "leave":
+            self._console.exit(0)
+        else:
+            self._console.is_stopping = True
+            self._actions.stop_run(how)
+
+    def stop_run(self) -> None:
+        """Stop the executor, and stay in the console."""
+        board = self._console.live.board
+        ways = _STOPPING if board is None else _ways_to_stop(board)
+        choose(self._console, "Stop the run", ways, self._actions.stop_run)
+
+    # --- The executor ---------------------------------------------------------------------------------------------
+
+    def resume(self) -> None:
+        """Start an executor here if the last one is gone."""
+        console, board = self._console, self._console.live.board
+        if board is None or board.projection.run.ended_at is not None:
+            console.show_message("there is nothing to resume", Role.WARNING)
+        elif console.live.status.executor.alive:
+            console.show_message("its executor is alive", Role.WARNING)
+        elif console.launch.state_path is None:
+            console.show_message("resume it on its own machine: an executor runs beside its state file", Role.WARNING)
+        elif console.lock_reason is not None:
+            console.show_message(console.lock_reason, Role.WARNING)
+        else:
+            self._plan_resume(trusted=bool(console.launch.run_options.get("trust")))
+
+    def _plan_resume(self, *, trusted: bool) -> None:
+        self._console.show_message("reading the flow ...")
+        run_latest(self._console, partial(self._confirm_resume, trusted), "resume")
+
+    async def _confirm_resume(self, trusted: bool) -> None:
+        """Ask before an executor is started, with the code that it runs and what changed in the flow."""
+        from ...engine.executor.resume_plan import plan_resume
+
+        console, board = self._console, self._console.live.board
+        assert board is not None and console.launch.state_path is not None
+        plan = await plan_resume(console.launch.state_path, board.projection.run.run_id, trusted=trusted)
+        gone_at = console.live.status.executor.gone_at
+        since = f" since {wall(gone_at)}" if gone_at is not None else ""
+        question = confirmations.resume_question(board, since, plan, console.keymap.label("pause"))
+        self._actions.confirm("resume_here", question, lambda reply: self._accept_plan(plan))
+
+    def _accept_plan(self, plan: ResumePlan) -> None:
+        """Resume; if the operator only trusts the code now, import it first and ask about the changes."""
+        if plan.doubts:
+            self._plan_resume(trusted=True)
+        else:
+            run_latest(self._console, self._resume, "resume")
+
+    async def _resume(self) -> None:
+        from ..sessions.local import resume
+
+        console, board = self._console, self._console.live.board
+        assert board is not None and console.launch.state_path is not None
+        console.show_message("starting an executor ...")
+        options = {**console.launch.run_options, "accept_changes": True, "trust": True}  # the operator has seen both
+        await resume(console.launch.state_path, board.projection.run.run_id, options)
+        console.show_message("resumed here")
+
+    def abandon(self, subject: object) -> None:
+        """End the unfinished run ``subject`` for good, after a question."""
+        console = self._console
+        if not isinstance(subject, RunSummary) or subject.run.ended_at is not None:
+            console.show_message("only an unfinished run can be abandoned", Role.WARNING)
+        elif self._actions.actionable_board(None) is not None:
+            question = confirmations.abandon_question(subject)
+            run_id = subject.run.run_id
+            self._actions.confirm(
+                "abandon_run", question, lambda reply: self._actions.send("abandon", (), reply.reason, run_id=run_id)
+            )
+
+    def acknowledge(self, subject: object) -> None:
+        """Take note of how the run ``subject`` ended."""
+        if not isinstance(subject, RunSummary) or subject.run.ended_at is None:
+            self._console.show_message("only a run that has ended can be acknowledged", Role.WARNING)
+        elif self._actions.actionable_board(None) is not None:
+            self._actions.send("ack-run", (), DEFAULT_REASON, run_id=subject.run.run_id)
+
+    # --- Arming ---------------------------------------------------------------------------------------------------
+
+    @property
+    def armed_seconds(self) -> int:
+        """For how many seconds a read-only console still allows changes; 0: it allows none."""
+        return max(round(self._armed_until - time.monotonic()), 0) if self._console.acting_session is not None else 0
+
+    def arm(self) -> None:
+        """Allow changes for ``ARMED_SECONDS``, or forbid them again."""
+        console = self._console
+        if self.armed_seconds:
+            self._armed_until = 0.0
+            console.show_message("changes are forbidden again")
+        elif console.launch.open_for_changes is None:
+            why = console.live.status.read_only
+            console.show_message(why or "changes are allowed already", Role.WARNING if why else Role.TEXT)
+        else:
+            question = confirmations.arming_question(ARMED_SECONDS // 60)
+            self._actions.confirm("arm", question, lambda reply: run_latest(console, self._arm, "arm"))
+
+    async def _arm(self) -> None:
+        console = self._console
+        assert console.launch.open_for_changes is not None
+        if console.acting_session is None:
+            console.acting_session = await console.launch.open_for_changes()
+        self._armed_until = time.monotonic() + ARMED_SECONDS
+        console.show_frames()
+        console.show_message(f"armed: changes are allowed for {ARMED_SECONDS // 60} minutes", Role.WARNING)
