@@ -24,7 +24,8 @@ from ..model.board import Board, BoardUpdate
 from ..model.lists import next_order, parse_filter
 from ..present import systems as present
 from ..present.states import order_line
-from ..present.systems import quarantined_row, row_lines, rows_heading, subject_lines
+from ..present.systems import quarantined_row, rows_heading
+from ..present.systems_detail import row_lines, subject_lines
 from ..text.pieces import Line, Piece, Role, width
 from ..text.text import one_line
 from ..widgets.bars import PAGING, TALL_SCREEN_ROWS, Bar, bindings

@@ -1,0 +1,219 @@
+"""All data of one breaker, page, group of quarantined rows or row, the most important first.
+
+The list shows the first lines of it, and Enter opens all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from msgspec.structs import replace
+
+from ...engine.core.breaker import BreakerState, BreakerStatus
+from ...engine.core.causes import PageBody, describe_history
+from ...engine.core.ready_queue import spec_of
+from ...engine.core.spec import ROWS_LIMIT
+from ...engine.core.views import StateStyle
+from ...engine.domain.rows import PageRow
+from ...engine.domain.text import counted, first_names, format_duration, format_seconds
+from ...engine.statefile.lists import QuarantineGroup, QuarantineRow
+from ..model.systems import sender_names
+from ..text.figures import number, wall, wall_day
+from ..text.pieces import Line, Piece, Role, wrap
+from ..text.text import one_line, sanitize
+from .inbox import task_count
+from .states import sign_of
+from .systems import breaker_style, group_style, page_state, page_style, retries_left, row_counts, tokens
+from .tasks import Scene
+
+_INDENT = 3
+_TOKEN_BAR_CELLS = 10
+_NAMED_MAX = 5
+
+
+def subject_lines(
+    subject: BreakerStatus | PageRow | QuarantineGroup, body: PageBody | None, scene: Scene, columns: int
+) -> list[Line]:
+    """The details of a subject, wrapped to ``columns``. ``body``: of a page; None while it is being read."""
+    if isinstance(subject, BreakerStatus):
+        head, rest = _breaker_head(subject, scene), list(_breaker_lines(subject, scene))
+    elif isinstance(subject, PageRow):
+        head, rest = _page_head(subject, scene), list(_page_lines(subject, body or PageBody(), scene))
+    else:
+        head, rest = _group_head(subject, scene), list(_group_lines(subject, scene))
+    lines = wrap(head, columns - 1, _INDENT)
+    for line in rest:
+        lines += wrap([Piece(" " * _INDENT), *line], columns - 1, _INDENT)
+    return lines
+
+
+def _head(title: str, style: StateStyle, word: str, parts: Iterable[str], scene: Scene) -> Line:
+    line: Line = [Piece(" "), Piece(one_line(title), Role.TITLE), Piece(" "), sign_of(style, scene.glyphs)]
+    line += [Piece(" "), Piece(word, style.role)]
+    for part in filter(None, parts):
+        line += [Piece(f" {scene.glyphs.dot} ", Role.DIM), Piece(part)]
+    return line
+
+
+def _age(at: int, scene: Scene) -> str:
+    return f"since {wall(at)}" if scene.shows_clock_times else f"for {format_duration(scene.now_us - at)}"
+
+
+# --- A breaker -----------------------------------------------------------------------------------------------------
+
+
+def _breaker_head(guard: BreakerStatus, scene: Scene) -> Line:
+    style = breaker_style(guard)
+    word = style.word if guard.since is None else f"{style.word} {_age(guard.since, scene)}"
+    episode = f"episode {number(guard.breaker.episode)}" if guard.breaker.episode else ""
+    return _head(guard.name, style, word, [one_line(guard.why), episode], scene)
+
+
+def _breaker_lines(guard: BreakerStatus, scene: Scene) -> Iterator[Line]:
+    spec, dot = guard.spec, scene.glyphs.dot
+    calls, failures, *_ = guard.totals(scene.now_us)
+    share = f" ({failures * 100 // calls} %)" if failures else ""
+    yield [
+        Piece(f"{number(failures)} of {number(calls)} calls failed{share}"),
+        Piece(f" {dot} opens after {spec.minimum_calls} in a row, or above {spec.failure_rate * 100:g} %", Role.DIM),
+        Piece(f" in {format_seconds(spec.window_seconds)}", Role.DIM),
+    ]
+    yield [
+        Piece("retries ", Role.DIM),
+        *tokens(guard, scene.look, _TOKEN_BAR_CELLS, retries_left(guard, scene.look)),
+        Piece(f" {dot} a success adds {spec.bucket_refund:g}, a second {spec.bucket_per_second:g}", Role.DIM),
+    ]
+    yield [Piece(one_line("".join(_held_text(guard))))]
+    yield [Piece(_closing_text(guard), Role.DIM)]
+    if guard.is_degraded(scene.now_us):
+        yield [Piece("degraded: most successes needed a retry", Role.WARNING)]
+
+
+def _held_text(guard: BreakerStatus) -> Iterator[str]:
+    yield f"holds {task_count(len(guard.held))}" if guard.held else "holds no task"
+    if guard.held:
+        yield f": {first_names(guard.held, _NAMED_MAX)}"
+    if guard.running:
+        yield f"; {counted(guard.running, 'call')} on the way"
+
+
+def _closing_text(guard: BreakerStatus) -> str:
+    spec = guard.spec
+    if guard.state is BreakerState.METRICS_ONLY:
+        return "counts calls only; never holds a task"
+    is_paced = spec.release_per_second > 0
+    pace = f"{spec.release_per_second:g} a second, twice as many each further second" if is_paced else "all at once"
+    what = {"fail": "end as failed", "dead_letter": "become dead letters"}.get(spec.on_open, "wait")
+    probes = f"most of {spec.probes} probes succeed" if spec.probes > 1 else "a probe succeeds"
+    return f"while it is open tasks {what}; once {probes} they go on, {pace}"
+
+
+# --- A page --------------------------------------------------------------------------------------------------------
+
+
+def _page_head(page: PageRow, scene: Scene) -> Line:
+    style, dot = page_style(page.state), scene.glyphs.dot
+    times = f"{number(page.counted)} times" if page.counted > 1 else ""
+    when = f"first {wall_day(page.created_at)}"
+    if page.counted > 1 and page.state == "open":
+        when += f", last {wall(page.updated_at)}"
+    words = page_state(page, scene.look).text
+    line = _head(page.title, style, f"{words}, {one_line(page.severity)}", [times, when], scene)
+    if page.run_id is not None and page.run_id != scene.board.projection.run.run_id:
+        line.append(Piece(f" {dot} run {one_line(page.run_id)}", Role.WARNING))
+    return line
+
+
+def _page_lines(page: PageRow, body: PageBody, scene: Scene) -> Iterator[Line]:
+    yield _sent(page, has_sender=bool(sender_names(scene.board.projection.run.options)))
+    if body.why:
+        yield [Piece(_sentence(body.why))]
+    yield from _labelled(("diagnostic", body.diagnostic), ("error", body.error))
+    if body.changed is not None:
+        words = ", ".join(one_line(word) for word in body.changed) or "nothing"
+        yield [Piece("changed between the last two attempts ", Role.DIM), Piece(words)]
+    yield from _cause_history(body, scene)
+    if body.held:
+        yield [Piece("below it ", Role.DIM), Piece(f"{task_count(body.held)} held up")]
+    if body.deadline_at:
+        yield [Piece("the run is due at ", Role.DIM), Piece(wall(body.deadline_at))]
+    yield from _labelled(
+        ("owner", body.owner), ("downstream", body.downstream), ("cause", page.cause), ("to act", body.command)
+    )
+
+
+def _labelled(*facts: tuple[str, str | None]) -> Iterator[Line]:
+    for label, text in facts:
+        if text:
+            yield [Piece(f"{label} ", Role.DIM), Piece(one_line(text))]
+
+
+def _cause_history(body: PageBody, scene: Scene) -> Iterator[Line]:
+    """The history of the cause, as of when the page was written: the notes, and the latest incident."""
+    if body.memory is not None:
+        latest = replace(body.memory, episodes=body.memory.episodes[:1])
+        for when, what in describe_history(latest, scene.now_us):
+            yield [Piece(when, Role.DIM), Piece(one_line(what))]
+
+
+def _sent(page: PageRow, *, has_sender: bool) -> Line:
+    if page.send_error is not None:
+        again = "tried again, at growing intervals" if page.state == "open" else "not tried any more"
+        return [Piece(f"not sent: {one_line(page.send_error)}", Role.WARNING), Piece(f"; {again}", Role.DIM)]
+    if page.sent_at is not None:
+        return [Piece("sent at ", Role.DIM), Piece(wall(page.sent_at))]
+    words = "not sent yet" if has_sender else "not sent: the flow names no sender"
+    return [Piece(words, Role.DIM if page.is_idle else Role.TEXT)]
+
+
+def _sentence(text: object) -> str:
+    sentence = one_line(str(text))
+    return f"{sentence[:1].upper()}{sentence[1:]}"
+
+
+# --- Quarantined rows ----------------------------------------------------------------------------------------------
+
+
+def _group_head(group: QuarantineGroup, scene: Scene) -> Line:
+    counts = row_counts(group)
+    word = counts[0] if counts else "none left"
+    when = f"first {wall_day(group.first_at)}, last {wall(group.last_at)}"
+    return _head(group.name, group_style(group), word, [", ".join(counts[1:]), when], scene)
+
+
+def _group_lines(group: QuarantineGroup, scene: Scene) -> Iterator[Line]:
+    yield [Piece(one_line(group.error) or "no error was given")]
+    row = scene.board.projection.tasks.get(group.name)
+    if row is None:
+        return
+    spec = spec_of(row)
+    most = "" if spec.max_bad_rows is None else f"more than {number(spec.max_bad_rows)} bad rows"
+    share = "" if spec.max_bad_ratio is None else f"more than {spec.max_bad_ratio * 100:g} % of them bad"
+    limits = " or ".join(filter(None, (most or f"more than {number(ROWS_LIMIT)} bad rows", share)))
+    partial = "; held rows make the run PARTIAL" if spec.strict_rows else ""
+    yield [Piece(f"{limits} would stop the task{partial}", Role.DIM)]
+    if group.fingerprint:
+        yield [Piece("fingerprint ", Role.DIM), Piece(one_line(group.fingerprint))]
+
+
+# --- One row -------------------------------------------------------------------------------------------------------
+
+
+def row_lines(row: QuarantineRow, columns: int) -> list[Line]:
+    """All data of one quarantined row, with its payload line by line."""
+    facts = (
+        ("task", one_line(row.name)),
+        ("state", one_line(row.state)),
+        ("attempt", f"{row.attempt}, generation {row.generation}"),
+        ("set aside", wall_day(row.at)),
+        ("fingerprint", one_line(row.fingerprint or "none")),
+    )
+    lines: list[Line] = [[Piece(f"{label:<12} ", Role.DIM), Piece(text)] for label, text in facts]
+    lines += [[], [Piece("error", Role.STRONG)], *_texts(row.error, columns)]
+    return [*lines, [], [Piece("what it held", Role.STRONG)], *_texts(row.payload, columns)]
+
+
+def _texts(text: object, columns: int) -> Iterator[Line]:
+    shown = str(text) if text is not None else "its content was not stored"
+    for line in shown.splitlines() or [""]:
+        yield from wrap([Piece(sanitize(line, limit=len(line)))], columns)
