@@ -33,7 +33,8 @@ from ..model.graph.groups import GraphForm, Zoom
 from ..model.graph.view import Graph
 from ..model.inbox import EvidenceData, InboxCause
 from ..model.paces import is_overdue
-from ..model.timeline import Span, TimelineRows, activity_of, fitting_span
+from ..model.time_axis import Span, activity_of, fitting_span
+from ..model.timeline import TimelineRows
 from ..text.columns import FILL
 from ..text.figures import number, wall, wall_day
 from ..text.glyphs import UTF8

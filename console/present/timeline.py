@@ -24,7 +24,9 @@ from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.states import FAILED_OUTCOMES, TIMED, TaskState
 from ...engine.domain.text import counted, format_duration
 from ..model.graph.groups import GraphGroup
-from ..model.timeline import BreakerPeriods, CellActivity, GroupActivity, LevelBand, Span, killed_attempt
+from ..model.group_activity import CellActivity, GroupActivity, LevelBand
+from ..model.time_axis import Span
+from ..model.timeline import BreakerPeriods, killed_attempt
 from ..text.columns import longest_cells, that_fit
 from ..text.figures import CLOCK_CELLS, MINUTE, SECOND, clock, column, number, wall, wall_day
 from ..text.glyphs import LEFT, RIGHT, UP, Glyphs

@@ -16,7 +16,8 @@ from ..keys.actions import ScreenName
 from ..model.board import Board, BoardUpdate
 from ..model.lists import next_order
 from ..model.runs import TaskTrend, trend_of_attempts
-from ..model.timeline import BreakerPeriods, HangRow, Pause, RowKey, RunActivity, Span, TimelineRows, activity_of
+from ..model.time_axis import Pause, RunActivity, Span, activity_of
+from ..model.timeline import BreakerPeriods, HangRow, RowKey, TimelineRows
 from ..present import timeline as present
 from ..present.run_grid import CHART_LABEL_CELLS, duration_lines, even_slots, timeout_of
 from ..present.tasks import Scene

@@ -11,7 +11,8 @@ from textual import events
 from textual.message import Message
 
 from ..model.board import Board
-from ..model.timeline import SECOND, STEPS, HangRow, RowKey, Span, TimelineRows, fitting_span
+from ..model.time_axis import SECOND, STEPS, Span, fitting_span
+from ..model.timeline import HangRow, RowKey, TimelineRows
 from ..present import timeline as present
 from ..present.tasks import Scene, TaskNames
 from ..text.pieces import Line, Piece, Role, fit

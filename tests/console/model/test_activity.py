@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from redrive.console.model.timeline import PAUSES_MAX, Pause, activity_of
+from redrive.console.model.time_axis import PAUSES_MAX, Pause, activity_of
 from redrive.engine.core.waiting import ALIVE
 from redrive.engine.domain.events import Event
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.model.timeline import CellActivity, GroupActivity
+from redrive.console.model.group_activity import CellActivity, GroupActivity
 from redrive.engine.core.projection import AttemptRow, TaskRow
 from redrive.engine.domain.states import FAILED_OUTCOMES, TIMED, TaskState
 

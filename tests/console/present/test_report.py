@@ -10,7 +10,7 @@ import pytest
 from redrive.console.app.theme import load_theme
 from redrive.console.model.board import Board
 from redrive.console.model.inbox import AttemptTexts, EvidenceData, Inbox, failures_of
-from redrive.console.model.timeline import fitting_span
+from redrive.console.model.time_axis import fitting_span
 from redrive.console.present.report import (
     CauseEvidence,
     Move,

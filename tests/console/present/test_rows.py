@@ -13,7 +13,7 @@ from redrive.console.model.graph.view import GROUP_ROWS, Graph
 from redrive.console.model.inbox import AttemptTexts, EvidenceData, Inbox, compare, failures_of, fingerprint_of_task
 from redrive.console.model.preview import preview_requeue, preview_skip
 from redrive.console.model.runs import WaitingRun
-from redrive.console.model.timeline import Span
+from redrive.console.model.time_axis import Span
 from redrive.console.present import detail, evidence, inbox, timeline
 from redrive.console.present import states as counts
 from redrive.console.present.graph import (

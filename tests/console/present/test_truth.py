@@ -15,7 +15,7 @@ from redrive.console.model.graph.groups import GraphForm, Zoom
 from redrive.console.model.graph.view import Graph
 from redrive.console.model.inbox import EvidenceData, Inbox
 from redrive.console.model.runs import WaitingRun, fleet_entries
-from redrive.console.model.timeline import Span
+from redrive.console.model.time_axis import Span
 from redrive.console.present.detail import summary_lines, title_line
 from redrive.console.present.evidence import cause_page, evidence_page
 from redrive.console.present.fleet import FLEET_COLUMNS, fleet_row

@@ -7,7 +7,8 @@ import json
 import pytest
 from redrive.console.model.board import Board
 from redrive.console.model.eta import critical_path
-from redrive.console.model.timeline import HangRow, Span, TimelineRows
+from redrive.console.model.time_axis import Span
+from redrive.console.model.timeline import HangRow, TimelineRows
 from redrive.console.present.timeline import axis_line, bar_line, describe_attempt, fit_label_columns, hang_line
 from redrive.console.text.glyphs import ASCII, UTF8
 from redrive.console.text.pieces import Role, plain

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.model.timeline import Span
+from redrive.console.model.time_axis import Span
 from redrive.console.present.timeline import Chart, legend_line, load_lines
 from redrive.console.text.glyphs import ASCII, UTF8
 from redrive.console.text.pieces import Role, plain, width

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from redrive.console.model.timeline import PAUSE_CELLS, SECOND, STEPS, HangRow, RowKey, Span
+from redrive.console.model.time_axis import PAUSE_CELLS, SECOND, STEPS, Span
+from redrive.console.model.timeline import HangRow, RowKey
 from redrive.console.screens.timeline_bars import TimelineView
 from redrive.console.text.pieces import Line, Piece
 from textual.geometry import Region
