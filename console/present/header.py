@@ -180,7 +180,7 @@ def _elapsed(view: RunView) -> Line:
     elapsed = clock(view.clock).strip()
     if view.is_moving or not view.fact:
         return [Piece(elapsed)]
-    if view.word == IDLE.word:
+    if view.style is IDLE:
         return [Piece(view.fact, Role.DIM)]
     return [Piece("after ", Role.DIM), Piece(elapsed), Piece(f", {view.fact}", Role.DIM)]
 

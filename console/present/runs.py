@@ -204,7 +204,7 @@ def _needs(row: ListedRun, place: Look) -> Line:
         )
         alarm = [Piece(f"{place.glyphs.dead}{count}", Role.HUMAN), Piece(f" {rest}")]
         parts.append([Piece(", ".join(words), Role.DIM)] if waiting.is_notice else alarm)
-    notes += [shown.fact] if shown.word in (CUT_OFF.word, IDLE.word) and waiting is None else []
+    notes += [shown.fact] if shown.style in (CUT_OFF, IDLE) and waiting is None else []
     parts += [[Piece(note, Role.WARNING)] for note in notes]
     known = (TaskState.FAILED,) if waiting is not None else ()
     parts.append(states.counts_line(row.counts, place.glyphs, (*_UNREMARKABLE, *known), row.runner))

@@ -334,13 +334,23 @@ class RunView(msgspec.Struct, frozen=True):
         is_paused: whether a pause holds it beside what the word says.
     """
 
-    sign: StrEnum
-    word: str
-    role: StrEnum
+    style: StateStyle
     fact: str
     clock: int
     is_moving: bool
     is_paused: bool
+
+    @property
+    def sign(self) -> StrEnum:
+        return self.style.sign
+
+    @property
+    def word(self) -> str:
+        return self.style.word
+
+    @property
+    def role(self) -> StrEnum:
+        return self.style.role
 
 
 #: A row of a run, or its facts.
@@ -376,7 +386,7 @@ def run_view(run: RunLike, runner: RunnerStatus, now_us: int, counts: Counts | N
     worked_us = end - run.started_at - run.waited_us
     if style is IDLE:  # of the time that it waited, that before a requeue came after the end of its executor
         worked_us = min(end - run.started_at, now_us - run.started_at - run.waited_us)
-    return RunView(*style, fact, max(worked_us, 0), is_moving, is_paused)
+    return RunView(style, fact, max(worked_us, 0), is_moving, is_paused)
 
 
 def _stopped_at(run: RunLike, runner: RunnerStatus) -> int | None:
@@ -402,7 +412,7 @@ def _run_fact(run: RunLike, style: StateStyle, stopped_at: int | None, now_us: i
 def describe_run(view: RunView) -> str:
     """``cut off after 20s, no executor for 8m10``, for the first line of a summary."""
     word = f"{view.word}{' and paused' if view.is_paused else ''}"
-    return f"{word}, {view.fact}" if view.word == IDLE.word else f"{word} {describe_span(view)}"
+    return f"{word}, {view.fact}" if view.style is IDLE else f"{word} {describe_span(view)}"
 
 
 def describe_span(view: RunView) -> str:
@@ -410,7 +420,7 @@ def describe_span(view: RunView) -> str:
 
     Of an idle run only the latter: how long it waited before it was requeued is not known apart from its work.
     """
-    worked = "" if view.word == IDLE.word else f"after {format_duration(view.clock)}"
+    worked = "" if view.style is IDLE else f"after {format_duration(view.clock)}"
     return ", ".join(filter(None, (worked, view.fact)))
 
 
