@@ -355,13 +355,10 @@ class PageColours(NamedTuple):
     styles: Mapping[str, Style]
 
 
-def report_html(data: ReportData, light: PageColours, dark: PageColours, *, is_live: bool = False) -> str:
-    """The page, with light or dark colours by the reader's preference.
-
-    ``is_live``: it reads itself again at each event of the address ``events`` beside its own.
-    """
+def report_html(data: ReportData, light: PageColours, dark: PageColours) -> str:
+    """The page, with light or dark colours by the reader's preference."""
     style = f"{_asset('report.css')}{_colour_rules(light)}@media(prefers-color-scheme:dark){{{_colour_rules(dark)}}}"
-    script = _asset("report.js") + (_asset("live.js") if is_live else "")
+    script = _asset("report.js")
     drawn = timeline_of(data)
     numbers = {name: place for place, name in enumerate(data.board.projection.tasks)}
     return _html(
@@ -376,7 +373,7 @@ def report_html(data: ReportData, light: PageColours, dark: PageColours, *, is_l
         "<h2>Acts and notes</h2>{acts}"
         "<h2>Slower than usual</h2>{slow}"
         "<script>{script}</script></body></html>\n",
-        policy=_policy(style, script, is_live=is_live),
+        policy=_policy(style, script),
         title=_escaped(headline(data)),
         style=Html(style),
         facts=_paragraphs(fact_lines(data)),
@@ -405,12 +402,9 @@ def _escaped(text: str) -> Html:
     return Html(escape(sanitize(text), quote=True))
 
 
-def _policy(style: str, script: str, *, is_live: bool) -> Html:
-    """The Content-Security-Policy: nothing but this style sheet and this script, which reads events if it is live."""
-    connect = "; connect-src 'self'" if is_live else ""
-    return Html(
-        f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; base-uri 'none'{connect}"
-    )
+def _policy(style: str, script: str) -> Html:
+    """The Content-Security-Policy: nothing but this style sheet and this script."""
+    return Html(f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; base-uri 'none'")
 
 
 def _paragraphs(texts: Iterable[str]) -> Html:

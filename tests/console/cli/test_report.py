@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import signal
-from collections.abc import Callable, Iterator
-from http.client import HTTPConnection
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
-from support.browser import Browser
-from support.commands import invoke_redrive, run_redrive, start_redrive
+from support.commands import invoke_redrive, run_redrive
 from support.state_file import StateFileBuilder
-from support.waiting import LIMIT_SECONDS, wait_until
 
 
 def test_the_report_is_one_file_with_the_facts_of_the_run(run_file: StateFileBuilder, tmp_path: Path) -> None:
@@ -85,142 +80,3 @@ def test_the_report_is_the_same_through_ssh(far: Any, make_run_file: Callable[..
         return [re.sub(r"(\d\.|<)?\d+(ms|s|m\d\d)\b", "_", " ".join(line.split())) for line in lines]  # ages differ
 
     assert report(str(run_file.path)) == report(f"ssh://far{run_file.path}")
-
-
-# --- In a browser ----------------------------------------------------------------------------------------------------
-
-
-class Served:
-    """``redrive report --serve`` of a state file."""
-
-    def __init__(self, state: Path) -> None:
-        self.process = start_redrive("report", state, "--serve")
-        assert self.process.stdout is not None
-        self.url = self.process.stdout.readline().partition(" ")[0]
-        self.address = urlsplit(self.url)
-
-    def get(self, path: str = "", method: str = "GET", **headers: str) -> tuple[int, str]:
-        connection = self.connect()
-        connection.request(method, self.address.path + path, headers=headers)
-        answer = connection.getresponse()
-        return answer.status, answer.read().decode()
-
-    def connect(self) -> HTTPConnection:
-        return HTTPConnection(str(self.address.hostname), self.address.port, timeout=60)
-
-
-@pytest.fixture
-def serve() -> Iterator[Callable[[Path], Served]]:
-    started: list[Served] = []
-
-    def start(state: Path) -> Served:
-        started.append(Served(state))
-        return started[-1]
-
-    yield start
-    for one in started:
-        one.process.kill()
-        one.process.wait()
-        assert one.process.stdout is not None
-        one.process.stdout.close()
-
-
-GATED = """
-import os, time
-from redrive.engine import Flow
-
-flow = Flow("gated")
-
-@flow.task
-def wait():
-    while not os.path.exists({gate!r}):
-        time.sleep(0.02)
-"""
-
-
-@pytest.fixture
-def gated(tmp_path: Path) -> Iterator[tuple[Path, Path]]:
-    """A run that goes on while it is watched: its state file, and the file at which its task ends."""
-    flow, state, gate = tmp_path / "gated.py", tmp_path / "gated.db", tmp_path / "gate"
-    flow.write_text(GATED.format(gate=str(gate)))
-    run = start_redrive("run", flow, "--state", state, "--plain")
-    assert run.stdout is not None
-    assert "wait RUNNING" in run.stdout.readline()
-    yield state, gate
-    gate.touch()
-    run.communicate(timeout=60)
-
-
-def test_the_page_follows_a_run_by_its_events(gated: tuple[Path, Path], serve: Callable[[Path], Served]) -> None:
-    state, gate = gated
-    served = serve(state)
-    assert "running" in served.get()[1]
-    connection = served.connect()
-    connection.request("GET", served.address.path + "events")
-    events = connection.getresponse()
-    assert events.getheader("Content-Type") == "text/event-stream; charset=utf-8"
-    assert events.readline().startswith(b"data: ")
-    gate.touch()
-    versions = [0]
-    while "success after" not in served.get()[1]:
-        versions += next([int(line[6:])] for line in events if line.startswith(b"data: "))
-    assert versions == sorted(set(versions))
-    connection.close()
-
-
-def test_only_readers_of_this_machine_who_know_the_address_get_the_page(
-    run_file: StateFileBuilder, serve: Callable[[Path], Served]
-) -> None:
-    served = serve(Path(run_file.path))
-    port = served.address.port
-    assert served.get()[0] == served.get(Host=f"localhost:{port}")[0] == 200
-    for host in ("evil.example", f"evil.example:{port}", "127.0.0.1", ""):
-        for path in ("", "events"):
-            assert served.get(path, Host=host)[0] == 403
-    assert served.get("../")[0] == served.get("x")[0] == 404
-    connection = served.connect()
-    connection.request("GET", "/")
-    assert connection.getresponse().status == 404
-    for method in ("POST", "PUT", "DELETE", "HEAD", "OPTIONS"):
-        assert served.get(method=method)[0] == 501
-
-
-def test_ctrl_c_ends_it_also_while_somebody_reads(run_file: StateFileBuilder, serve: Callable[[Path], Served]) -> None:
-    served = serve(Path(run_file.path))
-    connection = served.connect()
-    connection.request("GET", served.address.path + "events")
-    assert connection.getresponse().readline().startswith(b"data: ")
-    served.process.send_signal(signal.SIGINT)
-    assert served.process.wait(LIMIT_SECONDS) == 0
-    assert served.process.stdout is not None
-    assert served.process.stdout.read() == ""
-
-
-def test_a_port_that_is_taken_is_one_sentence(run_file: StateFileBuilder, serve: Callable[[Path], Served]) -> None:
-    port = serve(Path(run_file.path)).address.port
-    done = run_redrive("report", run_file.path, "--serve", "--port", port)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert f"port {port} cannot be used: Address already in use" in done.stderr
-
-
-@pytest.mark.long  # it needs a Chromium
-def test_a_browser_shows_the_run_as_it_goes_on(
-    gated: tuple[Path, Path], serve: Callable[[Path], Served], tmp_path: Path
-) -> None:
-    state, gate = gated
-    served = serve(state)
-    browser = Browser(tmp_path / "profile")
-    try:
-        browser.open(served.url)
-        title = browser.evaluate("document.title")
-        assert "running" in title
-        gate.touch()
-        wait_until(lambda: "success" in browser.evaluate("document.title"))
-        assert browser.evaluate("document.querySelectorAll('h1').length") == 1
-        assert "success" in browser.evaluate("document.body.textContent")
-        assert not browser.evaluate("document.getElementById('night').hidden")
-        served.process.kill()
-        wait_until(lambda: browser.evaluate("document.body.classList.contains('stale')"))
-        assert all("ERR_" in one for one in browser.complaints), browser.complaints
-    finally:
-        browser.close()
