@@ -128,7 +128,6 @@ class FleetApp(ConsoleApp):
         try:
             async for offers in self._watch():
                 self.list_screen.show_files(offers)
-                await self._read_schedules()
         except RedriveError as error:
             self.list_screen.problem = str(error)
             self.list_screen.show_frame()
@@ -220,20 +219,16 @@ class FleetApp(ConsoleApp):
 
     # --- Schedules --------------------------------------------------------------------------------------------------
 
-    async def _read_schedules(self) -> None:
-        with suppress(StateFileError):  # redrive schedule says what is wrong with it
-            rows = (await asyncio.to_thread(supervisor_file.read_schedules)).schedules
-            self.list_screen.show_schedules({row.state_path or row.file: row for row in rows})
-
     def choose_schedule_act(self) -> None:
         """Let the operator choose what to do about the schedule of the file under the cursor."""
-        path = self.list_screen.table.cursor_key or ""
-        row = self.list_screen.schedules.get(path)
+        entry = self.list_screen.entry
+        row = None if entry is None else entry.schedule
         if self._is_read_only:
             self._warn("opened read-only")
+        elif entry is not None and is_remote(entry.offer.path):
+            self._warn("its schedule is decided about on its own machine: redrive schedule")
         elif row is None:
-            where = "on its own machine" if is_remote(path) else "here: redrive serve FOLDER serves one"
-            self._warn(f"no schedule of this file is known {where}")
+            self._warn("no schedule of this file is known here: redrive serve FOLDER serves one")
         else:
             self._offer_acts(row)
 
@@ -275,7 +270,6 @@ class FleetApp(ConsoleApp):
                 self._warn(str(error))
                 return
             self.show_message(decision_sentence(row, act, at_us, count))
-            await self._read_schedules()
 
         self.run_worker(write())
 

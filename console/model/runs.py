@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
-from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -111,13 +110,18 @@ class FleetOrder(StrEnum):
 
 
 class FleetEntry(msgspec.Struct, frozen=True):
-    """A state file. ``needs``: what needs a human in it, and notices; ``host``: if the list is of several;
-    ``schedule``: of its flow, where its supervisor can be read."""
+    """A state file. ``needs``: what needs a human in it, and notices; ``host``: if the list is of several."""
 
     offer: Offer
     needs: Sequence[Need]
     host: str = ""
-    schedule: ServedSchedule | None = None
+    now_us: int = 0
+
+    @property
+    def schedule(self) -> ServedSchedule | None:
+        """The schedule of its flow, if a supervisor knows one; None also beside others."""
+        rows = self.offer.supervised
+        return rows[0] if len(rows) == 1 and len(self.offer.schedules) <= 1 else None
 
     @property
     def run(self) -> RunFacts | None:
@@ -164,7 +168,7 @@ class FleetEntry(msgspec.Struct, frozen=True):
     @property
     def coming(self) -> Sequence[ScheduleRow]:
         """The schedules that start runs: those that nobody has paused."""
-        paused = {facts.flow for facts in self.offer.supervised if facts.is_paused}
+        paused = {row.flow for row in self.offer.supervised if row.is_paused(self.now_us)}
         return [row for row in self.offer.schedules if row.dag_name not in paused]
 
     @property
@@ -173,19 +177,11 @@ class FleetEntry(msgspec.Struct, frozen=True):
         return bool(self.offer.schedules) and not self.coming
 
 
-def fleet_entries(
-    offers: Sequence[Offer],
-    now_us: int,
-    order: FleetOrder = FleetOrder.ATTENTION,
-    schedules: Mapping[str, ServedSchedule] = MappingProxyType({}),
-) -> list[FleetEntry]:
-    """One entry per state file, in an order. ``schedules``: by state file."""
+def fleet_entries(offers: Sequence[Offer], now_us: int, order: FleetOrder = FleetOrder.ATTENTION) -> list[FleetEntry]:
+    """One entry per state file, in an order."""
     hosts = {offer.path: _host_of(offer.path) for offer in offers}
     is_named = len(set(hosts.values())) > 1
-    entries = (
-        FleetEntry(one, needs_of([one], now_us), hosts[one.path] if is_named else "", schedules.get(one.path))
-        for one in offers
-    )
+    entries = (FleetEntry(one, needs_of([one], now_us), hosts[one.path] if is_named else "", now_us) for one in offers)
     return sorted(entries, key=_ORDERS[order])
 
 

@@ -13,7 +13,7 @@ from ...engine.domain.text import counted, format_duration
 from ...engine.statefile.lists import quantile
 from ...engine.statefile.needs import Need, NeedKind
 from ...engine.statefile.state_files import Night
-from ...engine.statefile.supervisor_file import FOREVER, FlowBefore
+from ...engine.statefile.supervisor_file import FOREVER, FlowBefore, skips_next
 from ..keys.actions import action_named
 from ..model.inbox import InboxCause
 from ..model.runs import FleetEntry, FleetOrder, latest_code, pace_of
@@ -42,7 +42,7 @@ def executor_text(entry: FleetEntry) -> str:
     """Whether a process runs the file, or starts its runs."""
     if entry.executor.alive:
         return "alive"
-    if any(facts.failed_since is not None for facts in entry.offer.supervised):
+    if any(row.has_failed_start() for row in entry.offer.supervised):
         return _CANNOT_START
     if entry.offer.service_pid is not None:
         return "served"
@@ -66,7 +66,7 @@ def _next_text(entry: FleetEntry, look: Look) -> str:
 
 def _flows_before(entry: FleetEntry) -> list[FlowBefore]:
     """The flows after which it starts."""
-    return [one for facts in entry.offer.supervised for one in facts.after]
+    return [one for row in entry.offer.supervised for one in row.after]
 
 
 def _next_word(entry: FleetEntry, look: Look) -> Piece:
@@ -82,7 +82,7 @@ def _next_word(entry: FleetEntry, look: Look) -> Piece:
         return Piece(f"due {age(look.now_us - at)}", Role.WARNING)
     if executor_text(entry) in (_NOT_SERVED, _CANNOT_START):
         return Piece(executor_text(entry), Role.WARNING)
-    if any(facts.skips_next for facts in entry.offer.supervised):
+    if any(map(skips_next, entry.offer.supervised)):
         return Piece("left out", Role.WAITING)
     wall = datetime.fromtimestamp(at / 1e6).astimezone()
     day = "%H:%M" if at - look.now_us < DAY else "%a %H:%M" if at - look.now_us < _WEEK else "%d %b"

@@ -213,6 +213,7 @@ def _usual_text(row: ServedSchedule, now_us: int) -> str:
     return "" if row.usual_us is None else format_duration(row.usual_us)
 
 
+_UNSHOWN = ("supervisor_id", "spec", "edits", "ledger_until", "seen_run")  # the supervisor's own
 SCHEDULE_COLUMNS: Columns[ServedSchedule, int] = with_fields(
     (
         field("flow", "FLOW"),
@@ -226,7 +227,7 @@ SCHEDULE_COLUMNS: Columns[ServedSchedule, int] = with_fields(
         Column("is_served", value=is_served),
         Column("is_paused", value=lambda row, now_us: row.is_paused(now_us)),
     ),
-    ServedSchedule._fields,
+    [name for name in ServedSchedule._fields if name not in _UNSHOWN],
 )
 
 

@@ -6,7 +6,7 @@ once the cursor rests on it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol, cast
 
 from textual import events
@@ -14,7 +14,6 @@ from textual.widget import Widget
 
 from ...engine.core.projection import RunSummary
 from ...engine.statefile.state_files import Offer
-from ...engine.statefile.supervisor_file import ServedSchedule
 from ..keys.actions import Action, ScreenName
 from ..model.board import Board, BoardUpdate
 from ..model.graph.drawing import LABEL_SIZES, SIGNS_ALONE, SPREAD_SIZES, TALL_SIZES
@@ -28,6 +27,7 @@ from ..present.graph import GroupDrawing, Highlight, drawing_row, group_drawing,
 from ..present.inbox import mends_of
 from ..present.states import Look, no_match_line
 from ..present.tasks import Scene, TaskNames
+from ..sessions.target import is_remote
 from ..text.columns import Columns, screen_titles
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
@@ -76,7 +76,6 @@ class FleetScreen(ConsoleScreen):
     def __init__(self) -> None:
         super().__init__()
         self._offers: Sequence[Offer] = ()
-        self.schedules: Mapping[str, ServedSchedule] = {}  # by state file; by flow file if it could never be read
         self._shown_at = float("-inf")
         self._all: Sequence[FleetEntry] = ()
         self._entries: dict[str, FleetEntry] = {}
@@ -123,15 +122,9 @@ class FleetScreen(ConsoleScreen):
             self._offers, self._shown_at = offers, now
             self._show_order()
 
-    def show_schedules(self, schedules: Mapping[str, ServedSchedule]) -> None:
-        """Show what a supervisor knows of the schedules of the files."""
-        if schedules != self.schedules:
-            self.schedules = schedules
-            self._show_order()
-
     def _show_order(self) -> None:
         now_us, wanted = self.console.live.clock_us, parse_filter(self.filter_text)
-        self._all = fleet_entries(self._offers, now_us, self.order, self.schedules)
+        self._all = fleet_entries(self._offers, now_us, self.order)
         rows = [one for one in self._all if present.is_row(one)]
         shown = [one for one in rows if wanted.matches(present.search_text(one, now_us))]
         self._entries = {one.offer.path: one for one in shown}
@@ -405,7 +398,7 @@ class FleetScreen(ConsoleScreen):
             may_act = action.name != "resume_here" or self.console.launch.state_path is not None
             return (action.name in mends and may_act) or (action.name == "pause" and is_running)
         if action.name == "schedule":
-            return (self.table.cursor_key or "") in self.schedules
+            return entry is not None and entry.schedule is not None and not is_remote(entry.offer.path)
         return super().is_offered(action)
 
     def on_virtual_table_row_opened(self, message: VirtualTable.RowOpened) -> None:

@@ -16,7 +16,7 @@ from ..core.spec import FlowSpec
 from ..domain.states import RunState
 from ..errors import FlowError, StateFileError
 from ..statefile.flow_times import read_times
-from ..statefile.supervisor_file import Control, Fate, ScheduleRecord, read_known, read_ledger
+from ..statefile.supervisor_file import Fate, ServedSchedule, read_known, read_ledger
 from .source import open_schedule
 
 _DAY_US = 86_400_000_000
@@ -27,40 +27,40 @@ def follows_of(flow: FlowSpec | None) -> tuple[str, ...]:
     return () if flow is None or flow.schedule is None else open_schedule(flow.schedule, flow.name).follows
 
 
-def known_follows(rows: Iterable[tuple[ScheduleRecord, Control]]) -> dict[str, tuple[str, ...]]:
+def known_follows(rows: Iterable[ServedSchedule]) -> dict[str, tuple[str, ...]]:
     """Return of all schedules the flows that each comes after."""
-    return {row.flow: follows_of(_spec_of(row)) for row, _ in rows if row.gone_since is None}
+    return {row.flow: follows_of(_spec_of(row)) for row in rows if row.gone_since is None}
 
 
 def read_predecessors(
-    flows: Iterable[str], rows: Sequence[tuple[ScheduleRecord, Control]], since: int, now: int
+    flows: Iterable[str], rows: Sequence[ServedSchedule], since: int, now: int
 ) -> dict[str, Predecessor]:
     """Return what is known of flows, and of those before them, from ``since`` on; none of an unknown flow."""
-    own = {row.flow: (row, control) for row, control in sorted(rows, key=lambda one: one[0].gone_since is None)}
+    own = {row.flow: row for row in sorted(rows, key=lambda row: row.gone_since is None)}
     known: dict[str, Predecessor] = {}
     left = list(flows)
     while left:
         name = left.pop()
         if name in own and name not in known:
-            known[name] = _predecessor(*own[name], since - 2 * _DAY_US, now)
+            known[name] = _predecessor(own[name], since - 2 * _DAY_US, now)
             schedule = known[name].schedule
             left += [] if schedule is None else schedule.follows
     return known
 
 
-def _spec_of(row: ScheduleRecord) -> FlowSpec | None:
+def _spec_of(row: ServedSchedule) -> FlowSpec | None:
     try:
         return msgspec.json.decode(row.spec, type=FlowSpec) if row.spec else None
     except msgspec.DecodeError:  # of another version
         return None
 
 
-def _predecessor(row: ScheduleRecord, control: Control, since: int, now: int) -> Predecessor:
+def _predecessor(row: ServedSchedule, since: int, now: int) -> Predecessor:
     spec = _spec_of(row)
     if spec is None or spec.schedule is None or row.state_path is None:
         return Predecessor()
     problem = "" if row.gone_since is None else NOT_SERVED.problem
-    paused = f"paused by {control.paused_by or 'an operator'}" if now < control.paused_until else ""
+    paused = f"paused by {row.paused_by or 'an operator'}" if row.is_paused(now) else ""
     try:
         schedule = open_schedule(spec.schedule, row.flow)
         progress, times = read_times(row.state_path, row.flow, since)

@@ -39,7 +39,7 @@ from ..statefile import lock_file
 from ..statefile.opening import holds_nothing
 from ..statefile.reader import Stamp, stamp_of
 from ..statefile.start_requests import StartRequest, claim, remove
-from ..statefile.supervisor_file import FOREVER, Control, Fate, FlowBefore, LedgerRow, ScheduleRecord, SupervisorFile
+from ..statefile.supervisor_file import DECIDED, FOREVER, Fate, LedgerRow, ServedSchedule, SupervisorFile
 from ..statefile.transitions import Transaction
 from ..store import database, lock, runs, schedules
 from ..store.schedules import LedgerMark, ScheduleProgress, ScheduleStatus, ServedFlow, served_flow, with_schedule
@@ -105,9 +105,9 @@ class FlowService:
         self.served = served
         self.state_path = state_path
         self.wake_at: int | None = 0
-        self.control = Control()
         self.gone_since: int | None = None  # its flow is in no file that is served
-        self.id = 0  # of its row in the supervisor's file
+        #: As it is in the supervisor's file: what was saved last, and what operators decided since.
+        self.row = ServedSchedule(0, target, split_target(target)[0], split_target(target)[1], served.name, state_path)
         self.requests: tuple[StartRequest, ...] = ()
         self.is_stepping = False
         self._shared = shared
@@ -129,8 +129,6 @@ class FlowService:
         self._followed: Followed | None = None  # of a flow that follows others: its days as of now
         self._is_in_circle = False  # it comes after itself
         self._waited: dict[int, str] = {}  # why days have waited
-        self._before: dict[str, FlowBefore] = {}  # the flows before it, as they are stored
-        self._saved: object = None
         self._last_report = ""
 
     @property
@@ -142,9 +140,9 @@ class FlowService:
         """Whether another supervisor serves the flow."""
         return self._held is None
 
-    def restore(self, stored: ScheduleRecord, control: Control) -> None:
+    def restore(self, stored: ServedSchedule) -> None:
         """Go on from what an earlier supervisor knew."""
-        self.id, self.control, self.gone_since = stored.id, control, stored.gone_since
+        self.row, self.gone_since = stored, stored.gone_since
         spec = self.served.spec
         if stored.expression is not None and stored.timezone is not None:
             spec = msgspec.structs.replace(spec, expression=stored.expression, timezone=stored.timezone)
@@ -214,10 +212,11 @@ class FlowService:
         if self._failure is not None:
             self._ended_failure, self._failure = msgspec.structs.replace(self._failure, at=self._clock.now_us()), None
 
-    def use_control(self, control: Control) -> None:
+    def use_decisions(self, row: ServedSchedule) -> None:
         """Apply what operators decided."""
-        if control != self.control:
-            self.control = control
+        decided = self.row._replace(**{name: getattr(row, name) for name in DECIDED})
+        if decided != self.row:
+            self.row = decided
             self.wake()
 
     def use_requests(self, requests: tuple[StartRequest, ...]) -> None:
@@ -263,7 +262,7 @@ class FlowService:
         holder = self._living_holder()
         self._file_version = _version_of(self.state_path)
         served = self._next_served
-        known = self._shared.file.known() if served.schedule.follows else []
+        known = self._shared.file.stored() if served.schedule.follows else []
         status = await asyncio.to_thread(self._load_status, now, known)
         self._refuse_circle("" if self._followed is None else self._followed.error)
         if holder is None and self._run_id is not None:
@@ -336,7 +335,7 @@ class FlowService:
         self.wake()
         self._shared.wake()
 
-    def _load_status(self, now: int, known: Sequence[tuple[ScheduleRecord, Control]]) -> ScheduleStatus:
+    def _load_status(self, now: int, known: Sequence[ServedSchedule]) -> ScheduleStatus:
         """``known``: all schedules, of a flow that follows others."""
         if holds_nothing(self.state_path):
             self._follow(None, known, now)
@@ -346,9 +345,7 @@ class FlowService:
             served = self._as_of_now(self._next_served)
             return schedules.load_status(connection, served, now, self._late_from, self._replaced_at, self._mark)
 
-    def _follow(
-        self, connection: sqlite3.Connection | None, known: Sequence[tuple[ScheduleRecord, Control]], now: int
-    ) -> None:
+    def _follow(self, connection: sqlite3.Connection | None, known: Sequence[ServedSchedule], now: int) -> None:
         """Find out which days are ready of a flow that follows others."""
         served, self._followed = self._next_served, None
         if served.schedule.follows:
@@ -374,7 +371,7 @@ class FlowService:
 
     def _note_edit(self, served: ServedFlow, at: int) -> None:
         self._edits.append((served, at))
-        self._shared.file.note_edits(self.id, self._edits_text)
+        self._shared.file.note_edits(self.row.id, self._edits_text)
 
     def _has_other_edits(self, status: ScheduleStatus) -> bool:
         """Forget the edits of the schedule that hold in the state file, and say whether there were any.
@@ -415,7 +412,7 @@ class FlowService:
         """Before this instant no start is late, because the flow is or was paused."""
         schedule = self.served.schedule
         is_late = schedule.start_within_us is not None or bool(schedule.follows)
-        return self.control.paused_until + (schedule.start_within_us or 0) if is_late else 0
+        return self.row.paused_until + (schedule.start_within_us or 0) if is_late else 0
 
     def _facts(self, status: ScheduleStatus, is_owned: bool) -> FlowFacts:
         left_alone = self._stopped_run_ids | self._stuck.keys()
@@ -429,9 +426,9 @@ class FlowService:
             started=status.fired,
             resumable=next((run_id for run_id in status.unfinished if run_id not in left_alone), None),
             has_request=bool(self.requests),
-            paused_until=self.control.paused_until,
+            paused_until=self.row.paused_until,
             retry_at=self._retry_at,
-            skip_logical=self.control.skip_logical,
+            skip_logical=self.row.skip_logical,
             record_at=min(instants, default=None),
             replaced_at=self._replaced_at,
         )
@@ -575,7 +572,7 @@ class FlowService:
 
     def _warn(self, sentence: str, now: int, runs_ahead: int = 0) -> None:
         self.report(sentence)
-        self._shared.file.warn(self.id, sentence, now, runs_ahead)
+        self._shared.file.warn(self.row.id, sentence, now, runs_ahead)
 
     def _save(
         self,
@@ -599,24 +596,23 @@ class FlowService:
         decided = [self._ledger_row(one, now) for one in status.decided]
         mark = LedgerMark(max(self._mark.until, decided_until), max(self._mark.run_row, status.last_run_row), schedule)
         self._mark = mark
-        record = self._record_of(status, step, holder)
-        before = [] if self._followed is None else self._followed.before(self._before, now)
-        if (record, before) != self._saved or decided or status.caught_up:
-            self._shared.file.save(record, decided, status.caught_up, before)
-            self._saved, self._before = (record, before), {one.flow: one for one in before}
+        row = self._row_of(status, step, holder, now)
+        if row != self.row or decided or status.caught_up:
+            self._shared.file.save(row, decided, status.caught_up)
+            self.row = row
 
     def _ledger_row(self, one: schedules.DecidedTimes, now: int) -> LedgerRow:
         if one.has_run:
             return LedgerRow(one.first, one.last, one.times, Fate.RUN, "", "", now, 0)
-        if one.first == one.last == self.control.skip_logical:
-            return LedgerRow(one.first, one.last, 1, Fate.SKIPPED, "", self.control.skipped_by, now, 0)
+        if one.first == one.last == self.row.skip_logical:
+            return LedgerRow(one.first, one.last, 1, Fate.SKIPPED, "", self.row.skipped_by, now, 0)
         why = self._waited.get(one.last) or self._why_missed(self.served.schedule.due_at(one.last))
         return LedgerRow(one.first, one.last, one.times, Fate.MISSED, why, "", now, one.times)
 
     def _why_missed(self, due_at: int) -> str:
         """Why a run that was due then has not started: what held up the flow then, as far as that is known."""
-        if due_at <= self.control.paused_until:
-            return f"paused by {self.control.paused_by or 'an operator'}"
+        if due_at <= self.row.paused_until:
+            return f"paused by {self.row.paused_by or 'an operator'}"
         for failure in (self._failure, self._ended_failure):
             if failure is not None and failure.since <= due_at and (failure is self._failure or due_at <= failure.at):
                 return failure.error
@@ -632,13 +628,14 @@ class FlowService:
         next_at = None if progress is None else progress.next_at
         return next_at, None if next_at is None else next_at - self.served.schedule.splay_us
 
-    def _record_of(self, status: ScheduleStatus, step: Step, holder: lock_file.LockHolder | None) -> ScheduleRecord:
+    def _row_of(
+        self, status: ScheduleStatus, step: Step, holder: lock_file.LockHolder | None, now: int
+    ) -> ServedSchedule:
         file, name = split_target(self.target)
         progress, latest, failure = status.progress, status.latest, self._failure
         next_at, next_logical = self._next_of(progress)
         stuck = next(((one, self._stuck[one]) for one in status.unfinished if one in self._stuck), None)
-        return ScheduleRecord(
-            id=self.id,
+        return self.row._replace(
             target=self.target,
             file=file,
             object=name,
@@ -655,7 +652,7 @@ class FlowService:
             last_started_at=None if latest is None else latest.started_at,
             usual_us=status.usual_us,
             running_since=None if holder is None else holder.started_at,
-            late_since=None if self._clock.now_us() < self.control.paused_until else step.late_since,
+            late_since=None if self.row.is_paused(now) else step.late_since,
             start_error=None if failure is None else failure.error,
             failed_since=None if failure is None else failure.since,
             failed_at=None if failure is None else failure.at,
@@ -666,6 +663,7 @@ class FlowService:
             gone_since=self.gone_since,
             ledger_until=self._mark.until,
             seen_run=self._mark.run_row,
+            after=() if self._followed is None else self._followed.before(self.row.after, now),
         )
 
 

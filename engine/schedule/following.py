@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from ..core.predecessors import Following, Predecessor, cycle_sentence, follow, older_days
 from ..core.schedule import local_time
 from ..flow.predecessors import known_follows, read_predecessors
-from ..statefile.supervisor_file import Control, FlowBefore, ScheduleRecord
+from ..statefile.supervisor_file import FlowBefore, ServedSchedule
 from ..store.schedules import ServedFlow, day_starts, load_days
 
 _DAY_US = 86_400_000_000
@@ -42,23 +42,23 @@ class Followed(msgspec.Struct, frozen=True):
         """When the last run is due that it waits for: then a pause of its flow needs a human."""
         return self.following.expected_at
 
-    def before(self, known: Mapping[str, FlowBefore], now: int) -> list[FlowBefore]:
+    def before(self, known: Iterable[FlowBefore], now: int) -> tuple[FlowBefore, ...]:
         """Return the flows that come before it. ``known``: as they were, for since when one is stuck."""
-        waits = {one.flow: one for one in self.following.waits}
+        waits, known_by_flow = {one.flow: one for one in self.following.waits}, {one.flow: one for one in known}
         found = []
         for flow in self.served.schedule.follows:
-            wait, was = waits.get(flow), known.get(flow)
+            wait, was = waits.get(flow), known_by_flow.get(flow)
             is_stuck = wait is not None and wait.is_stuck
             since = (was.stuck_since if was is not None else None) or now
             why = "" if wait is None else wait.why
             found.append(FlowBefore(flow, why, since if is_stuck else None, self.newer.get(flow, "")))
-        return found
+        return tuple(found)
 
 
 def follow_now(
     served: ServedFlow,
     connection: sqlite3.Connection | None,
-    rows: Sequence[tuple[ScheduleRecord, Control]],
+    rows: Sequence[ServedSchedule],
     now: int,
 ) -> Followed:
     """Return a flow with its days. ``connection``: to its state file, if there is one; ``rows``: all schedules."""

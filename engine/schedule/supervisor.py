@@ -30,7 +30,7 @@ from ..flow.source import split_target
 from ..statefile.ownership import require_own_state_file
 from ..statefile.reader import Stamp, stamp_of
 from ..statefile.start_requests import read_requests, requests_folder
-from ..statefile.supervisor_file import HEARTBEAT_SECONDS, Control, ScheduleRecord, SupervisorFile, supervisor_path
+from ..statefile.supervisor_file import HEARTBEAT_SECONDS, ServedSchedule, SupervisorFile, supervisor_path
 from ..store.flow_path import path_for_run
 from ..store.schedules import served_flow
 from .flow_files import FlowFile, FlowFinder, FlowSource, FoundFlow, group_by_interpreter, read_flow_files
@@ -92,7 +92,7 @@ class Supervisor:
         self._services: dict[str, FlowService] = {}  # by target
         self._broken: dict[str, StartFailure] = {}  # by target of a file that could never be read
         self._files: dict[str, _KnownFile] = {}  # by target of the source
-        self._stored: list[ScheduleRecord] = []  # what earlier supervisors knew
+        self._stored: list[ServedSchedule] = []  # what earlier supervisors knew
         self._rivals: dict[str, Stamp] = {}  # by target: files whose flow has the state file of another, as they were
         self._requests_at: int | None = None  # when the folder of requests changed, as far as it was read
         self._tasks: set[asyncio.Task[None]] = set()
@@ -139,7 +139,7 @@ class Supervisor:
             try:
                 self._beat()
                 self._scan()
-                self._use_controls()
+                self._use_decisions()
             except RedriveError as error:  # a full disk must not end what starts the runs
                 self._report_once(str(error))
             self._start_steps()
@@ -183,13 +183,13 @@ class Supervisor:
         for service in self._services.values():
             service.wake()
 
-    def _use_controls(self) -> None:
-        controls = self._shared.file.new_controls()
-        if controls is not None:
+    def _use_decisions(self) -> None:
+        rows = self._shared.file.changed()
+        if rows is not None:
             self._wake_followers()
             for target, service in list(self._services.items()):
-                if service.id in controls:
-                    service.use_control(controls[service.id])
+                if service.row.id in rows:
+                    service.use_decisions(rows[service.row.id])
                 elif service.gone_since is not None:
                     self._remove_service(target, "is forgotten")
         self._use_requests()
@@ -388,8 +388,8 @@ class Supervisor:
         stored = [one.failed_since for one in self._stored if one.target == target and one.state_path is None]
         since = known.since if known is not None else (stored or [None])[0] or now
         self._broken[target] = StartFailure(error, since, now)
-        record = ScheduleRecord(0, target, file, name, flow, self._shared.id)
-        self._shared.file.save_broken(record._replace(start_error=error, failed_since=since, failed_at=now))
+        row = ServedSchedule(0, target, file, name, flow, supervisor_id=self._shared.id)
+        self._shared.file.save_broken(row._replace(start_error=error, failed_since=since, failed_at=now))
 
     def _forget_broken(self, target: str) -> None:
         was_stored = any(one.target == target and one.state_path is None for one in self._stored)
@@ -424,8 +424,7 @@ class Supervisor:
         service = self._services[target] = FlowService(
             target, served, state_path, self._shared, source, few_tasks=flow.few_tasks
         )
-        stored = self._shared.file.claim(target, served.name, state_path)
-        service.restore(stored, self._shared.file.controls().get(stored.id, Control()))
+        service.restore(self._shared.file.claim(target, served.name, state_path))
         self._requests_at = None
         if source in self._files:
             service.use_flow(served, few_tasks=flow.few_tasks)

@@ -12,7 +12,8 @@ from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Se
 from ..domain.rows import NO_EXECUTOR, RunFacts
 from ..domain.states import HOLDING_BREAKERS, RunState
 from .lists import NeedRow
-from .state_files import Offer, ScheduleFacts
+from .state_files import Offer
+from .supervisor_file import ServedSchedule, heartbeat_age_us, skips_next
 
 START_GRACE_US = 60000000  # that a due start may be late
 BREAKER_GRACE_US = 600000000  # that a breaker may be open
@@ -237,9 +238,7 @@ def _needs_of_schedules(offer: Offer, now_us: int) -> List[Need]:
     if not offer.supervised:
         return of_file
     dead = [need for need in of_file if need.kind is NeedKind.SCHEDULER_DEAD and offer.has_lost_service]
-    found = [
-        need._replace(path=offer.path) for facts in offer.supervised for need in _needs_by_supervisor(facts, now_us)
-    ]
+    found = [need._replace(path=offer.path) for row in offer.supervised for need in _needs_by_supervisor(row, now_us)]
     return dead + [need for need in found if need.kind is not NeedKind.SCHEDULER_DEAD or not dead]
 
 
@@ -258,32 +257,33 @@ def _needs_by_file(offer: Offer, now_us: int) -> Iterator[Need]:
             yield _need_of_row(NeedKind.NOT_STARTED, offer, missed[row.dag_name])
 
 
-def _needs_by_supervisor(facts: ScheduleFacts, now_us: int) -> Iterator[Need]:
-    need = Need(NeedKind.NOT_STARTED, "", 0, facts.flow)
-    is_unserved = False
-    if facts.due_at is not None:
-        is_due = facts.due_at < now_us - START_GRACE_US
-        is_unserved = facts.is_dead or (facts.is_stopped and is_due)
+def _needs_by_supervisor(row: ServedSchedule, now_us: int) -> Iterator[Need]:
+    need = Need(NeedKind.NOT_STARTED, "", 0, row.flow)
+    due_at, late_since, is_unserved = row.due_at(now_us), row.late_from(now_us), False
+    if due_at is not None:
+        is_due = row.stopped_at is not None and due_at < now_us - START_GRACE_US
+        is_unserved = is_due or heartbeat_age_us(row, now_us) is not None
         if is_unserved:
-            yield need._replace(kind=NeedKind.SCHEDULER_DEAD, since=facts.due_at, detail=facts.hang)
-    if facts.failed_since is not None:
-        yield need._replace(kind=NeedKind.FAILED_START, since=facts.failed_since, detail=facts.error)
-    elif facts.missed:
-        yield need._replace(since=facts.missed_since, counted=facts.missed)
-    elif facts.late_since is not None and not is_unserved:
-        yield need._replace(since=facts.late_since)
-    if facts.stuck_run_id is not None:
-        stuck = need._replace(kind=NeedKind.STUCK, run_id=facts.stuck_run_id, since=facts.stuck_since)
-        yield stuck._replace(detail=facts.stuck_error)
-    if facts.warning is not None:
-        yield need._replace(kind=NeedKind.WARNING, since=facts.warned_at, detail=facts.warning)
-    for one in facts.after:
-        if one.stuck_since is None or facts.is_paused or facts.skips_next:
+            yield need._replace(kind=NeedKind.SCHEDULER_DEAD, since=due_at, detail=row.hang)
+    if row.has_failed_start():
+        yield need._replace(kind=NeedKind.FAILED_START, since=row.failed_since or 0, detail=row.start_error or "")
+    elif row.missed_times:
+        yield need._replace(since=row.missed_since, counted=row.missed_times)
+    elif late_since is not None and not is_unserved:
+        yield need._replace(since=late_since)
+    if row.stuck_run_id is not None:
+        stuck = need._replace(kind=NeedKind.STUCK, run_id=row.stuck_run_id, since=row.stuck_since or 0)
+        yield stuck._replace(detail=row.stuck_error or "")
+    if row.warning is not None:
+        yield need._replace(kind=NeedKind.WARNING, since=row.warned_at or 0, detail=row.warning)
+    for one in row.after:
+        if one.stuck_since is None or row.is_paused(now_us) or skips_next(row):
             continue
         detail = "{}, which {}".format(one.flow, one.waits)
         yield need._replace(kind=NeedKind.AFTER, since=one.stuck_since, detail=detail)
-    for request in facts.asked:
-        yield need._replace(kind=NeedKind.ASKED_START, since=request.asked_at, detail=request.who)
+    for request in row.requests:
+        if request.needs_human(now_us):
+            yield need._replace(kind=NeedKind.ASKED_START, since=request.asked_at, detail=request.who)
 
 
 # --- What follows from needs -----------------------------------------------------------------------------------------

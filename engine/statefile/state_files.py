@@ -43,53 +43,11 @@ from .lock_file import SERVICE, executor_of, last_holder, served_by
 from .opening import open_readonly, reading_error
 from .paths import default_folder, default_paths, named_path
 from .reader import FileStamps, stamps_of
-from .start_requests import StartRequest
-from .supervisor_file import FlowBefore, SupervisorView, heartbeat_age_us, read_schedules, skips_next, supervisor_path
+from .supervisor_file import ServedSchedule, read_schedules, steady, supervisor_path
 
 POLL_SECONDS = 1.0
 NIGHTS = 14  # days whose ends are shown
 NIGHTS_US = 4 * NIGHTS * 86400 * 1000000  # how far back they are looked for: a flow may run on working days only
-
-
-class ScheduleFacts(NamedTuple):
-    """What a supervisor knows of the schedule of a flow. Instants in microseconds UTC.
-
-    Attributes:
-        file: of the flow; ``state_path``: of its runs, None if the flow could never be read.
-        failed_since: of the starts since the last one that succeeded, the first that failed; ``error``: why.
-        missed: starts without a run that nobody has started or dismissed; ``missed_since``: the first of them.
-        late_since: when a start was due that has not begun.
-        due_at: when the first start that has not begun was due, or will be; None: no start comes.
-        is_dead: its supervisor gives no sign of life; ``is_stopped``: it was stopped in order.
-        hang: what ails a supervisor that lives without a sign of life, and what ends that; else empty.
-        is_paused: an operator has paused it; ``skips_next``: one skips its next run.
-        stuck_run_id: a run that the flow cannot resume, since when and why.
-        warning: what an operator has to know, and since when.
-        asked: starts that were asked for and not taken for a minute: the first, and by whom.
-        after: the flows that it comes after.
-    """
-
-    flow: str
-    file: str
-    state_path: Optional[str] = None
-    failed_since: Optional[int] = None
-    error: str = ""
-    missed: int = 0
-    missed_since: int = 0
-    late_since: Optional[int] = None
-    due_at: Optional[int] = None
-    is_dead: bool = False
-    is_stopped: bool = False
-    is_paused: bool = False
-    stuck_run_id: Optional[str] = None
-    stuck_since: int = 0
-    stuck_error: str = ""
-    warning: Optional[str] = None
-    warned_at: int = 0
-    asked: Tuple[StartRequest, ...] = ()
-    hang: str = ""
-    after: Tuple[FlowBefore, ...] = ()
-    skips_next: bool = False
 
 
 class Night(NamedTuple):
@@ -138,7 +96,7 @@ class Offer(NamedTuple):
     tasks: int = 0
     finished: int = 0
     nights: Sequence[Night] = ()
-    supervised: Sequence[ScheduleFacts] = ()
+    supervised: Sequence[ServedSchedule] = ()
     unsent: Sequence[NeedRow] = ()
     health: Optional[Health] = None
     full_since: Optional[int] = None
@@ -196,56 +154,23 @@ def _with_supervisor(found: List[Offer], is_whole: bool) -> List[Offer]:
         view = read_schedules()
     except StateFileError as error:
         return found + [Offer(supervisor_path(), problem=str(error))] * is_whole
-    known: Dict[Optional[str], List[ScheduleFacts]] = {}
-    for facts in _schedule_facts(view, int(time.time() * 1000000)):
-        known.setdefault(facts.state_path, []).append(facts)
-    joined = [_supervised(offer, known.pop(offer.path, ())) for offer in found]
-    without_file = [facts for rows in known.values() for facts in rows if facts.failed_since is not None]
-    return joined + [_offer_without_file(facts) for facts in without_file] * is_whole
-
-
-def _supervised(offer: Offer, facts: Sequence[ScheduleFacts]) -> Offer:
-    """A supervisor that hangs holds its lock, and serves nothing."""
-    pid = None if any(one.hang for one in facts) else offer.service_pid
-    return offer._replace(supervised=facts, service_pid=pid)
-
-
-def _schedule_facts(view: SupervisorView, now_us: int) -> List[ScheduleFacts]:
-    """Facts that stay equal while nothing happens, though heartbeats are written."""
-    facts = []
+    known: Dict[Optional[str], List[ServedSchedule]] = {}
     for row in view.schedules:
-        is_paused = row.is_paused(now_us)
-        coming = [at for at in (row.late_since, row.next_at) if at is not None and not is_paused]
-        facts.append(
-            ScheduleFacts(
-                row.flow,
-                row.file,
-                row.state_path,
-                failed_since=row.failed_since if row.has_failed_start() else None,
-                error=row.start_error or "",
-                missed=row.missed_times,
-                missed_since=row.missed_since,
-                late_since=row.late_from(now_us),
-                due_at=min(coming) if coming else None,
-                is_dead=heartbeat_age_us(row, now_us) is not None,
-                is_stopped=row.stopped_at is not None,
-                is_paused=is_paused,
-                stuck_run_id=row.stuck_run_id,
-                stuck_since=row.stuck_since or 0,
-                stuck_error=row.stuck_error or "",
-                warning=row.warning,
-                warned_at=row.warned_at or 0,
-                asked=tuple(one for one in row.requests if one.needs_human(now_us)),
-                hang=row.hang,
-                after=row.after,
-                skips_next=skips_next(row),
-            )
-        )
-    return facts
+        known.setdefault(row.state_path, []).append(steady(row, int(time.time() * 1000000)))
+    joined = [_supervised(offer, known.pop(offer.path, ())) for offer in found]
+    without_file = [row for rows in known.values() for row in rows if row.has_failed_start()]
+    return joined + [_without_file(row) for row in without_file] * is_whole
 
 
-def _offer_without_file(facts: ScheduleFacts) -> Offer:
-    return Offer(facts.file, facts.flow, problem="cannot start: " + facts.error, supervised=[facts], has_file=False)
+def _supervised(offer: Offer, rows: Sequence[ServedSchedule]) -> Offer:
+    """A supervisor that hangs holds its lock, and serves nothing."""
+    pid = None if any(row.hang for row in rows) else offer.service_pid
+    return offer._replace(supervised=rows, service_pid=pid)
+
+
+def _without_file(row: ServedSchedule) -> Offer:
+    why = "cannot start: {}".format(row.start_error)
+    return Offer(row.file, row.flow, problem=why, supervised=[row], has_file=False)
 
 
 def offer_of(path: str) -> Offer:

@@ -158,13 +158,14 @@ class MissedRun(NamedTuple):
 
 
 class ServedSchedule(NamedTuple):
-    """The schedule of one flow.
+    """The schedule of one flow: what its supervisor wrote, what operators decided, and what belongs to it elsewhere.
 
     Attributes:
-        id: of its row.
+        id: of its row; 0: of a file that could never be read, and is not stored yet.
         target: ``FILE:OBJECT``; the file alone if it could never be read.
         flow: its name; the name of the file if it could never be read.
         state_path: of its runs; None if it could never be read.
+        spec: JSON of the flow without tasks; ``edits``: schedules that its file had since. Lists do not read them.
         next_at: when the next run is due, its splay included; None: never, or unknown.
         next_logical: the logical time of that run.
         usual_us: the usual duration; None before the first success.
@@ -172,21 +173,22 @@ class ServedSchedule(NamedTuple):
         late_since: when the oldest run was due that has not started; None: no run is late. A run that waits for an
             earlier run of its flow counts.
         gone_since: its flow is in no file that is served since then.
-        paused_until: no run starts before; 0: not paused; FOREVER: until somebody ends the pause.
-        skip_logical: the logical time that an operator skips.
         start_error: why the latest start failed; None after a start that succeeded.
         failed_since: when the first start failed since the last one that succeeded.
-        acknowledged_at: when an operator acknowledged the failed start.
         stuck_run_id: a run that its flow cannot resume any more; ``stuck_since``, ``stuck_error``.
+        ledger_until: the ledger has all logical times up to here; ``seen_run``: and the runs up to this row.
+        paused_until: no run starts before; 0: not paused; FOREVER: until somebody ends the pause.
+        skip_logical: the logical time that an operator skips.
+        acknowledged_at: when an operator acknowledged the failed start.
         warning: what an operator has to know and can acknowledge; ``warned_at``: since when.
-        missed: the latest ones, the oldest first; ``missed_times``: how many there are in all.
-        missed_since: when the first of all of them was due.
-        requests: starts that were asked for and that no supervisor has taken.
-        after: the flows that it comes after; then ``next_at`` is when the last of their runs is due.
         pid: of the supervisor.
         heartbeat_at: of the supervisor.
         stopped_at: when the supervisor was stopped in order; None: it lives, or it died.
+        missed: the latest ones, the oldest first; ``missed_times``: how many there are in all.
+        missed_since: when the first of all of them was due.
+        requests: starts that were asked for and that no supervisor has taken.
         hang: what ails a supervisor that lives without a heartbeat, and what ends that; else empty.
+        after: the flows that it comes after; then ``next_at`` is when the last of their runs is due.
     """
 
     id: int
@@ -194,35 +196,41 @@ class ServedSchedule(NamedTuple):
     file: str
     object: Optional[str]
     flow: str
-    state_path: Optional[str]
-    expression: Optional[str]
-    timezone: Optional[str]
-    next_at: Optional[int]
-    next_logical: Optional[int]
-    last_run_id: Optional[str]
-    last_state: Optional[str]
-    last_started_at: Optional[int]
-    usual_us: Optional[int]
-    running_since: Optional[int]
-    late_since: Optional[int]
-    gone_since: Optional[int]
-    paused_until: int
-    pause_reason: str
-    paused_by: str
-    skip_logical: Optional[int]
-    start_error: Optional[str]
-    failed_since: Optional[int]
-    failed_at: Optional[int]
-    acknowledged_at: Optional[int]
-    stuck_run_id: Optional[str]
-    stuck_since: Optional[int]
-    stuck_error: Optional[str]
-    warning: Optional[str]
-    warned_at: Optional[int]
-    pid: Optional[int]
-    host: Optional[str]
-    heartbeat_at: int
-    stopped_at: Optional[int]
+    state_path: Optional[str] = None
+    supervisor_id: str = ""
+    spec: str = ""
+    expression: Optional[str] = None
+    timezone: Optional[str] = None
+    next_at: Optional[int] = None
+    next_logical: Optional[int] = None
+    last_run_id: Optional[str] = None
+    last_state: Optional[str] = None
+    last_started_at: Optional[int] = None
+    usual_us: Optional[int] = None
+    running_since: Optional[int] = None
+    late_since: Optional[int] = None
+    edits: str = ""
+    gone_since: Optional[int] = None
+    start_error: Optional[str] = None
+    failed_since: Optional[int] = None
+    failed_at: Optional[int] = None
+    stuck_run_id: Optional[str] = None
+    stuck_since: Optional[int] = None
+    stuck_error: Optional[str] = None
+    ledger_until: int = 0
+    seen_run: int = 0
+    paused_until: int = 0
+    pause_reason: str = ""
+    paused_by: str = ""
+    skip_logical: Optional[int] = None
+    skipped_by: str = ""
+    acknowledged_at: Optional[int] = None
+    warning: Optional[str] = None
+    warned_at: Optional[int] = None
+    pid: Optional[int] = None
+    host: Optional[str] = None
+    heartbeat_at: int = 0
+    stopped_at: Optional[int] = None
     missed: Tuple[MissedRun, ...] = ()
     missed_times: int = 0
     missed_since: int = 0
@@ -232,6 +240,11 @@ class ServedSchedule(NamedTuple):
 
     def is_paused(self, now_us: int) -> bool:
         return now_us < self.paused_until
+
+    def due_at(self, now_us: int) -> Optional[int]:
+        """When the first start that has not begun was due, or will be; None: no start comes."""
+        coming = [at for at in (self.late_since, self.next_at) if at is not None and not self.is_paused(now_us)]
+        return min(coming) if coming else None
 
     def late_from(self, now_us: int) -> Optional[int]:
         """Since when a start is late; None also while the schedule is paused."""
@@ -275,6 +288,11 @@ def is_served(schedule: ServedSchedule, now_us: int) -> bool:
     return schedule.stopped_at is None and heartbeat_age_us(schedule, now_us) is None
 
 
+def steady(row: ServedSchedule, now_us: int) -> ServedSchedule:
+    """The row without the heartbeats of a supervisor that lives: equal while nothing happens."""
+    return row if heartbeat_age_us(row, now_us) is not None else row._replace(heartbeat_at=FOREVER)
+
+
 def skips_next(row: ServedSchedule) -> bool:
     """Whether an operator skips a run that is still to come."""
     return row.skip_logical is not None and (row.next_logical is None or row.skip_logical >= row.next_logical)
@@ -282,12 +300,18 @@ def skips_next(row: ServedSchedule) -> bool:
 
 # --- Read ----------------------------------------------------------------------------------------------------------
 
-_JOINED = ("missed", "missed_times", "missed_since", "requests", "hang", "after")
+#: What operators decide; what they read and acknowledge; what is not in table ``schedule``.
+DECIDED = ("paused_until", "pause_reason", "paused_by", "skip_logical", "skipped_by")
+_NOTICES = ("acknowledged_at", "warning", "warned_at")
+_JOINED = ServedSchedule._fields[ServedSchedule._fields.index("pid") :]
 _COLUMNS = tuple(name for name in ServedSchedule._fields if name not in _JOINED)
-_SCHEDULES = (
+_STORED = "SELECT {} FROM schedule".format(", ".join(_COLUMNS))
+_UNLISTED = {"spec": "''", "edits": "''", "heartbeat_at": "coalesce(heartbeat_at, 0)"}
+_LISTED_COLUMNS = ", ".join(_UNLISTED.get(name, name) for name in _COLUMNS + _JOINED[:4])
+_LISTS = (
     "SELECT schedule.{} FROM schedule LEFT JOIN supervisor ON supervisor.id = schedule.supervisor_id"
     " WHERE spec <> '' OR start_error IS NOT NULL ORDER BY flow, target"  # else it is about to be saved
-).format(", ".join("coalesce(heartbeat_at, 0)" if name == "heartbeat_at" else name for name in _COLUMNS))
+).format(_LISTED_COLUMNS)
 _LISTED = "SELECT schedule, {} FROM ledger WHERE listed > 0 ORDER BY schedule, first".format(
     ", ".join(LedgerRow._fields)
 )
@@ -305,7 +329,7 @@ def read_schedules() -> SupervisorView:
         listed: Dict[int, List[LedgerRow]] = {}
         for row in connection.execute(_LISTED):
             listed.setdefault(row[0], []).append(LedgerRow(*row[1:]))
-        rows = connection.execute(_SCHEDULES).fetchall()
+        rows = connection.execute(_LISTS).fetchall()
         requests = read_requests()
         before = _read_before(connection)
         schedules = tuple(_served(row, listed.get(row[0], ()), requests, before.get(row[0], ())) for row in rows)
@@ -331,13 +355,14 @@ def _served(
     requests: Sequence[StartRequest],
     before: Sequence[FlowBefore],
 ) -> ServedSchedule:
-    row = ServedSchedule._make(tuple(columns) + ((), 0, 0, (), "", tuple(before)))
+    row = ServedSchedule(*columns)
     own = tuple(one for one in requests if (one.flow, one.state_path) == (row.flow, row.state_path))
     splay = 0 if row.next_at is None or row.next_logical is None else row.next_at - row.next_logical
     missed = tuple(MissedRun(one.first, one.first + splay, one.why) for one in listed if one.times == 1)
     since = min(one.first for one in listed) + splay if listed else 0
     times = sum(one.listed for one in listed)
-    return row._replace(missed=missed, missed_times=times, missed_since=since, requests=own, hang=_hang(row))
+    row = row._replace(missed=missed, missed_times=times, missed_since=since, requests=own, after=tuple(before))
+    return row._replace(hang=_hang(row))
 
 
 def _hang(row: ServedSchedule) -> str:
@@ -366,13 +391,19 @@ def read_spec(id: int) -> str:
         return str(row[0]) if row else ""
 
 
-def read_known() -> "List[Tuple[ScheduleRecord, Control]]":
-    """All schedules, with what operators decided; without a file there are none. Raises StateFileError."""
+def read_known() -> List[ServedSchedule]:
+    """All schedules as they are stored, with their flows; without a file there are none. Raises StateFileError."""
     path = supervisor_path()
     if not os.path.exists(path):
         return []
     with _reading(path) as connection:
-        return [] if connection is None else _known(connection)
+        return [] if connection is None else _stored(connection)
+
+
+def _stored(
+    connection: sqlite3.Connection, condition: str = "1", values: Tuple[object, ...] = ()
+) -> List[ServedSchedule]:
+    return [ServedSchedule(*row) for row in connection.execute("{} WHERE {}".format(_STORED, condition), values)]
 
 
 @contextlib.contextmanager
@@ -462,61 +493,15 @@ def _change(statements: Sequence[Tuple[str, Tuple[object, ...]]]) -> None:
 # --- The supervisor's side -----------------------------------------------------------------------------------------
 
 
-class Control(NamedTuple):
-    """What operators decided about a schedule."""
-
-    paused_until: int = 0
-    paused_by: str = ""
-    skip_logical: Optional[int] = None
-    skipped_by: str = ""
+_WRITTEN = tuple(name for name in _COLUMNS[1:] if name not in DECIDED + _NOTICES)
+_SAVE = (
+    "UPDATE schedule SET {}, acknowledged_at = CASE WHEN start_error IS ? THEN acknowledged_at END WHERE id = ?"
+).format(", ".join("{} = ?".format(name) for name in _WRITTEN))
 
 
-class ScheduleRecord(NamedTuple):
-    """What a supervisor knows of a flow, as it writes it and the next one reads it: columns of table ``schedule``.
-
-    ``id``: 0 for a file that could never be read.
-    """
-
-    id: int
-    target: str
-    file: str
-    object: Optional[str]
-    flow: str
-    supervisor_id: str
-    spec: str = ""
-    state_path: Optional[str] = None
-    expression: Optional[str] = None
-    timezone: Optional[str] = None
-    next_at: Optional[int] = None
-    next_logical: Optional[int] = None
-    last_run_id: Optional[str] = None
-    last_state: Optional[str] = None
-    last_started_at: Optional[int] = None
-    usual_us: Optional[int] = None
-    running_since: Optional[int] = None
-    late_since: Optional[int] = None
-    edits: str = ""
-    gone_since: Optional[int] = None
-    start_error: Optional[str] = None
-    failed_since: Optional[int] = None
-    failed_at: Optional[int] = None
-    stuck_run_id: Optional[str] = None
-    stuck_since: Optional[int] = None
-    stuck_error: Optional[str] = None
-    ledger_until: int = 0
-    seen_run: int = 0
-
-
-_SAVE = "UPDATE schedule SET {}, acknowledged_at = CASE WHEN start_error IS ? THEN acknowledged_at END WHERE id = ?"
-_SAVE_ALL = _SAVE.format(", ".join("{} = ?".format(name) for name in ScheduleRecord._fields[1:]))
-_STORED = "SELECT {} FROM schedule".format(", ".join(ScheduleRecord._fields))
-
-
-def _known(connection: sqlite3.Connection) -> "List[Tuple[ScheduleRecord, Control]]":
-    size = len(ScheduleRecord._fields)
-    columns = ", ".join(ScheduleRecord._fields + Control._fields)
-    rows = connection.execute("SELECT {} FROM schedule".format(columns))
-    return [(ScheduleRecord(*row[:size]), Control(*row[size:])) for row in rows]
+def _save(connection: sqlite3.Connection, row: ServedSchedule, id: int) -> None:
+    values = tuple(getattr(row, name) for name in _WRITTEN)
+    connection.execute(_SAVE, values + (row.start_error, id))
 
 
 def _make(path: str) -> None:
@@ -580,72 +565,49 @@ class SupervisorFile(object):
         with _translated_errors(self.path):
             self._connection.execute("UPDATE supervisor SET stopped_at = ? WHERE id = ?", (now_us, self._id))
 
-    def stored(self) -> List[ScheduleRecord]:
-        """What this and earlier supervisors wrote."""
+    def stored(self) -> List[ServedSchedule]:
+        """What this and earlier supervisors wrote, and operators decided."""
         with _translated_errors(self.path):
-            return [ScheduleRecord(*row) for row in self._connection.execute(_STORED)]
+            return _stored(self._connection)
 
-    def known(self) -> "List[Tuple[ScheduleRecord, Control]]":
-        """What supervisors wrote, and operators decided."""
-        with _translated_errors(self.path):
-            return _known(self._connection)
-
-    def new_controls(self) -> Optional[Dict[int, Control]]:
-        """What operators decided, by schedule; None: nobody else has written since the last call."""
+    def changed(self) -> Optional[Dict[int, ServedSchedule]]:
+        """All schedules; None: nobody else has written since the last call."""
         with _translated_errors(self.path):
             (version,) = self._connection.execute("PRAGMA data_version").fetchone()
             if version == self._data_version:
                 return None
             self._data_version = version
-            return self.controls()
+            return {row.id: row for row in _stored(self._connection)}
 
-    def controls(self) -> Dict[int, Control]:
-        """What operators decided, by schedule."""
-        with _translated_errors(self.path):
-            rows = self._connection.execute("SELECT id, {} FROM schedule".format(", ".join(Control._fields)))
-            return {row[0]: Control(*row[1:]) for row in rows}
-
-    def claim(self, target: str, flow: str, state_path: str) -> ScheduleRecord:
+    def claim(self, target: str, flow: str, state_path: str) -> ServedSchedule:
         """What is known of a flow: the schedule is its own, whichever file it is in.
 
         One that is new inherits that of the flow which this place had under another name.
         """
+        own = "flow = ? AND state_path = ?", (flow, state_path)
         with self._transaction() as connection:
-            known = self._find("flow = ? AND state_path = ?", (flow, state_path))
-            if known is None:
-                known = self._find("target = ? AND (supervisor_id = ? OR state_path IS NULL)", (target, self._id))
-                if known is not None:
+            if not _stored(connection, *own):
+                of_target = "target = ? AND (supervisor_id = ? OR state_path IS NULL)"
+                known = _stored(connection, of_target, (target, self._id))
+                if known:
                     sql = "UPDATE schedule SET flow = ?, state_path = ?, ledger_until = 0, seen_run = 0 WHERE id = ?"
-                    connection.execute(sql, (flow, state_path, known.id))
+                    connection.execute(sql, (flow, state_path, known[0].id))
                 else:
                     sql = "INSERT INTO schedule (flow, state_path, target, file, supervisor_id, spec)"
                     connection.execute(sql + " VALUES (?,?,?,?,?,'')", (flow, state_path, target, target, self._id))
-            found = self._find("flow = ? AND state_path = ?", (flow, state_path))
-        assert found is not None
-        return found
+            return _stored(connection, *own)[0]
 
-    def _find(self, condition: str, values: Tuple[object, ...]) -> Optional[ScheduleRecord]:
-        row = self._connection.execute("{} WHERE {}".format(_STORED, condition), values).fetchone()
-        return None if row is None else ScheduleRecord(*row)
-
-    def save(
-        self,
-        record: ScheduleRecord,
-        decided: Sequence[LedgerRow] = (),
-        caught_up: Sequence[int] = (),
-        after: Sequence[FlowBefore] = (),
-    ) -> None:
-        """Write what is known of a flow, unless it was forgotten.
+    def save(self, row: ServedSchedule, decided: Sequence[LedgerRow] = (), caught_up: Sequence[int] = ()) -> None:
+        """Write what is known of a flow, but for what operators decide, unless it was forgotten.
 
         ``decided``: what became of logical times since the last call. ``caught_up``: earlier ones that have run now.
-        ``after``: the flows that come before it.
         """
         with self._transaction() as connection:
-            connection.execute(_SAVE_ALL, record[1:] + (record.start_error, record.id))
-            _add_to_ledger(connection, record.id, decided)
-            _catch_up(connection, record.id, caught_up)
-            connection.execute("DELETE FROM predecessor WHERE schedule = ?", (record.id,))
-            rows = [(record.id,) + tuple(one) for one in after]
+            _save(connection, row, row.id)
+            _add_to_ledger(connection, row.id, decided)
+            _catch_up(connection, row.id, caught_up)
+            connection.execute("DELETE FROM predecessor WHERE schedule = ?", (row.id,))
+            rows = [(row.id,) + tuple(one) for one in row.after]
             connection.executemany("INSERT INTO predecessor VALUES (?,?,?,?,?)", rows)
 
     def warn(self, id: int, warning: str, now_us: int, runs_ahead: int = 0) -> None:
@@ -668,17 +630,15 @@ class SupervisorFile(object):
         with _translated_errors(self.path):
             self._connection.execute("UPDATE schedule SET edits = ? WHERE id = ?", (edits, id))
 
-    def save_broken(self, record: ScheduleRecord) -> None:
+    def save_broken(self, row: ServedSchedule) -> None:
         """Write what is known of a file that could never be read."""
         with self._transaction() as connection:
-            values = (record.target,)
-            found = "SELECT id FROM schedule WHERE target = ? AND state_path IS NULL"
-            row = connection.execute(found, values).fetchone()
-            if row is None:
-                sql = "INSERT INTO schedule (flow, target, file, supervisor_id, spec) VALUES (?,?,?,?,'')"
-                connection.execute(sql, (record.flow, record.target, record.file, self._id))
-                row = connection.execute(found, values).fetchone()
-            connection.execute(_SAVE_ALL, record[1:] + (record.start_error,) + tuple(row))
+            known = connection.execute(
+                "SELECT id FROM schedule WHERE target = ? AND state_path IS NULL", (row.target,)
+            ).fetchone()
+            sql = "INSERT INTO schedule (flow, target, file, supervisor_id, spec) VALUES (?,?,?,?,'')"
+            values = row.flow, row.target, row.file, self._id
+            _save(connection, row, known[0] if known else connection.execute(sql, values).lastrowid or 0)
 
     def remove_broken(self, target: str) -> None:
         """Remove a file that could never be read, and is gone or read now."""

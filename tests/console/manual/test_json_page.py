@@ -14,7 +14,7 @@ from redrive.console import cli, manual
 from redrive.console.cli.output import with_schema
 from redrive.engine import Executor, Flow
 from redrive.engine.statefile.paths import default_folder
-from redrive.engine.statefile.supervisor_file import Fate, LedgerRow, ScheduleRecord, SupervisorFile, supervisor_path
+from redrive.engine.statefile.supervisor_file import Fate, LedgerRow, ServedSchedule, SupervisorFile, supervisor_path
 from redrive.engine.store.machine import MachinePools
 from support.commands import invoke_redrive
 
@@ -57,7 +57,7 @@ def state(recorded: Path) -> Path:
     with closing(SupervisorFile(supervisor_path(), "one")) as file:
         file.register(7, "host", "[]", 0)
         id = file.claim("/flow.py:flow", "night", "night.db").id
-        record = ScheduleRecord(id, "/flow.py:flow", "/flow.py", "flow", "night", "one", "{}")
+        record = ServedSchedule(id, "/flow.py:flow", "/flow.py", "flow", "night", supervisor_id="one", spec="{}")
         missed = LedgerRow(0, 0, 1, Fate.MISSED, "nothing served it then", "", 0, 1)
         file.save(record, [missed])
     return folder / recorded.name

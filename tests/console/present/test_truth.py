@@ -41,7 +41,8 @@ from redrive.engine.domain.rows import ExecutorState, RunFacts
 from redrive.engine.domain.states import MOVING, NEEDS_HUMAN, TIMED, TaskState
 from redrive.engine.statefile.lists import DurationStats, ScheduleRow
 from redrive.engine.statefile.needs import Need, NeedKind
-from redrive.engine.statefile.state_files import Offer, ScheduleFacts
+from redrive.engine.statefile.state_files import Offer
+from redrive.engine.statefile.supervisor_file import FOREVER, ServedSchedule
 from support.breakers import status_of
 
 from ..conftest import run_text
@@ -383,7 +384,7 @@ def test_a_start_is_counted_down_only_where_a_process_will_start_it(is_paused, i
     rows = [
         ScheduleRow(n, "* * * * *", "UTC", "latest", None, 0, 0, NOW + left * S, local) for n in "a" + (other or "")
     ]
-    facts = [ScheduleFacts("a", "a.py", "/x.db", is_paused=is_paused)]
+    facts = [ServedSchedule(1, "a.py:a", "a.py", "a", "a", "/x.db", paused_until=FOREVER * is_paused)]
     offer = Offer("/x.db", "a", schedules=rows, supervised=facts, service_pid=7 if is_served else None)
     (entry,) = fleet_entries([offer], NOW)
     look = Look(NOW, UTF8)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +26,10 @@ from redrive.engine.domain.states import TaskState
 from redrive.engine.errors import LinkError, RedriveError, StateFileError
 from redrive.engine.statefile.lists import ScheduleRow
 from redrive.engine.statefile.start_requests import read_requests
-from redrive.engine.statefile.state_files import Night, Offer
+from redrive.engine.statefile.state_files import Night, Offer, offer_of
 from redrive.engine.statefile.supervisor_file import (
     Fate,
     LedgerRow,
-    ScheduleRecord,
     ServedSchedule,
     SupervisorFile,
     read_schedules,
@@ -430,7 +428,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     file.register(1, "here", "[]", START)
     spec = msgspec.json.encode(SPEC).decode()
     target = f"{flow}:flow"
-    record = ScheduleRecord(0, target, str(flow), "flow", "rates", "one", spec, str(state))
+    record = ServedSchedule(0, target, str(flow), "flow", "rates", str(state), "one", spec)
     missed = LedgerRow(MISSED, MISSED, 1, Fate.MISSED, "nothing served it then", "", START, 1)
     stored = file.claim(target, "rates", str(state))
     file.save(record._replace(id=stored.id, next_at=NOON, next_logical=NOON), [missed])
@@ -450,10 +448,18 @@ def requests() -> list[tuple[int | None, dict[str, str]]]:
 @asynccontextmanager
 async def fleet_of(state: str) -> AsyncIterator[tuple[FleetApp, Callable[..., Awaitable[None]]]]:
     """The list with one file, and ``press(*keys)``, which waits for what each key leads to."""
-    app = fleet_app(Files([offer("rates", "SUCCESS")._replace(path=state)]))
+    files = Files()
+    app = fleet_app(files)
+
+    async def press(*pressed: str) -> None:
+        await keys(app, pilot, *pressed)
+        files.news.put_nowait([offer_of(state)])
+        await files.are_shown()
+        await pilot.pause()
+
     async with app.run_test(size=(80, 24)) as pilot:
-        await wait_until_async(lambda: state in app.list_screen.schedules)
-        yield app, partial(keys, app, pilot)
+        await press()
+        yield app, press
 
 
 async def test_a_schedule_is_paused_and_unpaused_from_the_list(served: str):

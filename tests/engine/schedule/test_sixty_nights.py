@@ -20,7 +20,7 @@ from redrive.engine.executor.run_options import RunOptions
 from redrive.engine.schedule.flow_service import FlowService, Launched, Supervision
 from redrive.engine.statefile import supervisor_file
 from redrive.engine.statefile.start_requests import read_requests, write_request
-from redrive.engine.statefile.supervisor_file import FOREVER, Control, Fate, SupervisorFile
+from redrive.engine.statefile.supervisor_file import FOREVER, Fate, SupervisorFile
 from redrive.engine.statefile.transitions import Transaction
 from redrive.engine.store import database, runs, schedules
 from redrive.engine.store.schedules import served_flow
@@ -143,7 +143,7 @@ class Nights:
         state_path = str(self.folder / f"{flow.name}.db")
         flow.service = FlowService(flow.target, served, state_path, self.shared)
         stored = self.file.claim(flow.target, flow.name, state_path)
-        flow.service.restore(stored, self.file.controls().get(stored.id, Control()))
+        flow.service.restore(stored)
         flow.service.use_flow(served, few_tasks=False)
 
     def die(self) -> None:
@@ -195,7 +195,7 @@ class Nights:
                 self.serve(flow)
             service = flow.service
             assert service is not None
-            service.use_control(self.file.controls()[service.id])
+            service.use_decisions({row.id: row for row in self.file.stored()}[service.row.id])
             asked = [one for one in read_requests() if one.flow == flow.name and not one.is_stale(self.clock.now)]
             service.use_requests(tuple(asked))
             service.wake_at = service.wake_at if service.wake_at is None else min(service.wake_at, self.clock.now)
@@ -222,12 +222,12 @@ class Nights:
                 self.read_again(flow)
             case "pause" if flow.service is not None:
                 until = self.dice.choice([FOREVER, self.clock.now + 30 * HOUR])
-                supervisor_file.pause([flow.service.id], until, "", "ana@here")
+                supervisor_file.pause([flow.service.row.id], until, "", "ana@here")
             case "unpause" if flow.service is not None:
-                supervisor_file.unpause([flow.service.id], self.clock.now)
+                supervisor_file.unpause([flow.service.row.id], self.clock.now)
             case "skip" if flow.service is not None:
                 row = next(row for row in supervisor_file.read_schedules().schedules if row.flow == flow.name)
-                supervisor_file.skip(flow.service.id, row.next_logical, "bo@here")
+                supervisor_file.skip(flow.service.row.id, row.next_logical, "bo@here")
             case "move":
                 flow.target = f"/flows/{self.dice.randrange(1000)}-{flow.name}.py:flow"
                 if flow.service is not None:
@@ -287,7 +287,7 @@ async def test_no_start_is_lost_doubled_or_untold(tmp_path: Path, monkeypatch: p
     nights.clock.now, nights.kill_at = nights.latest + HOUR, 0
     for flow in nights.flows:
         assert flow.service is not None
-        supervisor_file.unpause([flow.service.id], nights.clock.now)
+        supervisor_file.unpause([flow.service.row.id], nights.clock.now)
     await nights.settle()
     await nights.settle()
     for flow in nights.flows:
@@ -301,7 +301,7 @@ def check(nights: Nights, flow: PlayedFlow) -> None:
     due = set(flow.due) | set(times_between(flow.rhythm, flow.holds_from, nights.clock.now))
     assert [at for at, times in Counter(flow.started).items() if times > 1] == [], "twice"
     assert set(flow.started) - flow.ahead <= due, (flow.name, sorted(set(flow.started) - due))
-    rows = supervisor_file.read_ledger(flow.service.id)
+    rows = supervisor_file.read_ledger(flow.service.row.id)
     given_up = [row for row in rows if row.fate != Fate.RUN]
     counted = sum(row.times for row in rows if row.fate == Fate.RUN)  # one that ran ahead counts when its time comes
     assert len(set(flow.started) - flow.ahead) <= counted <= len(flow.started)

@@ -21,7 +21,8 @@ from redrive.engine.statefile.lists import (
     query,
 )
 from redrive.engine.statefile.needs import NeedKind, attention_count, exit_code_of, needs_of
-from redrive.engine.statefile.state_files import Night, Offer, ScheduleFacts, offer_of
+from redrive.engine.statefile.state_files import Night, Offer, offer_of
+from redrive.engine.statefile.supervisor_file import ServedSchedule
 
 MINUTE = 60_000_000
 NOW = 1_000 * MINUTE
@@ -153,16 +154,21 @@ def test_notices_come_last_and_dead_letters_before_failures() -> None:
     ]
 
 
+def scheduled(flow: str, **facts: Any) -> ServedSchedule:
+    """A schedule whose supervisor lives, unless its facts say otherwise."""
+    return ServedSchedule(1, f"{flow}.py:flow", f"{flow}.py", "flow", flow, **{"heartbeat_at": NOW, **facts})
+
+
 def test_a_supervisor_knows_starts_that_failed_and_whether_it_lives() -> None:
     facts = [
-        ScheduleFacts("a", "a.py", failed_since=NOW, error="SyntaxError: invalid syntax", missed=3),
-        ScheduleFacts("b", "b.py", missed=2, missed_since=NOW),
-        ScheduleFacts("d", "d.py"),
-        ScheduleFacts("e", "e.py", is_dead=True, due_at=NOW + MINUTE),
-        ScheduleFacts("never", "g.py", is_dead=True),
-        ScheduleFacts("stopped", "h.py", is_stopped=True, due_at=NOW + MINUTE),
-        ScheduleFacts("forgotten", "i.py", is_stopped=True, due_at=NOW - 2 * MINUTE),
-        ScheduleFacts("f", "f.py", late_since=NOW),
+        scheduled("a", failed_since=NOW, start_error="SyntaxError: invalid syntax", missed_times=3),
+        scheduled("b", missed_times=2, missed_since=NOW),
+        scheduled("d"),
+        scheduled("e", heartbeat_at=0, next_at=NOW + MINUTE),
+        scheduled("never", heartbeat_at=0),
+        scheduled("stopped", stopped_at=NOW, next_at=NOW + MINUTE),
+        scheduled("forgotten", stopped_at=NOW, next_at=NOW - 2 * MINUTE),
+        scheduled("f", late_since=NOW),
     ]
     needs = needs_of([Offer("s", supervised=facts)], NOW)
     assert [(need.kind, need.flow, need.counted) for need in needs] == [
@@ -177,9 +183,9 @@ def test_a_supervisor_knows_starts_that_failed_and_whether_it_lives() -> None:
 
 def test_what_a_supervisor_knows_replaces_what_the_state_file_says_of_a_schedule() -> None:
     late, _, _ = CASES["due and not started"]
-    assert needs_of([late._replace(supervised=[ScheduleFacts("etl", "etl.py", "f")])], NOW) == []
+    assert needs_of([late._replace(supervised=[scheduled("etl")])], NOW) == []
     killed, _, _ = CASES["scheduler killed"]
-    for facts in (ScheduleFacts("etl", "etl.py", "f"), ScheduleFacts("etl", "etl.py", "f", is_dead=True, due_at=NOW)):
+    for facts in (scheduled("etl"), scheduled("etl", heartbeat_at=0, next_at=NOW)):
         assert [need.kind for need in needs_of([killed._replace(supervised=[facts])], NOW)] == [NeedKind.SCHEDULER_DEAD]
 
 

@@ -18,7 +18,6 @@ from redrive.engine.statefile.supervisor_file import (
     SINGLE_MAX,
     Fate,
     LedgerRow,
-    ScheduleRecord,
     ServedSchedule,
     SupervisorFile,
     dismiss,
@@ -42,10 +41,9 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervisor
 
 
 def save(
-    file: SupervisorFile, stored: ScheduleRecord, decided: list[LedgerRow], caught_up: tuple[int, ...] = ()
+    file: SupervisorFile, stored: ServedSchedule, decided: list[LedgerRow], caught_up: tuple[int, ...] = ()
 ) -> None:
-    record = ScheduleRecord(stored.id, stored.target, stored.file, "flow", stored.flow, "one", "{}", stored.state_path)
-    file.save(record, decided, caught_up)
+    file.save(stored._replace(supervisor_id="one", spec="{}"), decided, caught_up)
 
 
 def only_row() -> ServedSchedule:
