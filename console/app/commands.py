@@ -129,7 +129,7 @@ class CommandMenu:
         ]
         entries += [ChoiceOption("quit", "q", BY_NAME["quit"].help)]
         entries += [
-            ChoiceOption(f"theme:{name}", f"theme {name}", theme.theme_description(name))
+            ChoiceOption(f"theme:{name}", f"theme {name}", theme.load_theme(name).description)
             for name in theme.theme_names()
         ]
         entries += [ChoiceOption(f"replay:{speed}", f"replay {speed}x", _REPLAY_HELP.format(speed)) for speed in SPEEDS]

@@ -17,7 +17,7 @@ class Preferences:
 
     def choose_theme(self) -> None:
         """Let the operator choose a theme."""
-        options = [ChoiceOption(name, name, theme.theme_description(name)) for name in theme.theme_names()]
+        options = [ChoiceOption(name, name, theme.load_theme(name).description) for name in theme.theme_names()]
         choose(self._console, "Theme", options, self.use_theme)
 
     def use_theme(self, name: str) -> None:

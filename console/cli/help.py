@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 import click
 from click.shell_completion import CompletionItem
 
 from ... import __version__
-from ..manual import CELL_BORDER, CODE, FENCE, TOPICS, Topic, load_topic, load_topics, page_lines
-from ..text.pieces import plain
+from ..manual import TOPICS, Topic, load_topic, load_topics, page_lines
+from ..text.pieces import Line, Role, plain
 from ..text.text import echo
 from .group import EXIT_CODES_HELP, GRAMMAR, SECTIONS, cli, command
 
@@ -54,7 +53,6 @@ def topic_list() -> str:
 
 
 _LEFT_OUT = frozenset({"changes", "commands", "exit-codes"})  # the page has sections of its own for two of them
-_ITEM = re.compile(r"(-|\d+\.) +")
 _SPECIAL = {"|": r"|\:", "\\": r"\e", "-": r"\-", "'": r"\(aq", "`": r"\(ga", "^": r"\(ha", "~": r"\(ti", '"': r"\(dq"}
 
 
@@ -93,19 +91,13 @@ def _text(text: str) -> str:
 
 
 def _raw(text: str) -> str:
-    """As ``_text``, with the blanks of the text: for a part of a line, or code."""
+    """As ``_text``, with the blanks of the text: for a part of a line."""
     escaped = "".join(_SPECIAL.get(letter) or _letter(letter) for letter in text)
     return rf"\&{escaped}" if escaped.startswith(".") else escaped
 
 
 def _letter(letter: str) -> str:
     return letter if letter.isascii() else rf"\[u{ord(letter):04X}]"
-
-
-def _styled(text: str) -> str:
-    """A text with its code in bold: every second part of the split is the content of a pair of backquotes."""
-    parts = CODE.split(" ".join(text.split()))
-    return "".join(rf"\fB{_raw(part)}\fR" if place % 2 else _raw(part) for place, part in enumerate(parts) if part)
 
 
 # --- Commands, from their declarations -------------------------------------------------------------------------------
@@ -132,57 +124,19 @@ def _command(command: click.Command, context: click.Context) -> Iterator[str]:
                 yield from _command(below, click.Context(below, info_name=name, parent=context))
 
 
-# --- Topics, from their Markdown -------------------------------------------------------------------------------------
+# --- Topics, as ``redrive help`` prints them -------------------------------------------------------------------------
+
+
+_BOLD = frozenset({Role.KEY, Role.STRONG})
 
 
 def _topic(topic: Topic) -> Iterator[str]:
     yield f'.SH "{_text(topic.name.upper())}"'
     yield _text(f"{topic.summary[:1].upper()}{topic.summary[1:]}.")
-    yield from _blocks(topic.text.splitlines()[1:])
+    yield from (".PP", ".in 2n", ".nf", *map(_line, page_lines(topic.text)[1:]), ".fi")
 
 
-def _blocks(texts: Sequence[str]) -> Iterator[str]:
-    """The parts of a page: code, tables, headings, lists and paragraphs."""
-    place = 0
-    while place < len(texts):
-        end = place + 1
-        if texts[place].startswith(FENCE):
-            end = texts.index(FENCE, end) + 1
-            yield from (".PP", ".RS 1", ".nf", *map(_raw, texts[place + 1 : end - 1]), ".fi", ".RE")
-        elif texts[place].startswith("|"):
-            end = next((at for at in range(end, len(texts)) if not texts[at].startswith("|")), len(texts))
-            yield from _table(texts[place:end])
-        elif texts[place].startswith("#"):
-            yield f".SS {_text(texts[place].lstrip('# '))}"
-        elif texts[place].strip():
-            end = next((at for at in range(end, len(texts)) if _ends_paragraph(texts[at])), len(texts))
-            yield from _paragraph(" ".join(texts[place:end]))
-        place = end
-
-
-def _ends_paragraph(text: str) -> bool:
-    return not text.strip() or text.startswith(("|", "#", FENCE)) or _ITEM.match(text) is not None
-
-
-def _paragraph(text: str) -> Iterator[str]:
-    item = _ITEM.match(text)
-    if item is None:
-        yield from (".PP", _styled(text))
-    else:
-        mark = r"\(bu" if item[1] == "-" else item[1]
-        yield from (f".IP {mark} 4", _styled(text[item.end() :]))
-
-
-def _table(texts: Sequence[str]) -> Iterator[str]:
-    """A table as paragraphs, the first cell before each. Of three cells or more, the others have their headings."""
-    headings, *rows = [CELL_BORDER.split(text)[1:-1] for text in (texts[0], *texts[2:])]
-    named = len(headings) > 2
-    if not named:
-        yield from (".TP", rf"\fI{_text(headings[0])}\fR", rf"\fI{_text(headings[1])}\fR")
-    for row in rows:
-        cells = [
-            (rf"\fI{_text(heading)}\fR: " if named and heading else "") + _styled(cell)
-            for heading, cell in zip(headings[1:], row[1:], strict=True)
-        ]
-        yield from (".TP", _styled(row[0]) or r"\&")
-        yield "\n.br\n".join(cells)
+def _line(line: Line) -> str:
+    """A line of a page, its headings and its code in bold."""
+    parts = (rf"\fB{_raw(piece.text)}\fR" if piece.role in _BOLD else _raw(piece.text) for piece in line)
+    return "".join(parts).rstrip()

@@ -9,14 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from statistics import mean
-from typing import Any, get_args
+from typing import Any
 
 import click
 import msgspec
 
 from ...engine.analysis import load_models as analysis
 from ...engine.core.policy import (
-    Jitter,
     PlannedWait,
     RetryPolicy,
     draw_delay,
@@ -34,35 +33,23 @@ from ..text.glyphs import glyphs_for
 from ..text.text import echo, echo_json, echo_lines
 from .group import cli, command, summary_of
 from .options import json_option, options, seconds_of
-from .output import echo_values, with_schema
+from .output import with_schema
 
 # --- ``redrive backoff``: the waits of a retry policy, their worst case and their spread (SPEC 000 and 004) ----------
 
 
-ALL_JITTERS = "all"
 BUCKETS_MAX = 20
 BAR_CELLS = 40
-DRAWS = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class BackoffExperiment:
-    """The settings beside the policy; durations in seconds."""
-
-    seed: int | None = None
-    clients: int = 0  # that failed together; plot when they retry
-    timeout: float | None = None
-    grace_seconds: float = 0.0
-    deadline: float | None = None
-    as_json: bool = False
 
 
 @command("backoff")
 @click.option("--base", default="2s", show_default=True, metavar="DURATION", help="The ceiling of the first wait.")
 @click.option("--cap", default="10m", show_default=True, metavar="DURATION", help="The highest ceiling.")
 @click.option("--factor", default=2.0, show_default=True, help="Multiplies each ceiling.")
-@click.option("--attempts", default=10, show_default=True, type=click.IntRange(1, 1000), help="Attempts in all.")
-@click.option("--jitter", default="full", show_default=True, help="none, full, equal, decorrelated, add50, or all.")
+@click.option(
+    "--attempts", "max_attempts", default=10, show_default=True, type=click.IntRange(1, 1000), help="Attempts in all."
+)
+@click.option("--jitter", default="full", show_default=True, help="none, full, equal, decorrelated or add50.")
 @click.option("--timeout", metavar="DURATION", help="Timeout of one attempt, for the worst case.")
 @click.option(
     "--grace",
@@ -77,39 +64,34 @@ class BackoffExperiment:
 )
 @click.option("--seed", type=int, help="Of the random numbers.")
 @json_option
-def backoff(base: str, cap: str, factor: float, attempts: int, jitter: str, **options: Any) -> int:
-    timeout, grace, deadline = (options.pop(name) for name in ("timeout", "grace", "deadline"))
-    experiment = BackoffExperiment(
-        timeout=seconds_of(timeout) if timeout else None,
-        grace_seconds=seconds_of(grace),
-        deadline=seconds_of(deadline) if deadline else None,
-        **options,
-    )
-    policy = policy_of(max_attempts=attempts, base=seconds_of(base), cap=seconds_of(cap), factor=factor)
-    return print_backoff(policy, jitter, experiment)
-
-
-def print_backoff(policy: RetryPolicy, jitter: str, experiment: BackoffExperiment) -> int:
-    """Print every wait with its bounds, the sums, the worst case, and the spread of clients."""
-    dice = random.Random(experiment.seed)
-    if jitter == ALL_JITTERS:
-        _compare(policy, dice, experiment)
+def backoff(
+    base: str,
+    cap: str,
+    timeout: str | None,
+    grace: str,
+    deadline: str | None,
+    clients: int,
+    seed: int | None,
+    as_json: bool,
+    **given: Any,
+) -> int:
+    policy = policy_of(base=seconds_of(base), cap=seconds_of(cap), **given)
+    limit, due = (None if text is None else seconds_of(text) for text in (timeout, deadline))
+    if as_json:
+        echo_json(with_schema("backoff", _facts(policy, limit, seconds_of(grace))))
         return 0
-    policy = policy_of(policy, jitter=jitter)
-    if experiment.as_json:
-        echo_json(with_schema("backoff", _facts(policy, experiment)))
-        return 0
+    dice = random.Random(seed)
     _print_waits(policy, dice)
-    echo_lines(_sentences(policy, experiment))
-    if experiment.clients:
-        _print_spread(policy, experiment.clients, dice)
+    echo_lines(_sentences(policy, limit, seconds_of(grace), due))
+    if clients:
+        _print_spread(policy, clients, dice)
     return 0
 
 
-def policy_of(policy: RetryPolicy | None = None, **fields: Any) -> RetryPolicy:
+def policy_of(**fields: Any) -> RetryPolicy:
     """A policy from the command line. Raises FlowError for invalid values."""
     try:
-        return replace(policy or RetryPolicy(), **fields)
+        return RetryPolicy(**fields)
     except ValueError as error:
         raise FlowError(str(error)) from None
 
@@ -138,27 +120,27 @@ def _wait_row(policy: RetryPolicy, wait: PlannedWait, sample: float) -> tuple[st
     return (str(wait.retry_index), *(f"{span:.2f} s" for span in spans), capped)
 
 
-def _sentences(policy: RetryPolicy, experiment: BackoffExperiment) -> Iterator[str]:
+def _sentences(policy: RetryPolicy, timeout: float | None, grace: float, deadline: float | None) -> Iterator[str]:
+    """The sum of the waits, the worst case beside the deadline, and what is unwise. Durations in seconds."""
     longest, mean = worst_case_wait_seconds(policy), mean_wait_seconds(policy)
     yield f"{policy.max_attempts} starts wait {longest:g} s at the most, {mean:g} s on average"
-    if experiment.timeout is not None:
-        worst = worst_case_elapsed_seconds(policy, experiment.timeout, experiment.grace_seconds)
-        kill = f"{experiment.timeout:g} s" + (f" + {experiment.grace_seconds:g} s" if experiment.grace_seconds else "")
+    if timeout is not None:
+        worst = worst_case_elapsed_seconds(policy, timeout, grace)
+        kill = f"{timeout:g} s" + (f" + {grace:g} s" if grace else "")
         yield f"at the worst {policy.max_attempts} x ({kill}) + {longest:g} s of waiting = {worst:g} s"
-        if experiment.deadline is not None:
-            left = experiment.deadline - worst
+        if deadline is not None:
+            left = deadline - worst
             verdict = f"{left:g} s to spare" if left >= 0 else f"{-left:g} s too long"
-            yield f"the deadline is {experiment.deadline:g} s: {verdict}"
+            yield f"the deadline is {deadline:g} s: {verdict}"
     yield from (f"warning: {concern}" for concern in policy_warnings(policy))
 
 
-def _facts(policy: RetryPolicy, experiment: BackoffExperiment) -> dict[str, object]:
-    worst = worst_case_elapsed_seconds(policy, experiment.timeout, experiment.grace_seconds)
+def _facts(policy: RetryPolicy, timeout: float | None, grace: float) -> dict[str, object]:
     return {
         "waits": [msgspec.to_builtins(wait) for wait in planned_waits(policy)],
         "longest_seconds": worst_case_wait_seconds(policy),
         "mean_seconds": mean_wait_seconds(policy),
-        "worst_case_seconds": worst if math.isfinite(worst) else None,
+        "worst_case_seconds": None if timeout is None else worst_case_elapsed_seconds(policy, timeout, grace),
         "warnings": list(policy_warnings(policy)),
     }
 
@@ -186,26 +168,6 @@ def _print_spread(policy: RetryPolicy, clients: int, dice: random.Random) -> Non
     echo(f"\n{clients} clients that failed together come back for retry {max(0, policy.max_attempts - 2)} after:")
     for place, count in enumerate(counts):
         echo(f"{place * slice_seconds:6} s {count:6} {bar(count, max(counts), BAR_CELLS, glyphs)}".rstrip())
-
-
-# --- Every jitter ---------------------------------------------------------------------------------------------------
-
-
-def _compare(policy: RetryPolicy, dice: random.Random, experiment: BackoffExperiment) -> None:
-    found = {jitter: _totals(policy_of(policy, jitter=jitter), dice) for jitter in get_args(Jitter)}
-    if experiment.as_json:
-        echo_values("jitters", ({"jitter": name, **totals} for name, totals in found.items()))
-        return
-    rows: list[Sequence[str]] = [("jitter", "least", "5 %", "median", "95 %", "most")]
-    rows += [(jitter, *(f"{value:.1f} s" for value in totals.values())) for jitter, totals in found.items()]
-    echo(f"what {policy.max_attempts} starts wait in all, of {DRAWS} draws:")
-    echo_lines(number_table(rows))
-
-
-def _totals(policy: RetryPolicy, dice: random.Random) -> dict[str, float]:
-    totals = sorted(sum(islice(_draws(policy, dice), policy.max_attempts - 1)) for _ in range(DRAWS))
-    places = {"least": 0, "p5": DRAWS // 20, "median": DRAWS // 2, "p95": DRAWS - 1 - DRAWS // 20, "most": DRAWS - 1}
-    return {name: totals[place] for name, place in places.items()}
 
 
 # --- ``redrive simulate``: the load of retry policies in herds and under contention, as a table and a plot -----------
@@ -271,26 +233,13 @@ def simulate() -> None:
 )
 @click.option("--attempts", default=3, show_default=True, type=click.IntRange(1, 1000), help="For the column 'lost'.")
 @click.option("--runs", default=5, show_default=True, type=click.IntRange(1, 1000), help="Simulations to average.")
-@click.option("--base", metavar="DURATION", help="Instead of the scenario's.")
-@click.option("--cap", metavar="DURATION", help="Instead of the scenario's.")
 @simulating_options
-def print_herd(
-    base: str | None,
-    cap: str | None,
-    scenario: str,
-    attempts: int,
-    runs: int,
-    policies: Sequence[str],
-    seed: int,
-    as_json: bool,
-) -> int:
+def print_herd(scenario: str, attempts: int, runs: int, policies: Sequence[str], seed: int, as_json: bool) -> int:
     """Tasks that all call the same server when it comes back."""
     if scenario not in analysis.SCENARIOS:
         raise FlowError(f"there is no scenario {scenario!r}; there are {', '.join(sorted(analysis.SCENARIOS))}")
     model = analysis.SCENARIOS[scenario]
-    wanted = select_policies(
-        herd_policies(scenario, seconds_of(base) if base else None, seconds_of(cap) if cap else None), policies
-    )
+    wanted = select_policies(herd_policies(scenario), policies)
     outcomes = {name: try_policy(name, model, policy, attempts, runs, seed) for name, policy in wanted.items()}
     if as_json:
         for name, outcome in outcomes.items():
@@ -302,13 +251,10 @@ def print_herd(
     return 0
 
 
-def herd_policies(scenario: str, base: float | None = None, cap: float | None = None) -> dict[str, RetryPolicy]:
-    """The fixed delay of the scenario, every jitter, and full jitter behind the breaker and the budget of the engine.
-
-    ``base`` and ``cap`` replace those of the scenario.
-    """
-    default_base, default_cap, delay = _POLICIES.get(scenario, (2.0, 600.0, 30.0))
-    policy = policy_of(base=default_base if base is None else base, cap=default_cap if cap is None else cap)
+def herd_policies(scenario: str) -> dict[str, RetryPolicy]:
+    """The fixed delay of the scenario, every jitter, and the engine's own: full jitter behind breaker and budget."""
+    base, cap, delay = _POLICIES[scenario]
+    policy = RetryPolicy(base=base, cap=cap)
     return {"fixed": fixed_policy(delay), **analysis.with_jitter(policy), DEFENDED: policy}
 
 

@@ -181,10 +181,7 @@ def _is_terminal() -> bool:
 
 @cache
 def _terminal_styles() -> Mapping[str, Style]:
-    """The styles of the theme that keeps the ground of the terminal, on which lists are printed; none if it is bad."""
-    from ..app.theme import DEFAULT, ThemeError, load_theme
+    """The styles of the theme that keeps the ground of the terminal, on which lists are printed."""
+    from ..app.theme import DEFAULT, load_theme
 
-    try:
-        return load_theme(DEFAULT).styles
-    except ThemeError:
-        return {}
+    return load_theme(DEFAULT).styles

@@ -13,7 +13,7 @@ from ...engine.core.views import attempt_view
 from ...engine.core.waiting import ALIVE
 from ...engine.domain.text import format_duration
 from ...engine.statefile.logs import AttemptText
-from ..model.log import GAP, DiffLine, LogLine, LogSelection, Side, is_error_line, is_gap, printable_parts
+from ..model.log import GAP, LogLine, LogSelection, is_error_line, is_gap, printable_parts
 from ..text.columns import that_fit
 from ..text.figures import clock, format_bytes, number, wall
 from ..text.glyphs import Glyphs
@@ -197,21 +197,6 @@ def failure_lines(
     free = max(rows - 1, 0)
     shown = rest[max(len(rest) - free, 0) :] if texts.traceback else rest[:free]
     return [fit(head, columns, glyphs.more), *shown]
-
-
-_SIDE_ROLES = {Side.BOTH: Role.DIM, Side.BEFORE: Role.FAILED, Side.AFTER: Role.RUNNING}
-
-
-def diff_rows(lines: Sequence[DiffLine], glyphs: Glyphs) -> list[Line]:
-    """A comparison of two outputs in rows."""
-    if not any(line.side is not Side.BOTH for line in lines):
-        return [[Piece("both wrote the same, but for numbers", Role.DIM)]]
-    return [
-        [Piece(f"  {glyphs.more} {number(line.skipped)} lines in both {glyphs.more}", Role.DIM)]
-        if line.skipped
-        else [Piece(f"{line.side.value} {line.text}", _SIDE_ROLES[line.side])]
-        for line in lines
-    ]
 
 
 def empty_line(

@@ -5,7 +5,6 @@ A hidden screen reads nothing; output before the end is read when it is scrolled
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shlex
 import shutil
@@ -28,7 +27,7 @@ from ...engine.statefile.logs import AttemptText
 from ..keys.actions import ScreenName
 from ..model.board import Board, BoardUpdate
 from ..model.lists import Filter, line_regex, parse_line_filter, search_pattern
-from ..model.log import ERROR, LogSelection, LogText, compare_output, is_error_line
+from ..model.log import ERROR, LogSelection, LogText, is_error_line
 from ..present import log as present
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role
@@ -38,7 +37,6 @@ from ..widgets.dialog import Modal
 from ..widgets.text_view import LinesView
 from .base import ConsoleScreen
 from .console import run_latest
-from .dialogs import TextDialog
 from .log_reader import AttemptLog, LogFinder, LogReader, LogTarget, LogView, Read
 
 POLL_SECONDS = 0.5  # between two polls of a growing log
@@ -217,21 +215,6 @@ class LogScreen(ConsoleScreen):
         self._select_attempt()
         self._reader.request(Read.NEWS)
 
-    def compare_attempts(self) -> None:
-        """Show the differences from the output of the previous attempt."""
-        row, log = self._row(), self.attempt_log
-        numbers = sorted(row.attempts) if row is not None else []
-        if log is None or row is None or log.attempt == numbers[0]:
-            self.console.show_message("there is no attempt before this one to compare with")
-            return
-        before = numbers[numbers.index(log.attempt) - 1]
-        earlier = AttemptLog(self.console.live.session, log.run_id, log.task, before, log.until_us)
-        latest = AttemptLog(self.console.live.session, log.run_id, log.task, log.attempt, log.until_us)
-        run_latest(self, partial(self._show_comparison, earlier, latest), "comparison")
-
-    async def _show_comparison(self, earlier: AttemptLog, latest: AttemptLog) -> None:
-        self.app.push_screen(await compared(earlier, latest, self.console.glyphs))
-
     def show_tails(self) -> None:
         """Follow the output of this task and of others that run, side by side."""
         board, live = self.board, self.console.live
@@ -308,7 +291,7 @@ class LogScreen(ConsoleScreen):
         label = self.console.keymap.label
         words = {label("filter"): "search", label("output"): "pager"}
         silent = set() if self.attempt is None or self.attempt.outcome == "running" else {label("follow")}
-        alone = {label("older_attempt"), label("compare_attempts")} if one else set()
+        alone = {label("older_attempt")} if one else set()
         pair = f"{label('older_attempt')} {label('newer_attempt')}"
         named = [(key, words.get(key, word)) for key, word in super().hints() if key not in alone | silent]
         return [(pair, word) if key == label("older_attempt") else (key, word) for key, word in named]
@@ -574,20 +557,6 @@ class FailureBar(Bar):
         if key == self._key:
             self._texts = texts
             self._on_read()
-
-
-# --- The differences between the output of an attempt and that of the attempt before it ------------------------------
-
-
-async def compared(earlier: AttemptLog, latest: AttemptLog, glyphs: Glyphs) -> TextDialog:
-    """A dialog with the differences of two logs, of long ones those of their ends. Raises RedriveError."""
-    for log in (earlier, latest):
-        await log.read_end()
-    before, after = ([present.line_text(line, glyphs) for line in log.text.lines] for log in (earlier, latest))
-    found = await asyncio.to_thread(compare_output, before, after)
-    part = "" if earlier.is_complete and latest.is_complete else ", the end of each"
-    title = f"{one_line(latest.task)}: #{earlier.attempt} - , #{latest.attempt} +{part}"
-    return TextDialog([Piece(title, Role.TITLE)], present.diff_rows(found, glyphs))
 
 
 # --- Show text in the operator's pager while the console is suspended ------------------------------------------------

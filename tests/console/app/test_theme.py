@@ -1,4 +1,4 @@
-"""Themes: ours are complete and readable, the operator's own are checked before anything of them is used."""
+"""Themes: each is complete and readable; the choice of one is kept."""
 
 from __future__ import annotations
 
@@ -9,42 +9,39 @@ from redrive.console.app import theme
 from redrive.console.text.pieces import Role
 from rich.style import Style
 
-FULL = [name for name in theme.theme_names(Path("/nonexistent")) if name != theme.DEFAULT]
+FULL = [name for name in theme.theme_names() if name != theme.DEFAULT]
 LEAST_CONTRAST = 4.5  # WCAG 2.2, AA; for what is dimmed on purpose, 3
 DIMMED = {Role.DIM, Role.RULE, Role.PENDING, Role.STALE, Role.SKIPPED}
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The operator's own themes."""
+@pytest.fixture(autouse=True)
+def _own_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("REDRIVE_THEME", raising=False)
-    folder = tmp_path / "themes"
-    folder.mkdir()
-    return folder
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
 
 
-def test_the_default_is_the_terminals_own_and_comes_first(folder: Path):
-    assert theme.theme_names(folder)[0] == theme.initial_theme_name(folder) == "terminal"
-    assert {"dark", "light", "high-contrast", "colour-blind"} <= set(theme.theme_names(folder))
+def test_the_default_is_the_terminals_own_and_comes_first():
+    assert theme.theme_names()[0] == theme.initial_theme_name() == "terminal"
+    assert {"dark", "light", "high-contrast", "colour-blind"} <= set(theme.theme_names())
 
 
-@pytest.mark.parametrize("name", theme.theme_names(Path("/nonexistent")))
-def test_every_theme_of_ours_gives_every_role_a_style(name: str, folder: Path):
-    found = theme.load_theme(name, folder)
+@pytest.mark.parametrize("name", theme.theme_names())
+def test_every_theme_of_ours_gives_every_role_a_style(name: str):
+    found = theme.load_theme(name)
     assert found.title
     assert found.description
     assert set(found.styles) == {str(role) for role in Role} - {Role.TEXT}
 
 
-def test_the_default_uses_sixteen_colours_and_no_ground_of_its_own(folder: Path):
-    found = theme.load_theme("terminal", folder)
+def test_the_default_uses_sixteen_colours_and_no_ground_of_its_own():
+    found = theme.load_theme("terminal")
     assert found.background == found.foreground == theme.ANSI_DEFAULT
     numbers = [style.color.number for style in found.styles.values() if style.color is not None]
     assert all(number is not None and number < 16 for number in numbers)
 
 
-def test_without_colours_what_needs_a_human_and_the_cursor_still_stand_out(folder: Path):
-    found = theme.load_theme("terminal", folder)
+def test_without_colours_what_needs_a_human_and_the_cursor_still_stand_out():
+    found = theme.load_theme("terminal")
     plain = {role: style.without_color for role, style in found.styles.items()}
     assert plain["human"].reverse
     assert plain["cursor"].reverse
@@ -52,8 +49,8 @@ def test_without_colours_what_needs_a_human_and_the_cursor_still_stand_out(folde
 
 
 @pytest.mark.parametrize("name", FULL)
-def test_text_can_be_read_on_its_ground(name: str, folder: Path):
-    palette = theme.load_theme(name, folder).palette()
+def test_text_can_be_read_on_its_ground(name: str):
+    palette = theme.load_theme(name).palette()
     for role in Role:
         style = palette.style(role)
         assert style.color is not None
@@ -64,20 +61,20 @@ def test_text_can_be_read_on_its_ground(name: str, folder: Path):
 
 
 @pytest.mark.parametrize("name", FULL)
-def test_the_one_accent_the_cursor_and_progress_alone_have_a_ground_of_their_own(name: str, folder: Path):
-    styles = theme.load_theme(name, folder).styles
+def test_the_one_accent_the_cursor_and_progress_alone_have_a_ground_of_their_own(name: str):
+    styles = theme.load_theme(name).styles
     assert {role for role, style in styles.items() if style.bgcolor is not None} == {"human", "cursor", "progress"}
 
 
 @pytest.mark.parametrize("name", FULL)
-def test_what_needs_a_human_stands_out_under_the_cursor_too(name: str, folder: Path):
-    palette = theme.load_theme(name, folder).palette()
+def test_what_needs_a_human_stands_out_under_the_cursor_too(name: str):
+    palette = theme.load_theme(name).palette()
     assert palette.style(Role.HUMAN, Role.CURSOR) == palette.style(Role.HUMAN)
 
 
 @pytest.mark.parametrize("name", FULL)
-def test_everything_can_be_read_under_the_cursor_and_states_keep_their_colours(name: str, folder: Path):
-    palette = theme.load_theme(name, folder).palette()
+def test_everything_can_be_read_under_the_cursor_and_states_keep_their_colours(name: str):
+    palette = theme.load_theme(name).palette()
     for role in Role:
         least = 3.0 if role is Role.DONE else LEAST_CONTRAST  # which fills bars
         assert contrast(palette.style(role, Role.CURSOR)) >= least, role
@@ -86,61 +83,35 @@ def test_everything_can_be_read_under_the_cursor_and_states_keep_their_colours(n
 
 
 @pytest.mark.parametrize("name", FULL)
-def test_the_row_of_the_cursor_stands_out_from_the_ground(name: str, folder: Path):
-    found = theme.load_theme(name, folder)
+def test_the_row_of_the_cursor_stands_out_from_the_ground(name: str):
+    found = theme.load_theme(name)
     under = found.palette().style(Role.TEXT, Role.CURSOR).bgcolor
     assert contrast(Style(color=under, bgcolor=found.background)) >= 1.4
 
 
-def test_a_stale_palette_greys_all_but_what_says_so(folder: Path):
-    found = theme.load_theme("dark", folder)
+def test_a_stale_palette_greys_all_but_what_says_so():
+    found = theme.load_theme("dark")
     stale = found.stale_palette()
     assert stale.style(Role.HUMAN) == stale.style(Role.RUNNING) == stale.style(Role.TEXT)
     assert stale.style(Role.WARNING) == found.palette().style(Role.WARNING)
 
 
-def test_a_theme_of_ones_own_comes_beside_ours(folder: Path):
-    (folder / "mine.toml").write_text('title = "Mine"\n[roles]\nrunning = "bold green"\n')
-    assert theme.theme_names(folder)[-1] == "mine"
-    assert theme.load_theme("mine", folder).styles["running"] == Style.parse("bold green")
+def test_a_theme_that_there_is_not_is_named_with_those_that_there_are():
+    for name in ("hope", "../themes/dark"):
+        with pytest.raises(theme.ThemeError, match=r"there is no theme .* terminal, colour-blind"):
+            theme.load_theme(name)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[roles]\nrunnning = 'cyan'", "unknown role 'runnning'"),
-        ("[roles]\nrunning = 'cyann of sorts'", "running"),
-        ("colour = 'red'\n[roles]", "unknown key 'colour'"),
-        ("background = 'blue'\n[roles]", "is not a colour as #1a2b3c"),
-        ("title = 3\n[roles]", "title is not a text"),
-        ("title = 'no roles'", "no table [roles]"),
-        ("[roles", "cannot be used"),
-        ("\x00", "cannot be used"),
-    ],
-)
-def test_what_is_wrong_with_a_theme_is_said(folder: Path, text: str, message: str):
-    (folder / "mine.toml").write_text(text)
-    with pytest.raises(theme.ThemeError, match=r"mine\.toml") as raised:
-        theme.load_theme("mine", folder)
-    assert message in str(raised.value)
-
-
-def test_a_name_is_not_a_path(folder: Path):
-    (folder.parent / "outside.toml").write_text("[roles]\n")
-    with pytest.raises(theme.ThemeError, match="there is no theme"):
-        theme.load_theme("../outside", folder)
-
-
-def test_the_last_choice_is_stored_and_the_environment_has_the_last_word(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    theme.save_choice("light", folder)
-    assert theme.initial_theme_name(folder) == "light"
+def test_the_last_choice_is_stored_and_the_environment_has_the_last_word(monkeypatch: pytest.MonkeyPatch):
+    theme.save_choice("light")
+    assert theme.initial_theme_name() == "light"
     monkeypatch.setenv("REDRIVE_THEME", "dark")
-    assert theme.initial_theme_name(folder) == "dark"
+    assert theme.initial_theme_name() == "dark"
 
 
-def test_a_choice_that_is_no_longer_there_is_forgotten(folder: Path):
-    theme.save_choice("gone", folder)
-    assert theme.initial_theme_name(folder) == theme.DEFAULT
+def test_a_choice_that_is_no_longer_there_is_forgotten():
+    theme.save_choice("gone")
+    assert theme.initial_theme_name() == theme.DEFAULT
 
 
 def contrast(style: Style) -> float:

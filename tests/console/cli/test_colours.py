@@ -101,12 +101,6 @@ def test_a_followed_list_is_drawn_in_colours_and_cut_to_the_terminal(
     assert "a task \x1b[36mRUNN\x1b[0m\x1b[2m…\x1b[0m\x1b[K\n" in capsys.readouterr().out
 
 
-def test_a_bad_theme_takes_the_colours_and_no_more(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("redrive.console.app.theme.user_folder", lambda: tmp_path)
-    (tmp_path / "terminal.toml").write_text("[roles]\nrunning = 'no colour'\n")
-    assert output._terminal_styles.__wrapped__() == {}
-
-
 @given(texts, texts, texts)
 def test_a_table_in_pieces_reads_as_one_of_text(first: str, second: str, third: str) -> None:
     rows = [("A", "B", "C"), (first, second, third), (third, first, second)]

@@ -31,7 +31,6 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "quarantine": ("systems", "rows", "STATE", "--all"),
     "preview": (*REQUEUE, "--dry-run"),
     "backoff": ("backoff",),
-    "jitters": ("backoff", "--jitter", "all"),
     "rehearsal": ("rehearse", "FLOW", "--fail", "a=exit:75x1"),
     "herd": ("simulate", "herd", "--scenario", "herd-500", "--runs", "1"),
     "contention": ("simulate", "contention", "--runs", "1", "--clients", "10"),

@@ -197,18 +197,6 @@ async def test_a_theme_is_used_at_once_and_stored(revenue: FakeSession, clock: S
     assert theme.initial_theme_name() == "high-contrast"
 
 
-async def test_a_theme_of_ones_own_that_is_wrong_is_refused_in_one_sentence(
-    revenue: FakeSession, clock: StillClock, own_config: Path
-):
-    folder = own_config / "themes"
-    folder.mkdir(parents=True)
-    (folder / "mine.toml").write_text("[roles]\nhumann = 'red'\n")
-    async with shown(revenue, clock, (160, 40)) as (app, pilot):
-        app.preferences.use_theme("mine")
-        await pilot.pause()
-        assert "unknown role 'humann'" in rows_of(app)[-1]
-
-
 async def test_without_colours_every_theme_marks_by_reverse_video(revenue: FakeSession, clock: StillClock):
     app = make_app(revenue, clock, TerminalCapabilities(colours=Colours.NONE))
     async with app.run_test() as pilot:

@@ -355,19 +355,6 @@ async def test_left_and_right_move_along_cut_lines_and_w_folds_them(session, clo
         assert shown(driver)[1] == "  " + "a" + "b" * 40
 
 
-async def test_two_attempts_are_compared_without_their_numbers(session, clock):
-    same = "".join(f"03:10:{n} batch {n} settled\n" for n in range(20))
-    session.logs[DEAD, 1] = chunks_of(f"{same}timeout\n")
-    session.logs[DEAD, 2] = chunks_of(f"{same.replace('03:', '04:')}forbidden\n")
-    async with at_the_log(session, clock, "D") as driver:
-        await until(driver, lambda: "forbidden" in driver.text)
-        assert "clean_refunds: #1 - , #2 +" in driver.text
-        assert "… 18 lines in both …" in driver.text
-        assert "- timeout" in driver.text and "+ forbidden" in driver.text
-        await driver.press("escape", "left_square_bracket", "D")
-        assert "there is no attempt before this one" in driver.lines[-1]
-
-
 async def test_the_ends_of_several_logs_are_followed_side_by_side(session, clock):
     async with at_the_log(session, clock, "T", size=(160, 40)) as driver:
         await until(
