@@ -8,6 +8,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from ...engine.core.projection import TaskRow
 from ...engine.core.waiting import RunnerStatus
@@ -19,18 +20,23 @@ STEPS = tuple(
     round(seconds * SECOND)
     for seconds in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200)
 )
-#: Steps between those of zooming, so that a fitted period fills the width.
+#: Steps between those of zooming, so that a fitted period fills the width: of one that grows, and of one that is over.
 _FIT_STEPS = tuple(step * quarters // 4 for step in STEPS for quarters in (4, 5, 6, 7))
+_FINE_STEPS = tuple(step * parts // 16 for step in STEPS for parts in range(16, 32))
 PAUSE_CELLS = 9  # a shortened pause: room for its length
 
 
 class Span(msgspec.Struct, frozen=True):
-    """The visible time span. Instants are microseconds UTC; long ``pauses`` take ``PAUSE_CELLS`` cells each."""
+    """The visible time span. Instants are microseconds UTC; long ``pauses`` take ``PAUSE_CELLS`` cells each.
+
+    ``wait_cells``: those of the last pause, if it lasts until now.
+    """
 
     start: int
     per_cell: int
     cells: int
     pauses: tuple[tuple[int, int], ...] = ()  # start and end of each, in order
+    wait_cells: int = PAUSE_CELLS
 
     @property
     def end(self) -> int:
@@ -46,7 +52,7 @@ class Span(msgspec.Struct, frozen=True):
     def shape(self) -> tuple[int, ...]:
         """What decides into which cells the past falls; a pause that lasts until now grows without changing it."""
         bounds = [at for pause in self.shortened for at in pause]
-        return self.start, self.per_cell, self.cells, *bounds[:-1]
+        return self.start, self.per_cell, self.cells, self.wait_cells, *bounds[:-1]
 
     def cell(self, at: int) -> int:
         """The cell that holds an instant; outside of 0 to ``cells`` if it is not shown."""
@@ -56,8 +62,7 @@ class Span(msgspec.Struct, frozen=True):
         """The instant at which a cell begins; the inverse of ``cell``."""
         position = self._position(self.start) + cell * self.per_cell
         removed = 0
-        shown = PAUSE_CELLS * self.per_cell
-        for start, end in self.shortened:
+        for start, end, shown in self._lengths():
             if position <= start - removed:
                 break
             inside = position - (start - removed)
@@ -69,19 +74,31 @@ class Span(msgspec.Struct, frozen=True):
     def _position(self, at: int) -> int:
         """Microseconds of shown time before an instant, from an arbitrary zero."""
         removed = 0
-        shown = PAUSE_CELLS * self.per_cell
-        for start, end in self.shortened:
+        for start, end, shown in self._lengths():
             if at <= start:
                 break
             removed += (min(at, end) - start) * (end - start - shown) // (end - start)
         return at - removed
 
+    def _lengths(self) -> Iterator[tuple[int, int, int]]:
+        """Yield the start, the end, and the shown time of each shortened pause."""
+        for start, end in self.shortened:
+            cells = self.wait_cells if (start, end) == self.pauses[-1] else PAUSE_CELLS
+            yield start, end, cells * self.per_cell
+
 
 def fitting_span(start: int, end: int, cells: int, ahead: int = 0, pauses: Sequence[tuple[int, int]] = ()) -> Span:
-    """The span of the finest step that shows a period, with ``ahead`` free cells after it."""
-    spans = (Span(start - start % step, step, cells, tuple(pauses)) for step in _FIT_STEPS)
+    """The span of the finest step that shows a period, with ``ahead`` free cells after it.
+
+    A pause at its end, in which everything waits, has the cells that the bars leave.
+    """
+    spans = (Span(start - start % step, step, cells, tuple(pauses)) for step in (_FIT_STEPS if ahead else _FINE_STEPS))
     fitting = (span for span in spans if span.cell(max(end - 1, start)) + ahead < cells)
-    return next(fitting, Span(start, STEPS[-1], cells, tuple(pauses)))
+    span = next(fitting, Span(start, STEPS[-1], cells, tuple(pauses)))
+    if not pauses or span.shortened[-1:] != [pauses[-1]] or pauses[-1][1] < end:
+        return span
+    free = max(cells - ahead - 1 - span.cell(end), 0)
+    return replace(span, wait_cells=min(PAUSE_CELLS + free, (end - pauses[-1][0]) // span.per_cell))
 
 
 # --- When a run did something, and the idle pauses between: a time axis shortens them --------------------------------

@@ -13,6 +13,7 @@ from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.core.views import (
     AttemptView,
     Sign,
+    TaskView,
     attempt_view,
     describe_kill,
     end_of_work,
@@ -20,7 +21,7 @@ from ...engine.core.views import (
     state_style,
     work_us,
 )
-from ...engine.core.waiting import ALIVE, RunnerStatus
+from ...engine.core.waiting import ALIVE, RunnerStatus, WaitReason
 from ...engine.domain.states import FAILED_OUTCOMES, TIMED, TaskState
 from ...engine.domain.text import counted, format_duration
 from ..model.graph.groups import GraphGroup
@@ -84,6 +85,10 @@ class BarCells:
         for place, character in enumerate(text):
             self.put(cell + place, character, role, CellRank.WORDS)
 
+    def is_free(self, first: int, last: int) -> bool:
+        """Whether the cells from ``first`` to before ``last`` are empty."""
+        return all(found[0] <= CellRank.NOW for found in self._cells[first:last])
+
     def write_before(self, name: str) -> None:
         """Write a name before the first bar, if that begins far from the label of its row."""
         first = next((cell for cell, found in enumerate(self._cells) if found[0] > CellRank.NOW), 0)
@@ -116,19 +121,20 @@ def axis_line(axis: Span, now_us: int | None, glyphs: Glyphs) -> Line:
     for start, end in _linear_parts(axis):
         for at in range(start + (-(start + _offset_us(start))) % step, end, step):
             label, cell = _label(at, step), axis.cell(at)
-            clear = not cell - _LABEL_GAP < now_cell < cell + len(label) + 1
+            clear = not cell - _LABEL_GAP < now_cell < cell + len(label) + 3
             if cell + len(label) <= min(axis.cell(end), axis.cells) and clear:
                 text[cell : cell + len(label)] = label
+    place = max(min(now_cell, axis.cells - 3), 0)
     for start, end in axis.shortened:
-        _write_pause(text, axis.cell(start), axis.cell(end), format_duration(end - start), glyphs.elided)
+        last = min(axis.cell(end), place) if axis.cell(end) == now_cell else axis.cell(end)
+        _write_pause(text, axis.cell(start), last, format_duration(end - start), glyphs.elided)
     line = [Piece("".join(text), Role.DIM)]
     if not 0 <= now_cell < axis.cells:
         return line
-    word = "now" if now_cell + 3 <= axis.cells else glyphs.down
     return [
-        Piece("".join(text[:now_cell]), Role.DIM),
-        Piece(word, Role.NOW),
-        Piece("".join(text[now_cell + len(word) :]), Role.DIM),
+        Piece("".join(text[:place]), Role.DIM),
+        Piece("now"[: axis.cells], Role.NOW),
+        Piece("".join(text[place + 3 :]), Role.DIM),
     ]
 
 
@@ -193,11 +199,12 @@ def bar_line(
     runner: RunnerStatus = ALIVE,
     due_at: int | None = None,
     name: str = "",
+    wait: str = "",
 ) -> Line:
     """The past of a task as bars, and its future if an executor lives.
 
     ``now_us``: None if the run is over; ``due_at``: when the next step of a waiting task is taken, if anybody takes it;
-    ``name``: stands before bars that begin far from the label of the row.
+    ``name``: stands before bars that begin far from the label of the row; ``wait``: as ``wait_words``.
     """
     canvas, until = BarCells(axis, now_us, glyphs), end_of_past(axis, now_us, runner)
     resumes, generation = until if row.state in TIMED else None, row.generation
@@ -211,26 +218,55 @@ def bar_line(
             _paint_head(canvas, row, now_us)
         resumes, generation = attempt.started_at, attempt.generation
     _paint_decision(canvas, row)
+    if now_us is not None and wait:
+        _paint_wait(canvas, row, now_us, wait)
     if now_us is not None and runner.is_alive:
         _paint_ahead(canvas, row, due_at, now_us)
     canvas.write_before(name)
     return canvas.line()
 
 
+def wait_words(row: TaskRow, view: TaskView) -> str:
+    """What a task waits for that has begun to wait and whose wait has no end by itself; else empty."""
+    if row.state is TaskState.DEAD_LETTER or view.reason is WaitReason.APPROVAL:
+        return "waits for you" if row.state is TaskState.DEAD_LETTER else "waits for your yes or no"
+    return one_line(view.fact) if row.state is TaskState.READY and view.instant is None else ""
+
+
+def _paint_wait(canvas: BarCells, row: TaskRow, now_us: int, words: str) -> None:
+    """From the instant at which a task began to wait up to now, with the words in it, else before it if it is free."""
+    attempt, end = row.latest, canvas.axis.cell(now_us)
+    is_dead = row.state is TaskState.DEAD_LETTER and attempt is not None and attempt.ended_at is not None
+    first = canvas.axis.cell(attempt.ended_at if is_dead and attempt and attempt.ended_at else row.changed_at) + is_dead
+    canvas.fill(first, end - 1, canvas.glyphs.backoff, Role.WAITING, CellRank.GAP)
+    room = cells(words) + 2
+    place = max(first, 0) + 1 if end - max(first, 0) > room + 1 else end - room
+    if place > 0 and canvas.is_free(place, min(first, place + room)):
+        canvas.write(place, f" {words} ", Role.WAITING)
+
+
 def hang_line(row: TaskRow, axis: Span, now_us: int | None, glyphs: Glyphs) -> Line:
-    """Below the bar of a killed attempt: where it hung, from its start on, or up to its end."""
+    """Below the bar of a killed attempt: its CPU as a line, where it hung, and what it did not obey."""
     canvas, attempt = BarCells(axis, now_us, glyphs), killed_attempt(row)
-    if attempt is None:
+    if attempt is None or attempt.ended_at is None:
         return canvas.line()
     words = shorten(_place_of(attempt) or "killed at its timeout", axis.cells - 2, glyphs.more)
-    first, room = axis.cell(attempt.started_at), cells(words) + 2
-    if 0 <= first <= axis.cells - room:
-        canvas.write(first, glyphs.lines[UP | RIGHT], Role.RULE)
-        canvas.write(first + 2, words, Role.TEXT)
-    else:
-        last = max(min(axis.cell(attempt.ended_at or attempt.started_at), axis.cells - 1), room - 1)
-        canvas.write(last, glyphs.lines[UP | LEFT], Role.RULE)
-        canvas.write(last + 1 - room, words, Role.TEXT)
+    first, last, room = axis.cell(attempt.started_at), axis.cell(attempt.ended_at), cells(words) + 2
+    if not 0 <= first <= axis.cells - room:
+        end = max(min(last, axis.cells - 1), room - 1)
+        canvas.write(end, glyphs.lines[UP | LEFT], Role.RULE)
+        canvas.write(end + 1 - room, words, Role.TEXT)
+        return canvas.line()
+    used = (attempt.cpu_user_us or 0) + (attempt.cpu_system_us or 0)
+    part = min(used / max(attempt.ended_at - attempt.started_at, 1), 1.0)
+    canvas.fill(first + 1, last - 1, glyphs.spark[round(part * 7)], Role.DIM, CellRank.GAP)
+    canvas.write(first, glyphs.lines[UP | RIGHT], Role.RULE)
+    canvas.put(last, glyphs.lines[UP | LEFT], Role.RULE, CellRank.BAR)
+    canvas.write(first + 1, f" {words}{' ' * (last > first + room)}", Role.TEXT)
+    steps = "; ".join(describe_kill(attempt)[1:])
+    end = max(last, first + room) + 2
+    if end + cells(steps) <= axis.cells:
+        canvas.write(end, steps, Role.DIM)
     return canvas.line()
 
 

@@ -339,6 +339,11 @@ class DetailView(PageView[AttemptKey, AttemptTexts]):
 class TextsView(DetailView):
     """What the attempt of one task wrote, live, and the texts of its failure: for rows that a list leaves free."""
 
+    @property
+    def is_blank(self) -> bool:
+        """Whether the task is known to have written nothing."""
+        return self.texts is not None and not [*text_lines(self.texts, 1, self.scene())]
+
     def render_page(self) -> list[Line]:
         if self.task_name is None:
             return []

@@ -6,9 +6,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 from textual import events
-from textual.containers import Horizontal
+from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
 
+from ...engine.core.views import TaskView
 from ...engine.domain.events import EventKind
 from ...engine.domain.states import TIMED
 from ...engine.statefile.lists import EVENTS_OF_KIND, HISTORY
@@ -29,7 +30,7 @@ from ..widgets.line_view import LineView
 from ..widgets.table import VirtualTable
 from .base import ConsoleScreen
 from .console import run_latest
-from .panes import DetailView, read_page
+from .panes import DetailView, TextsView, read_page
 from .timeline_bars import TimelineLabels, TimelineView
 
 _WORDS_BEFORE_LOAD = 8  # rows of words before the chart has any
@@ -44,7 +45,7 @@ class TimelineScreen(ConsoleScreen):
     """See the module."""
 
     PLACE = ScreenName.TIMELINE
-    DEFAULT_CSS = "TimelineScreen > #below { height: auto; }"
+    DEFAULT_CSS = "TimelineScreen #below, TimelineScreen #below > Vertical { height: auto; }"
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,6 +55,8 @@ class TimelineScreen(ConsoleScreen):
         self.words_bar = bars.Bar(bars.STRIP_ROWS, id="words")
         self.divider = bars.Divider(self.console.glyphs.divider)
         self.detail = DetailView(self.scene, id="beside")
+        self.texts = TextsView(self.scene, id="texts")
+        self.texts.can_focus = False
         self._past: TaskTrend | None = None  # the attempts of the selected task in all runs
         self._rows: TimelineRows | None = None
         self._labels: TimelineLabels | None = None
@@ -61,6 +64,7 @@ class TimelineScreen(ConsoleScreen):
         self._activity = RunActivity((), 0, True)
         self._breakers = BreakerPeriods()
         self._now_us = 0
+        self._text_rows = bars.STRIP_ROWS  # below the bars and charts
 
     # --- The frame ------------------------------------------------------------------------------------------------
 
@@ -71,9 +75,11 @@ class TimelineScreen(ConsoleScreen):
         yield self.load_chart
 
     def widgets_below(self) -> Iterable[Widget]:
-        """Yield the selected task in sentences, and beside them its details where the rows leave room."""
+        """Yield the selected task in sentences; where the rows leave room, what it wrote beside its details."""
         with Horizontal(id="below"):
-            yield self.words_bar
+            with Vertical():
+                yield self.texts
+                yield self.words_bar
             yield self.divider
             yield self.detail
 
@@ -189,7 +195,7 @@ class TimelineScreen(ConsoleScreen):
         self._update_span()
         self._tick_countdowns(self.timeline.span)
         self._show_load()
-        self.detail.expire_running()
+        self._page_of_texts.expire_running()
         self._show_text()
 
     def _set_now(self, now_us: int) -> None:
@@ -214,7 +220,9 @@ class TimelineScreen(ConsoleScreen):
                 due = self.rows.activity(key).next_due
                 place = span.cell(self._now_us) + 1 if due is not None else None
             else:
-                place = present.due_cell(self._due_at(key), span, self._now_us, self.console.glyphs)
+                view = self._view(key)
+                place = present.due_cell(view.instant, span, self._now_us, self.console.glyphs)
+                place = 1 if present.wait_words(self.board.row(key), view) else place
             if place is not None:
                 self.timeline.refresh_cells(self.timeline.label_columns + place - 1, y, span.cells - place + 1)
 
@@ -292,17 +300,16 @@ class TimelineScreen(ConsoleScreen):
         if isinstance(key, HangRow):
             return present.hang_line(self.board.row(key.task), span, self.now, glyphs)
         if not isinstance(key, int):
-            return present.bar_line(
-                self.board.row(key), span, self.now, glyphs, runner, self._due_at(key), self.labels.name_at_bar(key)
-            )
+            row, view = self.board.row(key), self._view(key)
+            name, wait = self.labels.name_at_bar(key), present.wait_words(row, view)
+            return present.bar_line(row, span, self.now, glyphs, runner, view.instant, name, wait)
         group, activity = self.rows.group(key), self.rows.activity(key)
         return present.group_bar_line(
             group, activity, span, self._borders_of(span), self.now, glyphs, runner, self.labels.name_at_bar(key)
         )
 
-    def _due_at(self, name: str) -> int | None:
-        """When the next step of a task is taken, if anybody takes it."""
-        return self.board.view(name, self._now_us, self.console.runner).instant
+    def _view(self, name: str) -> TaskView:
+        return self.board.view(name, self._now_us, self.console.runner)
 
     def _show_axis(self) -> None:
         columns = self.timeline.label_columns
@@ -315,19 +322,30 @@ class TimelineScreen(ConsoleScreen):
         return f" by {self.rows.order} {self.console.glyphs.open}"
 
     def _show_text(self) -> None:
-        rows, columns = self.words_bar.row_count, self.app.size.width
+        key, rows, columns = self.timeline.cursor_key, self._text_rows, self.app.size.width
+        if self.detail.display:
+            self.texts.show_task(self.console.selected)
+        has_texts = self.detail.display and isinstance(key, str) and bool(self.board.row(key).attempts)
+        has_texts = has_texts and not self.texts.is_blank
+        self.texts.display = self.detail.leaves_texts = has_texts
+        lines = []
         if self.detail.display:
             columns = (columns - 1) // 2
             self.detail.show_task(self.console.selected)
-            if self.detail.needs_reading or self._is_past_missing:
-                self.rest_timer.start()
-        lines = self._text_lines(self.timeline.cursor_key, columns, rows)
-        if self.detail.display:
-            lines += self._duration_lines(rows - len(lines) - 2, columns)
+            lines = self._duration_lines(rows // 2 if has_texts else rows - 5, columns)
+        lines = lines if has_texts else self._text_lines(key, columns, rows) + lines
+        if self.detail.display and (self._page_of_texts.needs_reading or self._is_past_missing):
+            self.rest_timer.start()
         if len(lines) + 1 < rows:
             legend = present.legend_line(self.console.glyphs, columns, has_groups=bool(self.rows.groups))
-            lines += [[]] * (rows - 1 - len(lines)) + [legend]
+            lines += [[]] * (0 if has_texts else rows - 1 - len(lines)) + [legend]
+        self.words_bar.set_row_count(len(lines) if has_texts else rows)
+        self.texts.styles.height = rows - self.words_bar.row_count
         self.words_bar.show_lines(lines)
+
+    @property
+    def _page_of_texts(self) -> DetailView:
+        return self.texts if self.texts.display else self.detail
 
     def _text_lines(self, key: RowKey | None, columns: int, rows: int) -> list[Line]:
         if key is None:
@@ -344,7 +362,7 @@ class TimelineScreen(ConsoleScreen):
 
     def on_cursor_rest(self) -> None:
         """Read the texts of the selected task, and how long it took in earlier attempts."""
-        read_page(self, self.detail)
+        read_page(self, self._page_of_texts)
         if self._is_past_missing:
             run_latest(self, self._read_past, "past", shows_errors=False)
 
@@ -372,14 +390,14 @@ class TimelineScreen(ConsoleScreen):
         if levels > 1 and height >= _HEAT_FROM:
             free = max(free, height // 2)  # the rows of the groups scroll
         free -= self.load_chart.fit_rows(free - _WORDS_BEFORE_LOAD, levels, len(self._breakers.downstreams))
-        rows = max(free, bars.STRIP_ROWS)
-        self.words_bar.set_row_count(rows)
+        self._text_rows = rows = max(free, bars.STRIP_ROWS)
         has_details = rows >= _DETAIL_ROWS_MIN and bars.has_room_for_detail_pane(self.app.size.width)
         if self.detail.has_focus and not has_details:
             self.timeline.focus()
         self.detail.display = self.divider.display = has_details
         self.detail.styles.height = self.divider.styles.height = rows
         self._show_load()
+        self._show_text()
 
     def _show_load(self) -> None:
         """Chart how many tasks ran at once, where the rows leave room."""
@@ -506,9 +524,9 @@ class TimelineScreen(ConsoleScreen):
         if self.timeline.span == before:
             self.console.show_message("the whole run is shown")
 
-    def on_zoom_end(self, step: int) -> None:
-        """The span is the shortest (1) or the longest that can be shown."""
-        self.console.show_message(f"there is no {'shorter' if step > 0 else 'longer'} span")
+    def on_zoom_end(self) -> None:
+        """The span is the shortest that can be shown."""
+        self.console.show_message("there is no shorter span")
 
     def change_order(self) -> None:
         """Change to the next order."""

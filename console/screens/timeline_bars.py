@@ -11,7 +11,7 @@ from textual import events
 from textual.message import Message
 
 from ..model.board import Board
-from ..model.time_axis import SECOND, STEPS, Span, fitting_span
+from ..model.time_axis import PAUSE_CELLS, SECOND, STEPS, Span, fitting_span
 from ..model.timeline import HangRow, RowKey, TimelineRows
 from ..present import timeline as present
 from ..present.tasks import Scene, TaskNames
@@ -39,8 +39,11 @@ class TimelineRowsHost(Protocol):
     def cursor_instant(self) -> int:
         """The instant that zooming keeps in its place."""
 
-    def on_zoom_end(self, step: int) -> None:
-        """The span is the shortest (1) or the longest that can be shown."""
+    def show_all(self) -> None:
+        """Show the whole run."""
+
+    def on_zoom_end(self) -> None:
+        """The span is the shortest that can be shown."""
 
     def toggle_group(self) -> bool:
         """Open or close the group under the cursor. False if the cursor is on a task."""
@@ -98,7 +101,7 @@ class TimelineView(VirtualTable[RowKey | HangRow]):
             self.span = span  # bars stay in their cells
             self.post_message(self.SpanChanged(span))
         else:
-            self._show(span)
+            self._show(replace(span, wait_cells=PAUSE_CELLS))
 
     # --- The run --------------------------------------------------------------------------------------------------
 
@@ -156,22 +159,23 @@ class TimelineView(VirtualTable[RowKey | HangRow]):
             self._show(replace(self.span, start=self.span.instant(direction * (self.span.cells // 4))))
 
     def zoom(self, step: int) -> None:
-        """Show a shorter (1) or longer (-1) span: at most one step beyond the whole run.
+        """Show a shorter (1) or longer (-1) span: at most the whole run.
 
         The end of the latest attempt stays in its cell, or now if the task is unfinished. Following ends if now is
         outside the span.
         """
-        before, self.shows_whole_run = self.span, False
-        coarsest = _coarser(self._fitting(*self._run_span).per_cell)
+        before, host = self.span, self._timeline_screen
         per_cell = _finer(before.per_cell) if step > 0 else _coarser(before.per_cell)
-        per_cell = min(per_cell, max(coarsest, before.per_cell))
-        anchor = self._timeline_screen.cursor_instant()
+        if step < 0 and per_cell >= self._fitting(*self._run_span).per_cell:
+            host.show_all()
+            return
+        anchor, self.shows_whole_run = host.cursor_instant(), False
         cell = before.cell(anchor)
         place = cell if 0 <= cell < before.cells else before.cells // 2
-        zoomed = replace(before, start=anchor, per_cell=per_cell)
+        zoomed = replace(before, start=anchor, per_cell=per_cell, wait_cells=PAUSE_CELLS)
         self._show(replace(zoomed, start=zoomed.instant(-place)))
         if self.span == before:
-            self._timeline_screen.on_zoom_end(step)
+            host.on_zoom_end()
         self.is_following = self.is_following and self.span.start <= self._run_span[1] < self.span.end
 
     def on_click(self, event: events.Click) -> None:

@@ -9,11 +9,19 @@ from redrive.console.model.board import Board
 from redrive.console.model.eta import critical_path
 from redrive.console.model.time_axis import Span
 from redrive.console.model.timeline import HangRow, TimelineRows
-from redrive.console.present.timeline import axis_line, bar_line, describe_attempt, fit_label_columns, hang_line
+from redrive.console.present.timeline import (
+    axis_line,
+    bar_line,
+    describe_attempt,
+    fit_label_columns,
+    hang_line,
+    wait_words,
+)
 from redrive.console.text.glyphs import ASCII, UTF8
 from redrive.console.text.pieces import Role, plain
 from redrive.engine.core.projection import AttemptRow
 from redrive.engine.core.spec import TaskSpec
+from redrive.engine.core.views import task_view
 from redrive.engine.core.waiting import ALIVE, RunnerKind, RunnerStatus
 from redrive.engine.domain.event_codec import encode
 from redrive.engine.domain.events import EventKind
@@ -299,8 +307,8 @@ async def test_zoom_and_pan_leave_the_whole_and_esc_returns(session, clock):
         await driver.press("equals_sign")
         assert timeline.span.per_cell < whole.per_cell
         await driver.press("minus", "minus")
-        assert timeline.span.per_cell > whole.per_cell
-        await driver.press("l")
+        assert timeline.span == whole and "the whole run is shown" in driver.text
+        await driver.press("equals_sign", "l")
         assert not timeline.is_following
         panned = timeline.span
         await driver.press("h")
@@ -579,3 +587,12 @@ async def test_the_times_beside_the_names_are_of_all_attempts_and_are_named_so(r
     async with open_console(revenue, clock, "3", size=(200, 55)) as driver:
         title = driver.find(" in all ")
         assert title.index("in all ") + len("in all ") == driver.app.screen.timeline.label_columns
+
+
+def test_a_long_wait_is_a_line_that_says_for_what(builder):
+    apply(builder, builder.start("first"), builder.after(3).fail("first", "DEAD_LETTER"))
+    row, now = builder.projection.tasks["first"], builder.after(30).at
+    wait = wait_words(row, task_view(builder.projection, "first", now))
+    assert plain(bar_line(row, Span(START, S, 34), now, UTF8, wait=wait)) == "▆▆▆◆┄ waits for you ┄┄┄┄┄┄┄┄┄┄┄┄┄│"
+    pending = builder.projection.tasks["last"]
+    assert not wait_words(pending, task_view(builder.projection, "last", now)), "it waits for others, and says so there"
