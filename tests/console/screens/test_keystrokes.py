@@ -57,7 +57,6 @@ ON_ONE_FAILURE = (
         text="row 4,812",
     ),
     Job("go to the first error of a log", 2, ("5", "e"), shows("ZeroDivisionError: division by zero")),
-    Job("compare the output of two attempts", 2, ("5", "D"), shows("clean_refunds: #1 - , #2 +", "row 4,812: zero")),
     Job("see the critical path", 2, ("3", "c"), shows("critical path: 2 tasks, 16s of work")),
     Job("see the slowest task", 2, ("3", "e"), shows("by longest")),
     Job("see the last runs of each task", 1, ("1",), shows("usual", "the whole run"), WIDE),
