@@ -17,7 +17,7 @@ To write a flow:
     Flow, TaskDef           the tasks, their order and their common options; one task as a value
     after                   a schedule: once a day, after other flows
     Param                   a parameter of the flow with its type and its choices
-    RetryPolicy             how often a task is started, and after which waits; from_tenacity reads one off tenacity
+    RetryPolicy             how often a task is started, and after which waits
     Context, Missing        what a running task can read and report (``ctx``); stands for the result of a failed parent
 
 To run one from Python:
@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from .flow.task_def import TaskDef
     from .runner.context import Context, Missing
     from .toolkit.credentials import Credential
-    from .toolkit.retry import backoff_delay, from_tenacity, full_jitter, retry, retry_transient
+    from .toolkit.retry import backoff_delay, full_jitter, retry, retry_transient
     from .toolkit.run_with_timeout import run_with_timeout
     from .toolkit.send_buffer import SendBuffer
 
@@ -110,7 +110,6 @@ __all__ = [
     "after",
     "backoff_delay",
     "classify_http",
-    "from_tenacity",
     "full_jitter",
     "retry",
     "retry_transient",
@@ -129,7 +128,7 @@ _LAZY_NAMES = {  # others stand in ``errors``
     "flow.task_def": ["TaskDef"],
     "runner.context": ["Context", "Missing"],
     "toolkit.credentials": ["Credential"],
-    "toolkit.retry": ["backoff_delay", "from_tenacity", "full_jitter", "retry", "retry_transient"],
+    "toolkit.retry": ["backoff_delay", "full_jitter", "retry", "retry_transient"],
     "toolkit.run_with_timeout": ["run_with_timeout"],
     "toolkit.send_buffer": ["SendBuffer"],
 }

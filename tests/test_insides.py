@@ -141,9 +141,6 @@ ANSWERS: dict[str, dict[str, str | tuple[str, ...]]] = {
         "the name _hashlib": "console/cli/attach.py",
         "the name _ssl": "console/cli/attach.py",
     },
-    "a policy of tenacity is refused in words: its rule has no equal here": {
-        "the name _stop_never": "engine/toolkit/retry.py",
-    },
     "a played night takes as long as a real one": {
         "time.monotonic is set": "engine/testing/bodies.py",
         "time.sleep is set": "engine/testing/bodies.py",
@@ -179,7 +176,6 @@ ANSWERS: dict[str, dict[str, str | tuple[str, ...]]] = {
         "/proc/{}": AUTOPSY,
         "/proc/{}/cmdline": PROCESS,
         "/proc/{}/comm": AUTOPSY,
-        "/proc/{}/exe": "engine/runner/autopsy.py",
         "/proc/{}/fd": AUTOPSY,
         "/proc/{}/fd/{}": AUTOPSY,
         "/proc/{}/fdinfo/{}": AUTOPSY,

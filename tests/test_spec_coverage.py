@@ -64,6 +64,7 @@ NOT_BY_A_TEST = {
     "000.40": "the next chapter is the console, all of it",
     "001.02": "a diagram of what 001.05 to 001.07 say in numbers",
     "001.12": "reasons for and against; what an attempt costs is in the report (000.04)",
+    "001.14": "other libraries, named; their policies are written as a RetryPolicy",
     "003.38": "a remark on the design: the dispatch is still one guarded UPDATE",
     "003.39": "another database: the state file is SQLite, so that it can be copied whole",
     "003.42": "defaults of other systems, quoted wrongly; SPEC part 5 corrects them",

@@ -20,7 +20,7 @@ from ...engine.core.causes import CauseHistory
 from ...engine.core.explain import short_error
 from ...engine.core.outcome import ENVIRONMENT_FIELDS
 from ...engine.core.projection import AttemptRow, RunProjection, TaskRow
-from ...engine.core.waiting import WAITS, RunnerStatus, WaitReason, needs_human
+from ...engine.core.waiting import HUMAN_WAITS, RunnerStatus, WaitReason
 from ...engine.domain.acts import Target
 from ...engine.domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, REJECTED, UNANSWERED, TaskState, cause_fingerprint
 from ...engine.domain.text import format_clock, shell_word
@@ -320,7 +320,7 @@ def entry_of(row: TaskRow) -> InboxEntry:
 
 def held_entry_of(board: Board, name: str, reason: WaitReason, remedy: str | None = None) -> InboxEntry:
     """Return the entry of a task that could start if a human ended its wait."""
-    entry, wait = entry_of(board.row(name)), WAITS[reason]
+    entry, wait = entry_of(board.row(name)), HUMAN_WAITS[reason]
     whys = {
         WaitReason.PAUSE: f"paused by {board.projection.run.paused_by or 'an operator'}",
         WaitReason.DEADLINE: entry.message,
@@ -333,7 +333,7 @@ def held_entry_of(board: Board, name: str, reason: WaitReason, remedy: str | Non
     has_end = reason is WaitReason.APPROVAL and board.row(name).expires_at is not None  # an answer after it is refused
     command = " ".join(filter(None, (wait.how, named and shell_word(named))))
     words = (f"{why};", "until then" if has_end else "", remedy or command)
-    title, message = str(wait.inbox), " ".join(filter(None, words))
+    title, message = wait.inbox, " ".join(filter(None, words))
     since = _waits_since(board, name, reason)
     return replace(
         entry,
@@ -357,7 +357,7 @@ def _waits_since(board: Board, name: str, reason: WaitReason) -> int:
 
 
 COMPARED_MAX = 200  # tasks of one cause that are compared for a verdict
-_WAITS_FOR_HUMAN = frozenset(filter(needs_human, WaitReason)) - {WaitReason.DECISION}
+_WAITS_FOR_HUMAN = HUMAN_WAITS.keys() - {WaitReason.DECISION}
 
 
 def human_wait(board: Board, names: Sequence[str], now_us: int, runner: RunnerStatus) -> WaitReason | None:
@@ -371,7 +371,9 @@ def kind_of(row: TaskRow, reason: WaitReason | None) -> str:
     """Why a task is in the inbox, in a few words. ``reason``: what it waits for."""
     if row.state in NEEDS_HUMAN:
         return row.dead_letter_kind or "failed"
-    return str(WAITS[reason].inbox or reason) if reason is not None else str(row.state).lower()
+    if reason is None:
+        return str(row.state).lower()
+    return HUMAN_WAITS[reason].inbox if reason in HUMAN_WAITS else str(reason)
 
 
 def _asked(row: TaskRow) -> str:

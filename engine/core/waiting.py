@@ -1,6 +1,6 @@
 """What a task or a run waits for, who ends the wait, and what happens next.
 
-``wait_of`` returns the reason of one task: a row of the table ``WAITS``.
+``wait_of`` returns the reason of one task: a ``WaitReason``.
 """
 
 from __future__ import annotations
@@ -33,103 +33,62 @@ from .projection import RunProjection, RunRow, TaskRow
 from .ready_queue import is_approval, is_retry, spec_of, worker_pool
 from .spec import TaskSpec, json_object, rule_of_edge
 
-# --- What a run can wait for, who ends each wait, and where it is shown ----------------------------------------------
+# --- What a run can wait for, and who ends each wait -----------------------------------------------------------------
 #
 # ``waiting.py`` finds the reason of each task, ``executor/run_end.py`` ends a run as BLOCKED when all that is left
-# waits for a human, ``console/model/inbox.py`` lists what only a human can end. All three read this table. A wait for
-# other tasks has no place of its own: the tasks at its root have.
+# waits for a human, ``console/model/inbox.py`` lists what only a human can end. All three read ``HUMAN_WAITS``; every
+# other wait ends by itself, as its comment says.
 
 
 class WaitReason(StrEnum):
     """Why a task that is not finished does not run, or runs."""
 
-    PARENTS = "parents"
-    NOT_BEFORE = "not before"
-    RETRY = "retry"
-    SENSOR = "sensor"
-    ATTEMPT = "attempt"
-    DISPATCH = "dispatch"
-    SLOT = "slot"
-    POOL = "pool"
-    MACHINE_POOL = "machine pool"
-    WORKER = "worker"
-    RETRY_BUDGET = "retry budget"
-    RELEASE = "release"
-    OUTAGE = "outage"
-    PROBE = "probe"
+    PARENTS = "parents"  # the tasks above, which have waits of their own
+    NOT_BEFORE = "not before"  # its instant
+    RETRY = "retry"  # the backoff, which is bounded by cap and max_elapsed
+    SENSOR = "sensor"  # the next check; max_elapsed bounds the checks
+    ATTEMPT = "attempt"  # the end of the attempt, or its timeout
+    DISPATCH = "dispatch"  # the next step of the executor
+    SLOT = "slot"  # the end of a running attempt
+    POOL = "pool"  # the end of an attempt that holds slots; a flow with too few is refused
+    MACHINE_POOL = "machine pool"  # the end of an attempt of another flow that holds slots
+    WORKER = "worker"  # a worker of the Dask cluster that asks for it
+    RETRY_BUDGET = "retry budget"  # a success, or bucket_per_second
+    RELEASE = "release"  # its turn: a rate that doubles each second
+    OUTAGE = "outage"  # the probes after open_seconds
+    PROBE = "probe"  # the answer to the probes
     CREDENTIAL = "credential"
     FORCED_OPEN = "forced open"
     PAUSE = "pause"
     APPROVAL = "approval"
     DECISION = "decision"
-    CANARY = "canary"
+    CANARY = "canary"  # the canary, which has a wait of its own
     DEADLINE = "deadline"
     NOTHING = "nothing"
 
 
-class EndedBy(StrEnum):
-    """Who ends a wait."""
+class HumanWait(NamedTuple):
+    """A wait that only a human ends.
 
-    TASKS = "other tasks"
-    TIME = "time"
-    EXECUTOR = "the executor"
-    HUMAN = "a human"
-
-
-class Wait(NamedTuple):
-    """One row of the table. ``how``: what ends the wait.
-
-    ``inbox``, ``header``, ``exit_code``, ``page``: where it is shown: the words of the entry in the inbox, the state in
-    the header of the console, the exit code of ``redrive run``, and the title of the page.
+    ``how``: the command that ends it; ``inbox``: the title of its entry in the inbox; ``page``: the title of its page.
     """
 
-    ended_by: EndedBy
     how: str
-    inbox: str | None = None
-    header: str = "running"
-    exit_code: int | None = None
-    page: str | None = None
+    inbox: str
+    page: str
 
 
 _SHUT = "held by a breaker that only an operator can close"
 _FAULT = "waits for nothing: a fault of redrive"
-_LATE = "deadline at risk"  # if the run has a deadline
 
-
-def _held(how: str, inbox: str, page: str) -> Wait:
-    """What holds the run until an operator acts."""
-    return Wait(EndedBy.HUMAN, how, inbox, "BLOCKED", 3, page)
-
-
-WAITS: Mapping[WaitReason, Wait] = {
-    WaitReason.PARENTS: Wait(EndedBy.TASKS, "the tasks above, which have waits of their own"),
-    WaitReason.NOT_BEFORE: Wait(EndedBy.TIME, "its instant", page=_LATE),
-    WaitReason.RETRY: Wait(EndedBy.TIME, "the backoff, which is bounded by cap and max_elapsed", page=_LATE),
-    WaitReason.SENSOR: Wait(EndedBy.TIME, "the next check; max_elapsed bounds the checks", page=_LATE),
-    WaitReason.ATTEMPT: Wait(EndedBy.EXECUTOR, "the end of the attempt, or its timeout", page=_LATE),
-    WaitReason.DISPATCH: Wait(EndedBy.EXECUTOR, "the next step of the executor"),
-    WaitReason.SLOT: Wait(EndedBy.EXECUTOR, "the end of a running attempt"),
-    WaitReason.POOL: Wait(EndedBy.EXECUTOR, "the end of an attempt that holds slots; a flow with too few is refused"),
-    WaitReason.MACHINE_POOL: Wait(
-        EndedBy.EXECUTOR, "the end of an attempt of another flow that holds slots: redrive systems pools", page=_LATE
-    ),
-    WaitReason.WORKER: Wait(
-        EndedBy.EXECUTOR, "a worker of the Dask cluster that asks for it", page="no Dask worker"
-    ),  # after ten minutes in which none runs there
-    WaitReason.RETRY_BUDGET: Wait(EndedBy.TIME, "a success, or bucket_per_second"),
-    WaitReason.RELEASE: Wait(EndedBy.TIME, "its turn: a rate that doubles each second"),
-    WaitReason.OUTAGE: Wait(EndedBy.TIME, "the probes after open_seconds", page="is down"),  # after ten minutes
-    WaitReason.PROBE: Wait(EndedBy.EXECUTOR, "the answer to the probes"),
-    WaitReason.CREDENTIAL: _held("redrive systems breakers --probe", _SHUT, "is held open"),
-    WaitReason.FORCED_OPEN: _held("redrive systems breakers --close", _SHUT, "is held open"),
-    WaitReason.PAUSE: _held("redrive unpause", "held by a pause", "paused"),
-    WaitReason.APPROVAL: _held("redrive approve or reject", "waits for an approval", "approval"),
-    WaitReason.DECISION: _held("redrive requeue or skip; dead_letter_ttl", "DEAD_LETTER", "the cause"),
-    WaitReason.DEADLINE: Wait(
-        EndedBy.HUMAN, "redrive postpone, or requeue", "ended by the deadline", "FAILED", 1, "deadline missed"
-    ),
-    WaitReason.CANARY: Wait(EndedBy.TASKS, "the canary, which has a wait of its own"),
-    WaitReason.NOTHING: _held("redrive requeue or skip of the tasks above it", _FAULT, _FAULT),
+HUMAN_WAITS: Mapping[WaitReason, HumanWait] = {
+    WaitReason.CREDENTIAL: HumanWait("redrive systems breakers --probe", _SHUT, "is held open"),
+    WaitReason.FORCED_OPEN: HumanWait("redrive systems breakers --close", _SHUT, "is held open"),
+    WaitReason.PAUSE: HumanWait("redrive unpause", "held by a pause", "paused"),
+    WaitReason.APPROVAL: HumanWait("redrive approve or reject", "waits for an approval", "approval"),
+    WaitReason.DECISION: HumanWait("redrive requeue or skip; dead_letter_ttl", "DEAD_LETTER", "the cause"),
+    WaitReason.DEADLINE: HumanWait("redrive postpone, or requeue", "ended by the deadline", "deadline missed"),
+    WaitReason.NOTHING: HumanWait("redrive requeue or skip of the tasks above it", _FAULT, _FAULT),
 }
 
 #: A paused run in which nothing runs is BLOCKED after this time, so that a forgotten pause is paged.
@@ -138,7 +97,7 @@ PAUSE_SECONDS = 600.0
 
 def needs_human(reason: WaitReason | None) -> bool:
     """Whether only a human can end a wait."""
-    return reason is not None and WAITS[reason].ended_by is EndedBy.HUMAN
+    return reason in HUMAN_WAITS
 
 
 # --- What happens next -----------------------------------------------------------------------------------------------
@@ -604,7 +563,7 @@ def is_unstarted(row: TaskRow) -> bool:
 
 # --- Decide the state of a run: running, blocked, or ended -----------------------------------------------------------
 #
-# A run is blocked if nothing runs and all that is left waits for a human, by the table ``WAITS``.
+# A run is blocked if nothing runs and all that is left waits for a human, by the table ``HUMAN_WAITS``.
 
 
 class HeldTasks(NamedTuple):

@@ -22,14 +22,14 @@ import msgspec
 from msgspec.structs import replace
 
 from ..core.advice import Progress
-from ..core.failures.hang import Autopsy, NativeStack, describe_hang, hang_report
+from ..core.failures.hang import Autopsy, describe_hang, hang_report
 from ..core.outcome import Outcome, OutcomeKind, unstored_result
 from ..core.secret_mask import MaskedStream, SecretMask
 from ..domain.event_codec import decode
 from ..domain.event_payloads import AttemptDeadline, AttemptRetry, AttemptStack, AttemptSwept, Payload
 from ..domain.events import EventKind
 from . import protocol, stack
-from .autopsy import LINE_CHARACTERS, NATIVE_SECONDS, CpuSample, ProcSampler, Subject, flat, native_stack
+from .autopsy import LINE_CHARACTERS, CpuSample, ProcSampler, Subject, flat
 from .command import ResultError, line_problem
 from .outcome_of_exit import Evidence, Force, OutOfMemoryWatch, lost, outcome_of, was_killed
 from .protocol import AttemptListener, AttemptOrder, RunningAttempt
@@ -98,7 +98,6 @@ class RunnerContext(msgspec.Struct, frozen=True):
     imports_per_process: bool = False  # each process imports the flow first
     sampler: ProcSampler = msgspec.field(default_factory=ProcSampler)
     mask: SecretMask = msgspec.field(default_factory=SecretMask)
-    py_spy: str | None = None  # the program that reads native frames
 
 
 class Inspection(msgspec.Struct, frozen=True):
@@ -139,8 +138,6 @@ class Attempt(RunningAttempt):
         self._done = self._loop.create_future()
         self._escalation: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._native: asyncio.Task[NativeStack | None] | None = None
-        self._native_timer: asyncio.TimerHandle | None = None
         self._allowed = order.spec.timeout
         self._is_importing = shared.imports_per_process and order.spec.kind != "command"
         place.attempt = self
@@ -242,9 +239,6 @@ class Attempt(RunningAttempt):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._native_timer is not None:
-            self._native_timer.cancel()
-            self._native_timer = None
 
     def _sample_cpu(self, deadline: float) -> None:
         self._sampling = self._loop.create_task(self._store_cpu_sample())
@@ -257,12 +251,6 @@ class Attempt(RunningAttempt):
         assert self._limit is not None
         begin = deadline - min(INSPECTION_SECONDS, self._limit * INSPECTION_SHARE)
         self._timer = self._loop.call_at(begin, self._begin_inspection, deadline)
-        if self._shared.py_spy is not None:
-            lead = min(NATIVE_SECONDS, self._limit * INSPECTION_SHARE)
-            self._native_timer = self._loop.call_at(begin - lead, self._begin_native, self._shared.py_spy, begin)
-
-    def _begin_native(self, py_spy: str, until: float) -> None:
-        self._native = self._loop.create_task(native_stack(py_spy, self._subject(), until))
 
     def _begin_inspection(self, deadline: float) -> None:
         self._timer = self._loop.call_at(deadline, self._deadline_passed)
@@ -272,9 +260,6 @@ class Attempt(RunningAttempt):
         if self._inspection is not None:
             self._inspection.cancel()
             self._inspection = None
-        if self._native is not None:
-            self._native.cancel()
-            self._native = None
 
     def _subject(self) -> Subject:
         """Return the processes to inspect. A fork has the command line of its zygote, so the task is named instead."""
@@ -284,17 +269,7 @@ class Attempt(RunningAttempt):
         left = until - self._loop.time()
         autopsy = await self._shared.sampler.examine(self._subject(), self._cpu_before, until - left * STACK_SHARE)
         dump = await self.place.dump_stack()
-        return Inspection(dump, replace(autopsy, native=await self._native_stack(until)))
-
-    async def _native_stack(self, until: float) -> NativeStack | None:
-        """The native frames from before this inspection; without such a reading, those of now."""
-        if self._native is None and self._shared.py_spy is not None:
-            self._begin_native(self._shared.py_spy, until)
-        if self._native is None:
-            return None
-        await asyncio.wait([self._native], timeout=max(until - self._loop.time(), 0.0))
-        is_read = self._native.done() and not self._native.cancelled() and self._native.exception() is None
-        return self._native.result() if is_read else None
+        return Inspection(dump, autopsy)
 
     async def _inspected(self) -> Inspection:
         """Return the inspection from before the deadline; inspect now if there was none."""

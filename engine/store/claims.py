@@ -19,7 +19,7 @@ from ..core.downstreams import END_WHEN_OPEN
 from ..core.outcome import unstored_result
 from ..core.projection import RunProjection
 from ..core.spec import TaskSpec
-from ..core.waiting import WAITS, HeldTasks, RunOutcome, WaitReason, evaluate_run
+from ..core.waiting import HUMAN_WAITS, HeldTasks, RunOutcome, WaitReason, evaluate_run
 from ..domain.elements import GONE
 from ..domain.event_codec import decode
 from ..domain.event_payloads import (
@@ -263,7 +263,7 @@ def write_verdict(transaction: Transaction, run_id: str, verdict: RunOutcome, se
 
 
 def _held_page(run_id: str, held: HeldTasks) -> PageRequest:
-    title, is_refused = WAITS[held.reason].page or "", held.reason is WaitReason.CREDENTIAL
+    title, is_refused = HUMAN_WAITS[held.reason].page, held.reason is WaitReason.CREDENTIAL
     if held.downstream is None:
         cause = f"{held.reason}:{run_id}"
         act = ("unpause",) if held.reason is WaitReason.PAUSE else ("skip", held.names[0])

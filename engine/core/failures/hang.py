@@ -6,12 +6,8 @@ A read without a reply, an endless loop, a child that hangs and a lock of anothe
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from itertools import takewhile
-from pathlib import PurePath
-from typing import NamedTuple
 
 import msgspec
 
@@ -174,33 +170,6 @@ class FileLock(msgspec.Struct, frozen=True):
     holder_name: str = ""
 
 
-class NativeFrame(NamedTuple):
-    """A call of a thread. ``place``: the library of a native one, else file and line."""
-
-    function: str
-    place: str
-    is_native: bool
-
-
-class NativeStack(msgspec.Struct, frozen=True):
-    """The calls of the thread that hangs, the innermost first."""
-
-    pid: int
-    frames: tuple[NativeFrame, ...]
-
-    @property
-    def library(self) -> str:
-        """The library whose code the line of Python has called: "libsqlite3". Empty if it is of Python or of C."""
-        native = takewhile(lambda frame: frame.is_native, self.frames)
-        found = (PurePath(frame.place) for frame in native if "lib-dynload" not in frame.place)
-        names = (path.name.partition(".")[0] for path in found if ".so" in path.name)
-        return next((name for name in names if not _IS_OF_PYTHON(name)), "")
-
-
-#: The libraries through which Python itself waits and calls.
-_IS_OF_PYTHON = re.compile(r"libc|libpthread|libffi|libm|libdl|libpython\d|ld-.*").fullmatch
-
-
 class Autopsy(msgspec.Struct, frozen=True):
     """All observations. The process of the attempt comes first; its other ``threads`` have the form of processes.
 
@@ -216,7 +185,6 @@ class Autopsy(msgspec.Struct, frozen=True):
     last_output: str = ""  # the last line of output, ``quiet_seconds`` before
     quiet_seconds: float = 0.0
     is_complete: bool = True  # False: the time limit cut the inspection
-    native: NativeStack | None = None
 
 
 class StackSummary(msgspec.Struct, frozen=True):
@@ -282,19 +250,11 @@ def _computing(case: _HangCase) -> str:
     if busiest is not case.root:
         return f"its {_relation(case, busiest)} {_process_text(busiest)} is spinning"
     frames = case.frames
-    library = _library(case)
     if frames.elsewhere is not None and case.root.activity in (Activity.FUTEX, Activity.SLEEP):
         return f"a thread is spinning at {frames.elsewhere}"
     if frames.where is None:
         return f"`{busiest.name}` is spinning"
-    called = frames.call or library
-    return f"spinning in {called} at {frames.where}" if called else f"spinning at {frames.where}"
-
-
-def _library(case: _HangCase) -> str:
-    """The library in which the process of the attempt is. Only beside a line of Python, which identifies the hang."""
-    stack = case.autopsy.native
-    return stack.library if stack is not None and stack.pid == case.root.pid and case.frames.where else ""
+    return f"spinning in {frames.call} at {frames.where}" if frames.call else f"spinning at {frames.where}"
 
 
 def _waiting(case: _HangCase) -> str:
@@ -307,8 +267,7 @@ def _waiting(case: _HangCase) -> str:
         seen.add(last.pid)
         observation = _observe(case, last)
     if last is case.root:
-        library = "" if case.frames.call else _library(case)
-        return f"{observation.words}{f' in {library}' if library else ''}{place}"
+        return f"{observation.words}{place}"
     return f"waits{place} for its {_relation(case, last)} {_process_text(last)}: {observation.words}"
 
 
@@ -487,7 +446,6 @@ def hang_report(autopsy: Autopsy) -> str:
     lines += ["Other threads:", *map(_process_line, autopsy.threads)] if autopsy.threads else []
     waited_on = {(one.pid, number) for one in autopsy.processes for number in one.waits_on}
     shown = [end for end in autopsy.descriptors if end.name or (end.pid, end.number) in waited_on]
-    lines += _native_lines(autopsy.native)
     lines += ["Open:", *map(_descriptor_line, shown[:ENDS_SHOWN])] if shown else []
     lines += [f"  and {len(shown) - ENDS_SHOWN} more"] if len(shown) > ENDS_SHOWN else []
     lines += ["Locks:", *map(_lock_line, autopsy.locks)] if autopsy.locks else []
@@ -495,13 +453,6 @@ def hang_report(autopsy: Autopsy) -> str:
         lines += ["Output:", f"  {format_seconds(autopsy.quiet_seconds)} before: {autopsy.last_output}"]
     lines += [] if autopsy.is_complete else ["The list is incomplete: the inspection reached its time limit."]
     return "\n".join(lines) + "\n"
-
-
-def _native_lines(stack: NativeStack | None) -> list[str]:
-    if stack is None or not stack.frames:
-        return []
-    calls = [f"  {one.function} ({PurePath(one.place).name if one.is_native else one.place})" for one in stack.frames]
-    return [f"Native stack of pid {stack.pid} (most recent call first):", *calls]
 
 
 def split_stack_and_report(text: str) -> tuple[str, str]:

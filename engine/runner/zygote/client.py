@@ -24,7 +24,6 @@ from ...flow.source import declared_python, environment_of, split_target
 from ...statefile.processes import EXECUTOR_VARIABLE
 from .. import process, protocol, reaper
 from ..attempt import IMPORT_SECONDS, Attempt, RunnerContext, raise_task_error
-from ..autopsy import find_py_spy
 from ..command import attempts_folder, encoded_variables
 from ..forked_process import ForkedProcess, Make, T
 from ..outcome_of_exit import OutOfMemoryWatch
@@ -217,9 +216,7 @@ class Runner:
                 'the line flow = Flow("...", python="...") of a flow file'
             )
         mask = SecretMask(secret_values(spec, environment_of(spec)))
-        shared = RunnerContext(
-            opened.project_root, OutOfMemoryWatch(), opened.imports_per_process, mask=mask, py_spy=find_py_spy()
-        )
+        shared = RunnerContext(opened.project_root, OutOfMemoryWatch(), opened.imports_per_process, mask=mask)
         hosts = ThreadHosts(
             shared,
             _Fork(connection, protocol.StartHost, self._new_number),

@@ -17,7 +17,7 @@ from redrive.engine.core.breaker import decode
 from redrive.engine.core.projection import RunProjection
 from redrive.engine.core.ready_queue import declared_downstreams
 from redrive.engine.core.views import run_style
-from redrive.engine.core.waiting import ALIVE, WAITS, EndedBy, ExplainContext, WaitReason, wait_of
+from redrive.engine.core.waiting import ALIVE, HUMAN_WAITS, ExplainContext, WaitReason, wait_of
 from redrive.engine.domain.event_payloads import RunChange, RunChanged
 from redrive.engine.domain.events import Event
 from redrive.engine.domain.states import TaskState
@@ -31,22 +31,14 @@ SLOW = RetryPolicy(max_attempts=1000, base=0.5, cap=0.5, jitter="none")
 QUICK = RetryPolicy(max_attempts=1000, base=0.1, cap=0.1, jitter="none")
 
 
-def test_the_table_has_a_row_for_each_reason_and_each_reason_its_sentence():
-    assert set(WaitReason) == WAITS.keys() == explain._SENTENCES.keys()
+def test_each_reason_has_its_sentence():
+    assert set(WaitReason) == explain._SENTENCES.keys()
     reasons = {*waiting._STATE_REASONS.values(), *waiting._INSTANT_REASONS.values()}
     reasons |= {reason for reason, _ in waiting._CAPACITY_REASONS}
     rest = {WaitReason.PARENTS, WaitReason.DISPATCH, WaitReason.CANARY, WaitReason.DEADLINE, WaitReason.NOTHING}
     assert set(WaitReason) == reasons | rest
     states = {*waiting._STATE_REASONS, *waiting._INSTANT_REASONS, TaskState.READY}
     assert set(TaskState) == states | explain._ENDED.keys()
-
-
-def test_what_only_a_human_can_end_is_shown_in_four_places():
-    for reason, wait in WAITS.items():
-        shown = (wait.inbox, wait.exit_code, wait.page)
-        assert (None not in shown and wait.header in ("BLOCKED", "FAILED")) or wait.ended_by is not EndedBy.HUMAN, (
-            reason
-        )
 
 
 # --- What ends by itself --------------------------------------------------------------------------------------------
@@ -171,7 +163,7 @@ def test_a_wait_that_ends_by_itself_blocks_nothing(tmp_path, reason):
         reading.join()
     assert ("SUCCESS", False) == (result.state, result.blocked)
     assert reason in waits
-    assert WAITS[reason].ended_by is not EndedBy.HUMAN and WAITS[reason].exit_code is None
+    assert reason not in HUMAN_WAITS
 
 
 # --- What a human ends ----------------------------------------------------------------------------------------------
@@ -212,11 +204,9 @@ def shown(folder: Path, run_id: str) -> tuple[str, str, list[str], list[str]]:
 
 
 def assert_shown(reason: WaitReason, folder: Path, run_id: str, code: int, printed: str, title: str) -> str:
-    wait = WAITS[reason]
     header, inbox, notes, pages = shown(folder, run_id)
-    assert (wait.ended_by, wait.exit_code, wait.header) == (EndedBy.HUMAN, code, header)
-    assert wait.exit_code == ExitCode.PARTIAL_OR_BLOCKED
-    assert wait.inbox is not None and wait.inbox in inbox
+    assert ("BLOCKED", ExitCode.PARTIAL_OR_BLOCKED) == (header, code)
+    assert HUMAN_WAITS[reason].inbox in inbox
     assert f"run {run_id} BLOCKED: " in printed
     assert [title] == pages
     assert not [line for line in notes if "retry due" in line]
@@ -285,8 +275,7 @@ def test_a_run_whose_pause_was_forgotten_is_blocked(tmp_path):
     result = executor.run_result()
     assert result.blocked
     header, inbox, _, pages = shown(tmp_path, "r")
-    wait = WAITS[WaitReason.PAUSE]
-    assert wait.header == header and wait.inbox is not None and wait.inbox in inbox
+    assert header == "BLOCKED" and HUMAN_WAITS[WaitReason.PAUSE].inbox in inbox
     assert ["paused on c"] == pages
     invoke_redrive("unpause", state, "--reason", "over")
     assert "SUCCESS" == Executor(run_id="r", flow=flow, state=state).run()
@@ -319,11 +308,11 @@ def test_a_run_never_ends_with_a_task_that_nothing_will_start(tmp_path):
     assert ExitCode.FAILED == code
     lose(tmp_path)
     done = run_redrive("resume", "s.db", "--plain", cwd=tmp_path, timeout=60)
-    wait = WAITS[WaitReason.NOTHING]
-    assert (wait.ended_by, wait.exit_code) == (EndedBy.HUMAN, done.returncode)
+    wait = HUMAN_WAITS[WaitReason.NOTHING]
+    assert ExitCode.PARTIAL_OR_BLOCKED == done.returncode
     assert "2 tasks are unfinished with nothing left to wait for (below, last): a fault of redrive" in done.stdout
     header, inbox, notes, pages = shown(tmp_path, "r")
-    assert wait.header == header and wait.inbox is not None and wait.inbox in inbox
+    assert header == "BLOCKED" and wait.inbox in inbox
     assert f"{wait.page} on below" in pages
     assert any("a fault of redrive; requeue or skip it" in note for note in notes if "below" in note)
     invoke_redrive("requeue", "--state", tmp_path / "s.db", "above", "--reason", "as it says")
