@@ -78,8 +78,8 @@ SECTIONS: dict[str, tuple[Listed, ...]] = {
         Listed(
             "report",
             "report",
-            "A run as one HTML file to post: the graph, the timeline with a slider, causes, acts, slow tasks; or in a"
-            " few lines, or as an OpenTelemetry trace",
+            "A run as one HTML file to post: the graph, the timeline, causes, acts, slow tasks; or in a few lines, or"
+            " as an OpenTelemetry trace",
         ),
     ),
     "Decide about tasks": (
@@ -128,7 +128,7 @@ SECTIONS: dict[str, tuple[Listed, ...]] = {
     "Write a flow": (
         Listed("new", "check", "Write a first flow that runs, to a new file"),
         Listed("check", "check", "Validate flows without running them: PROGRAM, or all in the files below a folder"),
-        Listed("rehearse", "check", "Play PROGRAM in virtual time with faults: no task runs, hours take seconds"),
+        Listed("rehearse", "rehearse", "Play PROGRAM in virtual time with faults: no task runs, hours take seconds"),
         Listed("backoff", "lab", "Every wait of a retry policy, their sums, the worst case, and their spread"),
         Listed(
             "simulate",

@@ -15,7 +15,7 @@ from ..model.board import Board
 from ..model.inbox import Inbox, InboxCause
 from ..model.replay import ReplayIndex
 from ..present.header import run_line
-from ..present.report import ReportData, timeline_of
+from ..present.report import ReportData, timeline_rows
 from ..present.runs import incident_summary
 from ..text.event_text import lines_of_event
 from ..text.glyphs import UTF8
@@ -41,7 +41,7 @@ class ConsoleView:
         self._index: ReplayIndex | None = None
 
     def timeline(self) -> str:
-        rows = timeline_of(ReportData(self._end, _ADDRESS, self._end_us)).rows
+        rows = timeline_rows(ReportData(self._end, _ADDRESS, self._end_us))
         return "\n".join(plain(row.line).rstrip() for row in rows)
 
     def header(self, at: int) -> str:

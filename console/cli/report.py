@@ -9,29 +9,17 @@ from operator import attrgetter
 
 import click
 
-from ...engine.core.projection import RunProjection, is_operator_act
+from ...engine.core.projection import is_operator_act
 from ...engine.core.spec import collector_paused
-from ...engine.domain.event_payloads import RunChange, RunChanged, TaskMoved
 from ...engine.domain.events import Event, EventKind
-from ...engine.domain.states import TaskState
 from ...engine.errors import RedriveError
 from ...engine.statefile import lists
 from ..app.theme import load_theme
 from ..model.board import Board, runner_of
 from ..model.inbox import Inbox, failures_of
-from ..present.report import (
-    CAUSES_MAX,
-    MOVES_MAX,
-    CauseEvidence,
-    Move,
-    PageColours,
-    ReportData,
-    report_html,
-    report_markdown,
-)
+from ..present.report import CAUSES_MAX, CauseEvidence, PageColours, ReportData, report_html, report_markdown
 from ..present.runs import incident_summary
 from ..sessions.once import with_session
-from ..sessions.past import events_of_run
 from ..sessions.reads import TEXTS_OF, load_memories, read_evidence
 from ..sessions.session import Session, listed_events
 from ..text.figures import format_bytes
@@ -109,26 +97,13 @@ async def read_report(session: Session, run_id: str | None, now_us: int) -> Repo
     acts = [event for event in await _events_of(session, run_id, EventKind.OPERATOR) if is_operator_act(event)]
     acts += await _events_of(session, run_id, EventKind.NOTE)
     acts.sort(key=attrgetter("seq"))
-    attempts = sum(len(row.attempts) for row in board.projection.tasks.values())
-    moves = await _moves(session, board.projection) if attempts <= MOVES_MAX else ()  # each attempt is one move or more
     causes, total = await _causes(session, board)
     runner = runner_of(board.projection.run, session.status)
-    return ReportData(board, session.address, now_us, moves, causes, total, acts, runner)
+    return ReportData(board, session.address, now_us, causes, total, acts, runner)
 
 
 async def _events_of(session: Session, run_id: str, kind: str) -> list[Event]:
     return await listed_events(session, lists.EVENTS_OF_KIND, run_id=run_id, kind=kind)
-
-
-async def _moves(session: Session, projection: RunProjection) -> Sequence[Move]:
-    """The changes of state of the tasks; none if the file no longer has the start of the run."""
-    moves: list[Move] = []
-    is_whole = False
-    async for event in events_of_run(session, projection):
-        is_whole |= isinstance(event.payload, RunChanged) and event.payload.what == RunChange.CREATED
-        if isinstance(event.payload, TaskMoved) and event.task in projection.tasks and event.new is not None:
-            moves.append(Move(event.at, event.task, TaskState(event.new)))
-    return moves if is_whole else ()
 
 
 async def _causes(session: Session, board: Board) -> tuple[Sequence[CauseEvidence], int]:

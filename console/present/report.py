@@ -7,26 +7,23 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from importlib import resources
-from itertools import accumulate, groupby
+from itertools import groupby
 from typing import NamedTuple, NewType
 
-import msgspec
 from msgspec.structs import replace
 from rich.style import Style
 
 from ...engine.analysis.slot_seconds import SlotSeconds, slot_seconds
 from ...engine.core.part import describe_part
 from ...engine.core.projection import TaskRow
-from ...engine.core.views import STATE_STYLES, RunView, describe_run, run_view
+from ...engine.core.views import RunView, describe_run, run_view
 from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.events import Event
-from ...engine.domain.states import TaskState
 from ...engine.domain.text import counted, format_duration
 from ..model.board import Board
 from ..model.graph.groups import GraphForm, Zoom
@@ -36,16 +33,16 @@ from ..model.paces import is_overdue
 from ..model.time_axis import Span, activity_of, fitting_span
 from ..model.timeline import TimelineRows
 from ..text.columns import FILL
-from ..text.figures import number, wall, wall_day
+from ..text.figures import number, wall_day
 from ..text.glyphs import UTF8
 from ..text.pieces import Line, Piece, Role, plain
-from ..text.text import cells, one_line, sanitize
+from ..text.text import one_line, sanitize
 from . import timeline
 from .evidence import cause_page, evidence_page
 from .graph import Highlight, drawing_row, graph_row, label_width
 from .journal import event_row
 from .runs import deadline_note
-from .states import counts_text, state_sign
+from .states import counts_text
 from .tasks import Scene, TaskNames
 
 CAUSES_MAX = 10
@@ -53,20 +50,9 @@ _ACTS_MAX = 200
 _SLOW_MAX = 20
 _DRAWN_MAX = 300  # tasks; a run with more lists its groups
 _ROWS_MAX = 300  # of tasks within groups, together
-_GROUP_CONSTANT = (0, 2, 3)  # pieces of a group's label that are true at any instant: fold sign, gap, title
 _COLUMNS = 76  # of text that does not wrap
 _BAR_CELLS = 96
 _NAME_CELLS_MAX = 32
-_TIME_AFTER_SIGN = 4  # pieces from the sign of a drawn task to its time
-_TIME_CELLS_MAX = 6
-
-
-class Move(NamedTuple):
-    """A task's change of state. ``at``: microseconds UTC."""
-
-    at: int
-    task: str
-    state: TaskState
 
 
 class CauseEvidence(NamedTuple):
@@ -78,7 +64,7 @@ class CauseEvidence(NamedTuple):
 
 @dataclass(frozen=True)
 class ReportData:
-    """What a report is made of. ``moves``: in order; empty if the file no longer has the start of the run.
+    """What a report is made of.
 
     ``causes``: the first CAUSES_MAX of ``causes_total``; ``acts``: acts of operators and their notes, in order.
     ``runner``: who runs the run.
@@ -87,7 +73,6 @@ class ReportData:
     board: Board
     address: str
     now_us: int
-    moves: Sequence[Move] = ()
     causes: Sequence[CauseEvidence] = ()
     causes_total: int = 0
     acts: Sequence[Event] = ()
@@ -104,16 +89,10 @@ class ReportData:
         return Scene(self.board, self.now_us, UTF8, True, runner=self.runner)
 
 
-class ReportRow(msgspec.Struct, frozen=True):
-    """A line of the report.
-
-    ``signs``: the place of a piece that is the sign of a task -> its name; ``times``: pieces that are true only at the
-    end of the report; ``members``: the rows of the tasks of a group, shown when it is opened.
-    """
+class ReportRow(NamedTuple):
+    """A line of the timeline. ``members``: the rows of the tasks of a group, shown when it is opened."""
 
     line: Line
-    signs: Mapping[int, str] = {}
-    times: frozenset[int] = frozenset()
     members: Sequence[ReportRow] = ()
 
 
@@ -150,42 +129,22 @@ def slots_line(spent: Mapping[str, SlotSeconds]) -> str:
 # --- The graph -----------------------------------------------------------------------------------------------------
 
 
-def graph_rows(data: ReportData) -> list[ReportRow]:
+def graph_lines(data: ReportData) -> list[Line]:
     """The drawing; of a large graph its groups."""
     scene, graph = data.scene, Graph(data.board, lambda name: label_width(name, data.scene))
     graph.selected = None
     if len(graph.dag) > _DRAWN_MAX:
         graph.zoom = Zoom.GROUPS
-        return [ReportRow(graph_row(graph, y, _COLUMNS, scene, Highlight())) for y in range(graph.height)]
+        return [graph_row(graph, y, _COLUMNS, scene, Highlight()) for y in range(graph.height)]
     graph.zoom, graph.form = Zoom.GRAPH, GraphForm.DRAWING
-    tasks = {graph.drawing.place(name)[:2]: name for name in graph.dag.names}
-    return [_drawn_row(graph, y, scene, tasks) for y in range(graph.height)]
-
-
-def _drawn_row(graph: Graph, y: int, scene: Scene, tasks: Mapping[tuple[int, int], str]) -> ReportRow:
-    line = drawing_row(graph, y, 0, graph.drawing.width, scene, Highlight(has_bars=False))
-    starts = accumulate((cells(piece.text) for piece in line), initial=0)
-    signs = {place: tasks[x, y] for place, x in enumerate(starts) if (x, y) in tasks}
-    times = (place + _TIME_AFTER_SIGN for place in signs)
-    return ReportRow(line, signs, frozenset(place for place in times if _is_time(line, place)))
-
-
-def _is_time(line: Line, place: int) -> bool:
-    return place < len(line) and line[place].role is not Role.RULE and cells(line[place].text) <= _TIME_CELLS_MAX
+    columns, highlight = graph.drawing.width, Highlight(has_bars=False)
+    return [drawing_row(graph, y, 0, columns, scene, highlight) for y in range(graph.height)]
 
 
 # --- The timeline --------------------------------------------------------------------------------------------------
 
 
-class Timeline(NamedTuple):
-    """``rows``: of axis, groups and tasks; ``label_columns``: cells before the bars; ``span``: the axis of the bars."""
-
-    rows: Sequence[ReportRow]
-    label_columns: int
-    span: Span
-
-
-def timeline_of(data: ReportData) -> Timeline:
+def timeline_rows(data: ReportData) -> list[ReportRow]:
     """All attempts from the first start to the last activity, in the rows of the console's timeline."""
     board, run = data.board, data.board.projection.run
     activity = activity_of(board.projection.tasks.values(), run.started_at, data.runner)
@@ -200,7 +159,7 @@ def timeline_of(data: ReportData) -> Timeline:
     lanes = _Lanes(data, listed, scene, columns, span, data.now_us if is_live else None)
     axis = ReportRow([Piece(" " * columns), *timeline.axis_line(span, lanes.now_us, UTF8)])
     legend = ReportRow(timeline.legend_line(UTF8, columns + span.cells, has_groups=bool(listed.groups)))
-    return Timeline([axis, *_lanes(lanes), legend], columns, span)
+    return [axis, *_lanes(lanes), legend]
 
 
 class _Lanes(NamedTuple):
@@ -233,14 +192,8 @@ def _task_lane(name: str, lanes: _Lanes, indent: int) -> ReportRow:
     row = lanes.data.board.row(name)
     runner = lanes.data.runner
     label = timeline.label_line(row, lanes.columns - 1, lanes.scene, indent=indent)
-    return ReportRow(
-        [
-            *label,
-            Piece(" "),
-            *timeline.bar_line(row, lanes.span, lanes.now_us, UTF8, runner, lanes.data.scene.view(name).instant),
-        ],
-        {1: name},
-    )
+    bar = timeline.bar_line(row, lanes.span, lanes.now_us, UTF8, runner, lanes.data.scene.view(name).instant)
+    return ReportRow([*label, Piece(" "), *bar])
 
 
 def _group_lane(index: int, lanes: _Lanes, members: Sequence[ReportRow]) -> ReportRow:
@@ -249,8 +202,7 @@ def _group_lane(index: int, lanes: _Lanes, members: Sequence[ReportRow]) -> Repo
     label = timeline.group_label_line(group, lanes.columns - 1, lanes.scene, is_open=False)
     borders = [span.instant(cell) for cell in range(span.cells + 1)]
     bar = timeline.group_bar_line(group, lanes.listed.activity(index), span, borders, lanes.now_us, UTF8, runner)
-    is_of_end = (place for place in range(len(label)) if place not in _GROUP_CONSTANT)
-    return ReportRow([*label, Piece(" "), *bar], times=frozenset(is_of_end), members=members)
+    return ReportRow([*label, Piece(" "), *bar], members)
 
 
 def _first_start(row: TaskRow) -> tuple[bool, int, int]:
@@ -314,8 +266,8 @@ def report_markdown(data: ReportData) -> str:
     causes = [line for one in data.causes for line in (*map(plain, cause_lines(one, data)), "")]
     sections: Sequence[tuple[str, Iterable[str]]] = (
         ("", (headline(data), *fact_lines(data))),
-        ("Graph", (plain(row.line) for row in graph_rows(data))),
-        ("Timeline", (plain(row.line) for row in timeline_of(data).rows)),
+        ("Graph", map(plain, graph_lines(data))),
+        ("Timeline", (plain(row.line) for row in timeline_rows(data))),
         ("Causes", filter(None, (*causes, left_out_causes(data)))),
         ("Acts and notes", map(plain, act_lines(data))),
         ("Slower than usual", slow_lines(data)),
@@ -335,16 +287,14 @@ def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
 
 # --- A report as one HTML file ---------------------------------------------------------------------------------------
 #
-# No network, one style sheet and one script, both known to its Content-Security-Policy.
+# No network, no script, and one style sheet, which its Content-Security-Policy knows.
 #
 # Every text of the report becomes part of the page in ``_escaped``, and nowhere else: another text is no ``Html``.
 
 
 Html = NewType("Html", str)
 
-MOVES_MAX = 20_000  # a run with more has no slider in its report
 _OPEN_CAUSES = 3  # the others are folded
-_STATES = tuple(TaskState)
 
 
 class PageColours(NamedTuple):
@@ -358,33 +308,28 @@ class PageColours(NamedTuple):
 def report_html(data: ReportData, light: PageColours, dark: PageColours) -> str:
     """The page, with light or dark colours by the reader's preference."""
     style = f"{_asset('report.css')}{_colour_rules(light)}@media(prefers-color-scheme:dark){{{_colour_rules(dark)}}}"
-    script = _asset("report.js")
-    drawn = timeline_of(data)
-    numbers = {name: place for place, name in enumerate(data.board.projection.tasks)}
     return _html(
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         "<title>{title}</title><style>{style}</style></head><body>"
-        "<h1>{title}</h1>{facts}{slider}"
+        "<h1>{title}</h1>{facts}"
         '<h2>Graph</h2><div class="wide"><pre id="graph">{graph}</pre></div>'
-        '<h2>Timeline</h2><div class="wide"><div id="lanes">{lanes}<i id="hand" hidden></i></div></div>'
+        '<h2>Timeline</h2><div class="wide"><div id="lanes">{lanes}</div></div>'
         "<h2>Causes</h2>{causes}{more_causes}"
         "<h2>Acts and notes</h2>{acts}"
         "<h2>Slower than usual</h2>{slow}"
-        "<script>{script}</script></body></html>\n",
-        policy=_policy(style, script),
+        "</body></html>\n",
+        policy=_policy(style),
         title=_escaped(headline(data)),
         style=Html(style),
         facts=_paragraphs(fact_lines(data)),
-        slider=_slider(data, drawn, numbers) if 0 < len(data.moves) <= MOVES_MAX else Html(""),
-        graph=_rows(graph_rows(data), numbers),
-        lanes=_html_lanes(drawn.rows, numbers),
+        graph=_lines(graph_lines(data)),
+        lanes=_html_lanes(timeline_rows(data)),
         causes=_joined(_cause(one, data, place < _OPEN_CAUSES) for place, one in enumerate(data.causes)),
         more_causes=_paragraphs(filter(None, [left_out_causes(data)])),
         acts=_joined(_html('<p class="line">{line}</p>', line=_line(line)) for line in act_lines(data)),
         slow=_paragraphs(slow_lines(data)),
-        script=Html(script),
     )
 
 
@@ -402,9 +347,9 @@ def _escaped(text: str) -> Html:
     return Html(escape(sanitize(text), quote=True))
 
 
-def _policy(style: str, script: str) -> Html:
-    """The Content-Security-Policy: nothing but this style sheet and this script."""
-    return Html(f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; base-uri 'none'")
+def _policy(style: str) -> Html:
+    """The Content-Security-Policy: nothing but this style sheet."""
+    return Html(f"default-src 'none'; style-src '{_digest(style)}'; base-uri 'none'")
 
 
 def _paragraphs(texts: Iterable[str]) -> Html:
@@ -422,43 +367,28 @@ def _piece(piece: Piece) -> Html:
     return _html('<b class="{role}">{text}</b>', role=_escaped(piece.role), text=text)
 
 
-def _rows(rows: Iterable[ReportRow], numbers: Mapping[str, int]) -> Html:
-    return _joined((_row(row, numbers) for row in rows), "\n")
+def _lines(lines: Iterable[Line]) -> Html:
+    return _joined((Html(_line(line).rstrip()) for line in lines), "\n")
 
 
-def _html_lanes(rows: Iterable[ReportRow], numbers: Mapping[str, int]) -> Html:
+def _html_lanes(rows: Iterable[ReportRow]) -> Html:
     """Rows of groups open to those of their tasks; the rows between are blocks."""
     parts: list[Html] = []
     for is_group, block in groupby(rows, lambda row: bool(row.members)):
         if is_group:
-            parts += [_group(row, numbers) for row in block]
+            parts += map(_group, block)
         else:
-            parts.append(_html("<pre>{rows}</pre>", rows=_rows(block, numbers)))
+            parts.append(_html("<pre>{rows}</pre>", rows=_lines(row.line for row in block)))
     return _joined(parts)
 
 
-def _group(row: ReportRow, numbers: Mapping[str, int]) -> Html:
+def _group(row: ReportRow) -> Html:
     """A group; the sign that it can be opened is that of the style sheet, which knows whether it is open."""
     return _html(
         "<details><summary>{summary}</summary><pre>{rows}</pre></details>",
-        summary=_row(row, numbers, first=1),
-        rows=_rows(row.members, numbers),
+        summary=_lines([row.line[1:]]),
+        rows=_lines(member.line for member in row.members),
     )
-
-
-def _row(row: ReportRow, numbers: Mapping[str, int], first: int = 0) -> Html:
-    """The pieces of a row from the place ``first`` on."""
-    parts = [_row_piece(row, place, numbers) for place in range(first, len(row.line))]
-    return Html(_joined(parts).rstrip())
-
-
-def _row_piece(row: ReportRow, place: int, numbers: Mapping[str, int]) -> Html:
-    piece = row.line[place]
-    if place in row.signs:
-        role, text = _escaped(piece.role), _escaped(piece.text)
-        task = numbers[row.signs[place]]
-        return _html('<b class="{role}" data-task="{task}">{text}</b>', role=role, task=task, text=text)
-    return _html('<span class="time">{text}</span>', text=_piece(piece)) if place in row.times else _piece(piece)
 
 
 def _cause(one: CauseEvidence, data: ReportData, is_open: bool) -> Html:
@@ -467,33 +397,8 @@ def _cause(one: CauseEvidence, data: ReportData, is_open: bool) -> Html:
         '<details{open}><summary>{summary}</summary><div class="wide"><pre>{text}</pre></div></details>',
         open=Html(" open" if is_open else ""),
         summary=Html(_line(first).strip()),
-        text=_joined(map(_line, rest), "\n"),
+        text=_lines(rest),
     )
-
-
-def _slider(data: ReportData, drawn: Timeline, numbers: Mapping[str, int]) -> Html:
-    """The slider and its data: numbers and our own words, so that no text of a task is part of it."""
-    span, last = drawn.span, drawn.span.cells - 1
-    latest = {(min(max(span.cell(move.at), 0), last), numbers[move.task]): move.state for move in data.moves}
-    values = {
-        "columns": drawn.label_columns,
-        "tasks": len(numbers),
-        "clocks": [wall(span.instant(cell + 1) - 1) for cell in range(span.cells)],
-        "states": [_style(state) for state in _STATES],
-        "pending": _STATES.index(TaskState.PENDING),
-        "moves": [[cell, task, _STATES.index(state)] for (cell, task), state in latest.items()],
-    }
-    return _html(
-        '<div id="night" hidden><input type="range" id="slider" min="0" max="{last}" value="{last}"'
-        ' aria-label="Instant of the night"><output id="instant"></output></div>'
-        '<script type="application/json" id="data">{values}</script>',
-        last=last,
-        values=Html(json.dumps(values, separators=(",", ":")).replace("<", "\\u003c")),
-    )
-
-
-def _style(state: TaskState) -> tuple[str, str, str]:
-    return state_sign(state, UTF8).text, str(STATE_STYLES[state].role), STATE_STYLES[state].word
 
 
 def _colour_rules(colours: PageColours) -> str:

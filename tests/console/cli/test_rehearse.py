@@ -114,7 +114,6 @@ def test_tasks_take_as_long_as_in_earlier_runs(flow, tmp_path, monkeypatch):
         (("--fail", "lod=503"), "the flow has no task 'lod'"),
         (("--result", "extract=[1"), "'[1' is not JSON"),
         (("--takes", "load"), "write TASK=VALUE"),
-        (("--show",), "--show needs a terminal"),
     ],
 )
 def test_what_cannot_be_read_is_refused_in_one_sentence(flow, words, sentence):

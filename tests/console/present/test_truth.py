@@ -23,7 +23,7 @@ from redrive.console.present.graph import Highlight, drawing_row, graph_row, lab
 from redrive.console.present.header import run_line
 from redrive.console.present.inbox import cause_row, verdict_of
 from redrive.console.present.inbox import task_row as inbox_task_row
-from redrive.console.present.report import ReportData, graph_rows, headline, timeline_of
+from redrive.console.present.report import ReportData, graph_lines, headline, timeline_rows
 from redrive.console.present.run_grid import run_words as run_words_of
 from redrive.console.present.run_grid import view_of
 from redrive.console.present.runs import RUN_COLUMNS, ListedRun, incident_summary
@@ -180,20 +180,16 @@ def texts_by_task(board, status, now_us):
         yield "timeline", name, timeline_label(row, scene)
         yield "timeline words", name, plain(task_lines(row, scene, 120, 3)[0])
     data = report_of(board, status, now_us)
-    for line in graph_rows(data):
-        starts = place_pieces(line.line)
-        for place, name in line.signs.items():
-            yield "report drawing", name, plain(line.line)[starts[place] :]
-    for lane in timeline_of(data).rows:
-        yield from (("report timeline", name, plain(lane.line)) for name in lane.signs.values())
+    yield from (("report drawing", *found) for found in texts_in(graph_lines(data), board))
+    yield from (("report timeline", *found) for found in texts_in([row.line for row in timeline_rows(data)], board))
 
 
-def place_pieces(line):
-    at, found = 0, []
-    for piece in line:
-        found.append(at)
-        at += len(piece.text)
-    return found
+def texts_in(lines, board):
+    """The texts of lines from the sign of each task that they name."""
+    for line in map(plain, lines):
+        for name in board.projection.tasks:
+            if found := re.search(rf"\S {re.escape(name)}(?!\w)", line):
+                yield name, line[found.start() :]
 
 
 def told(text):

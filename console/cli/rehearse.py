@@ -1,0 +1,293 @@
+"""``redrive rehearse``: plays a flow in virtual time with faults, one night as its timeline or many as a table.
+
+No task runs: each returns what its children need and takes as long as it usually does. So a rehearsal calls nobody.
+"""
+
+from __future__ import annotations
+
+import builtins
+import json
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from statistics import quantiles
+
+import click
+
+from ...engine.core.spec import FlowSpec
+from ...engine.domain.text import first_names, format_seconds
+from ...engine.flow.import_output import printed_afterwards
+from ...engine.flow.loading import load_flow
+from ...engine.statefile.lists import DurationStats, duration_stats
+from ...engine.store import database
+from ...engine.store.flow_path import path_for_run
+from ...engine.testing import Night, crash, disk_full, down, error, exits, hang, play, slow
+from ...engine.testing.faults import DownstreamFault, Fault, http_error
+from ...engine.testing.playing import START
+from ..text.figures import number
+from ..text.text import echo_lines, table_lines
+from .group import ExitCode, command
+from .options import json_option, params_of, seconds_of
+from .output import echo_values
+
+NAMES_SHOWN = 5
+USUAL_SECONDS = 1.0  # of a task without earlier runs
+LIST_LENGTH = 10  # of a task that is mapped over
+_WINDOW = r"(?P<lasts>[^@:]+)(?:@(?P<at>.+))?"
+
+
+@command("rehearse")
+@click.argument("flow")
+@click.option(
+    "--down", multiple=True, metavar="NAME=10m@2m", help="A downstream fails; NAME=30%:10m: a share of calls."
+)
+@click.option("--fail", multiple=True, metavar="TASK=503x3", help="Or TimeoutError, exit:75, hang, so often.")
+@click.option("--hang", multiple=True, metavar="TASK[=ATTEMPT]", help="Attempts end at their timeout.")
+@click.option("--slow", multiple=True, metavar="TASK=4x", help="Or TASK=+30s.")
+@click.option("--crash", multiple=True, metavar="5m[/10s]", help="The executor is killed, and resumed later.")
+@click.option("--disk-full", multiple=True, metavar="10m@2m", help="The state file takes no write.")
+@click.option("--takes", multiple=True, metavar="TASK=40s", help="Instead of the median of earlier runs, or 1 s.")
+@click.option("--result", "results", multiple=True, metavar="TASK=JSON", help="What it returns; no task runs.")
+@click.option("--param", multiple=True, metavar="NAME=VALUE", help="A parameter that the flow declares.")
+@click.option("--state", metavar="PATH", help="Where earlier runs are.")
+@click.option("--at", metavar="TIME", help="When the night begins: 2026-03-28T22:00+01:00.")
+@click.option("--until", default="1d", show_default=True, metavar="DURATION", help="When a run is stopped.")
+@click.option("--nights", default=1, show_default=True, type=click.IntRange(1, 100_000), help="More print a table.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the dice; of the first of many nights.")
+@click.option("--keep", metavar="PATH", help="Where the state file of the night is kept.")
+@json_option
+def rehearse(
+    flow: str,
+    takes: Sequence[str],
+    results: Sequence[str],
+    param: Sequence[str],
+    state: str | None,
+    at: str | None,
+    until: str,
+    nights: int,
+    seed: int,
+    keep: str | None,
+    as_json: bool,
+    **words: Sequence[str],
+) -> int:
+    with printed_afterwards():
+        loaded = load_flow(flow, params_of(param))
+    spec = loaded.spec()
+    faults = faults_of(words, spec)
+    play_night = partial(
+        play,
+        loaded,
+        faults=faults,
+        durations=_usual_seconds(spec, flow, state) | _pairs("--takes", takes),
+        results=_stand_ins(spec) | {name: _json(text) for name, text in _pairs("--result", results).items()},
+        until=until,
+        at=at or START,
+    )
+    if nights > 1:
+        return _print_many(play_night, range(seed, seed + nights), faults, as_json=as_json)
+    night = play_night(seed=seed)
+    if keep is not None:
+        night.save(keep)
+    if as_json:
+        echo_values("rehearsal", [_facts(night, seed, faults)])
+    else:
+        echo_lines(_night_lines(night, faults))
+    return night.exit_code
+
+
+def _stand_ins(spec: FlowSpec) -> dict[str, object]:
+    """Return what each task returns: a list where it is mapped over, true from a sensor, else nothing."""
+    mapped = {task.map.over for task in spec.tasks if task.map is not None}
+    return {
+        task.name: list(range(LIST_LENGTH)) if task.name in mapped else True if task.kind == "sensor" else None
+        for task in spec.tasks
+    }
+
+
+def _usual_seconds(spec: FlowSpec, flow: str, state: str | None) -> dict[str, object]:
+    """Return how long each task takes: the median of its earlier runs."""
+    path = path_for_run(state, lambda: spec.name, flow)
+    known: Mapping[str, DurationStats] = {}
+    if state is not None or os.path.exists(path):
+        with database.reading(path) as connection:
+            known = duration_stats(connection, spec.name)
+    return {task.name: known[task.name].p50_us / 1e6 if task.name in known else USUAL_SECONDS for task in spec.tasks}
+
+
+def _pairs(option: str, words: Sequence[str]) -> dict[str, str]:
+    pairs = [word.partition("=") for word in words]
+    for (name, equals, value), word in zip(pairs, words, strict=True):
+        if not (name and equals and value):
+            raise click.UsageError(f"{option} {word!r}: write TASK=VALUE")
+    return {name: value for name, _, value in pairs}
+
+
+def _json(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise click.UsageError(f"--result: {text!r} is not JSON") from None
+
+
+# --- Faults ----------------------------------------------------------------------------------------------------------
+
+
+def faults_of(words: Mapping[str, Sequence[str]], spec: FlowSpec) -> list[Fault]:
+    """Read the options that name faults. Raises UsageError."""
+    readers = {
+        "fail": lambda word: _fail(word, spec),
+        "hang": _hang,
+        "slow": _slow,
+        "down": _down,
+        "crash": _crash,
+        "disk_full": _disk_full,
+    }
+    return [read(word) for option, read in readers.items() for word in words.get(option, ())]
+
+
+def _match(option: str, pattern: str, word: str, form: str) -> re.Match[str]:
+    found = re.fullmatch(pattern, word)
+    if found is None:
+        raise click.UsageError(f"--{option} {word!r}: write {form}")
+    return found
+
+
+def _down(word: str) -> Fault:
+    found = _match("down", rf"(?P<name>[^=]+)=(?:(?P<share>\d+)%:)?{_WINDOW}", word, "NAME=10m@2m, or NAME=30%:10m@2m")
+    share = int(found["share"] or 100) / 100
+    return down(found["name"], found["at"] or 0, _duration("down", found["lasts"]), share=share)
+
+
+def _fail(word: str, spec: FlowSpec) -> Fault:
+    form = "TASK=503x3: a status, an exception as TimeoutError, exit:75 or hang, and how often"
+    found = _match("fail", r"(?P<task>[^=]+)=(?P<what>\d{3}|exit:\d+|[A-Za-z_]\w*?)(?:x(?P<times>\d+))?", word, form)
+    task, what, times = found["task"], found["what"], int(found["times"]) if found["times"] else None
+    own = next((one for one in spec.tasks if one.name == task.partition("[")[0]), None)
+    if what in ("hang", "timeout"):
+        return hang(task, times=times)
+    if what.startswith("exit:"):
+        return exits(task, int(what[5:]), times=times)
+    if what.isdigit() and own is not None and own.kind == "command":
+        return exits(task, 22, stderr=f"curl: (22) The requested URL returned error: {what}\n", times=times)
+    if what.isdigit():
+        return error(task, lambda: http_error(task, int(what)), times=times)
+    kind = getattr(builtins, what, None)
+    if not (isinstance(kind, type) and issubclass(kind, Exception)):
+        raise click.UsageError(f"--fail {word!r}: Python has no exception {what!r}; write {form}")
+    return error(task, kind, times=times)
+
+
+def _hang(word: str) -> Fault:
+    found = _match("hang", r"(?P<task>[^=]+)(?:=(?P<attempt>\d+))?", word, "TASK, or TASK=1 for its first attempt")
+    return hang(found["task"], attempt=int(found["attempt"]) if found["attempt"] else None)
+
+
+def _slow(word: str) -> Fault:
+    found = _match("slow", r"(?P<task>[^=]+)=(?:(?P<factor>[\d.]+)x|\+(?P<more>.+))", word, "TASK=4x or TASK=+30s")
+    if found["factor"]:
+        return slow(found["task"], float(found["factor"]))
+    return slow(found["task"], seconds=_duration("slow", found["more"]))
+
+
+def _crash(word: str) -> Fault:
+    found = _match("crash", r"(?P<at>[^/]+)(?:/(?P<lasts>.+))?", word, "5m, or 5m/1h if nobody resumes it for an hour")
+    return crash("executor", found["at"], _duration("crash", found["lasts"] or "10s"))
+
+
+def _disk_full(word: str) -> Fault:
+    found = _match("disk-full", _WINDOW, word, "10m@2m")
+    return disk_full(found["at"] or 0, _duration("disk-full", found["lasts"]))
+
+
+def _duration(option: str, text: str) -> float:
+    return seconds_of(text, f"--{option}")
+
+
+# --- One night -------------------------------------------------------------------------------------------------------
+
+
+def _night_lines(night: Night, faults: Sequence[Fault]) -> list[str]:
+    lines = [_sentence(night, faults), "", *night.timeline.splitlines()]
+    for cause in night.inbox:
+        lines += ["", f"{cause.title}: {first_names(cause.tasks, NAMES_SHOWN)}", f"  {cause.evidence}"]
+    pages = [f"page: {page.title}: {page.body['why']}" for page in night.pages]
+    return [*lines, *([""] if pages else []), *pages]
+
+
+def _sentence(night: Night, faults: Sequence[Fault]) -> str:
+    took = format_seconds(night.seconds)
+    counts = Counter(night.states.values())
+    states = ", ".join(f"{number(count)} {state}" for state, count in counts.most_common())
+    healed = [
+        f", {format_seconds(night.healed_after(name))} after {name} was well again"
+        for name in _ending_outages(faults)
+        if night.state == "SUCCESS"
+    ]
+    return f"{night.state} after {took}{''.join(healed)}: {states}; {number(night.starts())} starts"
+
+
+def _ending_outages(faults: Sequence[Fault]) -> list[str]:
+    found = (fault for fault in faults if isinstance(fault, DownstreamFault) and fault.when.lasts is not None)
+    return sorted({fault.downstream for fault in found})
+
+
+# --- Many nights -----------------------------------------------------------------------------------------------------
+
+
+def _print_many(
+    play_night: Callable[..., Night], seeds: Sequence[int], faults: Sequence[Fault], *, as_json: bool
+) -> int:
+    found = [_facts(play_night(seed=seed), seed, faults) for seed in seeds]
+    if as_json:
+        echo_values("rehearsal", found)
+    else:
+        echo_lines(_table(found))
+    return ExitCode.SUCCESS if all(facts["state"] == "SUCCESS" for facts in found) else ExitCode.FAILED
+
+
+def _facts(night: Night, seed: int, faults: Sequence[Fault]) -> dict[str, object]:
+    """Return one night as a line of JSON."""
+    has_healed = bool(_ending_outages(faults)) and night.state == "SUCCESS"
+    return {
+        "flow": night.projection.run.dag_name,
+        "seed": seed,
+        "state": night.state,
+        "exit_code": night.exit_code,
+        "seconds": round(night.seconds, 3),
+        "healed_seconds": round(night.healed_after(), 3) if has_healed else None,
+        "starts": night.starts(),
+        "pages": len(night.pages),
+        "tasks": dict(Counter(night.states.values())),
+    }
+
+
+_COLUMNS = {"seconds": "lasts", "healed_seconds": "healed after", "starts": "starts", "pages": "pages"}
+
+
+def _table(nights: Sequence[dict[str, object]]) -> list[str]:
+    states = Counter(str(facts["state"]) for facts in nights)
+    healed = states["SUCCESS"] / len(nights)
+    lines = [f"{number(len(nights))} nights: {healed:.1%} SUCCESS" + "".join(_others(states)), ""]
+    rows: list[tuple[str, ...]] = [("", "p50", "p95", "most")]
+    for name, label in _COLUMNS.items():
+        values = [float(str(facts[name])) for facts in nights if facts[name] is not None]
+        if values:
+            rows.append((label, *(_cell(name, value) for value in _spread(values))))
+    worst = max(nights, key=lambda facts: (facts["state"] != "SUCCESS", float(str(facts["seconds"]))))
+    return [*lines, *table_lines(rows), "", f"the worst is --seed {worst['seed']}"]
+
+
+def _others(states: Counter[str]) -> list[str]:
+    return [f", {number(count)} {state}" for state, count in states.most_common() if state != "SUCCESS"]
+
+
+def _spread(values: Sequence[float]) -> tuple[float, float, float]:
+    cuts = quantiles(values, n=20, method="inclusive") if len(values) > 1 else [values[0]] * 19
+    return cuts[9], cuts[18], max(values)
+
+
+def _cell(name: str, value: float) -> str:
+    return number(math.ceil(value)) if name in ("starts", "pages") else format_seconds(value)
