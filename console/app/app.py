@@ -23,7 +23,6 @@ from ..model.runs import need_of_whole
 from ..model.systems import BadgeCounts
 from ..present.header import lock_reason
 from ..present.runs import deadline_note
-from ..present.tour import advance, tour_line
 from ..screens.console import run_latest
 from ..sessions.live_run import LiveRun
 from ..sessions.session import LiveSession
@@ -41,6 +40,7 @@ from .run_control import RunControl
 from .systems_operator import SystemsActions
 from .theme import DEFAULT, Theme, load_theme
 from .time_travel import TimeTravel
+from .tour import Tour
 from .views import REFUSAL_SECONDS, ViewConsole
 
 GONE_SECONDS = 60.0  # the message that another run is shown than before
@@ -80,12 +80,11 @@ class ConsoleApp(ViewConsole):
         self.run_control = RunControl(self, self.operator_actions)
         self.copying = Copying(self)
         self.preferences = Preferences(self)
+        self.tour = Tour(self)
         self.commands = CommandMenu(self, self._argument_commands())
         self._badge_counts: BadgeCounts | None = None
         self._run_id = run_id
         self._first_view = view
-        self._tour_stage = 0
-        self._shows_tour = self.launch.has_tour
         self._missed_frames = False  # the terminal was busy: draw everything when it is ready
 
     # --- For screens ----------------------------------------------------------------------------------------------
@@ -98,8 +97,7 @@ class ConsoleApp(ViewConsole):
     @property
     def tour_line(self) -> Line:
         """The line of the demo's tour; empty if it is hidden or there is none."""
-        board = self.live.board
-        return tour_line(self._tour_stage, board, self.keymap) if self._shows_tour and board is not None else []
+        return self.tour.line
 
     @property
     def need_of_run(self) -> Need | None:
@@ -144,6 +142,7 @@ class ConsoleApp(ViewConsole):
         self.operator_actions.on_board_replaced(board)
         if self.selected not in board.projection.tasks:
             self.selected = None
+        self.tour.start(board)
         for screen in self._mounted_screens():
             screen.board_replaced(board)
         if self._is_new_run:
@@ -167,9 +166,10 @@ class ConsoleApp(ViewConsole):
             self._refresh_other_runs()
         for screen in self._mounted_screens():
             screen.on_news(update)
-        if self.is_untouched and update.delta.are_problems_changed:
+        if self.is_untouched and update.delta.are_problems_changed and self.tour.board is None:
             self._select_problem()
-        self._advance_tour()
+        if self.tour.go_on():
+            self.console_screen.on_row_removed()  # a key that is pressed now was meant for the row before
         self.show_frames()
 
     def _select_problem(self) -> None:
@@ -260,18 +260,6 @@ class ConsoleApp(ViewConsole):
         self.live.reload()
         self.redraw()
 
-    def _advance_tour(self, action: str | None = None) -> None:
-        if self.launch.has_tour and self.live.board is not None and not self.live.is_past:
-            self._tour_stage = advance(self._tour_stage, self.live.board, action)
-
-    def toggle_tour(self) -> None:
-        """Hide or show the line of the demo's tour."""
-        if not self.launch.has_tour:
-            self.show_message("there is a tour in the demo: redrive demo")
-        else:
-            self._shows_tour = not self._shows_tour
-            self.show_frames()
-
     def show_exit_hint(self) -> None:
         """Show the key that leaves: people press Ctrl-C by reflex, and here it ends nothing."""
         self.show_message(f"{self.keymap.label('quit')} leaves; the run goes on", seconds=REFUSAL_SECONDS)
@@ -335,7 +323,7 @@ class ConsoleApp(ViewConsole):
             "how_to_leave": self.show_exit_hint,
             "redraw": self.reload,
             "times": self.toggle_times,
-            "tour": self.toggle_tour,
+            "tour": self.tour.toggle,
             "copy": lambda: self.copying.copy(self.console_screen.subject(), self.console_screen.target_tasks()),
             "palette": commands.palette,
             "help": commands.help,
@@ -373,9 +361,10 @@ class ConsoleApp(ViewConsole):
             words = f"nothing was done: the cursor has just moved to {there}; press again"
             self.show_message(words, Role.WARNING, REFUSAL_SECONDS)
         else:
+            is_answer = self.tour.is_answered_by(action)
             await super().handle(action, handler)
-            if self.launch.has_tour:
-                self._advance_tour(action.name)
+            if self.launch.has_tour and self.is_running:
+                self.tour.go_on(action if is_answer else None)
                 self.show_frames()
 
 

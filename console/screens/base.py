@@ -70,6 +70,13 @@ class TooSmall(LineView):
         return [Piece(f"needs {columns}x{rows}, has {self.app.size.width}x{self.app.size.height}")] if y == 0 else []
 
 
+class TourBar(Bar):
+    """The line of the demo's tour, in reverse video."""
+
+    def row_role(self, y: int) -> str | None:
+        return Role.CURSOR
+
+
 class ConsoleScreen(Screen[None]):
     """See the module."""
 
@@ -94,7 +101,7 @@ class ConsoleScreen(Screen[None]):
         self.header = Bar(2, id="header")
         self.upper_rule = Rule(glyphs.rule, id="upper")
         self.lower_rule = Rule(glyphs.rule, id="lower")
-        self.tour_bar = Bar(0)
+        self.tour_bar = TourBar(0)
         self.footer_widget = Footer(id="foot")
         self.filter_text = ""
         self._row_removed_at = float("-inf")
@@ -145,6 +152,22 @@ class ConsoleScreen(Screen[None]):
         """The one task on which the cursor is, in sight; None: it is on none, or on several."""
         names = self.target_tasks()
         return names[0] if len(names) == 1 else None
+
+    def name_at_cursor(self) -> str | None:
+        """The name of the one task, breaker or group of rows that an act is about now."""
+        name = self.task_at_cursor()
+        return name if list(self.target_tasks()) == [name] else None
+
+    def go_to(self, name: str) -> None:
+        """Put the cursor on a task, breaker or group of rows, whatever was filtered or marked."""
+        if self.filter_text:
+            self.use_filter("")
+        for marked in self.target_tasks():
+            self.on_task_acted(marked)
+        if name in self.board.projection.tasks:
+            self.console.selected = name
+        if self.is_mounted:
+            self.on_shown()
 
     def subject(self) -> object:
         """The item under the cursor if it is not a task: a breaker, a page, a group of rows, an event."""

@@ -260,6 +260,10 @@ class InboxScreen(SplitScreen):
         self.table.unmark(name)
         self.rest_timer.start()
 
+    def go_to(self, name: str) -> None:
+        super().go_to(name)
+        self._go_to_task(name)
+
     def _go_to_task(self, name: str) -> None:
         for cause in self._causes.values():
             if name in cause.tasks:

@@ -72,6 +72,7 @@ class SystemsScreen(ConsoleScreen):
         self._painted_lines: dict[model.SystemsRow, Line] = {}
         self._bodies: OrderedDict[tuple[int, int], PageBody] = OrderedDict()
         self._is_cursor_placed = False  # the cursor was put where it is wanted first
+        self._wanted_name: str | None = None
 
     # --- The frame ------------------------------------------------------------------------------------------------
 
@@ -207,6 +208,13 @@ class SystemsScreen(ConsoleScreen):
             self._place_cursor()
         self.rest_timer.start()
 
+    def name_at_cursor(self) -> str | None:
+        return getattr(self.subject(), "name", None)
+
+    def go_to(self, name: str) -> None:
+        self._wanted_name, self._is_cursor_placed = name, False
+        super().go_to(name)
+
     def _place_cursor(self) -> None:
         holder = self._blocking_downstream()
         wanted = (
@@ -214,8 +222,13 @@ class SystemsScreen(ConsoleScreen):
             if holder is not None
             else self.systems.items_needing_human()
         )
-        if wanted:
+        named = [
+            row for row in self.systems.rows() if getattr(self.systems.item(row), "name", None) == self._wanted_name
+        ]
+        if wanted := named if self._wanted_name is not None and named else wanted:
             self.table.move_to_key(wanted[0])
+        if self._is_cursor_placed:
+            self._wanted_name = None
 
     def _blocking_downstream(self) -> str | None:
         selected = self.console.selected

@@ -17,7 +17,7 @@ import time
 
 from redrive.engine import Flow, NotReady, PermanentError, RetryPolicy, TransientError, retry
 
-flow = Flow("demo", deadline="10m", max_parallel=6, pools={"warehouse": 2})
+flow = Flow("demo", deadline="8h", deadline_action="page", max_parallel=6, pools={"warehouse": 2})
 flow.page("bell")
 flow.downstream("rates-api", failure_rate=0.3, minimum_calls=3, open_seconds=12, release_per_second=1)
 

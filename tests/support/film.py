@@ -15,36 +15,36 @@ from shutil import copy
 from xml.etree import ElementTree
 
 from redrive.console.app.app import ConsoleApp
-from redrive.console.present.tour import STAGES, is_offered
 from redrive.console.sessions.local import EmbeddedSession
 from redrive.console.sessions.session import new_command
 from redrive.console.sessions.target import LaunchContext
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
+from redrive.console.text.pieces import Line, Role, plain
 from redrive.engine import examples
 from redrive.engine.executor import host
 from redrive.engine.executor.run_options import RunOptions
 
 SIZE = (120, 34)
 FRAME_SECONDS = 1.3
-_READING_FRAMES = 2  # before the keys of a stage
+_READING_FRAMES = 1  # before the keys of a stage
 _LAST_FRAMES = 6
-_FRAMES_MAX = 120  # of a demo that goes as its tour says: 45
+_FRAMES_MAX = 120  # of a demo that goes as its tour says: 75
 _RICH_CELL = (12.2, 24.4)  # pixels, of the pictures that Rich makes
 _CELL, _BASE_LINE, _MARGIN = (12, 24), 18, 12  # pixels of the film
 _BACKGROUND, _TEXT = "#292929", "fill: #868887"  # as in the pictures; most text is dim
 _SVG = "{http://www.w3.org/2000/svg}"
 _STYLE = re.compile(r"\.[\w-]+-(r\d+) \{([^}]*)\}")
 
-#: The keys that end each stage of the tour, those before each frame.
-_KEYS: Sequence[Sequence[Sequence[str]]] = (
-    (("d",), (), (), ("escape",)),
-    (("7",),),
-    (("3",),),
-    (("4",),),
-    (("r",),),
-    (("s",), tuple("forbidden"), ("enter",), ("enter",), ("2",)),
-)
+_REASON = "forbidden"
+_LAST_STAGE = " 8 of 8 done"
+
+
+def keys_of_line(line: Line) -> list[str]:
+    """What the line of the tour asks for, as Textual names keys: its key, before it a reason that is to be written."""
+    labels = [piece.text for piece in line if piece.role is Role.KEY]
+    key = {"Esc": "escape", "Enter": "enter"}.get(labels[0], labels[0]) if len(labels) == 1 else ""
+    return [*(_REASON if "write" in plain(line) else ""), key] if key else []
 
 
 async def record_demo(folder: Path) -> str:
@@ -93,18 +93,14 @@ def _append_picture(app: ConsoleApp, frames: list[str]) -> None:
 
 
 def _presses(app: ConsoleApp) -> Iterator[Sequence[str]]:
-    """The keys before each frame."""
-    for place, stage in enumerate(STAGES):
-        while app.live.board is None or not is_offered(place, app.live.board):
-            yield ()
+    """The keys before each frame: those that the line of the tour names, once it could be read."""
+    while not plain(app.tour_line).startswith(_LAST_STAGE):
         yield from [()] * _READING_FRAMES
-        if stage.decides is not None:
-            yield ("g",)
-            while app.selected != stage.decides:
-                yield ("j",)
-        yield from _KEYS[place]
-    board = app.live.board
-    while board is not None and board.projection.run.ended_at is None:
+        *reason, key = keys_of_line(app.tour_line) or [""]
+        yield from [reason] if reason else []
+        yield [key] if key else ()
+    yield ("2",)
+    while app.live.board is not None and app.live.board.projection.run.ended_at is None:
         yield ()
     yield from [()] * _LAST_FRAMES
 
