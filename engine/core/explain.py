@@ -10,64 +10,40 @@ import json
 from collections.abc import Callable
 from heapq import nsmallest
 
-from ..domain.states import (
-    DEADLINE_MODE,
-    MOVING,
-    NEEDS_HUMAN,
-    REJECTED,
-    SAID_SKIPS,
-    UNANSWERED,
-    DeadLetterKind,
-    SkipCause,
-    TaskState,
-    describe_doubts,
-    describe_unanswered,
-    effect_key,
-    may_have_happened,
-)
+from ..domain import states
+from ..domain.states import SkipCause, TaskState
 from ..domain.text import format_duration, shell_word
+from . import waiting
 from .outcome import FailureMode
 from .projection import AttemptRow, RunProjection, TaskRow
 from .ready_queue import is_approval, unended_above
-from .waiting import (
-    HOLDERS_MAX,
-    NO_CONTEXT,
-    ExplainContext,
-    TaskCase,
-    WaitReason,
-    by_start,
-    describe_holders,
-    is_undecided,
-    needs_human,
-    pool_waits,
-    quoted,
-    unmet_parents,
-    waits_for_approval,
-)
+from .waiting import TaskCase, WaitReason, quoted
 
 
-def explain_task(projection: RunProjection, name: str, now_us: int, context: ExplainContext = NO_CONTEXT) -> str:
+def explain_task(
+    projection: RunProjection, name: str, now_us: int, context: waiting.ExplainContext = waiting.NO_CONTEXT
+) -> str:
     """Explain why a task is not running, or what it does, in one sentence without a full stop.
 
     ``now_us``: microseconds UTC by the clock of the state file's host. Raises KeyError for an unknown task.
     """
     case = TaskCase(projection, projection.tasks[name], now_us, context)
     sentence = _explain(case)
-    return f"{sentence}; {case.row.notice}" if case.row.notice and case.row.state in MOVING else sentence
+    return f"{sentence}; {case.row.notice}" if case.row.notice and case.row.state in states.MOVING else sentence
 
 
 def _explain(case: TaskCase) -> str:
     reason = case.find_wait()
     if reason is None:
         return _ENDED[case.row.state](case)
-    if not needs_human(reason) and not case.context.runner.is_alive:
+    if not waiting.needs_human(reason) and not case.context.runner.is_alive:
         sentence = _UNATTENDED.get(reason, _queued)(case)
         return sentence if _is_held_by_human(case, reason) else f"{sentence}; {case.context.runner.absence}"
     return _SENTENCES[reason](case)
 
 
 def blocking_chain(
-    projection: RunProjection, name: str, now_us: int, context: ExplainContext = NO_CONTEXT
+    projection: RunProjection, name: str, now_us: int, context: waiting.ExplainContext = waiting.NO_CONTEXT
 ) -> tuple[tuple[str, str], ...]:
     """Return (task, sentence) for the task and each task that blocks it in turn, the nearest first.
 
@@ -76,7 +52,7 @@ def blocking_chain(
     links: list[str] = [name]
     while True:
         case = TaskCase(projection, projection.tasks[links[-1]], now_us, context)
-        found = [holder for holder in case.holders()[: HOLDERS_MAX - 1] or (case.blocker(),) if holder]
+        found = [holder for holder in case.holders()[: waiting.HOLDERS_MAX - 1] or (case.blocker(),) if holder]
         new = [holder for holder in found if holder not in links]
         links += new
         if not new:
@@ -88,11 +64,15 @@ def blocking_chain(
 
 
 def _waits_for_parents(case: TaskCase) -> str:
-    unmet, holders = unmet_parents(case.projection, case.row.name), case.holders()
+    unmet, holders = waiting.unmet_parents(case.projection, case.row.name), case.holders()
     root = case.root_blocker()
     sentence = f"waits for {_join_names(unmet)}"
     if len(holders) > 1:
-        return describe_holders(holders) if set(unmet) == set(holders) else f"{sentence}; {describe_holders(holders)}"
+        return (
+            waiting.describe_holders(holders)
+            if set(unmet) == set(holders)
+            else f"{sentence}; {waiting.describe_holders(holders)}"
+        )
     if root is None:
         return sentence
     standing = _state_text(case.for_task(root))
@@ -111,7 +91,7 @@ def _is_held_by_human(case: TaskCase, reason: WaitReason) -> bool:
     """Whether an executor alone would not change what the task waits for."""
     root = case.root_blocker() if reason is WaitReason.PARENTS else None
     row = None if root is None else case.projection.tasks[root]
-    return row is not None and (row.state in NEEDS_HUMAN or is_undecided(row))
+    return row is not None and (row.state in states.NEEDS_HUMAN or waiting.is_undecided(row))
 
 
 def _not_before(case: TaskCase) -> str:
@@ -127,7 +107,7 @@ def _state_text(case: TaskCase) -> str:
             note = case.context.page_notes.get(_cause(row), "")
             kind = f" ({row.dead_letter_kind})" if row.dead_letter_kind else ""
             return f"dead-lettered{kind} for {case.since(row.ended_at)}" + (f", {note}" if note else "")
-        case TaskState.READY if waits_for_approval(row):
+        case TaskState.READY if waiting.waits_for_approval(row):
             return "which waits for an approval"
         case TaskState.RUNNING if case.context.runner.is_alive:
             return f"running for {case.since(row.started_at)}"
@@ -137,7 +117,7 @@ def _state_text(case: TaskCase) -> str:
             return _retrying(case) if case.context.runner.is_alive else _queued_for_retry(case)
         case TaskState.SKIPPED:
             return f"skipped by {row.skip_cause or 'an operator'}"
-        case TaskState.CANCELLED if row.failure_mode == DEADLINE_MODE:
+        case TaskState.CANCELLED if row.failure_mode == states.DEADLINE_MODE:
             return "ended by the deadline of the run"
         case TaskState.CANCELLED:
             return "stopped by an operator"
@@ -205,11 +185,11 @@ def _pool_full(case: TaskCase) -> str:
 
 def _machine_pool_full(case: TaskCase) -> str:
     pool = case.spec.pool or ""
-    return f"waits for pool {pool} of this machine, held by {pool_waits(case.projection)[pool]}"
+    return f"waits for pool {pool} of this machine, held by {waiting.pool_waits(case.projection)[pool]}"
 
 
 def _slots_used(case: TaskCase) -> str:
-    longest = nsmallest(1, case.running_rows(), key=by_start)
+    longest = nsmallest(1, case.running_rows(), key=waiting.by_start)
     most = case.projection.run.max_parallel
     return f"waits for a slot: all {most} are in use, the longest by {_held_by(case, longest)}"
 
@@ -325,7 +305,7 @@ def approver(row: TaskRow) -> str:
 
 def _failed(case: TaskCase) -> str:
     row = case.row
-    if row.failure_class in (REJECTED, UNANSWERED):
+    if row.failure_class in (states.REJECTED, states.UNANSWERED):
         return f"{row.error}; requeue it to be asked again"
     name = error_name(row)
     last = f", the last by {name}" if name else ""
@@ -337,7 +317,7 @@ def _waits_for_approval(case: TaskCase) -> str:
     ends_at = row.expires_at
     if ends_at is not None and ends_at <= case.now:  # no executor was there to fail it
         again = f"redrive requeue {shell_word(row.name)} asks again"
-        return f"{describe_unanswered(ends_at)}: the next executor fails it; {again}"
+        return f"{states.describe_unanswered(ends_at)}: the next executor fails it; {again}"
     ends = "" if ends_at is None else f"; without an answer it fails in {format_duration(ends_at - case.now)}"
     answer = case.context.runner.answers or f"redrive approve or reject {shell_word(row.name)}"
     return f"waits for an approval for {case.since(row.started_at)}: {answer}{ends}"
@@ -374,15 +354,15 @@ def _dead_lettered(case: TaskCase) -> str:
         else ""
     )
     advice = f"{reason}; requeue it after a fix, or skip it"
-    if may_have_happened(row.state, row.dead_letter_kind):
-        key = effect_key(case.projection.run.run_id, row.name, row.key_generation) if case.spec.effect else None
-        advice = f"{describe_doubts([(quoted(row.name), key)])}; skip it if it did, else requeue it"
+    if states.may_have_happened(row.state, row.dead_letter_kind):
+        key = states.effect_key(case.projection.run.run_id, row.name, row.key_generation) if case.spec.effect else None
+        advice = f"{states.describe_doubts([(quoted(row.name), key)])}; skip it if it did, else requeue it"
     return f"needs a decision for {case.since(row.ended_at)}: {advice}{ends}"
 
 
 def _poisoned_at_once(case: TaskCase) -> str | None:
     """Why one failure was enough; None: it is no poison, or there were several."""
-    if case.row.dead_letter_kind != DeadLetterKind.POISON or case.row.failures != 1:
+    if case.row.dead_letter_kind != states.DeadLetterKind.POISON or case.row.failures != 1:
         return None
     asked = case.spec.retry.poison_after
     return "siblings are poison by the same failure" if asked == "evidence" else f"poison_after={asked}"
@@ -408,7 +388,7 @@ def _skipped(case: TaskCase) -> str:
     sentence, row = _SKIPPED.get(case.row.skip_cause, "skipped"), case.row
     if row.skip_cause in (SkipCause.PART, SkipCause.IMPORTED) and row.error:
         return row.error
-    return f"{sentence}: {row.error}" if row.skip_cause in SAID_SKIPS and row.error else sentence
+    return f"{sentence}: {row.error}" if row.skip_cause in states.SAID_SKIPS and row.error else sentence
 
 
 def _cancelled(case: TaskCase) -> str:

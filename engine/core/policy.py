@@ -17,20 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 import msgspec
 
 from ..domain.task_options import MAX_ATTEMPTS
-from .option_types import (
-    Duration,
-    OptionType,
-    choice,
-    duration,
-    either,
-    name_tuple,
-    number,
-    optional,
-    parse_option,
-    read_number,
-    table_of,
-    whole_number,
-)
+from . import option_types
+from .option_types import Duration, duration, number, whole_number
 
 Jitter = Literal["none", "full", "equal", "decorrelated", "add50"]
 Uniform = Callable[[float, float], float]
@@ -53,7 +41,7 @@ PoisonAfter = int | Literal["evidence"] | None
 POISON_SECONDS = 60.0  # a restart of a service and a short maintenance are over by then
 
 _STARTS = "the first start counts too"
-_EXCEPTIONS = name_tuple("exception names", "'builtins.ConnectionError'")
+_EXCEPTIONS = option_types.name_tuple("exception names", "'builtins.ConnectionError'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +96,13 @@ class RetryPolicy:
     base: Annotated[float, duration()] = 2.0
     cap: Annotated[float, duration()] = 600.0
     factor: Annotated[float, number(1)] = 2.0
-    jitter: Annotated[Jitter, choice(*get_args(Jitter))] = "full"
-    max_elapsed: Annotated[float | None, optional(duration())] = None
+    jitter: Annotated[Jitter, option_types.choice(*get_args(Jitter))] = "full"
+    max_elapsed: Annotated[float | None, option_types.optional(duration())] = None
     retry_on: Annotated[tuple[str, ...], _EXCEPTIONS] = ()  # empty: as classified
     never_retry: Annotated[tuple[str, ...], _EXCEPTIONS] = ()
     poison_after: Annotated[
-        PoisonAfter, optional(either("evidence", whole_number(0)), "no failure counts as poison")
+        PoisonAfter,
+        option_types.optional(option_types.either("evidence", whole_number(0)), "no failure counts as poison"),
     ] = "evidence"
     ambiguous_attempts: Annotated[int, whole_number(1, _STARTS)] = 3
     poison_seconds: Annotated[float, duration()] = POISON_SECONDS
@@ -147,13 +136,13 @@ class RetryPolicy:
                 object.__setattr__(self, name, option)
 
 
-_OPTION_TYPES = table_of(RetryPolicy)
+_OPTION_TYPES = option_types.table_of(RetryPolicy)
 _values_of = attrgetter(*_OPTION_TYPES)
 
 
 def _parse(values: tuple[object, ...], types: tuple[type, ...]) -> tuple[object, ...]:
     """Return the options of a policy in the engine's form. Raises OptionError. ``types`` distinguishes True from 1."""
-    return tuple(map(parse_option, _OPTION_TYPES, _OPTION_TYPES.values(), values))
+    return tuple(map(option_types.parse_option, _OPTION_TYPES, _OPTION_TYPES.values(), values))
 
 
 _parse_once = lru_cache(maxsize=256)(_parse)  # each task is read with a policy of its own, and few of them differ
@@ -306,7 +295,7 @@ def _sum_of_waits(policy: RetryPolicy, wait: Callable[[int], float]) -> float:
 
 
 #: 002.18 to 002.22: setting -> the variable after ``REDRIVE_``, or after ``DIGITALKIN_`` where that is not set.
-_SEND_VARIABLES: Mapping[str, tuple[str, OptionType[float]]] = {
+_SEND_VARIABLES: Mapping[str, tuple[str, option_types.OptionType[float]]] = {
     "retries": ("SIGNAL_SEND_RETRIES", whole_number(0)),
     "backoff_ms": ("SIGNAL_SEND_BACKOFF_MS", number(0)),
     "timeout_seconds": ("GRPC_TIMEOUT", number(0)),
@@ -326,5 +315,5 @@ def send_setting(environment: Mapping[str, str], name: str) -> Any:
     suffix, option_type = _SEND_VARIABLES[name]
     for variable in (f"REDRIVE_{suffix}", f"DIGITALKIN_{suffix}"):
         if text := environment.get(variable, "").strip():
-            return parse_option(variable, option_type, read_number(text))
+            return option_types.parse_option(variable, option_type, option_types.read_number(text))
     return None

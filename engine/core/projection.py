@@ -11,20 +11,8 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from ..domain import event_payloads as payloads
 from ..domain.elements import GONE
-from ..domain.event_payloads import (
-    AttemptExtended,
-    AttemptLate,
-    AttemptStack,
-    AttemptStarted,
-    OperatorActed,
-    OperatorNotice,
-    RunChanged,
-    TaskChanged,
-    TaskMapped,
-    TaskMoved,
-    UnknownPayload,
-)
 from ..domain.events import KILL_STEPS, Event, EventKind
 from ..domain.states import RunState, SkipCause, TaskState
 from ..domain.task_options import child_name, child_position
@@ -196,7 +184,7 @@ class RunProjection(msgspec.Struct):
         if event.run_id != self.run.run_id:
             return None
         payload = event.payload
-        if isinstance(payload, RunChanged):
+        if isinstance(payload, payloads.RunChanged):
             set_columns(self.run, payload.set)
             self.run.state = RunState(self.run.state)
             return None
@@ -207,7 +195,7 @@ class RunProjection(msgspec.Struct):
             row.state = STATES.get(event.new) or TaskState(event.new)
         if isinstance(payload, _SETTING_TASKS):
             set_columns(row, payload.set)
-        elif isinstance(payload, TaskMapped):
+        elif isinstance(payload, payloads.TaskMapped):
             self._apply_mapping(row, payload)
         row.changed_seq = event.seq
         row.changed_at = event.at
@@ -215,7 +203,7 @@ class RunProjection(msgspec.Struct):
             self._apply_attempt(row, event)
         return row
 
-    def _apply_mapping(self, task: TaskRow, payload: TaskMapped) -> None:
+    def _apply_mapping(self, task: TaskRow, payload: payloads.TaskMapped) -> None:
         """Add the children of a map task, and its edges to them. Projections that share the graph keep the old one."""
         if task.spec is None or task.spec.map is None:
             return
@@ -240,7 +228,7 @@ class RunProjection(msgspec.Struct):
         if isinstance(payload, _SETTING_ATTEMPTS):
             set_columns(attempt, payload.attempt_set)
         step = KILL_STEPS.get(event.kind)
-        if isinstance(payload, AttemptStack):
+        if isinstance(payload, payloads.AttemptStack):
             attempt.where = payload.where or attempt.where
         elif step is not None:
             setattr(attempt, step, event.at)
@@ -306,8 +294,14 @@ def _end_text(row: TaskRow) -> str:
     return str(row.state).lower().replace("_", " ") + by
 
 
-_SETTING_TASKS = (TaskMoved, TaskChanged, UnknownPayload)
-_SETTING_ATTEMPTS = (TaskMoved, AttemptStarted, AttemptExtended, AttemptLate, UnknownPayload)
+_SETTING_TASKS = (payloads.TaskMoved, payloads.TaskChanged, payloads.UnknownPayload)
+_SETTING_ATTEMPTS = (
+    payloads.TaskMoved,
+    payloads.AttemptStarted,
+    payloads.AttemptExtended,
+    payloads.AttemptLate,
+    payloads.UnknownPayload,
+)
 #: By their texts: faster than to call the enum.
 STATES: dict[str | None, TaskState] = {str(state): state for state in TaskState}
 _COLUMNS = {row: frozenset(row.__struct_fields__) for row in (RunRow, TaskRow, AttemptRow)}
@@ -321,9 +315,9 @@ def set_columns(row: RunRow | TaskRow | AttemptRow, columns: Mapping[str, object
             setattr(row, column, value)
 
 
-_CONSOLE_NOTICES = frozenset([OperatorNotice.ATTACH, OperatorNotice.DETACH])
+_CONSOLE_NOTICES = frozenset([payloads.OperatorNotice.ATTACH, payloads.OperatorNotice.DETACH])
 
 
 def is_operator_act(event: Event) -> bool:
     """Whether the event records an act of an operator, not a consequence of one."""
-    return isinstance(event.payload, OperatorActed) and event.payload.what not in _CONSOLE_NOTICES
+    return isinstance(event.payload, payloads.OperatorActed) and event.payload.what not in _CONSOLE_NOTICES

@@ -14,17 +14,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from ..domain.states import (
-    DEADLINE_MODE,
-    MOVING,
-    NEEDS_HUMAN,
-    OPEN,
-    TIMED,
-    WITH_INSTANT,
-    RunState,
-    SkipCause,
-    TaskState,
-)
+from ..domain import states
+from ..domain.states import RunState, TaskState
 from ..domain.text import counted, format_clock, format_duration
 from ..domain.trigger_rules import STATES_OF, ParentStatus, Verdict, satisfied_rules, verdict
 from .breaker import PASSING, Breaker, BreakerStatus
@@ -204,20 +195,20 @@ class TaskCase(msgspec.Struct, frozen=True):
 
     def find_wait(self) -> WaitReason | None:
         row = self.row
-        if row.canary is not None and row.state in NEEDS_HUMAN:
+        if row.canary is not None and row.state in states.NEEDS_HUMAN:
             return WaitReason.CANARY
-        if row.state is TaskState.CANCELLED and row.failure_mode == DEADLINE_MODE:
+        if row.state is TaskState.CANCELLED and row.failure_mode == states.DEADLINE_MODE:
             return WaitReason.DEADLINE
-        if row.state not in WITH_INSTANT | {TaskState.READY}:
+        if row.state not in states.WITH_INSTANT | {TaskState.READY}:
             return _STATE_REASONS.get(row.state)
         if _waits_for_nothing(self):
             return WaitReason.NOTHING
         if row.state is TaskState.PENDING and _has_unmet_parent(self):
             return WaitReason.PARENTS
-        if row.state in WITH_INSTANT and row.next_retry_at is not None and row.next_retry_at > self.now:
+        if row.state in states.WITH_INSTANT and row.next_retry_at is not None and row.next_retry_at > self.now:
             return _longer_wait(self) or _INSTANT_REASONS[row.state]
         found = next((reason for reason, holds in _CAPACITY_REASONS if holds(self)), WaitReason.DISPATCH)
-        is_retry_due = found is WaitReason.DISPATCH and row.state in TIMED
+        is_retry_due = found is WaitReason.DISPATCH and row.state in states.TIMED
         return _INSTANT_REASONS[row.state] if is_retry_due else found
 
     def blocker(self) -> str | None:
@@ -385,7 +376,7 @@ def _waits_for_nothing(case: TaskCase) -> bool:
         return False
     unmet = _unmet_rows(projection, case.row.name)
     stops = any(_verdict(row, case.spec) is Verdict.STOP for row in unmet)
-    return stops or (bool(unmet) and not any(row.state in OPEN for row in unmet))
+    return stops or (bool(unmet) and not any(row.state in states.OPEN for row in unmet))
 
 
 def unmet_parents(projection: RunProjection, name: str) -> tuple[str, ...]:
@@ -394,7 +385,7 @@ def unmet_parents(projection: RunProjection, name: str) -> tuple[str, ...]:
     Without one of them, those that do not let it start.
     """
     unmet = _unmet_rows(projection, name)
-    return tuple([row.name for row in unmet if row.state in OPEN] or [row.name for row in unmet])
+    return tuple([row.name for row in unmet if row.state in states.OPEN] or [row.name for row in unmet])
 
 
 def _unmet_rows(projection: RunProjection, name: str) -> list[TaskRow]:
@@ -537,7 +528,7 @@ class LongWait(NamedTuple):
 
 def long_wait(run: RunRow, row: TaskRow, now: int) -> LongWait | None:
     """Return the wait of a task that is longer than anybody has planned; None: it is not. ``now``: microseconds UTC."""
-    if row.state not in TIMED or row.first_started_at is None:
+    if row.state not in states.TIMED or row.first_started_at is None:
         return None
     spec, lasts = spec_of(row), (now - row.first_started_at) / 1e6
     if row.state is TaskState.SENSING:
@@ -587,7 +578,7 @@ def find_held_tasks(projection: RunProjection, now_us: int, context: ExplainCont
         return ()  # asked whenever nothing runs, of 10,000 tasks as well
     found: dict[tuple[WaitReason, str | None], list[str]] = {}
     for name, row in projection.tasks.items():
-        reason = wait_of(projection, name, now_us, context) if row.state in MOVING else None
+        reason = wait_of(projection, name, now_us, context) if row.state in states.MOVING else None
         if reason is None or reason is WaitReason.PARENTS:
             continue
         if not needs_human(reason) or (reason is WaitReason.PAUSE and not _is_pause_over(projection, now_us)):
@@ -692,7 +683,7 @@ def evaluate_run(
     dead = [row for row in rows if row.state is TaskState.DEAD_LETTER]
     if held or (dead and over is None):
         return _blocked(held, dead)
-    unfinished = [row.name for row in rows if row.state in MOVING]
+    unfinished = [row.name for row in rows if row.state in states.MOVING]
     if unfinished and over is None:
         return _blocked((_nothing(unfinished),), dead)
     if is_abandoned:
@@ -732,6 +723,6 @@ def _fails_the_run(row: TaskRow) -> bool:
 
 
 def _makes_run_partial(row: TaskRow) -> bool:
-    by_operator = row.state is TaskState.SKIPPED and row.skip_cause == SkipCause.OPERATOR
+    by_operator = row.state is TaskState.SKIPPED and row.skip_cause == states.SkipCause.OPERATOR
     bad_rows = row.bad_rows > 0 and row.spec is not None and row.spec.strict_rows
     return by_operator or bad_rows or row.state in _FAILED

@@ -10,15 +10,7 @@ from ..domain.event_payloads import ExecutorChange, ExecutorChanged
 from ..domain.events import Event
 from ..domain.states import TaskState
 from ..domain.text import counted, format_duration
-from ..notifications.notifier import (
-    CLOSE_SECONDS,
-    BackgroundSends,
-    MessageOrigin,
-    Notifier,
-    Pinger,
-    PingEvent,
-    SuccessNotices,
-)
+from ..notifications import notifier
 from ..notifications.storage_page import StoragePager
 from ..statefile.health_file import Health, HealthFile
 from ..store import pages
@@ -48,12 +40,12 @@ class Publisher:
         self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._executor_id = opened.identity.executor_id
-        origin = MessageOrigin(flow.name, view.projection.run.run_id, os.path.abspath(opened.state_path))
-        self.notifier = Notifier(flow.pages, origin, opened.writer, clock, folder)
+        origin = notifier.MessageOrigin(flow.name, view.projection.run.run_id, os.path.abspath(opened.state_path))
+        self.notifier = notifier.Notifier(flow.pages, origin, opened.writer, clock, folder)
         self._storage_pager = StoragePager(flow.pages, origin, folder, clock)
-        self._sends = BackgroundSends(clock.uniform, self._emit_send_failure)
-        self._pinger = Pinger(flow.pings, self._sends)
-        self._success = SuccessNotices(flow.success_pages, origin, self._sends, self._describe_run)
+        self._sends = notifier.BackgroundSends(clock.uniform, self._emit_send_failure)
+        self._pinger = notifier.Pinger(flow.pings, self._sends)
+        self._success = notifier.SuccessNotices(flow.success_pages, origin, self._sends, self._describe_run)
         self._health_file = HealthFile(opened.state_path)
 
     def start(self) -> None:
@@ -61,7 +53,7 @@ class Publisher:
         self.notify_listener(self._opened.early)
         self.notifier.start()
         if run.ended_at is None and run.blocked_since is None:
-            self._pinger.send(PingEvent.START)
+            self._pinger.send(notifier.PingEvent.START)
 
     def on_events_durable(self, events: Sequence[Event]) -> None:
         """Tell others about events that no power cut undoes."""
@@ -95,10 +87,10 @@ class Publisher:
         return [row.name for row in tasks if row.state is TaskState.RUNNING and row.name not in running]
 
     async def close_pages(self, *, has_failed: bool) -> None:
-        await self.notifier.close(0 if has_failed else CLOSE_SECONDS)
+        await self.notifier.close(0 if has_failed else notifier.CLOSE_SECONDS)
 
     async def close(self, *, has_failed: bool) -> None:
-        await self._sends.close(0 if has_failed else CLOSE_SECONDS)
+        await self._sends.close(0 if has_failed else notifier.CLOSE_SECONDS)
         self._storage_pager.close()
         self._health_file.close()
 

@@ -29,6 +29,7 @@ from ..core.spec import (
     TriggerRule,
 )
 from ..errors import FlowError, NotReady, OptionError
+from . import source
 from .options import (
     ABOVE_ZERO,
     AFTER,
@@ -58,16 +59,6 @@ from .options import (
     parse_ping,
     read_params,
     reject_unknown_options,
-)
-from .source import (
-    Place,
-    caller_location,
-    caller_place,
-    location_of,
-    open_schedule,
-    open_zone,
-    read_holidays,
-    use_env_file,
 )
 from .task_def import TaskDef, TaskSpecBuilder, check_consistency, identity_of
 
@@ -146,7 +137,7 @@ class TaskDeclarations:
         self.tasks: list[TaskDef] = []
         self.inherited: dict[str, dict[str, str]] = {}  # by task: the options that it inherits, and from where
         self._names: dict[tuple[int, int], str] = {}  # the tasks by the identity of their functions
-        self._places: dict[str, Place | None] = {}  # where each task is declared
+        self._places: dict[str, source.Place | None] = {}  # where each task is declared
         self._scopes = [
             GroupDefaults(defaults, dict.fromkeys(defaults, "the flow"))
         ]  # the open groups, the innermost last
@@ -455,7 +446,7 @@ class TaskDeclarations:
         if definition.name in self._places:
             first = self._location_of(definition.name) or "an unknown place"
             raise FlowError(f"two tasks are named {definition.name!r}, the first at {first}: give one another name")
-        self._places[definition.name] = caller_place()
+        self._places[definition.name] = source.caller_place()
         self.tasks.append(definition)
         if definition.fn is not None:
             self._names.setdefault(identity_of(definition.fn), definition.name)
@@ -548,7 +539,7 @@ class TaskDeclarations:
 
     def _location_of(self, task: str) -> str | None:
         place = self._places.get(task)
-        return None if place is None else location_of(place)
+        return None if place is None else source.location_of(place)
 
 
 #: The keywords that stand in the signatures of ``Flow.task``, ``Flow.sensor`` and ``Flow.command``.
@@ -678,13 +669,17 @@ class Flow(TaskDeclarations):
         self.log_limit_mb: int = options["log_limit_mb"]
         self.max_parallel: int | None = options["max_parallel"]
         self.machine_pools = tuple(machine_pools)
-        self.schedule = _schedule(name, options, caller_place())
+        self.schedule = _schedule(name, options, source.caller_place())
         self.timezone: str = options["timezone"]
-        open_zone(self.timezone, name)  # refuse an unknown one at once
+        source.open_zone(self.timezone, name)  # refuse an unknown one at once
         declared = {LOGICAL_TIME: ""} if self.schedule else {}
         declared.update(options["params"] or {})
         self.python: str | None = options["python"]
-        self.env_file = None if options["env_file"] is None else use_env_file(name, options["env_file"], caller_place())
+        self.env_file = (
+            None
+            if options["env_file"] is None
+            else source.use_env_file(name, options["env_file"], source.caller_place())
+        )
         self.secrets: tuple[str, ...] = options["secrets"] or ()
         check_secret_params(name, declared, self.secrets)
         self.params, self._refused_param = read_params(name, declared, self.schedule)
@@ -695,7 +690,7 @@ class Flow(TaskDeclarations):
         self.path: str | None = None
         self.code_hash: str | None = None
         self.sources: Mapping[str, str] = {}
-        self._location = caller_location()
+        self._location = source.caller_location()
 
     # --- What holds for all tasks ----------------------------------------------------------------------------------
 
@@ -911,22 +906,22 @@ def after(*flows: str, ended: bool = False, by: str | None = None) -> str:
     if not flows or not all(is_text(flow) and flow.strip() == flow and not set(flow) & set(",;") for flow in flows):
         raise OptionError(f"after() takes names of flows, without a comma or a semicolon: not {short_repr(flows)}")
     expression = f"after {', '.join(flows)}{'; ended' if ended else ''}{f'; by {by}' if by is not None else ''}"
-    open_schedule(ScheduleSpec(expression), flows[0])
+    source.open_schedule(ScheduleSpec(expression), flows[0])
     return expression
 
 
 _WITHOUT_SCHEDULE = {"misfire": "one", "splay": 0, "start_within": None, "holidays": None}
 
 
-def _schedule(flow: str, options: Mapping[str, Any], declared_at: Place | None) -> ScheduleSpec | None:
+def _schedule(flow: str, options: Mapping[str, Any], declared_at: source.Place | None) -> ScheduleSpec | None:
     if options["schedule"] is None:
         if any(options[option] != default for option, default in _WITHOUT_SCHEDULE.items()):
             raise OptionError(f"flow {flow!r}: {', '.join(_WITHOUT_SCHEDULE)} say nothing without a schedule")
         return None
     given = (options[name] for name in ("schedule", "timezone", "misfire", "splay", "start_within"))
     file = options["holidays"]
-    spec = ScheduleSpec(*given, *(() if file is None else read_holidays(flow, file, declared_at)))
-    follows = open_schedule(spec, flow).follows  # an invalid schedule is refused at once
+    spec = ScheduleSpec(*given, *(() if file is None else source.read_holidays(flow, file, declared_at)))
+    follows = source.open_schedule(spec, flow).follows  # an invalid schedule is refused at once
     if follows and spec.splay_seconds:
         raise OptionError(f"flow {flow!r}: splay says nothing with after()")
     if flow in follows:

@@ -18,16 +18,7 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 
 from ..clock import Clock
-from ..core.causes import (
-    SEVERITIES,
-    STORM_WINDOW_US,
-    SendPlan,
-    declared_sender,
-    describe_last_incident,
-    describe_note,
-    parse_body,
-    plan_sending,
-)
+from ..core import causes
 from ..core.outcome import FailureClass
 from ..core.policy import RetryPolicy, draw_delay
 from ..domain.event_payloads import PageChange, PageChanged, RunChange, RunChanged
@@ -99,7 +90,9 @@ class Notifier:
     ) -> None:
         self._senders: list[Sender] = make_senders(declared, self._ring)
         # By sender: what it is known by to other flows; None: a bell, which rings in consoles of this run.
-        self._receivers = [None if one["sender"] == "bell" else str(declared_sender(one)["hash"]) for one in declared]
+        self._receivers = [
+            None if one["sender"] == "bell" else str(causes.declared_sender(one)["hash"]) for one in declared
+        ]
         self._machine_folder = machine_folder
         self._origin = origin
         self._submit = writer.submit
@@ -189,7 +182,7 @@ class Notifier:
         held = {page_id for delivery in self._deliveries for page_id in delivery.ids}
         now = self._clock.now_us()
         unheld = (page for page in outbox if page.id not in held)
-        plan = plan_sending(unheld, self._sent, self._digest_at, now, is_last=self._on_idle is not None)
+        plan = causes.plan_sending(unheld, self._sent, self._digest_at, now, is_last=self._on_idle is not None)
         self._add_deliveries(plan, now)
         clock = asyncio.get_running_loop().time()
         for delivery in self._deliveries:
@@ -205,10 +198,10 @@ class Notifier:
         task.add_done_callback(self._report)
         task.add_done_callback(self._delivery_tasks.discard)
 
-    def _add_deliveries(self, plan: SendPlan, now: int) -> None:
+    def _add_deliveries(self, plan: causes.SendPlan, now: int) -> None:
         all_senders = range(len(self._senders))
         self._deliveries += [_Delivery((page_id,), "page", set(all_senders)) for page_id in plan.single]
-        self._sent = [at for at in self._sent if at > now - STORM_WINDOW_US] + [now] * len(plan.single)
+        self._sent = [at for at in self._sent if at > now - causes.STORM_WINDOW_US] + [now] * len(plan.single)
         if plan.digest:
             self._digest_at = now
             self._deliveries.append(_Delivery(plan.digest, "digest", set(all_senders)))
@@ -317,14 +310,14 @@ def page_message(page: PageRow, origin: MessageOrigin) -> dict[str, object]:
 def digest_message(found: Sequence[PageRow], origin: MessageOrigin, now: int) -> dict[str, object]:
     """Return several pages as one message: pages beyond the storm limit, and pages whose count has grown."""
     failures = sum(page.counted for page in found)
-    causes = counted(len(found), "cause")
+    named = counted(len(found), "cause")
     lines = [f"[{page.severity}] {page.title}: {page.counted} so far" for page in found]
     return {
         "kind": "digest",
         "key": f"digest/{origin.run_id}/{now}",
         "ids": [page.id for page in found],
-        "severity": min((page.severity for page in found), key=SEVERITIES.index),
-        "title": f"{origin.flow}: {causes}, {counted(failures, 'failure')}",
+        "severity": min((page.severity for page in found), key=causes.SEVERITIES.index),
+        "title": f"{origin.flow}: {named}, {counted(failures, 'failure')}",
         "flow": origin.flow,
         "run_id": origin.run_id,
         "state": origin.state,
@@ -335,7 +328,7 @@ def digest_message(found: Sequence[PageRow], origin: MessageOrigin, now: int) ->
 
 
 def _page_lines(page: PageRow, origin: MessageOrigin) -> list[str]:
-    body = parse_body(page.body)
+    body = causes.parse_body(page.body)
     where = origin.flow if page.run_id is None else f"{origin.flow}, run {page.run_id}"
     lines = [f"[{page.severity}] {page.title}", f"{where}: {body.why}"]
     is_error_shown = body.failure_class == FailureClass.TIMEOUT or not body.diagnostic
@@ -343,8 +336,11 @@ def _page_lines(page: PageRow, origin: MessageOrigin) -> list[str]:
     if body.changed is not None:
         lines.append(f"changed between the last two attempts: {', '.join(body.changed) or 'nothing'}")
     if body.memory is not None:
-        before = describe_last_incident(body.memory, page.created_at)
-        lines += [*([before] if before else []), *(describe_note(note, page.created_at) for note in body.memory.notes)]
+        before = causes.describe_last_incident(body.memory, page.created_at)
+        lines += [
+            *([before] if before else []),
+            *(causes.describe_note(note, page.created_at) for note in body.memory.notes),
+        ]
     if body.held:
         lines.append("1 task below is held up" if body.held == 1 else f"{body.held} tasks below are held up")
     if body.deadline_at:

@@ -16,14 +16,7 @@ from collections.abc import Iterator
 from pathlib import PurePath
 from types import FrameType
 
-from ..core.failures.fingerprint import (
-    StackFrame,
-    decode_frame,
-    innermost_of_stack,
-    is_engine_path,
-    is_machinery,
-    threads_of_stack,
-)
+from ..core.failures import fingerprint
 from ..core.failures.hang import StackSummary
 from . import process
 
@@ -41,7 +34,7 @@ _FRAME = re.compile(r'^\s+File "(?P<path>.*)", line \d+ in ')
 # --- In the executor --------------------------------------------------------------------------------------------------
 
 
-def _place(frame: StackFrame, project_root: str | None) -> str:
+def _place(frame: fingerprint.StackFrame, project_root: str | None) -> str:
     path = frame.path
     if project_root is not None and path.startswith(project_root + os.sep):
         path = path[len(project_root) + 1 :]
@@ -50,14 +43,14 @@ def _place(frame: StackFrame, project_root: str | None) -> str:
 
 def frames(dump: str, project_root: str | None) -> StackSummary:
     """Return the innermost user frame, the library call made there, and the position of another thread."""
-    innermost = innermost_of_stack(dump)
+    innermost = fingerprint.innermost_of_stack(dump)
     if innermost is None:
         return StackSummary()
-    threads = threads_of_stack(dump)
+    threads = fingerprint.threads_of_stack(dump)
     here = next(thread for thread in threads if innermost in thread)
     above = here[: here.index(innermost)]
     others = [frame for thread in threads if thread is not here for frame in thread[:1]]
-    elsewhere = next((frame for frame in others if not is_machinery(frame.path)), None)
+    elsewhere = next((frame for frame in others if not fingerprint.is_machinery(frame.path)), None)
     return StackSummary(
         where=_place(innermost, project_root),
         call=_name(above[-1]) if above else "",
@@ -65,7 +58,7 @@ def frames(dump: str, project_root: str | None) -> StackSummary:
     )
 
 
-def _name(frame: StackFrame) -> str:
+def _name(frame: fingerprint.StackFrame) -> str:
     """``re.match`` of "re/__init__.py in match", ``threading.join`` of "threading.py in join"."""
     path = PurePath(frame.path)
     return f"{path.stem if _LIBRARY.fullmatch(path.parent.name) else path.parent.name}.{frame.function}"
@@ -73,7 +66,7 @@ def _name(frame: StackFrame) -> str:
 
 def without_engine(dump: str) -> str:
     """The dump without the frames through which the engine called the task, unless there are no others."""
-    lines = list(map(decode_frame, dump.splitlines()))
+    lines = list(map(fingerprint.decode_frame, dump.splitlines()))
     own = [line for line in lines if not _is_engine_frame(line)]
     shown = own if any(map(_FRAME.match, own)) else lines
     return "".join(f"{line}\n" for line in shown)
@@ -81,7 +74,7 @@ def without_engine(dump: str) -> str:
 
 def _is_engine_frame(line: str) -> bool:
     frame = _FRAME.match(line)
-    return frame is not None and (frame["path"] == "<frozen runpy>" or is_engine_path(frame["path"]))
+    return frame is not None and (frame["path"] == "<frozen runpy>" or fingerprint.is_engine_path(frame["path"]))
 
 
 def of_thread(dump: str, ident: int) -> str:

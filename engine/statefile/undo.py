@@ -21,21 +21,9 @@ from ..domain.event_payloads import (
 )
 from ..domain.events import EventKind
 from ..domain.states import LEGAL_MOVES, MOVING, WAITING, RunState, TaskState
-from . import quarantine
+from . import quarantine, transitions
 from .action import ActionContext, ago, read_task, reopen_run, text_of_note, verb_of
 from .requeue import lift_passed_deadline
-from .transitions import (
-    Transaction,
-    children_of,
-    hold_children,
-    hold_if_blocked,
-    propagate,
-    reevaluate,
-    shift_recorded,
-    shift_run,
-    steps_since,
-    unpropagate,
-)
 
 #: Change of a run -> the change that reverts it.
 _REVERSED_CHANGES = {
@@ -132,7 +120,7 @@ def undo(context: ActionContext) -> Answer:
     restored = {name: before for name, before in tasks.items() if name not in stuck}
     if moved and not restored:
         return Answer(False, "too late: {}".format(next(iter(moved.values()))))
-    jump_us = steps_since(context.connection, context.run_id, act.seq)
+    jump_us = transitions.steps_since(context.connection, context.run_id, act.seq)
     if jump_us:
         restored, runs = _shift(context, restored, runs, jump_us)
     _restore(context, act, restored)
@@ -174,9 +162,10 @@ def _shift(context: ActionContext, tasks: Before, runs: Rows, jump_us: int) -> T
     """Shift what an act has recorded by the steps of the clock since then."""
     sql = "SELECT deadline_at FROM run WHERE run_id = ? AND deadline_is_time"
     (deadline_at,) = context.connection.execute(sql, (context.run_id,)).fetchone() or (None,)
-    shifted = {name: shift_recorded(before, deadline_at, jump_us) for name, before in tasks.items()}
+    shifted = {name: transitions.shift_recorded(before, deadline_at, jump_us) for name, before in tasks.items()}
     return shifted, [
-        [what, cast(RunColumns, dict(before, **shift_run(before, jump_us)))] + other for what, before, *other in runs
+        [what, cast(RunColumns, dict(before, **transitions.shift_run(before, jump_us)))] + other
+        for what, before, *other in runs
     ]
 
 
@@ -207,7 +196,7 @@ def _moved_since(context: ActionContext, seq: int, tasks: Before) -> Dict[str, s
     connection = context.connection
     parents: Dict[str, List[str]] = {}
     for name in tasks:
-        for child in children_of(connection, context.run_id, name):
+        for child in transitions.children_of(connection, context.run_id, name):
             parents.setdefault(child.name, []).append(name)
     moved: Dict[str, str] = {}
     for name, kind, old, new, at, actor, data in _moves_since(connection, context.run_id, seq):
@@ -246,7 +235,7 @@ def _with_relatives(context: ActionContext, tasks: Before, moved: Iterable[str])
     above: Dict[str, List[str]] = {}
     if moved:
         for name in tasks:
-            for child in children_of(context.connection, context.run_id, name):
+            for child in transitions.children_of(context.connection, context.run_id, name):
                 if child.name in tasks:
                     below.setdefault(name, []).append(child.name)
                     above.setdefault(child.name, []).append(name)
@@ -269,7 +258,7 @@ def _moves_since(connection: sqlite3.Connection, run_id: str, seq: int) -> Itera
     )
 
 
-def restore_tasks(transaction: Transaction, run_id: str, tasks: Before, why: Optional[str] = None) -> None:
+def restore_tasks(transaction: transitions.Transaction, run_id: str, tasks: Before, why: Optional[str] = None) -> None:
     """Restore every task, then recompute the states that follow from the tasks above, which may have changed.
 
     ``tasks``: name -> columns before the act. ``why`` goes into the events.
@@ -278,16 +267,20 @@ def restore_tasks(transaction: Transaction, run_id: str, tasks: Before, why: Opt
         _put_back(transaction, run_id, name, before.copy(), why)
     for name, before in tasks.items():
         if before["state"] in WAITING:
-            reevaluate(transaction, run_id, name)
+            transitions.reevaluate(transaction, run_id, name)
         else:
-            propagate(transaction, run_id, name)
-    unpropagate(transaction, run_id, tasks)
-    hold_children(transaction, run_id, tasks)  # their rules may have counted the states that the act had made
+            transitions.propagate(transaction, run_id, name)
+    transitions.unpropagate(transaction, run_id, tasks)
+    transitions.hold_children(
+        transaction, run_id, tasks
+    )  # their rules may have counted the states that the act had made
     for name in tasks:
-        hold_if_blocked(transaction, run_id, name)  # a task above may run again by an act that stays
+        transitions.hold_if_blocked(transaction, run_id, name)  # a task above may run again by an act that stays
 
 
-def _put_back(transaction: Transaction, run_id: str, name: str, before: TaskColumns, why: Optional[str]) -> None:
+def _put_back(
+    transaction: transitions.Transaction, run_id: str, name: str, before: TaskColumns, why: Optional[str]
+) -> None:
     row = read_task(transaction.connection, run_id, name)
     assert row is not None
     state = before.pop("state")

@@ -20,38 +20,13 @@ from ..core.outcome import unstored_result
 from ..core.projection import RunProjection
 from ..core.spec import TaskSpec
 from ..core.waiting import HUMAN_WAITS, HeldTasks, RunOutcome, WaitReason, evaluate_run
+from ..domain import event_payloads as payloads
+from ..domain import states
 from ..domain.elements import GONE
 from ..domain.event_codec import decode
-from ..domain.event_payloads import (
-    AttemptColumns,
-    AttemptEffect,
-    AttemptExtended,
-    BreakerChanged,
-    ExecutorChange,
-    ExecutorChanged,
-    Payload,
-    RowsChange,
-    RowsChanged,
-    RunChange,
-    RunChanged,
-    RunColumns,
-    TaskColumns,
-    TaskMoved,
-)
 from ..domain.events import EventKind
 from ..domain.rows import BreakerRow
-from ..domain.states import (
-    DEADLINE_MODE,
-    MOVING,
-    UNANSWERED,
-    DeadLetterKind,
-    TaskState,
-    deadline_cause,
-    describe_passed,
-    describe_unanswered,
-    effect_key,
-    is_due,
-)
+from ..domain.states import DeadLetterKind, TaskState
 from ..domain.text import counted, format_duration
 from ..runner.protocol import BadRow
 from ..statefile import large_results, map_tasks, processes
@@ -82,7 +57,7 @@ class Claim(msgspec.Struct, frozen=True):
     large_inputs: Mapping[str, str] = {}  # by parent: JSON that no memory holds
 
 
-def emit(transaction: Transaction, claim: Claim, payload: Payload) -> None:
+def emit(transaction: Transaction, claim: Claim, payload: payloads.Payload) -> None:
     transaction.emit(payload, claim.run_id, claim.task, attempt=claim.attempt, generation=claim.generation)
 
 
@@ -147,7 +122,7 @@ def _claim(transaction: Transaction, run_id: str, order: ClaimOrder, identity: E
     item = None if spec.item is None else asdict(spec.item)
     has_parents = bool(spec.parents) or spec.map is not None
     inputs = map_tasks.read_inputs(transaction.connection, run_id, order.task) if has_parents else []
-    columns: AttemptColumns = {
+    columns: payloads.AttemptColumns = {
         "executor_id": identity.executor_id,
         "host": identity.host,
         "code_hash": identity.code_hash,
@@ -173,7 +148,7 @@ def _claim(transaction: Transaction, run_id: str, order: ClaimOrder, identity: E
             "SELECT checkpoint, key_generation FROM task WHERE run_id = ? AND name = ?", (run_id, order.task)
         ).fetchone()
     if spec.effect:
-        effect = AttemptEffect(effect_key(run_id, order.task, key_generation))
+        effect = payloads.AttemptEffect(states.effect_key(run_id, order.task, key_generation))
         transaction.emit(effect, run_id, order.task, attempt=attempt, generation=order.generation)
     large = {
         parent: large_results.load(transaction.connection, run_id, parent, text) or unstored_result("it is gone")
@@ -202,9 +177,9 @@ def write_notice(transaction: Transaction, run_id: str, name: str, notice: str, 
 
 def extend_timeout(transaction: Transaction, claim: Claim, timeout: float, seconds: float) -> None:
     """Record that an operator extended a timeout by ``seconds`` to ``timeout`` seconds in total."""
-    columns: AttemptColumns = {"timeout_us": round(timeout * 1e6)}
+    columns: payloads.AttemptColumns = {"timeout_us": round(timeout * 1e6)}
     transaction.change_attempt(claim.run_id, claim.task, claim.attempt, columns)
-    emit(transaction, claim, AttemptExtended(seconds, columns))
+    emit(transaction, claim, payloads.AttemptExtended(seconds, columns))
 
 
 def reject(transaction: Transaction, run_id: str, order: ClaimOrder, how: str) -> None:
@@ -216,7 +191,7 @@ def reject(transaction: Transaction, run_id: str, order: ClaimOrder, how: str) -
         "SELECT refusals, overrides FROM task WHERE run_id = ? AND name = ?", (run_id, order.task)
     ).fetchone()
     why = f"{order.spec.downstream} is open"
-    columns: TaskColumns = {"ended_at": transaction.at, "error": why, "refusals": refusals + 1}
+    columns: payloads.TaskColumns = {"ended_at": transaction.at, "error": why, "refusals": refusals + 1}
     state = END_WHEN_OPEN[how]
     assert state is not None, "the flow lets tasks wait for this downstream"
     if state is TaskState.DEAD_LETTER:
@@ -254,7 +229,9 @@ def write_verdict(transaction: Transaction, run_id: str, verdict: RunOutcome, se
     if transaction.connection.execute(_CHANGED_SINCE, (seq, run_id)).fetchone() is not None:
         return
     if verdict.is_blocked:
-        blocked = RunChanged(RunChange.BLOCKED, {"blocked_since": transaction.at}, why=verdict.why, asked=verdict.asked)
+        blocked = payloads.RunChanged(
+            payloads.RunChange.BLOCKED, {"blocked_since": transaction.at}, why=verdict.why, asked=verdict.asked
+        )
         transaction.change_run(run_id, blocked)
         for held in (one for one in verdict.held if one.reason is not WaitReason.APPROVAL):  # paged when it was asked
             trigger_held_page(transaction, _held_page(run_id, held))
@@ -318,13 +295,15 @@ def mark_executor_stopped(transaction: Transaction, executor_id: str) -> None:
         "UPDATE executor SET stopped_at = ?, heartbeat_at = ? WHERE executor_id = ?",
         (transaction.at, transaction.at, executor_id),
     )
-    transaction.emit(ExecutorChanged(ExecutorChange.STOPPED, executor_id))
+    transaction.emit(payloads.ExecutorChanged(payloads.ExecutorChange.STOPPED, executor_id))
 
 
 # --- Table ``breaker``: breakers and retry budgets, kept across restarts ---------------------------------------------
 
 
-def emit_change(transaction: Transaction, run_id: str, change: BreakerChanged, rows: Iterable[BreakerRow]) -> None:
+def emit_change(
+    transaction: Transaction, run_id: str, change: payloads.BreakerChanged, rows: Iterable[BreakerRow]
+) -> None:
     """Write breaker rows with the event of a change of state."""
     store_breakers(transaction.connection, rows)
     transaction.emit(change, run_id)
@@ -383,20 +362,30 @@ def _expire_approval(transaction: Transaction, run_id: str, name: str, generatio
     row = transaction.connection.execute(sql, (run_id, name)).fetchone()
     if row is None:
         return
-    why = describe_unanswered(row[0])
-    columns: TaskColumns = {"ended_at": transaction.at, "expires_at": None, "error": why, "failure_class": UNANSWERED}
+    why = states.describe_unanswered(row[0])
+    columns: payloads.TaskColumns = {
+        "ended_at": transaction.at,
+        "expires_at": None,
+        "error": why,
+        "failure_class": states.UNANSWERED,
+    }
     place = (run_id, name, TaskState.READY, TaskState.FAILED, generation)
-    if transaction.move(*place, set=columns, payload=TaskMoved(why=why)):
+    if transaction.move(*place, set=columns, payload=payloads.TaskMoved(why=why)):
         resolve(transaction, run_id, name)
         propagate(transaction, run_id, name)
-        cause = f"{UNANSWERED}:{run_id}/{name}"
+        cause = f"{states.UNANSWERED}:{run_id}/{name}"
         trigger_page(transaction, PageRequest(run_id=run_id, task=name, title="not approved", why=why, cause=cause))
 
 
 def _expire_clean_up(transaction: Transaction, run_id: str, name: str, generation: int) -> None:
     """End a clean-up whose bound has passed; of any other task this changes nothing."""
     task = read_task(transaction.connection, run_id, name)
-    if task is None or task.generation != generation or task.state not in MOVING or not is_clean_up(task.read_spec()):
+    if (
+        task is None
+        or task.generation != generation
+        or task.state not in states.MOVING
+        or not is_clean_up(task.read_spec())
+    ):
         return
     if task.state == TaskState.RUNNING:
         transaction.change(run_id, name, {"expires_at": None})
@@ -418,8 +407,8 @@ def _expire(
     waited = "" if waited_us is None else f" for {format_duration(waited_us)}"
     undecided = f"no operator has decided about it{waited}: dead_letter_ttl"
     why = "a dead letter counts as failed: dead_letter_ttl=0" if counts_at_once else undecided
-    columns: TaskColumns = {"expires_at": None}
-    payload = TaskMoved(why=why)
+    columns: payloads.TaskColumns = {"expires_at": None}
+    payload = payloads.TaskMoved(why=why)
     if not transaction.move(
         run_id, name, TaskState.DEAD_LETTER, TaskState.FAILED, generation, set=columns, payload=payload
     ):
@@ -451,9 +440,9 @@ def pass_deadline(transaction: Transaction, run_id: str) -> bool:
     if row is None:
         return False
     deadline_at, passed_at, options = row
-    if not is_due(deadline_at, passed_at, options, transaction.at):
+    if not states.is_due(deadline_at, passed_at, options, transaction.at):
         return False
-    why = describe_passed(deadline_at)
+    why = states.describe_passed(deadline_at)
     for expired in transaction.connection.execute(_EXPIRED, (run_id, transaction.at)).fetchall():
         _expire(transaction, run_id, *expired, is_paged=False)
     names = runs.unfinished_tasks(transaction.connection, run_id)
@@ -467,9 +456,9 @@ def pass_deadline(transaction: Transaction, run_id: str) -> bool:
             bound_clean_up(transaction, run_id, task.name)
     (dead,) = transaction.connection.execute(_DEAD_LETTERS, (run_id,)).fetchone()
     sentence = f"{why}: {_describe_ended(moving, dead, stays)}"
-    columns: RunColumns = {"deadline_passed_at": transaction.at, "blocked_since": None}
-    transaction.change_run(run_id, RunChanged(RunChange.DEADLINE, columns, why=sentence))
-    if transaction.connection.execute(_PAGED, (deadline_cause(run_id),)).fetchone() is None:
+    columns: payloads.RunColumns = {"deadline_passed_at": transaction.at, "blocked_since": None}
+    transaction.change_run(run_id, payloads.RunChanged(payloads.RunChange.DEADLINE, columns, why=sentence))
+    if transaction.connection.execute(_PAGED, (states.deadline_cause(run_id),)).fetchone() is None:
         act = ("postpone", "1h")
         request = PageRequest(run_id, None, "deadline missed", sentence, kind=DeadLetterKind.DEADLINE, act=act)
         trigger_page(transaction, request)
@@ -478,7 +467,7 @@ def pass_deadline(transaction: Transaction, run_id: str) -> bool:
 
 def _end_task(transaction: Transaction, run_id: str, task: TaskSnapshot, why: str) -> None:
     """Cancel a task that does not run; request the end of one that runs, unless an operator has done so."""
-    columns: TaskColumns = {"failure_mode": DEADLINE_MODE, "error": why}
+    columns: payloads.TaskColumns = {"failure_mode": states.DEADLINE_MODE, "error": why}
     if task.state != TaskState.RUNNING:
         end_generation(transaction, run_id, task, TaskState.CANCELLED, columns, why)
     elif task.cancel_requested_at is None:
@@ -505,7 +494,7 @@ def _verdict_of(run: RunProjection) -> RunOutcome:
 def end_at_deadline(transaction: Transaction, run_id: str) -> None:
     """End a run that its deadline has ended and that no executor runs, unless a task still runs."""
     run = runs.load_run(transaction.connection, run_id, has_attempts=False)
-    if run.run.ended_at is not None or any(row.state in MOVING for row in run.tasks.values()):
+    if run.run.ended_at is not None or any(row.state in states.MOVING for row in run.tasks.values()):
         return
     runs.end_run(transaction, run_id, _verdict_of(run))
 
@@ -532,7 +521,11 @@ def add_rows(transaction: Transaction, claim: Claim, rows: Sequence[BadRow]) -> 
     )
     latest = rows[-1]
     error = latest["error"][:ERROR_CHARACTERS]
-    emit(transaction, claim, RowsChanged(RowsChange.PROVISIONAL, len(rows), row_key=latest["row_key"], error=error))
+    emit(
+        transaction,
+        claim,
+        payloads.RowsChanged(payloads.RowsChange.PROVISIONAL, len(rows), row_key=latest["row_key"], error=error),
+    )
 
 
 def confirm_rows(transaction: Transaction, claim: Claim) -> None:
@@ -555,7 +548,7 @@ def confirm_rows(transaction: Transaction, claim: Claim) -> None:
         "UPDATE quarantine SET state = 'held' WHERE run_id = ? AND name = ? AND attempt = ? AND state = 'provisional'",
         (*task, claim.attempt),
     ).rowcount
-    emit_and_count(transaction, *task, RowsChanged(RowsChange.HELD, held, resolved), claim.attempt)
+    emit_and_count(transaction, *task, payloads.RowsChanged(payloads.RowsChange.HELD, held, resolved), claim.attempt)
 
 
 def discard_rows(transaction: Transaction, claim: Claim, *, final: bool) -> None:
@@ -570,7 +563,7 @@ def discard_rows(transaction: Transaction, claim: Claim, *, final: bool) -> None
     if final:
         hold_requeued_rows(transaction, *task)
     if dropped or final:
-        emit_and_count(transaction, *task, RowsChanged(RowsChange.DROPPED, dropped), claim.attempt)
+        emit_and_count(transaction, *task, payloads.RowsChanged(payloads.RowsChange.DROPPED, dropped), claim.attempt)
 
 
 def _has_rows(connection: sqlite3.Connection, run_id: str, name: str) -> bool:
@@ -586,7 +579,7 @@ def earlier_result(connection: sqlite3.Connection, run_id: str, name: str) -> st
         (run_id, name, EventKind.TASK),
     ).fetchone()
     payload = None if row is None else decode(EventKind.TASK, json.loads(row[0]))
-    return payload.set.get("result") if isinstance(payload, TaskMoved) else None
+    return payload.set.get("result") if isinstance(payload, payloads.TaskMoved) else None
 
 
 def requeued_rows(connection: sqlite3.Connection, run_id: str, name: str, generation: int) -> tuple[KeyAndPayload, ...]:

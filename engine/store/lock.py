@@ -17,17 +17,8 @@ from ..clock import wall_time_us
 from ..domain.text import format_duration
 from ..errors import ExecutorBusyError, StorageError
 from ..runner import reaper
+from ..statefile import ownership
 from ..statefile.lock_file import LockHolder, current_holder, lock_path, read_holder, try_lock
-from ..statefile.ownership import (
-    has_token,
-    is_current_file,
-    is_locked_file,
-    open_lock,
-    open_state_file,
-    owned_by_another_name,
-    require_single_name,
-    write_holder,
-)
 from ..statefile.processes import ancestors, identity
 
 PATIENCE_SECONDS = 10.0  # for a client that applies one command, as long as that waits for an executor
@@ -57,15 +48,15 @@ class StateLock:
 
         Raises ExecutorBusyError, StorageError.
         """
-        if is_locked_file(self._files, self._state_path):
+        if ownership.is_locked_file(self._files, self._state_path):
             return
-        descriptor = open_state_file(self._state_path)
+        descriptor = ownership.open_state_file(self._state_path)
         if descriptor is None:
             return
         self._files.append(descriptor)
         while not try_lock(descriptor, fcntl.LOCK_EX):
             if not wait:
-                raise owned_by_another_name(self._state_path, descriptor)
+                raise ownership.owned_by_another_name(self._state_path, descriptor)
             time.sleep(POLL_SECONDS)  # as in ``_wait_for_lock``
 
     def touch(self) -> None:
@@ -76,14 +67,14 @@ class StateLock:
         """Write the name of the run, if it was unknown when the lock was acquired."""
         if run_id != self.holder.run_id:
             self.holder = self.holder._replace(run_id=run_id)
-            write_holder(self._descriptor, self.holder)
+            ownership.write_holder(self._descriptor, self.holder)
 
     def reacquire(self, state_path: str) -> bool:
         """Create and lock the lock file again after its removal. False: another process holds it briefly.
 
         Raises ExecutorBusyError if another executor holds it, StorageError if it cannot be created.
         """
-        descriptor, _ = open_lock(lock_path(state_path))
+        descriptor, _ = ownership.open_lock(lock_path(state_path))
         try:
             if not try_lock(descriptor, fcntl.LOCK_EX):
                 holder = read_holder(descriptor)
@@ -91,7 +82,7 @@ class StateLock:
                     raise _busy(state_path, holder)
                 return False
             os.dup2(descriptor, self._descriptor, inheritable=False)
-            write_holder(self._descriptor, self.holder)
+            ownership.write_holder(self._descriptor, self.holder)
             return True
         finally:
             os.close(descriptor)
@@ -100,7 +91,7 @@ class StateLock:
         """Close the descriptor. LOCK_UN would release the lock of children that are still dying as well."""
         if self._descriptor >= 0:
             with contextlib.suppress(OSError):  # full disk: the dead process shows the release as well
-                write_holder(self._descriptor, self.holder._replace(released_at=wall_time_us()))
+                ownership.write_holder(self._descriptor, self.holder._replace(released_at=wall_time_us()))
             self.drop()
 
     def drop(self) -> None:
@@ -127,14 +118,14 @@ def acquire(state_path: str, executor_id: str, run_id: str | None = None, *, wai
 
     ``wait``: wait until a living owner releases it. Raises ExecutorBusyError, which names the owner, or StorageError.
     """
-    require_single_name(state_path)
+    ownership.require_single_name(state_path)
     path, is_new = lock_path(state_path), False
     while True:
-        descriptor, was_created = open_lock(path)
+        descriptor, was_created = ownership.open_lock(path)
         is_new = is_new or was_created
         try:
             _wait_for_lock(descriptor, state_path, wait)
-            if is_current_file(descriptor, path):
+            if ownership.is_current_file(descriptor, path):
                 holder = _sign_lock(descriptor, executor_id, run_id)
                 return StateLock(descriptor, holder, state_path, is_new)
         except OSError as error:
@@ -149,7 +140,7 @@ def acquire(state_path: str, executor_id: str, run_id: str | None = None, *, wai
 def _sign_lock(descriptor: int, executor_id: str, run_id: str | None) -> LockHolder:
     start_ticks, boot_id = identity(os.getpid())
     holder = LockHolder(executor_id, os.getpid(), start_ticks, boot_id, socket.gethostname(), wall_time_us(), run_id)
-    write_holder(descriptor, holder)
+    ownership.write_holder(descriptor, holder)
     return holder
 
 
@@ -222,7 +213,7 @@ class _OrphanMatcher:
             self._lock, self._owner_pid = (status.st_dev, status.st_ino), holder.pid
 
     def matches(self, pid: int) -> bool:
-        return has_token(pid, self._executor_ids) or self._has_lock(pid)
+        return ownership.has_token(pid, self._executor_ids) or self._has_lock(pid)
 
     def _has_lock(self, pid: int) -> bool:
         """True if the process inherited the lock of the dead executor; a later lock has another owner pid."""

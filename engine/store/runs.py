@@ -33,19 +33,10 @@ from ..core.projection import (
 )
 from ..core.spec import FlowSpec, TaskSpec, collector_paused, positions_of, rule_of_edge, with_overrides
 from ..core.waiting import RunOutcome
+from ..domain import states
 from ..domain.event_payloads import AttemptColumns, RunChange, RunChanged, RunColumns, TaskColumns, TaskMoved
 from ..domain.events import KILL_STEPS
-from ..domain.states import (
-    APPROVAL,
-    DEADLINE_MODE,
-    END,
-    FAILED_OUTCOMES,
-    MOVING,
-    NEEDS_HUMAN,
-    TIMED,
-    RunState,
-    TaskState,
-)
+from ..domain.states import RunState, TaskState
 from ..domain.text import format_clock
 from ..errors import RefusedError
 from ..statefile import lists
@@ -162,7 +153,7 @@ def options_of(flow: FlowSpec, part: str | None = None, *, is_backfill: bool = F
         options["backfill"] = True
     if flow.param_types:
         options["params"] = flow.param_types
-    if flow.deadline_action != END:
+    if flow.deadline_action != states.END:
         options["deadline_action"] = flow.deadline_action
     if flow.page_after > 1:
         options["page_after"] = flow.page_after
@@ -228,7 +219,7 @@ def _request_approval(transaction: Transaction, run_id: str, name: str, generati
         return
     limit = "" if expires is None else f"; without an answer it fails at {format_clock(expires)}"
     why = f"{name} waits for an approval{limit}"
-    cause = f"{APPROVAL}:{run_id}/{name}"
+    cause = f"{states.APPROVAL}:{run_id}/{name}"
     page = PageRequest(run_id, name, "approval", why, owner=spec.owner, cause=cause, act=("approve", name))
     trigger_page(transaction, page)
 
@@ -239,7 +230,7 @@ def wake(transaction: Transaction, run_id: str, seen: Mapping[str, int]) -> list
     for chunk in chunks(seen):
         rows = transaction.connection.execute(
             f"SELECT name, state FROM task WHERE run_id = ? AND name IN ({marks(chunk)})"
-            f" AND state IN {in_list(TIMED)} ORDER BY position",
+            f" AND state IN {in_list(states.TIMED)} ORDER BY position",
             (run_id, *chunk),
         ).fetchall()
         for name, state in rows:
@@ -346,7 +337,7 @@ def ready_audit(connection: sqlite3.Connection, run_id: str, at: int = 0) -> lis
 
 def unfinished_tasks(connection: sqlite3.Connection, run_id: str) -> list[str]:
     """Return the tasks of a run that have not ended, in the order of the flow."""
-    sql = f"SELECT name FROM task WHERE run_id = ? AND state IN {in_list(MOVING)} ORDER BY position, name"
+    sql = f"SELECT name FROM task WHERE run_id = ? AND state IN {in_list(states.MOVING)} ORDER BY position, name"
     return [name for (name,) in connection.execute(sql, (run_id,))]
 
 
@@ -412,8 +403,9 @@ def load_part(
 
 #: SQL: the tasks that need a human, also what the deadline has ended, and those below them.
 _OF_INBOX = (
-    f"WITH RECURSIVE found(name) AS (SELECT name FROM task WHERE run_id = :run AND (state IN {in_list(NEEDS_HUMAN)}"
-    f" OR (state = '{TaskState.CANCELLED}' AND failure_mode = '{DEADLINE_MODE}')"
+    "WITH RECURSIVE found(name) AS (SELECT name FROM task WHERE run_id = :run"
+    f" AND (state IN {in_list(states.NEEDS_HUMAN)}"
+    f" OR (state = '{TaskState.CANCELLED}' AND failure_mode = '{states.DEADLINE_MODE}')"
     f" OR (state = '{TaskState.READY}' AND attempt = 0 AND {IS_APPROVAL}))"
     " UNION SELECT edge.child FROM found CROSS JOIN edge ON edge.run_id = :run AND edge.parent = found.name)"
     " SELECT name FROM found"
@@ -648,7 +640,7 @@ def healed_count(connection: sqlite3.Connection, name: str, strict_fp: str) -> i
     """Count the generations in which this failure of the task was followed by a success without an operator."""
     (count,) = connection.execute(
         "SELECT count(*) FROM (SELECT DISTINCT run_id, generation FROM attempt AS failed"
-        f" WHERE name = ? AND fingerprint = ? AND outcome IN {in_list(FAILED_OUTCOMES)} AND EXISTS ("
+        f" WHERE name = ? AND fingerprint = ? AND outcome IN {in_list(states.FAILED_OUTCOMES)} AND EXISTS ("
         "SELECT 1 FROM attempt AS good WHERE good.run_id = failed.run_id AND good.name = failed.name"
         " AND good.generation = failed.generation AND good.attempt > failed.attempt AND good.outcome = 'success'))",
         (name, strict_fp),

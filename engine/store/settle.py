@@ -14,36 +14,10 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from ..core import consequences, decide
 from ..core.advice import NOT_JUDGED, PastDuration, TimeoutJudgement, judge_timeout
 from ..core.breaker import UNJUDGED, CallVerdict
 from ..core.causes import PageRequest
-from ..core.consequences import (
-    Children,
-    Consequences,
-    Pages,
-    Rows,
-    attempt_columns,
-    consequences_of,
-    success_columns,
-    without_long_texts,
-)
-from ..core.decide import (
-    NO_SIBLINGS,
-    SIBLINGS_MIN,
-    SIBLINGS_REASON,
-    Cancel,
-    DeadLetter,
-    Decision,
-    Defer,
-    Fail,
-    Interrupt,
-    Retry,
-    Siblings,
-    Succeed,
-    TaskHistory,
-    decide,
-    decide_loss,
-)
 from ..core.failures.failure import PROGRESS_FACT, describe_wait_timeout
 from ..core.failures.tables import nature_of
 from ..core.outcome import ENVIRONMENT_FIELDS, Failure, FailureClass, FailureMode, Fingerprint, Outcome, OutcomeKind
@@ -86,7 +60,7 @@ def settle(
     verdict: CallVerdict = UNJUDGED,
     interrupted: bool = False,
     is_silent: bool = False,
-) -> Decision | None:
+) -> decide.Decision | None:
     """Write the end of an attempt, and return what follows; None: it ended too late, and the task has moved on.
 
     ``interrupted``: the executor terminated it because the executor stops. ``is_silent``: it has written no output.
@@ -96,7 +70,7 @@ def settle(
         outcome = outcome if stored_as is outcome.result else replace(outcome, result=stored_as)
     is_plain = is_silent and spec.map is None and outcome.kind is OutcomeKind.SUCCESS
     if is_plain and _settle_plain_success(transaction, claim, outcome):
-        return Succeed()
+        return decide.Succeed()
     if outcome.element_keys and spec.map is not None and outcome.kind is OutcomeKind.DEFERRED:
         outcome = _with_children(transaction, claim, outcome)
     stored = read_stored(transaction.connection, claim, is_success=outcome.kind is OutcomeKind.SUCCESS)
@@ -114,13 +88,15 @@ def settle(
     outcome = _with_reason(outcome, history.timeout)
     if interrupted and not history.cancel_requested and outcome.kind is OutcomeKind.CANCELLED:
         # A half-done attempt that is not idempotent is as uncertain as after a crash.
-        decision: Decision = Interrupt() if spec.idempotent else decide_loss(history, spec.retry, uniform)
+        decision: decide.Decision = (
+            decide.Interrupt() if spec.idempotent else decide.decide_loss(history, spec.retry, uniform)
+        )
     else:
-        decision = decide(history, outcome, spec.retry, transaction.at, uniform)
-    if isinstance(decision, Fail) and outcome.failure is None:
+        decision = decide.decide(history, outcome, spec.retry, transaction.at, uniform)
+    if isinstance(decision, decide.Fail) and outcome.failure is None:
         outcome = replace(outcome, failure=describe_wait_timeout(claim.task, decision.why, outcome.defer_reason))
-    end = consequences_of(transaction.at, claim.run_id, spec, decision, outcome, history)
-    with _attributed_to_requester(transaction, claim) if isinstance(decision, Cancel) else nullcontext():
+    end = consequences.consequences_of(transaction.at, claim.run_id, spec, decision, outcome, history)
+    with _attributed_to_requester(transaction, claim) if isinstance(decision, decide.Cancel) else nullcontext():
         if not _write(transaction, claim, end, stored, is_map=spec.map is not None):
             _write_late(transaction, claim, outcome)
             return None
@@ -146,9 +122,9 @@ def _settle_plain_success(transaction: Transaction, claim: Claim, outcome: Outco
 
     Most are such: to read nothing before saves a fifth of the statements of a short attempt.
     """
-    columns: TaskColumns = {"ended_at": transaction.at, **success_columns(outcome), "claim_token": None}
-    attempt = attempt_columns(transaction.at, outcome, None)
-    payload = TaskMoved(attempt_set=attempt if "stack" not in attempt else without_long_texts(attempt))
+    columns: TaskColumns = {"ended_at": transaction.at, **consequences.success_columns(outcome), "claim_token": None}
+    attempt = consequences.attempt_columns(transaction.at, outcome, None)
+    payload = TaskMoved(attempt_set=attempt if "stack" not in attempt else consequences.without_long_texts(attempt))
     return _write_end(transaction, claim, TaskState.SUCCESS, columns, payload, attempt, IS_PLAIN_SUCCESS)
 
 
@@ -166,14 +142,14 @@ def _attributed_to_requester(transaction: Transaction, claim: Claim) -> Iterator
 
 
 def _write(
-    transaction: Transaction, claim: Claim, end: Consequences, stored: StoredTask, *, is_map: bool = False
+    transaction: Transaction, claim: Claim, end: consequences.Consequences, stored: StoredTask, *, is_map: bool = False
 ) -> bool:
     """Move the task, close the attempt's row, and change what follows from it. False: the attempt is late."""
     columns = end.columns
     if end.state is TaskState.DEAD_LETTER:
         expires = expires_at(transaction.connection, claim.run_id, transaction.at)
         columns = {**columns, "expires_at": expires} if expires else columns
-    event_columns: AttemptColumns = {**without_long_texts(end.attempt), **_output_columns(stored)}
+    event_columns: AttemptColumns = {**consequences.without_long_texts(end.attempt), **_output_columns(stored)}
     payload = end.payload._replace(attempt_set=event_columns)
     if not _write_end(transaction, claim, end.state, columns, payload, end.attempt, _IS_CURRENT):
         return False
@@ -184,30 +160,32 @@ def _write(
         collect_again(transaction, claim.run_id, claim.task)
     if end.page is not None:
         trigger_page(transaction, end.page)
-    elif end.pages is Pages.RESOLVE and stored.has_pages:
+    elif end.pages is consequences.Pages.RESOLVE and stored.has_pages:
         (resolve_by_success if end.state is TaskState.SUCCESS else resolve)(transaction, claim.run_id, claim.task)
     if end.proven is not None:
         end_siblings(transaction, claim.run_id, claim.task, end.proven)
     return True
 
 
-def _change_rows(transaction: Transaction, claim: Claim, rows: Rows) -> None:
-    if rows is Rows.CONFIRM:
+def _change_rows(transaction: Transaction, claim: Claim, rows: consequences.Rows) -> None:
+    if rows is consequences.Rows.CONFIRM:
         claims.confirm_rows(transaction, claim)
     else:
-        claims.discard_rows(transaction, claim, final=rows is Rows.DROP_FOR_GOOD)
+        claims.discard_rows(transaction, claim, final=rows is consequences.Rows.DROP_FOR_GOOD)
 
 
-def _change_children(transaction: Transaction, claim: Claim, children: Children, stored: StoredTask) -> None:
+def _change_children(
+    transaction: Transaction, claim: Claim, children: consequences.Children, stored: StoredTask
+) -> None:
     match children:
-        case Children.PROPAGATE:
+        case consequences.Children.PROPAGATE:
             propagate(transaction, claim.run_id, claim.task)
-        case Children.EXPAND:
+        case consequences.Children.EXPAND:
             if stored.has_maps_below:
                 expand_below(transaction, claim.run_id, claim.task)
             if stored.has_skips:
                 propagate(transaction, claim.run_id, claim.task)
-        case Children.WAIT:
+        case consequences.Children.WAIT:
             hold_if_blocked(transaction, claim.run_id, claim.task)
         case _:
             pass
@@ -260,11 +238,11 @@ def _with_reason(outcome: Outcome, judged: TimeoutJudgement) -> Outcome:
 
 def _write_late(transaction: Transaction, claim: Claim, outcome: Outcome) -> None:
     """Record the end of an attempt whose task has moved on; the task stays unchanged (SPEC 4.9)."""
-    columns = attempt_columns(transaction.at, outcome, None)
+    columns = consequences.attempt_columns(transaction.at, outcome, None)
     columns["late"] = 1
     transaction.change_attempt(claim.run_id, claim.task, claim.attempt, columns)
     claims.discard_rows(transaction, claim, final=False)
-    emit(transaction, claim, AttemptLate(without_long_texts(columns)))
+    emit(transaction, claim, AttemptLate(consequences.without_long_texts(columns)))
 
 
 # --- What a decision reads -------------------------------------------------------------------------------------------
@@ -353,7 +331,7 @@ def read_history(
     path_seconds: float,
     deadline_at: int | None,
     verdict: CallVerdict,
-) -> TaskHistory:
+) -> decide.TaskHistory:
     """Load the history of a task for ``decide``: counters of the generation, fingerprints in order, healed failures.
 
     ``at``: the end of the attempt, microseconds UTC.
@@ -361,7 +339,7 @@ def read_history(
     failure = outcome.failure
     past = _past(connection, claim, spec, failure)
     alike = [row for row in past if all(row[4:])]
-    return TaskHistory(
+    return decide.TaskHistory(
         spec=spec,
         failures=stored.failures,
         losses=stored.losses,
@@ -420,9 +398,9 @@ def _changed(past: Sequence[Row], loose: str) -> tuple[str, ...]:
     return tuple(word for word, alike in zip(ENVIRONMENT_FIELDS.values(), same, strict=False) if not alike)
 
 
-def _siblings(connection: sqlite3.Connection, claim: Claim, failure: Failure | None) -> Siblings:
+def _siblings(connection: sqlite3.Connection, claim: Claim, failure: Failure | None) -> decide.Siblings:
     if failure is None or nature_of(failure) is None or not failure.fingerprint.strict:
-        return NO_SIBLINGS
+        return decide.NO_SIBLINGS
     return read_siblings(connection, claim.run_id, claim.task, failure.fingerprint.strict)
 
 
@@ -466,18 +444,20 @@ RELEASE_PER_SECOND = 5.0
 _CANARY_OPTIONS = frozenset(["canary", "not_before"])
 
 
-def finish_canary(transaction: Transaction, run_id: str, name: str, decision: Decision, overrides: Overrides) -> None:
+def finish_canary(
+    transaction: Transaction, run_id: str, name: str, decision: decide.Decision, overrides: Overrides
+) -> None:
     """Apply the end of an attempt whose task was a canary, or was released by one. ``overrides``: of its generation."""
-    if "rollout" not in overrides or isinstance(decision, Retry | Defer | Interrupt):
+    if "rollout" not in overrides or isinstance(decision, decide.Retry | decide.Defer | decide.Interrupt):
         return
     held = requeue.release_followers(
         transaction, run_id, name
     )  # before restore, so that restored tasks wait for no canary
-    if isinstance(decision, Succeed):
+    if isinstance(decision, decide.Succeed):
         if held:
             _release(transaction, run_id, name, overrides, held)
         return
-    not_fixed = isinstance(decision, DeadLetter) and decision.fix_failed
+    not_fixed = isinstance(decision, decide.DeadLetter) and decision.fix_failed
     if not_fixed:
         held += _hold_released(transaction, run_id, name, overrides["rollout"])
     if held:
@@ -556,10 +536,10 @@ _WAITING = (
 )
 
 
-def read_siblings(connection: sqlite3.Connection, run_id: str, name: str, fingerprint: str) -> Siblings:
+def read_siblings(connection: sqlite3.Connection, run_id: str, name: str, fingerprint: str) -> decide.Siblings:
     """Count the other tasks of the run that failed with this strict fingerprint; an index bounds the work."""
-    place = {"run": run_id, "name": name, "fingerprint": fingerprint, "most": SIBLINGS_MIN}
-    return Siblings(*connection.execute(f"SELECT {_COUNTS}", place).fetchone())
+    place = {"run": run_id, "name": name, "fingerprint": fingerprint, "most": decide.SIBLINGS_MIN}
+    return decide.Siblings(*connection.execute(f"SELECT {_COUNTS}", place).fetchone())
 
 
 def end_siblings(transaction: Transaction, run_id: str, name: str, failure: Failure) -> None:
@@ -576,7 +556,7 @@ def end_siblings(transaction: Transaction, run_id: str, name: str, failure: Fail
     }
     if expires := expires_at(transaction.connection, run_id, transaction.at):
         columns["expires_at"] = expires
-    payload = TaskMoved(why=SIBLINGS_REASON, explain=failure.fingerprint.explain)
+    payload = TaskMoved(why=decide.SIBLINGS_REASON, explain=failure.fingerprint.explain)
     for state, generation, spec in _waiting(transaction.connection, run_id, name, fingerprint):
         moved = transaction.move(
             run_id, spec.name, state, TaskState.DEAD_LETTER, generation, set=columns, payload=payload
@@ -600,7 +580,7 @@ def _shared_page_request(run_id: str, spec: TaskSpec, failure: Failure) -> PageR
         run_id=run_id,
         task=spec.name,
         title="poison-pill",
-        why=SIBLINGS_REASON,
+        why=decide.SIBLINGS_REASON,
         kind=DeadLetterKind.POISON,
         mode=FailureMode.POISONED,
         failure=failure,

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from ... import errors
 from ..outcome import FailureClass
 from ..policy import RetryPolicy
+from . import tables
 from .facts import (
     DIAGNOSTIC_MAX,
     Classification,
@@ -30,20 +31,6 @@ from .facts import (
     safe_attribute,
 )
 from .phrases import BAD_CERTIFICATE, REFUSED_LOGIN
-from .tables import (
-    ERRNOS,
-    EXCEPTIONS,
-    EXIT_CODES,
-    GRPC,
-    HARDEST_FIRST,
-    HTTP,
-    SENDERS,
-    SIGNALS,
-    SQLITE,
-    WAITS_WITH_RETRY_AFTER,
-    longest_prefix,
-    sqlstate_class,
-)
 
 #: The longest wait that a header may cause: it can be wrong or hostile.
 RETRY_AFTER_MAX_SECONDS = 7 * 86_400.0
@@ -116,19 +103,19 @@ _HTTP_ERRORS: dict[FailureClass, type[errors.TaskError]] = {
 
 def classify_grpc(code: str) -> FailureClass:
     """Return the class of a gRPC status code by its name; unknown ones are ambiguous."""
-    return GRPC.get(code, FailureClass.AMBIGUOUS)
+    return tables.GRPC.get(code, FailureClass.AMBIGUOUS)
 
 
 def classify_exit(exit_code: int) -> FailureClass:
     """Return the class of a program's exit code; above 128 it is the shell's word for a signal."""
-    if exit_code > 128 and exit_code - 128 in SIGNALS:
+    if exit_code > 128 and exit_code - 128 in tables.SIGNALS:
         return classify_signal(exit_code - 128)
-    return EXIT_CODES.get(exit_code, FailureClass.UNCLASSIFIED)
+    return tables.EXIT_CODES.get(exit_code, FailureClass.UNCLASSIFIED)
 
 
 def classify_signal(signal: int, sender: str = "unknown") -> FailureClass:
     """Return the class of a death by signal. ``sender``: ``executor``, ``oom`` or ``unknown``."""
-    return SENDERS.get(sender) or SIGNALS.get(signal, FailureClass.AMBIGUOUS)
+    return tables.SENDERS.get(sender) or tables.SIGNALS.get(signal, FailureClass.AMBIGUOUS)
 
 
 def parse_retry_after(value: str, date: str | None = None) -> float | None:
@@ -234,10 +221,10 @@ def _by_response(case: _Evidence) -> Classification | None:
     if facts.grpc is not None:
         return Classification(classify_grpc(facts.grpc), f"gRPC {facts.grpc}")
     if facts.sqlstate is not None:
-        found = sqlstate_class(facts.sqlstate, message_of(case.error))
+        found = tables.sqlstate_class(facts.sqlstate, message_of(case.error))
         return None if found is None else Classification(found, f"SQLSTATE {facts.sqlstate}")
     if facts.sqlite is not None:
-        found = longest_prefix(SQLITE, facts.sqlite)
+        found = tables.longest_prefix(tables.SQLITE, facts.sqlite)
         return None if found is None else Classification(found, facts.sqlite)
     return None
 
@@ -247,7 +234,7 @@ def _by_group(case: _Evidence) -> Classification | None:
     if not isinstance(case.error, BaseExceptionGroup) or not case.causes_left:
         return None
     classes = [_classify(case.for_error(child, case.policy)) for child in case.error.exceptions]
-    hardest = min(classes, key=lambda found: HARDEST_FIRST.index(found.failure_class))
+    hardest = min(classes, key=lambda found: tables.HARDEST_FIRST.index(found.failure_class))
     waits = [found.retry_after_seconds for found in classes if found.retry_after_seconds is not None]
     return replace(hardest, retry_after_seconds=max(waits, default=None))
 
@@ -265,11 +252,11 @@ def _by_exit(case: _Evidence) -> Classification | None:
 
 def _by_exception(case: _Evidence) -> Classification | None:
     for spellings in case.facts.names:
-        failure_class = next((EXCEPTIONS[name] for name in spellings if name in EXCEPTIONS), None)
+        failure_class = next((tables.EXCEPTIONS[name] for name in spellings if name in tables.EXCEPTIONS), None)
         if failure_class is not None:
             return Classification(_refine_class(case, failure_class), f"table: {spellings[1]}")
-    if isinstance(case.error, OSError) and case.error.errno in ERRNOS:
-        return Classification(ERRNOS[case.error.errno], f"errno {case.error.errno}")
+    if isinstance(case.error, OSError) and case.error.errno in tables.ERRNOS:
+        return Classification(tables.ERRNOS[case.error.errno], f"errno {case.error.errno}")
     return None
 
 
@@ -311,9 +298,9 @@ _STEPS: tuple[Callable[[_Evidence], Classification | None], ...] = (
 
 
 def _http_class(status: int, with_retry_after: bool) -> FailureClass | None:
-    if with_retry_after and status in WAITS_WITH_RETRY_AFTER:
+    if with_retry_after and status in tables.WAITS_WITH_RETRY_AFTER:
         return FailureClass.TRANSIENT
-    return HTTP.get(status)
+    return tables.HTTP.get(status)
 
 
 def _http_message(status: int) -> str:

@@ -14,17 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from ..outcome import FailureClass
-from .phrases import (
-    CONSEQUENCES,
-    ERROR_MARKS,
-    HTTP_STATUSES,
-    LINE_CLASSES,
-    NO_ERRORS,
-    POSTGRES_LINE,
-    POSTGRES_MESSAGES,
-    POSTGRES_PROGRAMS,
-    SQLSTATES,
-)
+from . import phrases
 from .tables import DECISIVE_EXITS, HTTP, PROGRAM_EXITS, sqlstate_class
 
 # --- Names and messages of errors, and what they have in common with others of their kind ----------------------------
@@ -105,7 +95,7 @@ def read_program_end(exit_code: int, output: str, command: str | Sequence[object
     if signal_of_exit(exit_code) is not None and not _is_error(line):
         line = ""  # what it wrote when the signal came
     text = command if command is None or isinstance(command, str) else shlex.join(map(str, command))
-    status = _group(re.search(HTTP_STATUSES, line, re.IGNORECASE))
+    status = _group(re.search(phrases.HTTP_STATUSES, line, re.IGNORECASE))
     return ProgramEnd(exit_code, line, text, None if status is None else int(status), _sqlstate_in(line, text or ""))
 
 
@@ -131,7 +121,7 @@ def describe_exit_signal(end: ProgramEnd) -> str:
 def error_line(output: str) -> str:
     """Return the line of an output that names the error; empty if there is no output."""
     lines = [line.rstrip() for line in _ESCAPES.sub("", output).splitlines()]
-    telling = [place for place, line in enumerate(lines) if line.strip() and not re.search(CONSEQUENCES, line)]
+    telling = [place for place, line in enumerate(lines) if line.strip() and not re.search(phrases.CONSEQUENCES, line)]
     marked = [place for place in telling if _is_error(lines[place])]
     found = next(iter(marked[-1:] or telling[-1:]), None)
     raised = _raised_at(lines)
@@ -143,7 +133,9 @@ def error_line(output: str) -> str:
 
 
 def _is_error(line: str) -> bool:
-    return bool(re.search(ERROR_MARKS, line, re.IGNORECASE)) and not re.search(NO_ERRORS, line, re.IGNORECASE)
+    return bool(re.search(phrases.ERROR_MARKS, line, re.IGNORECASE)) and not re.search(
+        phrases.NO_ERRORS, line, re.IGNORECASE
+    )
 
 
 def _raised_at(lines: Sequence[str]) -> int | None:
@@ -176,7 +168,7 @@ def classify_program(end: ProgramEnd) -> Classification | None:
         return Classification(found, f"HTTP {end.status} in its output", is_by_text=True)
     if end.sqlstate is not None and (by_state := sqlstate_class(end.sqlstate, end.line)) is not None:
         return Classification(by_state, f"SQLSTATE {end.sqlstate} in its output", is_by_text=True)
-    for pattern, failure_class in LINE_CLASSES:
+    for pattern, failure_class in phrases.LINE_CLASSES:
         if match := re.search(pattern, end.line, re.IGNORECASE):
             return Classification(failure_class, f"{match[0].strip(_AROUND)!r} in its output", is_by_text=True)
     for program in _programs_that_may_have_ended(end):
@@ -214,12 +206,12 @@ def programs_of(command: str) -> list[str]:
 
 
 def _sqlstate_in(line: str, command: str) -> str | None:
-    for pattern in SQLSTATES.values():
+    for pattern in phrases.SQLSTATES.values():
         if found := re.search(pattern, line):
             return _group(found)
-    if not re.search(POSTGRES_LINE, line) and POSTGRES_PROGRAMS.isdisjoint(programs_of(command)):
+    if not re.search(phrases.POSTGRES_LINE, line) and phrases.POSTGRES_PROGRAMS.isdisjoint(programs_of(command)):
         return None
-    return next((sqlstate for pattern, sqlstate in POSTGRES_MESSAGES if re.search(pattern, line)), None)
+    return next((sqlstate for pattern, sqlstate in phrases.POSTGRES_MESSAGES if re.search(pattern, line)), None)
 
 
 def _group(match: re.Match[str] | None) -> str | None:

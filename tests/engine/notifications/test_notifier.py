@@ -144,7 +144,7 @@ def test_a_sender_that_hangs_is_killed_with_its_children_while_the_run_goes_on(t
 
 
 def test_a_sender_that_hangs_does_not_keep_the_next_page_from_the_others(tmp_path, monkeypatch):
-    monkeypatch.setattr("redrive.engine.executor.publisher.CLOSE_SECONDS", 0.1)
+    monkeypatch.setattr("redrive.engine.notifications.notifier.CLOSE_SECONDS", 0.1)
     inbox = tmp_path / "inbox"
     flow = Flow("night")
     doomed(flow)
