@@ -626,12 +626,7 @@ def after_change(status: BreakerStatus, changed: Breaker, at: int | None) -> Bre
 
 def after_event(status: BreakerStatus, event: BreakerChanged) -> BreakerStatus:
     """Return what a console knows after the event of a change: no calls; a breaker that has closed now releases."""
-    changed = replace(
-        status.breaker,
-        state=BreakerState(event.state),
-        reopens_at=event.reopens_at,
-        why=event.why or "",
-    )
+    changed = replace(status.breaker, state=BreakerState(event.state), reopens_at=event.reopens_at, why=event.why or "")
     if event.since != status.changed_at:
         is_paced = changed.state is BreakerState.CLOSED and event.since is not None
         rate = status.spec.release_per_second if is_paced else 0.0

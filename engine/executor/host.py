@@ -56,12 +56,7 @@ StartProcess = Callable[[list[str], int, int, int], int]
 def open_process(words: list[str], log: int, read_end: int, write_end: int) -> int:
     """Start an executor in a fresh interpreter."""
     process = subprocess.Popen(
-        words,
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=log,
-        pass_fds=(read_end, write_end),
-        start_new_session=True,
+        words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(read_end, write_end), start_new_session=True
     )
     return process.pid
 

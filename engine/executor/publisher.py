@@ -26,12 +26,7 @@ class Publisher:
     """Tells others of the events of a run, and of what the state file cannot say."""
 
     def __init__(
-        self,
-        opened: OpenRun,
-        machine: Machine,
-        view: RunView,
-        attempts: AttemptManager,
-        listener: EventListener | None,
+        self, opened: OpenRun, machine: Machine, view: RunView, attempts: AttemptManager, listener: EventListener | None
     ) -> None:
         flow, clock, folder = opened.flow, machine.clock, machine.pages_folder()
         self._opened = opened

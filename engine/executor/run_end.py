@@ -105,13 +105,7 @@ class RunResult:
 class RunEndCheck:
     """Decides whether a run can progress without an operator."""
 
-    def __init__(
-        self,
-        view: RunView,
-        downstreams: DownstreamStates,
-        attempts: AttemptManager,
-        opened: OpenRun,
-    ) -> None:
+    def __init__(self, view: RunView, downstreams: DownstreamStates, attempts: AttemptManager, opened: OpenRun) -> None:
         self._view = view
         self._downstreams = downstreams
         self._attempts = attempts

@@ -203,10 +203,7 @@ def normalize_fields(task: TaskDef) -> None:
 
 #: Fields that contradict each other: when they do, and the sentence for the user.
 _CONTRADICTIONS: tuple[tuple[Callable[[TaskDef], bool], str], ...] = (
-    (
-        lambda task: task.kind == "command" and not (task.command_line() or "").strip(),
-        "the command is empty",
-    ),
+    (lambda task: task.kind == "command" and not (task.command_line() or "").strip(), "the command is empty"),
     (
         lambda task: task.shell is not None and not isinstance(task.command, str),
         "a list runs without a shell: leave shell= out, or write the command as one text",
@@ -235,18 +232,12 @@ _CONTRADICTIONS: tuple[tuple[Callable[[TaskDef], bool], str], ...] = (
         lambda task: task.dask is not None and task.isolation != "dask",
         "dask= says which workers of a cluster run it: add isolation='dask'",
     ),
-    (
-        lambda task: task.kind == "command" and task.isolation == "thread",
-        "a command cannot run in a thread",
-    ),
+    (lambda task: task.kind == "command" and task.isolation == "thread", "a command cannot run in a thread"),
     (
         lambda task: task.kind == "command" and task.isolation == "worker",
         "a command cannot run in a worker: it is a program of its own; give it isolation='process'",
     ),
-    (
-        lambda task: task.kind != "python" and task.map_over is not None,
-        "only a function can be mapped over a list",
-    ),
+    (lambda task: task.kind != "python" and task.map_over is not None, "only a function can be mapped over a list"),
     (
         lambda task: task.map_over is not None and task.max_active is not None,
         "max_active counts tasks of one name, and the children of a map task have many: use a pool",

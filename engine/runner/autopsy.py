@@ -20,15 +20,7 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from ..core.failures.hang import (
-    SYSTEM_CALLS,
-    Activity,
-    Autopsy,
-    Descriptor,
-    FileLock,
-    Process,
-    activity_of_channel,
-)
+from ..core.failures.hang import SYSTEM_CALLS, Activity, Autopsy, Descriptor, FileLock, Process, activity_of_channel
 from ..statefile.processes import open_files, read_file
 from . import process
 from .sockets import Socket, Tables

@@ -62,10 +62,7 @@ class ForkedProcess:
     """
 
     def __init__(
-        self,
-        started: protocol.Started,
-        fds: list[int],
-        open_results: Callable[[int], FrameSocket] | None = None,
+        self, started: protocol.Started, fds: list[int], open_results: Callable[[int], FrameSocket] | None = None
     ) -> None:
         self.number = started.number
         self.pid = started.pid

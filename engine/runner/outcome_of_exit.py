@@ -147,12 +147,7 @@ def _bounded(seconds: float | None) -> float | None:
 
 def _timeout(evidence: Evidence) -> Failure:
     return describe_timeout(
-        evidence.timeout or 0,
-        evidence.stack,
-        evidence.project_root,
-        evidence.hang,
-        evidence.command,
-        evidence.progress,
+        evidence.timeout or 0, evidence.stack, evidence.project_root, evidence.hang, evidence.command, evidence.progress
     )
 
 

@@ -150,12 +150,7 @@ class WorkerPool:
     """
 
     def __init__(
-        self,
-        shared: RunnerContext,
-        fork: Fork,
-        *,
-        on_retired: Callable[[ExecutorChanged], object],
-        idle_max: int,
+        self, shared: RunnerContext, fork: Fork, *, on_retired: Callable[[ExecutorChanged], object], idle_max: int
     ) -> None:
         self._shared = shared
         self._fork = fork

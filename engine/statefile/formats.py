@@ -66,7 +66,7 @@ FORMATS: Dict[int, Format] = {
             "CREATE INDEX idx_quarantine_held ON quarantine(run_id) WHERE state = 'held'",
             "CREATE INDEX idx_page_task_open ON page_task(task) WHERE done = 0",
         ),
-    ),
+    )
 }
 SCHEMA_VERSION = max(FORMATS)
 _CREATED = re.compile(r"CREATE (TABLE|INDEX) (\w+)")

@@ -476,11 +476,7 @@ def reevaluate(transaction: Transaction, run_id: str, name: str) -> str:
 
 
 #: Due times, and the start of max_elapsed -> the states in which they count now, or again once a task above allows it.
-_INSTANTS = {
-    "next_retry_at": WITH_INSTANT | DERIVED,
-    "first_started_at": MOVING | DERIVED,
-    "expires_at": OPEN,
-}
+_INSTANTS = {"next_retry_at": WITH_INSTANT | DERIVED, "first_started_at": MOVING | DERIVED, "expires_at": OPEN}
 
 
 def shift_times(transaction: Transaction, run_id: str, jump_us: int) -> None:

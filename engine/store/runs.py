@@ -472,10 +472,7 @@ def _read_successes(connection: sqlite3.Connection, run_id: str) -> list[TaskRow
 
 
 def _read_tasks(
-    connection: sqlite3.Connection,
-    run_id: str,
-    names: Sequence[str] | None = None,
-    others: Iterable[TaskRow] = (),
+    connection: sqlite3.Connection, run_id: str, names: Sequence[str] | None = None, others: Iterable[TaskRow] = ()
 ) -> dict[str, TaskRow]:
     """Read the tasks in the order of the flow. ``others``: rows beside them that were read already."""
     decode = msgspec.json.Decoder(TaskSpec).decode

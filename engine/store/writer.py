@@ -148,11 +148,7 @@ class Writer:
         return self._is_degraded
 
     def submit(
-        self,
-        item: Callable[[Transaction], T],
-        author: Author = BY_EXECUTOR,
-        *,
-        durable: bool = False,
+        self, item: Callable[[Transaction], T], author: Author = BY_EXECUTOR, *, durable: bool = False
     ) -> asyncio.Future[T]:
         """Queue an item for the next transaction; the future resolves to its result after the COMMIT.
 

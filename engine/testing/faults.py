@@ -142,68 +142,36 @@ def limited(
     return DownstreamFault(downstream, when, lambda order: http_error(downstream, 429, retry_after), 429, per_second)
 
 
-def error(
-    task: str,
-    error: Error,
-    *,
-    takes: Duration = 0.05,
-    **when: Unpack[WhenOptions],
-) -> TaskFault:
+def error(task: str, error: Error, *, takes: Duration = 0.05, **when: Unpack[WhenOptions]) -> TaskFault:
     """Attempts of a task raise ``error`` where its function begins: an exception, its class, or what makes one."""
     return TaskFault(task, _when(when), error=_made(error), seconds=takes)
 
 
-def hang(
-    task: str,
-    *,
-    ignores_sigterm: bool = False,
-    **when: Unpack[WhenOptions],
-) -> TaskFault:
+def hang(task: str, *, ignores_sigterm: bool = False, **when: Unpack[WhenOptions]) -> TaskFault:
     """Attempts of a task do nothing until they are killed at their timeout."""
     return TaskFault(task, _when(when), hangs=True, ignores_sigterm=ignores_sigterm)
 
 
-def slow(
-    task: str,
-    factor: float = 1.0,
-    *,
-    seconds: Duration = 0,
-    **when: Unpack[WhenOptions],
-) -> TaskFault:
+def slow(task: str, factor: float = 1.0, *, seconds: Duration = 0, **when: Unpack[WhenOptions]) -> TaskFault:
     """Attempts of a task take ``factor`` times as long, and ``seconds`` more."""
     if factor == 1.0 and not seconds:
         raise ValueError(f"slow({task!r}) needs a factor, or seconds=")
     return TaskFault(task, _when(when), factor=factor, more_seconds=seconds)
 
 
-def exits(
-    task: str,
-    code: int,
-    *,
-    stderr: str = "",
-    takes: Duration = 0.05,
-    **when: Unpack[WhenOptions],
-) -> TaskFault:
+def exits(task: str, code: int, *, stderr: str = "", takes: Duration = 0.05, **when: Unpack[WhenOptions]) -> TaskFault:
     """Attempts of a command write ``stderr`` and exit with ``code``; so does a process that calls ``os._exit``."""
     return TaskFault(task, _when(when), exit_code=code, output=stderr, seconds=takes)
 
 
 def killed(
-    task: str,
-    signal: int = 9,
-    *,
-    out_of_memory: bool = False,
-    takes: Duration = 0.05,
-    **when: Unpack[WhenOptions],
+    task: str, signal: int = 9, *, out_of_memory: bool = False, takes: Duration = 0.05, **when: Unpack[WhenOptions]
 ) -> TaskFault:
     """A signal ends attempts of a task: 6 of an abort, 9 from outside, or of the kernel that is ``out_of_memory``."""
     return TaskFault(task, _when(when), signal=signal, is_out_of_memory=out_of_memory, seconds=takes)
 
 
-def not_started(
-    task: str,
-    **when: Unpack[WhenOptions],
-) -> TaskFault:
+def not_started(task: str, **when: Unpack[WhenOptions]) -> TaskFault:
     """The machine has no process for attempts of a task."""
     return TaskFault(task, _when(when), not_started=True)
 

@@ -196,11 +196,7 @@ def play(
 
 
 def play_schedule(
-    flow: PlayedFlow,
-    *,
-    lasts: Duration = LIMIT,
-    keep: str | os.PathLike[str] | None = None,
-    **scene: Unpack[Scene],
+    flow: PlayedFlow, *, lasts: Duration = LIMIT, keep: str | os.PathLike[str] | None = None, **scene: Unpack[Scene]
 ) -> Night:
     """Play ``redrive serve`` of a flow with a schedule, from ``at`` on: each run starts when it is due.
 

@@ -187,8 +187,7 @@ _OUTAGES: Mapping[str, str] = {
     "starting": _clause(r"the database system is (?:starting up|shutting down|in recovery(?: mode)?)")
     + r"|the database system is (?:starting up|shutting down|in recovery mode)$",
     "slots": _clause(
-        r"(?:sorry, )?too many (?:connections|clients)(?: already)?",
-        r"remaining connection slots are reserved for .*",
+        r"(?:sorry, )?too many (?:connections|clients)(?: already)?", r"remaining connection slots are reserved for .*"
     ),
     "kafka": r"\bBroker may not be available",
 }
