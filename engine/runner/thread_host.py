@@ -15,7 +15,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Coroutine, Mapping
-from typing import NoReturn, TextIO
+from typing import NoReturn
 
 from ..errors import TaskTerminated, TransientError
 from . import protocol
@@ -50,44 +50,6 @@ class _CancelToken:
         """Also call ``loop_cancel`` when the token is set; None: no longer."""
         with self._lock:
             self._loop_cancel = loop_cancel
-
-
-class _ThreadOutput:
-    """What the flow has put in place of stdout or stderr: output of a task's thread goes to the pipe of its attempt."""
-
-    encoding = "utf-8"
-    errors = "backslashreplace"
-
-    def __init__(self, host: TextIO, threads: dict[int, _TaskThread]) -> None:
-        self._host = host
-        self._threads = threads
-
-    def write(self, text: str) -> int:
-        attempt = self._threads.get(threading.get_ident())
-        if attempt is None:
-            return self._host.write(text)
-        attempt.write(text.encode("utf-8", "backslashreplace"))
-        return len(text)
-
-    def writelines(self, lines: list[str]) -> None:
-        for line in lines:
-            self.write(line)
-
-    def flush(self) -> None:
-        self._host.flush()
-
-    def fileno(self) -> int:
-        return self._host.fileno()
-
-    def isatty(self) -> bool:
-        return False
-
-    def writable(self) -> bool:
-        return True
-
-    @property
-    def buffer(self) -> object:
-        return self._host.buffer
 
 
 class _Reports:
@@ -243,12 +205,9 @@ class _Host:
 
     def _divert_output(self) -> None:
         """Let what a task's thread writes go to the pipe of its attempt, also by a stream that the import has kept."""
-        for name in ("stdout", "stderr"):
-            ours, shown = getattr(sys, f"__{name}__"), getattr(sys, name)
-            if isinstance(ours, OutputStream):
-                ours.divert = self._divert
-            if shown is not ours:
-                setattr(sys, name, _ThreadOutput(shown, self._threads))
+        for stream in (sys.__stdout__, sys.__stderr__):
+            if isinstance(stream, OutputStream):
+                stream.divert = self._divert
 
     def _divert(self, text: str) -> bool:
         attempt = self._threads.get(threading.get_ident())
