@@ -153,13 +153,13 @@ class _Evidence(msgspec.Struct, frozen=True):
         return _Evidence(error, extract_facts(error), self.rules, policy, self.causes_left - 1)
 
 
-_UNKNOWN = Classification(FailureClass.UNCLASSIFIED, "no rule names it")
+_UNKNOWN = Classification(FailureClass.UNCLASSIFIED)
 
 
 def _classify(case: _Evidence) -> Classification:
     name = _first_match(case, case.policy.never_retry if case.policy else ())
     if name is not None:
-        return Classification(FailureClass.PERMANENT, f"never_retry names {name}")
+        return Classification(FailureClass.PERMANENT)
     found = next((found for step in _STEPS if (found := step(case)) is not None), _UNKNOWN)
     return _apply_retry_on(case, found)
 
@@ -175,9 +175,9 @@ def _apply_retry_on(case: _Evidence, found: Classification) -> Classification:
         return found  # each child of a group was filtered
     name = _first_match(case, tuple(name for name in names if name not in CATCH_ALL_NAMES))
     if name is not None:
-        return replace(found, failure_class=FailureClass.TRANSIENT, because=f"retry_on names {name}")
+        return replace(found, failure_class=FailureClass.TRANSIENT)
     if CATCH_ALL_NAMES.isdisjoint(names):
-        return Classification(FailureClass.PERMANENT, "retry_on does not name it")
+        return Classification(FailureClass.PERMANENT)
     return found
 
 
@@ -189,7 +189,7 @@ def _by_rule(case: _Evidence) -> Classification | None:
     for rule in case.rules:
         if rule.matches(case.facts, message_of(case.error)):
             waited = retry_after_seconds(case.facts) if rule.retry_after is None else rule.retry_after
-            return Classification(rule.failure_class, str(rule), waited)
+            return Classification(rule.failure_class, waited)
     return None
 
 
@@ -207,7 +207,7 @@ def _by_task_error(case: _Evidence) -> Classification | None:
     for kind, failure_class in _TASK_ERRORS:
         if isinstance(case.error, kind):
             seconds = _bounded(case.error.seconds) if isinstance(case.error, errors.RetryAfter) else None
-            return Classification(failure_class, f"the task raised {type(case.error).__name__}", seconds)
+            return Classification(failure_class, seconds)
     return None
 
 
@@ -217,15 +217,15 @@ def _by_response(case: _Evidence) -> Classification | None:
         seconds = retry_after_seconds(facts)
         failure_class = _http_class(facts.status, facts.retry_after is not None) or FailureClass.AMBIGUOUS
         may_heal = failure_class in (FailureClass.TRANSIENT, FailureClass.AMBIGUOUS)
-        return Classification(failure_class, _http_message(facts.status), seconds if may_heal else None)
+        return Classification(failure_class, seconds if may_heal else None)
     if facts.grpc is not None:
-        return Classification(classify_grpc(facts.grpc), f"gRPC {facts.grpc}")
+        return Classification(classify_grpc(facts.grpc))
     if facts.sqlstate is not None:
         found = tables.sqlstate_class(facts.sqlstate, message_of(case.error))
-        return None if found is None else Classification(found, f"SQLSTATE {facts.sqlstate}")
+        return None if found is None else Classification(found)
     if facts.sqlite is not None:
         found = tables.longest_prefix(tables.SQLITE, facts.sqlite)
-        return None if found is None else Classification(found, facts.sqlite)
+        return None if found is None else Classification(found)
     return None
 
 
@@ -247,16 +247,16 @@ def _by_exit(case: _Evidence) -> Classification | None:
     if not isinstance(code, int) or isinstance(code, bool):
         return None
     failure_class = classify_signal(-code) if code < 0 else classify_exit(code)
-    return None if failure_class is FailureClass.UNCLASSIFIED else Classification(failure_class, f"exit status {code}")
+    return None if failure_class is FailureClass.UNCLASSIFIED else Classification(failure_class)
 
 
 def _by_exception(case: _Evidence) -> Classification | None:
     for spellings in case.facts.names:
         failure_class = next((tables.EXCEPTIONS[name] for name in spellings if name in tables.EXCEPTIONS), None)
         if failure_class is not None:
-            return Classification(_refine_class(case, failure_class), f"table: {spellings[1]}")
+            return Classification(_refine_class(case, failure_class))
     if isinstance(case.error, OSError) and case.error.errno in tables.ERRNOS:
-        return Classification(tables.ERRNOS[case.error.errno], f"errno {case.error.errno}")
+        return Classification(tables.ERRNOS[case.error.errno])
     return None
 
 
@@ -279,7 +279,7 @@ def _by_cause(case: _Evidence) -> Classification | None:
         if isinstance(cause, BaseException) and cause is not case.error:
             found = _classify(case.for_error(cause, None))
             if found.failure_class is not FailureClass.UNCLASSIFIED:
-                return replace(found, because=f"{found.because}, the cause of it")
+                return found
     return None
 
 
@@ -359,10 +359,6 @@ class ClassificationRule(msgspec.Struct, frozen=True):
             and (self.signal is None or self.signal == signal)
             and (self.message is None or self.message.casefold() in message.casefold())
         )
-
-    def __str__(self) -> str:
-        conditions = [f"{name} {getattr(self, name)}" for name in _CONDITIONS if getattr(self, name) is not None]
-        return f"rule: {', '.join(conditions)} is {self.failure_class}"
 
 
 def parse_rules(mappings: Iterable[Mapping[str, object]]) -> tuple[ClassificationRule, ...]:

@@ -147,10 +147,9 @@ def _raised_at(lines: Sequence[str]) -> int | None:
 
 
 class Classification(msgspec.Struct, frozen=True):
-    """The class of a failure. ``because`` names the rule or the row of a table that decided, in words."""
+    """The class of a failure, and what else is known of it."""
 
     failure_class: FailureClass
-    because: str = ""
     retry_after_seconds: float | None = None
     diagnostic: str | None = None
     is_by_text: bool = False  # only the text of a program's output decided
@@ -165,19 +164,16 @@ def classify_program(end: ProgramEnd) -> Classification | None:
         return None
     if end.status is not None:
         found = HTTP.get(end.status, FailureClass.AMBIGUOUS)
-        return Classification(found, f"HTTP {end.status} in its output", is_by_text=True)
+        return Classification(found, is_by_text=True)
     if end.sqlstate is not None and (by_state := sqlstate_class(end.sqlstate, end.line)) is not None:
-        return Classification(by_state, f"SQLSTATE {end.sqlstate} in its output", is_by_text=True)
+        return Classification(by_state, is_by_text=True)
     for pattern, failure_class in phrases.LINE_CLASSES:
-        if match := re.search(pattern, end.line, re.IGNORECASE):
-            return Classification(failure_class, f"{match[0].strip(_AROUND)!r} in its output", is_by_text=True)
+        if re.search(pattern, end.line, re.IGNORECASE):
+            return Classification(failure_class, is_by_text=True)
     for program in _programs_that_may_have_ended(end):
         if (by_exit := PROGRAM_EXITS.get(program, {}).get(end.exit_code)) is not None:
-            return Classification(by_exit, f"exit status {end.exit_code} of {program}")
+            return Classification(by_exit)
     return None
-
-
-_AROUND = " :;,.()[]'\"<>-"  # what a phrase begins after
 
 
 def _programs_that_may_have_ended(end: ProgramEnd) -> list[str]:

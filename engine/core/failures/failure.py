@@ -164,7 +164,7 @@ def describe_timeout(
     return _without_exception(
         "TimeoutError",  # SPEC 000 names it so
         f"task exceeded {timeout_seconds:g}s" + (f": {hang}" if hang else ""),
-        Classification(FailureClass.TIMEOUT, "its deadline"),
+        Classification(FailureClass.TIMEOUT),
         fingerprint_of_stack(stack_text, project_root, command, hang),
         str(progress or "") or (f"it was at {frame}" if frame is not None and not hang else ""),
         {} if progress is None else {PROGRESS_FACT: progress.done},
@@ -219,7 +219,7 @@ def _apply_rules(
 ) -> Classification:
     for rule in parse_rules(rules):
         if rule.matches(facts, message, signal):
-            return Classification(rule.failure_class, str(rule), rule.retry_after)
+            return Classification(rule.failure_class, rule.retry_after)
     return otherwise
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 
 import pytest
-from redrive.engine.core.failures.facts import classify_program, error_line, programs_of, read_program_end
+from redrive.engine.core.failures.facts import error_line, programs_of, read_program_end
 from redrive.engine.core.failures.failure import describe_error, describe_exit, describe_signal, describe_timeout
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint
 from support.marks import for_each
@@ -223,22 +223,6 @@ def test_a_program_below_a_traceback_speaks_before_the_exit_status_in_it() -> No
 )
 def test_the_programs_of_a_shell_line(command: str, programs: list[str]) -> None:
     assert programs_of(command) == programs
-
-
-def test_what_decided_is_reported() -> None:
-    ends = [
-        (22, "curl: (22) The requested URL returned error: 503", "curl x"),
-        (3, PSQL_NO_TABLE, "psql -f x"),
-        (1, "read: Connection refused", "x"),
-        (7, "", "curl x"),
-    ]
-    reasons = [found and found.because for found in (classify_program(read_program_end(*end)) for end in ends)]
-    assert reasons == [
-        "HTTP 503 in its output",
-        "SQLSTATE 42P01 in its output",
-        "'Connection refused' in its output",
-        "exit status 7 of curl",
-    ]
 
 
 # --- Which failures are one cause ------------------------------------------------------------------------------------
