@@ -386,7 +386,7 @@ def _changed(event: Event, payload: payloads.TaskChanged) -> str:
     if total := columns.get("progress_total"):
         return f"{columns.get('progress_done') or 0:,} of {total:,} done"
     if notice := columns.get("notice"):
-        return notice
+        return str(notice)
     if columns.get("stale"):
         return "stale: something above it runs again"
     if "canary" in columns:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from enum import Enum
-from typing import cast
 
 import msgspec
 
@@ -81,7 +80,7 @@ def consequences_of(
     state, children, rows, pages = _TABLE[type(decision)]
     columns: TaskColumns = {"ended_at": at, **_columns_of(at, decision, outcome, history), "claim_token": None}
     if counter := counter_of(decision):
-        columns.update(cast(TaskColumns, {counter: getattr(history, counter) + 1}))
+        columns.update({counter: getattr(history, counter) + 1})
     if history.cancel_requested:
         columns["cancel_requested_at"] = None
     if history.bounded_until is not None and state not in MOVING:
@@ -217,7 +216,7 @@ LONG_TEXTS = frozenset(["traceback", "stack", "fingerprint_detail"])
 
 def without_long_texts(columns: AttemptColumns) -> AttemptColumns:
     """Return the columns for an event."""
-    return cast(AttemptColumns, {column: value for column, value in columns.items() if column not in LONG_TEXTS})
+    return {column: value for column, value in columns.items() if column not in LONG_TEXTS}
 
 
 _MEASURED = frozenset(["exit_code", "signal", "max_rss_kb", "cpu_user_us", "cpu_system_us", "duration_us", "stack"])
@@ -226,7 +225,7 @@ _MEASURED = frozenset(["exit_code", "signal", "max_rss_kb", "cpu_user_us", "cpu_
 def attempt_columns(at: int, outcome: Outcome, decision: Decision | None) -> AttemptColumns:
     """Return the columns of ``attempt`` at its end."""
     measured = {key: value for key, value in outcome.attempt_columns.items() if value is not None and key in _MEASURED}
-    columns = cast(AttemptColumns, {"ended_at": at, "outcome": str(outcome.kind), **measured})
+    columns = {"ended_at": at, "outcome": str(outcome.kind), **measured}
     failure = outcome.failure
     if failure is not None:
         fingerprint = failure.fingerprint

@@ -9,11 +9,11 @@ missing key leaves its field blank. A value whose JSON type differs from that of
 import json
 from itertools import compress
 from operator import is_not
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Sequence, Tuple, Type, cast
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Sequence, Tuple, Type
 
 from ..errors import CorruptFileError
 from . import event_payloads as payloads
-from .event_payloads import AttemptColumns, Payload, TaskColumns, UnknownPayload
+from .event_payloads import Payload, TaskColumns, UnknownPayload
 from .events import Event, EventKind
 
 #: Event kind -> type of its payload.
@@ -193,7 +193,7 @@ def _unknown(data: Dict[str, object]) -> UnknownPayload:
     attempt_columns: Any = data.get("attempt")
     return UnknownPayload(
         what if isinstance(what, str) else None,
-        cast(TaskColumns, columns if isinstance(columns, dict) else {}),
-        cast(AttemptColumns, attempt_columns if isinstance(attempt_columns, dict) else {}),
+        columns if isinstance(columns, dict) else {},
+        attempt_columns if isinstance(attempt_columns, dict) else {},
         data,
     )

@@ -383,7 +383,7 @@ def _bring_back(transaction: Transaction, run_id: str, child: _Child) -> _Child:
     """Give a child whose element is back what it had; one that waited waits for its parents again."""
     if child.aside is None:
         return child
-    columns = cast(TaskColumns, dict(json.loads(child.aside), aside=None))
+    columns = dict(json.loads(child.aside), aside=None)
     state = columns.pop("state")
     if state in MOVING or state == TaskState.UPSTREAM_FAILED:
         state = str(TaskState.PENDING)

@@ -482,7 +482,7 @@ _INSTANTS = {"next_retry_at": WITH_INSTANT | DERIVED, "first_started_at": MOVING
 def shift_times(transaction: Transaction, run_id: str, jump_us: int) -> None:
     """Shift the stored times of a run by a step of the wall clock."""
     values = transaction.connection.execute(_SELECT_RUN, (run_id,)).fetchone()
-    run = cast(RunColumns, dict(zip(_RUN_INSTANTS, values)))
+    run = dict(zip(_RUN_INSTANTS, values))
     deadline_at = run.get("deadline_at") if run.get("deadline_is_time") else None
     rows = transaction.connection.execute(
         "SELECT name, state, next_retry_at, first_started_at, expires_at FROM task WHERE run_id = ? AND"
@@ -530,11 +530,11 @@ def steps_since(connection: sqlite3.Connection, run_id: str, seq: int) -> int:
 
 def shift_recorded(before: TaskColumns, deadline_at: Optional[int], jump_us: int) -> TaskColumns:
     """The columns that an act has recorded of a task, shifted by a step of the clock since then."""
-    return cast(TaskColumns, dict(before, **_shifted(before["state"], before, deadline_at, jump_us)))
+    return dict(before, **_shifted(before["state"], before, deadline_at, jump_us))
 
 
 def _shifted(state: str, instants: Mapping[str, Any], deadline_at: Optional[int], jump_us: int) -> TaskColumns:
     found = {name: instants.get(name) for name, states in _INSTANTS.items() if state in states}
     if found.get("expires_at") == deadline_at:
         found["expires_at"] = None
-    return cast(TaskColumns, {name: at + jump_us for name, at in found.items() if at is not None})
+    return {name: at + jump_us for name, at in found.items() if at is not None}

@@ -5,7 +5,7 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
 import json
 import sqlite3
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple, cast
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 from ..domain.acts import BY_NAME, DONE, REFUSED, Answer, Command, Scope, parse_answer
 from ..domain.event_codec import decode
@@ -164,8 +164,7 @@ def _shift(context: ActionContext, tasks: Before, runs: Rows, jump_us: int) -> T
     (deadline_at,) = context.connection.execute(sql, (context.run_id,)).fetchone() or (None,)
     shifted = {name: transitions.shift_recorded(before, deadline_at, jump_us) for name, before in tasks.items()}
     return shifted, [
-        [what, cast(RunColumns, dict(before, **transitions.shift_run(before, jump_us)))] + other
-        for what, before, *other in runs
+        [what, dict(before, **transitions.shift_run(before, jump_us))] + other for what, before, *other in runs
     ]
 
 

@@ -7,11 +7,11 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.domain.acts import Author
-from redrive.engine.domain.event_payloads import AttemptColumns, AttemptSwept, TaskColumns, TaskMoved
+from redrive.engine.domain.event_payloads import AttemptColumns, AttemptSwept, TaskMoved
 from redrive.engine.statefile import logs
 from redrive.engine.statefile.transitions import Transaction
 from redrive.engine.store import database, runs
@@ -92,7 +92,7 @@ class StateFileBuilder:
                 "RUNNING",
                 state,
                 0,
-                set=cast(TaskColumns, {"ended_at": transaction.at, **columns}),
+                set={"ended_at": transaction.at, **columns},
                 attempt=attempt,
                 payload=TaskMoved(attempt_set=ended),
             )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import Any
 
 from redrive.engine.core.projection import AttemptRow, RunProjection, RunRow, TaskRow
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.domain.event_codec import decode
-from redrive.engine.domain.event_payloads import AttemptColumns, TaskColumns, TaskMoved
+from redrive.engine.domain.event_payloads import TaskMoved
 from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.domain.states import TaskState
 
@@ -66,7 +66,7 @@ class EventBuilder:
     def move(self, name: str, new: str, of_attempt: dict[str, Any] | None = None, **columns: Any) -> Event:
         """A task moves; ``of_attempt`` are columns of its latest attempt."""
         old, self._states[name] = self._states[name], TaskState(new)
-        payload = TaskMoved(cast(TaskColumns, columns), cast(AttemptColumns, of_attempt or {}))
+        payload = TaskMoved(columns, of_attempt or {})
         number = self._attempts[name] if of_attempt is not None else None
         return self.event(EventKind.TASK, name, old=str(old), new=new, attempt=number, payload=payload)
 
