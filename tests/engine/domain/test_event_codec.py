@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import sqlite3
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -182,23 +180,6 @@ def test_a_malformed_event_of_a_foreign_file_is_an_error_of_that_file(make_run_f
     (row,) = run_file.connection.execute(*events_query(before, 100)).fetchall()
     with pytest.raises(CorruptFileError, match="of kind 'task' in the state file has 'everything' as its 'set'"):
         event_of(row)
-
-
-def test_the_named_columns_are_those_of_the_tables(make_run_file: Any) -> None:
-    """The types of columns exist for mypy alone, because old interpreters have no TypedDict."""
-    tree = ast.parse(Path(str(event_payloads.__file__)).read_text())
-    named = {
-        node.name.removesuffix("Columns").lower(): [
-            field.target.id for field in node.body if isinstance(field, ast.AnnAssign)
-        ]
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ClassDef) and node.name.endswith("Columns")
-    }
-    assert sorted(named) == ["attempt", "page", "run", "task"]
-    connection = make_run_file().connection
-    for table, columns in named.items():
-        there = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
-        assert [column for column in columns if column not in there] == []
 
 
 def test_every_step_of_a_kill_has_its_own_field_of_an_attempt() -> None:
