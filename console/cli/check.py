@@ -113,7 +113,7 @@ def _check(
     left += [Finding("error", "after", circle)] if circle else []
     findings = [
         *left,
-        *flow_checks.check_spec(spec, seen),
+        *flow_checks.check_spec(spec, seen, checked.cost),
         *(finding for finding in found if finding not in left),
     ]
     if as_json:

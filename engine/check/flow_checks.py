@@ -32,8 +32,10 @@ from ..domain.text import counted, format_seconds
 from ..domain.trigger_rules import ALL_DONE
 from ..flow.source import Finding, environment_of, open_schedule, open_zone
 from ..store.runs import USUAL_MIN
+from .isolated import ProcessCost
 
 LOCK_MAX_ACTIVE = 1
+PROCESS_SECONDS_MIN = 0.002  # of a fork that is dear; one of a flow with few imports takes 0.6 ms
 TIMES_COMPARED = 100  # logical times of a schedule, for the shortest interval
 CALL_SECONDS_MAX = 60.0  # a longer task is a batch: its first wait may be shorter than the task
 
@@ -44,6 +46,7 @@ class FlowContext:
 
     flow: FlowSpec
     observed: PastByTask = field(default_factory=dict)
+    cost: ProcessCost | None = None
     dag: Dag = field(init=False)
 
     def __post_init__(self) -> None:
@@ -54,10 +57,13 @@ class FlowContext:
         return duration_stats(self.observed.get(name, ()))
 
 
-def check_spec(flow: FlowSpec, observed: PastByTask | None = None) -> list[Finding]:
-    """Check a spec: findings of the flow first, then task by task in the order of the flow. Raises FlowError."""
+def check_spec(flow: FlowSpec, observed: PastByTask | None = None, cost: ProcessCost | None = None) -> list[Finding]:
+    """Check a spec: findings of the flow first, then task by task in the order of the flow. Raises FlowError.
+
+    ``cost``: of a process with what the flow imports.
+    """
     flow = replace(flow, tasks=tuple(map(work_of, flow.tasks)))
-    context = FlowContext(flow, observed or {})
+    context = FlowContext(flow, observed or {}, cost)
     findings = [finding for rule in FLOW_RULES for finding in rule(context)]
     findings += [finding for task in flow.tasks for rule in TASK_RULES for finding in rule(task, context)]
     return findings
@@ -131,6 +137,23 @@ def _secrets(context: FlowContext) -> Iterator[Finding]:
     for name in context.flow.secrets:
         if name not in context.flow.params and not environment_of(context.flow).get(name):
             yield Finding("warning", "secret", f"the variable {name}, a secret of the flow, is not set here")
+
+
+def _process_cost(context: FlowContext) -> Iterator[Finding]:
+    """Tasks that usually take less than the fork of their process."""
+    cost = context.cost
+    if cost is None or cost.seconds < PROCESS_SECONDS_MIN:
+        return
+    forked = (task.name for task in context.flow.tasks if task.kind == "python" and task.isolation == "process")
+    seen = {name: context.took(name) for name in forked}
+    short = [name for name, past in seen.items() if past is not None and past.p50 < cost.seconds]
+    if short:
+        imports = f" with what the flow imports ({', '.join(cost.packages)})" if cost.packages else ""
+        message = (
+            f"{join_names(short)}: shorter than the fork of a process{imports}, {cost.seconds * 1000:.1f} ms of a"
+            ' processor by trial; isolation="worker" forks one for many attempts'
+        )
+        yield Finding("note", "process-cost", message)
 
 
 def _unused_env(context: FlowContext) -> Iterator[Finding]:
@@ -343,6 +366,7 @@ FLOW_RULES: tuple[Callable[[FlowContext], Iterator[Finding]], ...] = (
     _pages,
     _secrets,
     _unused_env,
+    _process_cost,
 )
 
 

@@ -14,6 +14,7 @@ import select
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import date
@@ -36,20 +37,35 @@ from ..runner.zygote.flow_import import ImportSurvey, single_threaded_libraries
 from .tasks import check_tasks
 
 
+class ProcessCost(msgspec.Struct, frozen=True):
+    """What it costs to fork the process that has imported a flow, by trial. ``packages``: the largest that it imports.
+
+    ``seconds``: of a processor, for the fork and the end of a child that does nothing.
+    """
+
+    seconds: float
+    packages: list[str]
+
+
 class _CheckReply(protocol.Frame, frozen=True):
     """The reply of the child: the spec of the flow, the findings, and from where tasks inherit options."""
 
     spec: bytes
     findings: list[Finding]
     inherited: dict[str, dict[str, str]]
+    cost: ProcessCost | None
 
 
 class CheckedFlow(NamedTuple):
-    """A flow that was imported and checked; ``inherited``: by task, from where each inherited option comes."""
+    """A flow that was imported and checked; ``inherited``: by task, from where each inherited option comes.
+
+    ``cost``: None if it cannot be known, as beside threads of the import.
+    """
 
     spec: FlowSpec
     findings: list[Finding]
     inherited: Mapping[str, Mapping[str, str]]
+    cost: ProcessCost | None
 
 
 class _ImportFailure(protocol.Frame, frozen=True):
@@ -175,7 +191,7 @@ def _read(payload: bytes) -> CheckedFlow:
     reply = _decode(payload)
     if isinstance(reply, _ImportFailure):
         raise connection.flow_error(reply.failed)
-    return CheckedFlow(connection.flow_spec(reply.spec), reply.findings, reply.inherited)
+    return CheckedFlow(connection.flow_spec(reply.spec), reply.findings, reply.inherited, reply.cost)
 
 
 # --- In the child ----------------------------------------------------------------------------------------------------
@@ -222,18 +238,43 @@ def _missing_params(flow: Flow, missing: Iterable[str]) -> Iterator[Finding]:
 
 def _import_and_check(target: str, params: Mapping[str, str]) -> _CheckReply | _ImportFailure:
     try:
-        survey, before = ImportSurvey(), time.monotonic()
+        survey, before, modules = ImportSurvey(), time.monotonic(), frozenset(sys.modules)
         with single_threaded_libraries():
             flow = load_flow(target, params)
             missing = sorted(flow.params.declared.keys() - flow.params.keys())
             flow.params.update(dict.fromkeys(missing))  # a run has to name them, a check does not
             spec = flow.spec()
-        texts = survey.since().warnings(time.monotonic() - before)
-        warnings = [Finding("warning", "import", text) for text in texts]
+        effects = survey.since()
+        warnings = [Finding("warning", "import", text) for text in effects.warnings(time.monotonic() - before)]
         findings = [*warnings, *_missing_params(flow, missing), *check_tasks(spec, flow.functions)]
-        return _CheckReply(msgspec.json.encode(spec), findings, flow.inherited)
+        cost = None if effects.threads else _process_cost(sys.modules.keys() - modules)
+        return _CheckReply(msgspec.json.encode(spec), findings, flow.inherited, cost)
     except BaseException as error:  # any error of the import: the same reply as to an executor
         return _ImportFailure(flow_import.failure_of(error))
+
+
+TRIALS = 5
+PACKAGES_MAX = 3
+
+
+def _process_cost(imported: Iterable[str]) -> ProcessCost | None:
+    """Fork this process some times, and take the least: what other programs do only adds to it. None: it cannot be."""
+    modules = Counter(name.partition(".")[0] for name in imported)
+    known = {"redrive", *sys.stdlib_module_names}
+    packages = [name for name, count in modules.most_common() if name not in known and count > 1]
+    try:
+        return ProcessCost(min(_fork_seconds() for _ in range(TRIALS)), packages[:PACKAGES_MAX])
+    except OSError:  # no more processes; or the flow ignores SIGCHLD, and nobody knows what a child has used
+        return None
+
+
+def _fork_seconds() -> float:
+    began = time.process_time()
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    _, _, usage = os.wait4(pid, 0)
+    return time.process_time() - began + usage.ru_utime + usage.ru_stime
 
 
 if __name__ == "__main__":

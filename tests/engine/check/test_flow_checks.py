@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import pytest
 from redrive.engine import Executor, Flow, FlowError, RetryPolicy
-from redrive.engine.check.flow_checks import checklist, worst_case_seconds, worst_case_sum
+from redrive.engine.check.flow_checks import check_spec, checklist, worst_case_seconds, worst_case_sum
+from redrive.engine.check.isolated import ProcessCost, check_in_subprocess
 from redrive.engine.core.advice import DurationQuantiles, PastByTask, PastDuration
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.flow.loading import load_flow
@@ -210,6 +211,34 @@ def test_a_timeout_that_only_ever_killed_hangs_is_no_finding():
     flow.command("a", "true", timeout="10m")
     past = (*(PastDuration(day, 40.0) for day in range(7)), PastDuration(0, 600.0, succeeded=False))
     assert "tight-timeout" not in found(flow, {"a": past})
+
+
+def test_tasks_that_are_shorter_than_the_fork_of_their_process_are_named_once_with_its_cost():
+    flow = quiet()
+    for name in ("a", "b", "long"):
+        flow.task(lambda: None, name=name, timeout=600)
+    flow.task(lambda: None, name="warm", timeout=600, isolation="worker")
+    flow.command("program", "true", timeout=600)
+    past = {name: took(0.003, 0.004, 40) for name in ("a", "b", "warm", "program")} | {"long": took(1, 2, 40)}
+    dear, cheap = ProcessCost(0.0071, ["pandas", "boto3"]), ProcessCost(0.0006, [])
+    (finding,) = (one for one in check_spec(flow.spec(), past, dear) if one.rule == "process-cost")
+    assert finding.message == (
+        "a, b: shorter than the fork of a process with what the flow imports (pandas, boto3), 7.1 ms of a processor by"
+        ' trial; isolation="worker" forks one for many attempts'
+    )
+    assert not [one for one in check_spec(flow.spec(), past, cheap) if one.rule == "process-cost"]
+
+
+def test_the_cost_of_a_process_is_measured_with_the_imports_of_the_flow(tmp_path: Path) -> None:
+    (tmp_path / "pack").mkdir()
+    for name in ("__init__", "part"):
+        (tmp_path / "pack" / f"{name}.py").touch()
+    source = "import pack.part\nfrom redrive.engine import Flow\nflow = Flow('f')\nflow.command('a', 'true')\n"
+    (tmp_path / "f.py").write_text(source)
+    cost = check_in_subprocess(str(tmp_path / "f.py"), {}).cost
+    assert cost is not None and 0 < cost.seconds < 10 and "pack" in cost.packages
+    (tmp_path / "f.py").write_text(f"{source}import signal\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\n")
+    assert check_in_subprocess(str(tmp_path / "f.py"), {}).cost is None
 
 
 def test_a_first_wait_under_the_observed_median_of_a_call_is_a_warning():
