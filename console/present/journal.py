@@ -12,7 +12,8 @@ from ...engine.domain.acts import TargetResult
 from ...engine.domain.event_codec import encode
 from ...engine.domain.events import Event, EventKind
 from ...engine.domain.states import WAITING, TaskState
-from ...engine.domain.text import counted
+from ...engine.domain.text import counted, format_duration
+from ..model.repeats import Tries
 from ..model.replay import EventJournal
 from ..text.columns import FILL, Width, row_line, that_fit
 from ..text.event_text import describe_event, event_subject, target_results
@@ -43,10 +44,18 @@ def is_minor(event: Event) -> bool:
     return event.kind in _FAINT_KINDS or (event.kind == EventKind.TASK and event.new in WAITING)
 
 
-def event_row(event: Event, started_at: int, absolute: bool, columns: int, longest: int, glyphs: Glyphs) -> Line:
+def event_row(
+    event: Event,
+    started_at: int,
+    absolute: bool,
+    columns: int,
+    longest: int,
+    glyphs: Glyphs,
+    tries: Tries | None = None,
+) -> Line:
     """Time, subject, sentence and actor of an event.
 
-    ``started_at``: of the run, for offsets. ``longest``: cells of the longest subject.
+    ``started_at``: of the run, for offsets. ``longest``: cells of the longest subject. ``tries``: for which it stands.
     """
     is_dim = is_minor(event) and event.actor is None
     named = event.task is not None or event.kind == EventKind.OPERATOR
@@ -57,9 +66,24 @@ def event_row(event: Event, started_at: int, absolute: bool, columns: int, longe
         (Width(8 if absolute else 6, is_right=not absolute), Piece(when, Role.DIM)),
         (Width(1), Piece(glyphs.dot, Role.DIM) if is_dim else _sign(event, glyphs)),
         (Width(11, min(longest, 32), is_name=True), Piece(one_line(event_subject(event)), text if named else Role.DIM)),
-        (Width(44, FILL), [Piece(one_line(describe_event(event)), text), *_actor_and_reason(event, glyphs)]),
+        (
+            Width(44, FILL),
+            [
+                *_times(event, tries, glyphs),
+                Piece(one_line(describe_event(event)), text),
+                *_actor_and_reason(event, glyphs),
+            ],
+        ),
         more=glyphs.more,
     )
+
+
+def _times(event: Event, tries: Tries | None, glyphs: Glyphs) -> Line:
+    """How often the same was tried and in what time, before the end of the latest try."""
+    if tries is None:
+        return []
+    count, took = number(tries.count), format_duration(event.at - tries.began_at)
+    return [Piece(f"{glyphs.closed} {count} times in {took}: ", Role.STRONG)]
 
 
 def _sign(event: Event, glyphs: Glyphs) -> Piece:

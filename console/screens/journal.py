@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
+from msgspec.structs import replace
 from textual import events
 from textual.widget import Widget
 
 from ...engine.domain.events import Event
 from ...engine.statefile.lists import JOURNAL
-from ..keys.actions import ScreenName
+from ..keys.actions import Action, ScreenName
 from ..model.board import Board, BoardUpdate
 from ..model.lists import parse_filter
+from ..model.repeats import Tries, fold_tries
 from ..model.replay import EVENTS_MAX, IS_PROBLEM, EventJournal, command_line
 from ..present.journal import empty_line, event_lines, event_row, heading_line
 from ..sessions.session import listed_events
@@ -57,6 +59,8 @@ class JournalScreen(SplitScreen):
         self.detail_pane = self.event_view = LinesView(wrap=True, id="beside")
         self._detail_seq: int | None = None  # the event in the detail pane
         self.journal = EventJournal(self.board.projection.run.run_id)
+        self._tries: Mapping[int, Tries] = {}  # by row: what it stands for
+        self._opened: set[int] = set()  # the first of tries that are listed each
         self._longest_name = 0
         self._has_read_end = False  # the end has been read
         self._seek_seq: int | None = None  # the event of the past that the board shows: wanted under the cursor
@@ -147,25 +151,36 @@ class JournalScreen(SplitScreen):
         """Move to the sought event if it is loaded."""
         first = self.journal.first
         if self._seek_seq is not None and first is not None and (self.journal.is_complete or first <= self._seek_seq):
-            place, self._seek_seq = bisect_right(self.journal.order, self._seek_seq) - 1, None
+            place, self._seek_seq = bisect_right(self.table.order, self._seek_seq) - 1, None
             self.table.move_to(max(place, 0))
 
     # --- The list -------------------------------------------------------------------------------------------------
 
     def _show_order(self, to_the_end: bool = False) -> None:
-        """Keep the cursor on its row, or at the end."""
+        """Keep the cursor on its row, or at the end; a row for several tries goes on as that of the latest."""
         follow = to_the_end or (self.table.is_at_end and not self.journal.newer_dropped)
-        self.table.set_order(list(self.journal.order))
+        tries = self._tries_at_cursor
+        order, self._tries = list(self.journal.order), {}
+        if not self.filter_text:
+            order, self._tries = fold_tries(map(self.journal.__getitem__, order), self._opened)
+        self.table.set_order(order)
+        if tries is not None and not follow:
+            self.table.move_to_key(next((row for row, one in self._tries.items() if one.first == tries.first), 0))
         if follow:
             self.table.move_to(len(self.table.order) - 1)
         if self.table.cursor_key != self._detail_seq:
             self._start_rest_timer()
         self._show_heading()
 
+    @property
+    def _tries_at_cursor(self) -> Tries | None:
+        row = self.table.cursor_key
+        return self._tries.get(row) if row is not None else None
+
     def _row(self, number: int, columns: int) -> Line:
         console, started_at = self.console, self.board.projection.run.started_at
-        event, longest = self.journal[number], self._longest_name
-        return event_row(event, started_at, console.absolute_times, columns, longest, console.glyphs)
+        event, longest, tries = self.journal[number], self._longest_name, self._tries.get(number)
+        return event_row(event, started_at, console.absolute_times, columns, longest, console.glyphs, tries)
 
     def _empty_line(self) -> Line:
         return empty_line(self.filter_text, self._has_read_end)
@@ -213,8 +228,13 @@ class JournalScreen(SplitScreen):
             self.console.selected = event.task
 
     def on_virtual_table_row_opened(self, message: VirtualTable.RowOpened) -> None:
-        """Open a dialog with everything about the event."""
-        event = self.subject()
+        """List the tries of a row each; of an event open a dialog with everything about it."""
+        event, tries = self.subject(), self._tries_at_cursor
+        if tries is not None:
+            self._opened.add(tries.first)
+            self._show_order()
+            self.table.move_to_key(tries.first)
+            return
         if event is not None and self.is_wide:
             self.focus_details()
         elif event is not None:
@@ -246,6 +266,18 @@ class JournalScreen(SplitScreen):
             self.console.show_message("no act and no problem among the events that were read")
         else:
             self.table.move_to_key(found)
+
+    def back(self) -> None:
+        """Fold the tries that were listed each; then as on every screen."""
+        if self._opened and not self.detail_pane.has_focus and not self.filter_text:
+            self._opened.clear()
+            self._show_order()
+        else:
+            super().back()
+
+    def footer_actions(self) -> Sequence[Action]:
+        shown = "everything" if IS_PROBLEM in self.filter_text else "only failures and acts"
+        return [replace(one, label=shown) if one.name == "filter_states" else one for one in super().footer_actions()]
 
     def cycle_state_filter(self) -> None:
         """Show only failures, hangs, open breakers and acts; again: everything."""

@@ -291,3 +291,21 @@ async def test_m_leaves_failures_and_acts_and_shows_all_again(session, clock):
         assert all(any(word in row for word in ("failed", "needs a human", "ana@ops-1")) for row in left), left
         await driver.press("m")
         assert [row for row in shown(driver) if row] == every
+
+
+async def test_tries_that_end_alike_are_one_row_until_enter(session, clock):
+    builder = session.builder
+    for _ in range(4):
+        due = builder.after(30).at + 30 * S
+        session.rows.append(row_of(builder.start("load_dashboard")[-1]))
+        ended = builder.move("load_dashboard", "SENSING", {"outcome": "deferred", "ended_at": due}, next_retry_at=due)
+        session.rows.append(row_of(ended))
+    async with open_console(session, clock, "6") as driver:
+        (row,) = [line for line in shown(driver) if "times in" in line]
+        assert "◷ load_dashboard" in row and "▸ 4 times in 1m30: not there yet" in row
+        await driver.press("enter")
+        assert "in 1m30: " not in driver.text and driver.text.count("not there yet") > 2
+        await driver.press("escape")
+        assert driver.find("4 times in 1m30") == row
+        await driver.press("m")
+        assert "m everything" in driver.lines[-1]

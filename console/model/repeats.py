@@ -1,0 +1,64 @@
+"""What repeats in the journal: the tries of one task that end alike, as the checks of a sensor, make one row."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+import msgspec
+
+from ...engine.domain.events import Event, EventKind
+from ...engine.domain.states import TIMED, TaskState
+from ..text.event_text import describe_event
+
+FOLDED_FROM = 3  # tries
+
+_BETWEEN = frozenset([TaskState.READY, TaskState.RUNNING])
+
+
+class Tries(msgspec.Struct):
+    """Tries of one task that ended alike, one after the other.
+
+    Attributes:
+        end: what is alike: the state after the try, and for a failure its error.
+        first, last: the numbers of the events that ended the first and the latest of them.
+        hidden: the numbers of the events before ``last`` that the row stands for.
+        since: those behind ``last``, of a try that has not ended.
+    """
+
+    end: tuple[str | None, str]
+    first: int
+    last: int
+    began_at: int
+    count: int = 1
+    hidden: list[int] = []
+    since: list[int] = []
+
+
+def fold_tries(events: Iterable[Event], opened: Collection[int]) -> tuple[list[int], Mapping[int, Tries]]:
+    """The numbers of the events that have a row, oldest first, and the tries for which a row stands, by its number.
+
+    ``opened``: the ``first`` of tries that are listed each.
+    """
+    order: list[int] = []
+    open_tries: dict[str, Tries] = {}
+    found: list[Tries] = []
+    for event in events:
+        order.append(event.seq)
+        if event.task is None or (event.kind != EventKind.TASK and event.kind != EventKind.ATTEMPT_STARTED):
+            continue
+        tries = open_tries.get(event.task)
+        if event.new in TIMED:
+            end = (event.new, "" if event.new == TaskState.SENSING else describe_event(event).partition(": ")[2])
+            if tries is not None and tries.end == end:
+                tries.hidden += [tries.last, *tries.since]
+                tries.last, tries.since, tries.count = event.seq, [], tries.count + 1
+            else:
+                open_tries[event.task] = Tries(end, event.seq, event.seq, event.at)
+                found.append(open_tries[event.task])
+        elif event.new is not None and event.new not in _BETWEEN:
+            open_tries.pop(event.task, None)
+        elif tries is not None:
+            tries.since.append(event.seq)
+    folded = {one.last: one for one in found if one.count >= FOLDED_FROM and one.first not in opened}
+    hidden = {number for one in folded.values() for number in one.hidden}
+    return [number for number in order if number not in hidden] if hidden else order, folded
