@@ -320,7 +320,7 @@ def group_page(graph: Graph, index: int, scene: tasks.Scene, columns: int, rows:
     members = [scene.board.row(name) for name in graph.dag.names_of(group.members)]
     worst = state_style(leading_state(group.counts), scene.runner)
     title = Piece(shorten_middle(one_line(group.title), max(columns - 24, _NAME_CELLS_MIN), scene.glyphs.more))
-    right = [sign_of(worst, scene.glyphs), Piece(f" {counted(len(members), 'task')} ")]
+    right = [sign_of(worst, scene.glyphs), Piece(f" {counted(group.counts.total(), 'task')} ")]
     return [
         two_sided([Piece(" "), title._replace(role=Role.TITLE)], right, columns),
         [Piece(" "), *bar(group.counts, scene.glyphs, max(columns - 2, 1))],

@@ -10,14 +10,14 @@ from typing import NamedTuple
 import msgspec
 
 from ...engine.core.views import PROBLEMS, CountedState, work_us
-from ...engine.domain.states import UNDER_WAY, WAITING, TaskState
+from ...engine.domain.states import TIMED, UNDER_WAY, WAITING, TaskState
 from ...engine.domain.text import counted, format_duration
 from ..model.graph.drawing import LABEL_SIZES, Drawing, EdgeHighlight, LabelSize, Segment
 from ..model.graph.groups import GraphGroup, GraphOrder, Step
 from ..model.graph.rows import Silhouette, SilhouetteColumn
 from ..model.graph.view import GROUP_ROWS, Graph
 from ..text.columns import FILL, Width, row_line
-from ..text.figures import clock, number
+from ..text.figures import clock, number, wall
 from ..text.glyphs import ACROSS, Glyphs
 from ..text.pieces import Line, Piece, Role, crop, fit, join, two_sided, width
 from ..text.text import abbreviate, cells, one_line, pad, shorten_middle
@@ -166,17 +166,25 @@ def _group_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) ->
     line = [
         Piece(f" {glyphs.open if is_open else glyphs.closed} ", cursor or Role.DIM),
         Piece(pad(title, room), cursor or Role.TEXT),
-        Piece(f" {number(len(group.members)):>6} ", cursor or Role.DIM),
+        Piece(f" {number(group.counts.total()):>6} ", cursor or Role.DIM),
         Piece(" "),
         *states.bar(group.counts, glyphs, bar_cells),
         Piece("  "),
     ]
-    return [
-        *line,
-        *states.counts_within(
-            group.counts, glyphs, size - width(line), without=(TaskState.PENDING,), runner=scene.runner
-        ),
-    ]
+    room = size - width(line)
+    counts = states.counts_within(group.counts, glyphs, room, without=(TaskState.PENDING,), runner=scene.runner)
+    took = _work_of(graph, group, scene)
+    return [*line, *counts, *([Piece(f"  {took}", Role.DIM)] if took and width(counts) + len(took) + 2 <= room else ())]
+
+
+def _work_of(graph: Graph, group: GraphGroup, scene: Scene) -> str:
+    """How long the tasks of a finished group ran together."""
+    if any(count and state not in states.DONE for state, count in group.counts.items()):
+        return ""
+    if group.work_us is None:
+        rows = map(scene.board.row, graph.dag.names_of(group.members))
+        group.work_us = sum(work_us(row, scene.now_us, scene.runner) for row in rows)
+    return f"{format_duration(group.work_us)} of work"
 
 
 def group_title(group: GraphGroup, room: int, scene: Scene) -> str:
@@ -412,15 +420,17 @@ _PATH_NAME_CELLS = 20
 
 
 class CriticalPath(NamedTuple):
-    """The tasks that decide when the run ends, from a root on; and how long each ran (microseconds)."""
+    """The tasks that decide when the run ends, from a root on; how long each ran (microseconds); and when it ends."""
 
     names: Sequence[str] = ()
     durations_us: Sequence[int] = ()
+    ends: str = ""
 
 
-def critical_path_with_times(names: Sequence[str], scene: Scene) -> CriticalPath:
-    """A path with the durations of its tasks: of all attempts, else as usual, else 0."""
-    return CriticalPath(names, [_duration_us(name, scene) for name in names])
+def critical_path_with_times(names: Sequence[str], scene: Scene, left_us: int | None = None) -> CriticalPath:
+    """A path with the durations of its tasks: of all attempts, else as usual, else 0. ``left_us``: until its end."""
+    ends = f", until about {wall(scene.now_us + left_us)[:5]}" if left_us is not None else ""
+    return CriticalPath(names, [_duration_us(name, scene) for name in names], ends)
 
 
 def _duration_us(name: str, scene: Scene) -> int:
@@ -432,9 +442,14 @@ def _duration_us(name: str, scene: Scene) -> int:
 
 def silhouette_lines(silhouette: Silhouette, path: CriticalPath, rows: int, scene: Scene) -> list[Line]:
     """``rows`` lines: a heading, the levels as columns, room for their marks, and below each the slowest task."""
+    height, shades = max(rows - _FRAME_ROWS, 1), _shades(silhouette, scene)
+    drawn = [
+        _column(column, silhouette, height, scene.glyphs, shade)
+        for column, shade in zip(silhouette.columns, shades, strict=True)
+    ]
     return [
         _silhouette_heading(silhouette, path, scene),
-        *_columns(silhouette, max(rows - _FRAME_ROWS, 1), scene.glyphs),
+        *([piece for column in drawn for piece in column[y]] for y in reversed(range(height))),
         [],
         *_path_lines(silhouette, path, scene),
     ]
@@ -444,47 +459,56 @@ MARKS_ROW = -3  # of the lines of a silhouette
 
 
 def _silhouette_heading(silhouette: Silhouette, path: CriticalPath, scene: Scene) -> Line:
-    counts = scene.board.counts
+    counts, is_over = scene.board.counts, scene.board.projection.run.ended_at is not None
     left = [Piece(f"{number(len(silhouette.dag))} tasks in {counted(silhouette.dag.depth, 'level')}")]
     total_us = sum(path.durations_us)
     until = " so far" if all(scene.board.row(name).attempts for name in path.names) else " expected"
-    when = until if scene.board.projection.run.ended_at is None else ""
+    when = "" if is_over else until + path.ends
     critical = [Piece(f"critical path {format_duration(total_us)}{when}", Role.CRITICAL)] if total_us else []
-    words = join([left, critical], "   ")
+    shades = [Piece(f"{''.join(scene.glyphs.heat)} short to long", Role.DONE)] if is_over else []
+    words = join([left, critical, shades], "   ")
     room = silhouette.size - width(words) - 2
     return two_sided(words, states.counts_within(counts, scene.glyphs, room, (), scene.runner), silhouette.size)
 
 
-def _columns(silhouette: Silhouette, height: int, glyphs: Glyphs) -> list[Line]:
-    """The columns from top to bottom. Their heights are square roots, so that small levels show beside large ones."""
-    drawn = [_column(column, silhouette, height, glyphs) for column in silhouette.columns]
-    return [[piece for column in drawn for piece in column[y]] for y in reversed(range(height))]
+def _shades(silhouette: Silhouette, scene: Scene) -> list[str]:
+    """The sign of finished tasks in each column; of a run that has ended by how long those of the column took."""
+    heat = scene.glyphs.heat
+    if scene.board.projection.run.ended_at is None:
+        return [heat[-1]] * len(silhouette.columns)
+    took = [
+        sum(work_us(scene.board.row(name), scene.now_us, scene.runner) for name in silhouette.dag.names_of(one.tasks))
+        / max(len(one.tasks), 1)
+        for one in silhouette.columns
+    ]
+    longest = max(took, default=0.0) or 1.0
+    return [heat[min(int(lasts / longest * len(heat)), len(heat) - 1)] for lasts in took]
 
 
-def _column(column: SilhouetteColumn, silhouette: Silhouette, height: int, glyphs: Glyphs) -> list[Line]:
-    """The cells of one column from the bottom up: problems, done, under way, and to be done."""
+def _column(column: SilhouetteColumn, silhouette: Silhouette, height: int, glyphs: Glyphs, shade: str) -> list[Line]:
+    """The cells of one column from the bottom up, as a tide: problems, done, running, to be tried again, to be done.
+
+    Its height is a square root, so that small levels show beside large ones. ``shade``: of what is done.
+    """
     total = sum(column.counts.values())
     eighths = max(round(8 * height * math.sqrt(total / max(silhouette.tallest, 1))), 1) if total else 0
     problems = sum(1 for found, _ in _COLUMN_PARTS[:2] if any(column.counts.get(state) for state in found))
     full = min(max(-(-eighths // 8), problems), height)
     roles = [role for role, count in _column_parts(column.counts, full) for _ in range(count)]
-    gap = silhouette.gap
-    lines: list[Line] = []
+    signs = {**dict(zip(_TIDE, glyphs.heat[::-1], strict=True)), Role.DONE: shade}
+    signs |= {Role.HUMAN: glyphs.dead, Role.FAILED: glyphs.failed}
+    gap, lines = silhouette.gap, list[Line]()
     for y in range(height):
-        role, filled = (roles[y], max(min(eighths - 8 * y, 8), 1)) if y < full else (Role.TEXT, 0)
-        sign = _column_sign(role, filled, glyphs)
-        lines.append([Piece(sign * (column.cells - gap), role), Piece(" " * gap)])
+        role, filled = (roles[y], eighths - 8 * y) if y < full else (Role.TEXT, 0)
+        top = sign = signs.get(role, " ")
+        if filled < 8 and role in _TIDE[:3]:  # a light shade has no half cells
+            top = glyphs.spark[max(filled, 1) - 1] if y == 0 or sign == glyphs.heat[-1] else sign if filled > 3 else " "
+        lines.append([Piece((top if y < full else " ") * (column.cells - gap), role), Piece(" " * gap)])
+    rest = sum(column.counts.get(state, 0) for state in states.DONE) * full / max(total, 1) % 1
+    edge = roles.index(Role.PENDING) if Role.PENDING in roles else 0
+    if edge and roles[edge - 1] is Role.DONE and roles[edge + 1 :] and rest >= 1 / 8:
+        lines[edge][0] = Piece(glyphs.spark[int(rest * 8) - 1] * (column.cells - gap), Role.DONE)
     return lines
-
-
-def _column_sign(role: Role, filled: int, glyphs: Glyphs) -> str:
-    if not filled:
-        return " "
-    if role in (Role.HUMAN, Role.FAILED):
-        return glyphs.dead if role is Role.HUMAN else glyphs.failed
-    if role is Role.PENDING:
-        return glyphs.bar_rest
-    return glyphs.spark[filled - 1]
 
 
 #: What a column shows from the bottom up. Problems have a cell before all others.
@@ -492,9 +516,11 @@ _COLUMN_PARTS: tuple[tuple[Collection[CountedState], Role], ...] = (
     (states.TO_DECIDE, Role.HUMAN),
     (states.FAILED - {TaskState.DEAD_LETTER}, Role.FAILED),
     (states.DONE, Role.DONE),
-    (UNDER_WAY, Role.RUNNING),
+    ((TaskState.RUNNING,), Role.RUNNING),
+    (TIMED, Role.WAITING),
     (WAITING, Role.PENDING),
 )
+_TIDE = (Role.DONE, Role.RUNNING, Role.WAITING, Role.PENDING)  # from dark to light
 
 
 def _column_parts(counts: Mapping[CountedState, int], size: int) -> list[tuple[Role, int]]:

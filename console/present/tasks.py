@@ -417,7 +417,8 @@ def _failure(row: TaskRow, view: views.TaskView, scene: Scene) -> Line:
     alike = [one for one in failures_of(row) if attempt is not None and one.fingerprint == attempt.fingerprint]
     times = f" {scene.glyphs.times}{len(alike)}" if len(alike) > 1 else ""
     words = f"timeout: {hang}" if hang else _FUNCTION.sub(r"\1", short_failure(view.fact))
-    return [Piece(words), Piece(times, Role.DIM)]
+    message = "" if hang or not row.error or row.error in words else f"  {one_line(row.error)}"
+    return [Piece(words), Piece(f"{times}{message}", Role.DIM)]
 
 
 #: The function in "KeyError load.py:9 in load", which has no room beside the name of the task.

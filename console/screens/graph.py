@@ -132,10 +132,10 @@ class GraphScreen(SplitScreen):
         self._show_heading()
 
     def _place_texts(self) -> None:
-        """Of a run of few tasks, give the rows that its list leaves free to what the selected one wrote."""
+        """Give the rows that a list of all tasks leaves free to what the selected one wrote."""
         graph, rows = self.graph, 0
-        if graph is not None and not graph.is_drawing and len(graph.dag) <= _FEW_TASKS:
-            rows = max(graph.height, len(graph.dag))
+        if graph is not None and graph.lists_tasks and (self.is_wide or len(graph.dag) <= _FEW_TASKS):
+            rows = len(graph.dag)
         free = self._content_rows - self._rows_above() - rows - 2  # the heading, and the rule
         has_texts = rows > 0 and free >= _TEXTS_ROWS_MIN
         self.texts.display = self.texts_rule.display = self.detail.leaves_texts = has_texts
@@ -193,7 +193,9 @@ class GraphScreen(SplitScreen):
         if self.map_view.display:
             self.map_view.step_changed()
         if has_silhouette and graph is not None:
-            self.silhouette_view.show_graph(graph, self._new_path())
+            forecast = self.console.live.forecast
+            left_us = forecast.left.low_us if forecast is not None else None
+            self.silhouette_view.show_graph(graph, self._new_path(), left_us)
 
     def row_in(self, view: LineView, task: str) -> int | None:
         return self.graph.row_of(task) if view is self.graph_view and self.graph is not None else None

@@ -492,10 +492,10 @@ class SilhouetteView(Bar):
         self._lines: list[Line] = []
         self._lines_key: object = None  # what they were made of
 
-    def show_graph(self, graph: Graph, path: Sequence[str] | None = None) -> None:
-        """Show a graph, or the same one in another state. ``path``: the critical one, if it changed."""
+    def show_graph(self, graph: Graph, path: Sequence[str] | None = None, left_us: int | None = None) -> None:
+        """Show a graph, or the same one in another state. ``path``: the critical one, if it changed; its end."""
         if path is not None:
-            self._path = present.critical_path_with_times(path, self._scene())
+            self._path = present.critical_path_with_times(path, self._scene(), left_us)
         self._graph = graph
         if self.columns <= _MARGIN:
             return

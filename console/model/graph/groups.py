@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from ....engine.core.dag import Dag
-from ....engine.core.views import CountedState, counted_state
+from ....engine.core.views import PROBLEMS, CountedState, counted_state
 from ....engine.errors import CycleError
 from ...text.names import shared_prefix
 from ..board import Board
@@ -37,6 +37,11 @@ class GraphGroup(msgspec.Struct):
     title: str
     members: Sequence[int]
     counts: Counter[CountedState] = msgspec.field(default_factory=Counter)
+    work_us: int | None = None  # of all attempts, as the view has counted it since the last move
+
+    def counts_in(self, name: str, state: CountedState) -> bool:
+        """Whether a member is counted: the end of a map, which has the name of the group, only if it needs a human."""
+        return name != self.title or self.is_single or state in PROBLEMS
 
     @property
     def is_single(self) -> bool:
@@ -62,9 +67,11 @@ class Groups:
         ]
         self.group_of = [0] * len(dag)
         for group in self.groups:
-            group.counts.update(states[name] for name in dag.names_of(group.members))
             for member in group.members:
                 self.group_of[member] = group.index
+            group.counts.update(
+                states[name] for name in dag.names_of(group.members) if group.counts_in(name, states[name])
+            )
         self.longest_title = max((len(group.title) for group in self.groups if not group.is_single), default=0)
         self._expanded: set[int] = set()
         self._collapsed: set[int] = set()  # collapsed by the operator although they have problems
@@ -98,9 +105,10 @@ class Groups:
     def apply_move(self, name: str, before: CountedState, after: CountedState) -> int:
         """Update the counts for a task that changed its state. Returns the index of its group."""
         index = self.group_of[self.tasks.number[name]]
-        counts = self.groups[index].counts
-        counts[before] -= 1
-        counts[after] += 1
+        group = self.groups[index]
+        group.work_us = None
+        group.counts[before] -= group.counts_in(name, before)
+        group.counts[after] += group.counts_in(name, after)
         return index
 
     def set_problems(self, problems: Iterable[str]) -> None:
@@ -247,8 +255,9 @@ def _make_split(dag: Dag, declared: Mapping[str, str]) -> list[tuple[str, Sequen
     keys = dict(zip(guessed, _split_by_level(dag, guessed, titles), strict=True))
     found: dict[tuple[bool, str], list[int]] = {}  # by whether the flow declares it, and title
     for number in dag.topological:
-        is_guess = number in keys
-        key = is_guess, keys[number] if is_guess else declared[dag.names[number]]
+        name = dag.names[number]
+        is_guess = number in keys and (False, name) not in found  # the end of a map has the name of its group
+        key = is_guess, keys[number] if is_guess else declared.get(name, name)
         found.setdefault(key, []).append(number)
     return [(dag.names[members[0]] if len(members) == 1 else title, members) for (_, title), members in found.items()]
 

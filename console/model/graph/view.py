@@ -525,12 +525,15 @@ def choose_overview(
 
 
 def _choose_for_tasks(drawn: Graph, room: OverviewRoom) -> Overview:
-    """Choose a drawing of all tasks: with facts if the list keeps its rows, else as large as fits."""
+    """Choose a drawing of all tasks: with facts if the list keeps its rows, else beside the details, or as it fits."""
     free = min(room.most_rows, room.rows - _OTHER_ROWS - len(drawn.dag))
-    if room.list_columns < room.columns and fits(drawn, room.list_columns, free, (*SPREAD_SIZES, *TALL_SIZES)):
+    is_wide = room.list_columns < room.columns
+    if is_wide and fits(drawn, room.list_columns, free, (*SPREAD_SIZES, *TALL_SIZES)):
         return Overview.BESIDE
     if fits(drawn, room.columns, free, TALL_SIZES):
         return Overview.TASKS
+    if is_wide and fits(drawn, room.list_columns, free, LABEL_SIZES[:1]):
+        return Overview.BESIDE
     sizes = (*LABEL_SIZES, SIGNS_ALONE) if is_chain(drawn.dag) else LABEL_SIZES
     return Overview.TASKS if fits(drawn, room.columns, room.most_rows, sizes) else Overview.NOTHING
 

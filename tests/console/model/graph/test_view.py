@@ -14,6 +14,7 @@ from redrive.console.model.graph.groups import (
     GraphForm,
     GraphOrder,
     GroupRow,
+    Groups,
     Zoom,
     name_groups,
 )
@@ -116,6 +117,15 @@ def test_a_group_of_the_flow_is_one_group_whatever_its_levels_and_names():
     assert ["extract x6", "load x3", "- mail.all"] == shown(graph)
     graph.groups.toggle(0)
     assert {f"- {name}" for name in extract.tasks} == set(shown(graph)[1:7])
+
+
+def test_the_end_of_a_map_is_in_its_group_and_counted_only_if_it_needs_a_human():
+    parts = [f"load[{number}]" for number in range(60)]
+    dag = Dag([("list", []), *((part, ["list"]) for part in parts), ("load", parts), ("report", ["load"])])
+    found = Groups(dag, dict.fromkeys(dag.names, TaskState.PENDING), dict.fromkeys(parts, "load"))
+    assert [(one.title, one.counts.total()) for one in found.groups] == [("list", 1), ("load", 60), ("report", 1)]
+    found.apply_move("load", TaskState.PENDING, TaskState.DEAD_LETTER)
+    assert found.groups[1].counts == {TaskState.PENDING: 60, TaskState.DEAD_LETTER: 1}
 
 
 def test_tasks_of_one_level_and_family_are_one_row():
