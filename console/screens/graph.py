@@ -138,7 +138,8 @@ class GraphScreen(SplitScreen):
             rows = len(graph.dag)
         free = self._content_rows - self._rows_above() - rows - 2  # the heading, and the rule
         has_texts = rows > 0 and free >= _TEXTS_ROWS_MIN
-        self.texts.display = self.texts_rule.display = self.detail.leaves_texts = has_texts
+        self.texts.display = self.texts_rule.display = has_texts
+        self.detail.texts_view = self.texts if has_texts else None
         self.graph_view.styles.height = rows if has_texts else "1fr"
         self._update_details()
 

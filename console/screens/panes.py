@@ -281,9 +281,9 @@ GroupKey = tuple[Graph, int]  # the graph, and the index of the group
 
 
 class DetailView(PageView[AttemptKey, AttemptTexts]):
-    """The page of one task, or of a group of tasks. ``leaves_texts``: what it wrote is shown in another place."""
+    """The page of one task, or of a group of tasks. ``texts_view``: shows what the task wrote in another place."""
 
-    leaves_texts = False
+    texts_view: DetailView | None = None
 
     def __init__(self, scene: Callable[[], Scene], *, id: str | None = None) -> None:
         super().__init__(scene, id=id)
@@ -305,14 +305,17 @@ class DetailView(PageView[AttemptKey, AttemptTexts]):
         if self._group is not None:
             return group_page(*self._group, self.scene(), self.columns, self.rows)
         row = self._task_row()
-        texts = None if self.leaves_texts else self.texts
+        texts = self.texts
+        if self.texts_view is not None:
+            shown = self.texts_view.texts
+            texts = AttemptTexts(shown.attempt, output_bytes=shown.output_bytes) if shown is not None else None
         return detail_page(row, self.scene(), texts, self.columns, self.rows) if row is not None else []
 
     def text_key(self) -> AttemptKey | None:
         """The key of the texts: the latest attempt and its outcome."""
         row = self._task_row() if self._group is None else None
         attempt = row.latest if row is not None else None
-        if row is None or attempt is None or self.leaves_texts:
+        if row is None or attempt is None or self.texts_view is not None:
             return None
         return AttemptKey(row.name, attempt.attempt, attempt.outcome, self.scene().board.snapshot.is_past)
 

@@ -327,7 +327,8 @@ class TimelineScreen(ConsoleScreen):
             self.texts.show_task(self.console.selected)
         has_texts = self.detail.display and isinstance(key, str) and bool(self.board.row(key).attempts)
         has_texts = has_texts and not self.texts.is_blank
-        self.texts.display = self.detail.leaves_texts = has_texts
+        self.texts.display = has_texts
+        self.detail.texts_view = self.texts if has_texts else None
         lines = []
         if self.detail.display:
             columns = (columns - 1) // 2

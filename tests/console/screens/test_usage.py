@@ -83,13 +83,14 @@ async def test_the_end_of_the_log_follows_what_a_running_task_writes(session, cl
         driver.app.selected = RUNNING
         await driver.press("2", *keys)
         await second(driver)
-        page = driver.app.screen.page if keys == ("d",) else driver.app.screen.detail
+        screen = driver.app.screen
+        page, facts = (screen.page, screen.page) if keys == ("d",) else (screen.texts, screen.detail)
         await read(driver, page)
-        assert written(page) == ["copied block 1"] and "log 15 B" in said(page)
+        assert written(page) == ["copied block 1"] and "log 15 B" in said(facts)
         wrote(session, "copied block 1", "copied block 2\rcopied block 3")
         await second(driver)
         await read(driver, page)
-        assert written(page) == ["copied block 1", "copied block 3"] and "log 45 B" in said(page)
+        assert written(page) == ["copied block 1", "copied block 3"] and "log 45 B" in said(facts)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
@@ -115,8 +116,8 @@ async def test_the_log_of_an_ended_attempt_is_read_once(session, clock):
         await driver.press("2")
         driver.app.screen.graph_view.select("clean_refunds")
         await second(driver)
-        await read(driver, driver.app.screen.detail)
-        page = driver.app.screen.detail
+        page = driver.app.screen.texts
+        await read(driver, page)
         assert page.texts is not None
         await second(driver)
         assert not page.needs_reading
