@@ -11,7 +11,7 @@ from ...engine.core.projection import RunRow
 from ...engine.domain.acts import Answer
 from ...engine.domain.rows import RunFacts
 from ...engine.errors import RedriveError
-from ...engine.statefile.lists import RunName, runs_named
+from ...engine.statefile.lists import NeedKind, RunName, runs_named
 from ..present.schedules import ack_command
 from ..sessions.address import Endpoint, SshOptions
 from ..sessions.once import with_session
@@ -57,7 +57,11 @@ def _meant(file: shared.NamedFile, *, everything: bool) -> list[_Ending]:
     for offer in files_of(file.name, file.ssh):
         runs = [run for run in offer.runs if run.ended_at is not None]
         known = {run.run_id for run in offer.runs}
-        runs += [RunFacts(one.run_id, one.flow, 0) for one in offer.changed_effects if one.run_id not in known]
+        runs += [
+            RunFacts(one.run_id, one.flow, 0)
+            for one in offer.rows_of(NeedKind.CHANGED_EFFECTS)
+            if one.run_id not in known
+        ]
         found += [_Ending(offer.path, run) for run in runs]
     if file.run is not None:
         names = [RunName(one.run.run_id, one.run.dag_name, one.run.state or "", None) for one in found]

@@ -22,7 +22,8 @@ from ...engine.domain.states import MOVING, NEEDS_HUMAN, DeadLetterKind, TaskSta
 from ...engine.domain.text import counted, format_duration, place_words, shell_command
 from ...engine.statefile import lists
 from ...engine.statefile.health_file import Health, unpack_read
-from ...engine.statefile.needs import Need, NeedKind
+from ...engine.statefile.lists import NeedKind
+from ...engine.statefile.needs import Need
 from ...engine.statefile.state_files import offers
 from ..keys.actions import shell_line
 from ..model.board import Board, SessionStatus, runner_of

@@ -12,7 +12,8 @@ import click
 
 from ...engine.domain.text import counted, first_names, format_duration, place_words, shell_command
 from ...engine.errors import LinkError, NotFoundError, StateFileError
-from ...engine.statefile.needs import ENDS, OF_RUNS, OF_SCHEDULES, Need, NeedKind, exit_code_of, needs_of
+from ...engine.statefile.lists import NeedKind
+from ...engine.statefile.needs import ENDS, OF_RUNS, OF_SCHEDULES, Need, exit_code_of, needs_of
 from ...engine.statefile.state_files import Offer
 from ..model.inbox import InboxCause
 from ..present.schedules import ack_command, need_sentence, summary_sentence

@@ -24,6 +24,7 @@ from ...engine.domain.events import Json
 from ...engine.domain.states import NEEDS_HUMAN, TaskState, may_have_happened
 from ...engine.domain.text import counted
 from ...engine.errors import RedriveError
+from ...engine.statefile.lists import NeedKind
 from ..keys.actions import ANSWERS
 from ..model.board import SessionStatus
 from ..present.runs import describe_executor_loss, place_line, resume_command
@@ -243,7 +244,10 @@ def act_on_all_runs(file: NamedFile, request: ActRequest, *, as_json: bool, dry_
         raise click.UsageError("--command-id goes with one run, and not with --all-runs")
     plans: list[_Plan] = []
     for offer in files_of(file.name, file.ssh):
-        endpoint, run_ids = Endpoint(offer.path, file.ssh), [*dict.fromkeys(one.run_id for one in offer.dead_letters)]
+        endpoint, run_ids = (
+            Endpoint(offer.path, file.ssh),
+            [*dict.fromkeys(one.run_id for one in offer.rows_of(NeedKind.DEAD_LETTERS))],
+        )
         if run_ids:
             plans += with_session(endpoint, partial(_plans_of, endpoint=endpoint, run_ids=run_ids, request=request))
     if not plans:

@@ -34,6 +34,7 @@ from ...engine.domain.rows import RunFacts
 from ...engine.domain.states import FAILED_OUTCOMES, HOLDING_BREAKERS, NEEDS_HUMAN, RunState
 from ...engine.errors import RedriveError
 from ...engine.runner.command import span_id, trace_id
+from ...engine.statefile.lists import NeedKind
 from ...engine.statefile.needs import attention_count, needs_of
 from ...engine.statefile.state_files import FiguresReader, Offer, OfferReader
 from ...engine.statefile.supervisor_file import ServedSchedule, read_schedules
@@ -314,7 +315,7 @@ def _add_file(samples: Samples, offer: Offer) -> None:
         with contextlib.suppress(FileNotFoundError):
             samples.set("state_file_bytes", os.path.getsize(offer.path + suffix), offer.path, part)
     oldest: dict[str, int] = {}
-    for group in offer.dead_letters:
+    for group in offer.rows_of(NeedKind.DEAD_LETTERS):
         samples.add("dead_letters", group.counted, group.flow, offer.path)
         if group.since is not None:
             oldest[group.flow] = min(group.since, oldest.get(group.flow, group.since))

@@ -15,8 +15,16 @@ from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.rows import NO_EXECUTOR, ExecutorState, RunFacts
 from ...engine.domain.states import FAILED_OUTCOMES, RunState, TaskState
 from ...engine.statefile import needs
-from ...engine.statefile.lists import DurationStats, NeedRow, PastAttemptRow, RunTaskRow, ScheduleRow, quantile
-from ...engine.statefile.needs import Need, NeedKind, attention_count, needs_of, needs_of_run
+from ...engine.statefile.lists import (
+    DurationStats,
+    NeedKind,
+    NeedRow,
+    PastAttemptRow,
+    RunTaskRow,
+    ScheduleRow,
+    quantile,
+)
+from ...engine.statefile.needs import Need, attention_count, needs_of, needs_of_run
 from ...engine.statefile.state_files import Offer
 from ...engine.statefile.supervisor_file import ServedSchedule
 from .board import Board, Link, SessionStatus, runner_of

@@ -10,8 +10,8 @@ from ...engine.core.waiting import RunnerStatus, WaitReason
 from ...engine.domain.rows import RunFacts
 from ...engine.domain.states import RunState
 from ...engine.domain.text import counted, format_duration
-from ...engine.statefile.lists import quantile
-from ...engine.statefile.needs import Need, NeedKind
+from ...engine.statefile.lists import NeedKind, quantile
+from ...engine.statefile.needs import Need
 from ...engine.statefile.state_files import Night
 from ...engine.statefile.supervisor_file import FOREVER, FlowBefore, skips_next
 from ..keys.actions import action_named

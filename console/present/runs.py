@@ -16,8 +16,7 @@ from ...engine.core.views import CUT_OFF, IDLE, Asked, RunView, describe_run, ru
 from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.states import FINISHED, TaskState
 from ...engine.domain.text import counted, first_names, format_duration, format_seconds, place_words, shell_command
-from ...engine.statefile.lists import ScheduleRow, SlaRow, quantile
-from ...engine.statefile.needs import NeedKind
+from ...engine.statefile.lists import NeedKind, ScheduleRow, SlaRow, quantile
 from ..model.board import Board, SessionStatus
 from ..model.inbox import Inbox, has_fingerprint
 from ..model.runs import Pace, WaitingRun, durations_beside, is_comparable, pace_of, run_cell

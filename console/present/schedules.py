@@ -10,7 +10,8 @@ from typing import NamedTuple
 from ...engine.core.views import BLOCKED, RUN_STYLES, Sign, StateRole, StateStyle
 from ...engine.domain.states import RunState
 from ...engine.domain.text import counted, format_duration, place_words, shell_command
-from ...engine.statefile.needs import Need, NeedKind, attention_count
+from ...engine.statefile.lists import NeedKind
+from ...engine.statefile.needs import Need, attention_count
 from ...engine.statefile.start_requests import StartRequest
 from ...engine.statefile.supervisor_file import (
     FOREVER,

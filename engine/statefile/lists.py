@@ -6,6 +6,7 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 import json
 import re
 import sqlite3
+from enum import Enum
 from typing import (
     Any,
     Dict,
@@ -173,10 +174,38 @@ class SlaRow(NamedTuple):
     at: int
 
 
+class NeedKind(Enum):
+    """The kinds of needs, the most urgent first."""
+
+    UNREACHABLE = "unreachable host"
+    UNREADABLE = "unreadable file"
+    STORAGE = "unwritable file"
+    SCHEDULER_DEAD = "dead scheduler"
+    FAILED_START = "failed start"
+    ASKED_START = "start asked for"
+    STUCK = "run that cannot resume"
+    WARNING = "schedule warning"
+    AFTER = "flow before it"
+    NOT_STARTED = "missed start"
+    DEAD_LETTERS = "dead letters"
+    APPROVAL = "approval"
+    BLOCKED = "blocked run"
+    LOST = "run without executor"
+    LATE = "late run"
+    FAILED_TASKS = "failed tasks"
+    FAILED = "failed run"
+    PARTIAL = "partial run"
+    BREAKER = "open breaker"
+    PAGER = "unsent pages"
+    HELD_ROWS = "held rows"
+    CHANGED_EFFECTS = "changed elements"
+
+
 class NeedRow(NamedTuple):
     """What needs a human, as one of the lists has it: dead letters of one cause, an approval, rows, pages, starts.
 
     Attributes:
+        kind: the value of a NeedKind.
         run_id: empty for pages and starts; ``flow``: for pages.
         since: when the oldest of them began, if that is known.
         counted: how many they are.
@@ -184,6 +213,7 @@ class NeedRow(NamedTuple):
         fingerprint: of the cause of dead letters.
     """
 
+    kind: str
     run_id: str
     flow: str
     since: Optional[int]
@@ -438,10 +468,11 @@ ATTENTION_RUNS = Listing(
 CAUSE = (
     "nullif(coalesce(nullif(fingerprint_loose, ''), nullif(fingerprint, ''), nullif(failure_fingerprint, '')), 'lost')"
 )
+_OF_KIND = "SELECT '{}', "
 DEAD_LETTER_GROUPS = Listing(
     "dead_letter_groups",
     NeedRow,
-    "SELECT run.run_id, dag_name, min(task.ended_at), count(*),"
+    _OF_KIND.format(NeedKind.DEAD_LETTERS.value) + "run.run_id, dag_name, min(task.ended_at), count(*),"
     " min(task.name) || coalesce(': ' || nullif(substr(task.error, 1, :characters), ''), ''), "
     + CAUSE
     + " AS cause FROM run INDEXED BY idx_run_attention CROSS JOIN task INDEXED BY idx_task_state"
@@ -451,46 +482,15 @@ DEAD_LETTER_GROUPS = Listing(
     + " GROUP BY run.run_id, cause ORDER BY run.started_at DESC, min(task.name) LIMIT :limit",
     {"characters": TEXT_CHARACTERS, "limit": ROWS_MAX},
 )
-APPROVALS = Listing(
-    "approvals",
-    NeedRow,
-    "SELECT run.run_id, dag_name, task.started_at, 1, name, NULL"
-    " FROM run INDEXED BY idx_run_attention CROSS JOIN task INDEXED BY idx_task_state"
-    " ON task.run_id = run.run_id AND task.state = 'READY' WHERE run.ended_at IS NULL AND acknowledged_at IS NULL AND "
-    + IS_APPROVAL
-    + " LIMIT :limit",
-    {"limit": ROWS_MAX},
-)
 #: The notice is that of ``map_tasks.py``.
 CHANGED_EFFECTS = Listing(
     "changed_effects",
     NeedRow,
-    "SELECT run_id, dag_name, max(task.ended_at), count(*), min(name), NULL FROM task JOIN run USING (run_id)"
+    _OF_KIND.format(NeedKind.CHANGED_EFFECTS.value) + "run_id, dag_name, max(task.ended_at), count(*), min(name), NULL"
+    " FROM task JOIN run USING (run_id)"
     " WHERE stale = 1 AND notice IS NOT NULL AND notice LIKE 'its element has changed%' AND acknowledged_at IS NULL"
     " AND task.state = 'SUCCESS' GROUP BY run_id ORDER BY run_id LIMIT :limit",
     {"limit": ROWS_MAX},
-)
-HELD_ROWS = Listing(
-    "held_rows",
-    NeedRow,
-    "SELECT run_id, dag_name, min(at), count(*), '', NULL FROM quarantine JOIN run USING (run_id)"
-    " WHERE quarantine.state = 'held' GROUP BY run_id ORDER BY min(at) LIMIT :limit",
-    {"limit": ROWS_MAX},
-)
-#: Also a closed one that holds a task whose calls alone fail, since the first of them.
-OPEN_BREAKERS = Listing(
-    "open_breakers",
-    BreakerRow,
-    "SELECT {columns} FROM breaker WHERE state <> 'CLOSED' OR opened_at IS NOT NULL"
-    " ORDER BY coalesce(opened_at, changed_at)",
-)
-#: A page whose sending is tried again, or was given up with its executor.
-UNSENT_PAGES = Listing(
-    "unsent_pages",
-    NeedRow,
-    "SELECT '', '', min(created_at), count(*), coalesce((SELECT send_error FROM page WHERE state = 'open'"
-    " AND send_error IS NOT NULL ORDER BY id DESC LIMIT 1), ''), NULL"
-    " FROM page WHERE state = 'open' AND send_error IS NOT NULL",
 )
 #: When the latest run was over, or the latest logical time that had one: what was missed before is made up for.
 _LATEST_RUN = (
@@ -498,12 +498,39 @@ _LATEST_RUN = (
     " ORDER BY logical_time DESC LIMIT 1), 0), coalesce((SELECT coalesce(ended_at, {}) FROM run"
     " WHERE run.dag_name = schedule.dag_name ORDER BY started_at DESC LIMIT 1), 0))".format(2**62)
 )
-MISSED_STARTS = Listing(
-    "missed_starts",
-    NeedRow,
-    "SELECT '', schedule.dag_name, min(logical_time), count(*), '', NULL FROM schedule CROSS JOIN slot"
+#: Kind -> SQL: the rest of its columns.
+_NEEDS: Dict[NeedKind, str] = {
+    NeedKind.APPROVAL: "run.run_id, dag_name, task.started_at, 1, name, NULL"
+    " FROM run INDEXED BY idx_run_attention CROSS JOIN task INDEXED BY idx_task_state"
+    " ON task.run_id = run.run_id AND task.state = 'READY' WHERE run.ended_at IS NULL AND acknowledged_at IS NULL AND "
+    + IS_APPROVAL
+    + " LIMIT :limit",
+    NeedKind.HELD_ROWS: "run_id, dag_name, min(at), count(*), '', NULL FROM quarantine JOIN run USING (run_id)"
+    " WHERE quarantine.state = 'held' GROUP BY run_id ORDER BY min(at) LIMIT :limit",
+    # whose sending is tried again, or was given up with its executor
+    NeedKind.PAGER: "'', '', min(created_at), count(*), coalesce((SELECT send_error FROM page WHERE state = 'open'"
+    " AND send_error IS NOT NULL ORDER BY id DESC LIMIT 1), ''), NULL"
+    " FROM page WHERE state = 'open' AND send_error IS NOT NULL GROUP BY state",
+    NeedKind.NOT_STARTED: "'', schedule.dag_name, min(logical_time), count(*), '', NULL FROM schedule CROSS JOIN slot"
     " ON slot.dag_name = schedule.dag_name AND slot.logical_time > " + _LATEST_RUN + " AND slot.state = 'missed'"
     " GROUP BY schedule.dag_name",
+}
+_NEEDS_SQL = [_OF_KIND.format(kind.value) + sql for kind, sql in _NEEDS.items()]
+#: What the rows of a state file say needs a human, beside its runs and breakers.
+NEED_ROWS = Listing(
+    "need_rows",
+    NeedRow,
+    " UNION ALL ".join(
+        "SELECT * FROM ({})".format(sql) for sql in [DEAD_LETTER_GROUPS.sql, *_NEEDS_SQL, CHANGED_EFFECTS.sql]
+    ),
+    DEAD_LETTER_GROUPS.defaults,
+)
+#: Also a closed one that holds a task whose calls alone fail, since the first of them.
+OPEN_BREAKERS = Listing(
+    "open_breakers",
+    BreakerRow,
+    "SELECT {columns} FROM breaker WHERE state <> 'CLOSED' OR opened_at IS NOT NULL"
+    " ORDER BY coalesce(opened_at, changed_at)",
 )
 #: SQL: how long an attempt ran, in microseconds; NULL: it has not ended. One that was lost has no duration of its own.
 _LASTED = "coalesce(attempt.duration_us, max(attempt.ended_at - attempt.started_at, 0))"
@@ -536,8 +563,7 @@ LISTINGS: Dict[str, "Listing[Any]"] = {
     for listing in (
         *(BREAKERS, PAGES, PAGE_HEADS, QUARANTINE, QUARANTINE_GROUPS, QUARANTINE_ROWS),
         *(JOURNAL, OPERATOR_ACTS, SCHEDULES, SLA, HISTORY, RUN_TASKS, OUTPUT),
-        *(EVENTS_OF_KIND, ATTENTION_RUNS, DEAD_LETTER_GROUPS, APPROVALS, HELD_ROWS, OPEN_BREAKERS, MISSED_STARTS),
-        *(CHANGED_EFFECTS, UNSENT_PAGES, RUN_NAMES),
+        *(EVENTS_OF_KIND, ATTENTION_RUNS, DEAD_LETTER_GROUPS, OPEN_BREAKERS, CHANGED_EFFECTS, NEED_ROWS, RUN_NAMES),
     )
 }
 #: Fields that are JSON texts in the file -> the value of a damaged text.

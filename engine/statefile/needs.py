@@ -6,44 +6,16 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 reads this rule: the commands ``inbox``, ``fleet`` and ``runs``, the header and the inbox of the console, exit codes.
 """
 
-from enum import Enum
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence
 
 from ..domain.rows import NO_EXECUTOR, RunFacts
 from ..domain.states import HOLDING_BREAKERS, RunState
-from .lists import NeedRow
+from .lists import NeedKind, NeedRow
 from .state_files import Offer
 from .supervisor_file import ServedSchedule, heartbeat_age_us, skips_next
 
 START_GRACE_US = 60000000  # that a due start may be late
 BREAKER_GRACE_US = 600000000  # that a breaker may be open
-
-
-class NeedKind(Enum):
-    """The kinds of needs, the most urgent first."""
-
-    UNREACHABLE = "unreachable host"
-    UNREADABLE = "unreadable file"
-    STORAGE = "unwritable file"
-    SCHEDULER_DEAD = "dead scheduler"
-    FAILED_START = "failed start"
-    ASKED_START = "start asked for"
-    STUCK = "run that cannot resume"
-    WARNING = "schedule warning"
-    AFTER = "flow before it"
-    NOT_STARTED = "missed start"
-    DEAD_LETTERS = "dead letters"
-    APPROVAL = "approval"
-    BLOCKED = "blocked run"
-    LOST = "run without executor"
-    LATE = "late run"
-    FAILED_TASKS = "failed tasks"
-    FAILED = "failed run"
-    PARTIAL = "partial run"
-    BREAKER = "open breaker"
-    PAGER = "unsent pages"
-    HELD_ROWS = "held rows"
-    CHANGED_EFFECTS = "changed elements"
 
 
 class Need(NamedTuple):
@@ -117,7 +89,7 @@ def _needs_of_file(offer: Offer, now_us: int) -> Iterator[Need]:
     is_silent = executor.silent_since is not None
     for run in offer.runs:
         is_running = executor.alive and not is_silent and executor.run_id in (None, run.run_id)
-        groups = [one for one in offer.dead_letters if one.run_id == run.run_id]
+        groups = [one for one in offer.rows_of(NeedKind.DEAD_LETTERS) if one.run_id == run.run_id]
         for need in needs_of_run(run, now_us, is_running or offer.service_pid is not None, groups):
             if need.kind is NeedKind.LOST and is_silent:
                 yield need._replace(
@@ -127,9 +99,8 @@ def _needs_of_file(offer: Offer, now_us: int) -> Iterator[Need]:
                 yield need._replace(path=offer.path, detail="no sign of its executor on {}".format(executor.elsewhere))
             elif need.kind is not NeedKind.APPROVAL:  # the file names each
                 yield need._replace(path=offer.path)
-    for one in offer.approvals:
-        yield _need_of_row(NeedKind.APPROVAL, offer, one)
-    yield from _needs_of_lists(offer, now_us)
+    yield from (_need_of_row(offer, row) for row in offer.listed if row.kind in _LISTED)
+    yield from _needs_of_breakers(offer, now_us)
     yield from of_schedules
 
 
@@ -143,9 +114,9 @@ def _needs_of_storage(offer: Offer) -> Iterator[Need]:
         yield Need(NeedKind.STORAGE, offer.path, health.storage_since, offer.dag_name, run_id, detail=detail)
     elif offer.full_since is not None:
         yield Need(NeedKind.STORAGE, offer.path, offer.full_since, offer.dag_name, detail="the disk is full")
-    for pages in offer.unsent:
-        yield _need_of_row(NeedKind.PAGER, offer, pages)
-    if not offer.unsent and health is not None:  # a page that a full disk keeps out of the file
+    unsent = offer.rows_of(NeedKind.PAGER)
+    yield from (_need_of_row(offer, pages) for pages in unsent)
+    if not unsent and health is not None:  # a page that a full disk keeps out of the file
         for one in health.senders[:1]:
             detail = "{}: {}".format(one.sender, one.error)
             yield Need(NeedKind.PAGER, offer.path, one.since, offer.dag_name, detail=detail)
@@ -163,7 +134,10 @@ def needs_of_run(run: RunFacts, now_us: int, has_process: bool, groups: Sequence
     if run.dead_letters:
         dead = need._replace(kind=NeedKind.DEAD_LETTERS, counted=run.dead_letters)
         found += [
-            dead._replace(counted=one.counted, detail=one.text, fingerprint=one.fingerprint) for one in groups
+            dead._replace(
+                since=one.since or run.started_at, counted=one.counted, detail=one.text, fingerprint=one.fingerprint
+            )
+            for one in groups
         ] or [dead]
     if run.asked:
         found.append(need._replace(kind=NeedKind.APPROVAL, counted=run.asked))
@@ -205,21 +179,22 @@ def is_lost(ended_at: Optional[int], blocked_since: Optional[int], has_process: 
     return ended_at is None and blocked_since is None and not has_process
 
 
-def _need_of_row(kind: NeedKind, offer: Offer, row: NeedRow) -> Need:
-    flow, run_id = row.flow or offer.dag_name, row.run_id or None
-    return Need(kind, offer.path, row.since or 0, flow, run_id, counted=row.counted, detail=row.text)
+#: Held rows, which a task could do without, and what has changed below an effect, are notices.
+_NOTICES = (NeedKind.HELD_ROWS, NeedKind.CHANGED_EFFECTS)
+_LISTED = frozenset(kind.value for kind in (NeedKind.APPROVAL, *_NOTICES))
+
+
+def _need_of_row(offer: Offer, row: NeedRow) -> Need:
+    kind, flow, run_id = NeedKind(row.kind), row.flow or offer.dag_name, row.run_id or None
+    return Need(kind, offer.path, row.since or 0, flow, run_id, kind in _NOTICES, row.counted, row.text)
 
 
 def _failure(task: str, error: Optional[str]) -> str:
     return "{}: {}".format(task, error) if error else task
 
 
-def _needs_of_lists(offer: Offer, now_us: int) -> Iterator[Need]:
-    """Held rows, which a task could do without, and breakers that do not close by themselves."""
-    for rows in offer.held_rows:
-        yield _need_of_row(NeedKind.HELD_ROWS, offer, rows)._replace(is_notice=True)
-    for one in offer.changed_effects:
-        yield _need_of_row(NeedKind.CHANGED_EFFECTS, offer, one)._replace(is_notice=True)
+def _needs_of_breakers(offer: Offer, now_us: int) -> Iterator[Need]:
+    """Breakers that do not close by themselves."""
     goes_on = any(run.ended_at is None for run in offer.runs)
     for breaker in offer.breakers:
         is_holding = breaker.state in HOLDING_BREAKERS or (breaker.state == "CLOSED" and goes_on)
@@ -244,7 +219,7 @@ def _needs_of_schedules(offer: Offer, now_us: int) -> List[Need]:
 
 def _needs_by_file(offer: Offer, now_us: int) -> Iterator[Need]:
     """Schedules that nobody serves, and starts that are due or were missed since the latest run."""
-    missed = {one.flow: one for one in offer.missed}
+    missed = {one.flow: one for one in offer.rows_of(NeedKind.NOT_STARTED)}
     busy = {run.dag_name for run in offer.runs if run.ended_at is None}
     for row in offer.schedules:
         is_due = row.next_at is not None and row.next_at < now_us - START_GRACE_US and row.dag_name not in busy
@@ -254,7 +229,7 @@ def _needs_by_file(offer: Offer, now_us: int) -> Iterator[Need]:
         elif is_due:
             yield need
         elif row.dag_name in missed:
-            yield _need_of_row(NeedKind.NOT_STARTED, offer, missed[row.dag_name])
+            yield _need_of_row(offer, missed[row.dag_name])
 
 
 def _needs_by_supervisor(row: ServedSchedule, now_us: int) -> Iterator[Need]:

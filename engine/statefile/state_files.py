@@ -19,21 +19,17 @@ from ..errors import CorruptFileError, RedriveError, StateFileError
 from .copies import living_original
 from .health_file import Health, full_since, read_health
 from .lists import (
-    APPROVALS,
     ATTENTION_RUNS,
     BREAKERS,
-    CHANGED_EFFECTS,
-    DEAD_LETTER_GROUPS,
-    HELD_ROWS,
     LATEST,
-    MISSED_STARTS,
+    NEED_ROWS,
     OPEN_BREAKERS,
     ROWS_MAX,
     RUN_FACTS,
     RUN_NAMES,
     SCHEDULES,
-    UNSENT_PAGES,
     Listing,
+    NeedKind,
     NeedRow,
     ScheduleRow,
     query,
@@ -65,13 +61,13 @@ class Offer(NamedTuple):
         latest: its latest run.
         problem: why the file cannot be read.
         runs: those that may need a human, the latest first.
+        listed: what else its rows say needs one.
         executor: its latest one.
         service_pid: of the ``redrive serve`` that starts its runs.
         has_lost_service: the latest ``redrive serve`` was killed.
         tasks: how many the latest run has; ``finished``: how many of them are done.
         nights: the last days with runs of its flow, the oldest first.
         supervised: the schedules whose runs it holds, as a supervisor knows them.
-        unsent: pages that no sender has taken, if there are any.
         health: what its living executor knows of itself.
         full_since: since when its file system has no room, at the latest; None: it has, or nothing is to be written.
         has_file: False for a flow that could never be read, which has no state file, and for a host that could not be
@@ -87,20 +83,19 @@ class Offer(NamedTuple):
     service_pid: Optional[int] = None
     schedules: Sequence[ScheduleRow] = ()
     has_lost_service: bool = False
-    dead_letters: Sequence[NeedRow] = ()
-    approvals: Sequence[NeedRow] = ()
-    held_rows: Sequence[NeedRow] = ()
-    changed_effects: Sequence[NeedRow] = ()
+    listed: Sequence[NeedRow] = ()
     breakers: Sequence[BreakerRow] = ()
-    missed: Sequence[NeedRow] = ()
     tasks: int = 0
     finished: int = 0
     nights: Sequence[Night] = ()
     supervised: Sequence[ServedSchedule] = ()
-    unsent: Sequence[NeedRow] = ()
     health: Optional[Health] = None
     full_since: Optional[int] = None
     has_file: bool = True
+
+    def rows_of(self, kind: NeedKind) -> List[NeedRow]:
+        """Those of ``listed`` that are of a kind."""
+        return [row for row in self.listed if row.kind == kind.value]
 
     @property
     def has_work(self) -> bool:
@@ -353,13 +348,8 @@ def _offer(path: str) -> Offer:
 _LISTS: Dict[str, "Listing[Any]"] = {
     "runs": ATTENTION_RUNS,
     "schedules": SCHEDULES,
-    "dead_letters": DEAD_LETTER_GROUPS,
-    "approvals": APPROVALS,
-    "held_rows": HELD_ROWS,
-    "changed_effects": CHANGED_EFFECTS,
+    "listed": NEED_ROWS,
     "breakers": OPEN_BREAKERS,
-    "missed": MISSED_STARTS,
-    "unsent": UNSENT_PAGES,
 }
 
 
@@ -369,7 +359,6 @@ def read_offer(connection: sqlite3.Connection, path: str) -> Offer:
     found = query(connection, LATEST_RUN, {})
     for rows in (found,) + tuple(lists.values()):
         _check_numbers(path, rows)
-    lists["unsent"] = [one for one in lists["unsent"] if one.counted]
     offer = Offer(path, **lists)
     if not found:
         return offer

@@ -16,7 +16,8 @@ from redrive.engine.clock import wall_time_us
 from redrive.engine.domain.acts import Command
 from redrive.engine.domain.states import RunState
 from redrive.engine.executor import host
-from redrive.engine.statefile.needs import NeedKind, needs_of
+from redrive.engine.statefile.lists import NeedKind
+from redrive.engine.statefile.needs import needs_of
 from redrive.engine.statefile.state_files import offer_of
 from support.commands import invoke_redrive, run_redrive
 from support.waiting import wait_until_async

@@ -147,7 +147,7 @@ def test_a_session_reads_of_a_file_what_the_list_of_files_reads(machine: Machine
         notice = "its element has changed: 7"
         connection.execute("UPDATE task SET state = 'SUCCESS', stale = 1, notice = ?, ended_at = 1", (notice,))
     offer = with_session(Endpoint(path, SshOptions()), offer_of_session)
-    assert offer == offer_of(path) and [one.text for one in offer.changed_effects] == ["load"]
+    assert offer == offer_of(path) and [one.text for one in offer.listed] == ["load"]
 
 
 def test_a_task_that_a_person_has_skipped_is_decided(machine: Machine) -> None:

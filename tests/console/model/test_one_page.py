@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sqlite3
 from pathlib import Path
 
@@ -19,17 +18,15 @@ from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import plain
 from redrive.engine.core.causes import plan_sending
 from redrive.engine.domain.rows import PageRow
-from redrive.engine.statefile.lists import PAGES, UNSENT_PAGES, query
-from redrive.engine.statefile.needs import NeedKind, needs_of
+from redrive.engine.statefile.lists import NEED_ROWS, PAGES, NeedKind, query
+from redrive.engine.statefile.needs import needs_of
 from redrive.engine.statefile.state_files import Offer
 
 from .runs import projection_of
 
 NOW = 1_700_000_000_000_000
 PAST = st.integers(NOW - 10**9, NOW)
-TABLE = re.search(
-    r"CREATE TABLE page \(.*?\n\)", (Path(redrive.engine.store.__file__).parent / "schema.sql").read_text(), re.S
-)
+SCHEMA = (Path(redrive.engine.store.__file__).parent / "schema.sql").read_text()
 ROWS = st.builds(
     PageRow,
     id=st.just(1),
@@ -55,9 +52,8 @@ ROWS = st.builds(
 
 
 def stored(row: PageRow) -> sqlite3.Connection:
-    assert TABLE is not None
     connection = sqlite3.connect(":memory:")
-    connection.execute(TABLE[0])
+    connection.executescript(SCHEMA)
     columns = {"count" if name == "counted" else name: value for name, value in row._asdict().items()} | {"body": "{}"}
     sql = f"INSERT INTO page ({', '.join(columns)}) VALUES ({','.join('?' * len(columns))})"
     connection.execute(sql, list(columns.values()))
@@ -68,7 +64,7 @@ def stored(row: PageRow) -> sqlite3.Connection:
 def test_all_say_the_same_of_a_page(row):
     with stored(row) as connection:
         (read,) = query(connection, PAGES, {})
-        unsent = [one for one in query(connection, UNSENT_PAGES, {}) if one.counted]
+        unsent = query(connection, NEED_ROWS, {})
     assert read == row
     board = Board(projection_of([("load", [])]))
     board.update_lists(pages=[read])
@@ -90,7 +86,7 @@ def test_all_say_the_same_of_a_page(row):
     screen = plain(page_row(read, Scene(board, NOW, UTF8), 120))
     assert f" {row.severity} " in screen and row.title in screen and ("not sent" in screen) == row.is_unsent
     assert row.is_unsent or row.state in screen or "until" in screen  # of a silence that has just ended
-    kinds = [need.kind for need in needs_of([Offer("f", unsent=unsent)], NOW)]
+    kinds = [need.kind for need in needs_of([Offer("f", listed=unsent)], NOW)]
     assert (kinds == [NeedKind.PAGER]) == row.is_unsent
     plan = plan_sending([read], [], None, NOW)
     assert bool(plan.single or plan.digest) <= is_open

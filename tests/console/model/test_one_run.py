@@ -30,7 +30,8 @@ from redrive.engine.domain.rows import ExecutorState
 from redrive.engine.domain.states import MOVING, RunState, TaskState
 from redrive.engine.domain.text import format_duration
 from redrive.engine.statefile import lists, state_files
-from redrive.engine.statefile.needs import OF_RUNS, NeedKind, attention_count, exit_code_of, needs_of
+from redrive.engine.statefile.lists import NeedKind
+from redrive.engine.statefile.needs import OF_RUNS, attention_count, exit_code_of, needs_of
 from redrive.engine.store.runs import load_run
 
 SCHEMA = (Path(redrive.engine.store.__file__).parent / "schema.sql").read_text()

@@ -18,7 +18,8 @@ from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import Line, Piece, plain, width
 from redrive.engine.domain.rows import ExecutorState, RunFacts
 from redrive.engine.domain.states import TaskState
-from redrive.engine.statefile.needs import Need, NeedKind
+from redrive.engine.statefile.lists import NeedKind
+from redrive.engine.statefile.needs import Need
 
 from ..conftest import rows_of, shown
 from ..model.runs import START, S, projection_of

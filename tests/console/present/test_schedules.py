@@ -11,8 +11,8 @@ from redrive.console.text.glyphs import UTF8
 from redrive.engine.core.projection import RunRow
 from redrive.engine.core.views import BLOCKED, RUN_STYLES
 from redrive.engine.domain.states import RunState
-from redrive.engine.statefile.lists import ScheduleRow, SlaRow
-from redrive.engine.statefile.needs import Need, NeedKind, attention_count
+from redrive.engine.statefile.lists import NeedKind, ScheduleRow, SlaRow
+from redrive.engine.statefile.needs import Need, attention_count
 
 MINUTE = 60_000_000
 NOW = round(datetime.fromisoformat("2026-11-21T22:48:00+05:30").timestamp() * 1e6)

@@ -39,8 +39,8 @@ from redrive.engine.core.ready_queue import spec_of
 from redrive.engine.core.views import Asked, run_code, run_view
 from redrive.engine.domain.rows import ExecutorState, RunFacts
 from redrive.engine.domain.states import MOVING, NEEDS_HUMAN, TIMED, TaskState
-from redrive.engine.statefile.lists import DurationStats, ScheduleRow
-from redrive.engine.statefile.needs import Need, NeedKind
+from redrive.engine.statefile.lists import DurationStats, NeedKind, ScheduleRow
+from redrive.engine.statefile.needs import Need
 from redrive.engine.statefile.state_files import Offer
 from redrive.engine.statefile.supervisor_file import FOREVER, ServedSchedule
 from support.breakers import status_of

@@ -14,7 +14,8 @@ from redrive.engine.core.views import Asked
 from redrive.engine.core.waiting import ALIVE
 from redrive.engine.domain.rows import RunFacts
 from redrive.engine.domain.states import TaskState
-from redrive.engine.statefile.needs import Need, NeedKind
+from redrive.engine.statefile.lists import NeedKind
+from redrive.engine.statefile.needs import Need
 
 from ..conftest import FakeSession, StillClock, run_text
 from ..model.runs import START, EventBuilder, projection_of

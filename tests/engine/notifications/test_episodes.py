@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from redrive.engine import Executor, Flow, FlowError, PermanentError
 from redrive.engine.executor.run_options import RunOptions
-from redrive.engine.statefile.needs import NeedKind, needs_of
+from redrive.engine.statefile.lists import NeedKind
+from redrive.engine.statefile.needs import needs_of
 from redrive.engine.statefile.state_files import offer_of
 from redrive.engine.testing import down, error, in_turn, killed, play, play_schedule
 from support.marks import parametrize_mostly_long

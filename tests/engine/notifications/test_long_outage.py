@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from redrive.engine import Flow, RetryPolicy
-from redrive.engine.statefile.needs import NeedKind, exit_code_of, needs_of
+from redrive.engine.statefile.lists import NeedKind
+from redrive.engine.statefile.needs import exit_code_of, needs_of
 from redrive.engine.statefile.state_files import offer_of
 from redrive.engine.testing import crash, down, play
 from support.marks import parametrize_mostly_long

@@ -11,7 +11,8 @@ import pytest
 from redrive.engine.domain.rows import RunFacts
 from redrive.engine.errors import StorageError
 from redrive.engine.statefile import lock_file, ownership
-from redrive.engine.statefile.needs import NeedKind, needs_of
+from redrive.engine.statefile.lists import NeedKind
+from redrive.engine.statefile.needs import needs_of
 from redrive.engine.statefile.state_files import Offer
 from redrive.engine.store import lock
 

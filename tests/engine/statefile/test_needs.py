@@ -14,13 +14,13 @@ from redrive.engine.statefile.health_file import FailingSender, Health
 from redrive.engine.statefile.lists import (
     ATTENTION_RUNS,
     DEAD_LETTER_GROUPS,
-    HELD_ROWS,
-    MISSED_STARTS,
+    NEED_ROWS,
+    NeedKind,
     NeedRow,
     ScheduleRow,
     query,
 )
-from redrive.engine.statefile.needs import NeedKind, attention_count, exit_code_of, needs_of
+from redrive.engine.statefile.needs import attention_count, exit_code_of, needs_of
 from redrive.engine.statefile.state_files import Night, Offer, offer_of
 from redrive.engine.statefile.supervisor_file import ServedSchedule
 
@@ -59,8 +59,12 @@ CASES: dict[str, tuple[Offer, list[str], int]] = {
     "partial": (Offer("f", runs=[run("PARTIAL")]), ["PARTIAL"], 3),
     "success after the deadline": (Offer("f", runs=[run("SUCCESS")]), ["LATE*"], 0),
     "failed twice": (Offer("f", runs=[run("FAILED", later_successes=1), run("FAILED")]), ["FAILED", "FAILED*"], 1),
-    "held rows": (Offer("f", held_rows=[NeedRow("r", "etl", NOW, 3)]), ["HELD_ROWS*"], 0),
-    "changed": (Offer("f", changed_effects=[NeedRow("r", "etl", NOW, 3, "pay[1]")]), ["CHANGED_EFFECTS*"], 0),
+    "held rows": (Offer("f", listed=[NeedRow("held rows", "r", "etl", NOW, 3)]), ["HELD_ROWS*"], 0),
+    "changed": (
+        Offer("f", listed=[NeedRow("changed elements", "r", "etl", NOW, 3, "pay[1]")]),
+        ["CHANGED_EFFECTS*"],
+        0,
+    ),
     "breaker just open": (Offer("f", breakers=[breaker("api", "OPEN", NOW - MINUTE)]), [], 0),
     "breaker open": (Offer("f", breakers=[breaker("api", "OPEN", NOW - 11 * MINUTE)]), ["BREAKER"], 3),
     "breaker held": (Offer("f", breakers=[breaker("api", "FORCED_OPEN", 0)]), ["BREAKER*"], 0),
@@ -75,7 +79,7 @@ CASES: dict[str, tuple[Offer, list[str], int]] = {
     "cannot be written": (Offer("f", health=Health("x", NOW, "full")), ["STORAGE"], 3),
     "no room": (Offer("f", full_since=NOW), ["STORAGE"], 3),
     "healthy": (Offer("f", health=Health("x")), [], 0),
-    "unsent": (Offer("f", unsent=[NeedRow("", "", NOW, 2, "command: exit status 1")]), ["PAGER"], 3),
+    "unsent": (Offer("f", listed=[NeedRow("unsent pages", "", "", NOW, 2, "command: exit status 1")]), ["PAGER"], 3),
     "unsent on a full disk": (
         Offer("f", health=Health("x", NOW, "full", senders=[FailingSender("command", "exit status 1", NOW)])),
         ["STORAGE", "PAGER"],
@@ -96,7 +100,7 @@ CASES: dict[str, tuple[Offer, list[str], int]] = {
         0,
     ),
     "missed": (
-        Offer("f", schedules=[schedule(NOW)], missed=[NeedRow("", "etl", NOW, 4)], service_pid=7),
+        Offer("f", schedules=[schedule(NOW)], listed=[NeedRow("missed start", "", "etl", NOW, 4)], service_pid=7),
         ["NOT_STARTED"],
         3,
     ),
@@ -121,8 +125,11 @@ def test_an_executor_that_is_silent_is_not_called_gone() -> None:
 
 
 def test_dead_letters_are_one_need_for_each_cause() -> None:
-    groups = [NeedRow("r", "etl", 1, 5, "load: no route", "f1"), NeedRow("r", "etl", 2, 1, "send", "f2")]
-    needs = needs_of([Offer("f", runs=[run(dead_letters=6, blocked_since=NOW)], dead_letters=groups)], NOW)
+    groups = [
+        NeedRow("dead letters", "r", "etl", 1, 5, "load: no route", "f1"),
+        NeedRow("dead letters", "r", "etl", 2, 1, "send", "f2"),
+    ]
+    needs = needs_of([Offer("f", runs=[run(dead_letters=6, blocked_since=NOW)], listed=groups)], NOW)
     assert [(need.counted, need.detail, need.fingerprint) for need in needs] == [
         (5, "load: no route", "f1"),
         (1, "send", "f2"),
@@ -132,9 +139,9 @@ def test_dead_letters_are_one_need_for_each_cause() -> None:
 
 def test_each_failed_task_counts_while_its_run_goes_on_and_after_its_end() -> None:
     """As the inbox of the run lists them: beside dead letters, too, and once."""
-    approvals = [NeedRow("r", "etl", NOW, 1, "release")]
+    approvals = [NeedRow("approval", "r", "etl", NOW, 1, "release")]
     columns: dict[str, Any] = {"failed_tasks": 3, "failed": "load", "error": "no route", "asked": 1}
-    going_on = needs_of([Offer("f", runs=[run(**columns)], approvals=approvals, executor=ALIVE)], NOW)
+    going_on = needs_of([Offer("f", runs=[run(**columns)], listed=approvals, executor=ALIVE)], NOW)
     assert [(need.kind.name, need.counted, need.detail) for need in going_on] == [
         ("APPROVAL", 1, "release"),
         ("FAILED_TASKS", 3, "load: no route"),
@@ -232,7 +239,7 @@ def test_held_rows_of_all_runs_are_read(state: Path) -> None:
             "INSERT INTO quarantine (run_id, name, attempt, row_key, state, at)"
             f" VALUES ('{run_id}', 'load', 1, hex(randomblob(4)), 'held', 5)",
         )
-    assert offer_of(str(state)).held_rows == [NeedRow("first", "etl", 5, 2)]
+    assert offer_of(str(state)).listed == [NeedRow("held rows", "first", "etl", 5, 2)]
 
 
 def test_dead_letters_are_grouped_by_the_fingerprint_of_their_cause(tmp_path: Path) -> None:
@@ -250,7 +257,7 @@ def test_dead_letters_are_grouped_by_the_fingerprint_of_their_cause(tmp_path: Pa
     change(state, "UPDATE task SET failure_fingerprint = '' WHERE name NOT IN ('a', 'b')")
     for name, loose in (("hangs", "h"), *zip(lost, sorted(NO_CAUSE), strict=True)):
         change(state, f"UPDATE attempt SET fingerprint = '', fingerprint_loose = '{loose}' WHERE name = '{name}'")
-    common, *others = offer_of(str(state)).dead_letters
+    common, *others = offer_of(str(state)).rows_of(NeedKind.DEAD_LETTERS)
     assert (common.text, common.counted) == ("a: a", 2) and common.fingerprint
     assert [(group.text.partition(":")[0], group.counted, group.fingerprint) for group in others] == [
         ("hangs", 1, "h"),
@@ -258,7 +265,7 @@ def test_dead_letters_are_grouped_by_the_fingerprint_of_their_cause(tmp_path: Pa
     ]
 
 
-@pytest.mark.parametrize("listing", [ATTENTION_RUNS, DEAD_LETTER_GROUPS, HELD_ROWS], ids=lambda one: one.name)
+@pytest.mark.parametrize("listing", [ATTENTION_RUNS, DEAD_LETTER_GROUPS, NEED_ROWS], ids=lambda one: one.name)
 def test_facts_are_read_by_an_index(listing: Any, state: Path) -> None:
     with sqlite3.connect(state) as connection:
         plan = connection.execute("EXPLAIN QUERY PLAN " + listing.sql, listing.defaults).fetchall()
@@ -281,10 +288,10 @@ def test_missed_starts_are_those_since_the_latest_run(state: Path) -> None:
             state,
             f"INSERT INTO slot (dag_name, logical_time, state, decided_at) VALUES ('etl', {at}, '{found}', 0)",
         )
-    assert offer_of(str(state)).missed == [NeedRow("", "etl", later, 2)]
+    assert offer_of(str(state)).listed == [NeedRow("missed start", "", "etl", later, 2)]
     with sqlite3.connect(state) as connection:
         connection.execute("UPDATE run SET ended_at = NULL, state = 'RUNNING'")
-        assert query(connection, MISSED_STARTS, {}) == []
+        assert query(connection, NEED_ROWS, {}) == []
     connection.close()
 
 
