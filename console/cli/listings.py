@@ -196,10 +196,13 @@ def _note(row: TaskRow, why: Callable[[str], str]) -> str:
     return ""
 
 
+PEACE_OF_RUN = "nothing in this run needs a human"
+
+
 async def inbox_of_run(
-    session: Session, projection: RunProjection, need: Need | None, *, as_json: bool, is_alone: bool = False
+    session: Session, projection: RunProjection, need: Need | None, *, as_json: bool, peace: str = PEACE_OF_RUN
 ) -> list[Shown]:
-    """The lines of one run, the first with its name. ``need``: its own; ``is_alone``: nothing else is listed."""
+    """The lines of one run, the first with its name. ``need``: its own; ``peace``: what is said if it needs nobody."""
     run, groups = projection.run, Inbox(await load_board(session, projection)).causes()
     known = await load_memories(session, run.run_id, groups)
     status, address = session.status, session.address
@@ -225,10 +228,9 @@ async def inbox_of_run(
             *_requeue_lines(group, projection, session),
         ]
     may_be_acknowledged = need is not None and run.ended_at is not None
-    if not lines and not is_lost(run, session.status) and not may_be_acknowledged:
-        nothing = "nothing needs a human" if is_alone else "nothing in this run needs a human"
-        if need is None or need.kind is not NeedKind.LOST:  # of a silent executor the advice below says it
-            lines = [nothing if need is None else need_sentence(need, now_us)]
+    is_said = is_lost(run, session.status) or (need is not None and need.kind is NeedKind.LOST)  # by the advice below
+    if not lines and not is_said and not may_be_acknowledged:
+        lines = [*filter(None, [peace if need is None else need_sentence(need, now_us)])]
     begin = "or acknowledge" if lines else "none of its tasks needs a human; acknowledge"
     lines += _executor_advice_lines(run, session)
     if may_be_acknowledged:
@@ -441,11 +443,9 @@ async def _needing_lines(session: Session) -> list[str]:
 
 async def _schedule_lines(session: Session) -> list[str]:
     """Lines about the next scheduled runs, whether a process serves them, and runs that started late."""
-    unserved = "; no process serves it" if session.status.service_pid is None else ""
-    coming = [
-        f"{words}{unserved}"
-        for words in present.describe_next_runs(await session.query(lists.SCHEDULES), session.now_us())
-    ]
+    is_served = session.status.service_pid is not None
+    rows, unserved = await session.query(lists.SCHEDULES), "" if is_served else "; no process serves it: redrive doctor"
+    coming = [f"{one}{unserved}" for one in present.describe_next_runs(rows, session.now_us(), is_served=is_served)]
     late = await session.query(lists.SLA, limit=_LATE_RUNS_MAX)
     return coming + present.describe_missed_starts(late, session.now_us())
 

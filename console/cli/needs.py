@@ -25,7 +25,7 @@ from ..text.figures import FINGERPRINT_DIGITS
 from ..text.text import one_line
 from . import options as shared
 from .group import command
-from .listings import cause_value, inbox_of_run
+from .listings import PEACE_OF_RUN, cause_value, inbox_of_run
 from .output import Shown, print_lines
 from .state_files import offer_of_session, reached_files
 from .view import print_view
@@ -122,6 +122,7 @@ async def _lines_of_file(session: Session, needs: Sequence[Need], *, as_json: bo
     shown = [run_id for run_id in chosen if run_id not in alike]
     place = [session.address, *session.ssh_arguments]
     first = [need for need in needs if need.kind is NeedKind.STORAGE]  # what follows is older then
+    peace = "nothing needs a human" if not needs else "" if first else PEACE_OF_RUN
     lines: list[Shown] = [_line_of_need(need, place, as_json) for need in first]
     for run_id in shown[:_RUNS_MAX]:
         need = by_run.get(run_id)
@@ -129,7 +130,7 @@ async def _lines_of_file(session: Session, needs: Sequence[Need], *, as_json: bo
             lines.append(_line_of_need(need, place, as_json))
             continue
         projection = await session.part(run_id)
-        lines += await inbox_of_run(session, projection, need, as_json=as_json, is_alone=not needs)
+        lines += await inbox_of_run(session, projection, need, as_json=as_json, peace=peace)
         others = [other for other in chosen if alike.get(other) == run_id]
         if others and need is not None:
             lines.append(_same_in_line(others, need, place))

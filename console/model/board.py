@@ -417,7 +417,7 @@ class SessionStatus(msgspec.Struct, frozen=True):
     @property
     def dead_pid(self) -> int | None:
         """The process of an executor that ended without cleaning up."""
-        is_unknown = self.executor.elsewhere is not None or self.executor.original is not None
+        is_unknown = self.executor.is_unseen or self.executor.original is not None
         return None if self.executor.alive or self.executor.stopped or is_unknown else self.executor.pid
 
     @property

@@ -52,7 +52,7 @@ def executor_text(entry: FleetEntry) -> str:
         return ""
     if entry.executor.original is not None:
         return _COPY
-    return _WITHOUT_EXECUTOR if entry.executor.elsewhere is None else _UNSEEN
+    return _UNSEEN if entry.executor.is_unseen else _WITHOUT_EXECUTOR
 
 
 def _next_text(entry: FleetEntry, look: Look) -> str:

@@ -59,7 +59,7 @@ def lock_reason(status: SessionStatus) -> str | None:
 
 def _executor_loss(status: SessionStatus) -> str:
     """How an executor ended that is not alive."""
-    if status.executor.elsewhere is not None:
+    if status.executor.is_unseen:
         return "executor out of sight"
     if status.executor.stopped or (status.dead_pid is None and status.executor.gone_at is None):
         return "no executor"

@@ -274,7 +274,7 @@ def executor_advice(run: RunRow, status: SessionStatus, target: str, now_us: int
         return one_line(f"{status.copy_sentence}: act there")
     if status.service_pid is not None and run.blocked_since is not None:
         return f"redrive serve (pid {status.service_pid}) resumes it after a decision"
-    if_gone = "if it is gone: " if status.executor.elsewhere is not None else ""
+    if_gone = "if it is gone: " if status.executor.is_unseen else ""
     return f"{describe_executor_loss(run, status, now_us)}; {if_gone}{resume_command(run, status, target)}"
 
 
@@ -290,8 +290,8 @@ def describe_executor_loss(run: RunRow, status: SessionStatus, now_us: int) -> s
     if status.executor.run_id not in (None, run.run_id):
         return f"no executor since {since}"
     pid = "its process" if status.executor.pid is None else f"pid {status.executor.pid}"
-    if status.executor.elsewhere is not None:
-        return f"no sign since {since} of its executor ({pid} on {one_line(status.executor.elsewhere)})"
+    if status.executor.is_unseen:
+        return f"no sign since {since} of its executor ({pid} {one_line(status.executor.place)})"
     return (
         f"no executor since {since} ({pid} stopped)"
         if status.executor.stopped
@@ -328,9 +328,9 @@ _RECENT_US = DAY
 _NAMED_MAX = 3
 
 
-def describe_next_runs(rows: Sequence[ScheduleRow], now_us: int) -> list[str]:
+def describe_next_runs(rows: Sequence[ScheduleRow], now_us: int, *, is_served: bool = True) -> list[str]:
     """One sentence per schedule: ``revenue: next 02:00 Asia/Kolkata, in 3 h 12 min``."""
-    return [f"{one_line(row.dag_name)}: {_describe_next(row, now_us)}" for row in rows]
+    return [f"{one_line(row.dag_name)}: {_describe_next(row, now_us, is_served=is_served)}" for row in rows]
 
 
 def describe_next_run(rows: Iterable[ScheduleRow], now_us: int, *, is_served: bool = True) -> str:

@@ -80,7 +80,8 @@ class ExecutorState(NamedTuple):
         gone_at: when it was last alive; None while it lives, or if there was none.
         run_id: its current or last run.
         stopped: it ended in order.
-        elsewhere: where it ran, if nobody knows here whether it lives: another host, or this one as another user.
+        is_unseen: nobody knows here whether it lives: it ran on another host, or as a user whose lock is hidden.
+        host: where it ran, if that is another host.
         original: of a copy, the file whose executor with this ``pid`` lives.
     """
 
@@ -90,9 +91,15 @@ class ExecutorState(NamedTuple):
     pid: Optional[int] = None
     run_id: Optional[str] = None
     stopped: bool = False
-    elsewhere: Optional[str] = None
+    is_unseen: bool = False
+    host: Optional[str] = None
     original: Optional[str] = None
     silent_since: Optional[int] = None
+
+    @property
+    def place(self) -> str:
+        """Where one that is out of sight ran, to follow its name."""
+        return "of another user" if self.host is None else "on {}".format(self.host)
 
     @property
     def silent_seconds(self) -> float:

@@ -12,7 +12,7 @@ import socket
 from typing import NamedTuple, Optional, Tuple
 
 from ..domain.rows import ExecutorState
-from .processes import boot_id, identity
+from .processes import boot_id, identity, is_stopped
 
 SERVICE = ".serve"  # suffix to the state file: the lock of ``redrive serve``, which starts runs by a schedule
 HOLDER_BYTES_MAX = 65536
@@ -86,13 +86,11 @@ def executor_of(
     is_silent = age_us >= SILENT_US
     if last is None:
         is_alive = is_attached or not is_silent
-        unseen = None if is_alive else "this host, as another user"
-        return ExecutorState(is_alive, age_us, None if is_alive else seen_at, elsewhere=unseen)
+        return ExecutorState(is_alive, age_us, None if is_alive else seen_at, is_unseen=not is_alive)
     is_alive, has_stopped = is_attached or (is_held and last.is_alive()), last.released_at is not None
-    is_elsewhere = not is_alive and not has_stopped and last.host != socket.gethostname()
-    gone_at, elsewhere = None if is_alive else seen_at, last.host if is_elsewhere else None
-    silent_since = seen_at if is_alive and is_silent else None
-    own = (last.pid, last.run_id, has_stopped, elsewhere)
+    is_unseen = not is_alive and not has_stopped and last.host != socket.gethostname()
+    gone_at, silent_since = None if is_alive else seen_at, seen_at if is_alive and is_silent else None
+    own = (last.pid, last.run_id, has_stopped, is_unseen, last.host if is_unseen else None)
     return ExecutorState(is_alive, age_us, gone_at, *own, silent_since=silent_since)
 
 
@@ -110,9 +108,9 @@ def heartbeat_at(state_path: str) -> Optional[int]:
 
 
 def service_pid(state_path: str) -> Optional[int]:
-    """The pid of the ``redrive serve`` that starts the runs of a state file by a schedule; None without one."""
+    """The pid of the ``redrive serve`` that starts the runs of a state file; None without one that is not stopped."""
     holder = served_by(state_path)
-    return None if holder is None else holder.pid
+    return None if holder is None or is_stopped(holder.pid) else holder.pid
 
 
 def read_holder(descriptor: int) -> Optional[LockHolder]:

@@ -95,8 +95,8 @@ def _needs_of_file(offer: Offer, now_us: int) -> Iterator[Need]:
                 yield need._replace(
                     path=offer.path, detail="executor {} is silent: redrive doctor".format(executor.pid)
                 )
-            elif need.kind is NeedKind.LOST and executor.elsewhere is not None:
-                yield need._replace(path=offer.path, detail="no sign of its executor on {}".format(executor.elsewhere))
+            elif need.kind is NeedKind.LOST and executor.is_unseen:
+                yield need._replace(path=offer.path, detail="no sign of its executor {}".format(executor.place))
             elif need.kind is not NeedKind.APPROVAL:  # the file names each
                 yield need._replace(path=offer.path)
     yield from (_need_of_row(offer, row) for row in offer.listed if row.kind in _LISTED)

@@ -188,6 +188,11 @@ def open_readonly(path: str) -> ReadonlyDatabase:
         raise reading_error(path, error) from error
 
 
+#: What is in no -wal is all that a copy of the file alone has.
+_WITHOUT_LOG = (
+    "{} has no run, no lock and no -wal beside it: probably a copy of a file that a run was writing, without its -wal;"
+    " .backup of sqlite3 copies all of it"
+)
 #: Half of a file that a run was writing looks like damage.
 DAMAGED = "{path} is damaged ({error}); restore a copy; .backup of sqlite3 copies a file that a run is writing"
 
@@ -217,7 +222,12 @@ def _open(path: str) -> ReadonlyDatabase:
             pass  # this user may not open it, or it has just been removed
     if has_content(path + "-wal"):
         return ReadonlyDatabase(_open_copy(path), is_static=True)
-    return ReadonlyDatabase(_connect(path, "immutable=1"), is_static=True)
+    connection = _connect(path, "immutable=1")
+    has_content_of_runs = "SELECT 1 FROM run UNION ALL SELECT 1 FROM schedule LIMIT 1"
+    if not os.path.exists(path + ".lock") and connection.execute(has_content_of_runs).fetchone() is None:
+        connection.close()
+        raise CorruptFileError(_WITHOUT_LOG.format(path))
+    return ReadonlyDatabase(connection, is_static=True)
 
 
 def _connect(path: str, options: str, factory: Type[sqlite3.Connection] = sqlite3.Connection) -> sqlite3.Connection:

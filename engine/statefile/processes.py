@@ -71,12 +71,16 @@ def is_alive(pid: Optional[int], start_ticks: Optional[int], boot: Optional[str]
 
 def describe_hang(pid: int) -> str:
     """What ails a living process that gives no sign of life, and what ends that."""
+    words = "is stopped: kill -CONT {0}" if is_stopped(pid) else "hangs: kill -9 {0}, and start it again"
+    return "(pid {0}) ".format(pid) + words.format(pid)
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a signal or a debugger has stopped a process; no for one that cannot be seen."""
     try:
-        is_stopped = stat_fields(pid)[0] in (b"T", b"t")
+        return stat_fields(pid)[0] in (b"T", b"t")
     except (OSError, IndexError):
-        is_stopped = False
-    words = "(pid {0}) is stopped: kill -CONT {0}" if is_stopped else "(pid {0}) hangs: kill -9 {0}, and start it again"
-    return words.format(pid)
+        return False
 
 
 def pids() -> Iterator[int]:

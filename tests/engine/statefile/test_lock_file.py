@@ -74,7 +74,7 @@ def test_nobody_knows_of_a_silent_executor_whose_lock_cannot_be_read(
     assert seen_at is not None
     assert lock_file.executor_of(state, False, seen_at + 1_000_000, None).alive
     silent = lock_file.executor_of(state, False, seen_at + 9_000_000, None)
-    assert not silent.alive and silent.elsewhere == "this host, as another user"
+    assert not silent.alive and silent.is_unseen
     run = RunFacts("r", "etl", 1, state="RUNNING")
     (need,) = needs_of([Offer("f", runs=[run], executor=silent)], 10)
-    assert (need.kind, need.detail) == (NeedKind.LOST, "no sign of its executor on this host, as another user")
+    assert (need.kind, need.detail) == (NeedKind.LOST, "no sign of its executor of another user")
