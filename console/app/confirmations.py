@@ -152,7 +152,7 @@ def _consequences(preview: Preview) -> Iterator[str]:
         (changes.stale, "ran before and will be stale"),
         (changes.stopped, "accept only its success and stop"),
     ):
-        if names:
+        if names := [name for name in names if name not in preview.held]:
             yield f"{task_count(len(names))} {words}: {named(names)}."
     if held := preview.held:
         holders = tuple(dict.fromkeys(held.values()))

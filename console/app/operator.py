@@ -17,9 +17,8 @@ import msgspec
 from msgspec.structs import replace
 
 from ...engine.core.causes import DEFAULT_REASON, describe_note
-from ...engine.core.views import Sign
-from ...engine.core.waiting import WaitReason, waits_for_approval
-from ...engine.domain.acts import DONE, STOPPABLE, Answer, Command, Target
+from ...engine.core.waiting import waits_for_approval
+from ...engine.domain.acts import DONE, Answer, Command, Target
 from ...engine.domain.event_payloads import OperatorActed
 from ...engine.domain.events import Event
 from ...engine.domain.states import ENDED_BADLY, PAUSED_NOTE
@@ -28,10 +27,10 @@ from ...engine.statefile import lists
 from ..keys.actions import ANSWERS
 from ..model.board import Board
 from ..model.inbox import causes_of, is_sole_cause, targets_of
-from ..model.preview import Preview, latest_redrive, preview_requeue, preview_skip, progress_of, requeued_names
+from ..model.preview import Preview, latest_redrive, preview_requeue, preview_skip, progress_of, refusal, requeued_names
 from ..model.replay import last_undoable
 from ..present.header import since
-from ..present.inbox import answer_line, redrive_line, refusals, result_lines, task_count, wait_of
+from ..present.inbox import answer_line, redrive_line, refusals, result_lines, task_count
 from ..present.tasks import Scene
 from ..screens.console import run_latest
 from ..screens.dialogs import ChoiceOption, TextDialog, choose
@@ -133,11 +132,8 @@ class OperatorActions:
 
     def requeue(self, board: Board, names: Sequence[str]) -> None:
         """Requeue: one task that needs a human at once, other tasks after a confirmation."""
-        if board.projection.run.paused_since is not None and wait_of(names, self._scene(board)) is WaitReason.PAUSE:
-            self.show_warning(f"nothing failed: the run is paused, {self._console.keymap.label('pause')} unpauses it")
-            return
-        preview = preview_requeue(board, names, is_abandoned=not self._console.live.status.executor.alive)
-        if self._is_refused(preview, preview.changes.run_again or preview.changes.unblocked):
+        preview = preview_requeue(board, names, is_abandoned=self._is_abandoned)
+        if self._is_refused("requeue", board, names, preview):
             return
         targets = targets_of(board, names)
         # the eye is on it, and no descendant runs or has run
@@ -164,8 +160,8 @@ class OperatorActions:
 
     def skip(self, board: Board, names: Sequence[str]) -> None:
         """Skip the tasks, with a reason."""
-        preview = preview_skip(board, names, is_abandoned=not self._console.live.status.executor.alive)
-        if self._is_refused(preview, preview.changes.skipped):
+        preview = preview_skip(board, names, is_abandoned=self._is_abandoned)
+        if self._is_refused("skip", board, names, preview):
             return
         targets = targets_of(board, names)
 
@@ -177,10 +173,9 @@ class OperatorActions:
 
     def answer(self, act: Literal["approve", "reject"], board: Board, names: Sequence[str]) -> None:
         """Approve or reject what waits for an approval, with a reason."""
-        asked = [name for name in names if waits_for_approval(board.row(name))]
-        if not asked:
-            self.show_warning("it waits for no approval")
+        if self._is_refused(act, board, names):
             return
+        asked = [name for name in names if waits_for_approval(board.row(name))]
         targets = targets_of(board, asked)
         action = next(name for name, answer in ANSWERS.items() if answer == act)
         question = confirmations.answer_question(act, asked, self._scene(board))
@@ -188,15 +183,15 @@ class OperatorActions:
 
     def stop(self, board: Board, names: Sequence[str]) -> None:
         """Stop running attempts, or cancel waiting tasks."""
-        if not any(board.row(name).state in STOPPABLE for name in names):
-            self.show_warning("there is nothing to stop: it has ended")
-        else:
+        if not self._is_refused("cancel", board, names):
             targets = targets_of(board, names)
             question = confirmations.stop_question(names, self._scene(board))
             self._confirm_for(names, "stop_task", question, lambda reply: self.send("cancel", targets, reply.reason))
 
     def hurry(self, board: Board, names: Sequence[str]) -> None:
         """Retry now, or poll a sensor now."""
+        if self._is_refused("hurry", board, names):
+            return
         question = confirmations.hurry_question(names, self._scene(board))
         self._at_once_or_ask(
             names, "hurry", question, partial(self.send, "hurry", targets_of(board, names), DEFAULT_REASON)
@@ -204,9 +199,7 @@ class OperatorActions:
 
     def extend(self, board: Board, names: Sequence[str]) -> None:
         """Give running attempts more time before their timeout."""
-        console = self._console
-        if not any(board.view(name, console.live.now_us, console.runner).sign is Sign.RUNNING for name in names):
-            self.show_warning("there is nothing to extend: it does not run")
+        if self._is_refused("extend", board, names):
             return
         targets = targets_of(board, names)
         title, hidden = f"More time for {confirmations.named(names)}", self._out_of_sight(names)
@@ -214,7 +207,7 @@ class OperatorActions:
         def extend(seconds: str) -> None:
             self.send("extend", targets, DEFAULT_REASON, {"seconds": int(seconds)})
 
-        choose(console, title, _EXTENSIONS, extend, confirmations.hidden_warning(hidden))
+        choose(self._console, title, _EXTENSIONS, extend, confirmations.hidden_warning(hidden))
 
     def acknowledge(self, board: Board, names: Sequence[str]) -> None:
         """Stop paging for these tasks."""
@@ -256,9 +249,6 @@ class OperatorActions:
 
     def postpone(self, board: Board) -> None:
         """Give the run another deadline, or none."""
-        if board.projection.run.deadline_at is None:
-            self.show_warning("the run has no deadline")
-            return
         choose(self._console, "The new deadline of the run", _DEADLINES, self._send_postponement)
 
     def _send_postponement(self, seconds: str) -> None:
@@ -402,11 +392,16 @@ class OperatorActions:
             return board
         return None
 
-    def _is_refused(self, preview: Preview, effect: Sequence[str]) -> bool:
-        if not effect:
-            whys = (f"{name}: {why}" for name, _, why in preview.changes.refused)
-            self.show_warning(next(whys, f"there is nothing to {preview.act}"))
-        return not effect
+    @property
+    def _is_abandoned(self) -> bool:
+        return not self._console.live.status.executor.alive
+
+    def _is_refused(self, act: str, board: Board, names: Sequence[str], preview: Preview | None = None) -> bool:
+        """Whether an act would change none of the tasks; then show why."""
+        why = refusal(preview, board, act, names, is_abandoned=self._is_abandoned)
+        if why is not None:
+            self.show_warning(why)
+        return why is not None
 
     def _scene(self, board: Board) -> Scene:
         console = self._console

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...engine.core.causes import DEFAULT_REASON
 from ...engine.core.projection import RunSummary
+from ...engine.domain.acts import act_refusal
 from ...engine.domain.states import TaskState
 from ..model.board import Board
 from ..screens.console import run_latest
@@ -41,6 +42,11 @@ def _ways_to_stop(board: Board) -> Sequence[ChoiceOption]:
     """What differs only for running tasks is asked only if there are some."""
     rows = board.projection.tasks.values()
     return _STOPPING if any(row.state is TaskState.RUNNING for row in rows) else _STOPPING_IDLE
+
+
+def _refusal(act: str, subject: object) -> str:
+    """Why an act on the run under the cursor is not offered."""
+    return (isinstance(subject, RunSummary) and act_refusal(act, subject.run.state)) or "select a run first"
 
 
 class RunControl:
@@ -147,8 +153,8 @@ class RunControl:
     def abandon(self, subject: object) -> None:
         """End the unfinished run ``subject`` for good, after a question."""
         console = self._console
-        if not isinstance(subject, RunSummary) or subject.run.ended_at is not None:
-            console.show_message("only an unfinished run can be abandoned", Role.WARNING)
+        if not isinstance(subject, RunSummary) or act_refusal("abandon", subject.run.state):
+            console.show_message(_refusal("abandon", subject), Role.WARNING)
         elif self._actions.actionable_board(None) is not None:
             question = confirmations.abandon_question(subject)
             run_id = subject.run.run_id
@@ -158,8 +164,8 @@ class RunControl:
 
     def acknowledge(self, subject: object) -> None:
         """Take note of how the run ``subject`` ended."""
-        if not isinstance(subject, RunSummary) or subject.run.ended_at is None:
-            self._console.show_message("only a run that has ended can be acknowledged", Role.WARNING)
+        if not isinstance(subject, RunSummary) or act_refusal("ack-run", subject.run.state):
+            self._console.show_message(_refusal("ack-run", subject), Role.WARNING)
         elif self._actions.actionable_board(None) is not None:
             self._actions.send("ack-run", (), DEFAULT_REASON, run_id=subject.run.run_id)
 

@@ -1,22 +1,22 @@
 """The acts of operators on circuit breakers, pages and quarantined rows, for keys and for the palette.
 
-Acts that hold many tasks or cannot be undone are confirmed first. An act on a breaker needs a living executor, because
-only an executor calls downstreams.
+Acts that hold many tasks or cannot be undone are confirmed first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from ...engine.core.breaker import BreakerStatus
 from ...engine.core.causes import DEFAULT_REASON
-from ...engine.domain.acts import Answer, Command
+from ...engine.domain.acts import Answer, Command, act_refusal
 from ...engine.domain.rows import PageRow
+from ...engine.domain.states import breaker_refusal
 from ...engine.statefile import lists
 from ..model.inbox import targets_of
 from ..model.preview import preview_requeue
-from ..model.systems import ChosenRows, RowsAct, Systems, refusal
+from ..model.systems import ChosenRows, RowsAct, Systems
 from ..present.inbox import answer_line
 from ..present.systems import breaker_style
 from ..screens.console import run_latest
@@ -62,9 +62,7 @@ class SystemsActions:
             return
         if actions.actionable_board(None) is None:
             return
-        reason = refusal(breaker, how)
-        if not self._console.live.status.executor.alive:
-            reason = f"no executor is alive to call {breaker.name}: resume the run first"
+        reason = self._refusal(breaker, how)
         if reason is not None:
             actions.show_warning(reason)
         elif how == "probe":
@@ -74,6 +72,9 @@ class SystemsActions:
             question = confirmations.breaker_question(breaker, how, title)
             send = self._send_breaker
             actions.confirm(action, question, lambda reply: send(breaker, how, reply.reason or DEFAULT_REASON))
+
+    def _refusal(self, breaker: BreakerStatus, how: str) -> str | None:
+        return breaker_refusal(breaker.name, how, breaker.state, not self._console.live.status.executor.alive)
 
     def _send_breaker(self, breaker: BreakerStatus, how: str, reason: str) -> None:
         self._actions.send("breaker", (), reason, {"downstream": breaker.name, "how": how})
@@ -104,31 +105,33 @@ class SystemsActions:
     def choose_act(self, breaker: BreakerStatus) -> None:
         """Let the operator choose an act on a breaker."""
         title = f"Breaker {breaker.name}: {breaker_style(breaker).word}"
-        options = [ChoiceOption(how, act.title, act.help) for how, act in BREAKER_ACTS.items()]
+        offered = (how for how in BREAKER_ACTS if self._refusal(breaker, how) is None)
+        options = [ChoiceOption(how, BREAKER_ACTS[how].title, BREAKER_ACTS[how].help) for how in offered]
         choose(self._console, title, options, lambda how: self.set_breaker(breaker, how))
 
     # --- Pages ----------------------------------------------------------------------------------------------------
 
     def acknowledge(self, page: object) -> None:
         """Acknowledge a page: stop paging for its cause."""
-        if (found := self._actionable_page(page, ("open", "snoozed"))) is not None:
+        if (found := self._actionable_page(page, "ack")) is not None:
             self._actions.send("ack", (), "", {"pages": [found.id]})
 
     def snooze(self, page: object) -> None:
         """Page again later."""
-        if (found := self._actionable_page(page, ("open", "snoozed", "acked"))) is not None:
+        if (found := self._actionable_page(page, "snooze")) is not None:
             title, pages = f"Page again: {found.title}", [found.id]
             send = self._actions.send
             self._actions.choose_time(title, lambda late: send("snooze", (), "", {"pages": pages, "seconds": late}))
 
-    def _actionable_page(self, page: object, states: Collection[str]) -> PageRow | None:
+    def _actionable_page(self, page: object, act: str) -> PageRow | None:
         """Return the page if an act can change it; else say why not."""
         if not isinstance(page, PageRow):
             self._actions.show_warning(_NO_PAGE)
         elif self._actions.actionable_board(None) is not None:
-            if page.state in states:
+            refused = act_refusal(act, page.state)
+            if refused is None:
                 return page
-            self._actions.show_warning(f"this page is {page.state} already")
+            self._actions.show_warning(refused)
         return None
 
     # --- Quarantined rows -----------------------------------------------------------------------------------------

@@ -26,7 +26,8 @@ from ...engine.domain.text import counted
 from ...engine.errors import RedriveError
 from ...engine.statefile.lists import NeedKind
 from ..keys.actions import ANSWERS
-from ..model.board import SessionStatus
+from ..model.board import Board, SessionStatus
+from ..model.preview import PREVIEWS
 from ..present.runs import describe_executor_loss, place_line, resume_command
 from ..sessions.address import Endpoint
 from ..sessions.once import with_session
@@ -169,6 +170,11 @@ class BuiltCommand(NamedTuple):
     command: acts.Command
     run: RunRow
     needs_consent: bool = False
+    held: Sequence[tuple[str, str]] = ()
+
+    async def preview(self, session: Session) -> acts.ActPreview:
+        """What it would change, with what does not start then."""
+        return (await session.preview(self.command))._replace(held=self.held)
 
 
 def send_action(
@@ -196,7 +202,7 @@ def send_action(
             return before, place_of(session, None)
         built = await _build_command(session, request)
         if built.needs_consent:
-            preview = await session.preview(built.command)
+            preview = await built.preview(session)
             for line in (place_line(built.run, session.address), *preview_lines(preview)):
                 echo(shorten(one_line(line), PREVIEW_CELLS), err=True)
             if not yes:
@@ -217,7 +223,7 @@ def preview_command(
 
     async def use(session: Session) -> tuple[acts.ActPreview, ActPlace]:
         built = await build(session)
-        return await session.preview(built.command), place_of(session, built.run)
+        return await built.preview(session), place_of(session, built.run)
 
     preview, place = with_session(endpoint, use)
     print_preview(preview, as_json, place)
@@ -278,7 +284,7 @@ async def _plans_of(session: Session, endpoint: Endpoint, run_ids: Sequence[str]
             built = await _build_command(session, replace(request, run_id=run_id))
         except NoSuchCauseError:
             continue
-        preview = await session.preview(built.command)
+        preview = await built.preview(session)
         plans.append(_Plan(endpoint, built.command, preview, place_of(session, built.run)))
     return plans
 
@@ -290,7 +296,10 @@ async def _build_command(session: Session, request: ActRequest) -> BuiltCommand:
     targets = select_targets(projection, names, request.fingerprint, request.downstream)
     command = new_command(request.act, projection.run.run_id, targets, request.reason, request.options)
     is_bulk = bulk is not None or (request.fingerprint is not None and len(targets) > 1)
-    return BuiltCommand(command, projection.run, is_bulk or _may_repeat(command, projection))
+    shown = PREVIEWS.get(request.act)
+    is_abandoned, meant = not session.status.executor.alive, [target.task for target in targets]
+    held = () if shown is None else shown(Board(projection), meant, is_abandoned=is_abandoned).still_held
+    return BuiltCommand(command, projection.run, is_bulk or _may_repeat(command, projection), held)
 
 
 def _may_repeat(command: acts.Command, projection: RunProjection) -> bool:
@@ -517,10 +526,14 @@ def print_preview(preview: acts.ActPreview, as_json: bool, place: ActPlace) -> N
 
 def preview_lines(preview: acts.ActPreview) -> Iterator[str]:
     """One line for each kind of change, then the refusals."""
+    held = dict(preview.held)
     for kind, words in _KINDS:
-        names: Sequence[str] = getattr(preview, kind)
+        names = [name for name in getattr(preview, kind) if kind == "skipped" or name not in held]
         if names:
             yield f"{words} ({len(names)}): {', '.join(names)}"
+    for by in dict.fromkeys(held.values()):
+        names = [name for name in held if held[name] == by]
+        yield f"would stay held by {by} ({len(names)}): {', '.join(names)}"
     waits: dict[str, list[str]] = {}
     for task, outcome, sentence in preview.results:
         if outcome == acts.HELD:

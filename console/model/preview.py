@@ -8,7 +8,7 @@ test compares both on real state files. The engine decides again when the comman
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -17,10 +17,20 @@ import msgspec
 from ...engine.core.dag import bits_of
 from ...engine.core.decide import passed_reason
 from ...engine.core.projection import TaskRow
-from ...engine.core.ready_queue import spec_of
+from ...engine.core.ready_queue import is_approval, spec_of
 from ...engine.core.spec import rule_of_edge
 from ...engine.domain import trigger_rules
-from ...engine.domain.acts import DONE, REFUSED, ActPreview, TargetResult, refusal_sentence
+from ...engine.domain.acts import (
+    BY_NAME,
+    DONE,
+    NO_APPROVAL,
+    ONLY_PAUSED,
+    REFUSED,
+    ActPreview,
+    TargetResult,
+    act_refusal,
+    extension_refusal,
+)
 from ...engine.domain.elements import FOLLOWING, GONE, VANISHED_CHILD, describe_following
 from ...engine.domain.event_payloads import OperatorActed
 from ...engine.domain.events import Event
@@ -31,11 +41,10 @@ from ...engine.domain.states import (
     NEEDS_NO_RESULT,
     PAUSED_NOTE,
     RAN,
-    REQUEUE_FROM,
-    SKIP_FROM,
     WAITING,
     SkipCause,
     TaskState,
+    describe_blocked,
     describe_doubts,
     describe_repetition,
     effect_key,
@@ -49,8 +58,8 @@ class Preview(msgspec.Struct, frozen=True):
     """What a dry run would say of an act, each list in the order of the flow, and what follows for the tasks below.
 
     ``needed_by``: skipped tasks, each with a child that needs its result. ``released``: waiting descendants that no
-    dead letter holds afterwards. ``still_held``: (task, dead letter) for the waiting targets and descendants that one
-    holds: they do not start.
+    dead letter holds afterwards. ``still_held``: (task, holder) for the waiting targets and descendants that a dead
+    letter holds, and for targets below a failure: they do not start.
     """
 
     act: str
@@ -139,11 +148,11 @@ def preview_requeue(
         elif state is TaskState.SUCCESS and spec_of(board.row(name)).effect and not of_rows:
             key = effect_key(board.projection.run.run_id, name, board.row(name).key_generation)
             overlay.refused[name] = describe_repetition(key)
-        elif state in REQUEUE_FROM or (state is TaskState.RUNNING and is_abandoned):
+        elif (why := refusal_of(board, "requeue", name, is_abandoned=is_abandoned)) is not None:
+            overlay.refused[name] = why
+        else:
             overlay.put(name, DerivedState(TaskState.PENDING))
             again.append(name)
-        else:
-            overlay.refused[name] = _refusal("requeue", board.row(name), state)
     maps = list(dict.fromkeys(follower for name in again for follower in _followers(board, name)))
     follow = [name for name in maps if overlay.at(name).state in FOLLOWING]
     for name in follow:
@@ -157,9 +166,7 @@ def preview_requeue(
         trigger_rules.reevaluate(overlay, name)
     for name in blocked:
         if overlay.at(name).state is TaskState.UPSTREAM_FAILED:
-            overlay.refused[name] = (
-                f"blocked by {overlay.at(name).blocked_by or 'a task above it'}: requeue or skip that"
-            )
+            overlay.refused[name] = describe_blocked(overlay.at(name).blocked_by)
     targets = [*again, *(name for name in blocked if name not in overlay.refused)]
     notes = [
         *_doubts(board, again),
@@ -199,12 +206,11 @@ def preview_skip(board: Board, names: Iterable[str], *, is_abandoned: bool = Fal
     overlay = _Overlay(board)
     skipped = []
     for name in dict.fromkeys(names):
-        state = overlay.at(name).state
-        if state in SKIP_FROM or (state is TaskState.RUNNING and is_abandoned):
+        if (why := refusal_of(board, "skip", name, is_abandoned=is_abandoned)) is not None:
+            overlay.refused[name] = why
+        else:
             overlay.put(name, DerivedState(TaskState.SKIPPED, SkipCause.OPERATOR))
             skipped.append(name)
-        else:
-            overlay.refused[name] = _refusal("skip", board.row(name), state)
     needed_by = tuple(_children_needing_result(overlay, skipped))
     for name in skipped:
         trigger_rules.propagate(overlay, name)
@@ -213,9 +219,37 @@ def preview_skip(board: Board, names: Iterable[str], *, is_abandoned: bool = Fal
     return _summarize("skip", overlay, skipped, _lifted_deadline(board, bool(skipped)), needed_by=needed_by)
 
 
-def _refusal(act: str, row: TaskRow, state: TaskState) -> str:
-    requeued = " before" if row.generation else ""
-    return refusal_sentence(act, state, row.cancel_requested_at is not None, requeued)
+#: The acts that have one.
+PREVIEWS: Mapping[str, Callable[..., Preview]] = {"requeue": preview_requeue, "skip": preview_skip}
+
+
+def refusal_of(board: Board, act: str, name: str, *, is_abandoned: bool = False) -> str | None:
+    """Why an act is not offered for the state of a task, in the words of the engine; None if it is."""
+    row, is_paused = board.row(name), board.projection.run.paused_since is not None
+    is_ending = row.cancel_requested_at is not None
+    if act in ("approve", "reject") and not is_approval(row):
+        return NO_APPROVAL
+    if act == "requeue" and row.state is TaskState.READY and not row.attempt and is_paused:
+        return ONLY_PAUSED
+    if act == "hurry" and row.state is TaskState.PENDING and row.next_retry_at is None:
+        return BY_NAME[act].refusal
+    if act == "extend" and row.state is TaskState.RUNNING:
+        return extension_refusal(is_abandoned, is_ending, None if row.latest is None else row.latest.timeout_us)
+    if row.state is TaskState.RUNNING and (act == "cancel" or (is_abandoned and act in ("requeue", "skip"))):
+        return None
+    return act_refusal(act, row.state, is_ending, " before" if row.generation else "")
+
+
+def refusal(preview: Preview | None, board: Board, act: str, names: Sequence[str], **options: bool) -> str | None:
+    """Why an act would change none of these tasks: the first reason; None if it would change one.
+
+    ``preview``: of a requeue or a skip; ``options``: of ``refusal_of``.
+    """
+    if preview is not None:
+        found = [(one.task, one.sentence) for one in preview.changes.refused]
+        return f"{found[0][0]}: {found[0][1]}" if found and not preview.changes.ok else None
+    whys = [(name, refusal_of(board, act, name, **options)) for name in names]
+    return None if any(why is None for _, why in whys) else f"{whys[0][0]}: {whys[0][1]}"
 
 
 _RULES_PERMITTING_FAILURE = rules_with(ParentStatus.PERMITTED)
@@ -298,7 +332,9 @@ def _summarize(
         bool(targets), "", results, stay_blocked=blocked, stale=overlay.in_order(stale), notes=notes, **in_order
     )
     waiting = {name for name in (*targets, *below) if overlay.at(name).state in WAITING}
+    stopped_too = [name for name in targets if overlay.at(name).state is TaskState.UPSTREAM_FAILED]
     held = _holders(overlay, waiting)
+    held += tuple((name, overlay.at(name).blocked_by or "a task above it") for name in stopped_too)
     released = waiting.difference(chosen, dict(held))
     return Preview(act, changes, needed_by, overlay.in_order(released), held)
 

@@ -20,7 +20,7 @@ from ...engine.core.spec import json_object
 from ...engine.core.waiting import BREAKER_WAITS
 from ...engine.domain.events import Json
 from ...engine.domain.rows import BreakerRow, PageRow
-from ...engine.domain.states import TaskState, probe_refusal
+from ...engine.domain.states import TaskState
 from ...engine.statefile.lists import GroupKey, QuarantineGroup, QuarantineRow
 from ..text.pieces import Line
 from .board import OPEN_NOTES, Board
@@ -305,23 +305,6 @@ def _held_by(board: Board, status: BreakerStatus, callers: Iterable[str], now_us
 def blocking_downstream(board: Board, name: str, now_us: int) -> str | None:
     """Return the downstream whose breaker keeps a task from starting; None if none does."""
     return spec_of(board.row(name)).downstream if board.waits([name], now_us)[name] in BREAKER_WAITS else None
-
-
-# --- Allowed actions ------------------------------------------------------------------------------------------------
-
-
-def refusal(status: BreakerStatus, how: str) -> str | None:
-    """Return in one sentence why an action on a breaker is refused; None if it is allowed."""
-    state = status.state
-    if how == "open" and state is BreakerState.FORCED_OPEN:
-        return f"{status.name} is held open already"
-    if how == "close" and state in (BreakerState.CLOSED, BreakerState.METRICS_ONLY):
-        return f"{status.name} lets every call through already"
-    if how == "disable" and state is BreakerState.DISABLED:
-        return f"{status.name} is disabled already"
-    if how == "probe" and state is BreakerState.HALF_OPEN:
-        return f"{status.name} is being probed already"
-    return probe_refusal(status.name, state) if how == "probe" else None
 
 
 # --- The number of breakers, pages and tasks that need a human, for the tab line of every screen ---------------------

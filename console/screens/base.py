@@ -34,13 +34,13 @@ from textual.app import ComposeResult
 from textual.screen import Screen
 from textual.widget import Widget
 
-from ...engine.core.views import CUT_OFF, state_style
-from ...engine.domain.acts import act_refusal
+from ...engine.domain import acts
 from ...engine.domain.states import TaskState
 from ..keys.actions import ANSWERS, BY_NAME, SUSPEND_KEY, VIEWS, Action, ScreenName, footer_of
 from ..model.board import Board, BoardUpdate
 from ..model.eta import critical_path
 from ..model.lists import describe_state_filter, next_state_filter
+from ..model.preview import refusal_of
 from ..model.systems import blocking_downstream
 from ..present import header
 from ..present.systems import compact
@@ -391,13 +391,12 @@ class ConsoleScreen(Screen[None]):
         """Whether an action can do anything to what is selected; an act can do nothing while changes are locked."""
         if action.act is not None and self.console.lock_reason is not None:
             return False
-        board, name = self.console.live.board, self.console.selected
-        if action.name == "requeue" and self._is_paused and board is not None and not board.problems:
-            return False
-        row = board.projection.tasks.get(name) if board is not None and name is not None else None
-        if action.name != "skip" or row is None or not self.acts_on_one:
+        live, name = self.console.live, self.console.selected
+        if live.board is None or name not in live.board.projection.tasks or not self.acts_on_one:
             return True
-        return state_style(row.state, self.console.runner) is CUT_OFF or act_refusal("skip", row.state) is None
+        if action.act is None or acts.BY_NAME[action.act].scope is not acts.Scope.TASKS:
+            return True
+        return refusal_of(live.board, action.act, name, is_abandoned=not live.status.executor.alive) is None
 
     @property
     def awaits_answer(self) -> bool:

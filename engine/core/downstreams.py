@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from ..domain.event_payloads import BreakerChanged
 from ..domain.rows import BreakerRow
-from ..domain.states import TaskState, probe_refusal
+from ..domain.states import TaskState, breaker_refusal
 from ..errors import RefusedError
 from . import breaker as rules
 from . import causes
@@ -351,8 +351,8 @@ class DownstreamStates:
             raise RefusedError(f"this flow has no downstream {downstream!r}; it has: {known}")
         if how not in BREAKER_ACTIONS:
             raise RefusedError(f"the action on a breaker is one of {', '.join(BREAKER_ACTIONS)}, not {how!r}")
-        spec, refusal = self.specs[downstream], probe_refusal(downstream, self._breaker(downstream).state)
-        if how == "probe" and refusal is not None:
+        spec, refusal = self.specs[downstream], breaker_refusal(downstream, how, self._breaker(downstream).state)
+        if refusal is not None:
             raise RefusedError(refusal)
         changed = BREAKER_ACTIONS[how](self._breaker(downstream), spec, self._now_us(), by)
         self._replace(downstream, rules.as_declared(changed, spec))

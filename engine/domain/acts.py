@@ -11,7 +11,17 @@ from enum import Enum
 from typing import Any, Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from .event_payloads import AnswerFields
-from .states import ABOUT_TO_START, OPEN, REQUEUE_FROM, SKIP_FROM, WITH_INSTANT, TaskState
+from .states import (
+    ABOUT_TO_START,
+    ACKED_FROM,
+    OPEN,
+    REQUEUE_FROM,
+    SKIP_FROM,
+    SNOOZED_FROM,
+    WITH_INSTANT,
+    RunState,
+    TaskState,
+)
 
 
 class Scope(Enum):
@@ -34,8 +44,10 @@ class Act(NamedTuple):
         name: ``Command.act``.
         past: the participle, as in "3 requeued".
         scope: the kind of its targets.
-        states: task states in which the act can be applied to the state file alone.
+        states: of its targets (tasks, a run, pages) in which the act is offered, and can be applied to the state file
+            alone; empty if it depends on no state.
         verb: the imperative, as in "there is nothing to requeue"; the name, unless the table says otherwise.
+        refusal: why the act is refused in other states; empty: a sentence that names the state.
         awaited: words for running targets, which only their executor can change: "to be ended"; None if the act refuses
             running tasks.
         needs_reason: True if the act is refused without a reason, because colleagues will find its result later.
@@ -48,8 +60,9 @@ class Act(NamedTuple):
     name: str
     past: str
     scope: Scope
-    states: FrozenSet[TaskState] = frozenset()
+    states: FrozenSet[str] = frozenset()
     verb: str = ""
+    refusal: str = ""
     awaited: Optional[str] = None
     needs_reason: bool = False
     starts_work: bool = False
@@ -60,6 +73,8 @@ class Act(NamedTuple):
 
 _CANCEL_FROM = OPEN - frozenset([TaskState.RUNNING])
 _APPROVAL_FROM = frozenset([TaskState.READY])
+_GOES_ON = frozenset([RunState.RUNNING])
+_HAS_ENDED = frozenset(RunState) - _GOES_ON
 _ROWS_FROM = REQUEUE_FROM - ABOUT_TO_START  # rows can only be requeued through a task that is at rest
 
 _TABLE = (
@@ -88,25 +103,35 @@ _TABLE = (
     Act("approve", "approved", Scope.TASKS, _APPROVAL_FROM, needs_reason=True, starts_work=True, is_undoable=True),
     Act("reject", "rejected", Scope.TASKS, _APPROVAL_FROM, needs_reason=True, starts_work=True, is_undoable=True),
     Act("cancel", "cancelled", Scope.TASKS, _CANCEL_FROM, awaited="to be ended", needs_reason=True, is_undoable=True),
-    Act("extend", "extended", Scope.TASKS, awaited="to be extended"),
+    Act("extend", "extended", Scope.TASKS, refusal="it does not run", awaited="to be extended"),
     Act(
         "hurry",
         "brought forward",
         Scope.TASKS,
         WITH_INSTANT,
         verb="bring forward",
+        refusal="it waits for no instant",
         starts_work=True,
         is_undoable=True,
         no_shell="the wait that it ends is over in minutes, and only the console counts it down",
     ),
-    Act("pause", "paused", Scope.RUN, is_undoable=True),
+    Act("pause", "paused", Scope.RUN, _GOES_ON, is_undoable=True),
     Act("unpause", "unpaused", Scope.RUN, starts_work=True, is_undoable=True),
-    Act("postpone", "postponed", Scope.RUN, starts_work=True, is_undoable=True),
-    Act("abandon", "abandoned", Scope.RUN, is_undoable=True),
-    Act("ack-run", "acknowledged", Scope.RUN, verb="acknowledge", is_undoable=True, shell="ack"),
+    Act("postpone", "postponed", Scope.RUN, _GOES_ON, starts_work=True, is_undoable=True),
+    Act("abandon", "abandoned", Scope.RUN, _GOES_ON, is_undoable=True),
+    Act(
+        "ack-run",
+        "acknowledged",
+        Scope.RUN,
+        _HAS_ENDED,
+        verb="acknowledge",
+        refusal="the run has not ended: decide about its tasks, or abandon it",
+        is_undoable=True,
+        shell="ack",
+    ),
     Act("undo", "changed back", Scope.EARLIER_ACT, starts_work=True, is_undoable=True),
-    Act("ack", "acknowledged", Scope.PAGES, verb="acknowledge", shell="systems pages --ack"),
-    Act("snooze", "snoozed", Scope.PAGES, shell="systems pages --snooze"),
+    Act("ack", "acknowledged", Scope.PAGES, ACKED_FROM, verb="acknowledge", shell="systems pages --ack"),
+    Act("snooze", "snoozed", Scope.PAGES, SNOOZED_FROM, shell="systems pages --snooze"),
     Act("note", "noted", Scope.CAUSE),
     Act("prune", "pruned", Scope.FILE),
     Act("breaker", "set", Scope.BREAKER, verb="set", shell="systems breakers"),
@@ -122,8 +147,22 @@ NEEDS_REASON = frozenset(act.name for act in ACTS if act.needs_reason)
 STARTS_WORK = frozenset(act.name for act in ACTS if act.starts_work)
 UNDOABLE = frozenset(act.name for act in ACTS if act.is_undoable)
 
+NO_APPROVAL = "it waits for no approval: flow.approval makes a task that does"
+#: Of a requeue of what a pause alone keeps from its first start.
+ONLY_PAUSED = "nothing failed: the run is paused, and goes on once it is unpaused"
+
+
+def extension_refusal(is_abandoned: bool, is_ending: bool, timeout_us: Optional[int]) -> Optional[str]:
+    """Why a running attempt gets no more time. ``is_abandoned``: no executor lives; ``is_ending``: it was cancelled."""
+    if is_abandoned:
+        return "its executor is dead: nothing of it runs any more"
+    if is_ending:
+        return "an operator has asked for its end"
+    return "it has no timeout" if timeout_us is None else None
+
+
 #: States in which a task can be cancelled.
-STOPPABLE = BY_NAME["cancel"].states | frozenset([TaskState.RUNNING])
+STOPPABLE = _CANCEL_FROM | frozenset([TaskState.RUNNING])
 
 
 def past_of(name: str) -> str:
@@ -146,14 +185,20 @@ def sender_command_id(command_id: str) -> str:
 
 
 def act_refusal(name: str, state: str, is_ending: bool = False, requeued: str = "") -> Optional[str]:
-    """Why an act cannot change a task in this state; None if it can. ``is_ending``: its attempt was cancelled;
-    ``requeued``: by whom and when it was requeued, if it has not started since."""
-    return None if state in BY_NAME[name].states else refusal_sentence(name, state, is_ending, requeued)
+    """Why an act cannot change a task, a run or a page in this state; None if it can. ``is_ending``: the attempt of the
+    task was cancelled; ``requeued``: by whom and when it was requeued, if it has not started since."""
+    act = BY_NAME[name]
+    is_offered = state in act.states or (act.scope is Scope.RUN and not act.states)
+    return None if is_offered else refusal_sentence(name, state, is_ending, requeued)
 
 
 def refusal_sentence(name: str, state: str, is_ending: bool = False, requeued: str = "") -> str:
-    """The sentence that refuses an act for a task in a state outside the act's ``states``."""
+    """The sentence that refuses an act in a state outside its ``states``."""
     act = BY_NAME[name]
+    if act.scope is Scope.PAGES:
+        return "this page is {} already".format(state)
+    if act.refusal or act.scope is Scope.RUN:
+        return act.refusal or "the run has ended: {}".format(state)
     if state == TaskState.RUNNING and is_ending:
         return "its attempt was cancelled and still runs: {} it when the attempt has ended".format(act.verb)
     if state == TaskState.RUNNING:
@@ -356,6 +401,7 @@ class ActPreview(NamedTuple):
     held_back: Sequence[str] = ()  # were about to start, and wait for a parent again
     stale: Sequence[str] = ()  # ran before a parent that runs again
     answered: Sequence[str] = ()
+    held: Sequence[Tuple[str, str]] = ()  # do not start, with the task that holds them, where the whole run is known
     notes: Sequence[str] = ()  # what the operator should know of its consequences
 
     @property

@@ -191,11 +191,28 @@ SHUT_BREAKERS = ("OPEN", "FORCED_OPEN")
 HOLDING_BREAKERS = SHUT_BREAKERS + ("HALF_OPEN",)
 
 
-def probe_refusal(downstream: str, state: str) -> Optional[str]:
-    """Why a breaker in ``state`` is not probed by hand; None: it is. A probe of one that is closed would hold calls."""
-    if state in HOLDING_BREAKERS:
-        return None
-    return "{} lets every call through: there is nothing to probe".format(downstream)
+_PASSES = "lets every call through"
+#: What an operator does to a breaker -> the states in which it is refused, and why. A probe of one that is closed would
+#: hold calls.
+BREAKER_REFUSALS: Dict[str, Dict[str, str]] = {
+    "open": {"FORCED_OPEN": "is held open already"},
+    "close": dict.fromkeys(("CLOSED", "METRICS_ONLY"), _PASSES + " already"),
+    "probe": dict.fromkeys(("CLOSED", "METRICS_ONLY", "DISABLED"), _PASSES + ": there is nothing to probe"),
+    "disable": {"DISABLED": "is disabled already"},
+}
+BREAKER_REFUSALS["probe"]["HALF_OPEN"] = "is being probed already"
+
+
+def breaker_refusal(downstream: str, how: str, state: str, is_abandoned: bool = False) -> Optional[str]:
+    """Why an operator does not set a breaker in ``state``; None: he does. ``how``: of ``BREAKER_REFUSALS``.
+    ``is_abandoned``: no executor lives, so that nobody waits for the end of a probe."""
+    why = BREAKER_REFUSALS[how].get("OPEN" if is_abandoned and state == "HALF_OPEN" else state)
+    return None if why is None else "{} {}".format(downstream, why)
+
+
+#: States of a page that an operator can acknowledge; that he can silence.
+ACKED_FROM = frozenset(["open", "snoozed"])
+SNOOZED_FROM = ACKED_FROM | frozenset(["acked"])
 
 
 #: The states that the inbox shows.
@@ -291,6 +308,11 @@ _LOST_EFFECT = (
     "its process died after the effect began: look for the key {} in the other system;"
     " skip the task if it happened, else requeue it"
 )
+
+
+def describe_blocked(by: Optional[str]) -> str:
+    """Why a task does not start below one that has failed. ``by``: that, if it is known."""
+    return "blocked by {}: requeue or skip that".format(by or "a task above it")
 
 
 def may_have_happened(state: str, dead_letter_kind: Optional[str]) -> bool:

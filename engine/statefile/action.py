@@ -11,6 +11,7 @@ from ..domain.acts import (
     BY_NAME,
     DONE,
     HELD,
+    ONLY_PAUSED,
     REFUSED,
     RUNNING,
     Answer,
@@ -191,7 +192,9 @@ def _change_reason(context: ActionContext, row: TaskSnapshot, state: str, genera
 
 def refusal_of(context: ActionContext, row: TaskSnapshot) -> Optional[str]:
     """Why the act cannot change a task; None if it can."""
-    requeued = ""
+    requeued = " before" if row.generation else ""
+    if row.state == TaskState.READY and not row.attempt and context.act == "requeue" and _paused_by(context):
+        return ONLY_PAUSED
     if row.state == TaskState.PENDING and row.generation and len(context.results) < _EXPLAINED_REFUSALS:
         last = context.connection.execute(_LATEST_ACT, (context.run_id, row.name, EventKind.TASK)).fetchone()
         if last is not None and verb_of(EventKind.TASK, last[3]) == past_of("requeue"):
@@ -245,11 +248,16 @@ def summarize(context: ActionContext) -> Answer:
 def _warn_if_paused(context: ActionContext) -> None:
     if not BY_NAME[context.act].starts_work:
         return
-    sql = "SELECT paused_by FROM run WHERE run_id = ? AND paused_since IS NOT NULL"
-    paused = context.connection.execute(sql, (context.run_id,)).fetchone()
-    if paused is not None:
-        by = paused[0] or "an operator"
+    by = _paused_by(context)
+    if by:
         context.consequences.append("the run is paused by {}: nothing starts before redrive unpause".format(by))
+
+
+def _paused_by(context: ActionContext) -> str:
+    """Who has paused the run; empty if nobody has."""
+    sql = "SELECT coalesce(paused_by, 'an operator') FROM run WHERE run_id = ? AND paused_since IS NOT NULL"
+    row = context.connection.execute(sql, (context.run_id,)).fetchone()
+    return row[0] if row is not None else ""
 
 
 def reopen_run(transaction: Transaction, run_id: str) -> None:

@@ -16,13 +16,16 @@ from typing import Callable, Dict, Iterable, List, Optional, Sequence, Set, Tupl
 from ..domain.acts import (
     BY_NAME,
     DONE,
+    NO_APPROVAL,
     NOTE_CHARACTERS_MAX,
     REFUSED,
     RUNNING,
     Answer,
     Command,
+    Scope,
     Target,
     act_refusal,
+    extension_refusal,
     option_type_refusal,
     storage_refusal,
 )
@@ -54,13 +57,14 @@ from ..domain.states import (
     RunState,
     SkipCause,
     TaskState,
+    breaker_refusal,
     cut_off_cause,
+    describe_blocked,
     describe_doubts,
     describe_repetition,
     describe_unanswered,
     effect_key,
     may_have_happened,
-    probe_refusal,
 )
 from ..domain.task_options import Overrides, describe_overrides
 from ..domain.text import counted, shell_command
@@ -215,10 +219,8 @@ def _answer_approvals(context: ActionContext, state: TaskState, columns: TaskCol
 
 def _approval_refusal(context: ActionContext, row: TaskSnapshot) -> Optional[str]:
     expires_at, is_approval = context.connection.execute(_APPROVAL, (context.run_id, row.name)).fetchone()
-    if not is_approval:
-        return "it waits for no approval: flow.approval makes a task that does"
-    if row.state != TaskState.READY:
-        return act_refusal(context.act, row.state)
+    if not is_approval or act_refusal(context.act, row.state):
+        return NO_APPROVAL if not is_approval else act_refusal(context.act, row.state)
     if expires_at is not None and expires_at <= context.transaction.at:
         return "{}: requeue it to be asked again".format(describe_unanswered(expires_at))
     return None
@@ -236,11 +238,7 @@ def abandon_run(context: ActionContext) -> Answer:
     Clean-ups stay and run first; a second time, they are cancelled as well.
     """
     connection, run_id = context.connection, context.run_id
-    run = connection.execute("SELECT state, abandoned_at FROM run WHERE run_id = ?", (run_id,)).fetchone()
-    if run is None:
-        return Answer(False, "there is no such run")
-    if run[0] != RunState.RUNNING:
-        return Answer(False, "the run has ended: {}".format(run[0]))
+    (abandoned_at,) = connection.execute("SELECT abandoned_at FROM run WHERE run_id = ?", (run_id,)).fetchone()
     targets = [Target(*row) for row in connection.execute(_OPEN_TASKS + " ORDER BY position", (run_id,)).fetchall()]
     for target in targets:
         row = resolve_target(context, target)
@@ -250,7 +248,7 @@ def abandon_run(context: ActionContext) -> Answer:
         names = ", ".join(sorted(context.results))
         return Answer(False, "the run goes on: {}".format(names), tuple(context.results.values()))
     rows = [row for row in (read_task(connection, run_id, target.task) for target in targets) if row is not None]
-    stay = [row for row in rows if run[1] is None and row.state in MOVING and is_clean_up(row.read_spec())]
+    stay = [row for row in rows if abandoned_at is None and row.state in MOVING and is_clean_up(row.read_spec())]
     for row in rows:
         if row.state in OPEN and row not in stay:
             end_generation(context.transaction, run_id, row, TaskState.CANCELLED)
@@ -291,12 +289,7 @@ _BAD_ENDS_OF_FLOW = (
 
 def acknowledge_run(context: ActionContext) -> Answer:
     """Acknowledge the end of the run; ``whole_flow``: of every run of its flow that needs it."""
-    row = context.connection.execute(_RUN_END, (context.run_id,)).fetchone()
-    if row is None:
-        return Answer(False, "there is no such run")
-    dag_name, state, ended_at, acknowledged_at, by = row
-    if ended_at is None:
-        return Answer(False, "the run has not ended: decide about its tasks, or abandon it")
+    dag_name, state, _, acknowledged_at, by = context.connection.execute(_RUN_END, (context.run_id,)).fetchone()
     unseen = [run_id for (run_id,) in context.connection.execute(_BAD_ENDS_OF_FLOW, (dag_name,)).fetchall()]
     unseen += [
         row.run_id
@@ -368,7 +361,7 @@ def set_breaker(context: ActionContext) -> Answer:
         return Answer(
             False, "this run has no downstream {!r}; it has: {}".format(downstream, ", ".join(known) or "none")
         )
-    refusal = probe_refusal(downstream, _breaker_state(context, downstream)[0]) if how == "probe" else None
+    refusal = breaker_refusal(downstream, how, _breaker_state(context, downstream)[0], is_abandoned=True)
     if refusal is not None:
         return Answer(False, refusal)
     _set(context.transaction, context.run_id, downstream, how, str(context.transaction.author.actor))
@@ -515,7 +508,8 @@ def apply(transaction: Transaction, command: Command, is_abandoned: bool = False
         return answer_again(earlier, command)
     recording = RecordingTransaction(transaction, command)
     context = ActionContext(recording, command, is_abandoned)
-    answer = HANDLERS[context.act](context)
+    refused = _run_refusal(context)
+    answer = HANDLERS[context.act](context) if refused is None else Answer(False, refused)
     acted = OperatorActed(context.act, context.options, answer.as_json())
     if context.notes:
         acted = acted._replace(notes=context.notes)
@@ -525,6 +519,17 @@ def apply(transaction: Transaction, command: Command, is_abandoned: bool = False
         acted = acted._replace(was=recording.tasks, was_run=recording.runs, was_rows=recording.rows)
     recording.emit(acted, context.run_id or None)
     return answer
+
+
+def _run_refusal(context: ActionContext) -> Optional[str]:
+    """Why the run does not allow an act on it; a deadline that has ended a run can be taken back."""
+    if BY_NAME[context.act].scope is not Scope.RUN:
+        return None
+    sql = "SELECT state, deadline_passed_at FROM run WHERE run_id = ?"
+    state, passed_at = context.connection.execute(sql, (context.run_id,)).fetchone() or (None, None)
+    if state is None or (context.act == "postpone" and passed_at is not None):
+        return "there is no such run" if state is None else None
+    return act_refusal(context.act, state)
 
 
 # --- Acts on tasks -------------------------------------------------------------------------------------------------
@@ -645,7 +650,8 @@ def _update_dependents(context: ActionContext) -> None:
     context.add_consequence(mark_stale(transaction, run_id, again), "ran before it, now stale")
     for name in again:
         if reevaluate(transaction, run_id, name) == TaskState.UPSTREAM_FAILED:
-            context.set_result(name, DONE, "but a task above it has failed: requeue that as well")
+            now = context.read_task(name)
+            context.set_result(name, DONE, "but {}".format(describe_blocked(now and now.blocked_by)))
 
 
 def _requeue_successes_below(context: ActionContext) -> List[str]:
@@ -747,9 +753,7 @@ def _answer_for_blocked(context: ActionContext, row: TaskSnapshot) -> None:
     now = context.read_task(row.name)
     assert now is not None
     if now.state == TaskState.UPSTREAM_FAILED:
-        context.set_result(
-            row.name, REFUSED, "blocked by {}: requeue or skip that".format(now.blocked_by or "a task above it")
-        )
+        context.set_result(row.name, REFUSED, describe_blocked(now.blocked_by))
     else:
         context.set_result(row.name, DONE, "unblocked")
 
@@ -807,15 +811,11 @@ def _extend(context: ActionContext) -> Answer:
 
 def _extension_refusal(context: ActionContext, row: TaskSnapshot) -> Optional[str]:
     if row.state != TaskState.RUNNING:
-        return "it does not run"
-    if context.is_abandoned:
-        return "its executor is dead: nothing of it runs any more"
-    if row.cancel_requested_at is not None:
-        return "an operator has asked for its end"
+        return act_refusal(context.act, row.state)
     key = (context.run_id, row.name, row.attempt)
     sql = "SELECT timeout_us FROM attempt WHERE run_id = ? AND name = ? AND attempt = ?"
-    found = context.connection.execute(sql, key).fetchone()
-    return "it has no timeout" if found is None or found[0] is None else None
+    (timeout_us,) = context.connection.execute(sql, key).fetchone() or (None,)
+    return extension_refusal(context.is_abandoned, row.cancel_requested_at is not None, timeout_us)
 
 
 def _hurry(context: ActionContext) -> Answer:
@@ -826,7 +826,7 @@ def _hurry(context: ActionContext) -> Answer:
             continue
         is_pending = row.state == TaskState.PENDING
         if act_refusal(context.act, row.state) or (is_pending and row.next_retry_at is None):
-            context.set_result(row.name, REFUSED, "it waits for no instant")
+            context.set_result(row.name, REFUSED, BY_NAME[context.act].refusal)
         elif is_pending:
             context.transaction.change(context.run_id, row.name, {"next_retry_at": None})
             context.set_result(row.name, DONE, "starts as soon as its parents allow it")
@@ -844,12 +844,7 @@ def _hurry(context: ActionContext) -> Answer:
 
 def _pause(context: ActionContext) -> Answer:
     """Start no task until ``unpause``; running tasks continue."""
-    run = _run_pause(context)
-    if run is None:
-        return Answer(False, "there is no such run")
-    state, since, by = run
-    if state != RunState.RUNNING:
-        return Answer(False, "the run has ended: {}".format(state))
+    since, by = _run_pause(context)
     if since is not None:
         return Answer(False, "already paused by {} {}".format(by or "an operator", ago(context.transaction.at - since)))
     paused = RunChanged(
@@ -861,17 +856,16 @@ def _pause(context: ActionContext) -> Answer:
 
 def _unpause(context: ActionContext) -> Answer:
     """Undo ``pause``."""
-    run = _run_pause(context)
-    if run is None or run[1] is None:
+    if _run_pause(context)[0] is None:
         return Answer(False, "the run is not paused")
     unpaused = RunChanged(RunChange.UNPAUSED, {"paused_since": None, "paused_by": None, "blocked_since": None})
     context.transaction.change_run(context.run_id, unpaused)
     return Answer(True, "unpaused")
 
 
-def _run_pause(context: ActionContext) -> Optional[Tuple[str, Optional[int], Optional[str]]]:
-    row: Optional[Tuple[str, Optional[int], Optional[str]]] = context.connection.execute(
-        "SELECT state, paused_since, paused_by FROM run WHERE run_id = ?", (context.run_id,)
+def _run_pause(context: ActionContext) -> Tuple[Optional[int], Optional[str]]:
+    row: Tuple[Optional[int], Optional[str]] = context.connection.execute(
+        "SELECT paused_since, paused_by FROM run WHERE run_id = ?", (context.run_id,)
     ).fetchone()
     return row
 
@@ -882,7 +876,7 @@ def _ack(context: ActionContext) -> Answer:
         "acked_by": context.transaction.author.actor,
         "snoozed_until": None,
     }
-    return _change_pages(context, columns, "acknowledged", ("open", "snoozed"))
+    return _change_pages(context, columns)
 
 
 def _snooze(context: ActionContext) -> Answer:
@@ -890,24 +884,26 @@ def _snooze(context: ActionContext) -> Answer:
     seconds = context.options.get("seconds")
     until = context.transaction.at + int((SNOOZE_SECONDS if seconds is None else seconds) * 1000000)
     columns: PageColumns = {"state": PageChange.SNOOZED, "snoozed_until": until}
-    return _change_pages(context, columns, "snoozed", ("open", "acked", "snoozed"))
+    return _change_pages(context, columns)
 
 
-def _change_pages(context: ActionContext, columns: PageColumns, verb: str, states: Sequence[str]) -> Answer:
+def _change_pages(context: ActionContext, columns: PageColumns) -> Answer:
     """Change the pages in the options ``pages`` (ids) or ``cause``, or the pages of the targets."""
     connection = context.connection
     wanted = set(context.options.get("pages") or ())
     tasks = {target[0] for target in context.targets}
-    changed = []
+    changed, refused = 0, "there is no such open page"
     for page, cause, run_id, task, state in connection.execute(
-        "SELECT id, cause, run_id, task, state FROM page WHERE state <> 'resolved' ORDER BY id"
+        "SELECT id, cause, run_id, task, state FROM page ORDER BY state <> 'resolved', id"
     ).fetchall():
         named = page in wanted or cause == context.options.get("cause") or (run_id == context.run_id and task in tasks)
-        if named and state in states:
+        if named and act_refusal(context.act, state):
+            refused = act_refusal(context.act, state) or ""
+        elif named:
             update_page(context.transaction, page, columns)
             context.transaction.emit(PageChanged(columns["state"], page, cause, page=columns), run_id, task)
-            changed.append(page)
-    return Answer(bool(changed), "{} {}".format(len(changed), verb) if changed else "there is no such open page")
+            changed += 1
+    return Answer(changed > 0, "{} {}".format(changed, BY_NAME[context.act].past) if changed else refused)
 
 
 # --- Dispatch ------------------------------------------------------------------------------------------------------

@@ -189,15 +189,16 @@ def test_an_act_without_an_executor_leaves_the_row_that_an_executor_leaves(row, 
     declared, row = {**declared, "metrics_only": False}, row._replace(detail={**row.detail, "why": "x"})
     living = Executor(row, declared, False)
     living.now = NOW + 5
-    refused = False
+    refused = ""
     try:
         living.states.operate("api", how, "ana")
-    except RefusedError:
-        refused = True
+    except RefusedError as error:
+        refused = str(error)
     with closing(table_of([row])) as alone:
         alone.execute("INSERT INTO run (run_id, dag_name, started_at, state) VALUES ('r', 'f', 1, 'RUNNING')")
         command = Command("1", "breaker", "r", (), "ana", "", {"downstream": "api", "how": how})
-        assert apply(Transaction(alone, NOW + 5, command.author), command).ok != refused
+        answer = apply(Transaction(alone, NOW + 5, command.author), command)
+        assert answer.ok == (not refused) and (answer.message == refused or not refused)
         if not refused:
             with closing(living.table()) as table:
                 assert loaded(alone, declared) == loaded(table, declared)

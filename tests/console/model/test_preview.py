@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 from redrive.console.model.board import Board
-from redrive.console.model.preview import preview_requeue, preview_skip
+from redrive.console.model.preview import PREVIEWS, preview_requeue, preview_skip, refusal
 from redrive.engine.core.ready_queue import spec_of
+from redrive.engine.domain.acts import ACTS, Scope
 from redrive.engine.domain.states import SkipCause, TaskState
 from redrive.engine.statefile.dry_run import preview
 from redrive.engine.store.runs import load_run
@@ -110,6 +111,22 @@ def test_a_skip_does_in_a_state_file_what_the_preview_says(run):
     without = asked_of_the_engine(connection, projection, "skip", targets)
     needed = [(name, why.split()[0]) for name, _, why in without.results if "needs its result" in why]
     assert sorted(found.needed_by) == sorted(needed)
+
+
+@given(stored_runs(), st.sampled_from([act.name for act in ACTS if act.scope is Scope.TASKS]), st.integers(0, 1))
+def test_what_is_refused_is_refused_in_the_same_words_by_key_and_by_command(run, act, generation):
+    """Whatever the run and the task are in: what the console offers for one task, the engine does."""
+    connection, targets = run
+    connection.execute(
+        "UPDATE task SET generation = ?, spec = json_set(spec, '$.kind', 'approval') WHERE position % 3", (generation,)
+    )
+    board = Board(load_run(connection, "r"))
+    shown = PREVIEWS.get(act)
+    for name in targets:
+        why = refusal(shown and shown(board, [name]), board, act, [name])
+        reason = {"substitute": 0} if act == "skip" else {"seconds": 60.0} if act == "extend" else {}
+        answer = asked_of_the_engine(connection, board.projection, act, [name], **reason)
+        assert (answer.ok, answer.message if why else None) == (why is None, why)
 
 
 def test_what_an_act_stops_and_brings_back_it_does_not_change():

@@ -15,13 +15,12 @@ from redrive.console.model.systems import (
     SystemsOrder,
     SystemsRow,
     blocking_downstream,
-    refusal,
     sender_names,
 )
 from redrive.engine.core.breaker import BreakerState, BreakerStatus
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.rows import PageRow
-from redrive.engine.domain.states import TaskState
+from redrive.engine.domain.states import TaskState, breaker_refusal
 from redrive.engine.statefile.lists import BREAKERS, PAGE_HEADS, QUARANTINE_GROUPS, GroupKey, Listing, Row
 
 from ..conftest import FakeSession, StillClock, build_row
@@ -141,7 +140,7 @@ def test_the_board_alone_knows_who_holds_a_task(clock):
 def test_what_would_do_nothing_is_refused_with_the_reason(state, refused):
     """Probing one that is closed would even hold its calls."""
     guard = alone({}, {"state": state})
-    assert refused == {how for how in ("open", "close", "probe", "disable") if refusal(guard, how)}
+    assert refused == {how for how in ("open", "close", "probe", "disable") if breaker_refusal("api", how, guard.state)}
 
 
 # --- The list -------------------------------------------------------------------------------------------------------

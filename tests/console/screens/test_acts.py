@@ -215,7 +215,7 @@ async def test_each_act_on_a_task_asks_what_it_needs_or_says_why_it_is_refused(r
         assert "it has not run yet" in rows_of(app)[-1]
         await press(app, pilot, "g", "x")
         assert not isinstance(app.screen, Dialog)
-        assert "it has ended" in rows_of(app)[-1]
+        assert "a task in SUCCESS cannot be cancelled" in rows_of(app)[-1]
         select("clean_refunds")
         await press(app, pilot, "x")
         assert "SIGTERM" not in text_of(app), "no attempt of a dead letter runs"

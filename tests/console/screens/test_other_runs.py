@@ -129,7 +129,7 @@ async def test_an_ended_run_is_not_abandoned(morning: FakeSession, clock: StillC
         await press(app, pilot, "j")
         assert "abandon" not in text_of(app)
         await press(app, pilot, "x")
-        assert "only an unfinished run can be abandoned" in text_of(app)
+        assert "the run has ended: SUCCESS" in text_of(app)
         assert morning.commands == []
 
 
@@ -170,5 +170,5 @@ async def test_a_notice_is_listed_and_counts_for_nothing(morning: FakeSession, c
 async def test_a_run_that_goes_on_is_not_acknowledged(morning: FakeSession, clock: StillClock) -> None:
     async with shown(morning, clock) as (app, pilot):
         await press(app, pilot, "1", "j", "a")
-        assert "only a run that has ended can be acknowledged" in text_of(app)
+        assert "the run has not ended" in text_of(app)
         assert morning.commands == []

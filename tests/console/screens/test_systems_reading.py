@@ -206,13 +206,12 @@ async def test_a_locked_console_says_why_at_every_key(session, clock, keys, stat
         assert [] == session.commands
 
 
-async def test_without_an_executor_a_breaker_holds_nobody_and_cannot_be_set(session, clock):
+async def test_without_an_executor_a_breaker_holds_nobody_and_is_set_for_the_next_one(session, clock):
     session.set_status(executor=ExecutorState(gone_at=clock.now))
     async with open_console(session, clock, "7", "f") as driver:
-        assert "no executor is alive to call rates-api" in driver.text
-        assert [] == session.commands
-        await driver.press("n", "a")
-        assert ["ack"] == [command.act for command in session.commands]
+        assert "Force open rates-api" in driver.text and "It holds" not in driver.text
+        await driver.press(*"bank", "enter", "f", "escape", "n", "a")
+        assert ["breaker", "ack"] == [command.act for command in session.commands]
 
 
 async def test_what_has_just_come_under_the_cursor_is_not_acknowledged(session, clock):
