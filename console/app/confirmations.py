@@ -374,6 +374,20 @@ def resume_question(board: Board, since: str, plan: ResumePlan, unpause_key: str
     )
 
 
+def with_executor(question: Question, plan: ResumePlan) -> Question:
+    """The question about an act and about the executor that starts here after it."""
+    role = Role.WARNING if plan.needs_acceptance else Role.TEXT
+    facts = [[Piece(f"Then an executor starts here, with {one_line(next(plan.code_lines()))}.")]]
+    facts += [[Piece(one_line(line), role)] for line in plan.difference_lines()]
+    return replace(question, facts=[*question.facts, *facts], accept=f"{question.accept} and go on")
+
+
+def without_executor(question: Question, why: str) -> Question:
+    """The question about an act after which no executor can be started here."""
+    warning = Piece(f"No executor starts here then: {one_line(why)}.", Role.WARNING)
+    return replace(question, facts=[*question.facts, [warning]])
+
+
 def arming_question(minutes: int) -> Question:
     """The question before a read-only console allows changes."""
     return Question(

@@ -17,14 +17,14 @@ import msgspec
 from msgspec.structs import replace
 
 from ...engine.core.causes import DEFAULT_REASON, describe_note
-from ...engine.core.waiting import waits_for_approval
-from ...engine.domain.acts import DONE, Answer, Command, Target
+from ...engine.core.waiting import RunnerKind, waits_for_approval
+from ...engine.domain.acts import DONE, STARTS_WORK, Answer, Command, Target
 from ...engine.domain.event_payloads import OperatorActed
 from ...engine.domain.events import Event
 from ...engine.domain.states import ENDED_BADLY, PAUSED_NOTE
 from ...engine.errors import NoAnswerError, RedriveError
 from ...engine.statefile import lists
-from ..keys.actions import ANSWERS
+from ..keys.actions import ANSWERS, BY_NAME
 from ..model.board import Board
 from ..model.inbox import causes_of, is_sole_cause, targets_of
 from ..model.preview import Preview, latest_redrive, preview_requeue, preview_skip, progress_of, refusal, requeued_names
@@ -112,6 +112,7 @@ class OperatorActions:
         self._console = console
         self._monotonic = monotonic
         self._sent: dict[str, SentAct] = {}  # by the id of the command, the oldest first
+        self._goes_on = False  # the act that is about to be sent gets an executor
         self._grace: GracePeriod | None = None
         self._redrive: Event | None = None  # the latest requeue of several tasks
 
@@ -140,7 +141,7 @@ class OperatorActions:
         is_plain = self._is_at_cursor(names) and board.row(names[0]).state in ENDED_BADLY
         holders = () if preview.startable else tuple(dict.fromkeys(preview.held.values()))
         begin_grace = partial(self._begin_grace, holders)
-        if is_plain and not set(preview.changes.notes).difference([PAUSED_NOTE]):
+        if is_plain and not self._may_go_on and not set(preview.changes.notes).difference([PAUSED_NOTE]):
             self.send("requeue", targets, DEFAULT_REASON, {"not_before": GRACE_SECONDS}, begin_grace)
             return
         is_spread = len(names) > SPREAD_ABOVE
@@ -427,8 +428,54 @@ class OperatorActions:
     def _confirm_for(
         self, names: Sequence[str], action: str, question: Question, act: Callable[[Reply], object]
     ) -> None:
-        """Ask a question about tasks, which names those that are out of sight."""
-        self.confirm(action, confirmations.with_hidden(question, self._out_of_sight(names)), act)
+        """Ask a question about tasks, which names those that are out of sight; also about the executor that makes what
+        the act lets go on, where none is there."""
+        question = confirmations.with_hidden(question, self._out_of_sight(names))
+        if self._may_go_on and BY_NAME[ANSWERS.get(action, action)].act in STARTS_WORK:
+            run_latest(self._console, partial(self._confirm_with_executor, action, question, act), "resume")
+        else:
+            self.confirm(action, question, act)
+
+    # --- An act and the executor that it needs: one decision ----------------------------------------------------------
+
+    @property
+    def _may_go_on(self) -> bool:
+        """Whether nobody runs the run, or would by himself, and an executor can be started here."""
+        console = self._console
+        executor = console.live.status.executor
+        is_elsewhere = executor.is_unseen or executor.original is not None or console.launch.state_path is None
+        return console.runner.kind is RunnerKind.GONE and not is_elsewhere and not console.launch.started_here
+
+    async def _confirm_with_executor(self, action: str, question: Question, act: Callable[[Reply], object]) -> None:
+        """Ask about an act and an executor; about the act alone, and say why, if none can be started."""
+        from ...engine.executor.resume_plan import plan_resume
+
+        console, board = self._console, self._console.live.board
+        assert board is not None and console.launch.state_path is not None
+        run_id = board.projection.run.run_id
+        try:
+            plan = await plan_resume(console.launch.state_path, run_id)
+            why = plan.doubts[0] if plan.doubts else ""
+        except RedriveError as error:
+            plan, why = None, str(error)
+        if plan is None or why:
+            self.confirm(action, confirmations.without_executor(question, why), act)
+            return
+
+        def go_on(reply: Reply) -> None:
+            self._goes_on = True
+            act(reply)
+
+        self.confirm(action, confirmations.with_executor(question, plan), go_on)
+
+    async def start_executor(self, run_id: str) -> None:
+        """Start an executor here. Raises the error that kept it from starting."""
+        from ..sessions.local import resume
+
+        console = self._console
+        assert console.launch.state_path is not None
+        options = {**console.launch.run_options, "accept_changes": True, "trust": True}  # the operator has seen both
+        await resume(console.launch.state_path, run_id, options)
 
     def confirm(self, action: str, question: Question, act: Callable[[Reply], object]) -> None:
         """Ask a question, and call ``act`` if the operator accepts. ``action``: what led to it."""
@@ -473,9 +520,12 @@ class OperatorActions:
         assert board is not None
         run_id = run_id or board.projection.run.run_id
         command = new_command(act, run_id, targets, reason, options or {})
-        self._console.run_worker(self._deliver(command, on_done), group="acts")
+        goes_on, self._goes_on = self._goes_on, False
+        self._console.run_worker(self._deliver(command, on_done, goes_on=goes_on), group="acts")
 
-    async def _deliver(self, command: Command, on_done: Callable[[Command, Answer], None] | None) -> None:
+    async def _deliver(
+        self, command: Command, on_done: Callable[[Command, Answer], None] | None, *, goes_on: bool
+    ) -> None:
         self._sent[command.id] = SentAct(command, self._monotonic())
         try:
             session = self._console.acting_session or self._console.live.session
@@ -493,6 +543,11 @@ class OperatorActions:
             on_done(command, answer)
         else:
             self._show_answer(answer)
+        if answer.ok and goes_on:
+            try:
+                await self.start_executor(command.run_id or "")
+            except RedriveError as error:
+                self.show_warning(f"{answer.message}; but no executor could be started: {error}")
 
     def _show_answer(self, answer: Answer) -> None:
         glyphs = self._console.glyphs

@@ -141,13 +141,10 @@ class RunControl:
             run_latest(self._console, self._resume, "resume")
 
     async def _resume(self) -> None:
-        from ..sessions.local import resume
-
         console, board = self._console, self._console.live.board
-        assert board is not None and console.launch.state_path is not None
+        assert board is not None
         console.show_message("starting an executor ...")
-        options = {**console.launch.run_options, "accept_changes": True, "trust": True}  # the operator has seen both
-        await resume(console.launch.state_path, board.projection.run.run_id, options)
+        await self._actions.start_executor(board.projection.run.run_id)
         console.show_message("resumed here")
 
     def abandon(self, subject: object) -> None:

@@ -52,6 +52,7 @@ acting_options = shared.options(
     click.option("--yes", is_flag=True, help="Several tasks, or one that may have happened: do not ask."),
     shared.reason_option,
     click.option("--dry-run", is_flag=True, help="Print the changes without making them."),
+    click.option("--resume", is_flag=True, help="Then start an executor for the run, if none runs it."),
     shared.json_option,
 )
 
@@ -150,7 +151,7 @@ def unpause(file: shared.NamedFile, reason: str, as_json: bool) -> int:
 
 def _act(act: str, file: shared.NamedFile, extra: Mapping[str, Json], options: dict[str, Any]) -> int:
     all_runs = options.pop("all_runs", False)
-    printed = {name: options.pop(name) for name in ("as_json", "dry_run", "yes") if name in options}
+    printed = {name: options.pop(name) for name in ("as_json", "dry_run", "yes", "resume") if name in options}
     filters = operate.BulkFilter(options.pop("failure_class", None), options.pop("only", ()))
     request = operate.ActRequest(act, file.tasks, filters=filters, options=extra, **options)
     if bool(request.names or filters) == bool(request.fingerprint):
@@ -161,6 +162,8 @@ def _act(act: str, file: shared.NamedFile, extra: Mapping[str, Json], options: d
         return operate.send_action(file.to_change(request.fingerprint), request, **printed)
     if request.fingerprint is None or file.run is not None:
         raise click.UsageError("--all-runs goes with --fingerprint, and without a run")
+    if printed.pop("resume"):
+        raise click.UsageError("--resume goes with one run, and not with --all-runs")
     return operate.act_on_all_runs(file, request, **printed)
 
 

@@ -17,7 +17,7 @@ from ...engine.core.explain import explain_task
 from ...engine.core.part import describe_part
 from ...engine.core.projection import RunProjection, RunRow, RunSummary, TaskRow
 from ...engine.core.views import counted_states, row_style, run_code, run_style, state_code
-from ...engine.core.waiting import ALIVE, RunnerStatus
+from ...engine.core.waiting import ALIVE, RunnerKind, RunnerStatus
 from ...engine.domain.states import MOVING, NEEDS_HUMAN, DeadLetterKind, TaskState, cut_off_cause, effect_key
 from ...engine.domain.text import counted, format_duration, place_words, shell_command
 from ...engine.statefile import lists
@@ -249,7 +249,9 @@ def _requeue_lines(cause: InboxCause, projection: RunProjection, session: Sessio
     if projection.tasks[cause.tasks[0]].state not in NEEDS_HUMAN:
         return []
     by_cause = len(cause.tasks) > 1 and has_fingerprint(cause, projection.tasks)
-    options = {"fingerprint": cause.fingerprint[:FINGERPRINT_DIGITS]} if by_cause else {}
+    is_gone = runner_of(projection.run, session.status).kind is RunnerKind.GONE and not is_remote(session.address)
+    options: dict[str, object] = {"resume": is_gone and session.status.executor.original is None}
+    options |= {"fingerprint": cause.fingerprint[:FINGERPRINT_DIGITS]} if by_cause else {}
     arguments = session.address, projection.run.run_id, cause.tasks, "TEXT", options, session.ssh_arguments
     line = shell_line("requeue", *arguments)
     return [] if line is None else [f"  {one_line(line)}"]

@@ -23,7 +23,8 @@ from ...engine.domain import acts
 from ...engine.domain.events import Json
 from ...engine.domain.states import NEEDS_HUMAN, TaskState, may_have_happened
 from ...engine.domain.text import counted
-from ...engine.errors import RedriveError
+from ...engine.errors import AddressError, RedriveError
+from ...engine.executor.run_options import RunOptions
 from ...engine.statefile.lists import NeedKind
 from ..keys.actions import ANSWERS
 from ..model.board import Board, SessionStatus
@@ -33,11 +34,13 @@ from ..sessions.address import Endpoint
 from ..sessions.once import with_session
 from ..sessions.open import is_interactive
 from ..sessions.session import Session, answer_before, given_ids, new_command
+from ..sessions.target import is_remote
 from ..text.text import echo, echo_json, echo_lines, one_line, shorten
 from .group import ExitCode, code_of_answers
 from .named_tasks import unknown_task
 from .options import NamedFile, params_of, seconds_of
 from .output import with_schema
+from .run import detach, remote_resume_hint
 
 # --- Which tasks a bulk act means: globs over names, the class of the failure, and the state -------------------------
 #
@@ -185,14 +188,17 @@ def send_action(
     dry_run: bool = False,
     yes: bool = False,
     hints: bool = True,
+    resume: bool = False,
 ) -> int:
     """Send an act and print the result of each task. Exit code 1 if nothing was done.
 
     ``dry_run``: print the changes without sending the act. ``yes``: the operator has consented. ``hints``: print how
-    to start an executor, if none runs.
+    to start an executor, if none runs. ``resume``: start one.
     """
+    if resume and is_remote(endpoint.target):
+        raise AddressError(remote_resume_hint(endpoint.target))
     if dry_run:
-        return preview_command(endpoint, partial(_build_command, request=request), as_json=as_json)
+        return preview_command(endpoint, partial(_build_command, request=request), as_json=as_json, resume=resume)
     require_reason(request.act, request.reason)
 
     async def use(session: Session) -> tuple[acts.Answer, ActPlace]:
@@ -201,6 +207,8 @@ def send_action(
         if before is not None:
             return before, place_of(session, None)
         built = await _build_command(session, request)
+        for line in await _executor_lines(session, built.run) if resume else ():
+            echo(one_line(line), err=True)
         if built.needs_consent:
             preview = await built.preview(session)
             for line in (place_line(built.run, session.address), *preview_lines(preview)):
@@ -211,18 +219,44 @@ def send_action(
 
     answer, place = with_session(endpoint, use)
     print_answer(answer, as_json, place)
+    if resume and answer.ok and place.run is not None and not _is_run(place.status, place.run):
+        return detach(None, place.address, place.run.run_id, RunOptions(resume=True))
     if hints:
         print_resume_hint(request.act, answer, place)
     return code_of_answers(answer)
 
 
+def _is_run(status: SessionStatus, run: RunRow) -> bool:
+    return status.has_executor_of(run) or status.service_pid is not None
+
+
+async def _executor_lines(session: Session, run: RunRow) -> list[str]:
+    """What an executor would run that goes on with a run after an act; nothing if one runs it.
+
+    Raises RedriveError if none could start.
+    """
+    from ...engine.executor.resume_plan import plan_resume, require_accepted
+
+    if _is_run(session.status, run):
+        return []
+    try:
+        plan = await plan_resume(session.address, run.run_id)
+        require_accepted(plan)
+    except RedriveError:
+        echo("nothing was changed, because no executor could go on:", err=True)
+        raise
+    return [f"then an executor goes on with {run.run_id}", *plan.code_lines(), *plan.difference_lines()]
+
+
 def preview_command(
-    endpoint: Endpoint, build: Callable[[Session], Awaitable[BuiltCommand]], *, as_json: bool
+    endpoint: Endpoint, build: Callable[[Session], Awaitable[BuiltCommand]], *, as_json: bool, resume: bool = False
 ) -> ExitCode:
-    """Print what a command would change. Exit code 1: nothing."""
+    """Print what a command would change. Exit code 1: nothing. ``resume``: an executor would start."""
 
     async def use(session: Session) -> tuple[acts.ActPreview, ActPlace]:
         built = await build(session)
+        for line in await _executor_lines(session, built.run) if resume else ():
+            echo(one_line(line), err=True)
         return await built.preview(session), place_of(session, built.run)
 
     preview, place = with_session(endpoint, use)

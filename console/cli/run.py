@@ -115,7 +115,7 @@ def start_executor(
 ) -> int:
     """Start an executor: detached, with plain lines, or with the console, there with the line of the demo's tour."""
     if arguments.detach:
-        return _detach(flow, state, run_id, arguments.options(resume=resume))
+        return detach(flow, state, run_id, arguments.options(resume=resume))
     if arguments.quiet:
         from .unattended import run_quietly
 
@@ -144,7 +144,7 @@ def is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty()
 
 
-def _detach(flow: str | None, state: str, run_id: str | None, options: RunOptions) -> int:
+def detach(flow: str | None, state: str, run_id: str | None, options: RunOptions) -> int:
     from ...engine.executor import host
 
     pid = host.spawn(flow=flow, state=state, run_id=run_id, options=asdict(options))

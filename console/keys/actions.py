@@ -488,6 +488,7 @@ def shell_line(
     words += [*place_words(target, None if act in _OF_EXECUTOR else run), *ssh_arguments]
     words += ["--fingerprint", str(fingerprint)] if fingerprint else []
     words += _requeue_arguments(options) if act == "requeue" else []
+    words += ["--resume"] if options.get("resume") else []
     words += ["--substitute", json.dumps(options["substitute"])] if "substitute" in options else []
     words += ["--reason", reason] if reason else []
     if _SHELL_COMMANDS[act] and not fingerprint:

@@ -149,7 +149,7 @@ UNDOABLE = frozenset(act.name for act in ACTS if act.is_undoable)
 
 NO_APPROVAL = "it waits for no approval: flow.approval makes a task that does"
 #: Of a requeue of what a pause alone keeps from its first start.
-ONLY_PAUSED = "nothing failed: the run is paused, and goes on once it is unpaused"
+ONLY_PAUSED = "nothing failed: the run is paused: unpause it"
 
 
 def extension_refusal(is_abandoned: bool, is_ending: bool, timeout_us: Optional[int]) -> Optional[str]:

@@ -17,7 +17,7 @@ from ..core.decide import is_due
 from ..core.flow_difference import FlowDifference
 from ..core.spec import FlowSpec
 from ..domain.text import place_words, shell_command
-from ..errors import FlowError, NotFoundError, RedriveError, UntrustedFlowError
+from ..errors import FlowChangesError, FlowError, NotFoundError, RedriveError, UntrustedFlowError
 from ..flow.source import declared_name, split_target
 from ..runner.zygote.client import Runner
 from ..statefile.copies import refuse_copy
@@ -123,6 +123,14 @@ def check_trust(source: RunSource, state_path: str) -> None:
     """Raise UntrustedFlowError if others may have written the code of a run."""
     if doubts := doubts_about(source, state_path):
         raise UntrustedFlowError(refusal(source.flow_path or "", doubts))
+
+
+def require_accepted(plan: ResumePlan) -> None:
+    """Raise the error of a plan that a person has to look at first."""
+    if plan.doubts:
+        raise UntrustedFlowError(refusal(plan.flow_path, plan.doubts))
+    if plan.difference is not None and plan.needs_acceptance:
+        raise FlowChangesError(flow_difference.refusal(plan.run_id, plan.difference), plan.run_id)
 
 
 def refusal(flow_path: str, doubts: tuple[str, ...]) -> str:

@@ -139,7 +139,7 @@ FORMS: dict[str, Callable[[Path, list[str]], tuple[tuple[Target, ...], dict[str,
     "ack": lambda state, before: ((), {"pages": [1]}),
     "snooze": lambda state, before: ((), {"pages": [1], "seconds": 600}),
     "note": lambda state, before: ((), {"fingerprint": cause(state), "text": "the router is replaced"}),
-    "breaker": lambda state, before: ((), {"downstream": "warehouse", "how": "close"}),
+    "breaker": lambda state, before: ((), {"downstream": "warehouse", "how": "open"}),
     "prune": lambda state, before: with_old_run(state) or ((), {"runs": 0}),
     "stop": lambda state, before: ((), {"how": "now"}),
     "reload": lambda state, before: ((), {}),
@@ -285,7 +285,7 @@ WORDS: dict[str, Callable[[Path], list[str]]] = {
     "note": lambda state: ["note", "--state", str(state), "--fingerprint", cause(state), "replaced"],
     "stop": lambda state: ["stop", str(state)],
     "reload": lambda state: ["reload", str(state)],
-    "breaker": lambda state: ["breakers", str(state), "--close", "warehouse"],
+    "breaker": lambda state: ["breakers", str(state), "--open", "warehouse"],
     "prune": lambda state: ["prune", str(state), "--keep", "0"],
 }
 

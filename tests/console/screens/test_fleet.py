@@ -367,7 +367,7 @@ async def test_a_paused_run_is_unpaused_and_nothing_of_it_is_requeued(clock: Sti
         footer = rows_of(app)[-1]
         assert "p unpause" in footer and "r requeue" not in footer and "s skip" not in footer
         await keys(app, pilot, "r")
-        assert session.commands == [] and "nothing failed: the run is paused, p unpauses it" in rows_of(app)[-1]
+        assert session.commands == [] and "nothing failed: the run is paused: unpause it" in rows_of(app)[-1]
         await keys(app, pilot, "p")
         assert [one.act for one in session.commands] == ["unpause"]
         assert "no executor runs it: R starts an executor" in rows_of(app)[-1]
