@@ -454,7 +454,8 @@ class OperatorActions:
         assert board is not None and console.launch.state_path is not None
         run_id = board.projection.run.run_id
         try:
-            plan = await plan_resume(console.launch.state_path, run_id)
+            is_trusted = bool(console.launch.run_options.get("trust"))
+            plan = await plan_resume(console.launch.state_path, run_id, trusted=is_trusted)
             why = plan.doubts[0] if plan.doubts else ""
         except RedriveError as error:
             plan, why = None, str(error)

@@ -421,7 +421,8 @@ def print_runs(
         command = shell_command(["redrive", "runs", address, *session.ssh_arguments, "--all"])
         more = [f"{counted(len(summaries) - len(shown), 'earlier run')}: {command}"] if shown != summaries else []
         lines = [present.place_line(None, address), *table, *more]
-        return [*lines, *await _needing_lines(session), *schedule_lines]
+        health, _ = await session.read(unpack_read, "health")
+        return [*lines, *await _needing_lines(session), *_storage_lines(health, now_us), *schedule_lines]
 
     return print_view(file.to_read(), read, follow=follow, as_json=as_json)
 

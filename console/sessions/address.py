@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -163,6 +164,17 @@ class SshOptions(NamedTuple):
         if address.port is not None:
             words += ["-p", str(address.port)]
         return [*words, "--", address.destination, *command]
+
+    def has_shared_connection(self, address: SshAddress) -> bool:
+        """Whether ssh would use a connection that the operator's configuration shares (ControlMaster)."""
+        words, before = self.argv(address), len(_program())
+        asked = [*words[:before], "-G", *words[before:]]
+        try:
+            said = subprocess.run(asked, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=2).stdout
+        except (OSError, subprocess.SubprocessError, UnicodeError):
+            return False
+        paths = [line.partition(" ")[2] for line in said.splitlines() if line.startswith("controlpath ")]
+        return any(map(os.path.exists, paths))
 
 
 def _words(options: Iterable[str]) -> Iterator[str]:

@@ -37,6 +37,7 @@ REQUEST_TIMEOUT_SECONDS = 120.0  # includes the time to reconnect
 SILENCE_SECONDS = 15.0  # of a host, until a command gives it up; a console goes on waiting
 CLOCK_CHECK_SECONDS = 60.0  # between two comparisons of the clocks
 CLOCK_PROBES = 3
+_AROUND = "ControlPath=none"
 TIME_US_MAX = 2**53  # microseconds UTC that a host may say
 
 
@@ -91,7 +92,12 @@ class Connection:
 
     async def open(self) -> None:
         """Connect for the first time. Raises AddressError, LinkError, or an error that the agent found."""
-        agent = await self._connect()
+        try:
+            agent = await self._connect()
+        except LinkError:
+            if _AROUND not in self._options.added:
+                raise
+            agent = await self._connect()
         self._maintaining = asyncio.create_task(self._maintain(agent))
 
     async def close(self) -> None:
@@ -152,7 +158,14 @@ class Connection:
         argv = self._options.argv(self._address, boot_command(self._options.python))
         agent = AgentProcess(self._address, self._options, self._on_message)
         silence = HELLO_TIMEOUT_SECONDS if self._is_console else SILENCE_SECONDS
-        hello = await agent.open(argv, self._settings, silence_seconds=silence)
+        try:
+            hello = await agent.open(argv, self._settings, silence_seconds=silence)
+        except LinkError as error:
+            is_around = _AROUND in self._options.added or not agent.is_silent
+            if is_around or not await asyncio.to_thread(self._options.has_shared_connection, self._address):
+                raise
+            self._options = self._options._replace(added=(_AROUND, *self._options.added))
+            raise LinkError(f"{error}: the shared connection (ControlMaster) hangs, so ssh goes around it") from error
         try:
             self._agent, self.problem, self._retry_at = agent, None, None
             self._on_hello(hello)
@@ -403,6 +416,7 @@ class AgentProcess:
         self.ended: asyncio.Future[LinkError] = asyncio.get_running_loop().create_future()
         self.received_at = time.monotonic()
         self.is_malformed = False  # it sent what no agent sends: another connection would bring the same
+        self.is_silent = False  # it has not said hello in time
         self._host = address.place
         self._login = options.login(address)
         self._python = options.python
@@ -447,6 +461,7 @@ class AgentProcess:
         except BaseException as error:
             await self.close()
             if isinstance(error, TimeoutError):
+                self.is_silent = True
                 raise silent_host(self._host, silence_seconds) from None
             raise
 
@@ -630,7 +645,11 @@ def link_error(host: str, python: str, code: int | None, stderr: str, login: str
     if code == 0:
         why = f"{python} on {host} is not a Python (name another: --python), or sshd runs a command of its own there"
         return LinkError(f"{why}, as ForceCommand{details}", final=True)
-    what = "the agent" if "Traceback (most recent call last)" in stderr else "the connection"
+    is_ours = "Traceback (most recent call last)" in stderr
+    if code is not None and 0 < code < 126 and not is_ours:
+        why = f"the command on {host} ended with {code}: a ForceCommand or a login shell runs something else there"
+        return LinkError(f"{why}{details}")
+    what = "the agent" if is_ours else "the connection"
     return LinkError(f"{what} on {host} ended{details}")
 
 

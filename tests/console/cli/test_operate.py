@@ -105,3 +105,21 @@ def test_a_rule_that_makes_no_sense_is_refused_before_the_run(tmp_path: Path) ->
     assert done.returncode == 2
     assert "downstream 'd'" in done.stderr.splitlines()[-1]
     assert not (tmp_path / "r.db").exists()
+
+
+@pytest.mark.long
+def test_a_requeue_goes_on_with_an_executor_or_changes_nothing(blocked: Path) -> None:
+    """In one command, also in a dry run; if none can start, the reason is said and no task has moved."""
+    previewed = run_redrive("requeue", blocked, "a", "--resume", "--dry-run")
+    assert "then an executor goes on" in previewed.stderr and "would run again (1): a" in previewed.stdout
+    flow = blocked.with_name("f.py")
+    flow.write_text("syntax(")
+    refused = run_redrive("requeue", blocked, "a", "--resume", "--reason", "x")
+    assert refused.returncode == 2 and "nothing was changed" in refused.stderr and "SyntaxError" in refused.stderr
+    assert "DEAD_LETTER" in next(line for line in run_redrive("tasks", blocked).stdout.splitlines() if line[:2] == "a ")
+    flow.write_text(FLOW.replace('raise A("no")', "..."))
+    done = run_redrive("requeue", blocked, "a", "--resume", "--accept-changes", "--reason", "x")
+    assert done.returncode == 2, "no such option: a change of the flow is accepted by redrive resume"
+    flow.write_text(FLOW)
+    done = run_redrive("requeue", blocked, "a", "--resume", "--reason", "x")
+    assert done.returncode == 0 and "runs; redrive attach" in done.stdout

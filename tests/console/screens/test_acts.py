@@ -178,12 +178,15 @@ async def test_the_canary_needs_one_key_from_the_number_field(clock: StillClock)
         assert session.commands[0].options["rate_per_second"] == 5
 
 
-async def test_a_requeue_without_an_executor_promises_no_start(clock: StillClock):
+async def test_a_requeue_where_no_executor_can_be_started_promises_no_start(clock: StillClock):
     session = many_failed(1)
     session.set_status(executor=ExecutorState(stopped=True, pid=7, gone_at=START))
-    async with shown(session, clock, (120, 30), state_path="/tmp/x.db") as (app, pilot):
+    async with shown(session, clock, (120, 30), state_path="/tmp/no such file.db") as (app, pilot):
         await press(app, pilot, "n", "r")
-        assert "no executor runs it: R starts an executor" in rows_of(app)[-1]
+        await settle(app, pilot)
+        assert "No executor starts here then" in text_of(app) and session.commands == []
+        await press(app, pilot, "a")
+        assert [command.act for command in session.commands] == ["requeue"]
         assert "starts in" not in text_of(app)
 
 

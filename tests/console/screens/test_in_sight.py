@@ -14,7 +14,7 @@ from .screen_driver import open_console
 MARK = "space"  # and the cursor goes on to the next row
 
 REQUEUE, RETRY, ACKNOWLEDGE = ("r",), ("b",), (":", *"acknowledge", "enter")
-AT_ONCE = [REQUEUE, RETRY, ACKNOWLEDGE]
+AT_ONCE = [REQUEUE, ACKNOWLEDGE]
 
 
 def failed_run(count: int = 40, dead: int = 40) -> FakeSession:

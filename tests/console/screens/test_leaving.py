@@ -190,6 +190,23 @@ def lose_executor(session: FakeSession, clock: StillClock) -> None:
     session.set_status(executor=ExecutorState(gone_at=clock.now - 60 * S))
 
 
+async def test_a_requeue_starts_the_executor_that_it_needs_after_one_question(
+    revenue: FakeSession, clock: StillClock, started: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+):
+    planned(monkeypatch, added=("load_eu",))
+    lose_executor(revenue, clock)
+    async with shown(revenue, clock, state_path="/tmp/revenue.db") as (app, pilot):
+        app.screen.graph_view.select("clean_refunds")
+        await press(app, pilot, "r")
+        await settle(app, pilot)
+        assert "Then an executor starts here, with the code: /srv/revenue.py" in text_of(app)
+        assert "added: load_eu" in text_of(app) and "requeue and go on" in text_of(app)
+        assert (revenue.commands, started) == ([], [])
+        await press(app, pilot, "a")
+        await settle(app, pilot)
+        assert ([command.act for command in revenue.commands], len(started)) == (["requeue"], 1)
+
+
 async def test_r_capital_asks_before_it_starts_an_executor(
     revenue: FakeSession, clock: StillClock, started: list[tuple[str, str]]
 ):
