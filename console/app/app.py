@@ -49,7 +49,7 @@ _SHOWING_USAGE = frozenset({ScreenName.GRAPH, ScreenName.TIMELINE, ScreenName.DE
 #: Actions that the app handles on every screen.
 _COMMANDS = (
     *("quit", "redraw", "undo", "pause", "postpone", "resume_here", "arm", "reload", "stop_run", "reset_breaker"),
-    *("help", "palette", "keys", "copy", "theme", "mouse", "bell", "times", "how_to_leave", "tour"),
+    *("help", "palette", "keys", "copy", "theme", "mouse", "bell", "how_to_leave", "tour"),
 )
 
 

@@ -293,11 +293,11 @@ class ViewConsole(ConsoleBase):
                 self.show_message(hint, seconds=REFUSAL_SECONDS)
 
     def toggle_times(self) -> None:
-        """Switch between clock times and ages."""
+        """Show clock times of events and of lines of a log, or no longer."""
         self.absolute_times = not self.absolute_times
         self.tick(self.live.now_us)
         self.repaint()
-        self.show_message("clock times" if self.absolute_times else "ages", seconds=_TIMES_SECONDS)
+        self.show_message("clock times" if self.absolute_times else "no clock times", seconds=_TIMES_SECONDS)
 
     def toggle_mouse(self) -> bool:
         """Turn the mouse on or off. Return whether it is on."""

@@ -28,7 +28,7 @@ from ...engine.statefile.state_files import offers
 from ..keys.actions import shell_line
 from ..model.board import Board, SessionStatus, runner_of
 from ..model.inbox import Inbox, InboxCause, has_fingerprint
-from ..model.runs import HistoryOrder, WaitingRun, fleet_entries, is_lost, usual_durations, waiting_runs
+from ..model.runs import WaitingRun, fleet_entries, is_lost, usual_durations, waiting_runs
 from ..present import fleet
 from ..present import runs as present
 from ..present.schedules import ack_command, need_sentence
@@ -375,26 +375,13 @@ _RUNS_MAX = 20  # on a terminal
 @shared.follow_option
 @click.option("--all", "everything", is_flag=True, help=f"On a terminal, more than the last {_RUNS_MAX}.")
 @click.option("--tasks", "has_tasks", is_flag=True, help="Each task in each run: what was slower than usual.")
-@click.option("--flow", metavar="NAME", help="Of --tasks. Default: the flow of the latest run.")
-@click.option(
-    "--sort", type=click.Choice([str(order) for order in HistoryOrder]), help="Of --tasks: their order. Default: flow."
-)
-def print_runs(
-    file: shared.NamedFile,
-    as_json: bool,
-    follow: bool,
-    everything: bool,
-    has_tasks: bool,
-    flow: str | None,
-    sort: str | None,
-) -> int:
-    if has_tasks and not follow:
+def print_runs(file: shared.NamedFile, as_json: bool, follow: bool, everything: bool, has_tasks: bool) -> int:
+    if has_tasks and follow:
+        raise click.UsageError("--tasks does not go with --follow")
+    if has_tasks:
         from .grid import print_tasks_of_runs
 
-        order = HistoryOrder(sort or HistoryOrder.FLOW)
-        return print_tasks_of_runs(file.to_read(), as_json, flow, order, _needing_lines)
-    if has_tasks or flow is not None or sort is not None:
-        raise click.UsageError("--flow and --sort are of --tasks, which does not go with --follow")
+        return print_tasks_of_runs(file.to_read(), as_json, _needing_lines)
 
     async def read(session: Session) -> Sequence[Shown]:
         schedule_lines, summaries = await _schedule_lines(session), await session.runs()

@@ -24,7 +24,7 @@ from ...engine.flow.loading import load_flow
 from ...engine.statefile.lists import DurationStats, duration_stats
 from ...engine.store import database
 from ...engine.store.flow_path import path_for_run
-from ...engine.testing import Night, crash, disk_full, down, error, exits, hang, play, slow
+from ...engine.testing import Night, crash, down, error, exits, hang, play, slow
 from ...engine.testing.faults import DownstreamFault, Fault, http_error
 from ...engine.testing.playing import START
 from ..text.figures import number
@@ -45,10 +45,8 @@ _WINDOW = r"(?P<lasts>[^@:]+)(?:@(?P<at>.+))?"
     "--down", multiple=True, metavar="NAME=10m@2m", help="A downstream fails; NAME=30%:10m: a share of calls."
 )
 @click.option("--fail", multiple=True, metavar="TASK=503x3", help="Or TimeoutError, exit:75, hang, so often.")
-@click.option("--hang", multiple=True, metavar="TASK[=ATTEMPT]", help="Attempts end at their timeout.")
 @click.option("--slow", multiple=True, metavar="TASK=4x", help="Or TASK=+30s.")
 @click.option("--crash", multiple=True, metavar="5m[/10s]", help="The executor is killed, and resumed later.")
-@click.option("--disk-full", multiple=True, metavar="10m@2m", help="The state file takes no write.")
 @click.option("--takes", multiple=True, metavar="TASK=40s", help="Instead of the median of earlier runs, or 1 s.")
 @click.option("--result", "results", multiple=True, metavar="TASK=JSON", help="What it returns; no task runs.")
 @click.option("--param", multiple=True, metavar="NAME=VALUE", help="A parameter that the flow declares.")
@@ -139,11 +137,9 @@ def faults_of(words: Mapping[str, Sequence[str]], spec: FlowSpec) -> list[Fault]
     """Read the options that name faults. Raises UsageError."""
     readers = {
         "fail": lambda word: _fail(word, spec),
-        "hang": _hang,
         "slow": _slow,
         "down": _down,
         "crash": _crash,
-        "disk_full": _disk_full,
     }
     return [read(word) for option, read in readers.items() for word in words.get(option, ())]
 
@@ -180,11 +176,6 @@ def _fail(word: str, spec: FlowSpec) -> Fault:
     return error(task, kind, times=times)
 
 
-def _hang(word: str) -> Fault:
-    found = _match("hang", r"(?P<task>[^=]+)(?:=(?P<attempt>\d+))?", word, "TASK, or TASK=1 for its first attempt")
-    return hang(found["task"], attempt=int(found["attempt"]) if found["attempt"] else None)
-
-
 def _slow(word: str) -> Fault:
     found = _match("slow", r"(?P<task>[^=]+)=(?:(?P<factor>[\d.]+)x|\+(?P<more>.+))", word, "TASK=4x or TASK=+30s")
     if found["factor"]:
@@ -195,11 +186,6 @@ def _slow(word: str) -> Fault:
 def _crash(word: str) -> Fault:
     found = _match("crash", r"(?P<at>[^/]+)(?:/(?P<lasts>.+))?", word, "5m, or 5m/1h if nobody resumes it for an hour")
     return crash("executor", found["at"], _duration("crash", found["lasts"] or "10s"))
-
-
-def _disk_full(word: str) -> Fault:
-    found = _match("disk-full", _WINDOW, word, "10m@2m")
-    return disk_full(found["at"] or 0, _duration("disk-full", found["lasts"]))
 
 
 def _duration(option: str, text: str) -> float:

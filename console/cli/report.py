@@ -1,4 +1,4 @@
-"""``redrive report``: a run as one HTML file or as Markdown."""
+"""``redrive report``: a run as one HTML file, or in a few lines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ...engine.statefile import lists
 from ..app.theme import load_theme
 from ..model.board import Board, runner_of
 from ..model.inbox import Inbox, failures_of
-from ..present.report import CAUSES_MAX, CauseEvidence, PageColours, ReportData, report_html, report_markdown
+from ..present.report import CAUSES_MAX, CauseEvidence, PageColours, ReportData, report_html
 from ..present.runs import incident_summary
 from ..sessions.once import with_session
 from ..sessions.reads import TEXTS_OF, load_memories, read_evidence
@@ -32,28 +32,27 @@ from .options import NamedFile, Words
 @Words(old_run=True).declare
 @click.option("-o", "--output", "path", type=click.Path(dir_okay=False), metavar="FILE", help="Default: print it.")
 @click.option("--short", "is_short", is_flag=True, help="A few lines of Markdown, for an incident channel.")
-@click.option("--markdown", "is_markdown", is_flag=True, help="Markdown instead of HTML.")
 @click.option(
     "--otlp", "url", metavar="URL", help="Export it as a trace to an OTLP/HTTP receiver, as http://localhost:4318."
 )
-def write_report(file: NamedFile, path: str | None, is_short: bool, is_markdown: bool, url: str | None) -> int:
+def write_report(file: NamedFile, path: str | None, is_short: bool, url: str | None) -> int:
     """The file loads nothing from elsewhere and can be read on a phone. In a trace tasks are spans, and their attempts
     spans below; a second export is the same trace.
     """
     if url is not None:
-        if path is not None or is_markdown or is_short:
+        if path is not None or is_short:
             raise click.UsageError("--otlp prints no report: leave the other options out")
         from .telemetry import export_trace
 
         return export_trace(file.to_read(), url)
-    if path is None and not (is_markdown or is_short) and sys.stdout.isatty():
-        raise click.UsageError("HTML is not for a terminal: name a file with -o night.html, or say --markdown")
+    if path is None and not is_short and sys.stdout.isatty():
+        raise click.UsageError("HTML is not for a terminal: name a file with -o night.html, or say --short")
 
     async def read(session: Session) -> str:
         if is_short:
             return await _read_short(session, session.run_id)
         data = await read_report(session, session.run_id, session.now_us())
-        return report_markdown(data) if is_markdown else report_html(data, _colours("light"), _colours("dark"))
+        return report_html(data, _colours("light"), _colours("dark"))
 
     with collector_paused():  # all that is made stays until the report is written
         text = with_session(file.to_read(), read)

@@ -262,9 +262,7 @@ _SHOWING = (
     Action("farther", (".",), "farther", "Draw one edge more around the selected task.", _GRAPH),
     Action("nearer", (",",), "nearer", "Draw one edge less around the selected task.", _GRAPH),
     Action("critical_path", ("c",), "critical path", "Show what decides when the run ends.", _GRAPH | _TIMELINE),
-    Action(
-        "times", ("t",), "times", "Times as ages, or as clock times; in a log, when each line was written.", EVERYWHERE
-    ),
+    Action("times", ("t",), "times", "When each line was written; events by the clock or the run.", _LOG | _JOURNAL),
     Action("wrap", ("w",), "wrap", "Fold long lines, or cut them.", _LOG),
     Action("first_error", ("e",), "first error", "Jump to the first line that shows an error.", _LOG),
     Action("only", ("&",), "only", "Show only the lines that match; !text shows the others.", _LOG),

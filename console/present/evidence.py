@@ -34,7 +34,7 @@ from ..model.inbox import (
 from ..text.event_text import detail_text
 from ..text.figures import FINGERPRINT_DIGITS, SECOND, age, number, offset, wall, wall_day, weekday
 from ..text.figures import format_bytes as size_of
-from ..text.pieces import Line, Piece, Role, indented, plain, two_sided, wrap, wrapped_rows
+from ..text.pieces import Line, Piece, Role, indented, plain, two_sided, wrap
 from ..text.text import cells, one_line, pad, sanitize, shorten
 from .inbox import cause_history_lines, message_of, task_count, verdict_of, wait_of
 from .states import sign_and_word, state_sign
@@ -297,7 +297,7 @@ def _texts(texts: Sequence[AttemptTexts], columns: int) -> Iterator[Line]:
             same = ", the same" if len(attempts) > 1 else ""
             yield from section(heading, f"{_numbers(attempts)}{same}")
             for line in text.splitlines():
-                yield from wrapped_rows([Piece(f"  {sanitize(line.expandtabs(4))}")], columns - 1)
+                yield from wrap([Piece(f"  {sanitize(line.expandtabs(4))}")], columns - 1, None)
 
 
 def _below(names: Sequence[str], scene: Scene) -> Iterator[Line]:

@@ -34,7 +34,7 @@ from ..text.columns import (
     that_fit,
     with_fields,
 )
-from ..text.figures import SECOND, age, number, wall
+from ..text.figures import SECOND, number, wall
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, first_that_fits, fit, join, width, wrap
 from ..text.text import one_line, pad, shorten
@@ -57,24 +57,16 @@ def task_count(count: int) -> str:
 
 
 def heading_line(
-    inbox: Inbox,
-    marked_count: int,
-    filter_text: str,
-    now_us: int,
-    columns: int,
-    glyphs: Glyphs,
-    other_runs: int = 0,
-    shows_clock_times: bool = False,
+    inbox: Inbox, marked_count: int, filter_text: str, scene: Scene, columns: int, other_runs: int = 0
 ) -> tuple[Line, Line]:
     """Left and right side of the line; where there is no room, the oldest and the failed are left out first.
 
-    ``other_runs``: how many other runs are listed.
-
-    Empty for an empty inbox.
+    ``other_runs``: how many other runs are listed. Empty for an empty inbox.
     """
     if not inbox.total:
         return [], []
-    first, *rest = _heading_parts(inbox, filter_text, None if shows_clock_times else now_us, other_runs)
+    glyphs = scene.glyphs
+    first, *rest = _heading_parts(inbox, filter_text, scene, other_runs)
     marked: Line = [Piece(f"{number(marked_count)} marked", Role.MARK)] if marked_count else []
     dot = Piece(f" {glyphs.dot} ", Role.DIM)
     ranked = [(place if place < 2 else place + 1, [dot, *part]) for place, part in enumerate(rest, 1)]
@@ -88,8 +80,8 @@ def heading_line(
     return join(left, ""), right
 
 
-def _heading_parts(inbox: Inbox, filter_text: str, now_us: int | None, other_runs: int) -> list[Line]:
-    """The most important first. ``now_us``: None shows clock times."""
+def _heading_parts(inbox: Inbox, filter_text: str, scene: Scene, other_runs: int) -> list[Line]:
+    """The most important first."""
     causes, dead = inbox.causes(), inbox.dead_letters
     parts: list[Line] = [[Piece(counted(len(causes), "cause"), Role.STRONG)]]
     if filter_text:
@@ -107,7 +99,7 @@ def _heading_parts(inbox: Inbox, filter_text: str, now_us: int | None, other_run
     parts += [[Piece(f"{number(count)} {_HELD_WORDS.get(reason, reason)}")] for reason, count in held.items()]
     if causes:
         oldest = min(cause.oldest for cause in causes)
-        parts.append([Piece(f"oldest {wall(oldest) if now_us is None else age(now_us - oldest)}", Role.DIM)])
+        parts.append([Piece(f"oldest {scene.since(oldest)}", Role.DIM)])
     return parts
 
 

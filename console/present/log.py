@@ -17,7 +17,7 @@ from ..model.log import GAP, LogLine, LogSelection, is_error_line, is_gap, print
 from ..text.columns import that_fit
 from ..text.figures import clock, format_bytes, number, wall
 from ..text.glyphs import Glyphs
-from ..text.pieces import Line, Piece, Role, coloured_pieces, coloured_spans, fit, join, width, wrapped_rows
+from ..text.pieces import Line, Piece, Role, coloured_pieces, coloured_spans, fit, join, width, wrap
 from ..text.text import cells, one_line, sanitize, shorten_middle
 from .tasks import Scene, hang_of, short_failure
 
@@ -193,7 +193,7 @@ def failure_lines(
     stack, _ = hang.split_stack_and_report(texts.stack)
     below = "\n".join(filter(None, (texts.diagnostic, texts.traceback.rstrip() or stack.rstrip() or attempt.error)))
     lines = ([Piece(f"   {sanitize(line.expandtabs(4))}")] for line in below.splitlines())
-    rest = [row for line in lines for row in wrapped_rows(line, columns - 1)]
+    rest = [row for line in lines for row in wrap(line, columns - 1, None)]
     free = max(rows - 1, 0)
     shown = rest[max(len(rest) - free, 0) :] if texts.traceback else rest[:free]
     return [fit(head, columns, glyphs.more), *shown]

@@ -1,6 +1,6 @@
 """A run as a report: its facts, the drawn graph, the timeline, causes with evidence, acts, and slow tasks, as lines.
 
-``report_html`` and ``report_markdown`` below make files of it.
+``report_html`` below makes a file of it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ..model.timeline import TimelineRows
 from ..text.columns import FILL
 from ..text.figures import number, wall_day
 from ..text.glyphs import UTF8
-from ..text.pieces import Line, Piece, Role, plain
+from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line, sanitize
 from . import timeline
 from .evidence import cause_page, evidence_page
@@ -86,7 +86,7 @@ class ReportData:
     @cached_property
     def scene(self) -> Scene:
         """The context of all lines, of which there are hundreds."""
-        return Scene(self.board, self.now_us, UTF8, True, runner=self.runner)
+        return Scene(self.board, self.now_us, UTF8, runner=self.runner)
 
 
 class ReportRow(NamedTuple):
@@ -256,33 +256,6 @@ def slow_lines(data: ReportData) -> list[str]:
     ]
     more = [f"{number(len(slow) - _SLOW_MAX)} more"] if len(slow) > _SLOW_MAX else []
     return [*lines, *more] or ["Nothing took much longer than in earlier runs."]
-
-
-# --- Markdown ------------------------------------------------------------------------------------------------------
-
-
-def report_markdown(data: ReportData) -> str:
-    """The report as Markdown: everything that tasks have written stands in blocks of code."""
-    causes = [line for one in data.causes for line in (*map(plain, cause_lines(one, data)), "")]
-    sections: Sequence[tuple[str, Iterable[str]]] = (
-        ("", (headline(data), *fact_lines(data))),
-        ("Graph", map(plain, graph_lines(data))),
-        ("Timeline", (plain(row.line) for row in timeline_rows(data))),
-        ("Causes", filter(None, (*causes, left_out_causes(data)))),
-        ("Acts and notes", map(plain, act_lines(data))),
-        ("Slower than usual", slow_lines(data)),
-    )
-    return "\n".join(line for title, lines in sections for line in _section(title, lines))
-
-
-def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
-    if title:
-        yield f"## {title}"
-        yield ""
-    yield "```text"
-    yield from (line.rstrip().replace("`", "'") for line in lines)
-    yield "```"
-    yield ""
 
 
 # --- A report as one HTML file ---------------------------------------------------------------------------------------

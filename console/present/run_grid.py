@@ -323,12 +323,10 @@ def _task_line(task: TaskTrend, glyphs: Glyphs) -> Line:
     return [Piece(f" {f' {glyphs.dot} '.join(parts)}", Role.DIM)]
 
 
-def grid_lines(
-    grid: RunGrid, tasks: Sequence[TaskTrend], columns: int, now_us: int, glyphs: Glyphs, status: SessionStatus
-) -> list[Line]:
+def grid_lines(grid: RunGrid, columns: int, now_us: int, glyphs: Glyphs, status: SessionStatus) -> list[Line]:
     """The whole grid, as the shell prints it."""
     layout = grid_layout(grid, columns)
-    rows = (row_line(grid, task, layout, glyphs, status, now_us) for task in (None, *tasks))
+    rows = (row_line(grid, task, layout, glyphs, status, now_us) for task in (None, *grid.tasks))
     count = [Piece(f" {counted(len(grid.runs), 'run')}", Role.STRONG)]
     return [join([count, *grid_parts(grid, glyphs)], f" {glyphs.dot} "), title_line(grid, layout), *rows]
 

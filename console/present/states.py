@@ -25,7 +25,7 @@ from ...engine.core.views import (
 from ...engine.core.waiting import ALIVE, RunnerStatus
 from ...engine.domain.states import FINISHED, UNDER_WAY, TaskState
 from ...engine.domain.trigger_rules import STATES_OF, ParentStatus
-from ..text.figures import age, number, wall
+from ..text.figures import age, number
 from ..text.glyphs import Glyph, Glyphs
 from ..text.pieces import Line, Piece, Role, join, width
 from ..text.text import one_line
@@ -34,17 +34,16 @@ from ..text.text import one_line
 class Look(NamedTuple):
     """What drawing a row needs besides the row: the time in microseconds, and the signs of the terminal.
 
-    ``shows_clock_times``: instead of ages; ``label``: the key of an action by its name, empty where no key acts.
+    ``label``: the key of an action by its name, empty where no key acts.
     """
 
     now_us: int
     glyphs: Glyphs
-    shows_clock_times: bool = False
     label: Callable[[str], str] = lambda action: ""
 
     def since(self, at: int) -> str:
-        """How long ago ``at`` was, or its clock time."""
-        return wall(at) if self.shows_clock_times else age(self.now_us - at)
+        """How long ago ``at`` was."""
+        return age(self.now_us - at)
 
 
 SEVERITY: tuple[CountedState, ...] = tuple(COUNTED_STYLES)

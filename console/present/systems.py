@@ -279,7 +279,7 @@ def _next_step(guard: BreakerStatus, look: Look) -> tuple[str, Role]:
 def _due(word: str, at: int, look: Look) -> str:
     if at <= look.now_us:
         return f"{word} due"
-    return wall(at) if look.shows_clock_times else f"{word} {clock(at - look.now_us + SECOND - 1).strip()}"
+    return f"{word} {clock(at - look.now_us + SECOND - 1).strip()}"
 
 
 BREAKER_COLUMNS: Columns[BreakerStatus, Look] = (
@@ -347,7 +347,7 @@ def _page_status(page: PageRow, look: Look) -> Piece:
 
 
 def _until(at: int, look: Look) -> str:
-    if look.shows_clock_times or at <= look.now_us:
+    if at <= look.now_us:
         return f"until {wall(at)}"
     return f"snoozed {clock(at - look.now_us + SECOND - 1).strip()}"
 

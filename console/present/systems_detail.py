@@ -56,7 +56,7 @@ def _head(title: str, style: StateStyle, word: str, parts: Iterable[str], scene:
 
 
 def _age(at: int, scene: Scene) -> str:
-    return f"since {wall(at)}" if scene.shows_clock_times else f"for {format_duration(scene.now_us - at)}"
+    return f"for {format_duration(scene.now_us - at)}"
 
 
 # --- A breaker -----------------------------------------------------------------------------------------------------

@@ -98,15 +98,11 @@ _BAR_CELLS = 6
 
 
 class Scene(msgspec.Struct):
-    """What drawing needs besides the task.
-
-    ``shows_clock_times``: instead of ages; ``has_durations``: in the labels of a wide timeline.
-    """
+    """What drawing needs besides the task. ``has_durations``: in the labels of a wide timeline."""
 
     board: Board
     now_us: int
     glyphs: Glyphs
-    shows_clock_times: bool = False
     runner: RunnerStatus = ALIVE
     names: TaskNames = msgspec.field(default_factory=TaskNames)
     titles: TaskNames = msgspec.field(default_factory=TaskNames)  # of groups
@@ -116,10 +112,10 @@ class Scene(msgspec.Struct):
     @property
     def look(self) -> Look:
         """What drawing a row of a list needs."""
-        return Look(self.now_us, self.glyphs, self.shows_clock_times)
+        return Look(self.now_us, self.glyphs)
 
     def since(self, at: int) -> str:
-        """How long ago ``at`` was, or its clock time."""
+        """How long ago ``at`` was."""
         return self.look.since(at)
 
     def view(self, name: str) -> views.TaskView:
@@ -208,7 +204,7 @@ def state_facts(row: TaskRow, scene: Scene, has_room: bool = True) -> Line:
     """Word and fact. ``has_room``: for bars, and for what a running task uses."""
     view = scene.view(row.name)
     if view.instant is not None and row.state is TaskState.RETRYING:
-        head: Line = [Piece(f"{view.word} {_due(view.instant, scene)}", Role(view.role))]
+        head: Line = [Piece(f"{view.word} {countdown(view.instant, scene.now_us)}", Role(view.role))]
         has_bar = has_room and view.reason is WaitReason.RETRY
         return [*head, *_retrying(row, view, scene, has_bar)]
     head = [Piece(view.word, Role(view.role)), Piece(" " * (WORD_CELLS + 1 - len(view.word)))]
@@ -282,18 +278,11 @@ def took_text(name: str, scene: Scene) -> str:
     return column(scene.attempt(attempt).clock).strip() if attempt is not None else ""
 
 
-def _due(at: int, scene: Scene) -> str:
-    late = at <= scene.now_us
-    return f"at {wall(at)}" if scene.shows_clock_times and not late else countdown(at, scene.now_us)
-
-
 # --- By state ------------------------------------------------------------------------------------------------------
 
 
 def _running(row: TaskRow, view: views.TaskView, scene: Scene, has_room: bool) -> Line:
-    attempt, since = row.latest, row.started_at
-    has_clock_time = scene.shows_clock_times and since is not None
-    line = [Piece(f"since {wall(since)}" if has_clock_time and since else clock(view.clock or 0))]
+    attempt, line = row.latest, [Piece(clock(view.clock or 0))]
     if attempt is not None and (kill_step := _kill_step(attempt, scene)):
         return [*line, Piece("  "), *kill_step]
     line += _duration_hint(row, attempt, scene, has_room)
@@ -304,7 +293,7 @@ def _running(row: TaskRow, view: views.TaskView, scene: Scene, has_room: bool) -
 
 def _waiting(row: TaskRow, view: views.TaskView, scene: Scene) -> Line:
     """What keeps a task that does not run, and when that ends if anybody ends it."""
-    when = "" if view.instant is None else _due(view.instant, scene)
+    when = "" if view.instant is None else countdown(view.instant, scene.now_us)
     fact, role = one_line(view.fact), _FACT_ROLES.get(view.reason, Role.WAITING) if view.reason else Role.DIM
     if view.reason is WaitReason.SENSOR and when:
         return [Piece(f"next check {when}"), Piece(f" {scene.glyphs.dot} {fact}", Role.DIM)]
@@ -344,12 +333,10 @@ def _duration_hint(row: TaskRow, attempt: AttemptRow | None, scene: Scene, has_r
     limit = format_duration(attempt.timeout_us) if attempt is not None and attempt.timeout_us else ""
     usual = scene.board.duration_stats.get(row.name)
     if usual is None or usual.p50_us < SECOND:
-        return [Piece(f", timeout {limit}", Role.DIM)] if limit and not scene.shows_clock_times else []
+        return [Piece(f", timeout {limit}", Role.DIM)] if limit else []
     usual_duration = format_duration(usual.p50_us)
     if is_overdue(scene.now_us - (row.started_at or scene.now_us), usual):
         return [Piece(f", usually {usual_duration}", Role.WARNING)]
-    if scene.shows_clock_times:
-        return []
     at_most = f", timeout {limit}" if limit and has_room and not row.progress_total else ""
     return [Piece(f" of ~{usual_duration}{at_most}", Role.DIM)]
 
@@ -400,8 +387,7 @@ def _success(row: TaskRow, view: views.TaskView, scene: Scene) -> Line:
     lasts = None if row.latest is None else scene.attempt(row.latest).clock
     if lasts is None and row.started_at is not None and row.ended_at is not None:
         lasts = row.ended_at - row.started_at  # an approval has no attempt
-    at = f"at {wall(row.ended_at)}" if scene.shows_clock_times and row.ended_at is not None else column(lasts or 0)
-    line = [Piece(at, Role.DIM)]
+    line = [Piece(column(lasts or 0), Role.DIM)]
     tried = [counted(row.failures, "failure")] if row.failures else []
     tried += [counted(row.refusals, "refused call")] if row.refusals else []
     if tried:

@@ -230,7 +230,7 @@ class ConsoleScreen(Screen[None]):
     def scene(self) -> Scene:
         """The context for rendering tasks, as of now."""
         console = self.console
-        return Scene(self.board, console.live.now_us, console.glyphs, console.absolute_times, runner=console.runner)
+        return Scene(self.board, console.live.now_us, console.glyphs, runner=console.runner)
 
     # --- The frame ------------------------------------------------------------------------------------------------
 

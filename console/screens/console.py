@@ -58,7 +58,7 @@ class Console(Protocol):
         live: the run that is followed, with its board, its clock and the session to read through.
         memory: the history of causes.
         selected: the task that is selected, the same on every screen.
-        absolute_times: whether times are clock times; else ages.
+        absolute_times: whether events have clock times, and lines of a log one.
         columns: the columns of the lists.
     """
 

@@ -182,9 +182,9 @@ class InboxScreen(SplitScreen):
         self._show_heading()
 
     def _show_heading(self) -> None:
-        now_us, columns, glyphs = self.console.live.now_us, self.main_columns, self.console.glyphs
-        marked, others, times = len(self.table.marks), len(self._others), self.console.absolute_times
-        left, right = present.heading_line(self.inbox, marked, self.filter_text, now_us, columns, glyphs, others, times)
+        marked, others = len(self.table.marks), len(self._others)
+        scene, columns = self.scene(), self.main_columns
+        left, right = present.heading_line(self.inbox, marked, self.filter_text, scene, columns, others)
         if not left and self._others:
             left = [Piece(" nothing in this run needs a human", Role.DIM)]
         self.heading.show(left, right)

@@ -195,7 +195,7 @@ class JournalScreen(SplitScreen):
         )
 
     def tick(self, now_us: int) -> None:
-        """Redraw if the user switched between ages and clock times."""
+        """Redraw if the user switched between times since the start and clock times."""
         self._show_heading()
 
     def on_resize(self, event: events.Resize) -> None:

@@ -150,32 +150,20 @@ def two_sided(left: Line, right: Line, size: int, more: str = "…") -> Line:
 # --- Wraps lines at words, for texts that must stay whole on a narrow screen -----------------------------------------
 
 
-_WORDS = re.compile(r"\s+|\S+")
 _HANGING_INDENT = 2  # cells by which continuation rows are indented further
 _WIDE_TAIL = "\0"
 _MARKED_BLANK = "\1"
 
 
-def wrap(line: Iterable[Piece], size: int, indent: int = 0) -> list[Line]:
-    """Wrap a line to rows of at most ``size`` cells, all but the first indented by ``indent``.
+def wrap(line: Iterable[Piece], size: int, indent: int | None = 0) -> list[Line]:
+    """Wrap a line to rows of at most ``size`` cells; a word longer than a row, such as a path, goes on in the next.
 
-    A word longer than a row stays whole; drawing cuts it.
+    ``indent``: of all rows but the first; None: a little more than that of the line.
     """
-    rows: list[Line] = [[]]
-    room = size
-    for text, role in line:
-        for word in _WORDS.findall(text):
-            if cells(word) > room and not word.isspace() and rows[-1]:
-                rows.append([Piece(" " * indent)] if indent else [])
-                room = size - indent
-            elif word.isspace() and len(rows) > 1 and room == size - indent:
-                continue  # no blank at the start of a row
-            elif word.isspace() and cells(word) > room:
-                room = 0
-                continue  # no blank past the end of a row
-            rows[-1].append(Piece(word, role))
-            room -= cells(word)
-    return rows
+    pieces = list(line)
+    (first, *rest), blanks = _row_spans(plain(pieces), size, indent)
+    below = ([Piece(" " * blanks)] if blanks else [] for _ in rest)
+    return [crop(pieces, *first), *([*lead, *crop(pieces, *span)] for lead, span in zip(below, rest, strict=True))]
 
 
 def indented(text: str, columns: int, role: str = Role.TEXT, indent: int = 1) -> list[Line]:
@@ -195,20 +183,15 @@ def wrapped_row(line: Line, size: int, row: int) -> Line:
     return [Piece(" " * indent), *crop(line, start, end)] if row else crop(line, start, end)
 
 
-def wrapped_rows(line: Line, size: int) -> list[Line]:
-    """All rows of a wrapped line; a word longer than a row, such as a path, continues in the next row."""
-    return [wrapped_row(line, size, row) for row in range(count_rows(line, size))]
-
-
 @lru_cache(maxsize=512)
-def _row_spans(text: str, size: int) -> tuple[list[tuple[int, int]], int]:
+def _row_spans(text: str, size: int, indent: int | None = None) -> tuple[list[tuple[int, int]], int]:
     """The first and past-the-end cell of each row, and the indentation of all rows but the first.
 
     Rows end at blanks; a word longer than a row is cut at the end of the row.
     """
     text = text.rstrip() if text.isascii() else _one_character_per_cell(text.rstrip())
     depth = len(text) - len(text.lstrip(" "))
-    indent = min(depth + _HANGING_INDENT, size // 2)
+    indent = min(depth + _HANGING_INDENT if indent is None else indent, size // 2)
     spans: list[tuple[int, int]] = []
     start, room = 0, max(size, 1)
     while len(text) - start > room:

@@ -71,8 +71,8 @@ def test_many_nights_are_a_table_or_a_line_each(flow):
 
 def test_every_kind_of_fault_is_read(flow, tmp_path):
     words = [
-        *("--down", "bank=30%:10m@1s", "--fail", "extract=TimeoutErrorx1", "--hang", "extract=2", "--slow", "load=4x"),
-        *("--slow", "fetch=+3s", "--crash", "5s/1m", "--disk-full", "2s@10s", "--takes", "load=20s"),
+        *("--down", "bank=30%:10m@1s", "--fail", "extract=TimeoutErrorx1", "--slow", "load=4x"),
+        *("--slow", "fetch=+3s", "--crash", "5s/1m", "--takes", "load=20s"),
         *("--result", "extract=[1,2]", "--param", "day=tuesday", "--at", "2026-03-28T22:00+01:00"),
         *("--keep", str(tmp_path / "night.db")),
     ]

@@ -43,7 +43,6 @@ def test_the_report_is_for_its_owner_alone_and_an_old_file_keeps_its_mode(
 
 def test_without_a_file_it_is_printed(run_file: StateFileBuilder) -> None:
     assert invoke_redrive("report", run_file.path).output.startswith("<!DOCTYPE html>")
-    assert "## Timeline" in invoke_redrive("report", run_file.path, "--markdown").output
 
 
 @pytest.mark.parametrize(
@@ -56,7 +55,7 @@ def test_what_goes_wrong_is_one_sentence(run_file: StateFileBuilder, words: list
 
 
 def test_a_path_in_the_place_of_a_run_says_where_it_belongs(run_file: StateFileBuilder) -> None:
-    done = invoke_redrive("report", run_file.path, "/var/lib/night.db", "--markdown")
+    done = invoke_redrive("report", run_file.path, "/var/lib/night.db")
     assert "unexpected extra argument (/var/lib/night.db)" in str(done.exception)
 
 
@@ -66,7 +65,7 @@ def test_the_report_is_the_same_through_ssh(far: Any, make_run_file: Callable[..
     run_file.finish("task_00002", "DEAD_LETTER", error="boom", dead_letter_kind="poison", failures=1)
 
     def report(target: str) -> list[str]:
-        done = run_redrive("report", target, "--markdown")
+        done = run_redrive("report", target)
         assert done.returncode == 0, done.stderr
         lines = [line for line in done.stdout.splitlines() if str(run_file.path) not in line and "as of" not in line]
         return [re.sub(r"(\d\.|<)?\d+(ms|s|m\d\d)\b", "_", " ".join(line.split())) for line in lines]  # ages differ

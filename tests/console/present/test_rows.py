@@ -31,7 +31,6 @@ from redrive.console.present.header import run_line
 from redrive.console.present.runs import RUN_COLUMNS, ListedRun, describe_params, incident_summary
 from redrive.console.present.states import Look
 from redrive.console.present.tasks import Scene, TaskNames, attempts_text, named_task, node_facts, state_facts
-from redrive.console.text import figures
 from redrive.console.text.columns import screen_row
 from redrive.console.text.glyphs import ASCII, UTF8
 from redrive.console.text.pieces import Role, plain, width
@@ -229,21 +228,9 @@ def test_what_the_deadline_has_ended_is_not_counted_as_failed():
     for name in ("payroll", "notify"):
         row = projection.tasks[name]
         row.state, row.failure_mode = TaskState.CANCELLED, DEADLINE_MODE
-    left, _ = inbox.heading_line(Inbox(Board(projection)), 0, "", NOW, 120, UTF8)
-    assert "1 dead letter · 1 failed · 2 by the deadline · oldest" in plain(left)
-
-
-def test_clock_times_are_named_and_the_oldest_cause_has_one():
-    projection = projection_of([("load", []), ("report", [])])
-    failed_task(projection, "load", at=START)
-    row = projection.tasks["report"]
-    row.state, row.started_at, row.ended_at = TaskState.SUCCESS, START, START + 2 * S
     board = Board(projection)
-    assert f"at {figures.wall(START + 2 * S)}" in plain(
-        state_facts(row, Scene(board, NOW, UTF8, shows_clock_times=True))
-    )
-    left, _ = inbox.heading_line(Inbox(board), 0, "", NOW, 120, UTF8, 0, True)
-    assert f"oldest {figures.wall(START)}" in plain(left)
+    left, _ = inbox.heading_line(Inbox(board), 0, "", Scene(board, NOW, UTF8), 120)
+    assert "1 dead letter · 1 failed · 2 by the deadline · oldest" in plain(left)
 
 
 def test_the_sign_of_a_need_stands_before_the_pause_that_it_is():
@@ -458,12 +445,6 @@ def running_row(usual=None, progress=None, elapsed=41, **scene):
 )
 def test_a_running_task_is_held_against_what_is_usual(usual, elapsed, shown):
     assert running_row(usual, elapsed=elapsed) == shown
-
-
-def test_clock_times_leave_what_is_usual_out_until_it_is_passed():
-    usual = DurationStats(130 * S, 160 * S, 9)
-    assert running_row(usual, shows_clock_times=True) == f"since {figures.wall(NOW - 41 * S)}"
-    assert running_row(usual, elapsed=250, shows_clock_times=True).endswith(", usually 2m10")
 
 
 def test_a_task_that_reports_how_far_it_is_and_no_more_is_said_to_stand_still():

@@ -156,7 +156,6 @@ async def test_keys_without_an_effect_say_so(revenue: FakeSession, clock: StillC
     async with shown(revenue, clock) as (app, pilot):
         for keys, message in (
             (("1", "tab"), "= shows the tasks of the last runs"),
-            (("1", "t"), "clock times"),
             (("2", "n", "n"), "no other task needs a human"),
             (("3", "tab"), "this screen has one pane"),
         ):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.text.pieces import Piece, Role, plain, width, wrap, wrapped_rows
+from redrive.console.text.pieces import Piece, Role, plain, width, wrap
 from redrive.console.text.text import sanitize
 
 WORDS = st.lists(st.text(alphabet="abcdefgh", min_size=1, max_size=9), min_size=1, max_size=30)
@@ -38,13 +38,13 @@ def test_no_row_is_too_long_and_no_word_is_lost(words: list[str], size: int):
 
 def test_what_a_line_goes_on_with_hangs_a_little_further_in():
     line = [Piece("  File", Role.DIM), Piece(" settle.py, line 87, in settle")]
-    assert [plain(row) for row in wrapped_rows(line, 22)] == ["  File settle.py, line", "    87, in settle"]
-    assert wrapped_rows(line, 22)[0][0] == Piece("  File", Role.DIM)
+    assert [plain(row) for row in wrap(line, 22, None)] == ["  File settle.py, line", "    87, in settle"]
+    assert wrap(line, 22, None)[0][0] == Piece("  File", Role.DIM)
 
 
 def test_a_word_longer_than_a_row_begins_where_it_stands():
     line = [Piece("see https://example.org/a/very/long/path now")]
-    assert [plain(row) for row in wrapped_rows(line, 16)] == [
+    assert [plain(row) for row in wrap(line, 16, None)] == [
         "see https://exam",
         "  ple.org/a/very",
         "  /long/path now",
@@ -52,16 +52,16 @@ def test_a_word_longer_than_a_row_begins_where_it_stands():
 
 
 def test_wide_characters_are_not_cut_in_halves():
-    assert [plain(row) for row in wrapped_rows([Piece("世界世界世界世")], 7)] == ["世界世", "  界世", "  界世"]
+    assert [plain(row) for row in wrap([Piece("世界世界世界世")], 7, None)] == ["世界世", "  界世", "  界世"]
 
 
 @given(st.text(alphabet="ab \u4e16e\u0301", max_size=80), st.integers(4, 30))
 def test_no_row_is_wider_than_it_may_be_and_nothing_but_blanks_is_lost(text: str, size: int):
     line = [Piece(sanitize(text))]
-    rows = wrapped_rows(line, size)
+    rows = wrap(line, size, None)
     assert all(width(row) <= size for row in rows)
     assert "".join(plain(row) for row in rows).replace(" ", "") == plain(line).replace(" ", "")
 
 
 def test_an_accent_on_a_blank_is_not_lost_at_the_end_of_a_row():
-    assert "".join(plain(row) for row in wrapped_rows([Piece("aaaa \u0301")], 4)).endswith("\u0301")
+    assert "".join(plain(row) for row in wrap([Piece("aaaa \u0301")], 4, None)).endswith("\u0301")
