@@ -94,7 +94,10 @@ def compare(run: RunProjection, flow: FlowSpec) -> FlowDifference:
 
 def has_changed(row: TaskRow, spec: TaskSpec) -> bool:
     """Whether the definition of a task differs; its line in the file does not count."""
-    known = _spec(row)
+    return _differ(_spec(row), spec)
+
+
+def _differ(known: TaskSpec, spec: TaskSpec) -> bool:
     return _without_place(known) != _without_place(spec) or _other_code(work_of(known), work_of(spec))
 
 
@@ -186,6 +189,16 @@ def load_refusal(difference: FlowDifference) -> str | None:
     if difference.moved:
         return f"other tasks come before {join_names(difference.moved)}"
     return None
+
+
+def other_import(flow: FlowSpec, other: FlowSpec) -> str:
+    """Return how the same source files became another flow in other surroundings; empty if they did not."""
+    found = {task.name: task for task in other.tasks}
+    missing = [task.name for task in flow.tasks if task.name not in found]
+    if missing:
+        return f"it lacks {join_names(missing)}"
+    changed = [task.name for task in flow.tasks if _differ(task, found[task.name])]
+    return f"other options or code: {join_names(changed)}" if changed else ""
 
 
 def join_names(found: Iterable[str]) -> str:

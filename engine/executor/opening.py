@@ -42,7 +42,7 @@ from ..errors import (
     StartInterrupted,
     StorageError,
 )
-from ..flow.source import environment_of
+from ..flow.source import declared_files, declared_variables, environment_of
 from ..runner.command import remove_folders
 from ..runner.zygote.client import Runner, environment_hash
 from ..statefile.copies import refuse_copy
@@ -260,12 +260,13 @@ async def _connect_dask(runner: Runner, options: RunOptions, target: str, flow: 
     if not target:
         raise FlowError(f"task {dask_task!r} runs on Dask, where workers import the flow: give it in a file")
     from ..flow.loading import read_sources
-    from ..runner.dask_client import RemoteFlow, connect
+    from ..runner.dask_client import connect
+    from ..runner.dask_worker import RemoteFlow
 
     sources = await asyncio.to_thread(read_sources, flow.sources)
     if sources.keys() != flow.sources.keys():
         raise FlowError("a source file of the flow changed while it was imported: start the run again")
-    remote = RemoteFlow(flow.path or target, flow.params, sources)
+    remote = RemoteFlow(flow.path or target, flow, sources | declared_files(flow), declared_variables(flow))
     may_be_away = options.resume or options.served
     runner.remote = await connect(
         address, runner.executor_id, remote, may_be_away=may_be_away, report=runner.report, wake=runner.wake

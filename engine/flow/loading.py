@@ -33,6 +33,7 @@ from .source import (
     read_source,
     source_files,
     split_target,
+    use_recorded_files,
 )
 
 # --- Imports the source files of a flow as they were when its executor loaded them -----------------------------------
@@ -100,7 +101,8 @@ class RecordedSources:
             return
         sys.meta_path.insert(0, self)
         try:
-            yield
+            with use_recorded_files(self._contents):
+                yield
         finally:
             sys.meta_path.remove(self)
 
@@ -140,7 +142,8 @@ def load_flow(
         flow = _pick_flow(_import_file(source, sources), path, name)
     flow.path = str(source) + (f":{name}" if name else "")
     found = source_files(source, modules_of_flow()) | {str(source): digest_of(code)}
-    flow.sources = found | {path: digest_of(content) for path, content in (recorded or {}).items()}
+    modules = {path: content for path, content in (recorded or {}).items() if path.endswith(tuple(SOURCE_SUFFIXES))}
+    flow.sources = found | {path: digest_of(content) for path, content in modules.items()}
     flow.code_hash = hash_of_sources(str(source), flow.sources)
     return flow
 

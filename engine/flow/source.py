@@ -14,6 +14,7 @@ import tokenize
 import warnings
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, date, timedelta, tzinfo
 from functools import cache, lru_cache
 from pathlib import Path
@@ -380,7 +381,36 @@ def environment_of(flow: FlowSpec) -> Mapping[str, str]:
 
     Raises OptionError if the file cannot be read any more.
     """
-    return os.environ if flow.env_file is None else {**os.environ, **_read(flow.name, Path(flow.env_file))}
+    return {**os.environ, **declared_variables(flow)}
+
+
+def declared_variables(flow: FlowSpec) -> dict[str, str]:
+    """Return the variables that a flow declares: those of its file, and its secrets of the environment.
+
+    Raises OptionError if the file cannot be read any more.
+    """
+    secrets = {name: os.environ[name] for name in flow.secrets if name in os.environ and name not in flow.params}
+    return secrets if flow.env_file is None else secrets | _read(flow.name, Path(flow.env_file))
+
+
+def declared_files(flow: FlowSpec) -> dict[str, bytes]:
+    """Read the files beside its sources that a flow reads when it is made, by path. Raises OptionError."""
+    files = {"env_file": flow.env_file, "holidays": None if flow.schedule is None else flow.schedule.holidays_path}
+    return {path: _text(flow.name, option, Path(path)).encode() for option, path in files.items() if path is not None}
+
+
+_recorded_files: Mapping[str, bytes] = {}
+
+
+@contextmanager
+def use_recorded_files(contents: Mapping[str, bytes]) -> Iterator[None]:
+    """Read these files, by path, in place of those on the disk, while a flow is made."""
+    global _recorded_files
+    before, _recorded_files = _recorded_files, contents
+    try:
+        yield
+    finally:
+        _recorded_files = before
 
 
 def read_holidays(flow: str, name: str, declared_at: Place | None) -> tuple[tuple[str, ...], str]:
@@ -462,7 +492,10 @@ def _binding_problem(binding: Binding, before: Mapping[str, str]) -> str:
 
 def _text(flow: str, option: str, path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig")  # some editors begin a file with a byte order mark
+        content = _recorded_files.get(str(path))
+        content = path.read_bytes() if content is None else content
+        # some editors begin a file with a byte order mark
+        return io.TextIOWrapper(io.BytesIO(content), "utf-8-sig").read()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise OptionError(f"flow {flow!r}: {option} {str(path)!r} cannot be read: {why}") from None

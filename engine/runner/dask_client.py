@@ -33,7 +33,7 @@ from ..domain.states import LEASE_RENEWAL_SECONDS, LEASE_SECONDS, fence_seconds
 from ..domain.text import counted
 from ..errors import FlowError
 from . import dask_worker
-from .dask_worker import Message, Offer, Permit, ProcessIds, Report, WorkerFacts
+from .dask_worker import Message, Offer, Permit, ProcessIds, RemoteFlow, Report, WorkerFacts
 from .outcome_of_exit import lost
 from .protocol import AttemptListener, AttemptOrder, RunningAttempt, ignore
 
@@ -115,8 +115,10 @@ class RemoteAttempt(RunningAttempt):
 
     def _forward(self, message: Message) -> None:
         match message.method:
-            case "sources_requested":
-                self._cluster.bring_sources(self)
+            case "flow_requested":
+                self._cluster.bring_flow(self)
+            case "flow_refused":
+                self._cluster.refuse_worker(self.worker, *message.arguments)
             case "started":
                 self._on_started(*message.arguments)
             case "step" | "retried" as method:
@@ -234,6 +236,7 @@ class DaskCluster:
         self._idle_since: float | None = None  # tasks wait, and none runs on the cluster
         self._workers: set[str] = set()
         self._unfit: dict[str, str] = {}  # workers that cannot take attempts, each with the reason
+        self._refused: dict[str, str] = {}  # those that import another flow, each with the reason
         self._facts: dict[str, WorkerFacts] = {}
         self._silences: dict[str, int] = {}  # requests in a row that a worker has not answered
         self._problem = ""  # why the latest offer failed
@@ -328,13 +331,18 @@ class DaskCluster:
             return RunningAttempt()
         offer.attempt = RemoteAttempt(self, offer, order, listener)
         self._spawn(self._wait_for_attempt(offer.attempt))
-        permit = Permit(self._flow.target, dict(self._flow.params), order)
+        permit = Permit(self._flow.target, order)
         self.call(offer.worker, dask_worker.answer, offer.id, msgspec.msgpack.encode(permit))
         return offer.attempt
 
-    def bring_sources(self, attempt: RemoteAttempt) -> None:
-        """Send the source files of the flow to the worker of an attempt."""
-        self.call(attempt.worker, dask_worker.bring_sources, attempt.offer.id, dict(self._flow.sources))
+    def bring_flow(self, attempt: RemoteAttempt) -> None:
+        """Send the flow to the worker of an attempt."""
+        self.call(attempt.worker, dask_worker.bring_flow, attempt.offer.id, msgspec.msgpack.encode(self._flow))
+
+    def refuse_worker(self, worker: str, why: str) -> None:
+        """Offer nothing more to a worker in whose surroundings the flow is another one."""
+        self._refused[worker] = f"worker {worker} imports another flow: {why}"
+        self._note_unfit(worker, self._refused[worker])
 
     # --- Why tasks wait -----------------------------------------------------------------------------------------------
 
@@ -454,6 +462,8 @@ class DaskCluster:
         self._facts[worker] = facts
         if facts.version != __version__:
             self._note_unfit(worker, f"worker {worker} has redrive {facts.version}, and this is {__version__}")
+        elif worker in self._refused:
+            self._note_unfit(worker, self._refused[worker])
         elif self._unfit.pop(worker, None) is not None:
             self._offer_again()
 
@@ -474,7 +484,7 @@ class DaskCluster:
         gone, is_changed = self._workers - workers, workers != self._workers
         self._workers = workers
         for worker in gone:
-            for notes in (self._unfit, self._silences, self._facts):
+            for notes in (self._unfit, self._refused, self._silences, self._facts):
                 notes.pop(worker, None)
         for offer in list(self._offers.values()):
             if offer.worker is not None and offer.worker not in workers and offer.asked_at < listed_at:
@@ -603,14 +613,6 @@ class DaskCluster:
             attempt.end(lost("the executor ended"))
         if self._client is not None:
             await _close(self._client)
-
-
-class RemoteFlow(msgspec.Struct, frozen=True):
-    """A flow as workers get it. ``target``: at its path on this host; ``sources``: its files by path."""
-
-    target: str
-    params: Mapping[str, Any]
-    sources: Mapping[str, bytes]
 
 
 async def connect(

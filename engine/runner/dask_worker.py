@@ -18,7 +18,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from typing import Any
@@ -26,13 +26,15 @@ from typing import Any
 import msgspec
 
 from ... import __version__
+from ..core.flow_difference import other_import
 from ..core.outcome import Outcome
+from ..core.spec import FlowSpec
 from ..domain.event_codec import encode, kind_of
 from ..domain.event_payloads import AttemptRetry, Payload
 from ..domain.states import LEASE_SECONDS
 from ..errors import FlowError
 from ..statefile.processes import EXECUTOR_VARIABLE, boot_id, identity, pids
-from .outcome_of_exit import not_started, refused
+from .outcome_of_exit import lost, not_started, refused
 from .process import session_of
 from .protocol import AttemptListener, AttemptOrder, BadRow, RunningAttempt
 from .zygote.client import Runner
@@ -55,8 +57,20 @@ class Permit(msgspec.Struct, frozen=True):
     """The attempt that a worker may start. ``target``: the flow, at its path on the host of the executor."""
 
     target: str
-    params: dict[str, Any]
     order: AttemptOrder
+
+
+class RemoteFlow(msgspec.Struct, frozen=True):
+    """A flow as the executor has imported it.
+
+    ``target``: at its path on the host of the executor; ``sources``: its files and those that it reads when it is made,
+    by path; ``variables``: those of the environment that it declares.
+    """
+
+    target: str
+    spec: FlowSpec
+    sources: Mapping[str, bytes]
+    variables: Mapping[str, str]
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -132,11 +146,11 @@ def answer(offer: str, permit: bytes) -> None:
         attempt.answer(msgspec.msgpack.decode(permit, type=Permit) if permit else None)
 
 
-def bring_sources(offer: str, sources: dict[str, bytes]) -> None:
-    """Bring the source files of the flow, which the worker has requested."""
+def bring_flow(offer: str, data: bytes) -> None:
+    """Bring the flow (RemoteFlow), which the worker has requested."""
     attempt = _attempts.get(offer)
     if attempt is not None and attempt.zygote is not None:
-        attempt.zygote.bring_sources(sources)
+        attempt.zygote.bring_flow(msgspec.msgpack.decode(data, type=RemoteFlow))
 
 
 def renew_leases(offers: list[str]) -> bytes:
@@ -196,9 +210,14 @@ class LeasedRun(AttemptListener):
         self.renew_lease()
         self._is_answered.set()
 
-    def request_sources(self) -> None:
-        """Ask the executor for the source files of the flow."""
-        self._emit("sources_requested")
+    def request_flow(self) -> None:
+        """Ask the executor for the flow."""
+        self._emit("flow_requested")
+
+    def refuse(self, why: str) -> None:
+        """End the attempt before its start: this worker would run another flow."""
+        self._emit("flow_refused", why)
+        self.ended(lost(f"its worker imports another flow: {why}", is_blameless=True))
 
     def renew_lease(self) -> None:
         """Restart the lease."""
@@ -277,8 +296,9 @@ class WorkerZygote:
         self._loop = asyncio.new_event_loop()
         self._runner = Runner.spawn(environment={EXECUTOR_VARIABLE: executor_id})
         self._opening = asyncio.Lock()
-        self._sources: dict[str, bytes] = {}
-        self._has_sources = asyncio.Event()
+        self._flow: RemoteFlow | None = None
+        self._has_flow = asyncio.Event()
+        self._difference = ""  # of the flow as it is imported here
         self.users = 0  # guarded by the lock of the module
         threading.Thread(target=self._loop.run_forever, name="redrive", daemon=True).start()
 
@@ -293,33 +313,41 @@ class WorkerZygote:
 
     async def _start(self, attempt: LeasedRun, permit: Permit) -> None:
         try:
-            await self._open(attempt, permit)
-            attempt.running = await self._runner.start(permit.order, attempt)
+            await self._open(attempt)
+            if self._difference:
+                attempt.refuse(self._difference)
+            else:
+                attempt.running = await self._runner.start(permit.order, attempt)
         except FlowError as error:
             attempt.ended(refused(str(error)))
         except OSError as error:
             attempt.ended(not_started(error))
 
-    async def _open(self, attempt: LeasedRun, permit: Permit) -> None:
-        """Open the flow in the zygote, from the sources of the executor. Raises FlowError."""
+    async def _open(self, attempt: LeasedRun) -> None:
+        """Open the flow in the zygote, as the executor has it. Raises FlowError."""
         async with self._opening:
             if self._runner.is_open:
                 return
-            if not self._sources:
-                attempt.request_sources()
-                await self._wait_for_sources()
-            await self._runner.open(permit.target, permit.params, sources=self._sources)
+            if self._flow is None:
+                attempt.request_flow()
+                await self._wait_for_flow()
+            flow = self._flow
+            assert flow is not None
+            imported = await self._runner.open(
+                flow.target, flow.spec.params, sources=flow.sources, variables=flow.variables
+            )
+            self._difference = other_import(flow.spec, imported)
 
-    async def _wait_for_sources(self) -> None:
+    async def _wait_for_flow(self) -> None:
         try:
-            await asyncio.wait_for(self._has_sources.wait(), LEASE_SECONDS)
+            await asyncio.wait_for(self._has_flow.wait(), LEASE_SECONDS)
         except TimeoutError:
-            raise OSError("the sources of the flow did not arrive from the executor") from None
+            raise OSError("the flow did not arrive from the executor") from None
 
-    def bring_sources(self, sources: dict[str, bytes]) -> None:
-        """Use these source files of the flow. Called in the loop of the worker."""
-        self._sources = sources
-        self._loop.call_soon_threadsafe(self._has_sources.set)
+    def bring_flow(self, flow: RemoteFlow) -> None:
+        """Open this flow. Called in the loop of the worker."""
+        self._flow = flow
+        self._loop.call_soon_threadsafe(self._has_flow.set)
 
     def call_soon(self, method: Callable[..., object], *arguments: object) -> None:
         """Call a method of an attempt in the loop of the zygote. Called in the loop of the worker."""

@@ -81,6 +81,7 @@ class Open(Frame, frozen=True):
 
     ``sources``: the files of a flow of another host, by path, which are imported in place of those on the disk. The
     zygote then ends with its attempts after ``LEASE_SECONDS`` without a Ping: a stopped worker enforces no lease.
+    ``variables``: of the environment, for the import and all attempts.
     """
 
     target: str
@@ -88,6 +89,7 @@ class Open(Frame, frozen=True):
     remembered: dict[str, Any] = {}  # the stored parameters of the run
     python_path: list[str] = []  # folders of the PYTHONPATH with which the run was started
     sources: dict[str, bytes] = {}
+    variables: dict[str, str] = {}
 
 
 class Start(Frame, frozen=True):

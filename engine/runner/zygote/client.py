@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol, TypedDict, Unpack
 import msgspec
 
 from .... import __version__
+from ...core.flow_difference import other_import
 from ...core.secret_mask import SecretMask, secret_values
 from ...core.spec import DaskOptions, FlowSpec, Isolation, TaskSpec, work_of
 from ...domain.event_payloads import ExecutorChange, ExecutorChanged
@@ -77,12 +78,14 @@ class ImportOptions(TypedDict, total=False):
     """How a zygote imports a flow.
 
     ``remembered``: the stored parameters of the run; those that the flow no longer declares are left out.
-    ``python_path``: folders that are added to PYTHONPATH of the zygote. ``sources``: as of ``protocol.Open``.
+    ``python_path``: folders that are added to PYTHONPATH of the zygote. ``sources``, ``variables``: as of
+    ``protocol.Open``.
     """
 
     remembered: Mapping[str, object]
     python_path: Sequence[str]
     sources: Mapping[str, bytes]
+    variables: Mapping[str, str]
 
 
 class Runner:
@@ -170,7 +173,8 @@ class Runner:
         sources = dict(options.get("sources", {}))
         python = await asyncio.to_thread(interpreter_of, target) if target and not sources else None
         remembered, python_path = dict(options.get("remembered", {})), list(options.get("python_path", ()))
-        request = protocol.Open(target, dict(params or {}), remembered, python_path, sources)
+        variables = dict(options.get("variables", {}))
+        request = protocol.Open(target, dict(params or {}), remembered, python_path, sources, variables)
         flow = await self._open_zygote(request, python)
         try:
             for name, path in await asyncio.to_thread(task_interpreters, target, flow.spec):
@@ -215,7 +219,8 @@ class Runner:
                 f"flow {spec.name!r}: python={spec.python!r} is read before the flow is imported: write it as text in "
                 'the line flow = Flow("...", python="...") of a flow file'
             )
-        mask = SecretMask(secret_values(spec, environment_of(spec)))
+        environment = {**os.environ, **request.variables} if request.sources else environment_of(spec)
+        mask = SecretMask(secret_values(spec, environment))
         shared = RunnerContext(opened.project_root, OutOfMemoryWatch(), opened.imports_per_process, mask=mask)
         hosts = ThreadHosts(
             shared,
@@ -651,9 +656,11 @@ def task_interpreters(target: str, flow: FlowSpec) -> list[tuple[str, str]]:
 
 def require_same_tasks(python: str, flow: FlowSpec, other: FlowSpec) -> None:
     """Raise FlowError if the flow has other tasks in another interpreter."""
-    if [task.name for task in flow.tasks] != [task.name for task in other.tasks]:
+    difference = other_import(flow, other)
+    if difference:
         raise FlowError(
-            f"the flow has other tasks when python={python!r} imports it: {flow.name!r} must not depend on it"
+            f"the flow has other tasks when python={python!r} imports it ({difference}): {flow.name!r} must not depend"
+            " on its interpreter"
         )
 
 

@@ -74,6 +74,7 @@ def facts_after_restart(state: protocol.RestartState, load: Loader) -> FlowFacts
     spec = msgspec.json.decode(state.opened.spec, type=FlowSpec)
 
     def plans() -> Mapping[str, CallPlan]:
+        os.environ.update(state.request.variables)
         use_python_path(state.request.python_path)
         with single_threaded_libraries():
             target = spec.path or state.request.target
@@ -84,6 +85,7 @@ def facts_after_restart(state: protocol.RestartState, load: Loader) -> FlowFacts
 
 def _import(request: protocol.Open, load: Loader) -> ImportedFlow:
     survey, before = ImportSurvey(), time.monotonic()
+    os.environ.update(request.variables)
     use_python_path(request.python_path)
     with single_threaded_libraries():
         with collector_slowed():

@@ -25,11 +25,11 @@ import pytest
 from redrive import __version__
 from redrive.engine import Executor, RunOptions
 from redrive.engine.core.outcome import Outcome, OutcomeKind
-from redrive.engine.core.spec import DaskOptions, TaskSpec
+from redrive.engine.core.spec import DaskOptions, FlowSpec, TaskSpec
 from redrive.engine.domain.states import LEASE_SECONDS, fence_seconds
 from redrive.engine.executor import dispatch
-from redrive.engine.runner.dask_client import ANSWER_SECONDS, CLOSE_SECONDS, DaskCluster, RemoteFlow
-from redrive.engine.runner.dask_worker import Message, Offer
+from redrive.engine.runner.dask_client import ANSWER_SECONDS, CLOSE_SECONDS, DaskCluster
+from redrive.engine.runner.dask_worker import Message, Offer, RemoteFlow
 from redrive.engine.runner.protocol import AttemptListener, AttemptOrder
 from support.commands import run_redrive, start_redrive
 from support.marks import parametrize_mostly_long
@@ -114,7 +114,7 @@ class Cluster:
     def scheduler_file(self) -> Path:
         return self.folder / "scheduler.json"
 
-    def start(self, *words: str, version: str | None = None) -> None:
+    def start(self, *words: str, version: str | None = None, **variables: str) -> None:
         """Start a scheduler or a worker. ``version``: of redrive, as it claims."""
         command = [sys.executable, "-m", "distributed.cli.dask_" + words[0], *words[1:]]
         if version is not None:
@@ -123,7 +123,13 @@ class Cluster:
             command = [sys.executable, "-c", "\n".join(lines), *words[1:], "--no-nanny"]
         with open(self.folder / f"{words[0]}.log", "ab") as log:
             self.processes.append(
-                subprocess.Popen([*command, "--no-dashboard"], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+                subprocess.Popen(
+                    [*command, "--no-dashboard"],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env={**os.environ, **variables},
+                )
             )
 
     @property
@@ -136,10 +142,10 @@ class Cluster:
         file = str(self.scheduler_file)
         self.start("scheduler", "--host", "127.0.0.1", "--port", str(self.port), "--scheduler-file", file)
 
-    def start_worker(self, *, threads: int = 4, version: str | None = None) -> None:
+    def start_worker(self, *, threads: int = 4, version: str | None = None, **variables: str) -> None:
         assert self.address
         words = ["--scheduler-file", str(self.scheduler_file), "--nthreads", str(threads)]
-        self.start("worker", *words, "--local-directory", str(self.folder), version=version)
+        self.start("worker", *words, "--local-directory", str(self.folder), version=version, **variables)
 
     def kill(self) -> None:
         """End all at once. Workers end with their scheduler."""
@@ -333,7 +339,8 @@ class Outcomes(AttemptListener):
 
 def stub_cluster(client: object, told: list[str | None] | None = None) -> DaskCluster:
     report = (lambda payload: told.append(payload.how)) if told is not None else (lambda payload: None)
-    return DaskCluster("tcp://etl1:8786", "executor", RemoteFlow("flow.py", {}, {}), client=client, report=report)
+    flow = RemoteFlow("flow.py", FlowSpec("flow", ()), {}, {})
+    return DaskCluster("tcp://etl1:8786", "executor", flow, client=client, report=report)
 
 
 ONE_WORKER = {"workers:": (DaskOptions(), 1)}
@@ -720,6 +727,64 @@ def test_a_worker_with_another_version_gets_no_attempt_and_is_named(own_cluster:
     own_cluster.start_worker()
     output, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0, errors + output
+
+
+OTHER_ELSEWHERE = """
+import os
+from redrive.engine import Flow
+
+flow = Flow("other")
+for number in range(int(os.environ.get("PARTS", "3"))):
+    @flow.task(name=f"part{number}", isolation="dask")
+    def part():
+        return 1
+"""
+
+
+@pytest.mark.long
+def test_a_worker_that_imports_another_flow_is_refused_and_another_one_is_used(
+    own_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_cluster.start_scheduler()
+    own_cluster.start_worker()
+    flow, state = write(tmp_path, OTHER_ELSEWHERE)
+    monkeypatch.setenv("PARTS", "5")
+    process = start_redrive(
+        "run", flow, "--state", state, "--dask", own_cluster.address, "--plain", stderr=subprocess.PIPE
+    )
+    why = "imports another flow: it lacks part3, part4 (1 of 1 worker"
+    wait_until(lambda: why in wait_text(state), describe=lambda: wait_text(state))
+    own_cluster.start_worker(PARTS="5")
+    output, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 0, errors + output
+    assert rows(state, "SELECT DISTINCT state FROM task") == [("SUCCESS",)]
+
+
+DECLARED = """
+import os
+from redrive.engine import Flow
+
+flow = Flow("declared", env_file=".env", secrets=["TOKEN"])
+
+@flow.task(isolation="dask")
+def read():
+    print("the token is", os.environ["TOKEN"])
+    return [os.environ["DAY"], len(os.environ["TOKEN"])]
+"""
+
+
+@pytest.mark.long
+def test_the_variables_that_a_flow_declares_travel_and_secrets_stay_masked(
+    own_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_cluster.start_scheduler()
+    own_cluster.start_worker(DAY="another", TOKEN="")
+    flow, state = write(tmp_path, DECLARED)
+    (tmp_path / ".env").write_text("DAY=2026-03-01\n")
+    monkeypatch.setenv("TOKEN", "swordfish")
+    run_redrive("run", flow, "--state", state, "--dask", own_cluster.address, "--plain", check=True)
+    assert rows(state, "SELECT result FROM task") == [('["2026-03-01",9]',)]
+    assert "swordfish" not in run_redrive("logs", state, "read", check=True).stdout
 
 
 # --- What travels, and where to ---------------------------------------------------------------------------------------
