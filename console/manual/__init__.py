@@ -21,7 +21,7 @@ TOPICS = (
     *("flow", "results", "params", "shell", "groups", "secrets", "repository", "testing"),
     *("states", "retries", "poison", "timeouts", "inbox", "approvals", "parts", "logs", "pagers", "metrics", "code"),
     *("schedules", "deadlines", "cron", "import", "systemd", "deploying", "state-files", "upgrades", "ssh", "dask"),
-    *("commands", "keys", "words", "json", "exit-codes", "environment", "recipes", "changes"),
+    *("commands", "keys", "words", "json", "exit-codes", "environment", "figures", "recipes", "changes"),
 )
 
 
