@@ -36,7 +36,7 @@ from ..domain.event_payloads import OperatorActed, OperatorNotice
 from ..domain.states import TaskState
 from ..domain.text import counted, format_seconds
 from ..errors import RedriveError, RefusedError, StorageError
-from ..runner.process import UsageReader
+from ..runner.usage import UsageReader
 from ..statefile import operator_actions
 from ..statefile.ownership import has_token
 from ..statefile.transitions import Transaction

@@ -5,7 +5,7 @@ cancelled, an attempt is ended in steps: stack, SIGTERM to its process group, gr
 descendant. A result that arrived before the SIGTERM was sent stands, even in the same instant.
 
 The attempt is inspected in the last quarter of a second before the deadline, so that the SIGTERM comes on time: its
-CPU over the last ten seconds, its processes and what they wait for, then the stacks of its threads. The stacks come
+CPU in the last minute, its processes and what they wait for, then the stacks of its threads. The stacks come
 last, because the signal that requests them interrupts a sleep.
 
 Where the attempt runs is its ``Place``: a process of its own (``forked_process.py``), a warm worker, or a thread.
@@ -15,7 +15,9 @@ All that an attempt reports leaves through ``_report`` and its neighbours, which
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Protocol
 
 import msgspec
@@ -29,14 +31,16 @@ from ..domain.event_codec import decode
 from ..domain.event_payloads import AttemptDeadline, AttemptRetry, AttemptStack, AttemptSwept, Payload
 from ..domain.events import EventKind
 from . import protocol, stack
-from .autopsy import LINE_CHARACTERS, CpuSample, ProcSampler, Subject, flat
+from .autopsy import LINE_CHARACTERS, ProcSampler, flat
 from .command import ResultError, line_problem
 from .outcome_of_exit import Evidence, Force, OutOfMemoryWatch, lost, outcome_of, was_killed
 from .protocol import AttemptListener, AttemptOrder, RunningAttempt
+from .usage import Sample, Subject, cpu_share
 
 STDOUT, STDERR = 1, 2
 TAIL_BYTES = 4096
-CPU_SECONDS = 10.0  # before the deadline: the window in which CPU use is measured
+SAMPLED_SECONDS = 60.0  # before the deadline: CPU and memory are sampled each second
+CPU_SECONDS = 10.0  # before the deadline: the window of the CPU use in the sentence of the autopsy
 INSPECTION_SECONDS = 0.25  # before the deadline: when the inspection starts
 INSPECTION_SHARE = 0.2  # of a timeout that is short: the inspection starts later
 STACK_SHARE = 0.4  # of the inspection's time is reserved for the stacks
@@ -132,8 +136,7 @@ class Attempt(RunningAttempt):
         self._stack = ""
         self._hang = ""
         self._hang_report = ""
-        self._cpu_before = CpuSample(started_at)
-        self._sampling: asyncio.Task[None] | None = None
+        self._samples = deque([Sample(started_at)], maxlen=round(SAMPLED_SECONDS) + 1)
         self._inspection: asyncio.Task[Inspection] | None = None
         self._done = self._loop.create_future()
         self._escalation: asyncio.Task[None] | None = None
@@ -230,22 +233,28 @@ class Attempt(RunningAttempt):
         if self._limit is None:
             return
         deadline = self.started_at + self._limit
-        if deadline - CPU_SECONDS > self._loop.time():
-            self._timer = self._loop.call_at(deadline - CPU_SECONDS, self._sample_cpu, deadline)
+        if deadline - SAMPLED_SECONDS > self._loop.time():
+            self._timer = self._loop.call_at(deadline - SAMPLED_SECONDS, self._follow, deadline)
         else:
-            self._arm_inspection(deadline)
+            self._follow(deadline)
 
     def _disarm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _sample_cpu(self, deadline: float) -> None:
-        self._sampling = self._loop.create_task(self._store_cpu_sample())
+    def _follow(self, deadline: float) -> None:
+        self._shared.sampler.follow(self)
         self._arm_inspection(deadline)
 
-    async def _store_cpu_sample(self) -> None:
-        self._cpu_before = await self._shared.sampler.sample(self._subject())
+    def on_sample(self, seen: Sample) -> None:
+        """Keep what its processes use."""
+        self._samples.append(seen)
+
+    def _cpu_before(self) -> Sample:
+        """Return the latest sample from before the window of the sentence; without one, the first."""
+        since = self._loop.time() - CPU_SECONDS
+        return next((seen for seen in reversed(self._samples) if seen.at <= since), self._samples[0])
 
     def _arm_inspection(self, deadline: float) -> None:
         assert self._limit is not None
@@ -261,15 +270,16 @@ class Attempt(RunningAttempt):
             self._inspection.cancel()
             self._inspection = None
 
-    def _subject(self) -> Subject:
+    def subject(self) -> Subject:
         """Return the processes to inspect. A fork has the command line of its zygote, so the task is named instead."""
         return self.place.subject(None if self.order.spec.kind == "command" else f"task {self.order.task}")
 
     async def _inspect(self, until: float) -> Inspection:
         left = until - self._loop.time()
-        autopsy = await self._shared.sampler.examine(self._subject(), self._cpu_before, until - left * STACK_SHARE)
+        autopsy = await self._shared.sampler.examine(self.subject(), self._cpu_before(), until - left * STACK_SHARE)
         dump = await self.place.dump_stack()
-        return Inspection(dump, autopsy)
+        by_second = tuple(cpu_share(*both) for both in pairwise(self._samples) if both[1].at < both[0].at + 2)
+        return Inspection(dump, replace(autopsy, cpu_by_second=by_second))
 
     async def _inspected(self) -> Inspection:
         """Return the inspection from before the deadline; inspect now if there was none."""
@@ -462,8 +472,7 @@ class Attempt(RunningAttempt):
         """End the attempt with this outcome, once."""
         self._disarm()
         self._cancel_inspection()
-        if self._sampling is not None:
-            self._sampling.cancel()
+        self._shared.sampler.unfollow(self)
         self._done.set_result(None)
         self.place.release()
         self._emit_output(self._masked_output.flush())

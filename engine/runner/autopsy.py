@@ -14,8 +14,8 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -24,6 +24,7 @@ from ..core.failures.hang import SYSTEM_CALLS, Activity, Autopsy, Descriptor, Fi
 from ..statefile.processes import open_files, read_file
 from . import process
 from .sockets import Socket, Tables
+from .usage import INTERVAL_SECONDS, Sample, Subject, cpu_share, sample, tree
 
 PROCESSES_MAX = 50
 THREADS_MAX = 16
@@ -36,7 +37,6 @@ _WAITID = {"x86_64": 247, "aarch64": 95}.get(os.uname().machine)
 _FCNTL = {"x86_64": 72, "aarch64": 25}.get(os.uname().machine)
 _F_SETLKW, _F_OFD_SETLKW = 7, 38
 _P_PID = 1
-_TICKS = os.sysconf("SC_CLK_TCK")
 _BY_FIRST_ARGUMENT = frozenset(
     [
         Activity.READ,
@@ -52,48 +52,14 @@ _BY_FIRST_ARGUMENT = frozenset(
 _WRITES = os.O_WRONLY
 
 
-class Subject(msgspec.Struct, frozen=True):
-    """What to inspect: a process with all its descendants, or one thread of it with the children of that thread."""
-
-    pid: int
-    thread: int | None = None
-    line: str | None = None  # shown instead of its command line
-
-    @property
-    def stat_path(self) -> str:
-        """The folder in /proc with its counters."""
-        return f"/proc/{self.pid}/task/{self.thread}" if self.thread is not None else f"/proc/{self.pid}"
-
-
-class CpuSample(msgspec.Struct, frozen=True):
-    """CPU seconds used until ``at`` (monotonic): by each process, and in all, ended children included."""
-
-    at: float
-    own: Mapping[int, float] = {}
-    total: float = 0.0
-
-
-def sample_cpu(subject: Subject) -> CpuSample:
-    """Read the CPU use of all processes: two small files for each."""
-    own: dict[int, float] = {}
-    total = 0.0
-    for pid, _ in _tree(subject):
-        fields = _stat(subject.stat_path if pid == subject.pid else f"/proc/{pid}")
-        if fields is not None:
-            user, system, *ended = (int(fields[place]) / _TICKS for place in (11, 12, 13, 14))
-            own[pid] = user + system
-            total += own[pid] + (sum(ended) if subject.thread is None or pid != subject.pid else 0.0)
-    return CpuSample(time.monotonic(), own, total)
-
-
-def examine(subject: Subject, before: CpuSample, until: float, tables: Tables) -> Autopsy:
+def examine(subject: Subject, before: Sample, until: float, tables: Tables) -> Autopsy:
     """Inspect all processes; return what was found by ``until`` (monotonic). Errors of /proc are not raised."""
-    cpu = sample_cpu(subject)
+    cpu = sample(subject)
     window = max(cpu.at - before.at, 0.001)
-    tree = list(_tree(subject))
+    parents = [(pid, parent) for pid, parent, _ in tree(subject, PROCESSES_MAX)]
     processes = [
         _process(pid, parent, subject, _share(pid, before, cpu, window))
-        for pid, parent in tree
+        for pid, parent in parents
         if time.monotonic() < until
     ]
     found = tuple(one for one in processes if one is not None)
@@ -104,39 +70,17 @@ def examine(subject: Subject, before: CpuSample, until: float, tables: Tables) -
         threads=threads,
         descriptors=tuple(ends),
         locks=tuple(_locks(found, threads, ends)),
-        cpu=max(cpu.total - before.total, 0.0) / window,
+        cpu=cpu_share(before, cpu),
         window_seconds=window,
-        is_complete=time.monotonic() < until and len(tree) < PROCESSES_MAX and len(ends) < DESCRIPTORS_MAX,
+        is_complete=time.monotonic() < until and len(parents) < PROCESSES_MAX and len(ends) < DESCRIPTORS_MAX,
     )
 
 
-def _share(pid: int, before: CpuSample, now: CpuSample, window: float) -> float | None:
+def _share(pid: int, before: Sample, now: Sample, window: float) -> float | None:
     return max(now.own[pid] - before.own.get(pid, 0.0), 0.0) / window if pid in now.own else None
 
 
 # --- Processes ------------------------------------------------------------------------------------------------------
-
-
-def _tree(subject: Subject) -> Iterator[tuple[int, int]]:
-    """Yield (pid, parent), nearest first, at most ``PROCESSES_MAX``."""
-    yield subject.pid, 0
-    first = process.children_of_thread(subject.pid, subject.thread) if subject.thread else None
-    queue = [(subject.pid, first if first is not None else process.children(subject.pid))]
-    count = 1
-    for parent, children in queue:
-        for child in children:
-            if count == PROCESSES_MAX:
-                return
-            count += 1
-            yield child, parent
-            queue.append((child, process.children(child)))
-
-
-def _stat(folder: str) -> list[bytes] | None:
-    try:
-        return read_file(f"{folder}/stat").rpartition(b")")[2].split()
-    except OSError:
-        return None
 
 
 def _process(pid: int, parent: int, subject: Subject, cpu: float | None) -> Process | None:
@@ -354,6 +298,32 @@ T = TypeVar("T")
 _UNREADABLE = (OSError, ValueError, LookupError, struct.error)
 
 
+SHARE_MAX = 0.01  # of one CPU: if a round of samples takes longer, the next one comes later
+
+
+class Followed(Protocol):
+    """An attempt that is sampled."""
+
+    def subject(self) -> Subject:
+        """Return its processes."""
+
+    def on_sample(self, seen: Sample) -> None:
+        """Handle a sample."""
+
+
+class _Round(msgspec.Struct, frozen=True):
+    """One sample of each attempt that is followed. ``cpu_seconds``: what they took."""
+
+    cpu_seconds: float
+    samples: Sequence[tuple[Followed, Sample]]
+
+
+def _sample_all(asked: Sequence[tuple[Followed, Subject, Callable[[Subject], Sample]]]) -> _Round:
+    begun = time.thread_time()
+    samples = [(attempt, measure(subject)) for attempt, subject, measure in asked]
+    return _Round(time.thread_time() - begun, samples)
+
+
 class ProcSampler:
     """Samples /proc for all attempts of a runner. Its methods are called in the event loop.
 
@@ -367,8 +337,10 @@ class ProcSampler:
         self._work: deque[Callable[[], None]] = deque()
         self._is_busy = False
         self._tables = Tables()  # used by the thread only
+        self._followed: dict[Followed, Callable[[Subject], Sample]] = {}
+        self._timer: asyncio.TimerHandle | None = None
 
-    async def examine(self, subject: Subject, before: CpuSample, until: float) -> Autopsy:
+    async def examine(self, subject: Subject, before: Sample, until: float) -> Autopsy:
         """Inspect a process by ``until`` (monotonic). Empty if time runs out or it cannot be read."""
         if not subject.pid or time.monotonic() >= until:
             return Autopsy()
@@ -378,16 +350,38 @@ class ProcSampler:
         except TimeoutError:
             return Autopsy()
 
-    def _examine(self, subject: Subject, before: CpuSample, until: float) -> Autopsy:
+    def _examine(self, subject: Subject, before: Sample, until: float) -> Autopsy:
         if time.monotonic() >= until:
             return Autopsy()
         found = examine(subject, before, until, self._tables)
         inherited = set(open_files().values())  # attempts have them from this process
         return replace(found, descriptors=tuple(end for end in found.descriptors if end.name not in inherited))
 
-    async def sample(self, subject: Subject) -> CpuSample:
-        """Return the CPU time used so far."""
-        return await self._submit(lambda: sample_cpu(subject), CpuSample(time.monotonic()))
+    def follow(self, attempt: Followed, measure: Callable[[Subject], Sample] = sample) -> None:
+        """Sample an attempt each second by ``measure``, in the thread, until ``unfollow``."""
+        self._followed.setdefault(attempt, measure)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(INTERVAL_SECONDS, self._sample)
+
+    def unfollow(self, attempt: Followed) -> None:
+        """Sample it no more."""
+        self._followed.pop(attempt, None)
+
+    def _sample(self) -> None:
+        self._timer = None
+        if self._followed:
+            asked = [(attempt, attempt.subject(), measure) for attempt, measure in self._followed.items()]
+            self._submit(lambda: _sample_all(asked), _Round(0.0, ())).add_done_callback(self._on_round)
+
+    def _on_round(self, done: asyncio.Future[_Round]) -> None:
+        if done.cancelled():
+            return
+        for attempt, seen in done.result().samples:
+            if attempt in self._followed:
+                attempt.on_sample(seen)
+        if self._followed and self._timer is None:
+            wait = max(INTERVAL_SECONDS, done.result().cpu_seconds / SHARE_MAX)
+            self._timer = asyncio.get_running_loop().call_later(wait, self._sample)
 
     def _submit(self, read: Callable[[], T], default: T) -> asyncio.Future[T]:
         """Run ``read`` in the thread. ``default``: the result if the kernel's files have an unknown format.

@@ -15,8 +15,8 @@ from ..domain.event_payloads import AttemptSigkill, AttemptSigterm
 from ..errors import StateFileError
 from . import command, process, protocol, reaper, stack
 from .attempt import STDOUT, Attempt
-from .autopsy import Subject
 from .channels import FrameSocket, Pipe, StackPipe
+from .usage import Subject
 
 READ_DELAY_SECONDS = 0.02  # most attempts have ended by then, and what they wrote is read once
 
@@ -156,7 +156,7 @@ class ForkedProcess:
 
     def subject(self, line: str | None) -> Subject:
         """Return the processes to inspect."""
-        return Subject(self.pid, line=line)
+        return Subject(self.pid, line=line, start_ticks=self.start_ticks)
 
     def kernel_view(self) -> str | None:
         """Return what the kernel says that the process does."""

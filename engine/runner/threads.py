@@ -28,11 +28,11 @@ from ..domain.event_payloads import AttemptLeaked, ExecutorChange, ExecutorChang
 from ..errors import StateFileError
 from . import protocol, stack
 from .attempt import Attempt, RunnerContext
-from .autopsy import Subject
 from .channels import FrameSocket, Pipe
 from .forked_process import Fork, ForkedProcess
 from .outcome_of_exit import KILLED_FROM_OUTSIDE
 from .protocol import AttemptListener, AttemptOrder
+from .usage import Subject
 
 HOST_EXIT_SECONDS = 5.0  # how long a thread that ended without a result waits for the exit of the host
 PATIENCE_SECONDS = 60.0

@@ -19,10 +19,11 @@ from ..core.spec import FlowSpec
 from ..domain.event_payloads import AttemptSigkill, AttemptSigterm, ExecutorChange, ExecutorChanged
 from ..runner import protocol
 from ..runner.attempt import Attempt, RunnerContext
-from ..runner.autopsy import CpuSample, ProcSampler, Subject
+from ..runner.autopsy import Followed, ProcSampler
 from ..runner.outcome_of_exit import OutOfMemoryWatch, lost
 from ..runner.protocol import AttemptListener, AttemptOrder, RunnerListener, RunningAttempt
 from ..runner.stack import without_engine
+from ..runner.usage import Sample, Subject
 from ..runner.zygote.client import ImportOptions
 from ..store.write_ahead_log import OnDone
 
@@ -322,11 +323,11 @@ class _PlayedMemory(OutOfMemoryWatch):
 class _PlayedSampler(ProcSampler):
     """There is no process whose files could be read."""
 
-    async def examine(self, subject: Subject, before: CpuSample, until: float) -> Autopsy:
+    async def examine(self, subject: Subject, before: Sample, until: float) -> Autopsy:
         return Autopsy()
 
-    async def sample(self, subject: Subject) -> CpuSample:
-        return CpuSample(asyncio.get_running_loop().time())
+    def follow(self, attempt: Followed, measure: object = None) -> None:
+        """Nothing is measured."""
 
 
 # --- Virtual time ----------------------------------------------------------------------------------------------------

@@ -185,6 +185,7 @@ class Autopsy(msgspec.Struct, frozen=True):
     last_output: str = ""  # the last line of output, ``quiet_seconds`` before
     quiet_seconds: float = 0.0
     is_complete: bool = True  # False: the time limit cut the inspection
+    cpu_by_second: tuple[float, ...] = ()  # of all processes together, the latest last
 
 
 class StackSummary(msgspec.Struct, frozen=True):
@@ -451,8 +452,15 @@ def hang_report(autopsy: Autopsy) -> str:
     lines += ["Locks:", *map(_lock_line, autopsy.locks)] if autopsy.locks else []
     if autopsy.last_output:
         lines += ["Output:", f"  {format_seconds(autopsy.quiet_seconds)} before: {autopsy.last_output}"]
+    lines += _cpu_lines(autopsy.cpu_by_second)
     lines += [] if autopsy.is_complete else ["The list is incomplete: the inspection reached its time limit."]
     return "\n".join(lines) + "\n"
+
+
+def _cpu_lines(shares: tuple[float, ...]) -> list[str]:
+    """A digit for each second, the latest last."""
+    digits = "".join("+" if share >= 1.5 else str(min(round(share * 9), 9)) for share in shares)
+    return ["CPU by the second, 0 idle, 9 one CPU, + more:", f"  {digits}"] if len(digits) > 2 else []
 
 
 def split_stack_and_report(text: str) -> tuple[str, str]:

@@ -20,10 +20,11 @@ from typing import Any
 
 import pytest
 from redrive.engine.core.failures.hang import Activity, Autopsy, describe_hang, hang_report
-from redrive.engine.core.outcome import OutcomeKind
+from redrive.engine.core.outcome import Outcome, OutcomeKind
 from redrive.engine.runner import attempt, autopsy
-from redrive.engine.runner.autopsy import CpuSample, ProcSampler, Subject, examine, sample_cpu
+from redrive.engine.runner.autopsy import ProcSampler, examine
 from redrive.engine.runner.sockets import Tables, address
+from redrive.engine.runner.usage import Sample, Subject, sample
 from support.commands import quoted
 
 PARAMETERS = {"port": 0, "path": ""}
@@ -207,9 +208,16 @@ async def test_the_last_line_of_its_output_is_kept_with_how_long_ago_that_was(be
 async def test_only_the_time_just_before_the_deadline_counts(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it computed in the hour before says nothing about how it hangs."""
     monkeypatch.setattr(attempt, "CPU_SECONDS", 0.3)
-    words = ("asleep at flow_under_test.py", ", 0 % CPU for the last 0.1s")
+    monkeypatch.setattr(autopsy, "INTERVAL_SECONDS", 0.05)
+    words = ("asleep at flow_under_test.py", ", 0 % CPU for the last 0.")
     await bench.open(FLOW, declared=PARAMETERS)
-    is_met = lambda outcome, _: all(one in outcome.failure.message for one in words)  # noqa: E731
+    history = re.compile(r"CPU by the second, 0 idle, 9 one CPU, [+] more:\n  \d*[1-9]\d*0\n$")
+
+    def is_met(outcome: Outcome, _: object) -> bool:
+        assert outcome.failure is not None
+        is_said = all(one in outcome.failure.message for one in words)
+        return is_said and history.search(outcome.attempt_columns["stack"]) is not None
+
     await bench.run_until(is_met, "computes_first")
 
 
@@ -336,7 +344,7 @@ async def test_an_inspection_that_never_ends_delays_no_kill(bench: Any, monkeypa
 async def test_an_examiner_answers_by_the_time_that_was_set(monkeypatch: pytest.MonkeyPatch) -> None:
     first_has_answered = threading.Event()
     monkeypatch.setattr(autopsy, "examine", lambda *_: Autopsy(cpu=1.0 if first_has_answered.wait(60) else None))
-    nobody, begun = CpuSample(0.0), time.monotonic()
+    nobody, begun = Sample(0.0), time.monotonic()
     later = asyncio.create_task(ProcSampler().examine(Subject(os.getpid()), nobody, begun + 90))
     assert (await ProcSampler().examine(Subject(os.getpid()), nobody, begun + 0.05)).cpu is None
     first_has_answered.set()
@@ -348,7 +356,7 @@ def test_a_crowd_is_examined_as_far_as_there_is_room_and_said_to_be_one() -> Non
     children = [subprocess.Popen(["sleep", "600"]) for _ in range(autopsy.PROCESSES_MAX + 5)]
     try:
         me = Subject(os.getpid())
-        report = examine(me, sample_cpu(me), time.monotonic() + 60, Tables())
+        report = examine(me, sample(me), time.monotonic() + 60, Tables())
     finally:
         for child in children:
             child.kill()
@@ -358,7 +366,7 @@ def test_a_crowd_is_examined_as_far_as_there_is_room_and_said_to_be_one() -> Non
 
 
 def test_nothing_is_read_after_its_time() -> None:
-    report = examine(Subject(os.getpid()), CpuSample(0.0), time.monotonic() - 1, Tables())
+    report = examine(Subject(os.getpid()), Sample(0.0), time.monotonic() - 1, Tables())
     assert (report.processes, report.descriptors, report.is_complete) == ((), (), False)
 
 
@@ -367,7 +375,8 @@ def test_nothing_is_read_after_its_time() -> None:
 UNPRIVILEGED = """
     import json, os, sys, time
     from redrive.engine.core.failures.hang import describe_hang, hang_report
-    from redrive.engine.runner.autopsy import Subject, examine, sample_cpu
+    from redrive.engine.runner.autopsy import examine
+    from redrive.engine.runner.usage import Subject, sample
     from redrive.engine.runner.sockets import Tables
 
     pid = int(sys.argv[1])
@@ -375,7 +384,7 @@ UNPRIVILEGED = """
         os.setgroups([])
         os.setgid(65534)
         os.setuid(65534)
-    seen = examine(Subject(pid), sample_cpu(Subject(pid)), time.monotonic() + 60, Tables())
+    seen = examine(Subject(pid), sample(Subject(pid)), time.monotonic() + 60, Tables())
     (one,) = seen.processes[:1]
     texts = [describe_hang(seen), hang_report(seen)]
     print(json.dumps([one.state, one.is_exact, one.name, len(seen.descriptors), *texts]))
@@ -399,7 +408,7 @@ def test_without_the_right_to_inspect_less_is_reported_and_nothing_fails() -> No
 def test_a_process_that_is_gone_leaves_nothing_to_say() -> None:
     child = subprocess.Popen(["true"])
     child.wait()
-    report = examine(Subject(child.pid), CpuSample(0.0), time.monotonic() + 60, Tables())
+    report = examine(Subject(child.pid), Sample(0.0), time.monotonic() + 60, Tables())
     assert describe_hang(report) == hang_report(report) == ""
 
 
@@ -407,7 +416,7 @@ def test_names_cannot_break_a_line(tmp_path: Path) -> None:
     path = tmp_path / "a\nProcesses:\nb\udcff"
     with path.open("w"):
         me = Subject(os.getpid())
-        report = examine(me, sample_cpu(me), time.monotonic() + 60, Tables())
+        report = examine(me, sample(me), time.monotonic() + 60, Tables())
     (end,) = [end for end in report.descriptors if end.name.startswith(str(tmp_path))]
     assert end.name == f"{tmp_path}/a Processes: b\\udcff"
 
@@ -435,7 +444,7 @@ def test_connections_of_the_newer_kind_are_found_too() -> None:
         socket.create_connection(server.getsockname()[:2]) as client,
     ):
         port, me = server.getsockname()[1], Subject(os.getpid())
-        ends = examine(me, sample_cpu(me), time.monotonic() + 60, Tables()).descriptors
+        ends = examine(me, sample(me), time.monotonic() + 60, Tables()).descriptors
         (end,) = [end for end in ends if end.number == client.fileno()]
         assert (end.kind, end.name, end.state) == ("tcp", f"[::1]:{port}", "ESTABLISHED")
 
@@ -452,7 +461,7 @@ def test_what_is_polled_and_selected_is_read_from_the_process() -> None:
             assert child.stdout is not None
             number = int(child.stdout.readline())
             while True:  # it is on its way there
-                (report,) = examine(Subject(child.pid), CpuSample(0.0), time.monotonic() + 60, Tables()).processes
+                (report,) = examine(Subject(child.pid), Sample(0.0), time.monotonic() + 60, Tables()).processes
                 if report.activity is doing:
                     break
             child.kill()

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from redrive.engine.runner import process as usage
+from redrive.engine.runner import usage
 from redrive.engine.statefile.processes import start_ticks, stat_fields
 
 #: A process with one child; both use the CPU, and the parent says so when it does.
