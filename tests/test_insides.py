@@ -20,7 +20,7 @@ from support.marks import parametrize_mostly_long
 ROOT = Path(__file__).resolve().parent.parent
 
 INTERNALS = "console/terminal/textual_internals.py"
-AUTOPSY, PROCESS = "engine/runner/autopsy.py", "engine/runner/process.py"
+AUTOPSY, PROCESS, USAGE = (f"engine/runner/{name}.py" for name in ("autopsy", "process", "usage"))
 PROCESSES, OPENING = "engine/statefile/processes.py", "engine/statefile/opening.py"
 
 #: What happens if it does not hold -> what is leant on, and the modules that do.
@@ -173,7 +173,7 @@ ANSWERS: dict[str, dict[str, str | tuple[str, ...]]] = {
     },
     "the evidence of a hang says less; a format that is not known is none, and no kill waits for it": {
         "/proc/locks": AUTOPSY,
-        "/proc/{}": AUTOPSY,
+        "/proc/{}": (AUTOPSY, USAGE),
         "/proc/{}/cmdline": PROCESS,
         "/proc/{}/comm": AUTOPSY,
         "/proc/{}/fd": AUTOPSY,
@@ -183,9 +183,15 @@ ANSWERS: dict[str, dict[str, str | tuple[str, ...]]] = {
         "/proc/{}/ns/net": "engine/runner/sockets.py",
         "/proc/{}/status": PROCESS,
         "/proc/{}/task": AUTOPSY,
-        "/proc/{}/task/{}": AUTOPSY,
+        "/proc/{}/task/{}": (AUTOPSY, USAGE),
         "/proc/{}/wchan": PROCESS,
         "struct.unpack_from": "engine/runner/sockets.py",
+    },
+    "the memory of an attempt is what it holds with all that it shares": {
+        "/proc/{}/smaps_rollup": USAGE,
+    },
+    "an empty cgroup of an executor that was killed stays": {
+        "/proc/{}": "engine/runner/cgroups.py",
     },
     "a played body that waits for a processor is taken for one that waits by itself": {
         "/proc/thread-self/schedstat": "engine/testing/bodies.py",

@@ -13,6 +13,7 @@ from ...engine.core.projection import AttemptRow, RunProjection, TaskRow
 from ...engine.core.views import OUTCOME_STYLES
 from ...engine.domain.events import Event
 from ...engine.domain.states import FAILED_OUTCOMES, RESTING, TaskState
+from ...engine.domain.text import format_bytes
 from ...engine.errors import RedriveError, SnapshotNeeded
 from ..model.board import Board, runner_of
 from ..present.log import failure_text
@@ -20,7 +21,6 @@ from ..present.runs import executor_advice, place_line
 from ..sessions.once import read_once, with_session
 from ..sessions.reads import OutputLine, OutputStream
 from ..sessions.session import LiveSession, Session
-from ..text.figures import format_bytes
 from ..text.text import echo, echo_json, one_line, pad
 from .group import command
 from .named_tasks import names_like

@@ -23,9 +23,10 @@ from ...engine.agent import executor_socket
 from ...engine.core.option_types import parse_retention
 from ...engine.core.schedule import is_ahead
 from ...engine.domain.states import MOVING
-from ...engine.domain.text import counted, place_words, shell_command
+from ...engine.domain.text import counted, format_bytes, place_words, shell_command
 from ...engine.errors import LinkError, NoAnswerError, RedriveError
 from ...engine.runner import process
+from ...engine.runner.cgroups import delegated
 from ...engine.statefile import lists, lock_file, ownership
 from ...engine.statefile.formats import SCHEMA_VERSION
 from ...engine.statefile.processes import describe_hang
@@ -39,7 +40,7 @@ from ..sessions.local import LocalSession
 from ..sessions.once import with_session
 from ..sessions.session import Session, current_actor, machine_now_us, new_command
 from ..sessions.target import existing_target, is_remote
-from ..text.figures import format_bytes, wall_day
+from ..text.figures import wall_day
 from ..text.text import echo, echo_json, one_line
 from .group import ExitCode, command
 from .options import NamedFile, Words, json_option, of_file
@@ -122,6 +123,10 @@ def _program() -> Iterator[DoctorFinding]:
 def _machine() -> Iterator[DoctorFinding]:
     for what, works, missing in _ISOLATION:
         yield DoctorFinding("ok", "isolation", what) if works() else DoctorFinding("warning", "isolation", missing)
+    if (base := delegated()) is not None:
+        yield DoctorFinding("ok", "limits", f"memory= and cpus= by the kernel, below {base}")
+    else:
+        yield DoctorFinding("note", "limits", "memory= by samples, no cpus=: no cgroup is delegated to this process")
 
 
 def _has_pidfd() -> bool:

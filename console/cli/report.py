@@ -12,6 +12,7 @@ import click
 from ...engine.core.projection import is_operator_act
 from ...engine.core.spec import collector_paused
 from ...engine.domain.events import Event, EventKind
+from ...engine.domain.text import format_bytes
 from ...engine.errors import RedriveError
 from ...engine.statefile import lists
 from ..app.theme import load_theme
@@ -22,7 +23,6 @@ from ..present.runs import incident_summary
 from ..sessions.once import with_session
 from ..sessions.reads import TEXTS_OF, load_memories, read_evidence
 from ..sessions.session import Session, listed_events
-from ..text.figures import format_bytes
 from ..text.text import echo
 from .group import command
 from .options import NamedFile, Words

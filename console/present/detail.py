@@ -14,11 +14,11 @@ from ...engine.core.spec import with_overrides
 from ...engine.core.views import describe_kill, failure_mode_word, row_style, state_style
 from ...engine.domain.states import NEEDS_HUMAN, NOT_STARTED, TaskState, TaskUsage
 from ...engine.domain.task_options import describe_overrides, load_overrides
-from ...engine.domain.text import counted, format_duration, format_seconds
+from ...engine.domain.text import counted, format_bytes, format_duration, format_seconds
 from ...engine.domain.trigger_rules import ALL_SUCCESS
 from ..model.graph.view import Graph
 from ..model.inbox import AttemptTexts, compare, failures_of, fingerprint_of, verdict
-from ..text.figures import FINGERPRINT_DIGITS, clock, column, format_bytes, number, offset, wall
+from ..text.figures import FINGERPRINT_DIGITS, clock, column, number, offset, wall
 from ..text.pieces import Line, Piece, Role, first_that_fits, fit, indented, two_sided, width, wrap
 from ..text.text import cells, one_line, pad, sanitize, shorten, shorten_middle
 from . import tasks

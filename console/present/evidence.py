@@ -18,6 +18,7 @@ from ...engine.core.ready_queue import spec_of
 from ...engine.core.views import STATE_STYLES, failure_mode_word, row_style
 from ...engine.domain.states import DeadLetterKind, TaskState
 from ...engine.domain.text import counted, format_duration, format_seconds
+from ...engine.domain.text import format_bytes as size_of
 from ...engine.statefile.lists import PastAttemptRow, QuarantineRow
 from ..model.inbox import (
     AttemptComparison,
@@ -33,7 +34,6 @@ from ..model.inbox import (
 )
 from ..text.event_text import detail_text
 from ..text.figures import FINGERPRINT_DIGITS, SECOND, age, number, offset, wall, wall_day, weekday
-from ..text.figures import format_bytes as size_of
 from ..text.pieces import Line, Piece, Role, indented, plain, two_sided, wrap
 from ..text.text import cells, one_line, pad, sanitize, shorten
 from .inbox import cause_history_lines, message_of, task_count, verdict_of, wait_of

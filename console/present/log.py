@@ -11,11 +11,11 @@ from ...engine.core.failures import hang
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.core.views import attempt_view
 from ...engine.core.waiting import ALIVE
-from ...engine.domain.text import format_duration
+from ...engine.domain.text import format_bytes, format_duration
 from ...engine.statefile.logs import AttemptText
 from ..model.log import GAP, LogLine, LogSelection, is_error_line, is_gap, printable_parts
 from ..text.columns import that_fit
-from ..text.figures import clock, format_bytes, number, wall
+from ..text.figures import clock, number, wall
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, coloured_pieces, coloured_spans, fit, join, width, wrap
 from ..text.text import cells, one_line, sanitize, shorten_middle

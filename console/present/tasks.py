@@ -17,13 +17,13 @@ from ...engine.core.explain import error_name, short_error
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.core.waiting import ALIVE, RunnerStatus, WaitReason, needs_human
 from ...engine.domain.states import MOVING, RAN, SAID_SKIPS, SkipCause, TaskState, TaskUsage
-from ...engine.domain.text import counted, format_duration
+from ...engine.domain.text import counted, format_bytes, format_duration
 from ..model.board import Board
 from ..model.inbox import failures_of
 from ..model.log import printable_parts
 from ..model.paces import is_overdue, stalled_for_us
 from ..text.columns import FILL, Width, row_line
-from ..text.figures import SECOND, clock, column, countdown, format_bytes, wall
+from ..text.figures import SECOND, clock, column, countdown, wall
 from ..text.glyphs import Glyphs
 from ..text.names import common_start, shared_prefix
 from ..text.pieces import Line, Piece, Role, join

@@ -80,17 +80,6 @@ def _local(at: int) -> datetime:
     return datetime.fromtimestamp(at / SECOND, UTC).astimezone()
 
 
-def format_bytes(count: int) -> str:
-    """Bytes in at most six cells: ``0 B``, ``999 B``, ``1.5 kB``, ``12 MB``."""
-    amount = float(max(count, 0))
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if amount < 999.5 or unit == "TB":
-            small = unit != "B" and amount < 9.95
-            return f"{amount:.1f} {unit}" if small else f"{amount:.0f} {unit}"
-        amount /= 1000
-    raise AssertionError("unreachable")
-
-
 def number(count: int) -> str:
     """A count with thousands separators: ``1,247``."""
     return f"{count:,}"

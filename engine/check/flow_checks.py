@@ -14,7 +14,7 @@ from itertools import islice, pairwise
 import msgspec
 from msgspec.structs import replace
 
-from ..core.advice import DurationQuantiles, PastByTask, advise_timeout, duration_stats
+from ..core.advice import DurationQuantiles, PastByTask, advise_memory, advise_timeout, duration_stats
 from ..core.dag import Dag
 from ..core.decide import slow_after_seconds
 from ..core.flow_difference import NAMES_SHOWN, join_names
@@ -337,6 +337,13 @@ def _slowness(task: TaskSpec, context: FlowContext) -> Iterator[Finding]:
         yield Finding("warning", "slowness", message, task.name)
 
 
+def _memory(task: TaskSpec, context: FlowContext) -> Iterator[Finding]:
+    """A limit of memory that is close, or one that a large task should have."""
+    advice = advise_memory(context.observed.get(task.name, ()), task.memory)
+    if advice is not None:
+        yield Finding("note" if task.memory is None else "warning", "memory", advice, task.name)
+
+
 def _join_path(names: tuple[str, ...]) -> str:
     if len(names) > 2 * NAMES_SHOWN:
         middle = f"... {len(names) - 2 * NAMES_SHOWN} more ..."
@@ -354,6 +361,7 @@ TASK_RULES: tuple[Callable[[TaskSpec, FlowContext], Iterator[Finding]], ...] = (
     _thread_timeout,
     _expected,
     _slowness,
+    _memory,
 )
 FLOW_RULES: tuple[Callable[[FlowContext], Iterator[Finding]], ...] = (
     _deadline,

@@ -34,6 +34,7 @@ from ..domain.elements import KEY, keyless_effect
 from ..flow.source import Finding, split_target
 from ..flow.task_def import parameter_of
 from ..runner.call import CONTEXT_NAME, check_calls, plan_of
+from ..runner.cgroups import cpus_problem, delegated
 from ..runner.command import SHELLS, argv_of, line_problem, options_of, variable_name, working_folder
 
 # --- Check the functions of a flow: their parameters, the types of their results, and captured objects ---------------
@@ -46,7 +47,17 @@ Function = Callable[..., object]
 
 def check_tasks(flow: FlowSpec, functions: Mapping[str, Function]) -> list[Finding]:
     """Check the functions and the commands of a flow, and the source of its file."""
-    return [*check_functions(flow, functions), *check_commands(flow), *check_pagers(flow), *check_source(flow)]
+    of_tasks = [*check_functions(flow, functions), *check_commands(flow), *check_cpus(flow)]
+    return [*of_tasks, *check_pagers(flow), *check_source(flow)]
+
+
+def check_cpus(flow: FlowSpec) -> Iterator[Finding]:
+    """Find tasks whose CPUs cannot be bounded here."""
+    base = delegated()
+    for task in flow.tasks:
+        problem = cpus_problem(task, base)
+        if problem is not None:
+            yield Finding("error", "cpus", problem, task.name)
 
 
 def check_functions(flow: FlowSpec, functions: Mapping[str, Function]) -> list[Finding]:

@@ -6,18 +6,20 @@ hangs. ``judge_timeout`` has the table that distinguishes the two. A suggestion 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
 
-from ..domain.text import format_seconds
+from ..domain.text import format_bytes, format_seconds
 
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 ATTEMPTS_MIN = 5  # fewer attempts give no suggestion
 WEEKDAY_ATTEMPTS_MIN = 4
 WEEKDAY_DIFFERS = 1.3  # a weekday is compared alone if its median is this multiple of the others
+MEMORY_BYTES_MIN = 500_000_000  # a task that holds less needs no limit of memory
 TIGHT_SHARE = 0.7  # of the timeout: below this, the longest success had enough time
 HEADROOM = 1.25  # times the longest duration
 SEASON_FACTOR = 4.0  # document 000: on Diwali night the work is four times the usual
@@ -40,6 +42,7 @@ class PastDuration(msgspec.Struct, frozen=True):
     weekday: int  # 0 is Monday
     seconds: float
     succeeded: bool = True
+    memory: int = 0  # the most bytes that it held, as far as they are known
 
 
 PastByTask = Mapping[str, Sequence[PastDuration]]  # the oldest first
@@ -143,6 +146,23 @@ def advise_timeout(past: Sequence[PastDuration], timeout: float) -> str | None:
         return None
     took = f"{len(ended)} of {len(group)} {days} took {_range(min(ended), longest)}"
     return f"{took}: timeout={duration_literal(suggested)} {_success_text(len(ended), len(group))}"
+
+
+def most_memory(past: Sequence[PastDuration]) -> tuple[int, int] | None:
+    """Return the median and the largest of the bytes that successful attempts held; None without any."""
+    held = sorted(one.memory for one in past if one.succeeded and one.memory)
+    return (held[len(held) // 2], held[-1]) if held else None
+
+
+def advise_memory(past: Sequence[PastDuration], limit: int | None) -> str | None:
+    """Suggest a limit of memory, with the reason; None: there is one that is enough, or attempts are few or small."""
+    held, least = most_memory(past), MEMORY_BYTES_MIN if limit is None else TIGHT_SHARE * limit
+    if held is None or len(past) < ATTEMPTS_MIN or held[1] < least:
+        return None
+    needed = HEADROOM * held[1]
+    enough = f"{math.ceil(needed / 1e9)}GB" if needed >= 1e9 else f"{math.ceil(needed / 1e8)}00MB"
+    most = f" of {format_bytes(limit)} allowed" if limit is not None else ""
+    return f'its attempts held up to {format_bytes(held[1])}{most}: memory="{enough}"'
 
 
 def judge_timeout(

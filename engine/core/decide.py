@@ -38,7 +38,7 @@ from ..domain.text import format_seconds
 from .advice import NOT_JUDGED, TimeoutJudgement, TimeoutVerdict
 from .breaker import DownstreamHealth
 from .failures.tables import is_shape_error, nature_of
-from .outcome import NOT_STARTED, Failure, FailureClass, FailureMode, Outcome, OutcomeKind
+from .outcome import MEMORY_LIMIT_ERROR, NOT_STARTED, Failure, FailureClass, FailureMode, Outcome, OutcomeKind
 from .policy import RetryPolicy, Uniform, add_retry_after, ceiling, draw_delay
 from .projection import RunProjection, RunRow, TaskRow
 from .spec import SlowerThan, TaskSpec
@@ -359,6 +359,12 @@ def _not_idempotent(case: _FailureCase) -> Decision | None:
     return None
 
 
+def _over_memory_limit(case: _FailureCase) -> Decision | None:
+    if case.failure.error_type == MEMORY_LIMIT_ERROR:
+        return DeadLetter(DeadLetterKind.OUT_OF_MEMORY, FailureMode.OTHER, "another try would need as much memory")
+    return None
+
+
 #: A sensor without ``max_elapsed`` fails when each of its checks has failed for so long.
 NO_ANSWER_SECONDS = 24 * 3600.0
 
@@ -615,6 +621,7 @@ FAILURE_RULES: tuple[Callable[[_FailureCase], Decision | None], ...] = (
     _too_many_bad_rows,
     _permanent,
     _not_idempotent,
+    _over_memory_limit,
     _not_started,
     _no_answer,
     _charged_to_downstream,

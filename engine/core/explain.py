@@ -337,7 +337,7 @@ _DEAD_LETTER = {
     "auth": "its credential is refused; trying again could lock the account",
     "hang": "it hung at the same place again",
     "timeout": "its timeout is too short (redrive requeue --timeout)",
-    "oom": "it ran out of memory again",
+    "oom": "it needs more memory than it may hold",
     "crash-loop": "it was lost with its executor or host too often",
     "deadline": "it can no longer finish before the run's deadline",
     "quarantine": "too many of its rows are bad",

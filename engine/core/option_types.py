@@ -200,6 +200,24 @@ def parse_duration(value: object) -> float:
     return float(seconds)
 
 
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([kMGT]?)(i?)B?")
+LARGEST_BYTES = 2**53
+
+
+def _parse_size(value: object) -> int:
+    found = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
+    amount = (
+        value if found is None else float(found[1]) * (1024 if found[3] else 1000) ** " kMGT".index(found[2] or " ")
+    )
+    if not isinstance(amount, int | float) or isinstance(amount, bool) or not 1 <= amount <= LARGEST_BYTES:
+        raise ValueError
+    return int(amount)
+
+
+#: Bytes, above 0.
+SIZE = OptionType("bytes above 0, or a text as '512MB', '2GB' or '2GiB'", _parse_size)
+
+
 def parse_retention(value: object) -> dict[str, int | float]:
     """Return ``{"runs": 20}`` for a whole number, ``{"seconds": 2592000.0}`` for a text as "30d". Raises ValueError."""
     text = value.strip() if isinstance(value, str) else value

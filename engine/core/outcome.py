@@ -106,6 +106,10 @@ class Failure(msgspec.Struct, frozen=True):
 COMMAND_START_ERROR = "CommandStartError"
 
 
+#: The type of a failure by ``memory=`` of the task.
+MEMORY_LIMIT_ERROR = "MemoryLimit"
+
+
 class KnownCauseError(PermanentError):
     """A permanent failure that the engine itself has found; no line of the user has raised it.
 

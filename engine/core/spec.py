@@ -108,6 +108,8 @@ class TaskSpec(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     python: str | None = None  # the interpreter of its attempts; None: that of the flow
     retry: RetryPolicy = DEFAULT_RETRY
     timeout: float | None = None  # seconds
+    memory: int | None = None  # bytes that an attempt may hold
+    cpus: float | None = None  # CPUs that an attempt may use
     grace_seconds: float = GRACE_SECONDS  # between SIGTERM and SIGKILL
     isolation: Isolation = "process"
     dask: DaskOptions | None = None  # with isolation "dask"

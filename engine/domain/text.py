@@ -34,6 +34,17 @@ def percent_encoded(character: str) -> str:
     return "".join("%{:02X}".format(byte) for byte in character.encode("utf-8", "surrogatepass"))
 
 
+def format_bytes(count: int) -> str:
+    """Bytes in at most six cells: ``0 B``, ``999 B``, ``1.5 kB``, ``12 MB``."""
+    amount = float(max(count, 0))
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if amount < 999.5 or unit == "TB":
+            small = unit != "B" and amount < 9.95
+            return "{:.{}f} {}".format(amount, int(small), unit)
+        amount /= 1000
+    raise AssertionError("unreachable")
+
+
 # --- What a mistyped name probably means -----------------------------------------------------------------------------
 
 

@@ -171,9 +171,10 @@ class TaskDeclarations:
                 something to the world (a payment, a mail) at most once: its idempotency key is on the disk before it
                 starts, and if its progress is unknown, only an operator runs it again.
             options: timeout: duration above 0 that one attempt may take (30, "10m"); then it is killed. None: no
-                bound. retry, max_attempts, grace_seconds, python, isolation, dask, downstream, pool, pool_slots,
-                max_active, idempotent, effect, optional, rule, owner, requires, expect_by, warn_if_slower, max_losses,
-                max_bad_rows, max_bad_ratio, strict_rows: as ``TaskDef`` describes them; durations may be texts here.
+                bound. memory, cpus, retry, max_attempts, grace_seconds, python, isolation, dask, downstream, pool,
+                pool_slots, max_active, idempotent, effect, optional, rule, owner, requires, expect_by, warn_if_slower,
+                max_losses, max_bad_rows, max_bad_ratio, strict_rows: as ``TaskDef`` describes them; durations may be
+                texts here.
 
         Raises:
             FlowError: there is no such option, it is not what it must be, or the name is taken.
@@ -462,7 +463,8 @@ class TaskDeclarations:
 
         Parameters:
             name: text that is not empty; two blocks of the same name are one group.
-            retry, timeout, downstream, env: for the tasks of the group that do not say otherwise, as those of ``Flow``.
+            retry, timeout, memory, cpus, downstream, env: for the tasks of the group that do not say otherwise, as
+                those of ``Flow``.
 
         Raises:
             FlowError: there is no such option, or it is not what it must be.
@@ -632,8 +634,8 @@ class Flow(TaskDeclarations):
         start_within: duration of 0 or more: page when a run has not started so long after it was due.
         holidays: a file of dates on which no run starts, relative to the flow file, with lines "2026-12-25 Christmas"
             or "2026-12-24 - 2026-12-27"; ``redrive serve`` reads it anew when it changes.
-        retry, timeout, downstream: for all tasks that do not say otherwise, also by None. Sensors and tasks with a
-            ``kind`` have a timeout of their own; what ``add`` takes stays as it is.
+        retry, timeout, memory, cpus, downstream: for all tasks that do not say otherwise, also by None. Sensors and
+            tasks with a ``kind`` have a timeout of their own; what ``add`` takes stays as it is.
         env: variables for all commands; those of a group and of the command itself are added to them.
 
     Raises:

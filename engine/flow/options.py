@@ -29,6 +29,7 @@ from ..core.option_types import (
     FLAG,
     LARGEST,
     NAME,
+    SIZE,
     TEXT,
     Duration,
     OptionType,
@@ -394,6 +395,9 @@ DASK = OptionType(
     _parse_dask,
 )
 
+MEMORY = optional(SIZE, "no bound")
+CPUS = optional(number(0, above=True), "no bound")
+
 # --- A flow and its groups -----------------------------------------------------------------------------------------
 
 
@@ -402,6 +406,8 @@ class DefaultOptions(TypedDict, total=False):
 
     retry: Annotated[RetryPolicy | None, optional(POLICY)]
     timeout: Annotated[Duration | None, optional(ABOVE_ZERO, "no bound")]
+    memory: Annotated[int | str | None, MEMORY]
+    cpus: Annotated[float | None, CPUS]
     downstream: Annotated[str | None, optional(NAME)]
     # Of commands; those of a group and of a task are added to those of the flow.
     env: Annotated[Mapping[str, str | None], ENVIRONMENT]
@@ -451,6 +457,10 @@ class TaskOptions(TypedDict, total=False):
 
     # For one attempt, which is killed then; None: no bound.
     timeout: Annotated[Duration | None, optional(ABOVE_ZERO, "no bound")]
+    # What all processes of one attempt may hold together: "2GB"; None: no bound.
+    memory: Annotated[int | str | None, MEMORY]
+    # How many CPUs they may use, as 1 or 0.5; None: no bound.
+    cpus: Annotated[float | None, CPUS]
     # How often it is tried again, and after which waits; None: RetryPolicy().
     retry: Annotated[RetryPolicy | None, optional(POLICY)]
     # Starts, the first included, at least 1; wins over the one of ``retry``.

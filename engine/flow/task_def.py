@@ -51,6 +51,10 @@ class TaskDef(msgspec.Struct):
         max_attempts: starts in all, the first included: a whole number of at least 1. None: those of ``retry``, which
             it overrules where both are given.
         timeout_seconds: seconds above 0 that one attempt may take; then it is killed. None: no bound.
+        memory: bytes that all processes of one attempt may hold together, or a text as "2GB"; one that holds more is
+            ended, and the task is a dead letter. None: no bound.
+        cpus: how many CPUs they may use together, as 1 or 0.5: by a cgroup, without which it is refused. None: no
+            bound.
         retry: how often and after which waits a failure is tried again; None: ``RetryPolicy()``.
         grace_seconds: seconds of 0 or more from SIGTERM, at which ``finally`` blocks run, to SIGKILL.
         kind: "python", "command" (a line of the shell), "sensor" (checks until something is there) or "approval" (waits
@@ -117,6 +121,8 @@ counts too), or None, not 0
     parents: Sequence[After] = msgspec.field(default_factory=list)
     max_attempts: int | None = None
     timeout_seconds: float | None = None
+    memory: int | str | None = None
+    cpus: float | None = None
     retry: RetryPolicy | None = None
     grace_seconds: float = GRACE_SECONDS
     kind: Kind = "python"
@@ -236,6 +242,14 @@ _CONTRADICTIONS: tuple[tuple[Callable[[TaskDef], bool], str], ...] = (
     (
         lambda task: task.kind == "command" and task.isolation == "worker",
         "a command cannot run in a worker: it is a program of its own; give it isolation='process'",
+    ),
+    (
+        lambda task: task.memory is not None and task.isolation in ("thread", "dask"),
+        "memory= bounds a process of this machine: give it isolation='process' or 'worker'",
+    ),
+    (
+        lambda task: task.cpus is not None and task.isolation != "process",
+        "cpus= bounds a process that is its own: give it isolation='process'",
     ),
     (lambda task: task.kind != "python" and task.map_over is not None, "only a function can be mapped over a list"),
     (

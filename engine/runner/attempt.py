@@ -30,12 +30,12 @@ from ..core.secret_mask import MaskedStream, SecretMask
 from ..domain.event_codec import decode
 from ..domain.event_payloads import AttemptDeadline, AttemptRetry, AttemptStack, AttemptSwept, Payload
 from ..domain.events import EventKind
-from . import protocol, stack
+from . import cgroups, protocol, stack
 from .autopsy import LINE_CHARACTERS, ProcSampler, flat
 from .command import ResultError, line_problem
 from .outcome_of_exit import Evidence, Force, OutOfMemoryWatch, lost, outcome_of, was_killed
 from .protocol import AttemptListener, AttemptOrder, RunningAttempt
-from .usage import Sample, Subject, cpu_share
+from .usage import MemoryGauge, Sample, Subject, cpu_share
 
 STDOUT, STDERR = 1, 2
 TAIL_BYTES = 4096
@@ -144,6 +144,10 @@ class Attempt(RunningAttempt):
         self._allowed = order.spec.timeout
         self._is_importing = shared.imports_per_process and order.spec.kind != "command"
         place.attempt = self
+        self._memory_limit = None if order.cgroup else order.spec.memory  # which the sampler watches, not the kernel
+        self._memory_used = 0  # bytes, the most that was seen
+        if self._memory_limit is not None:
+            shared.sampler.follow(self, MemoryGauge(self._memory_limit))
         self._arm()
         listener.started(place.pid, place.start_ticks)
 
@@ -234,6 +238,8 @@ class Attempt(RunningAttempt):
             return
         deadline = self.started_at + self._limit
         if deadline - SAMPLED_SECONDS > self._loop.time():
+            if self._memory_limit is None:
+                self._shared.sampler.unfollow(self)
             self._timer = self._loop.call_at(deadline - SAMPLED_SECONDS, self._follow, deadline)
         else:
             self._follow(deadline)
@@ -248,8 +254,11 @@ class Attempt(RunningAttempt):
         self._arm_inspection(deadline)
 
     def on_sample(self, seen: Sample) -> None:
-        """Keep what its processes use."""
+        """Keep what its processes use, and end them above the limit of memory."""
         self._samples.append(seen)
+        self._memory_used = max(self._memory_used, seen.memory)
+        if self._memory_limit is not None and seen.memory > self._memory_limit:
+            self._begin_escalation(Force.MEMORY, "memory limit")
 
     def _cpu_before(self) -> Sample:
         """Return the latest sample from before the window of the sentence; without one, the first."""
@@ -378,10 +387,15 @@ class Attempt(RunningAttempt):
         output = self._tail.decode("utf-8", "replace") if self.order.spec.kind == "command" else ""
         killed = was_killed(exited.exit_code, exited.signal, output)
         killed = killed and not self.is_forced and not self._is_late_exit
+        if self.order.cgroup:
+            peak, is_over = cgroups.remove(self.order.cgroup)
+            self._memory_used = max(self._memory_used, peak)
+            if killed and is_over:
+                self._force, self.is_forced, killed = Force.MEMORY, True, False
         usage = {
             "exit_code": exited.exit_code,
             "signal": exited.signal,
-            "max_rss_kb": exited.max_rss_kb,
+            "max_rss_kb": max(exited.max_rss_kb, self._memory_used // 1024),
             "cpu_user_us": exited.cpu_user_us,
             "cpu_system_us": exited.cpu_system_us,
             "duration_us": round((exited.exited_at - self.started_at) * 1e6),
@@ -438,6 +452,8 @@ class Attempt(RunningAttempt):
             signal=signal,
             out_of_memory=out_of_memory,
             memory_bound=self._shared.oom.bound,
+            memory_used=self._memory_used,
+            memory_limit=self.order.spec.memory or 0,
             command=(self.order.spec.command or "") if self.order.spec.kind == "command" else None,
             start_problem=self._start_problem(exit_code),
             result=result,

@@ -15,6 +15,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -319,8 +320,10 @@ class _Round(msgspec.Struct, frozen=True):
 
 
 def _sample_all(asked: Sequence[tuple[Followed, Subject, Callable[[Subject], Sample]]]) -> _Round:
-    begun = time.thread_time()
-    samples = [(attempt, measure(subject)) for attempt, subject, measure in asked]
+    begun, samples = time.thread_time(), []
+    for attempt, subject, measure in asked:
+        with suppress(*_UNREADABLE):
+            samples.append((attempt, measure(subject)))
     return _Round(time.thread_time() - begun, samples)
 
 

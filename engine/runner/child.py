@@ -234,6 +234,8 @@ def run_to_end(work: Callable[[], int], facts: FlowFacts, channels: Channels, zy
 def _run(start: protocol.Start, facts: FlowFacts, channels: Channels) -> int:
     """Call the task and send its final frame. Returns the exit code, 0 for a success."""
     order = protocol.decode_order(start.order)
+    if order.cgroup:
+        process.enter_cgroup(order.cgroup)
     if order.spec.kind == "command":
         return _run_command(order, start.variables, facts, channels.results)
     pipe = ResultPipe(channels.results, facts.termination)

@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..core.advice import Progress
-from ..core.failures.failure import describe_exit, describe_signal, describe_timeout
+from ..core.failures.failure import describe_exit, describe_memory_limit, describe_signal, describe_timeout
 from ..core.outcome import NOT_STARTED, Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from . import protocol
 
@@ -32,6 +32,7 @@ class Force(Enum):
     NONE = "none"
     DEADLINE = "deadline"
     CANCEL = "cancel"
+    MEMORY = "memory"
 
 
 class Evidence(msgspec.Struct, frozen=True):
@@ -46,6 +47,8 @@ class Evidence(msgspec.Struct, frozen=True):
     signal: int | None = None
     out_of_memory: bool = False
     memory_bound: str = ""  # how much memory there was, in words
+    memory_used: int = 0  # bytes, the most that was seen
+    memory_limit: int = 0  # bytes, of the task
     command: str | None = None  # the shell line of a command task
     start_problem: str = ""  # why its program could not be started, if it could not
     result: str | None = None  # of a command
@@ -70,6 +73,8 @@ def _outcome_of(evidence: Evidence) -> Outcome:
         return _outcome_of_ending(evidence.ending, evidence)
     if evidence.force is Force.DEADLINE:
         return Outcome(OutcomeKind.TIMED_OUT, _timeout(evidence), progress=evidence.progress)
+    if evidence.force is Force.MEMORY:
+        return Outcome(OutcomeKind.ERROR, _over_limit(evidence))
     if evidence.force is Force.CANCEL:
         return Outcome(OutcomeKind.CANCELLED)
     if evidence.command is not None and evidence.exit_code == 0 and not evidence.result_error:
@@ -148,6 +153,12 @@ def _bounded(seconds: float | None) -> float | None:
 def _timeout(evidence: Evidence) -> Failure:
     return describe_timeout(
         evidence.timeout or 0, evidence.stack, evidence.project_root, evidence.hang, evidence.command, evidence.progress
+    )
+
+
+def _over_limit(evidence: Evidence) -> Failure:
+    return describe_memory_limit(
+        evidence.memory_used, evidence.memory_limit, evidence.stack, evidence.project_root, evidence.command
     )
 
 
@@ -232,13 +243,13 @@ class OutOfMemoryWatch:
 
     def _kills(self) -> int:
         """Return the first count that is available."""
-        found = (count for path in self._counts if (count := _count(path)) is not None)
+        found = (count for path in self._counts if (count := count_kills(path)) is not None)
         return next(found, 0)
 
 
 def _groups(root: Path) -> Iterator[Path]:
     """Yield the folders of this process's cgroup and its parents that limit memory, innermost first."""
-    for line in _read(root / "proc/self/cgroup").splitlines():
+    for line in read_text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers not in ("", "memory"):
             continue
@@ -253,7 +264,7 @@ def _groups(root: Path) -> Iterator[Path]:
 
 def _limit_kb(group: Path) -> int | None:
     for name in _LIMITS:
-        text = _read(group / name).strip()
+        text = read_text(group / name).strip()
         if text.isdigit() and int(text) < UNLIMITED_BYTES:
             return int(text) // 1024
     return None
@@ -266,12 +277,14 @@ def _bound(limit_kb: int | None) -> str:
     return f"{machine_bytes / 1024**2:.0f} MiB that this machine has"
 
 
-def _count(path: Path) -> int | None:
-    words = (line.split() for line in _read(path).splitlines())
+def count_kills(path: Path) -> int | None:
+    """Return the kernel's count of out-of-memory kills in a file of a cgroup; None: it has none."""
+    words = (line.split() for line in read_text(path).splitlines())
     return next((int(line[1]) for line in words if line[:1] == ["oom_kill"] and len(line) == 2), None)
 
 
-def _read(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """Return what the kernel says in a file; empty if it says nothing."""
     try:
         return path.read_text()
     except OSError:

@@ -210,6 +210,13 @@ def open_signal_descriptor(number: int) -> int:
     return _check(_libc.signalfd(-1, mask, os.O_CLOEXEC | os.O_NONBLOCK))
 
 
+def enter_cgroup(folder: str) -> None:
+    """Move this process into a cgroup. Raises OSError."""
+    descriptor = os.open(f"{folder}/cgroup.procs", os.O_WRONLY)
+    os.write(descriptor, b"0")
+    os.close(descriptor)
+
+
 def flush_c_streams() -> None:
     """Write what C code has printed and the C library still holds."""
     _libc.fflush(None)

@@ -46,6 +46,7 @@ class AttemptOrder(msgspec.Struct, frozen=True, array_like=True, omit_defaults=T
     ``streams``: of a command: how many streams of its caller it writes to. With 2 its stdout is the result pipe, apart
     from its stderr; with 1 both are one; with 0 its output goes to the log alone.
     ``stdin``: a path that a command without an input of its own reads; empty: none.
+    ``cgroup``: the folder of the cgroup that the attempt enters first; empty: it stays in that of the executor.
     """
 
     run_id: str
@@ -67,6 +68,7 @@ class AttemptOrder(msgspec.Struct, frozen=True, array_like=True, omit_defaults=T
     date: str = ""
     streams: int = 0
     stdin: str = ""
+    cgroup: str = ""
 
 
 class Frame(msgspec.Struct, frozen=True, tag=True, array_like=True):

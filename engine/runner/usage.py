@@ -10,7 +10,7 @@ import os
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -22,7 +22,7 @@ PROCESSES_MAX = 1000  # of one attempt
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_PARENT, _USER, _SYSTEM, _THREADS, _START, _RESIDENT = 1, 11, 12, 17, 19, 21  # in ``stat_fields``
+_PARENT, _USER, _SYSTEM, _THREADS, _START, _RESIDENT, _STACK = 1, 11, 12, 17, 19, 21, 25  # in ``stat_fields``
 
 
 class Subject(msgspec.Struct, frozen=True):
@@ -108,11 +108,10 @@ RECHECK_SECONDS = 10.0  # what is shared gets less, as an attempt writes to the 
 
 
 class MemoryGauge:
-    """Samples an attempt with a limit (bytes). ``is_fork``: it runs on in the memory of its zygote, its parent."""
+    """Samples an attempt with a limit (bytes)."""
 
-    def __init__(self, limit: int, *, is_fork: bool) -> None:
+    def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._is_fork = is_fork
         self._shared = 0  # bytes of the last exact reading that are not the attempt's own
         self._read_of: Mapping[int, float] = {}
         self._due = 0.0
@@ -122,33 +121,39 @@ class MemoryGauge:
         seen = sample(subject)
         is_stale = self._shared and (seen.at >= self._due or seen.own.keys() != self._read_of.keys())
         if seen.memory - self._shared > self._limit or is_stale:
-            zygote = int(_stat(subject.stat_path)[_PARENT]) if self._is_fork else None
-            self._shared = max(seen.memory - own_memory(seen.own, zygote), 0)
+            self._shared = max(seen.memory - own_memory(seen.own, int(stat_fields(subject.pid)[_PARENT])), 0)
             self._read_of, self._due = seen.own, seen.at + RECHECK_SECONDS
         return msgspec.structs.replace(seen, memory=seen.memory - self._shared)
 
 
-def own_memory(pids: Iterable[int], zygote: int | None) -> int:
-    """Return the bytes that processes hold, without what the zygote shares with them."""
-    share, alone = (0, 0) if zygote is None else _held(zygote)
-    return sum(max(alone_too, part - (share - alone)) for part, alone_too in map(_held, pids))
+class _Held(NamedTuple):
+    """Bytes that a process holds: alone, and its part of what others hold too. ``stack``: equal in a fork."""
+
+    alone: int
+    shared: int
+    stack: bytes
 
 
-def _held(pid: int) -> tuple[int, int]:
-    """Return the bytes that a process holds: with its part of what it shares with others, and alone."""
+def own_memory(pids: Iterable[int], zygote: int) -> int:
+    """Return the bytes that processes hold, without what those that are forks of the zygote share with it."""
+    common = _held(zygote)
+    return sum(
+        one.alone + max(one.shared - (common.shared if one.stack == common.stack else 0), 0) for one in map(_held, pids)
+    )
+
+
+def _held(pid: int) -> _Held:
+    try:
+        fields = stat_fields(pid)
+    except OSError:
+        return _Held(0, 0, b"")
     try:
         lines = [line.split() for line in read_file(f"/proc/{pid}/smaps_rollup").splitlines()[1:]]
-    except OSError:  # gone, or of another user
-        return _resident(pid), _resident(pid)
+    except OSError:  # of another user
+        return _Held(int(fields[_RESIDENT]) * _PAGE_BYTES, 0, b"")
     kilobytes = {line[0]: int(line[1]) for line in lines}
-    return kilobytes[b"Pss:"] * 1024, (kilobytes[b"Private_Clean:"] + kilobytes[b"Private_Dirty:"]) * 1024
-
-
-def _resident(pid: int) -> int:
-    try:
-        return int(stat_fields(pid)[_RESIDENT]) * _PAGE_BYTES
-    except OSError:
-        return 0
+    alone = kilobytes.get(b"Private_Clean:", 0) + kilobytes.get(b"Private_Dirty:", 0)
+    return _Held(alone * 1024, (kilobytes.get(b"Pss:", 0) - alone) * 1024, fields[_STACK])
 
 
 # --- What running tasks use, for consoles: with their child processes and the last line that they wrote --------------

@@ -605,7 +605,7 @@ def past_by_task(connection: sqlite3.Connection, flow: FlowSpec) -> dict[str, li
 
 
 _PAST = (
-    "SELECT started_at, duration_us, outcome FROM attempt WHERE {} AND outcome IN ('success', 'timed_out')"
+    "SELECT started_at, duration_us, outcome, max_rss_kb FROM attempt WHERE {} AND outcome IN ('success', 'timed_out')"
     " AND duration_us IS NOT NULL"
     " AND (:dag_name IS NULL OR run_id IN (SELECT run_id FROM run WHERE dag_name = :dag_name))"
     " ORDER BY started_at DESC LIMIT :limit"
@@ -624,7 +624,8 @@ def past_attempts(connection: sqlite3.Connection, name: str, dag_name: str | Non
         values |= {"name": prefix, "end": prefix[:-1] + chr(ord(prefix[-1]) + 1)}
         rows = connection.execute(_PAST.format("name >= :name AND name < :end"), values).fetchall()
     return [
-        PastDuration(weekday_of(at), duration_us / 1e6, outcome == "success") for at, duration_us, outcome in rows[::-1]
+        PastDuration(weekday_of(at), duration_us / 1e6, outcome == "success", (max_rss_kb or 0) * 1024)
+        for at, duration_us, outcome, max_rss_kb in rows[::-1]
     ]
 
 

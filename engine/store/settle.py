@@ -15,18 +15,28 @@ import msgspec
 from msgspec.structs import replace
 
 from ..core import consequences, decide
-from ..core.advice import NOT_JUDGED, PastDuration, TimeoutJudgement, judge_timeout
+from ..core.advice import NOT_JUDGED, PastDuration, TimeoutJudgement, judge_timeout, most_memory
 from ..core.breaker import UNJUDGED, CallVerdict
 from ..core.causes import PageRequest
 from ..core.failures.failure import PROGRESS_FACT, describe_wait_timeout
 from ..core.failures.tables import nature_of
-from ..core.outcome import ENVIRONMENT_FIELDS, Failure, FailureClass, FailureMode, Fingerprint, Outcome, OutcomeKind
+from ..core.outcome import (
+    ENVIRONMENT_FIELDS,
+    MEMORY_LIMIT_ERROR,
+    Failure,
+    FailureClass,
+    FailureMode,
+    Fingerprint,
+    Outcome,
+    OutcomeKind,
+)
 from ..core.policy import Uniform
 from ..core.spec import TaskSpec
 from ..domain.acts import DONE, Command, Target, release_id
 from ..domain.event_payloads import AttemptColumns, AttemptLate, CanaryEnd, CanaryEnded, TaskColumns, TaskMoved
 from ..domain.states import DEADLINE_MODE, FAILED_OUTCOMES, NEEDS_HUMAN, WAITING, DeadLetterKind, TaskState, effect_key
 from ..domain.task_options import Overrides, load_overrides
+from ..domain.text import format_bytes
 from ..statefile import large_results, operator_actions, requeue
 from ..statefile.action import find_cancel_request
 from ..statefile.lists import in_list
@@ -85,7 +95,7 @@ def settle(
         deadline_at=deadline_at,
         verdict=verdict,
     )
-    outcome = _with_reason(outcome, history.timeout)
+    outcome = _with_usual_memory(transaction.connection, claim.task, _with_reason(outcome, history.timeout))
     if interrupted and not history.cancel_requested and outcome.kind is OutcomeKind.CANCELLED:
         # A half-done attempt that is not idempotent is as uncertain as after a crash.
         decision: decide.Decision = (
@@ -243,6 +253,16 @@ def _write_late(transaction: Transaction, claim: Claim, outcome: Outcome) -> Non
     transaction.change_attempt(claim.run_id, claim.task, claim.attempt, columns)
     claims.discard_rows(transaction, claim, final=False)
     emit(transaction, claim, AttemptLate(consequences.without_long_texts(columns)))
+
+
+def _with_usual_memory(connection: sqlite3.Connection, task: str, outcome: Outcome) -> Outcome:
+    """Add the usual memory of the task to the failure of an attempt that was over its limit."""
+    failure = outcome.failure
+    if failure is None or failure.error_type != MEMORY_LIMIT_ERROR:
+        return outcome
+    held = most_memory(past_attempts(connection, task))
+    message = failure.message if held is None else f"{failure.message}; usual {format_bytes(held[0])}"
+    return replace(outcome, failure=replace(failure, message=message))
 
 
 # --- What a decision reads -------------------------------------------------------------------------------------------

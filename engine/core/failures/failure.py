@@ -9,9 +9,11 @@ from __future__ import annotations
 import re
 import traceback
 from collections.abc import Iterable, Mapping
+from signal import SIGKILL
 from typing import TYPE_CHECKING
 
-from ..outcome import BY_TEXT_FACT, Failure, FailureClass, Fingerprint
+from ...domain.text import format_bytes
+from ..outcome import BY_TEXT_FACT, MEMORY_LIMIT_ERROR, Failure, FailureClass, Fingerprint
 from ..policy import RetryPolicy
 from .classify import classify, classify_exit, classify_signal, parse_rules
 from .facts import (
@@ -168,6 +170,19 @@ def describe_timeout(
         fingerprint_of_stack(stack_text, project_root, command, hang),
         str(progress or "") or (f"it was at {frame}" if frame is not None and not hang else ""),
         {} if progress is None else {PROGRESS_FACT: progress.done},
+    )
+
+
+def describe_memory_limit(
+    used: int, allowed: int, stack_text: str = "", project_root: str | None = None, command: str | None = None
+) -> Failure:
+    """Describe an attempt that was ended because it held more bytes than its task allows."""
+    return _without_exception(
+        MEMORY_LIMIT_ERROR,
+        f"used {format_bytes(used)} of {format_bytes(allowed)} allowed",
+        Classification(FailureClass.OUT_OF_MEMORY),
+        fingerprint_of_signal(SIGKILL, "limit", stack_text, project_root, command),
+        "",
     )
 
 

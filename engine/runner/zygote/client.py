@@ -25,6 +25,7 @@ from ...flow.source import declared_python, environment_of, split_target
 from ...statefile.processes import EXECUTOR_VARIABLE
 from .. import process, protocol, reaper
 from ..attempt import IMPORT_SECONDS, Attempt, RunnerContext, raise_task_error
+from ..cgroups import Cgroups, open_cgroups
 from ..command import attempts_folder, encoded_variables
 from ..forked_process import ForkedProcess, Make, T
 from ..outcome_of_exit import OutOfMemoryWatch
@@ -108,6 +109,7 @@ class Runner:
         self.printed = ""  # the end of the import's output
         self.remote: RemoteRunner | None = None  # runs tasks with isolation="dask"
         self.mask = SecretMask()  # of the open flow
+        self._cgroups: Cgroups | None = None  # of attempts with limits, where this process may make some
         self._launch = launch
         self._on_zygote = on_zygote
         self._early = _EarlyReports()
@@ -219,6 +221,11 @@ class Runner:
                 f"flow {spec.name!r}: python={spec.python!r} is read before the flow is imported: write it as text in "
                 'the line flow = Flow("...", python="...") of a flow file'
             )
+        try:
+            self._cgroups = self._cgroups or open_cgroups(spec, shares_process=opened.imports_per_process)
+        except FlowError:
+            await connection.end()
+            raise
         environment = {**os.environ, **request.variables} if request.sources else environment_of(spec)
         mask = SecretMask(secret_values(spec, environment))
         shared = RunnerContext(opened.project_root, OutOfMemoryWatch(), opened.imports_per_process, mask=mask)
@@ -304,10 +311,16 @@ class Runner:
 
     def _begin(self, launch: Launch) -> None:
         order, flow = launch.order, launch.flow
+        flow.starting += 1
+        if self._cgroups is not None and launch.isolation == "process":
+            try:
+                launch.order = order = self._cgroups.bound(order, launch.number)
+            except OSError as error:
+                launch.failed(error)
+                return
         if order.spec.kind == "command":
             folder = attempts_folder(self.executor_id, flow.connection.pid)
             launch.order = msgspec.structs.replace(order, folder=os.path.join(folder, str(launch.number)))
-        flow.starting += 1
         if not launch.begin_at_once():
             self._spawn(launch.begin(), self._starts)
 
@@ -414,6 +427,8 @@ class Runner:
             flow.connection.lose_all("the executor ended")
         if any(flow.connection.was_killed for flow in flows):
             await self._kill_strays()
+        if self._cgroups is not None:
+            self._cgroups.close()
 
     def _on_zygote_gone(self, connection: ZygoteConnection) -> None:
         flow = next((flow for flow in self._flows() if flow.connection is connection), None)
@@ -555,7 +570,7 @@ class Launch(msgspec.Struct):
     def begin_at_once(self) -> bool:
         """Begin, unless something has to be waited for; return whether it has begun."""
         attempt: Attempt | None = None
-        match self._isolation:
+        match self.isolation:
             case "thread":
                 attempt = self.flow.hosts.start_at_once(self.number, self.order, self.listener)
             case "worker":
@@ -570,7 +585,7 @@ class Launch(msgspec.Struct):
     async def begin(self) -> None:
         """Begin once the zygote keeps up with its requests, or has forked the process that takes the attempt."""
         try:
-            match self._isolation:
+            match self.isolation:
                 case "thread":
                     self._attach(await self.flow.hosts.start(self.number, self.order, self.listener))
                 case "worker":
@@ -582,7 +597,7 @@ class Launch(msgspec.Struct):
             self.failed(error)
 
     @property
-    def _isolation(self) -> Isolation:
+    def isolation(self) -> Isolation:
         spec = self.order.spec
         if spec.isolation == "thread":
             return "thread"

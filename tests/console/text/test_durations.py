@@ -12,13 +12,12 @@ from redrive.console.text.figures import (
     clock,
     column,
     countdown,
-    format_bytes,
     number,
     offset,
     wall,
     wall_day,
 )
-from redrive.engine.domain.text import format_duration
+from redrive.engine.domain.text import format_bytes, format_duration
 
 
 @given(st.integers(-10 * DAY, 9_000 * DAY))

@@ -7,6 +7,7 @@ from redrive.engine.core.advice import (
     PastDuration,
     Progress,
     TimeoutVerdict,
+    advise_memory,
     advise_timeout,
     duration_literal,
     duration_stats,
@@ -99,3 +100,21 @@ def test_a_day_is_reported_when_enough_is_known_of_it() -> None:
 def test_progress_distinguishes_slow_from_stuck(progress: Progress, words: str, needs: float | None) -> None:
     """A killed task that was nearly done needs another timeout; one that stood still needs another look."""
     assert (str(progress), progress.needed_seconds) == (words, needs)
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "limit", "said"),
+    [
+        (800, None, 'its attempts held up to 800 MB: memory="1GB"'),
+        (400, None, None),  # small
+        (1_900, 2 * 10**9, 'its attempts held up to 1.9 GB of 2.0 GB allowed: memory="3GB"'),
+        (100, 120_000_000, 'its attempts held up to 100 MB of 120 MB allowed: memory="200MB"'),
+        (100, 2 * 10**9, None),
+    ],
+)
+def test_a_limit_of_memory_is_proposed_from_what_attempts_held(megabytes: int, limit: int | None, said: str | None):
+    past = [PastDuration(0, 1.0, memory=one * 1_000_000) for one in (10, 50, megabytes, 30, 20)]
+    assert advise_memory(past, limit) == said
+    assert advise_memory(past[:4], limit) is None  # too few
+    killed = PastDuration(0, 1.0, succeeded=False, memory=9 * 10**9)
+    assert advise_memory([*past, killed], limit) == said

@@ -18,6 +18,7 @@ from redrive.engine.core.decide import (
     TaskHistory,
     decide,
 )
+from redrive.engine.core.failures.failure import describe_memory_limit
 from redrive.engine.core.outcome import Failure, FailureClass, FailureMode, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import TaskSpec
@@ -247,6 +248,11 @@ def test_retry_after_is_a_floor_and_jitter_only_adds():
 def test_what_will_not_work_is_dead_lettered_at_once(failure_class, kind):
     """004.11, 004.32: no attempt is spent to prove it."""
     assert kind == judge(failed(failure_class, error="httpx.HTTPStatusError")).kind
+
+
+def test_what_is_over_its_limit_of_memory_is_not_tried_again():
+    outcome = Outcome(OutcomeKind.ERROR, describe_memory_limit(2_300_000_000, 2 * 10**9))
+    assert DeadLetterKind.OUT_OF_MEMORY == judge(outcome, policy=RetryPolicy(max_attempts=10)).kind
 
 
 @pytest.mark.parametrize("places", [("a", "b", "c"), ("a", "a", "a")])

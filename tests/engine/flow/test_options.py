@@ -19,6 +19,8 @@ WRONG_TASKS: dict[str, list[Any]] = {
     "timeout": [0, -1, math.nan, math.inf, "0s", "soon", [], "9" * 400],
     "downstream": [5, "", "\0", "\ud800"],
     "pool": [5, "", "nowhere"],
+    "memory": [0, "2 apples", "-1GB", True, math.inf, "0GB"],
+    "cpus": [0, "1", -1, math.nan],
     "pool_slots": [0, "1", 1.0, 2],
     "max_active": ["2", 0, 1.5],
     "idempotent": ["no", None, 1],
@@ -115,6 +117,24 @@ def test_expectations_are_held_to_their_types(options: dict[str, Any], why: str)
         Flow("f").task(lambda: None, name="a", **options)
 
 
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [("2GB", 2 * 10**9), ("1.5 GiB", 3 * 2**29), ("512MB", 512 * 10**6), ("64kB", 64000), (4096, 4096), (None, None)],
+)
+def test_memory_is_a_number_of_bytes_or_a_text_with_a_unit(value: Any, expected: int | None) -> None:
+    flow = Flow("f", memory="1GB", cpus=2)
+    flow.command("a", "true", memory=value)
+    flow.task(lambda: None, name="b", cpus=0.5)
+    assert [(task.memory, task.cpus) for task in flow.spec().tasks] == [(expected, 2), (10**9, 0.5)]
+
+
+@pytest.mark.parametrize("isolation", ["thread", "dask"])
+def test_a_limit_that_nobody_would_hold_is_refused(isolation: Any) -> None:
+    for options, word in (({"memory": "1GB"}, "memory="), ({"cpus": 1}, "cpus=")):
+        with pytest.raises(FlowError, match=f"task 'a': {word} bounds a process"):
+            Flow("f", **options).task(lambda: None, name="a", isolation=isolation)
+
+
 def test_what_dask_reads_of_a_task_is_kept() -> None:
     flow = Flow("f")
     chosen = {"resources": {"GPU": 2, "A": 1}, "workers": ["etl2"], "priority": -3}
@@ -150,7 +170,10 @@ def test_what_was_changed_after_its_declaration_is_examined_again() -> None:
         ({"max_parallel": True}, "max_parallel is a whole number"),
         ({"deadline": "1h", "deadline_action": "kill"}, "deadline_action is one of end, page, not 'kill'"),
         ({"deadline_action": "page"}, "deadline_action says nothing without a deadline"),
-        ({"tags": ["x"]}, "there is no option 'tags'; there are retry, timeout, downstream, env, deadline, "),
+        (
+            {"tags": ["x"]},
+            "there is no option 'tags'; there are retry, timeout, memory, cpus, downstream, env, deadline, ",
+        ),
         ({"retry": 3}, "retry is a RetryPolicy"),
         ({"timeout": 0}, "timeout is a duration above 0"),
         ({"downstream": ""}, "downstream is a text"),
@@ -371,7 +394,7 @@ def test_a_child_of_a_group_gets_the_results_by_their_names() -> None:
         (5, {}, "a group: its name is a text that is not blank"),
         ("g", {"retry": 3}, "group 'g': retry is a RetryPolicy"),
         ("g", {"timeout": 0}, "group 'g': timeout is a duration above 0"),
-        ("g", {"pool": "x"}, "group 'g': there is no option 'pool'; there are retry, timeout, downstream, env"),
+        ("g", {"pool": "x"}, "group 'g': there is no option 'pool'; there are retry, timeout, memory, cpus, "),
     ],
 )
 def test_a_group_is_held_to_its_table(name: Any, options: dict[str, Any], why: str) -> None:

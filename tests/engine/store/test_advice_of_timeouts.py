@@ -6,7 +6,7 @@ import json
 from datetime import datetime
 
 from redrive.engine.core.advice import Progress
-from redrive.engine.core.failures.failure import describe_timeout
+from redrive.engine.core.failures.failure import describe_memory_limit, describe_timeout
 from redrive.engine.core.outcome import Outcome, OutcomeKind
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import TaskSpec
@@ -23,14 +23,14 @@ DAY = 86_400 * SECOND
 def before(state_file: StateFile, seconds: list[float], *, outcome: str = "success", days: int = 7) -> None:
     """Earlier attempts of ``load``, one in each run; every ``days`` days, 7 being the weekday of START."""
     rows = [
-        (f"before-{days}-{number}", "load", START - (number + 1) * days * DAY, round(each * SECOND), outcome)
+        (f"before-{days}-{number}", "load", START - (number + 1) * days * DAY, round(each * SECOND), outcome, 781_250)
         for number, each in enumerate(seconds)
     ]
 
     def item(transaction: object) -> None:
         state_file.connection.executemany(
-            "INSERT INTO attempt (run_id, name, attempt, generation, token, started_at, duration_us, outcome)"
-            " VALUES (?, ?, 1, 0, 't', ?, ?, ?)",
+            "INSERT INTO attempt (run_id, name, attempt, generation, token, started_at, duration_us, outcome,"
+            " max_rss_kb) VALUES (?, ?, 1, 0, 't', ?, ?, ?, ?)",
             rows,
         )
 
@@ -106,3 +106,15 @@ def test_it_walks_no_table(state_file: StateFile) -> None:
         " AND outcome IN ('success', 'timed_out') AND duration_us IS NOT NULL ORDER BY started_at DESC LIMIT 200"
     ).fetchall()
     assert [row[3] for row in plan] == ["SEARCH attempt USING INDEX idx_attempt_name (name=?)"]
+
+
+def test_memory_above_the_limit_is_said_beside_what_is_usual(state_file: StateFile) -> None:
+    before(state_file, [1, 2, 3])
+    state_file.create({"load": ""})
+    state_file.move("load", "READY")
+    claim = Claim(RUN, "load", state_file.claim("load"), 0, "token")
+    outcome = Outcome(OutcomeKind.ERROR, describe_memory_limit(2_300_000_000, 2 * 10**9))
+    spec = TaskSpec("load", memory=2 * 10**9)
+    state_file.write(lambda transaction: settle(transaction, claim, spec, outcome, lambda low, high: low))
+    assert state_file.column("load", "state") == "DEAD_LETTER"
+    assert state_file.column("load", "error") == "used 2.3 GB of 2.0 GB allowed; usual 800 MB"
